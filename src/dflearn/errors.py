@@ -1,0 +1,25 @@
+"""The error family: every error of dflearn is a `DflearnError` and also the builtin a caller would expect."""
+
+
+class DflearnError(Exception):
+    """Base class of every error that dflearn raises on purpose."""
+
+
+class ProgramError(DflearnError, ValueError):
+    """A program that cannot be: wrong shapes, crossed bounds, empty or inconsistent rows, NaN."""
+
+
+class ShapeError(DflearnError, ValueError):
+    """A tensor whose shape or values do not fit; the message says what came and what was wanted."""
+
+
+class SolverError(DflearnError, RuntimeError):
+    """A solve that did not end in a usable decision; the message names the instance and the remedy."""
+
+
+class DataError(DflearnError, ValueError):
+    """Data that lack what was asked for, or a file that is not what it should be."""
+
+
+class MissingExtraError(DflearnError, ImportError):
+    """An optional package is not installed; the message names the extra that brings it."""

@@ -1,0 +1,61 @@
+"""The contract of every layer: costs in, decision out, gradient back.
+
+A layer is a differentiable map y → w and a pure function of (y, instance, start). `solve` answers with a `Solution`
+whose decision carries the gradient; `forward` is its decision, after every status was checked.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from torch import Tensor, nn
+
+from dflearn.program import Instance, Objective
+from dflearn.solvers.base import Solution, Solver, TakesStart, check_costs
+
+
+class Layer(nn.Module, TakesStart, ABC):
+    """y → w.  Subclasses write `_solve`; the costs it gets are finite and of the right shape.
+
+    Attributes:
+        objective: obj(y, w) of the program behind the layer.
+    """
+
+    def __init__(self, objective: Objective) -> None:
+        super().__init__()
+        self.objective = objective
+
+    def forward(self, y: Tensor, instance: Instance | None = None, start: Tensor | None = None) -> Tensor:
+        """y `(*batch, p)` → w `(*batch, n)`; an error names the first instance that has no decision."""
+        return self.solve(y, instance, start).check().decision
+
+    def solve(self, y: Tensor, instance: Instance | None = None, start: Tensor | None = None) -> Solution:
+        """Decision, status, objective and residual of every instance; a new start if one was passed."""
+        check_costs(y, self.objective)
+        return self._solve(y, instance, start)
+
+    @abstractmethod
+    def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution: ...
+
+    def regularization(self, w: Tensor) -> Tensor:
+        """Ω(w), where the layer minimizes obj(y, w) + Ω(w).  `(*batch, n)` → `(*batch,)`."""
+        return w.new_zeros(w.shape[:-1])
+
+
+class Exact(Layer):
+    """The exact solver as a layer: w*(y), with Jacobian zero (as it is almost everywhere).
+
+    With it, every loss gives the subgradient of the paper's "no differentiable solver" rows.
+    """
+
+    def __init__(self, solver: Solver) -> None:
+        super().__init__(solver.objective)
+        self.solver = solver
+        self.start_width, self.start_dtype = solver.start_width, solver.start_dtype
+        self.start_blank = solver.start_blank
+
+    def extra_repr(self) -> str:
+        return repr(self.solver)
+
+    def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
+        return self.solver.solve(y.detach(), instance, start)

@@ -1,0 +1,78 @@
+"""Additive perturbation: the average decision under noisy costs, differentiable in the costs (Berthet et al., 2020)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dflearn.errors import ShapeError
+from dflearn.layers.base import Layer
+from dflearn.program import Instance
+from dflearn.solvers.base import Solution, Solver, Status
+
+
+class Perturbed(Layer):
+    """w_σ(y) = mean over samples of w*(y + σ Z),  Z ~ N(0, I) drawn anew at each call.
+
+    Jacobian: mean of w*(y + σ Z) Zᵀ / σ, with the mean decision as control variate where there are several samples.
+    `Solution.objective` is mean of obj(y + σ Z, w*(y + σ Z)), whose gradient in y is Sᵀ w_σ(y): the perturbed optimum
+    that the Fenchel-Young loss needs.
+
+    Args:
+        solver: any exact solver.
+        sigma: scale of the noise, in units of the costs.
+        samples: draws per instance.
+        generator: where the noise comes from; a layer of its own seed otherwise. Part of a training run's checkpoint.
+    """
+
+    def __init__(
+        self, solver: Solver, sigma: float = 1.0, samples: int = 1, generator: torch.Generator | None = None
+    ) -> None:
+        super().__init__(solver.objective)
+        if not sigma > 0 or samples < 1:
+            raise ShapeError(f"Perturbed needs sigma > 0 and samples >= 1; got {sigma} and {samples}")
+        self.solver, self.sigma, self.samples = solver, float(sigma), int(samples)
+        self.generator = torch.Generator().manual_seed(0) if generator is None else generator
+        self.start_width = solver.start_width * self.samples
+        self.start_dtype, self.start_blank = solver.start_dtype, solver.start_blank
+
+    def extra_repr(self) -> str:
+        return f"{self.solver!r}, sigma={self.sigma}, samples={self.samples}"
+
+    def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
+        batch = y.shape[:-1]
+        noise = torch.randn((*batch, self.samples, y.shape[-1]), generator=self.generator, dtype=y.dtype).to(y.device)
+        repeated = None
+        if instance is not None:
+            repeated = instance.map(lambda v: v.unsqueeze(-2).expand(*v.shape[:-1], self.samples, v.shape[-1]))
+        starts = None if start is None else start.reshape(*batch, self.samples, -1)
+        solution = self.solver.solve(y.detach().unsqueeze(-2) + self.sigma * noise, repeated, starts)
+        solution = replace(solution, status=solution.status.amax(-1))
+        return Solution(
+            decision=_MonteCarloMean.apply(y, solution.decision, noise, self.sigma),
+            status=solution.status,
+            objective=solution.objective.mean(-1),
+            bound=torch.where(solution.status == int(Status.OPTIMAL), solution.objective.mean(-1), -torch.inf),
+            start=None if solution.start is None else solution.start.reshape(*batch, -1),
+        )
+
+
+class _MonteCarloMean(torch.autograd.Function):
+    """Mean over samples of w; backward through the score-function estimate of its Jacobian in y."""
+
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, w: Tensor, noise: Tensor, sigma: float) -> Tensor:
+        mean = w.mean(-2)
+        ctx.save_for_backward(w - mean.unsqueeze(-2) if w.shape[-2] > 1 else w, noise)
+        ctx.sigma = sigma
+        return mean
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        w, noise = ctx.saved_tensors
+        samples = w.shape[-2]
+        weight = (w * gradient.unsqueeze(-2)).sum(-1, keepdim=True) / ctx.sigma
+        return (weight * noise).sum(-2) / max(samples - 1, 1), None, None, None

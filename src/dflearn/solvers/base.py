@@ -1,0 +1,199 @@
+"""The contract of every solver: costs in, `Solution` out, with a status for each instance.
+
+A solver is a pure function of (y, instance, start). It minimizes obj(y, w) = (S y + d)ᵀ w over its own feasible set.
+The public `solve` checks shapes and values; the private hook `_solve` computes.
+"""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dflearn.errors import ShapeError, SolverError
+from dflearn.program import Instance, Objective, Program
+
+
+class Status(enum.IntEnum):
+    """How the solve of one instance ended. Only `OPTIMAL` and `FEASIBLE` come with a decision."""
+
+    OPTIMAL = 0
+    FEASIBLE = 1
+    INFEASIBLE = 2
+    UNBOUNDED = 3
+    NOT_FOUND = 4
+    FAILED = 5
+
+    @property
+    def message(self) -> str:
+        return _MESSAGES[self]
+
+    @property
+    def has_decision(self) -> bool:
+        return self in (Status.OPTIMAL, Status.FEASIBLE)
+
+
+_MESSAGES = {
+    Status.OPTIMAL: "solved to optimality within the solver's tolerances",
+    Status.FEASIBLE: "a limit was reached with a feasible decision in hand that is not proven optimal; raise the limit "
+    "or accept the gap between `objective` and `bound`",
+    Status.INFEASIBLE: "no decision satisfies the constraints; check the right-hand sides and bounds of this instance",
+    Status.UNBOUNDED: "the objective falls without end; add the missing bounds or constraints",
+    Status.NOT_FOUND: "a limit was reached before any feasible decision was found; raise the time limit",
+    Status.FAILED: "the solver gave up for numerical reasons; check the scale of costs and constraints",
+}
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What a solver or a layer answers.
+
+    Attributes:
+        decision: w, `(*batch, n)`, in the dtype and on the device of the costs; NaN where there is none.
+        status: one `Status` code per instance, int8 `(*batch,)`.
+        objective: what was minimized, at `decision`, float64 `(*batch,)`.
+        bound: a proven lower bound on the optimum, float64 `(*batch,)` (−inf where nothing is proven).
+        start: what a later solve of the same instances may start from, `(*batch, width)`, or `None`.
+        residual: relative optimality residual of an iterative layer, float64 `(*batch,)`, or `None`.
+    """
+
+    decision: Tensor
+    status: Tensor
+    objective: Tensor
+    bound: Tensor
+    start: Tensor | None = None
+    residual: Tensor | None = None
+
+    def check(self, accept: tuple[Status, ...] = (Status.OPTIMAL, Status.FEASIBLE)) -> Solution:
+        """Itself, when every status is among `accept`; otherwise an error that names the first other instance."""
+        status = self.status.reshape(-1)
+        fine = torch.zeros_like(status, dtype=torch.bool)
+        for wanted in accept:
+            fine |= status == int(wanted)
+        if not bool(fine.all()):
+            bad = (~fine).nonzero().reshape(-1)
+            first = Status(int(status[bad[0]]))
+            raise SolverError(
+                f"instance {int(bad[0])} is {first.name} ({bad.numel()} of {status.numel()} instances not solved): {first.message}"
+            )
+        return self
+
+    def counts(self) -> dict[str, int]:
+        """How many instances ended in each status, by name."""
+        codes, numbers = torch.unique(self.status, return_counts=True)
+        return {Status(int(code)).name: int(number) for code, number in zip(codes, numbers, strict=True)}
+
+
+@dataclass(frozen=True)
+class Raw:
+    """What the private hook `_solve` returns: the numpy side of a `Solution`, one row per instance."""
+
+    decision: np.ndarray
+    status: np.ndarray
+    objective: np.ndarray
+    bound: np.ndarray
+    start: np.ndarray | None = None
+
+    @classmethod
+    def empty(cls, count: int, n: int) -> Raw:
+        """Nothing solved yet: NaN decisions, every status `FAILED`, no bound."""
+        return cls(
+            decision=np.full((count, n), np.nan),
+            status=np.full(count, int(Status.FAILED), np.int8),
+            objective=np.full(count, np.nan),
+            bound=np.full(count, -np.inf),
+        )
+
+
+class TakesStart:
+    """What solvers and layers say about warm starts: one row of fixed width per instance, so that a store is a tensor.
+
+    Attributes:
+        start_width: width of a row; 0 where no start is taken.
+        start_dtype, start_blank: dtype of a row, and the value that fills the row of an instance never solved.
+    """
+
+    start_width: int = 0
+    start_dtype: torch.dtype = torch.float64
+    start_blank: float = float("nan")
+
+    def no_start(self, *batch: int) -> Tensor | None:
+        """The start of instances that were never solved, `(*batch, start_width)`; `None` where none is taken."""
+        if not self.start_width:
+            return None
+        return torch.full((*batch, self.start_width), self.start_blank, dtype=self.start_dtype)
+
+
+class Solver(TakesStart, ABC):
+    """Costs y → optimal decision w. Abstract or final; subclasses write `_solve` and declare what they can do.
+
+    Class attributes:
+        parallel: how `Parallel` may run it: "threads" (releases the GIL), "processes", or "none".
+        program: the program it solves, or `None` for a solver that knows no program (`from_callable`).
+    """
+
+    parallel: Literal["threads", "processes", "none"] = "none"
+    program: Program | None = None
+    objective: Objective
+
+    def solve(self, y: Tensor, instance: Instance | None = None, start: Tensor | None = None) -> Solution:
+        """Solve every instance.  y `(*batch, p)`; instance fields `(*batch, k)`; start `(*batch, start_width)`.
+
+        The answer carries a new start if and only if one was passed; `no_start` gives the empty one to begin with.
+        """
+        batch = check_costs(y, self.objective)
+        count = batch.numel()
+        sides = None if self.program is None else self.program.sides(instance, count)
+        if self.program is None and instance is not None and set(instance.present()) - {"d"}:
+            raise ShapeError(f"{type(self).__name__} knows no constraints, so an instance may only override d")
+        c = self.objective.vector(y.detach().double(), instance).reshape(count, self.objective.n).cpu().numpy()
+        raw = self._solve(np.ascontiguousarray(c), sides, check_start(start, batch, self.start_width))
+        return Solution(
+            decision=torch.as_tensor(raw.decision).to(y).reshape(*batch, self.objective.n),
+            status=torch.as_tensor(raw.status, dtype=torch.int8).reshape(batch),
+            objective=torch.as_tensor(raw.objective, dtype=torch.float64).reshape(batch),
+            bound=torch.as_tensor(raw.bound, dtype=torch.float64).reshape(batch),
+            start=None if raw.start is None else torch.as_tensor(raw.start).reshape(*batch, self.start_width),
+        )
+
+    @abstractmethod
+    def _solve(self, c: np.ndarray, sides: Mapping[str, np.ndarray] | None, start: np.ndarray | None) -> Raw:
+        """c `(count, n)` float64; sides as of `Program.sides`; start `(count, start_width)` or `None`."""
+
+    @property
+    @abstractmethod
+    def identity(self) -> str:
+        """Name, version, tolerances and limits: all that may change an answer, for caches and records."""
+
+
+def check_costs(y: Tensor, objective: Objective) -> torch.Size:
+    """The batch shape of costs `(*batch, p)`; an error on a wrong shape, a wrong dtype, NaN or infinity."""
+    if not isinstance(y, Tensor) or not y.is_floating_point():
+        what = f"{y.dtype} tensor" if isinstance(y, Tensor) else type(y).__name__
+        raise ShapeError(f"costs must be a floating-point torch tensor of shape (*batch, {objective.p}); got a {what}")
+    if y.shape[-1:] != (objective.p,):
+        raise ShapeError(f"costs must have shape (*batch, {objective.p}); got {tuple(y.shape)}")
+    if not bool(torch.isfinite(y).all()):
+        bad = (~torch.isfinite(y.reshape(-1, objective.p)).all(-1)).nonzero()
+        raise ShapeError(
+            f"instance {int(bad[0])}: costs hold a NaN or an infinity ({bad.numel()} such instances); "
+            "the predictor diverged, or the data have missing values"
+        )
+    return y.shape[:-1]
+
+
+def check_start(start: Tensor | None, batch: torch.Size, width: int) -> np.ndarray | None:
+    """The start as numpy `(count, width)`; an error on a wrong shape or where none is taken."""
+    if start is None:
+        return None
+    if not width:
+        raise ShapeError("this solver takes no start: pass start=None")
+    if start.shape != (*batch, width):
+        raise ShapeError(f"start must have shape {(*batch, width)}; got {tuple(start.shape)}")
+    return start.detach().cpu().reshape(-1, width).numpy()
