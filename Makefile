@@ -1,0 +1,38 @@
+# Works from a bare clone; needs only make and python3 (3.11 or newer). The first target that needs it creates .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+BENCHMARKS := $(sort $(wildcard benchmarks/*.py))
+
+# One thread per worker: numba, torch and BLAS would otherwise start one per core in each of the two.
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test bench clean
+.DELETE_ON_ERROR:
+
+help:  ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+demo: $(VENV)/.installed-plot  ## train on a small shortest-path problem and show what it buys
+	$(BIN)/dfl demo
+
+test: $(VENV)/.installed-test  ## ruff, mypy and every test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2
+
+bench: $(VENV)/.installed-bench  ## time dflearn and its peers side by side
+	set -e; for script in $(BENCHMARKS); do $(ONE_THREAD) $(BIN)/python $$script; done
+
+clean:  ## remove the environment, builds and caches
+	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# An extra is installed once, and again when what it depends on changes.
+$(VENV)/.installed-%: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$*]'
+	@touch $@
