@@ -23,3 +23,11 @@ class DataError(DflearnError, ValueError):
 
 class MissingExtraError(DflearnError, ImportError):
     """An optional package is not installed; the message names the extra that brings it."""
+
+
+class DivergenceError(DflearnError, FloatingPointError):
+    """A training run whose loss, gradient or weights stopped being finite; the message says where and why."""
+
+
+class CheckpointError(DflearnError, ValueError):
+    """A checkpoint that is not one, or that belongs to another run; the message names the difference."""

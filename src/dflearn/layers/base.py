@@ -7,6 +7,9 @@ whose decision carries the gradient; `forward` is its decision, after every stat
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
+from time import perf_counter
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -31,8 +34,10 @@ class Layer(nn.Module, TakesStart, ABC):
 
     def solve(self, y: Tensor, instance: Instance | None = None, start: Tensor | None = None) -> Solution:
         """Decision, status, objective and residual of every instance; a new start if one was passed."""
+        begun = perf_counter()
         check_costs(y, self.objective)
-        return self._solve(y, instance, start)
+        solution = self._solve(y, instance, start)
+        return replace(solution, seconds=perf_counter() - begun)
 
     @abstractmethod
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution: ...
@@ -56,6 +61,13 @@ class Exact(Layer):
 
     def extra_repr(self) -> str:
         return repr(self.solver)
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """The solver's state becomes part of `state_dict`."""
+        return self.solver.get_state()
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        self.solver.set_state(state)
 
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
         return self.solver.solve(y.detach(), instance, start)

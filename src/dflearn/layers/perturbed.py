@@ -42,6 +42,14 @@ class Perturbed(Layer):
     def extra_repr(self) -> str:
         return f"{self.solver!r}, sigma={self.sigma}, samples={self.samples}"
 
+    def get_extra_state(self) -> dict[str, Any]:
+        """The generator and the solver's state become part of `state_dict`."""
+        return {"generator": self.generator.get_state(), "solver": self.solver.get_state()}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        self.generator.set_state(state["generator"])
+        self.solver.set_state(state["solver"])
+
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
         batch = y.shape[:-1]
         noise = torch.randn((*batch, self.samples, y.shape[-1]), generator=self.generator, dtype=y.dtype).to(y.device)

@@ -10,7 +10,8 @@ import enum
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from time import perf_counter
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -61,6 +62,7 @@ class Solution:
         bound: a proven lower bound on the optimum, float64 `(*batch,)` (−inf where nothing is proven).
         start: what a later solve of the same instances may start from, `(*batch, width)`, or `None`.
         residual: relative optimality residual of an iterative layer, float64 `(*batch,)`, or `None`.
+        seconds: wall time of the call that gave this answer.
     """
 
     decision: Tensor
@@ -69,6 +71,7 @@ class Solution:
     bound: Tensor
     start: Tensor | None = None
     residual: Tensor | None = None
+    seconds: float = 0.0
 
     def check(self, accept: tuple[Status, ...] = (Status.OPTIMAL, Status.FEASIBLE)) -> Solution:
         """Itself, when every status is among `accept`; otherwise an error that names the first other instance."""
@@ -147,6 +150,7 @@ class Solver(TakesStart, ABC):
 
         The answer carries a new start if and only if one was passed; `no_start` gives the empty one to begin with.
         """
+        begun = perf_counter()
         batch = check_costs(y, self.objective)
         count = batch.numel()
         sides = None if self.program is None else self.program.sides(instance, count)
@@ -160,6 +164,7 @@ class Solver(TakesStart, ABC):
             objective=torch.as_tensor(raw.objective, dtype=torch.float64).reshape(batch),
             bound=torch.as_tensor(raw.bound, dtype=torch.float64).reshape(batch),
             start=None if raw.start is None else torch.as_tensor(raw.start).reshape(*batch, self.start_width),
+            seconds=perf_counter() - begun,
         )
 
     @abstractmethod
@@ -170,6 +175,16 @@ class Solver(TakesStart, ABC):
     @abstractmethod
     def identity(self) -> str:
         """Name, version, tolerances and limits: all that may change an answer, for caches and records."""
+
+    def get_state(self) -> dict[str, Any]:
+        """What later answers depend on besides the arguments (a pool, a generator), as tensors and plain values.
+
+        Most solvers have none. A training run saves it in its checkpoints and hands it back through `set_state`.
+        """
+        return {}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go back to what `get_state` gave."""
 
 
 def check_costs(y: Tensor, objective: Objective) -> torch.Size:
