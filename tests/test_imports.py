@@ -1,0 +1,222 @@
+"""What imports what: upward only inside the package, nothing optional in the core, and all extras in one process."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import dflearn
+
+SOURCE = Path(dflearn.__file__).parent
+ROOT = SOURCE.parents[1]
+MODULES = sorted(SOURCE.rglob("*.py"))
+LAZY_PACKAGES = ["dflearn", "dflearn.solvers", "dflearn.layers", "dflearn.losses", "dflearn.problems"]
+
+# A module may import those above it, and its own package. docs/architecture.md shows the same list.
+ORDER = [
+    "_version",
+    "_lazy",
+    "errors",
+    "program",
+    "equality_form",
+    "kernels",
+    "solvers",
+    "frontends",
+    "layers",
+    "data",
+    "labels",
+    "losses",
+    "problems",
+    "training",
+    "evaluation",
+    "estimator",
+    "experiments",
+    "report",
+    "doctor",
+    "testing",
+    "cli",
+    "__main__",
+]
+# Imports inside a function that point downward on purpose: a program hands out a view of itself.
+EXCEPTIONS = {("program", "equality_form")}
+
+OPTIONAL = {
+    "cvxpy": ["cvxpy", "cvxpylayers", "clarabel", "diffcp"],
+    "gurobi": ["gurobipy"],
+    "plot": ["matplotlib"],
+    "sklearn": ["sklearn", "safetensors"],
+    "tables": ["pandas", "pyarrow"],
+    "bench": ["pyepo", "pyomo", "pyscipopt"],
+}
+
+
+def dotted(path: Path) -> str:
+    """The module's name: `src/dflearn/solvers/highs.py` is `dflearn.solvers.highs`."""
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def part_of(module: str) -> str:
+    """The entry of ORDER that a module belongs to."""
+    return module.split(".")[1]
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Every module of dflearn that a file imports, wherever in the file it does so."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.startswith("dflearn."))
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            if node.module == "dflearn":
+                yield from (f"dflearn.{alias.name}" for alias in node.names)
+            elif node.module and node.module.startswith("dflearn."):
+                yield node.module
+
+
+def run(code: str) -> str:
+    """What `code` prints in a fresh interpreter in which a warning is an error."""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def blocking(*packages: str) -> str:
+    """Code that makes the import of `packages` fail, as if they were not installed."""
+    return f"""
+import sys
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition('.')[0] in {packages!r}:
+            raise ModuleNotFoundError(f'No module named {{name!r}} (blocked by the test)', name=name)
+sys.meta_path.insert(0, Block())
+"""
+
+
+@pytest.mark.parametrize("path", MODULES, ids=dotted)
+def test_imports_point_upward(path: Path) -> None:
+    module = dotted(path)
+    if module == "dflearn":
+        return  # names everything, imports nothing: see the test of lazy names
+    here = part_of(module)
+    for imported in imports(path):
+        there = part_of(imported)
+        if there in (here, "__version__") or (here, there) in EXCEPTIONS:
+            continue
+        assert there in ORDER, f"{module} imports {imported}, which has no place in ORDER"
+        assert ORDER.index(there) < ORDER.index(here), f"{module} imports {imported}, which stands below it"
+
+
+def test_every_part_has_its_place_and_the_document_says_the_same() -> None:
+    parts = {part_of(dotted(path)) for path in MODULES if path.parent != SOURCE or path.name != "__init__.py"}
+    assert parts <= set(ORDER)
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    listed = re.search(r"<!-- import order -->\n(.*?)<!-- end -->", text, re.DOTALL)
+    assert listed is not None
+    documented = re.findall(r"^\| `(\w+)`", listed[1], re.MULTILINE)
+    assert documented == [part for part in ORDER if part in parts and not part.startswith("_")]
+
+
+@pytest.mark.parametrize("package", LAZY_PACKAGES)
+def test_lazy_names(package: str) -> None:
+    """Every public name resolves, and type checkers see exactly what the table has."""
+    module = importlib.import_module(package)
+    for name in module.__all__:
+        assert getattr(module, name) is not None
+        assert name in dir(module)
+    seen: dict[str, set[str]] = {}
+    for node in ast.parse(Path(str(module.__file__)).read_text()).body:
+        if isinstance(node, ast.If):
+            for statement in node.body:
+                if isinstance(statement, ast.ImportFrom):
+                    seen.setdefault(str(statement.module), set()).update(alias.name for alias in statement.names)
+    assert {origin: set(names) for origin, names in module._NAMES.items()} == seen
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = module.nonsense
+
+
+def test_every_optional_package_is_known_here() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(extras) == {*OPTIONAL, "all", "test"}
+    pinned = {line.partition("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines()}
+    for extra, requirements in extras.items():
+        for requirement in requirements:
+            name = re.match(r"[\w-]+", requirement)
+            assert name is not None
+            assert name[0] in pinned | {"dflearn"}, f"{extra}: {requirement} is not pinned in constraints.txt"
+
+
+def test_core_imports_without_any_extra() -> None:
+    """Every module imports where only the core dependencies are installed."""
+    blocked = [package for packages in OPTIONAL.values() for package in packages]
+    names = [dotted(path) for path in MODULES if path.name != "__main__.py"]
+    run(blocking(*blocked) + f"import importlib\nfor name in {names!r}: importlib.import_module(name)")
+
+
+def test_core_imports_without_compiled_solvers() -> None:
+    """Programs, the torch parts of layers and the losses work where numba and highspy are missing (a GPU image, say)."""
+    blocked = [package for packages in OPTIONAL.values() for package in packages]
+    assert (
+        run(
+            blocking(*blocked, "numba", "llvmlite", "highspy")
+            + """
+import importlib
+import numpy as np, torch
+import dflearn
+for package in ("dflearn.program", "dflearn.data", "dflearn.layers", "dflearn.losses"):
+    module = importlib.import_module(package)
+    for name in getattr(module, "__all__", ()):
+        getattr(module, name)
+
+class Box(dflearn.Solver):
+    'min cᵀw over 0 ≤ w ≤ 1, in closed form.'
+    identity = "box"
+    def __init__(self, program):
+        self.program, self.objective = program, program.objective
+    def _solve(self, c, sides, start):
+        from dflearn.solvers.base import Raw
+        w = (c < 0).astype(float)
+        value = (c * w).sum(1)
+        return Raw(w, np.zeros(len(c), np.int8), value, value)
+
+solver = Box(dflearn.Program(upper=1, n=3))
+predicted = torch.tensor([[1.0, -2.0, 3.0]], requires_grad=True)
+costs = -predicted.detach()
+batch = dflearn.Batch(predicted.detach(), costs, solver.solve(costs).decision)
+loss = dflearn.losses.SPOPlus(dflearn.Exact(solver))(predicted, batch)
+loss.sum().backward()
+print(loss.tolist(), predicted.grad.tolist())
+"""
+        )
+        # 2ŷ − y = (3, −6, 9): w̃ = (0, 1, 0), w* = (1, 0, 1), so the loss is 12 + 6 and its gradient 2 (w* − w̃).
+        == "[18.0] [[2.0, -2.0, 2.0]]\n"
+    )
+
+
+def test_importing_dflearn_imports_nothing_heavy() -> None:
+    heavy = ["torch", "scipy", "numba", "highspy", "matplotlib", "cvxpy", "sklearn"]
+    assert run(f"import sys, dflearn; print([name for name in {heavy!r} if name in sys.modules])") == "[]\n"
+
+
+def test_all_extras_live_in_one_process() -> None:
+    """What ships together imports together, in both orders, and HiGHS still solves afterwards."""
+    packages = ["highspy", *(package for packages in OPTIONAL.values() for package in packages)]
+    packages.insert(packages.index("pyepo"), "pyomo.environ")  # PyEPO warns where Pyomo is not loaded before it
+    solve = """
+import torch, dflearn
+solution = dflearn.HiGHS(dflearn.Program(A=[[1, 1]], b=[1])).solve(torch.tensor([[2.0, 3.0]])).check()
+print(solution.decision.tolist(), solution.objective.tolist())
+"""
+    for order in (packages, packages[::-1]):
+        # Warnings of other people's packages are theirs.
+        code = "import importlib, warnings\nwarnings.simplefilter('ignore')\n"
+        code += f"for name in {order!r}: importlib.import_module(name)\n"
+        assert run(code + solve).splitlines()[-1] == "[[1.0, 0.0]] [2.0]"

@@ -1,0 +1,71 @@
+"""The distribution: an sdist, the wheel built from it, and that wheel at work in an environment of its own."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import dflearn
+
+ROOT = Path(__file__).parents[1]
+MODULES = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src" / "dflearn").rglob("*.py")}
+CONTENT = MODULES | {"dflearn/py.typed"}
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    done = subprocess.run([str(part) for part in command], cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the sdist and the wheel, built from a copy so that nothing is written into the checkout."""
+    source = tmp_path_factory.mktemp("source")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "*.nb?"))
+    # The build tools are those of this environment, so nothing is downloaded.
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", source / "dist", cwd=source)
+    return source / "dist"
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    (path,) = built.glob("*.whl")
+    return path
+
+
+def test_wheel_holds_every_module_and_the_type_marker(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {name for name in names if name.startswith("dflearn/")} == CONTENT
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def test_sdist_holds_every_module_and_the_type_marker(built: Path) -> None:
+    (path,) = built.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {f"src/{name}" for name in CONTENT} | {"pyproject.toml", "README.md", "LICENSE"} <= names
+
+
+def test_wheel_works_in_an_environment_of_its_own(wheel: Path, tmp_path: Path) -> None:
+    venv.create(tmp_path, symlinks=True)
+    run(sys.executable, "-m", "pip", "--python", tmp_path, "install", "--no-deps", "--no-index", wheel, cwd=tmp_path)
+    # The dependencies are borrowed from this environment; its own (editable) dflearn is not among them.
+    packages = sysconfig.get_path("purelib", "venv", {"base": str(tmp_path), "platbase": str(tmp_path)})
+    borrowed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    Path(packages, "borrowed.pth").write_text("\n".join(sorted(borrowed)))
+
+    python, command = tmp_path / "bin" / "python", tmp_path / "bin" / "dfl"
+    where = run(python, "-c", "import dflearn; print(dflearn.HiGHS.__module__, dflearn.__file__)", cwd=tmp_path)
+    assert where.split() == ["dflearn.solvers.highs", str(Path(packages, "dflearn", "__init__.py"))]
+    assert dflearn.__version__ in run(command, "--version", cwd=tmp_path)
