@@ -7,12 +7,18 @@ from dflearn._lazy import lazy
 if TYPE_CHECKING:
     from dflearn.losses.base import Loss as Loss, LossOutput as LossOutput
     from dflearn.losses.fenchel_young import FenchelYoung as FenchelYoung
+    from dflearn.losses.mse import MSE as MSE
+    from dflearn.losses.regret import Regret as Regret
     from dflearn.losses.sce import SCE as SCE
-    from dflearn.losses.spo_plus import SPOPlus as SPOPlus
+    from dflearn.losses.spo_plus import SmoothedSPOPlus as SmoothedSPOPlus, SPOPlus as SPOPlus
+    from dflearn.losses.squared_decision_error import SquaredDecisionError as SquaredDecisionError
 
 _NAMES = {
     "dflearn.losses.base": ("Loss", "LossOutput"),
-    "dflearn.losses.spo_plus": ("SPOPlus",),
+    "dflearn.losses.mse": ("MSE",),
+    "dflearn.losses.regret": ("Regret",),
+    "dflearn.losses.squared_decision_error": ("SquaredDecisionError",),
+    "dflearn.losses.spo_plus": ("SPOPlus", "SmoothedSPOPlus"),
     "dflearn.losses.sce": ("SCE",),
     "dflearn.losses.fenchel_young": ("FenchelYoung",),
 }

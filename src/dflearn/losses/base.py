@@ -1,15 +1,19 @@
-"""The contract of every loss: unreduced, `(*batch,)`, of the predicted costs and a batch that names what it holds."""
+"""The contract of every loss: unreduced, `(*batch,)`, of the predicted costs and a batch that names what it holds.
+
+Throughout, ŷ are the predicted costs, y the true ones, w* the decision that the data hold, obj(y, w) = (S y + d)ᵀ w.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from torch import Tensor, nn
 
 from dflearn.data import Batch
-from dflearn.errors import DataError
+from dflearn.errors import DataError, ShapeError
+from dflearn.layers.base import Layer
 from dflearn.solvers.base import Solution
 
 Field = Literal["costs", "decisions"]
@@ -24,12 +28,21 @@ class LossOutput:
 
 
 class Loss(nn.Module, ABC):
-    """predicted costs ŷ `(*batch, p)`, batch → loss `(*batch,)`.
+    """Predicted costs ŷ `(*batch, p)`, batch → loss `(*batch,)`.
 
     Subclasses write `_evaluate` and declare in `needs` what the data must hold.
+
+    Attributes:
+        layer: what turns costs into a decision; `None` for a loss that solves nothing.
+        needs: the fields of a `Batch` that the loss reads.
     """
 
-    needs: ClassVar[tuple[Field, ...]] = ("costs", "decisions")
+    layer: Layer | None
+    needs: tuple[Field, ...] = ("costs", "decisions")
+
+    def __init__(self, layer: Layer | None = None) -> None:
+        super().__init__()
+        self.layer = layer
 
     def forward(self, predicted: Tensor, batch: Batch) -> Tensor:
         return self.evaluate(predicted, batch).value
@@ -39,6 +52,16 @@ class Loss(nn.Module, ABC):
         for field in self.needs:
             if getattr(batch, field) is None:
                 raise DataError(f"{type(self).__name__} needs {field}, and the data hold none. {_REMEDY[field]}")
+        # Tensors of other shapes would broadcast into a number that looks like a loss.
+        if batch.costs is not None and batch.costs.shape != predicted.shape:
+            raise ShapeError(
+                f"predicted costs {tuple(predicted.shape)} and true costs {tuple(batch.costs.shape)} differ in shape"
+            )
+        if batch.decisions is not None and batch.decisions.shape[:-1] != predicted.shape[:-1]:
+            raise ShapeError(
+                f"predicted costs {tuple(predicted.shape)} and decisions {tuple(batch.decisions.shape)} "
+                "differ in their batch shape"
+            )
         return self._evaluate(predicted, batch)
 
     @abstractmethod
@@ -46,6 +69,7 @@ class Loss(nn.Module, ABC):
 
 
 _REMEDY = {
-    "costs": "With decisions only, use FenchelYoung (or SCE with variant='plain'), whose gradients need no true costs.",
+    "costs": "With decisions only, use FenchelYoung, SCE with variant='plain', or SquaredDecisionError, which need no "
+    "true costs.",
     "decisions": "Call dflearn.label(dataset, solver) to compute the optimal decisions first.",
 }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from dataclasses import replace
+from typing import Literal
 
+import torch
 from torch import Tensor
 
 from dflearn.data import Batch
@@ -15,26 +17,53 @@ from dflearn.losses.base import Field, Loss, LossOutput
 class SCE(Loss):
     """With w = layer(ŷ):
 
-        shifted:  obj(ŷ, w*) − obj(ŷ, w) + obj(y, w) − obj(y, w*)
+        shifted:  obj(ŷ, w*) − obj(ŷ, w) + obj(y, w) − obj(y, w*)  =  (ŷ − y)ᵀ Sᵀ(w* − w)
         plain:    obj(ŷ, w*) − obj(ŷ, w)
 
     Through `Exact` both have the subgradient Sᵀ(w* − w); through a differentiable layer they differ. The plain one
-    needs no true costs, but is minimized by ŷ = 0 too.
+    needs no true costs, but is minimized by S ŷ + d = 0 too.
+
+    Args:
+        label: "exact" contrasts with the data's decision w*; "smoothed" with layer(y), constant, which makes the
+            shifted loss at least μ‖layer(y) − w‖² through a layer with Ω = (μ/2)‖w‖², where an exact label can make
+            it slightly negative. It costs a second solve; where that matters, put layer(y) in the data's decisions.
     """
 
-    needs: ClassVar[tuple[Field, ...]] = ("decisions",)
+    layer: Layer
 
-    def __init__(self, layer: Layer, *, variant: Literal["shifted", "plain"] = "shifted") -> None:
-        super().__init__()
+    def __init__(
+        self,
+        layer: Layer,
+        *,
+        variant: Literal["shifted", "plain"] = "shifted",
+        label: Literal["exact", "smoothed"] = "exact",
+    ) -> None:
+        super().__init__(layer)
         if variant not in ("shifted", "plain"):
             raise DataError(f"variant is 'shifted' or 'plain', got {variant!r}")
-        self.layer, self.variant = layer, variant
+        if label not in ("exact", "smoothed"):
+            raise DataError(f"label is 'exact' or 'smoothed', got {label!r}")
+        self.variant, self.label = variant, label
+        costs: tuple[Field, ...] = ("costs",) if variant == "shifted" or label == "smoothed" else ()
+        decisions: tuple[Field, ...] = ("decisions",) if label == "exact" else ()
+        self.needs = costs + decisions
+
+    def extra_repr(self) -> str:
+        return f"variant={self.variant!r}, label={self.label!r}"
 
     def _evaluate(self, predicted: Tensor, batch: Batch) -> LossOutput:
         objective, instance = self.layer.objective, batch.instance
         solution = self.layer.solve(predicted, instance, batch.start).check()
-        difference = batch.require("decisions") - solution.decision
-        value = objective(predicted, difference, instance)
-        if self.variant == "shifted":
-            value = value - objective(batch.require("costs"), difference, instance)
+        if self.label == "exact":
+            label = batch.require("decisions")
+        else:
+            with torch.no_grad():
+                contrast = self.layer.solve(batch.require("costs"), instance).check()
+            label = contrast.decision
+            solution = replace(solution, seconds=solution.seconds + contrast.seconds)
+        difference = label - solution.decision
+        if self.variant == "plain":
+            value = objective(predicted, difference, instance)
+        else:
+            value = ((predicted - batch.require("costs")) * objective.transpose(difference)).sum(-1)
         return LossOutput(value, solution)

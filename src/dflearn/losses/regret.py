@@ -1,0 +1,27 @@
+"""The regret itself, as a loss."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from dflearn.data import Batch
+from dflearn.layers.base import Layer
+from dflearn.losses.base import Loss, LossOutput
+
+
+class Regret(Loss):
+    """obj(y, w) − obj(y, w*),   w = layer(ŷ);   gradient (∂w/∂ŷ)ᵀ (S y + d).
+
+    Through `Exact` the gradient is zero everywhere; through a smoothed layer it still is wherever the decision does
+    not move with the costs, however large the regret. SCE and SPO+ are there for that reason.
+    """
+
+    layer: Layer
+
+    def __init__(self, layer: Layer) -> None:
+        super().__init__(layer)
+
+    def _evaluate(self, predicted: Tensor, batch: Batch) -> LossOutput:
+        solution = self.layer.solve(predicted, batch.instance, batch.start).check()
+        excess = solution.decision - batch.require("decisions")
+        return LossOutput(self.layer.objective(batch.require("costs"), excess, batch.instance), solution)
