@@ -25,7 +25,9 @@ N = 6
 class Counting(Solver):
     """HiGHS, with a count of the instances solved and something to do before each chunk."""
 
-    def __init__(self, program: Program, before: Callable[[int], None] = lambda solved: None, name: str = "one") -> None:
+    def __init__(
+        self, program: Program, before: Callable[[int], None] = lambda solved: None, name: str = "one"
+    ) -> None:
         self.program, self.objective = program, program.objective
         self.inner, self.before, self.name, self.solved = HiGHS(program), before, name, 0
 
@@ -150,7 +152,9 @@ def test_damaged_entries_are_named_and_solved_again(program: Program, costs: tor
     assert solver.solved == 3
 
 
-@pytest.mark.parametrize("spoil", [lambda b: b"no database at all" * 99, lambda b: b[:4096] + b"\xff" * (len(b) - 4096)])
+@pytest.mark.parametrize(
+    "spoil", [lambda b: b"no database at all" * 99, lambda b: b[:4096] + b"\xff" * (len(b) - 4096)]
+)
 def test_a_damaged_file_is_moved_aside(
     program: Program, costs: torch.Tensor, tmp_path: Path, spoil: Callable[[bytes], bytes]
 ) -> None:

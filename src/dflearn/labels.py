@@ -166,12 +166,14 @@ class _Record(NamedTuple):
             return None
         if len(content) != _HEADER.size + 8 * n:
             return None
-        return cls(*_HEADER.unpack_from(content), np.frombuffer(content, np.float64, n, _HEADER.size))
+        status, objective, bound = _HEADER.unpack_from(content)
+        return cls(status, objective, bound, np.frombuffer(content, np.float64, n, _HEADER.size))
 
 
 def _records(solution: Solution) -> list[_Record]:
-    rows = zip(solution.status.tolist(), solution.objective.tolist(), solution.bound.tolist(), strict=True)
-    return [_Record(*row, decision) for row, decision in zip(rows, solution.decision.numpy(), strict=True)]
+    columns = (solution.status.tolist(), solution.objective.tolist(), solution.bound.tolist())
+    rows = zip(*columns, solution.decision.numpy(), strict=True)
+    return [_Record(status, objective, bound, decision) for status, objective, bound, decision in rows]
 
 
 class _Answers:
