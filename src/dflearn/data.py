@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import math
+import os
+import zipfile
+import zlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from dflearn.errors import DataError
 from dflearn.program import Instance
+
+FORMAT, VERSION = "dflearn dataset", 1  # the marker of a saved file, and the newest version that this code reads
 
 
 @dataclass(frozen=True)
@@ -39,7 +48,7 @@ class Batch:
         return value
 
     def to(self, *args: Any, **kwargs: Any) -> Batch:
-        """As of `Tensor.to`; ids keep their dtype."""
+        """As of `Tensor.to`; ids and start stay as they are."""
         moved = {
             f.name: value.to(*args, **kwargs)
             for f in fields(self)
@@ -48,8 +57,43 @@ class Batch:
         return replace(self, **moved)
 
 
+def collate(batches: Batch | Sequence[Batch]) -> Batch:
+    """What a `DataLoader` needs as `collate_fn`: single instances are stacked, a whole batch passes through."""
+    if isinstance(batches, Batch):
+        return batches
+
+    def stack(values: Iterable[Any]) -> Any:
+        held = list(values)
+        if all(value is None for value in held):
+            return None
+        if any(value is None for value in held):
+            raise DataError("some of the instances to collate hold a field that others lack")
+        if isinstance(held[0], Instance):
+            names = [f.name for f in fields(Instance)]
+            return Instance(**{name: stack(getattr(value, name) for value in held) for name in names})
+        return torch.stack(held)
+
+    return Batch(**{f.name: stack(getattr(batch, f.name) for batch in batches) for f in fields(Batch)})
+
+
+class Split(NamedTuple):
+    """The three parts of a data set."""
+
+    train: DecisionDataset
+    validation: DecisionDataset
+    test: DecisionDataset
+
+
 class DecisionDataset(torch.utils.data.Dataset[Batch]):
-    """A whole data set by named fields, held as tensors; slicing gives batches."""
+    """A whole data set by named fields, held as tensors; indexing gives batches.
+
+    Args:
+        features: `(count, k)` or `(count, p, k)` (or any shape that the predictor reads).
+        costs: true costs y, `(count, p)`, or `None`.
+        decisions: optimal or observed decisions w*, `(count, n)`, or `None`.
+        instance: what differs between instances, each field `(count, rows or n)`, or `None`.
+        ids: int64 `(count,)`, by default 0, 1, …; subsets keep the ids of the whole.
+    """
 
     def __init__(
         self,
@@ -59,20 +103,39 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
         instance: Instance | None = None,
         ids: Tensor | None = None,
     ) -> None:
+        _check_numbers("features", features)
         count = features.shape[0]
         self.features, self.costs, self.decisions, self.instance = features, costs, decisions, instance
         self.ids = torch.arange(count) if ids is None else ids
-        named = {"costs": costs, "decisions": decisions, "ids": self.ids, **(instance.present() if instance else {})}
-        for name, value in named.items():
-            if value is not None and value.shape[:1] != (count,):
-                raise DataError(f"{name} has {tuple(value.shape)} where the features have {count} rows")
+        for name, value in self._tensors().items():
+            if name == "ids":
+                _check_ids(value)
+            elif name != "features":
+                _check_numbers(name, value)
+            if value.shape[0] != count:
+                raise DataError(f"{name} has {value.shape[0]} rows where the features have {count}")
 
     def __len__(self) -> int:
         return self.features.shape[0]
 
     def __repr__(self) -> str:
-        held = [name for name in ("costs", "decisions", "instance") if getattr(self, name) is not None]
-        return f"DecisionDataset({len(self)} instances, features {tuple(self.features.shape[1:])}, {', '.join(held)})"
+        held = [f"{name} {tuple(value.shape[1:])}" for name, value in self._tensors().items() if name != "ids"]
+        return f"DecisionDataset({len(self)} instances: {', '.join(held)})"
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """Every tensor that is held, by name; those of the instance as `instance.b` and so on."""
+        own = {name: getattr(self, name) for name in ("features", "costs", "decisions", "ids")}
+        more = {} if self.instance is None else {f"instance.{k}": v for k, v in self.instance.present().items()}
+        return {name: value for name, value in {**own, **more}.items() if value is not None}
+
+    @classmethod
+    def _of(cls, tensors: dict[str, Tensor]) -> DecisionDataset:
+        """The data set that `_tensors` took apart."""
+        own = {name: value for name, value in tensors.items() if not name.startswith("instance.")}
+        more = {name.removeprefix("instance."): value for name, value in tensors.items() if name not in own}
+        return cls(**own, instance=Instance(**more) if more else None)
+
+    # -- parts --------------------------------------------------------------------------------------------------
 
     def batch(self, index: Any = slice(None)) -> Batch:
         """The instances at `index` (anything that indexes a tensor)."""
@@ -87,3 +150,107 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
 
     def __getitem__(self, index: Any) -> Batch:
         return self.batch(index)
+
+    def __getitems__(self, indices: Sequence[int]) -> Batch:
+        """What `DataLoader` calls, so that a batch is gathered at once; pass it `collate_fn=collate`."""
+        return self.batch(torch.as_tensor(indices, dtype=torch.int64))
+
+    def subset(self, index: Any) -> DecisionDataset:
+        """The instances at `index` (a slice, a mask or numbers) as a data set; ids are kept."""
+        return self._of({name: value[index] for name, value in self._tensors().items()})
+
+    def split(self, seed: int, test: int | float = 1000, validation: int | float = 0.2) -> Split:
+        """Test set first, then validation set out of the rest, then training set out of what remains.
+
+        Each size is a number of instances, or a share (below 1) of what there is at that point, rounded up. The same
+        instances in the same order as from scikit-learn's `train_test_split` with `random_state=seed`, called twice.
+        """
+        rest, held_out = self._split_once(seed, "test", test)
+        train, checked = rest._split_once(seed, "validation", validation)
+        return Split(train, checked, held_out)
+
+    def _split_once(self, seed: int, name: str, size: int | float) -> tuple[DecisionDataset, DecisionDataset]:
+        taken = math.ceil(size * len(self)) if isinstance(size, float) else size
+        if not 0 < taken < len(self) or (isinstance(size, float) and size >= 1):
+            raise DataError(
+                f"{name}={size} asks for {taken} of {len(self)} instances; it must leave both parts some: "
+                "pass a smaller number of instances, or a share between 0 and 1"
+            )
+        order = torch.as_tensor(np.random.RandomState(seed).permutation(len(self)))
+        return self.subset(order[taken:]), self.subset(order[:taken])
+
+    def with_decisions(self, decisions: Tensor) -> DecisionDataset:
+        """The same data with these decisions, `(count, n)`."""
+        return self._of({**self._tensors(), "decisions": decisions})
+
+    def to(self, *args: Any, **kwargs: Any) -> DecisionDataset:
+        """As of `Tensor.to`; ids stay as they are."""
+        tensors = self._tensors().items()
+        return self._of({name: v if name == "ids" else v.to(*args, **kwargs) for name, v in tensors})
+
+    # -- files --------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write one .npz file (numpy's format, nothing pickled). It appears whole or not at all."""
+        path = Path(path)
+        arrays = {name: value.detach().cpu() for name, value in self._tensors().items()}
+        for name, value in arrays.items():
+            if value.dtype == torch.bfloat16:
+                raise DataError(f"{name} is bfloat16, which numpy files cannot hold: call .to(torch.float32) first")
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            with open(temporary, "wb") as file:
+                marker = {"format": np.array(FORMAT), "version": np.array(VERSION)}
+                np.savez(file, allow_pickle=False, **marker, **{name: v.numpy() for name, v in arrays.items()})
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> DecisionDataset:
+        """Read what `save` wrote; a file that is anything else, or damaged, is refused with the reason."""
+        try:
+            arrays = _read(path)
+            return cls._of({name: torch.as_tensor(array) for name, array in arrays.items()})
+        except _UNREADABLE as error:
+            raise DataError(f"{path} is not a data set that can be read here: {error}") from error
+
+
+_UNREADABLE = (ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
+
+
+def _read(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+    with open(path, "rb") as handle:
+        file = np.load(handle, allow_pickle=False)
+        if not isinstance(file, np.lib.npyio.NpzFile):
+            raise DataError("it holds a single array")
+        if "format" not in file or str(file["format"]) != FORMAT:
+            raise DataError(f"its marker {FORMAT!r} is missing")
+        if int(file["version"]) > VERSION:
+            raise DataError(f"its version is {file['version']}, newer than {VERSION}: update dflearn")
+        return {name: file[name] for name in file.files if name not in ("format", "version")}
+
+
+def _check_numbers(name: str, value: Any) -> None:
+    """A floating-point tensor with a row per instance and no NaN; only bounds may be infinite."""
+    if not isinstance(value, Tensor):
+        raise DataError(f"{name} must be a torch tensor, got {type(value).__name__}: use torch.as_tensor")
+    if not value.is_floating_point():
+        raise DataError(f"{name} must be floating-point, got {value.dtype}: call .float()")
+    if value.ndim < 2 or (value.ndim > 2 and name != "features"):
+        raise DataError(f"{name} must have one row per instance, (count, size); got shape {tuple(value.shape)}")
+    bad = value.isnan() if name in ("instance.lower", "instance.upper") else ~value.isfinite()
+    if bool(bad.any()):
+        rows = bad.flatten(1).any(1).nonzero()
+        raise DataError(
+            f"{name} holds a NaN or an infinity in row {int(rows[0])} ({len(rows)} such rows): "
+            "drop these instances or fill in what is missing"
+        )
+
+
+def _check_ids(ids: Any) -> None:
+    if not isinstance(ids, Tensor) or ids.dtype != torch.int64 or ids.ndim != 1:
+        what = f"{ids.dtype} {tuple(ids.shape)}" if isinstance(ids, Tensor) else type(ids).__name__
+        raise DataError(f"ids must be an int64 tensor of shape (count,), got {what}")

@@ -1,0 +1,67 @@
+"""The multi-dimensional knapsack: weights and capacities are known, values are predicted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from dflearn.errors import ProgramError
+from dflearn.problems.polynomial import PolynomialProblem, integral_of_ceiling, require_sizes
+from dflearn.program import Program
+
+
+@dataclass(frozen=True)
+class Knapsack(PolynomialProblem):
+    """max over w of yᵀw   s.t.   weights · w ≤ capacity in each dimension,   w ∈ {0, 1}.
+
+    Weights are uniform on 3.00, 3.01, …, 7.99; the capacity is ⌊capacity_share · items⌋ in each dimension.
+    Values: B ~ Bernoulli(½);  y = ⌈5 ((z^degree) + 1) / 3.5^degree · ε⌉.
+    Drawn in the order weights, B, x, ε. KP-n of the paper has n items and two dimensions.
+    """
+
+    items: int
+    dimensions: int = 2
+    capacity_share: float = 0.3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_sizes(items=self.items, dimensions=self.dimensions)
+        if not 0 < self.capacity_share < np.inf:
+            raise ProgramError(f"capacity_share must be positive and finite, got {self.capacity_share}")
+
+    @property
+    def name(self) -> str:
+        return f"KP-{self.items}" if self.dimensions == 2 else f"KP-{self.items}x{self.dimensions}"
+
+    @property
+    def capacity(self) -> int:
+        """The capacity of each dimension."""
+        return math.floor(round(self.capacity_share * self.items, 9))  # 0.29 · 100 is 29, not 28.999…
+
+    def _draw_structure(self, rng: np.random.RandomState) -> dict[str, np.ndarray]:
+        weights = rng.choice(np.arange(300, 800), (self.dimensions, self.items)) / 100
+        return {"weights": weights, "B": rng.binomial(1, 0.5, (self.items, self.features))}
+
+    def _build_program(self, structure: Mapping[str, np.ndarray]) -> Program:
+        return Program(
+            G=structure["weights"],
+            h=np.full(self.dimensions, float(self.capacity)),
+            upper=1,
+            S=-sp.eye_array(self.items),
+            integer=True,
+            sense="maximize",
+            name=self.name,
+        )
+
+    def _level(self, z: np.ndarray) -> np.ndarray:
+        return 5 * (z**self.degree + 1) / 3.5**self.degree
+
+    def _round(self, values: np.ndarray) -> np.ndarray:
+        return np.ceil(values)
+
+    def _integral(self, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+        return integral_of_ceiling(low, high)

@@ -1,0 +1,54 @@
+"""Problems by the names that the paper and the tables use."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from typing import Any
+
+from dflearn.errors import ProgramError
+from dflearn.problems.facility_location import PUBLISHED_FACILITIES, FacilityLocation
+from dflearn.problems.knapsack import Knapsack
+from dflearn.problems.polynomial import PolynomialProblem
+from dflearn.problems.shortest_path import ShortestPath
+from dflearn.problems.top_k import TopK
+
+#: The names of the paper's problems, in the order of its tables.
+PROBLEMS = (
+    "SP-5", "SP-10", "SP-15", "SP-25",
+    "KP-100", "KP-200", "KP-400", "KP-500",
+    "CFL-50", "CFL-100", "CFL-200", "CFL-250",
+)  # fmt: skip
+
+FORMS = "SP-{side}, SP-{rows}x{columns}, KP-{items}, KP-{items}x{dimensions}, CFL-{customers}x{facilities}, TopK-{items}x{k}"
+
+_KINDS: dict[str, type[PolynomialProblem]] = {"SP": ShortestPath, "KP": Knapsack, "CFL": FacilityLocation, "TopK": TopK}
+
+
+def problem_named(name: str, **options: Any) -> PolynomialProblem:
+    """The problem of that name: one of `PROBLEMS`, or any size in one of the forms of `FORMS`.
+
+    `options` are fields of the problem: seed, features, degree, noise, and for knapsacks capacity_share.
+    """
+    match = re.fullmatch(r"([A-Za-z]+)-([0-9]+)(?:x([0-9]+))?", name)
+    kind = _KINDS.get(match[1]) if match else None
+    sizes = _sizes(match[1], int(match[2]), int(match[3]) if match[3] else None) if match and kind else None
+    if match is None or kind is None or sizes is None:
+        raise ProgramError(f"no problem is named {name!r}; the paper's are {', '.join(PROBLEMS)}; others are {FORMS}")
+    known = [f.name for f in fields(kind) if f.name not in sizes]
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise ProgramError(f"{name} has no option {', '.join(unknown)}; its options are {', '.join(known)}")
+    return kind(**sizes, **options)
+
+
+def _sizes(kind: str, first: int, second: int | None) -> dict[str, int] | None:
+    """The fields that a name fixes; `None` where the name leaves one open."""
+    if kind == "SP":
+        return {"rows": first, "columns": first if second is None else second}
+    if kind == "KP":
+        return {"items": first, "dimensions": 2 if second is None else second}
+    if kind == "CFL":
+        facilities = PUBLISHED_FACILITIES.get(first) if second is None else second
+        return None if facilities is None else {"customers": first, "facilities": facilities}
+    return None if second is None else {"items": first, "k": second}

@@ -1,0 +1,290 @@
+"""The contract of problems over all four kinds, their data against PyEPO's, and E[y | x] against quadrature."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import highspy  # noqa: F401  (before PyEPO: two libraries of HiGHS in one process get in each other's way)
+import numpy as np
+import pytest
+import torch
+
+from dflearn.errors import ProgramError, ShapeError
+from dflearn.problems import PROBLEMS, FacilityLocation, Knapsack, Problem, ShortestPath, TopK, problem_named
+from dflearn.problems.polynomial import PolynomialProblem, integral_of_ceiling
+from dflearn.testing.problems import check_problem
+
+SMALL = [
+    ShortestPath(3, 4),
+    ShortestPath(1, 4, seed=3),
+    ShortestPath(4, 4, degree=3, noise=0.0, seed=1),
+    Knapsack(12, capacity_share=1.5),
+    Knapsack(10, 3, capacity_share=2, degree=5, features=4, seed=2),
+    Knapsack(8, 1, noise=0.0, capacity_share=2, degree=2),
+    FacilityLocation(6, 3),
+    FacilityLocation(5, 4, degree=5, noise=1.0, seed=4),
+    TopK(8, 3),
+    TopK(5, 5, degree=1, seed=5),
+]
+
+
+@pytest.mark.parametrize("problem", SMALL, ids=repr)
+def test_contract(problem: Problem) -> None:
+    check_problem(problem)
+
+
+@dataclass(frozen=True)
+class WrongMean(TopK):
+    def _expected_costs(self, features: np.ndarray) -> np.ndarray:
+        return 1.1 * super()._expected_costs(features)
+
+
+@dataclass(frozen=True)
+class Unrepeatable(TopK):
+    def _draw_features(self, rng: np.random.RandomState, count: int) -> np.ndarray:
+        return np.random.RandomState().normal(size=(count, self.features))
+
+
+@dataclass(frozen=True)
+class Misnamed(TopK):
+    def _build_program(self, structure):  # type: ignore[no-untyped-def]
+        return Knapsack(self.items).program
+
+
+@dataclass(frozen=True)
+class WrongSolver(TopK):
+    def solver(self):  # type: ignore[no-untyped-def]
+        return TopK(self.items, self.k + 1).solver()
+
+
+@pytest.mark.parametrize(
+    ("problem", "complaint"),
+    [
+        (WrongMean(8, 3), "standard errors"),
+        (Unrepeatable(8, 3), "same arguments differ"),
+        (Misnamed(8, 3), "is named"),
+        (WrongSolver(8, 3), "infeasible decisions"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_the_contract_check_finds_what_is_wrong(problem: Problem, complaint: str) -> None:
+    with pytest.raises(AssertionError, match=complaint):
+        check_problem(problem)
+
+
+# -- data -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pyepo_data():  # type: ignore[no-untyped-def]
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import pyomo.environ  # noqa: F401  (before PyEPO, which otherwise warns that it is missing)
+        from pyepo.data import knapsack, shortestpath
+    return shortestpath, knapsack
+
+
+@pytest.mark.parametrize("seed", [1, 5])
+@pytest.mark.parametrize("degree", [1, 3, 6])
+@pytest.mark.parametrize("grid", [(5, 5), (4, 6), (25, 25)])
+def test_shortest_path_data_are_pyepos(pyepo_data, grid, degree, seed) -> None:  # type: ignore[no-untyped-def]
+    features, costs = pyepo_data[0].genData(400, 10, grid, degree, 0.5, seed)
+    data = ShortestPath(*grid, degree=degree, seed=seed).generate(400)
+    assert np.array_equal(data.features.numpy(), features.astype(np.float32))
+    assert np.array_equal(data.costs.numpy(), costs)
+
+
+@pytest.mark.parametrize("seed", [1, 5])
+@pytest.mark.parametrize("degree", [1, 3, 6])
+@pytest.mark.parametrize(("items", "dimensions"), [(100, 2), (40, 3)])
+def test_knapsack_data_are_pyepos(pyepo_data, items, dimensions, degree, seed) -> None:  # type: ignore[no-untyped-def]
+    weights, features, costs = pyepo_data[1].genData(400, 10, items, dimensions, degree, 0.5, seed)
+    problem = Knapsack(items, dimensions, degree=degree, seed=seed)
+    data = problem.generate(400)
+    assert np.array_equal(problem.program.G.toarray(), weights)
+    assert np.array_equal(data.features.numpy(), features.astype(np.float32))
+    assert np.array_equal(data.costs.numpy(), costs)
+
+
+def test_facility_location_data_follow_the_order_of_draws() -> None:
+    """The stream taken by hand, one instance at a time."""
+    customers, facilities, count = 20, 4, 30
+    problem = FacilityLocation(customers, facilities, seed=3)
+    rng = np.random.RandomState(3)
+    demands = [round(min(max(rng.normal(2.5, 1.25), 1), 6), 2) for _ in range(customers)]
+    capacities = np.array([rng.uniform(5, 15) for _ in range(facilities)])
+    assert capacities.sum() < sum(demands)
+    capacities = np.ceil(capacities * sum(demands) / capacities.sum())
+    opening = np.ceil([rng.uniform(5, 25) for _ in range(facilities)])
+    flags = rng.binomial(1, 0.25, (customers * facilities, 10))
+    B = flags * rng.uniform(-2, 2, flags.shape)
+    x = rng.normal(size=(count, 10))
+    costs = []
+    for row in x:
+        noise = rng.uniform(0.5, 1.5, customers * facilities)
+        costs.append(np.round(np.clip((B @ row / np.sqrt(10) + 3) ** 6 / 3**5 * noise, 0.01, 100), 2))
+    program, data = problem.program, problem.generate(count, dtype=torch.float64)
+    np.testing.assert_allclose(-np.diag(program.G.toarray()[:, -facilities:]), capacities)
+    np.testing.assert_allclose(program.d[-facilities:], opening)
+    np.testing.assert_allclose(program.S.toarray()[:-facilities].sum(1), np.repeat(demands, facilities))
+    np.testing.assert_allclose(data.features, x, rtol=1e-14)
+    np.testing.assert_allclose(data.costs, np.array(costs), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["CFL-50", "CFL-100"])
+def test_capacity_barely_covers_demand_in_the_published_facility_data(name: str) -> None:
+    problem = problem_named(name, seed=1)
+    total = problem.structure["demands"].sum()
+    spare = problem.structure["capacities"].sum() - total
+    assert 0 <= spare <= len(problem.structure["capacities"])
+    decision = problem.solver().solve(problem.generate(2).costs).check().decision
+    assert bool((decision[:, -len(problem.structure["capacities"]) :].round() == 1).all())
+
+
+def test_grid_edges_go_east_then_south_row_by_row() -> None:
+    assert ShortestPath(2, 3).edges().tolist() == [[0, 1], [1, 2], [0, 3], [1, 4], [2, 5], [3, 4], [4, 5]]
+
+
+def test_shortest_path_is_the_best_of_all_paths() -> None:
+    problem = ShortestPath(4, 3, degree=3, seed=1)
+    data = problem.generate(8, dtype=torch.float64)
+    number = {tuple(edge): i for i, edge in enumerate(problem.edges().tolist())}
+    lengths = []
+    for souths in itertools.combinations(range(5), 3):
+        node, used = 0, []
+        for step in range(5):
+            after = node + (3 if step in souths else 1)
+            used.append(number[node, after])
+            node = after
+        assert node == 11
+        lengths.append(data.costs[:, used].sum(1))
+    best = torch.stack(lengths).min(0).values
+    torch.testing.assert_close(problem.solver().solve(data.costs).objective, best)
+
+
+def test_knapsack_and_top_k_are_the_best_of_all_subsets() -> None:
+    subsets = torch.tensor(list(itertools.product([0.0, 1.0], repeat=9)), dtype=torch.float64)
+    knapsack, top_k = Knapsack(9, capacity_share=1.7, seed=2), TopK(9, 4, seed=2)
+    for problem, weights, limit in (
+        (knapsack, torch.tensor(knapsack.structure["weights"]), 15.0),
+        (top_k, torch.ones(1, 9, dtype=torch.float64), 4.0),
+    ):
+        costs = problem.generate(5, dtype=torch.float64).costs
+        allowed = (subsets @ weights.T <= limit).all(1)
+        best = (costs @ subsets[allowed].T).max(1).values
+        torch.testing.assert_close(-problem.solver().solve(costs).objective, best)
+
+
+@pytest.mark.parametrize(("share", "items", "capacity"), [(0.3, 100, 30), (0.3, 15, 4), (0.29, 100, 29), (1.1, 10, 11)])
+def test_capacity_is_the_floor_of_the_share(share: float, items: int, capacity: int) -> None:
+    assert Knapsack(items, capacity_share=share).program.h.tolist() == [capacity, capacity]
+
+
+# -- E[y | x] -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("degree", [1, 2, 5, 6])
+@pytest.mark.parametrize("noise", [0.0, 0.3, 0.5, 1.2])
+@pytest.mark.parametrize("kind", ["SP-3", "KP-20", "CFL-4x3", "TopK-6x2"])
+def test_expected_costs_are_the_integral_over_the_noise(kind: str, noise: float, degree: int) -> None:
+    """The midpoint rule on a fine grid of noise: exact without rounding, and with it wrong by less than the total rise
+    of the rounded cost times the width of a cell."""
+    problem = problem_named(kind, noise=noise, degree=degree, seed=1)
+    features = 4 * problem.generate(20, dtype=torch.float64).features  # far out, where odd powers turn negative
+    cells = 5001
+    grid = 1 - noise + 2 * noise * (np.arange(cells) + 0.5) / cells
+    level = problem._level(problem._mixed(features.numpy()))
+    assert degree % 2 == 0 or level.min() < 0
+    mean = problem._round(level[..., None] * grid).mean(-1)
+    rise = 0 if kind in ("SP-3", "TopK-6x2") else 2 * noise * np.abs(level) + 1
+    error = np.abs(problem.expected_costs(features).numpy() - mean)
+    assert (error <= rise / cells + 1e-12 * np.abs(level)).all()
+
+
+@pytest.mark.parametrize("problem", [Knapsack(6, degree=5, seed=1), FacilityLocation(3, 2, degree=5, seed=1)], ids=repr)
+def test_expected_costs_are_the_mean_of_many_draws(problem: PolynomialProblem) -> None:
+    features = 2 * problem.generate(4, dtype=torch.float64).features
+    draws = 200_000
+    sample = problem.sample_costs(features.expand(draws, 4, -1), seed=7)
+    error = (sample.mean(0) - problem.expected_costs(features)).abs()
+    assert bool((error <= 4.5 * sample.std(0) / draws**0.5 + 1e-12).all())
+
+
+def test_integral_of_ceiling() -> None:
+    low = np.array([0.2, -2.5, 1.0, 3.0, -0.5, 0.0, 7.25])
+    high = np.array([0.7, 1.5, 2.0, 3.0, 0.5, 3.0, 7.250001])
+    by_hand = [0.5, -2 * 0.5 - 1 + 0 + 1 + 2 * 0.5, 2.0, 0.0, 0.5, 6.0, 8 * (high[-1] - low[-1])]
+    np.testing.assert_allclose(integral_of_ceiling(low, high), by_hand, rtol=1e-12)
+    far = 1e9 + 0.5
+    assert integral_of_ceiling(np.array(far), np.array(far + 1)) == 0.5 * (1e9 + 1) + 0.5 * (1e9 + 2)
+
+
+# -- names and configuration ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [*PROBLEMS, "SP-4x6", "KP-50x3", "CFL-20x4", "TopK-20x3"])
+def test_names_make_the_round_trip(name: str) -> None:
+    problem = problem_named(name, seed=3, degree=4, noise=0.25, features=7)
+    assert (problem.name, problem.seed, problem.degree, problem.noise, problem.features) == (name, 3, 4, 0.25, 7)
+    assert problem_named(problem.name, seed=3, degree=4, noise=0.25, features=7) == problem
+    assert problem_named(name, seed=4) != problem_named(name, seed=3)
+
+
+def test_sizes_of_the_published_problems() -> None:
+    sizes = {name: (problem_named(name).program.n, problem_named(name).program.p) for name in PROBLEMS}
+    assert sizes["SP-5"] == (40, 40)
+    assert sizes["SP-25"] == (1200, 1200)
+    assert sizes["KP-500"] == (500, 500)
+    assert sizes["CFL-50"] == (255, 250)
+    assert sizes["CFL-250"] == (2510, 2500)
+
+
+@pytest.mark.parametrize("name", ["SP", "XY-5", "CFL-30", "TopK-20", "SP-5x", "sp-5", "KP-ten", ""])
+def test_an_unknown_name_lists_the_valid_ones(name: str) -> None:
+    with pytest.raises(ProgramError, match=r"SP-5, SP-10.*KP-\{items\}x\{dimensions\}"):
+        problem_named(name)
+
+
+def test_an_unknown_option_lists_the_valid_ones() -> None:
+    with pytest.raises(ProgramError, match="no option degrees; its options are seed, features, degree, noise"):
+        problem_named("SP-5", degrees=3)
+    assert problem_named("KP-100", capacity_share=0.5).program.h.tolist() == [50, 50]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ShortestPath(1, 1),
+        lambda: ShortestPath(0, 3),
+        lambda: ShortestPath(3, 2.5),  # type: ignore[arg-type]
+        lambda: Knapsack(5, capacity_share=0),
+        lambda: Knapsack(5, 0),
+        lambda: FacilityLocation(3, 0),
+        lambda: TopK(3, 4),
+        lambda: TopK(3, 1, degree=0),
+        lambda: TopK(3, 1, noise=-0.1),
+        lambda: TopK(3, 1, features=0),
+        lambda: TopK(3, 1, seed=-1),
+    ],
+)
+def test_impossible_configurations_are_refused(make) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(ProgramError):
+        make()
+
+
+def test_wrong_arguments_of_generate_and_expected_costs_are_refused() -> None:
+    problem = ShortestPath(2, 2)
+    with pytest.raises(ShapeError, match="count"):
+        problem.generate(-1)
+    with pytest.raises(ShapeError, match="floating-point"):
+        problem.generate(1, dtype=torch.int64)
+    with pytest.raises(ShapeError, match=r"\(\*batch, 10\)"):
+        problem.expected_costs(torch.zeros(3, 9))
+
+
+def test_the_structure_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        Knapsack(5).structure["weights"][0] = 0
