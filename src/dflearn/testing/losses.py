@@ -1,0 +1,169 @@
+"""`check_loss`: what every loss must do, whatever it computes."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from dataclasses import fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dflearn.data import Batch
+from dflearn.errors import DataError, ShapeError
+from dflearn.losses.base import Field, Loss
+
+
+def check_loss(
+    loss: Loss,
+    predicted: Tensor,
+    batch: Batch,
+    *,
+    random: bool = False,
+    differentiable: bool = False,
+    tolerance: float = 1e-5,
+) -> None:
+    """Raise an `AssertionError` that says which part of the contract the loss breaks.
+
+    Args:
+        predicted: predicted costs ŷ, `(count, p)` with count ≥ 2, in float32 or float64.
+        batch: the same instances, with all that the loss needs, in the dtype of ŷ.
+        random: the loss draws random numbers, so that an instance's value depends on the batch it sits in.
+        differentiable: the loss is differentiable around ŷ: compare its gradient with finite differences in float64.
+        tolerance: relative and absolute, between numbers that must agree.
+    """
+    assert predicted.ndim == 2, f"check_loss needs predicted costs (count, p); got {tuple(predicted.shape)}"
+    assert len(predicted) >= 2, "check_loss needs at least two instances"
+    value, slope = _value_and_gradient(loss, predicted, batch)
+    _check_output(loss, predicted, batch, value)
+    _check_needs(loss, predicted, batch)
+    _check_shapes(loss, predicted, batch)
+    for how, duplicate in {"pickling": lambda x: pickle.loads(pickle.dumps(x)), "a deep copy": copy.deepcopy}.items():
+        _close(duplicate(loss)(predicted, batch), loss(predicted, batch), tolerance, f"{how} changes the loss")
+    _check_sizes(loss, predicted, batch)
+    if not random:
+        _check_loop(loss, predicted, batch, value, slope, tolerance)
+        _check_start(loss, predicted, batch, value, tolerance)
+    if differentiable:
+        _check_gradient(loss, predicted, batch)
+
+
+def _check_output(loss: Loss, predicted: Tensor, batch: Batch, value: Tensor) -> None:
+    wanted = predicted.shape[:-1]
+    assert value.shape == wanted, f"a loss is not reduced: value {tuple(value.shape)}, wanted {tuple(wanted)}"
+    assert value.dtype == predicted.dtype, f"value is {value.dtype}, predicted costs are {predicted.dtype}"
+    assert value.device == predicted.device, f"value is on {value.device}, predicted costs on {predicted.device}"
+    assert bool(torch.isfinite(value).all()), "the value is not finite"
+    dtype = torch.float32 if predicted.dtype == torch.float64 else torch.float64
+    other = loss(predicted.to(dtype), batch.to(dtype))
+    assert other.dtype == dtype, f"predicted costs and data in {dtype} give a value in {other.dtype}"
+
+
+def _check_needs(loss: Loss, predicted: Tensor, batch: Batch) -> None:
+    """What the loss needs it refuses to go without; what it does not need may be missing."""
+    every: tuple[Field, ...] = ("costs", "decisions")
+    for field in loss.needs:
+        message = _refusal(DataError, loss, predicted, _without(batch, field))
+        assert message is not None, f"the loss declares that it needs {field}, but does without them"
+        assert field in message, f"the error for missing {field} does not name them: {message}"
+    for field in every:
+        if field not in loss.needs:
+            loss(predicted, _without(batch, field))
+
+
+def _check_shapes(loss: Loss, predicted: Tensor, batch: Batch) -> None:
+    """A shape that would broadcast is an error."""
+    for field in loss.needs:
+        wrong = batch.require(field)[:, :1] if field == "costs" else batch.require(field)[:1]
+        changes: dict[str, Any] = {field: wrong}
+        message = _refusal(ShapeError, loss, predicted, replace(batch, **changes))
+        assert message, f"{field} of shape {tuple(wrong.shape)} are taken for {tuple(predicted.shape)} predictions"
+
+
+def _check_sizes(loss: Loss, predicted: Tensor, batch: Batch) -> None:
+    """No instance, one instance, an instance without batch, and a grid of instances."""
+    for index in (slice(0, 0), slice(0, 1), 0):
+        part = predicted[index]
+        value, slope = _value_and_gradient(loss, part, _rows(batch, index))
+        assert value.shape == part.shape[:-1], (
+            f"predicted costs {tuple(part.shape)} give a value of shape {tuple(value.shape)}"
+        )
+        assert slope.shape == part.shape
+    grid = torch.arange(2).reshape(2, 1)
+    value = loss(predicted[grid], _rows(batch, grid))
+    assert value.shape == (2, 1), f"a batch of shape (2, 1) gives a value of shape {tuple(value.shape)}"
+
+
+def _check_loop(loss: Loss, predicted: Tensor, batch: Batch, value: Tensor, slope: Tensor, tolerance: float) -> None:
+    """An instance's value and gradient are its own: neither depends on, nor is divided by, the batch around it."""
+    again, _ = _value_and_gradient(loss, predicted, batch)
+    _close(again, value, tolerance, "the same input gives another value")
+    for i in range(len(predicted)):
+        alone, alone_slope = _value_and_gradient(loss, predicted[i : i + 1], _rows(batch, slice(i, i + 1)))
+        _close(alone[0], value[i], tolerance, f"instance {i} has another value when it is alone")
+        _close(alone_slope[0], slope[i], tolerance, f"instance {i} has another gradient when it is alone")
+
+
+def _check_start(loss: Loss, predicted: Tensor, batch: Batch, value: Tensor, tolerance: float) -> None:
+    """A layer that takes starts gets the batch's start, and the loss hands on the new one."""
+    if loss.layer is None or not loss.layer.start_width:
+        return
+    start = loss.layer.no_start(len(predicted))
+    for _ in range(2):
+        output = loss.evaluate(predicted, replace(batch, start=start))
+        assert output.solution is not None, "the loss solves something and does not hand on the solution"
+        assert output.solution.start is not None, "the loss does not pass the batch's start to its layer"
+        _close(output.value, value, tolerance, "a warm start changes the value")
+        start = output.solution.start
+
+
+def _check_gradient(loss: Loss, predicted: Tensor, batch: Batch) -> None:
+    """Central differences in float64, with the loss in the same state at each point."""
+    y, data, state = predicted.double(), batch.to(torch.float64), copy.deepcopy(loss.state_dict())
+
+    def value(y: Tensor) -> Tensor:
+        loss.load_state_dict(state)
+        return loss(y, data)
+
+    _, slope = _value_and_gradient(value, y)
+    step = 1e-5
+    for j in range(y.shape[-1]):
+        shift = torch.zeros_like(y)
+        shift[:, j] = step
+        difference = (value(y + shift) - value(y - shift)) / (2 * step)
+        _close(slope[:, j], difference.detach(), 1e-5, f"gradient in cost {j} against finite differences")
+
+
+def _value_and_gradient(loss: Any, predicted: Tensor, *batch: Batch) -> tuple[Tensor, Tensor]:
+    """The value, and the gradient of its sum; zero where the value does not depend on ŷ."""
+    y = predicted.detach().clone().requires_grad_()
+    value = loss(y, *batch)
+    if not value.requires_grad:
+        return value, torch.zeros_like(y)
+    (slope,) = torch.autograd.grad(value.sum(), y, allow_unused=True)
+    return value.detach(), torch.zeros_like(y) if slope is None else slope
+
+
+def _close(actual: Tensor, wanted: Tensor, tolerance: float, what: str) -> None:
+    torch.testing.assert_close(actual, wanted, rtol=tolerance, atol=tolerance, msg=lambda text: f"{what}: {text}")
+
+
+def _refusal(kind: type[Exception], loss: Loss, predicted: Tensor, batch: Batch) -> str | None:
+    """The message of the error that the loss raises; `None` where it raises none of this kind."""
+    try:
+        loss(predicted, batch)
+    except kind as error:
+        return str(error)
+    return None
+
+
+def _without(batch: Batch, field: Field) -> Batch:
+    changes: dict[str, Any] = {field: None}
+    return replace(batch, **changes)
+
+
+def _rows(batch: Batch, index: Any) -> Batch:
+    """The instances of a batch at `index`."""
+    held = {f.name: value for f in fields(batch) if (value := getattr(batch, f.name)) is not None}
+    return Batch(**{name: value[index] for name, value in held.items()})
