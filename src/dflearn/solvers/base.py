@@ -7,6 +7,7 @@ The public `solve` checks shapes and values; the private hook `_solve` computes.
 from __future__ import annotations
 
 import enum
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -114,6 +115,19 @@ class Raw:
         )
 
 
+class Basis(enum.IntEnum):
+    """One code per variable, then per row, of a simplex basis: the `start` that all LP solvers share.
+
+    The codes are HiGHS's own. `NONE` fills the row of an instance that was never solved.
+    """
+
+    NONE = -1
+    AT_LOWER = 0
+    BASIC = 1
+    AT_UPPER = 2
+    AT_ZERO = 3
+
+
 class TakesStart:
     """What solvers and layers say about warm starts: one row of fixed width per instance, so that a store is a tensor.
 
@@ -152,6 +166,7 @@ class Solver(TakesStart, ABC):
         """
         begun = perf_counter()
         batch = check_costs(y, self.objective)
+        check_instance(instance, batch)
         count = batch.numel()
         sides = None if self.program is None else self.program.sides(instance, count)
         if self.program is None and instance is not None and set(instance.present()) - {"d"}:
@@ -194,13 +209,21 @@ def check_costs(y: Tensor, objective: Objective) -> torch.Size:
         raise ShapeError(f"costs must be a floating-point torch tensor of shape (*batch, {objective.p}); got a {what}")
     if y.shape[-1:] != (objective.p,):
         raise ShapeError(f"costs must have shape (*batch, {objective.p}); got {tuple(y.shape)}")
-    if not bool(torch.isfinite(y).all()):
+    # A finite sum has finite terms, and is cheaper to look at; a sum that overflowed proves nothing.
+    if not math.isfinite(float(y.detach().sum())) and not bool(torch.isfinite(y).all()):
         bad = (~torch.isfinite(y.reshape(-1, objective.p)).all(-1)).nonzero()
         raise ShapeError(
             f"instance {int(bad[0])}: costs hold a NaN or an infinity ({bad.numel()} such instances); "
             "the predictor diverged, or the data have missing values"
         )
     return y.shape[:-1]
+
+
+def check_instance(instance: Instance | None, batch: torch.Size) -> None:
+    """Every field that an instance sets has the batch shape of the costs."""
+    shape = None if instance is None else instance.batch_shape()
+    if shape is not None and shape != batch:
+        raise ShapeError(f"costs have batch shape {tuple(batch)}, the instance's fields have {tuple(shape)}")
 
 
 def check_start(start: Tensor | None, batch: torch.Size, width: int) -> np.ndarray | None:

@@ -1,0 +1,125 @@
+"""Gurobi, as an exact solver of LPs and MILPs under the same contract as HiGHS."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from dflearn.errors import MissingExtraError, SolverError
+from dflearn.program import Program
+from dflearn.solvers.base import Basis, Status
+from dflearn.solvers.model import Model, ModelSolver
+
+# Gurobi's codes of a basis, by ours: at lower bound, basic, at upper bound, free at zero.
+VARIABLE_CODES = np.array([-1, 0, -2, -3])
+ROW_CODES = np.array([-1, 0, -1, -1])
+
+REMEDIES = {  # by Gurobi's error number
+    10009: "no licence was found: install one (gurobi.com has free academic ones) or use HiGHS",
+    10010: "the licence that comes with gurobipy solves small models only (2000 variables, 2000 rows): install a full "
+    "licence or use HiGHS",
+}
+
+
+class Gurobi(ModelSolver):
+    """Exact LP and MILP solver on Gurobi. Arguments: see `ModelSolver`."""
+
+    def __init__(self, program: Program, *, time_limit: float = np.inf, gap: float = 0.0, threads: int = 1) -> None:
+        _gurobipy()
+        super().__init__(program, time_limit=time_limit, gap=gap, threads=threads)
+
+    @property
+    def identity(self) -> str:
+        version = ".".join(map(str, _gurobipy().gurobi.version()))
+        return f"Gurobi {version} time_limit={self.time_limit} gap={self.gap} threads={self.threads}"
+
+    def _build(self) -> Model:
+        return _GurobiModel(self)
+
+
+class _GurobiModel(Model):
+    def __init__(self, solver: Gurobi) -> None:
+        program = solver.program
+        super().__init__(program)
+        self.gurobipy = _gurobipy()
+        try:
+            environment = self.gurobipy.Env(params={"OutputFlag": 0})
+            self.model = self.gurobipy.Model(env=environment)
+        except self.gurobipy.GurobiError as error:
+            raise _explained(error, program) from error
+        for name, value in (
+            ("TimeLimit", solver.time_limit),
+            ("MIPGap", solver.gap),
+            ("MIPGapAbs", 1e-9),
+            ("Threads", solver.threads),
+            ("Seed", 0),
+        ):
+            self.model.setParam(name, value)
+        kinds = np.where(program.integer, self.gurobipy.GRB.INTEGER, self.gurobipy.GRB.CONTINUOUS)
+        self.w = self.model.addMVar(self.n, lb=program.lower, ub=program.upper, vtype=kinds)
+        self.equality = self.model.addMConstr(sp.csr_matrix(program.A), self.w, "=", program.b)
+        self.inequality = self.model.addMConstr(sp.csr_matrix(program.G), self.w, "<", program.h)
+        self.model.update()
+        self.variables = self.model.getVars()
+        self.constraints = self.model.getConstrs()
+        code = self.gurobipy.GRB
+        self.statuses = {
+            code.OPTIMAL: Status.OPTIMAL,
+            code.INFEASIBLE: Status.INFEASIBLE,
+            code.UNBOUNDED: Status.UNBOUNDED,
+            code.INF_OR_UNBD: None,
+        }
+        self.limits = {code.TIME_LIMIT, code.ITERATION_LIMIT, code.NODE_LIMIT, code.MEM_LIMIT, code.WORK_LIMIT}
+
+    def change_rows(self, b: np.ndarray, h: np.ndarray) -> None:
+        if self.equalities:
+            self.equality.RHS = b
+        if self.inequalities:
+            self.inequality.RHS = h
+
+    def change_bounds(self, lower: np.ndarray, upper: np.ndarray) -> None:
+        self.w.LB, self.w.UB = lower, upper
+
+    def run(self, c: np.ndarray, basis: np.ndarray | None) -> Status | None:
+        model = self.model
+        self.w.Obj = c
+        model.reset()
+        if basis is not None:
+            model.setAttr("VBasis", self.variables, VARIABLE_CODES[basis[: self.n]].tolist())
+            model.setAttr("CBasis", self.constraints, ROW_CODES[basis[self.n :]].tolist())
+        try:
+            model.optimize()
+        except self.gurobipy.GurobiError as error:
+            raise _explained(error, self.program) from error
+        if model.Status in self.limits:
+            return Status.FEASIBLE if model.SolCount else Status.NOT_FOUND
+        return self.statuses.get(model.Status, Status.FAILED)
+
+    def decision(self) -> np.ndarray:
+        return np.array(self.model.getAttr("X", self.variables))
+
+    def bound(self) -> float:
+        return self.model.ObjBound
+
+    def basis(self, w: np.ndarray, codes: np.ndarray) -> None:
+        variables = np.array(self.model.getAttr("VBasis", self.variables), dtype=np.int64)
+        rows = np.array(self.model.getAttr("CBasis", self.constraints), dtype=np.int64)
+        codes[: self.n] = np.array([Basis.BASIC, Basis.AT_LOWER, Basis.AT_UPPER, Basis.AT_ZERO])[-variables]
+        codes[self.n : self.n + self.equalities] = Basis.AT_LOWER
+        codes[self.n + self.equalities :] = Basis.AT_UPPER
+        codes[self.n :][rows == 0] = Basis.BASIC
+
+
+def _gurobipy() -> Any:
+    try:
+        import gurobipy
+    except ImportError as error:
+        raise MissingExtraError("Gurobi needs the package gurobipy: pip install dflearn[gurobi]") from error
+    return gurobipy
+
+
+def _explained(error: Any, program: Program) -> SolverError:
+    remedy = REMEDIES.get(error.errno, "see the message of Gurobi")
+    return SolverError(f"Gurobi could not solve {program!r} ({error}): {remedy}")
