@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from dflearn.data import DecisionDataset
-from dflearn.errors import DataError, ShapeError, SolverError
+from dflearn.errors import DataError, SolverError
 from dflearn.program import Instance
-from dflearn.solvers.base import Solution, Solver, Status, check_costs
+from dflearn.solvers.base import Solution, Solver, Status, check_costs, check_instance
 
 CHUNK = 32  # solves between two writes: what an interruption can cost at most
 PROGRESS_DELAY = 2.0  # seconds before a progress bar appears
@@ -76,8 +76,7 @@ def solve_cached(
     batch = check_costs(y, solver.objective)
     if solver.get_state():
         raise SolverError(f"the answers of {solver!r} depend on what it solved before; labels need an exact solver")
-    if instance is not None and instance.batch_shape() not in (None, batch):
-        raise ShapeError(f"costs have batch shape {tuple(batch)}, the instance {tuple(instance.batch_shape() or ())}")
+    check_instance(instance, batch)
     costs = y.detach().cpu().reshape(-1, solver.objective.p)
     if instance is not None:
         instance = instance.map(lambda value: value.detach().cpu().reshape(-1, value.shape[-1]))

@@ -1,0 +1,5 @@
+"""`python -m dflearn` is the command `dfl`."""
+
+from dflearn.cli import main
+
+raise SystemExit(main())

@@ -1,0 +1,61 @@
+"""The command `dfl`: thin wrappers around the library, one module per group of commands."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from dflearn._version import __version__
+from dflearn.errors import DflearnError
+
+EPILOG = """\
+examples:
+  dfl demo                                    what decision-focused training buys, in half a minute
+  dfl problems                                the named problems and their sizes
+  dfl generate SP-5 --seed 1 --out data.npz
+  dfl label data.npz --problem SP-5 --seed 1 --out labelled.npz
+  dfl evaluate predictions.csv --data labelled.npz --problem SP-5 --seed 1
+
+exit status: 0 done; 1 an error, said in one line on stderr; 2 wrong usage; 130 interrupted
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        options.run(options)
+        sys.stdout.flush()
+        return 0
+    except BrokenPipeError:  # the reader of our output has left, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (DflearnError, OSError) as error:
+        if options.debug:
+            raise
+        print(f"dfl: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        if options.debug:
+            raise
+        print("dfl: interrupted", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    from dflearn.cli import data, demo, judge
+
+    parser = argparse.ArgumentParser(
+        prog="dfl",
+        description="Decision-focused learning for linear and mixed-integer programs.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"dfl {__version__}")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for module in (demo, data, judge):
+        module.add_commands(commands)
+    return parser

@@ -1,0 +1,87 @@
+"""dfl problems, dfl generate, dfl label."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from dflearn.cli.arguments import (
+    add_command,
+    add_problem_options,
+    add_solve_options,
+    cache_of,
+    check_folder,
+    positive,
+    problem_of,
+    table,
+)
+
+
+def add_commands(commands: Any) -> None:
+    parser = add_command(commands, "problems", problems, "list the named problems and their sizes")
+
+    parser = add_command(
+        commands,
+        "generate",
+        generate,
+        "draw features and costs of a named problem",
+        "  dfl generate SP-5 --seed 1 --out data.npz              the paper's data\n"
+        "  dfl generate KP-30 --count 500 --draw 7 --out more.npz   the same kind of data, drawn anew",
+    )
+    parser.add_argument("problem", help="a name such as SP-5, KP-100, CFL-50 or TopK-10x2; see dfl problems")
+    parser.add_argument("--count", type=positive, default=2000, help="number of instances (default: 2000)")
+    add_problem_options(parser)
+    parser.add_argument("--draw", type=int, metavar="SEED", help="draw data afresh for the problem that --seed gives")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the .npz file to write")
+
+    parser = add_command(
+        commands,
+        "label",
+        label,
+        "compute the optimal decision of every instance",
+        "  dfl label data.npz --problem SP-5 --seed 1 --out labelled.npz\n"
+        "  dfl label data.npz --problem KP-100 --relaxed --workers 2 --out relaxed.npz\n\n"
+        "Solves are remembered: an interrupted run goes on where it stopped.",
+    )
+    parser.add_argument("data", type=Path, help="a file that dfl generate or DecisionDataset.save wrote")
+    parser.add_argument("--problem", required=True, help="the name that the data were generated with")
+    add_problem_options(parser)
+    parser.add_argument("--relaxed", action="store_true", help="drop integrality: labels to train on, not to judge by")
+    add_solve_options(parser)
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the .npz file to write")
+
+
+def problems(options: argparse.Namespace) -> None:
+    from dflearn.problems import PROBLEMS, problem_named
+
+    rows = []
+    for name in PROBLEMS:
+        program = problem_named(name, seed=1).program
+        sizes = (program.n, int(program.integer.sum()), program.p, program.A.shape[0], program.G.shape[0])
+        rows.append([name, program.sense, *(f"{size:,}" for size in sizes)])
+    print(table(["problem", "sense", "variables", "integer", "costs", "equalities", "inequalities"], rows))
+
+
+def generate(options: argparse.Namespace) -> None:
+    check_folder(options.out)
+    problem = problem_of(options)
+    dataset = problem.generate(options.count, options.draw)
+    dataset.save(options.out)
+    print(f"{options.out}: {len(dataset)} instances of {problem.name}, seed {problem.seed}")
+
+
+def label(options: argparse.Namespace) -> None:
+    from dflearn import labels
+    from dflearn.data import DecisionDataset
+
+    check_folder(options.out)
+    dataset = DecisionDataset.load(options.data)
+    problem = problem_of(options)
+    solver = problem.relaxed_solver() if options.relaxed else problem.solver()
+    begun = perf_counter()
+    labelled = labels.label(dataset, solver, cache=cache_of(options), workers=options.workers)
+    labelled.save(options.out)
+    what = "relaxed decisions" if options.relaxed else "optimal decisions"
+    print(f"{options.out}: {len(labelled)} {what} of {problem.name} in {perf_counter() - begun:.1f} s")

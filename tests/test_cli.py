@@ -1,0 +1,189 @@
+"""The command `dfl`, run in process, and once as a real process for each way of starting it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import dflearn
+from dflearn.cli import demo, main
+from dflearn.cli.judge import read_predictions
+from dflearn.data import DecisionDataset
+from dflearn.errors import DataError
+from dflearn.evaluation import evaluate
+from dflearn.problems import PROBLEMS, problem_named
+from dflearn.solvers.highs import HiGHS
+
+Output = pytest.CaptureFixture[str]
+KNAPSACK = ["--problem", "KP-12", "--seed", "3"]
+
+
+@pytest.fixture
+def data(tmp_path: Path, capsys: Output) -> Path:
+    path = tmp_path / "data.npz"
+    assert main(["generate", "KP-12", "--seed", "3", "--count", "15", "--out", str(path)]) == 0
+    capsys.readouterr()
+    return path
+
+
+def test_problems_lists_every_name(capsys: Output) -> None:
+    assert main(["problems"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[2:]] == list(PROBLEMS)
+    assert lines[2].split()[2:] == ["40", "0", "40", "25", "0"]
+
+
+def test_generate_writes_the_problem_s_data(data: Path, tmp_path: Path, capsys: Output) -> None:
+    problem = problem_named("KP-12", seed=3)
+    assert torch.equal(DecisionDataset.load(data).costs, problem.generate(15).costs)
+    other = tmp_path / "other.npz"
+    command = ["generate", "KP-12", "--seed", "3", "--count", "15", "--draw", "8", "--degree", "2", "--out", str(other)]
+    assert main(command) == 0
+    wanted = problem_named("KP-12", seed=3, degree=2).generate(15, 8)
+    assert torch.equal(DecisionDataset.load(other).costs, wanted.costs)
+    assert "15 instances of KP-12, seed 3" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("relaxed", [False, True])
+def test_label(data: Path, tmp_path: Path, relaxed: bool, capsys: Output) -> None:
+    out = tmp_path / "labelled.npz"
+    assert main(["label", str(data), *KNAPSACK, "--out", str(out)] + ["--relaxed"] * relaxed) == 0
+    assert ("relaxed decisions" if relaxed else "optimal decisions") in capsys.readouterr().out
+    problem, found = problem_named("KP-12", seed=3), DecisionDataset.load(out)
+    program = problem.relaxation if relaxed else problem.program
+    wanted = HiGHS(program).solve(found.costs)
+    objective = program.objective(found.costs.double(), found.decisions.double())
+    torch.testing.assert_close(objective, wanted.objective, rtol=1e-6, atol=1e-6)
+
+
+def test_label_uses_the_cache_it_is_given(data: Path, tmp_path: Path) -> None:
+    command = ["label", str(data), *KNAPSACK, "--out", str(tmp_path / "out.npz")]
+    assert main([*command, "--no-cache"]) == 0
+    assert not (tmp_path / "cache").exists()
+    assert main([*command, "--cache", str(tmp_path / "cache")]) == 0
+    assert list((tmp_path / "cache").rglob("*.sqlite"))
+
+
+@pytest.mark.parametrize("form", ["csv", "header", "ids", "npz"])
+def test_evaluate_every_form_of_predictions(data: Path, tmp_path: Path, form: str, capsys: Output) -> None:
+    dataset, problem = DecisionDataset.load(data), problem_named("KP-12", seed=3)
+    costs = problem.expected_costs(dataset.features).double().numpy().round(3)
+    path, rows = tmp_path / "predictions.csv", np.arange(15)
+    if form == "ids":
+        rows = np.array([9, 2, 4])
+    table = np.column_stack([rows, costs[rows]]) if form == "ids" else costs
+    if form == "npz":
+        path = tmp_path / "predictions.npz"
+        np.savez(path, costs=costs)
+    else:
+        names = ",".join(f"item {i}" for i in range(12))
+        header = {"csv": "", "header": f"{names}\n", "ids": f"id,{names}\n"}[form]
+        path.write_text(header + "\n".join(",".join(map(str, row)) for row in table.tolist()) + "\n")
+    record = tmp_path / "metrics.json"
+    command = ["evaluate", str(path), "--data", str(data), *KNAPSACK, "--json", str(record), "--pessimistic"]
+    assert main(command) == 0
+    wanted = evaluate(torch.as_tensor(costs[rows]), problem, dataset.subset(rows), pessimistic=True)
+    assert json.loads(record.read_text()) == wanted.as_dict()
+    assert capsys.readouterr().out == f"{wanted}\n"
+
+
+def test_evaluate_the_published_test_part(tmp_path: Path, capsys: Output) -> None:
+    problem = problem_named("TopK-3x1", seed=1)
+    dataset = problem.generate(1300)
+    dataset.save(tmp_path / "data.npz")
+    test = dataset.split(1).test
+    np.savez(tmp_path / "p.npz", costs=test.costs)
+    command = ["evaluate", str(tmp_path / "p.npz"), "--data", str(tmp_path / "data.npz"), "--problem", "TopK-3x1"]
+    assert main([*command, "--part", "test", "--no-floor", "--confidence", "0.9"]) == 0
+    out = capsys.readouterr().out
+    assert "1000 instances" in out
+    assert "90% confidence" in out
+    assert "floor" not in out
+
+
+def test_errors_are_one_line_on_stderr(data: Path, tmp_path: Path, capsys: Output) -> None:
+    out = tmp_path / "out.npz"
+    short = tmp_path / "short.csv"
+    short.write_text("1,2\n3,4\n")
+    for command, message in (
+        (["generate", "SP-x", "--out", str(out)], "no problem is named 'SP-x'"),
+        (["generate", "SP-5", "--out", str(tmp_path / "nowhere" / "x.npz")], "does not exist"),
+        (["label", str(tmp_path / "missing.npz"), *KNAPSACK, "--out", str(out)], "missing.npz"),
+        (["label", str(short), *KNAPSACK, "--out", str(out)], "short.csv"),
+        (["label", str(data), "--problem", "KP-13", "--out", str(out)], "(*batch, 13)"),
+        (["evaluate", str(short), "--data", str(data), *KNAPSACK], "(15, 12)"),
+    ):
+        assert main(command) == 1
+        seen = capsys.readouterr()
+        assert seen.out == ""
+        assert seen.err.startswith("dfl: error: ")
+        assert seen.err.count("\n") == 1
+        assert message in seen.err
+    assert {path.name for path in tmp_path.iterdir()} == {"data.npz", "short.csv"}  # nothing half-written
+    with pytest.raises(DataError):
+        main(["--debug", "evaluate", str(tmp_path / "p.txt"), "--data", str(data), *KNAPSACK])
+
+
+def test_wrong_usage_and_interruption(data: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
+    for command in ([], ["unknown"], ["generate", "SP-5"], ["generate", "SP-5", "--count", "0", "--out", "x"]):
+        with pytest.raises(SystemExit) as stop:
+            main(command)
+        assert stop.value.code == 2
+
+    def interrupt(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(DecisionDataset, "load", interrupt)
+    assert main(["label", str(data), *KNAPSACK, "--out", str(data)]) == 130
+    assert capsys.readouterr().err.endswith("dfl: interrupted\n")
+
+
+def test_unreadable_predictions_are_named(tmp_path: Path) -> None:
+    for name, content, message in (
+        ("a.csv", b"", "a.csv holds no predictions that can be read: it has no rows"),
+        ("header.csv", b"a,b\n", "it has no rows"),
+        ("b.csv", b"1,2\n3\n", "b.csv"),
+        ("c.csv", b"1,2\n3,x\n", "c.csv"),
+        ("d.npz", b"no zip", "d.npz"),
+        ("e.txt", b"1,2\n", "end in .csv or .npz"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(DataError, match=message):
+            read_predictions(tmp_path / name)
+    for name, arrays in (("f.npz", {"y": np.eye(2)}), ("g.npz", {"costs": np.eye(2), "ids": np.arange(3)})):
+        np.savez(tmp_path / name, **arrays)
+        with pytest.raises(DataError, match=name):
+            read_predictions(tmp_path / name)
+
+
+def test_unknown_ids_are_refused(data: Path, tmp_path: Path, capsys: Output) -> None:
+    np.savez(tmp_path / "p.npz", costs=np.ones((2, 12)), ids=np.array([3, 99]))
+    assert main(["evaluate", str(tmp_path / "p.npz"), "--data", str(data), *KNAPSACK]) == 1
+    assert "1 ids that the data lack, the first 99" in capsys.readouterr().err
+
+
+def test_demo_trains_and_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
+    monkeypatch.setattr(demo, "COUNT", 1100)
+    assert main(["demo", "--epochs", "2", "--out", str(tmp_path / "demo")]) == 0
+    out = capsys.readouterr().out
+    rows = {line.split("  ")[0]: line.split()[-7:] for line in out.splitlines() if line.startswith(("MSE", "SPO+  "))}
+    assert float(rows["SPO+"][0]) < float(rows["MSE"][0])  # the first epochs already tell
+    assert "wins" in out
+    assert (tmp_path / "demo" / "regret.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("start", [["-m", "dflearn"], ["-c", "import sys, dflearn.cli; sys.exit(dflearn.cli.main())"]])
+def test_as_a_process(start: list[str]) -> None:
+    version = subprocess.run([sys.executable, *start, "--version"], capture_output=True, text=True, check=False)
+    assert (version.returncode, version.stdout) == (0, f"dfl {dflearn.__version__}\n")
+    wrong = subprocess.run(
+        [sys.executable, *start, "generate", "X", "--out", "x"], capture_output=True, text=True, check=False
+    )
+    assert wrong.returncode == 1
+    assert wrong.stderr.startswith("dfl: error: no problem is named 'X'")
