@@ -43,7 +43,7 @@ class Rows(NamedTuple):
     """A sparse matrix by rows, for `gather`."""
 
     start: Index
-    index: Index
+    column: Index
     value: np.ndarray
 
 

@@ -41,7 +41,7 @@ def _evaluate(
     residual: Any,
 ) -> None:
     """w(y), g(y), q(y) and the natural residual: |g| on rows in force, y on the others; row by row and at its largest."""
-    gather(by_columns.start, by_columns.index, by_columns.value, y, z)
+    gather(by_columns.start, by_columns.column, by_columns.value, y, z)
     flat_z, flat_w, flat_c, flat_mu = z.reshape(-1), w.reshape(-1), c.reshape(-1), mu_all.reshape(-1)
     flat_lower, flat_upper, flat_term = lower.reshape(-1), upper.reshape(-1), term.reshape(-1)
     for e in range(flat_z.shape[0]):
@@ -51,7 +51,7 @@ def _evaluate(
     for e in range(flat_z.shape[0]):
         flat_term[e] = flat_w[e] * (flat_z[e] + 0.5 * flat_mu[e] * flat_w[e])
     lane_sum(term, q)
-    gather(by_rows.start, by_rows.index, by_rows.value, w, g)
+    gather(by_rows.start, by_rows.column, by_rows.value, w, g)
     for i in range(g.shape[0]):
         for t in range(LANES):
             q[t] -= y[i, t] * r[i, t]
@@ -134,11 +134,11 @@ def dual_newton(
                 shift[i, t] = y[i, t] if idle else 0.0
                 dy[i, t] = -y[i, t] if idle else mu[t] * g[i, t]
         if any_inequality:  # rows that go to zero move the others: M D Mᵀ y over the idle rows
-            gather(by_columns.start, by_columns.index, by_columns.value, shift, image)
+            gather(by_columns.start, by_columns.column, by_columns.value, shift, image)
             for j in range(n):
                 for t in range(LANES):
                     image[j, t] *= inside[j, t]
-            gather(by_rows.start, by_rows.index, by_rows.value, image, shift)
+            gather(by_rows.start, by_rows.column, by_rows.value, image, shift)
             for i in range(m):
                 for t in range(LANES):
                     dy[i, t] += mask[i, t] * shift[i, t]

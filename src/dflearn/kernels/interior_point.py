@@ -66,13 +66,13 @@ def _start(
             has_lower[j, t], gl[j, t] = (1.0, w[j, t] - low) if below else (0.0, 1.0)
             has_upper[j, t], gu[j, t] = (1.0, high - w[j, t]) if above else (0.0, 1.0)
             count[t] += has_lower[j, t] + has_upper[j, t]
-    gather(by_rows.start, by_rows.index, by_rows.value, w, activity)
+    gather(by_rows.start, by_rows.column, by_rows.value, w, activity)
     for i in range(m):
         for t in range(LANES):
             y[i, t] = 0.1 if inequality[i] else 0.0
             s[i, t] = max(r[i, t] - activity[i, t], 0.1) if inequality[i] else 0.0
             count[t] += 1.0 if inequality[i] else 0.0
-    gather(by_columns.start, by_columns.index, by_columns.value, y, slope)
+    gather(by_columns.start, by_columns.column, by_columns.value, y, slope)
     for j in range(n):
         for t in range(LANES):
             gradient = c[j, t] + mu[t] * w[j, t] + slope[j, t]
@@ -130,8 +130,8 @@ def interior_point(
 
     for step in range(limit + 1):
         # Residuals: dual in `slope`, primal in `rp`, complementarity in `gap`.
-        gather(by_columns.start, by_columns.index, by_columns.value, y, slope2)
-        gather(by_rows.start, by_rows.index, by_rows.value, w2, rp)
+        gather(by_columns.start, by_columns.column, by_columns.value, y, slope2)
+        gather(by_rows.start, by_rows.column, by_rows.value, w2, rp)
         spread(mu, lane2)
         for e in range(size):
             slope[e] = movable[e] * (cost[e] + lane[e] * w[e] + slope[e]) - zl[e] + zu[e]
@@ -191,12 +191,12 @@ def interior_point(
                         ts[i, t] = -s[i, t] * y[i, t]
             for e in range(size):
                 right[e] = theta[e] * (tl[e] * il[e] - tu[e] * iu[e] - slope[e])
-            gather(by_rows.start, by_rows.index, by_rows.value, right2, target)
+            gather(by_rows.start, by_rows.column, by_rows.value, right2, target)
             for i in range(m):
                 for t in range(LANES):
                     dy[i, t] = target[i, t] - rp[i, t] + (ts[i, t] / y[i, t] if inequality[i] else 0.0)
             substitute(pattern, values, dy, work[m:])
-            gather(by_columns.start, by_columns.index, by_columns.value, dy, dw2)
+            gather(by_columns.start, by_columns.column, by_columns.value, dy, dw2)
             for e in range(size):
                 dw[e] = right[e] - theta[e] * dw[e]
             for e in range(size):

@@ -63,6 +63,7 @@ class Solution:
         bound: a proven lower bound on the optimum, float64 `(*batch,)` (−inf where nothing is proven).
         start: what a later solve of the same instances may start from, `(*batch, width)`, or `None`.
         residual: relative optimality residual of an iterative layer, float64 `(*batch,)`, or `None`.
+        fallback: which instances a layer's own method did not finish, so that a slower one had to, bool `(*batch,)`, or `None`.
         seconds: wall time of the call that gave this answer.
     """
 
@@ -72,6 +73,7 @@ class Solution:
     bound: Tensor
     start: Tensor | None = None
     residual: Tensor | None = None
+    fallback: Tensor | None = None
     seconds: float = 0.0
 
     def check(self, accept: tuple[Status, ...] = (Status.OPTIMAL, Status.FEASIBLE)) -> Solution:

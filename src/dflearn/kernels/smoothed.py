@@ -1,0 +1,189 @@
+"""The smoothed LP for a batch, tile by tile: load, scale, solve, store. And the projection onto its solution's face.
+
+    min cᵀw + (μ/2)‖w‖²   s.t.   M w = r on equality rows,  M w ≤ r on inequality rows,   lower ≤ w ≤ upper
+
+Costs and μ of an instance are divided by their largest entry first: w does not change, multipliers scale along.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dflearn.kernels import dual_newton as newton, interior_point as interior
+from dflearn.kernels.cholesky import Pattern, Rows, SparseFactor, assemble, factorize, substitute
+from dflearn.kernels.dual_newton import dual_newton
+from dflearn.kernels.interior_point import interior_point
+from dflearn.kernels.lanes import LANES, gather, jit, load, store
+
+
+class System(NamedTuple):
+    """What all instances share."""
+
+    pattern: Pattern
+    by_rows: Rows
+    by_columns: Rows
+    inequality: np.ndarray
+
+
+class Data(NamedTuple):
+    """One row per instance (or a single row, shared by all): c, lower, upper (·, n); r (·, m); mu (count,)."""
+
+    c: np.ndarray
+    mu: np.ndarray
+    r: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+
+
+class Answer(NamedTuple):
+    """One row per instance.
+
+    y: multipliers (count, m). w: decisions (count, n). inside: which variables lie strictly between their bounds,
+    in_force: which rows bind (1 or 0). residual, and steps of each method (−1: not converged, −2: not run), (count,).
+    """
+
+    y: np.ndarray
+    w: np.ndarray
+    inside: np.ndarray
+    in_force: np.ndarray
+    residual: np.ndarray
+    newton_steps: np.ndarray
+    interior_steps: np.ndarray
+
+    @classmethod
+    def empty(cls, count: int, n: int, m: int) -> Answer:
+        return cls(
+            np.zeros((count, m)),
+            np.empty((count, n)),
+            np.zeros((count, n), np.uint8),
+            np.zeros((count, m), np.uint8),
+            np.full(count, np.inf),
+            np.full(count, -2, np.int64),
+            np.full(count, -2, np.int64),
+        )
+
+
+class Workspace(NamedTuple):
+    """Scratch of one thread, reused from call to call."""
+
+    columns: np.ndarray
+    rows: np.ndarray
+    values: np.ndarray
+
+    @classmethod
+    def of(cls, factor: SparseFactor) -> Workspace:
+        n, m = factor.matrix.shape[1], factor.rows
+        columns = max(newton.COLUMN_ARRAYS, interior.COLUMN_ARRAYS) + 4
+        rows = max(newton.ROW_ARRAYS, interior.ROW_ARRAYS) + 2
+        return cls(np.empty((columns, n, LANES)), np.empty((rows, m + 1, LANES)), np.empty((factor.entries + m, LANES)))
+
+
+@jit
+def solve_tile(
+    system: System,
+    data: Data,
+    index: Any,
+    used: int,
+    warm: bool,
+    newton_limit: int,
+    interior_limit: int,
+    tolerance: float,
+    interior_tolerance: float,
+    space: Workspace,
+    answer: Answer,
+) -> None:
+    """Instances `index` of the batch: from the multipliers in `answer.y` if warm, otherwise by the interior-point method."""
+    n, m = answer.w.shape[1], answer.y.shape[1]
+    extra = space.columns.shape[0] - 4
+    c, lower, upper, w = (
+        space.columns[extra],
+        space.columns[extra + 1],
+        space.columns[extra + 2],
+        space.columns[extra + 3],
+    )
+    r, y = space.rows[space.rows.shape[0] - 2, :m], space.rows[space.rows.shape[0] - 1, :m]
+    columns, rows = space.columns[:extra], space.rows[: space.rows.shape[0] - 2]
+    scale, mu, residual, steps = np.empty(LANES), np.empty(LANES), np.empty(LANES), np.empty(LANES, np.int64)
+    load(data.c, index, c)
+    load(data.r, index, r)
+    load(data.lower, index, lower)
+    load(data.upper, index, upper)
+    for t in range(LANES):
+        scale[t] = data.mu[index[t]]
+        for j in range(n):
+            scale[t] = max(scale[t], abs(c[j, t]))
+        mu[t] = data.mu[index[t]] / scale[t]
+    for j in range(n):
+        for t in range(LANES):
+            c[j, t] /= scale[t]
+    if warm:
+        load(answer.y, index, y)
+        for i in range(m):
+            for t in range(LANES):
+                y[i, t] /= scale[t]
+    else:
+        interior_point(
+            system.pattern, system.by_rows, system.by_columns, system.inequality, c, mu, r, lower, upper,
+            interior_limit, interior_tolerance, columns, rows, space.values, y, steps,
+        )  # fmt: skip
+        for t in range(used):
+            answer.interior_steps[index[t]] = steps[t]
+    dual_newton(
+        system.pattern, system.by_rows, system.by_columns, system.inequality, c, mu, r, lower, upper,
+        newton_limit, tolerance, columns, rows, space.values, y, w, steps, residual,
+    )  # fmt: skip
+    store(w, index, used, answer.w)
+    slope, activity = columns[0], rows[0, :m]
+    gather(system.by_columns.start, system.by_columns.column, system.by_columns.value, y, slope)
+    gather(system.by_rows.start, system.by_rows.column, system.by_rows.value, w, activity)
+    for t in range(used):
+        row = index[t]
+        answer.residual[row] = residual[t]
+        answer.newton_steps[row] = steps[t]
+        for j in range(n):
+            point = -(c[j, t] + slope[j, t]) / mu[t]
+            answer.inside[row, j] = 1 if point > lower[j, t] and point < upper[j, t] else 0
+        for i in range(m):
+            idle = system.inequality[i] and y[i, t] + activity[i, t] - r[i, t] <= 0.0
+            answer.in_force[row, i] = 0 if idle else 1
+            answer.y[row, i] = y[i, t] * scale[t]
+
+
+@jit
+def project_tile(
+    system: System, inside: Any, in_force: Any, v: Any, index: Any, used: int, space: Workspace, out: Any
+) -> None:
+    """out = P v, the orthogonal projection onto {x : x_j = 0 off the inside, (M x)_i = 0 on the rows in force}.
+
+    v, inside (count, n), in_force (count, m). Rows that depend on others within the face are left out, which leaves the
+    projection as it is.
+    """
+    n, m, entries = v.shape[1], in_force.shape[1], len(system.pattern.row)
+    x, d, image = space.columns[0], space.columns[1], space.columns[2]
+    mask, z, work = space.rows[0, :m], space.rows[1, :m], space.rows[2]
+    load(inside, index, d)
+    load(in_force, index, mask)
+    load(v, index, x)
+    for j in range(n):
+        for t in range(LANES):
+            x[j, t] *= d[j, t]
+    gather(system.by_rows.start, system.by_rows.column, system.by_rows.value, x, z)
+    assemble(system.pattern, d, space.values)
+    for j in range(m):
+        for p in range(system.pattern.column_start[j], system.pattern.column_start[j + 1]):
+            i = system.pattern.row[p]
+            for t in range(LANES):
+                space.values[p, t] *= mask[i, t] * mask[j, t]
+    for i in range(m):
+        for t in range(LANES):
+            z[i, t] *= mask[i, t]
+            space.values[entries + i, t] = mask[i, t] * space.values[entries + i, t] + (1.0 - mask[i, t])
+    factorize(system.pattern, space.values, work, newton.VANISHING_PIVOT)
+    substitute(system.pattern, space.values, z, work[m:])
+    gather(system.by_columns.start, system.by_columns.column, system.by_columns.value, z, image)
+    for j in range(n):
+        for t in range(LANES):
+            x[j, t] -= d[j, t] * image[j, t]
+    store(x, index, used, out)

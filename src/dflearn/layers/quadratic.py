@@ -1,0 +1,73 @@
+"""One smoothed LP by HiGHS's own quadratic solver: the slow and sure way for what the kernels did not finish."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from dflearn.program import Program
+from dflearn.solvers.base import Status
+
+AT_BOUND = 1e-7  # relative distance at which a variable or row counts as at its bound
+
+
+class Result(NamedTuple):
+    """Decision `(n,)`, relative KKT residual, and the face: variables inside their bounds, rows of Â in force."""
+
+    status: Status
+    w: np.ndarray
+    residual: float
+    inside: np.ndarray
+    in_force: np.ndarray
+
+
+def solve_with_highs(program: Program, c: np.ndarray, mu: float, sides: Mapping[str, np.ndarray]) -> Result:
+    """min cᵀw + (μ/2)‖w‖² over the program's rows and bounds, for one instance."""
+    import highspy
+
+    form = program.equality_form()
+    n, rows = program.n, program.A.shape[0] + program.G.shape[0]
+    scale = max(float(np.abs(c).max(initial=0.0)), mu)
+    failed = Result(
+        Status.FAILED, np.full(n, np.nan), np.inf, np.zeros(n, np.uint8), np.ones(form.matrix.shape[0], np.uint8)
+    )
+    matrix = sp.vstack([program.A, program.G], format="csr")
+    lp: Any = highspy.HighsLp()
+    lp.num_col_, lp.num_row_ = n, rows
+    lp.col_cost_ = np.zeros(n)
+    lp.col_lower_, lp.col_upper_ = sides["lower"], sides["upper"]
+    lp.row_lower_ = np.concatenate([sides["b"], np.full(len(sides["h"]), -np.inf)])
+    lp.row_upper_ = np.concatenate([sides["b"], sides["h"]])
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = matrix.indptr, matrix.indices, matrix.data
+    highs: Any = highspy.Highs()
+    highs.setOptionValue("output_flag", False)
+    highs.setOptionValue("threads", 1)
+    highs.passModel(lp)
+    highs.run()  # is there any feasible point?
+    if highs.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
+        return failed._replace(status=Status.INFEASIBLE)
+    columns = np.arange(n, dtype=np.int32)
+    highs.changeColsCost(n, columns, c / scale)
+    hessian = highspy.HessianFormat.kTriangular
+    highs.passHessian(n, n, int(hessian), np.arange(n + 1, dtype=np.int32), columns, np.full(n, mu / scale))
+    highs.run()
+    if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+        return failed
+    solution = highs.getSolution()
+    w = np.clip(np.array(solution.col_value), sides["lower"], sides["upper"])
+    y = -np.array(solution.row_dual)
+    slack = sides["h"] - program.G @ w
+    width = 1 + np.abs(w)
+    inside = (w - sides["lower"] > AT_BOUND * width) & (sides["upper"] - w > AT_BOUND * width)
+    in_force = np.ones(form.matrix.shape[0], bool)
+    in_force[len(form.kept) :] = (slack <= AT_BOUND * (1 + np.abs(sides["h"]))) & (y[program.A.shape[0] :] > AT_BOUND)
+    # The residual of w = clip(−(c + Mᵀy)/μ), and of the rows.
+    implied = np.clip(-(c / scale + matrix.T @ y) / (mu / scale), sides["lower"], sides["upper"])
+    gap = np.abs(program.A @ w - sides["b"]).max(initial=0.0), np.maximum(-slack, 0).max(initial=0.0)
+    size = 1 + max(np.abs(sides["b"]).max(initial=0.0), np.abs(sides["h"]).max(initial=0.0))
+    residual = max(float(np.abs(implied - w).max(initial=0.0)) * mu / scale, max(gap) / size)
+    return Result(Status.OPTIMAL, w, residual, inside.astype(np.uint8), in_force.astype(np.uint8))

@@ -1,0 +1,313 @@
+"""The exactly solved, quadratically smoothed LP with its exact gradient: our own layer.
+
+    w_μ(y) = argmin over w of  obj(y, w) + (μ/2)‖w‖²   over the LP relaxation of the program
+
+A cold instance is solved by a batched interior-point method, whose number of steps hardly depends on μ, and finished by
+a dual Newton method, which finds the exact active set; an instance with a start goes to the Newton method at once.
+What neither finishes is solved one by one by HiGHS, and counted.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from dflearn.errors import ProgramError
+from dflearn.layers.base import Layer
+from dflearn.program import Instance, Program
+from dflearn.solvers.base import Solution, Status, check_instance, check_start
+
+if TYPE_CHECKING:
+    from dflearn.kernels.smoothed import Answer, Data, System, Workspace
+
+WARM_STEPS = 10  # Newton steps from a start, before the interior-point method takes over
+POLISH_STEPS = 50
+INTERIOR_STEPS = 80
+INTERIOR_TOLERANCE = 1e-8
+ACCEPTED_RESIDUAL = 1e-6  # relative; what `OPTIMAL` means here
+
+
+class Smoothed(Layer):
+    """w_μ(y) = argmin obj(y, w) + Ω(w) over the LP relaxation,  Ω(w) = (μ/2)‖w‖²  or, with regularizer="norm", μ‖w‖₂.
+
+    Gradient, squared:  dw/dy = −(1/μ) P S, where P projects onto the face of the solution: {v : v_j = 0 where w_j is at a
+    bound, (A v)_i = 0, (G v)_i = 0 where row i is in force}. Where the solution is degenerate (a variable at a bound, or a
+    row met, with multiplier zero), the face counts such variables as fixed and such rows as not in force: one element of
+    the generalized Jacobian. With the norm, w solves the squared problem with κ = μ/‖w‖ in place of μ, and
+    dw/dy = −(1/κ) [P + (P w)(P w)ᵀ / (‖w‖² − wᵀP w)] S; where w = 0 the gradient is zero.
+
+    Every answer has a relative KKT residual of at most 1e-6 (usually 1e-12), reported in `Solution.residual`.
+
+    Args:
+        program: integrality is dropped; smoothing acts on the decision variables, never on slacks.
+        mu: μ > 0, in units of the costs.
+        regularizer: "squared" or "norm".
+        tolerance: relative residual at which the Newton method stops.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        mu: float = 1.0,
+        *,
+        regularizer: Literal["squared", "norm"] = "squared",
+        tolerance: float = 1e-10,
+    ) -> None:
+        super().__init__(program.objective)
+        if not (mu > 0 and np.isfinite(mu)):
+            raise ProgramError(f"Smoothed needs a finite mu > 0, got {mu}; for mu = 0 use Exact or DavisYin")
+        if regularizer not in ("squared", "norm"):
+            raise ProgramError(f"regularizer is 'squared' or 'norm', got {regularizer!r}")
+        if not 0 < tolerance <= ACCEPTED_RESIDUAL:
+            raise ProgramError(f"tolerance must lie in (0, {ACCEPTED_RESIDUAL}], got {tolerance}")
+        self.program = program.relax()
+        self.mu, self.regularizer, self.tolerance = float(mu), regularizer, float(tolerance)
+        self._scratch = threading.local()
+        form = self.program.equality_form()
+        self.start_width = form.matrix.shape[0] + (regularizer == "norm")
+
+    def extra_repr(self) -> str:
+        return f"{self.program!r}, mu={self.mu}, regularizer={self.regularizer!r}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key not in ("_scratch", "_kernel")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._scratch = threading.local()
+
+    def regularization(self, w: Tensor) -> Tensor:
+        """Ω(w), `(*batch, n)` → `(*batch,)`."""
+        if self.regularizer == "norm":
+            return self.mu * w.norm(dim=-1)
+        return 0.5 * self.mu * w.square().sum(-1)
+
+    def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
+        batch = y.shape[:-1]
+        check_instance(instance, batch)
+        count = batch.numel()
+        sides = self.program.sides(instance, count)
+        costs = self.objective.vector(y, instance)
+        c = np.ascontiguousarray(costs.detach().double().reshape(count, -1).cpu().numpy())
+        given = check_start(start, batch, self.start_width)
+        if self.regularizer == "norm":
+            answer, kappa, unbounded = self._solve_norm(c, sides, given)
+        else:
+            kappa, unbounded = np.full(count, self.mu), np.zeros(count, bool)
+            answer = self._solve_squared(c, kappa, sides, given)
+        status = self._finish(c, kappa, sides, answer)
+        status[unbounded], answer.w[unbounded] = int(Status.UNBOUNDED), np.nan
+        face = _Face(self, answer.inside, answer.in_force, kappa)
+        decision = _AttachGradient.apply(costs, torch.as_tensor(answer.w).to(y).reshape(costs.shape), face)
+        w = torch.as_tensor(answer.w)
+        objective = (torch.as_tensor(c) * w).sum(-1) + self.regularization(w)
+        new_start = None
+        if start is not None:
+            columns = [answer.y, kappa[:, None]] if self.regularizer == "norm" else [answer.y]
+            new_start = torch.as_tensor(np.hstack(columns)).reshape(*batch, self.start_width)
+        return Solution(
+            decision=decision,
+            status=torch.as_tensor(status).reshape(batch),
+            objective=objective.reshape(batch),
+            bound=torch.where(torch.as_tensor(status == Status.OPTIMAL), objective, -torch.inf).reshape(batch),
+            start=new_start,
+            residual=torch.as_tensor(answer.residual).reshape(batch),
+            fallback=torch.as_tensor(answer.newton_steps < 0).reshape(batch),
+        )
+
+    # -- the squared regularizer ----------------------------------------------------------------------------------
+
+    @cached_property
+    def _kernel(self) -> _Kernel:
+        return _Kernel(self.program)
+
+    def _workspace(self) -> Workspace:
+        """This thread's scratch."""
+        if not hasattr(self._scratch, "space"):
+            self._scratch.space = self._kernel.workspace()
+        return self._scratch.space
+
+    def _data(self, c: np.ndarray, mu: np.ndarray, sides: Mapping[str, np.ndarray]) -> Data:
+        return self._kernel.data(c, mu, sides)
+
+    def _solve_squared(
+        self, c: np.ndarray, mu: np.ndarray, sides: Mapping[str, np.ndarray], start: np.ndarray | None
+    ) -> Answer:
+        """Instances with a start by Newton's method; the others, and those it does not finish, from scratch."""
+        from dflearn.kernels.smoothed import Answer
+
+        data = self._data(c, mu, sides)
+        answer = Answer.empty(c.shape[0], self.program.n, self._kernel.rows)
+        pending = np.arange(c.shape[0])
+        if start is not None:
+            known = np.isfinite(start).all(1)
+            answer.y[known] = self._kernel.inwards(start[known])
+            self._run(data, np.flatnonzero(known), True, WARM_STEPS, answer)
+            pending = np.flatnonzero(~known | (answer.newton_steps < 0))
+        self._run(data, pending, False, POLISH_STEPS, answer)
+        return answer._replace(y=self._kernel.outwards(answer.y))
+
+    def _run(self, data: Data, index: np.ndarray, warm: bool, newton_limit: int, answer: Answer) -> None:
+        from dflearn.kernels.lanes import tiles
+        from dflearn.kernels.smoothed import solve_tile
+        from dflearn.kernels.threads import run_tiles
+
+        def solve(tile: tuple[np.ndarray, int]) -> None:
+            solve_tile(
+                self._kernel.system, data, tile[0], tile[1], warm, newton_limit, INTERIOR_STEPS, self.tolerance,
+                INTERIOR_TOLERANCE, self._workspace(), answer,
+            )  # fmt: skip
+
+        run_tiles(solve, tiles(index))
+
+    def project(self, inside: np.ndarray, in_force: np.ndarray, v: np.ndarray) -> np.ndarray:
+        """P v for each instance's face; `(count, n)`."""
+        from dflearn.kernels.lanes import tiles
+        from dflearn.kernels.smoothed import project_tile
+        from dflearn.kernels.threads import run_tiles
+
+        out = np.empty_like(v)
+
+        def project(tile: tuple[np.ndarray, int]) -> None:
+            project_tile(self._kernel.system, inside, in_force, v, tile[0], tile[1], self._workspace(), out)
+
+        run_tiles(project, tiles(np.arange(v.shape[0])))
+        return out
+
+    # -- the norm as regularizer ----------------------------------------------------------------------------------
+
+    def _solve_norm(
+        self, c: np.ndarray, sides: Mapping[str, np.ndarray], start: np.ndarray | None
+    ) -> tuple[Answer, np.ndarray, np.ndarray]:
+        """The answer, κ, and which instances are unbounded (a norm grows no faster than the costs can fall).
+
+        w solves the squared problem with κ where κ‖w(κ)‖ = μ: the root of an increasing function of κ. Newton's method
+        finds it, with the derivative ‖w‖ − wᵀP w/‖w‖ and a bracket to fall back on. If no κ is large enough, the origin
+        is feasible and optimal; if none is small enough, there is no optimum.
+        """
+        count = c.shape[0]
+        largest = np.abs(c).max(1, initial=0.0)
+        low, high = np.zeros(count), np.full(count, np.inf)
+        kappa = np.maximum(largest, self.mu) * 0.1
+        starts = None
+        if start is not None:
+            known = np.isfinite(start).all(1)
+            kappa[known] = start[known, -1]
+            starts = start[:, :-1]
+        ceiling, floor = 1e10 * np.maximum(largest, self.mu), 1e-10 * np.maximum(largest, self.mu)
+        for _ in range(60):
+            answer = self._solve_squared(c, kappa, sides, starts)
+            starts = answer.y
+            norm = np.linalg.norm(answer.w, axis=1)
+            gap = kappa * norm - self.mu
+            settled = (np.abs(gap) <= 1e-11 * self.mu) | (high - low <= 1e-15 * kappa)
+            settled |= (kappa >= ceiling) | (kappa <= floor)
+            if settled.all():
+                break
+            low, high = np.where(gap <= 0, kappa, low), np.where(gap > 0, kappa, high)
+            inside = self.project(answer.inside, answer.in_force, answer.w)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                newton = kappa - gap / (norm - (answer.w * inside).sum(1) / norm)
+            middle = np.where(np.isinf(high), 10 * kappa, np.sqrt(np.maximum(low, 1e-3 * high) * high))
+            usable = np.isfinite(newton) & (newton > low) & (newton < high)
+            kappa = np.where(settled, kappa, np.where(usable, newton, middle))
+        return answer, kappa, (kappa <= floor) & (gap > 1e-6 * self.mu)
+
+    # -- what the kernels did not finish --------------------------------------------------------------------------
+
+    def _finish(self, c: np.ndarray, mu: np.ndarray, sides: Mapping[str, np.ndarray], answer: Answer) -> np.ndarray:
+        """Status per instance; those above the accepted residual are solved one by one by HiGHS."""
+        status = np.full(c.shape[0], int(Status.OPTIMAL), np.int8)
+        for i in np.flatnonzero(~(answer.residual <= ACCEPTED_RESIDUAL)):
+            from dflearn.layers.quadratic import solve_with_highs
+
+            own = {name: part if part.ndim == 1 else part[i] for name, part in sides.items()}
+            result = solve_with_highs(self.program, c[i], mu[i], own)
+            status[i] = int(result.status)
+            answer.w[i] = result.w
+            answer.residual[i] = result.residual
+            answer.inside[i] = result.inside
+            answer.in_force[i] = self._kernel.inwards_mask(result.in_force)
+            answer.newton_steps[i] = -1
+        return status
+
+
+class _Kernel:
+    """One program's side of the kernels: the factor's pattern, and the way between its row order and ours."""
+
+    def __init__(self, program: Program) -> None:
+        from dflearn.kernels.cholesky import SparseFactor
+        from dflearn.kernels.smoothed import System
+
+        self.form = program.equality_form()
+        self.factor = SparseFactor.of(self.form.rows_without_slacks())
+        inequality = np.ascontiguousarray(self.form.is_inequality[self.factor.order])
+        self.system: System = System(self.factor.pattern, self.factor.by_rows, self.factor.by_columns, inequality)
+        self.rows = self.factor.rows
+
+    def workspace(self) -> Workspace:
+        from dflearn.kernels.smoothed import Workspace
+
+        return Workspace.of(self.factor)
+
+    def data(self, c: np.ndarray, mu: np.ndarray, sides: Mapping[str, np.ndarray]) -> Data:
+        from dflearn.kernels.smoothed import Data
+
+        r = np.atleast_2d(self.form.right_hand_side(sides["b"], sides["h"]))[:, self.factor.order] * self.factor.scale
+        lower, upper = (np.ascontiguousarray(np.atleast_2d(sides[name])) for name in ("lower", "upper"))
+        return Data(c, np.ascontiguousarray(mu), np.ascontiguousarray(r), lower, upper)
+
+    def inwards(self, y: np.ndarray) -> np.ndarray:
+        """Multipliers of the program's rows → of the scaled rows in elimination order."""
+        return y[:, self.factor.order] / self.factor.scale
+
+    def inwards_mask(self, mask: np.ndarray) -> np.ndarray:
+        return mask[self.factor.order]
+
+    def outwards(self, y: np.ndarray) -> np.ndarray:
+        out = np.empty_like(y)
+        out[:, self.factor.order] = y * self.factor.scale
+        return out
+
+
+class _Face(NamedTuple):
+    """Where the solution lies: all that the gradient needs."""
+
+    layer: Smoothed
+    inside: np.ndarray
+    in_force: np.ndarray
+    kappa: np.ndarray
+
+
+class _AttachGradient(torch.autograd.Function):
+    """Costs c and the decision found for them → the decision, with dw/dc as stated in `Smoothed`."""
+
+    @staticmethod
+    def forward(ctx: Any, c: Tensor, w: Tensor, face: _Face) -> Tensor:
+        ctx.face = face
+        ctx.save_for_backward(w)
+        return w
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        layer, inside, in_force, kappa = ctx.face
+        v = np.ascontiguousarray(gradient.detach().double().reshape(len(kappa), -1).cpu().numpy())
+        out = layer.project(inside, in_force, v)
+        if layer.regularizer == "norm":
+            (w,) = ctx.saved_tensors
+            w = np.ascontiguousarray(w.double().reshape(v.shape).cpu().numpy())
+            along = layer.project(inside, in_force, w)
+            room = (w * w).sum(1) - (w * along).sum(1)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                factor = np.where(room > 0, (w * out).sum(1) / room, 0.0)
+            out = out + factor[:, None] * along
+        out = -out / kappa[:, None]
+        return torch.as_tensor(out).to(gradient).reshape(gradient.shape), None, None
