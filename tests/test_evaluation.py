@@ -215,7 +215,8 @@ def test_module_callable_and_tensor_agree() -> None:
     assert module.training
     again = evaluate(lambda x: module.linear(x), problem.program, data)
     direct = evaluate(module.linear(data.features), problem.program, data)
-    for other in (again, direct):
+    numpy = evaluate(module.linear(data.features).detach().numpy(), problem.program, data)
+    for other in (again, direct, numpy):
         np.testing.assert_allclose(found.regrets, other.regrets, atol=1e-6)
     assert found.problem == "SP-5"
 

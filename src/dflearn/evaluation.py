@@ -189,7 +189,7 @@ class Evaluation:
 
 
 def evaluate(
-    predictor: Predictor | Tensor,
+    predictor: Predictor | Tensor | np.ndarray,
     problem: Problem | Program,
     dataset: DecisionDataset,
     solver: Solver | None = None,
@@ -295,10 +295,10 @@ def _labels(dataset: DecisionDataset, program: Program) -> Tensor:
     return labels
 
 
-def _predict(predictor: Predictor | Tensor, dataset: DecisionDataset, program: Program) -> Tensor:
+def _predict(predictor: Predictor | Tensor | np.ndarray, dataset: DecisionDataset, program: Program) -> Tensor:
     """Predicted costs, float64 `(count, p)`."""
-    if isinstance(predictor, Tensor):
-        predicted = predictor
+    if isinstance(predictor, Tensor | np.ndarray):
+        predicted = torch.as_tensor(predictor)
     else:
         module = predictor if isinstance(predictor, nn.Module) else None
         parameter = None if module is None else next(module.parameters(), None)
@@ -351,12 +351,8 @@ class Comparison:
 
     def as_dict(self) -> dict[str, Any]:
         names = ("absolute_regret", "mean_of_ratios", "ratio_of_sums")
-        return {**_plain({name: getattr(self, name) for name in names})} | {
-            "wins": self.wins,
-            "ties": self.ties,
-            "losses": self.losses,
-            "confidence": self.confidence,
-        }
+        counts = {name: getattr(self, name) for name in ("wins", "ties", "losses", "confidence")}
+        return {**_plain({name: getattr(self, name) for name in names}), **counts}
 
 
 def compare(a: Evaluation, b: Evaluation) -> Comparison:
