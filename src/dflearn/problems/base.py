@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
@@ -117,7 +117,7 @@ class Problem(ABC):
         # A pair seeds a stream that shares nothing with RandomState(self.seed), even where the two seeds are equal.
         return np.random.RandomState([self.seed, seed])
 
-    def _from_features(self, features: Tensor, costs_of: Any) -> Tensor:
+    def _from_features(self, features: Tensor, costs_of: Callable[[np.ndarray], np.ndarray]) -> Tensor:
         wanted = self._feature_shape
         if features.shape[features.ndim - len(wanted) :] != wanted or not features.is_floating_point():
             raise ShapeError(
