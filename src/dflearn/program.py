@@ -309,7 +309,7 @@ class Program:
                 wanted = self.n
             else:
                 wanted = sides[name].shape[-1]
-            array = value.detach().cpu().numpy().astype(np.float64).reshape(-1, value.shape[-1])
+            array = value.detach().cpu().numpy().astype(np.float64).reshape(value.shape[:-1].numel(), value.shape[-1])
             if array.shape != (count, wanted):
                 raise ShapeError(
                     f"the instance's {name} must have shape (*batch, {wanted}) for {count} instances; got {tuple(value.shape)}"

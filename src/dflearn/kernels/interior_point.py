@@ -21,7 +21,8 @@ from dflearn.kernels.lanes import LANES, gather, jit, lane_max, lane_sum, spread
 
 TOWARDS_BOUNDARY = 0.9995  # the share of the largest step that is taken
 REGULARIZATION = 1e-13  # added to the diagonal of the normal equations, which is at most about 1/μ
-COLUMN_ARRAYS, ROW_ARRAYS = 20, 8  # work space, in arrays (n, LANES) and (m, LANES)
+COLUMN_ARRAYS, ROW_ARRAYS = 20, 8  # work space, in arrays (n, LANES) and (m + 1, LANES)
+LOWER_MULTIPLIERS, UPPER_MULTIPLIERS = 3, 4  # where, in the work space, z_l and z_u stand on return
 
 
 @jit

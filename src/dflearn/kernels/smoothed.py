@@ -187,3 +187,35 @@ def project_tile(
         for t in range(LANES):
             x[j, t] -= d[j, t] * image[j, t]
     store(x, index, used, out)
+
+
+@jit
+def cone_tile(system: System, data: Data, index: Any, used: int, limit: int, space: Workspace, out: Any) -> None:
+    """out = Mᵀy − z_l + z_u after `limit` interior-point steps: a point inside the cone of what binds, (count, n)."""
+    n, m = out.shape[1], data.r.shape[1]
+    extra = space.columns.shape[0] - 4
+    c, lower, upper, slope = (
+        space.columns[extra],
+        space.columns[extra + 1],
+        space.columns[extra + 2],
+        space.columns[extra + 3],
+    )
+    r, y = space.rows[space.rows.shape[0] - 2, :m], space.rows[space.rows.shape[0] - 1, :m]
+    columns, rows = space.columns[:extra], space.rows[: space.rows.shape[0] - 2]
+    mu, steps = np.empty(LANES), np.empty(LANES, np.int64)
+    load(data.c, index, c)
+    load(data.r, index, r)
+    load(data.lower, index, lower)
+    load(data.upper, index, upper)
+    for t in range(LANES):
+        mu[t] = data.mu[index[t]]
+    interior_point(
+        system.pattern, system.by_rows, system.by_columns, system.inequality, c, mu, r, lower, upper,
+        limit, 0.0, columns, rows, space.values, y, steps,
+    )  # fmt: skip
+    zl, zu = columns[interior.LOWER_MULTIPLIERS], columns[interior.UPPER_MULTIPLIERS]
+    gather(system.by_columns.start, system.by_columns.column, system.by_columns.value, y, slope)
+    for j in range(n):
+        for t in range(LANES):
+            slope[j, t] += zu[j, t] - zl[j, t]
+    store(slope, index, used, out)

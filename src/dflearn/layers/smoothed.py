@@ -134,16 +134,13 @@ class Smoothed(Layer):
             self._scratch.space = self._kernel.workspace()
         return self._scratch.space
 
-    def _data(self, c: np.ndarray, mu: np.ndarray, sides: Mapping[str, np.ndarray]) -> Data:
-        return self._kernel.data(c, mu, sides)
-
     def _solve_squared(
         self, c: np.ndarray, mu: np.ndarray, sides: Mapping[str, np.ndarray], start: np.ndarray | None
     ) -> Answer:
         """Instances with a start by Newton's method; the others, and those it does not finish, from scratch."""
         from dflearn.kernels.smoothed import Answer
 
-        data = self._data(c, mu, sides)
+        data = self._kernel.data(c, mu, sides)
         answer = Answer.empty(c.shape[0], self.program.n, self._kernel.rows)
         pending = np.arange(c.shape[0])
         if start is not None:
@@ -179,6 +176,20 @@ class Smoothed(Layer):
             project_tile(self._kernel.system, inside, in_force, v, tile[0], tile[1], self._workspace(), out)
 
         run_tiles(project, tiles(np.arange(v.shape[0])))
+        return out
+
+    def multiplier_slope(self, c: np.ndarray, sides: Mapping[str, np.ndarray], steps: int) -> np.ndarray:
+        """Mᵀy − z_l + z_u after so many interior-point steps on costs c `(count, n)` of size about one; `(count, n)`."""
+        from dflearn.kernels.lanes import tiles
+        from dflearn.kernels.smoothed import cone_tile
+        from dflearn.kernels.threads import run_tiles
+
+        data, out = self._kernel.data(c, np.full(c.shape[0], self.mu), sides), np.empty_like(c)
+
+        def run(tile: tuple[np.ndarray, int]) -> None:
+            cone_tile(self._kernel.system, data, tile[0], tile[1], steps, self._workspace(), out)
+
+        run_tiles(run, tiles(np.arange(c.shape[0])))
         return out
 
     # -- the norm as regularizer ----------------------------------------------------------------------------------
