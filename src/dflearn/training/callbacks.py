@@ -1,0 +1,22 @@
+"""The callback interface: three moments of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dflearn.training.run import Run
+
+
+class Callback:
+    """Override what you need. `run` gives access to the model, the loss, the optimizer, the data and the history."""
+
+    def on_start(self, run: Run) -> None:
+        """Before the first epoch of this call (a resumed run has a history already)."""
+
+    def on_epoch_end(self, run: Run, row: dict[str, Any]) -> bool | None:
+        """After each epoch; may add plain values to its row. `True` ends the run."""
+        return None
+
+    def on_end(self, run: Run) -> None:
+        """After the last epoch, when the weights that are kept are in place."""

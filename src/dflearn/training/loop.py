@@ -1,0 +1,103 @@
+"""`fit`: the training loop."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import nn
+
+from dflearn.data import DecisionDataset
+from dflearn.losses.base import Loss
+from dflearn.solvers.base import Solver
+from dflearn.training.callbacks import Callback
+from dflearn.training.history import History
+from dflearn.training.run import MakeOptimizer, MakeScheduler, Run, Settings
+
+if TYPE_CHECKING:
+    from dflearn.problems.base import Problem
+
+
+def fit(
+    model: nn.Module,
+    loss: Loss,
+    train: DecisionDataset,
+    *,
+    validation: DecisionDataset | None = None,
+    problem: Problem | Solver | None = None,
+    epochs: int = 25,
+    batch_size: int = 32,
+    optimizer: str | MakeOptimizer = "adam",
+    lr: float = 0.005,
+    scheduler: MakeScheduler | None = None,
+    early_stopping: int | None = None,
+    seed: int = 0,
+    device: str | torch.device | None = None,
+    callbacks: Sequence[Callback] = (),
+    checkpoint: str | os.PathLike[str] | None = None,
+    warm_start: bool = True,
+    warm_start_bytes: int = 2**30,
+    keep: Literal["last", "best"] = "last",
+    progress: bool = True,
+) -> History:
+    """Train `model` in place: features → costs ŷ, so that the mean of loss(ŷ, batch) falls.
+
+    Args:
+        model: any module, `(*batch, k)` or `(*batch, p, k)` → `(*batch, p)`.
+        validation: held-out data. With `problem` the run is judged by its regret on them, otherwise by its loss.
+        problem: a `Problem`, or an exact solver of the true program.
+        optimizer: "adam", "adamw", "sgd", or a callable such as an optimizer class: `optimizer(parameters, lr=lr)`.
+        scheduler: optimizer → learning-rate scheduler, stepped after each epoch.
+        early_stopping: how many epochs without improvement on the validation data end the run.
+        seed: of the order of instances, and of torch's own generator (dropout) during the run. Torch's global
+            generator is not used otherwise, and is afterwards what it was before.
+        device: where model and data are moved; default: where the model is.
+        checkpoint: a file, written after each epoch. If it exists the run goes on from it, bit for bit as if it had
+            never stopped; a file of another run is an error. `epochs` may grow from one call to the next.
+        warm_start: begin each solve where the same instance's last one ended, for layers that take a start.
+        warm_start_bytes: above this size of all starts together, warm starts are off and a note says so.
+        keep: which weights the model has in the end: the last epoch's, or those best on the validation data.
+        progress: show a progress bar (on a terminal only).
+    """
+    settings = Settings(epochs, batch_size, lr, seed, early_stopping, warm_start, warm_start_bytes, keep)
+    run = Run(model, loss, train, validation, problem, settings, optimizer, scheduler, device)
+    with torch.random.fork_rng(devices=run.cuda_devices):
+        torch.manual_seed(seed)
+        run.resume(checkpoint)
+        for callback in callbacks:
+            callback.on_start(run)
+        with _progress_bar(run, progress) as bar:
+            while not run.history.stopped and run.epoch < epochs:
+                row = run.train_epoch(bar.update)
+                run.judge(row)
+                asked = [callback.on_epoch_end(run, row) for callback in callbacks]
+                run.end_epoch(row, stop=any(asked))
+                run.save(checkpoint)
+                bar.set_postfix_str(_summary(run), refresh=False)
+        run.finish()
+        for callback in callbacks:
+            callback.on_end(run)
+    return run.history
+
+
+def _progress_bar(run: Run, show: bool) -> Any:
+    from tqdm import tqdm
+
+    steps = math.ceil(len(run.train) / run.settings.batch_size)
+    total, done = run.settings.epochs * steps, run.epoch * steps
+    return tqdm(total=total, initial=done, desc="training", disable=None if show else True, leave=False)
+
+
+def _summary(run: Run) -> str:
+    row = run.history.rows[-1]
+    parts = [f"epoch {row['epoch']}", f"loss {row['loss']:.4g}"]
+    if run.history.monitored is not None:
+        parts.append(f"{run.history.monitored.replace('_', ' ')} {row[run.history.monitored]:.4g}")
+    shares = {
+        name: row[f"seconds_{name}"] / (row["seconds"] or 1.0)
+        for name in ("predict", "solve", "backward", "validation")
+    }
+    return ", ".join(parts + [f"{name} {share:.0%}" for name, share in shares.items()])

@@ -1,0 +1,309 @@
+"""One run of `fit`: its state, its epochs, its checkpoints."""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from dflearn.data import DecisionDataset
+from dflearn.errors import CheckpointError, DataError, DflearnError
+from dflearn.losses.base import Loss
+from dflearn.solvers.base import Solver
+from dflearn.training import checkpoint as files
+from dflearn.training.divergence import diagnose, exploded, ids_of, weights_are_finite
+from dflearn.training.history import History
+from dflearn.training.starts import Starts
+from dflearn.training.validation import Validation
+
+if TYPE_CHECKING:
+    from dflearn.problems.base import Problem
+
+MakeOptimizer = Callable[..., torch.optim.Optimizer]
+MakeScheduler = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]
+OPTIMIZERS: dict[str, MakeOptimizer] = {
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "sgd": torch.optim.SGD,
+}
+PLAIN = (int, float, str, bool, type(None))  # what a row may hold, so that checkpoints can be read without running code
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The numbers of a run."""
+
+    epochs: int
+    batch_size: int
+    lr: float
+    seed: int
+    early_stopping: int | None
+    warm_start: bool
+    warm_start_bytes: int
+    keep: Literal["last", "best"]
+
+    def __post_init__(self) -> None:
+        if self.epochs < 0 or self.batch_size < 1 or not self.lr > 0:
+            raise DataError(
+                f"need epochs >= 0, batch_size >= 1, lr > 0; got {self.epochs}, {self.batch_size}, {self.lr}"
+            )
+        if self.early_stopping is not None and self.early_stopping < 1:
+            raise DataError(f"early_stopping is a number of epochs, at least 1; got {self.early_stopping}")
+        if self.keep not in ("last", "best"):
+            raise DataError(f"keep is 'last' or 'best', got {self.keep!r}")
+
+
+class Run:
+    """One run of `fit`, as callbacks see it.
+
+    Attributes:
+        model, loss, optimizer, scheduler, train, settings, history: what their names say.
+        epoch: how many epochs are done.
+        starts: the warm starts, or `None`.
+        best_weights: the weights of the best epoch so far, or `None` where none are kept.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Loss,
+        train: DecisionDataset,
+        validation: DecisionDataset | None,
+        problem: Problem | Solver | None,
+        settings: Settings,
+        optimizer: str | MakeOptimizer,
+        scheduler: MakeScheduler | None,
+        device: str | torch.device | None,
+    ) -> None:
+        if not len(train):
+            raise DataError("the training set is empty")
+        if validation is None and (settings.early_stopping or settings.keep == "best"):
+            raise DataError("early_stopping and keep='best' choose by validation data: pass `validation`")
+        if validation is None and problem is not None:
+            raise DataError("`problem` judges the run on validation data: pass `validation` too")
+        self.device = torch.device(device) if device is not None else _device_of(model)
+        self.model, self.loss = model.to(self.device), loss.to(self.device)
+        self.train = train.to(self.device)
+        self.settings, self.epoch, self.history = settings, 0, History()
+        self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self.optimizer = _make_optimizer(optimizer, self.parameters, settings.lr)
+        self.scheduler = None if scheduler is None else scheduler(self.optimizer)
+        self.generator = torch.Generator().manual_seed(settings.seed)
+        self.best_weights: dict[str, Tensor] | None = None
+        self.validation: Validation | None = None
+        if validation is not None:
+            self.validation = Validation(validation.to(self.device), loss, problem)
+            self.history.monitored = self.validation.monitored
+            self._note(self.validation.note)
+        self.starts: Starts | None = None
+        if settings.warm_start:
+            self.starts, note = Starts.of(loss.layer, len(train), settings.warm_start_bytes)
+            self._note(note)
+
+    def _note(self, text: str) -> None:
+        if text:
+            self.history.notes.append(text)
+            warnings.warn(text, RuntimeWarning, stacklevel=4)
+
+    @property
+    def cuda_devices(self) -> list[torch.device]:
+        return [self.device] if self.device.type == "cuda" else []
+
+    # -- one epoch ----------------------------------------------------------------------------------------------
+
+    def train_epoch(self, tick: Callable[[], Any]) -> dict[str, Any]:
+        """One pass over the training data; the epoch's row. `tick` is called after each step."""
+        self.model.train()
+        order = torch.randperm(len(self.train), generator=self.generator)
+        last_finite = _copy(self.model)
+        seconds = {"predict": 0.0, "solve": 0.0, "backward": 0.0}
+        total, gradients = 0.0, 0.0
+        steps = order.split(self.settings.batch_size)
+        for step, index in enumerate(steps, 1):
+            try:
+                value, gradient = self._step(index, step, seconds)
+            except FloatingPointError:
+                if not weights_are_finite(self.model):
+                    self.model.load_state_dict(last_finite)
+                raise
+            total += value * len(index)
+            gradients += gradient
+            tick()
+        self.epoch += 1
+        return {
+            "epoch": self.epoch,
+            "loss": total / len(order),
+            "gradient": gradients / len(steps),
+            "lr": float(self.optimizer.param_groups[0]["lr"]),
+            "seconds": sum(seconds.values()),
+            **{f"seconds_{name}": spent for name, spent in seconds.items()},
+            "seconds_validation": 0.0,
+        }
+
+    def _step(self, index: Tensor, step: int, seconds: dict[str, float]) -> tuple[float, float]:
+        """One step on the instances at `index`; mean loss and norm of the gradient."""
+        begun = perf_counter()
+        batch = self.train.batch(index)
+        if self.starts is not None:
+            batch = replace(batch, start=self.starts.get(index))
+        predicted = self.model(batch.features)
+        try:
+            output = self.loss.evaluate(predicted, batch)
+        except DflearnError as error:
+            if exploded(batch, predicted):
+                raise diagnose(self.model, batch, predicted, None, self.epoch + 1, step) from error
+            error.add_note(f"in epoch {self.epoch + 1}, step {step}, on the instances with ids {ids_of(batch)}")
+            raise
+        if not output.value.requires_grad:
+            raise DataError(
+                f"{type(self.loss).__name__} through {type(self.loss.layer).__name__} does not depend on the predicted "
+                "costs, so nothing can be learned: use a differentiable layer, or SPOPlus, SCE or FenchelYoung"
+            )
+        evaluated = perf_counter()
+        mean = output.value.mean()
+        self.optimizer.zero_grad()
+        mean.backward()
+        # One transfer brings the loss and every gradient's norm: a step that is not finite is never taken.
+        norms = [parameter.grad.norm() for parameter in self.parameters if parameter.grad is not None]
+        value, *sizes = torch.stack([mean.detach(), *(norm.to(mean) for norm in norms)]).tolist()
+        gradient = math.hypot(*sizes)
+        if not math.isfinite(value + gradient):
+            raise diagnose(self.model, batch, predicted, output.value, self.epoch + 1, step)
+        self.optimizer.step()
+        solve = 0.0
+        if output.solution is not None:
+            solve = output.solution.seconds
+            if self.starts is not None and output.solution.start is not None:
+                self.starts.put(index, output.solution.start)
+        seconds["predict"] += evaluated - begun - solve
+        seconds["solve"] += solve
+        seconds["backward"] += perf_counter() - evaluated
+        return value, gradient
+
+    def judge(self, row: dict[str, Any]) -> None:
+        """Add the validation metrics to the row and the row to the history; remember the weights if they are the best."""
+        begun = perf_counter()
+        if self.validation is not None:
+            row.update(self.validation(self.model))
+        row["seconds_validation"] = perf_counter() - begun
+        row["seconds"] += row["seconds_validation"]
+        self.history.rows.append(row)
+        if self.settings.keep == "best" and self.history.best is row:
+            self.best_weights = _copy(self.model)
+
+    def end_epoch(self, row: dict[str, Any], stop: bool) -> None:
+        """Step the scheduler and decide whether this epoch was the last."""
+        odd = [f"{name} ({type(value).__name__})" for name, value in row.items() if type(value) not in PLAIN]
+        if odd:
+            raise DataError(f"a row holds plain numbers and text only; convert what a callback added: {', '.join(odd)}")
+        if isinstance(self.scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+            self.scheduler.step(row[self.history.monitored or "loss"])
+        elif self.scheduler is not None:
+            self.scheduler.step()
+        patience = self.settings.early_stopping
+        if stop:
+            self.history.stopped = "callback"
+        elif patience is not None and self.history.epochs_since_best >= patience:
+            self.history.stopped = "early stopping"
+
+    def finish(self) -> None:
+        """Put the weights in place that are kept."""
+        self.history.stopped = self.history.stopped or "epochs"
+        if self.best_weights is not None:
+            self.model.load_state_dict(self.best_weights)
+
+    # -- checkpoints --------------------------------------------------------------------------------------------
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """All that must be the same for a run to go on from a checkpoint."""
+        numbers = {name: value for name, value in asdict(self.settings).items() if name != "epochs"}
+        judge = None if self.validation is None or self.validation.solver is None else self.validation.solver.identity
+        return {
+            **numbers,
+            "model": files.describe(self.model),
+            "weights": ", ".join(f"{k} {tuple(v.shape)} {v.dtype}" for k, v in self.model.named_parameters()),
+            "loss": files.describe(self.loss),
+            "optimizer": f"{type(self.optimizer).__name__} {self.optimizer.defaults}",
+            "scheduler": type(self.scheduler).__name__,
+            "train": files.fingerprint(self.train),
+            "validation": None if self.validation is None else files.fingerprint(self.validation.data),
+            "problem": judge,
+        }
+
+    def save(self, path: str | os.PathLike[str] | None) -> None:
+        if path is None:
+            return
+        history = self.history
+        files.save(
+            path,
+            {
+                "config": self.config,
+                "epoch": self.epoch,
+                "model": self.model.state_dict(),
+                "loss": self.loss.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+                "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
+                "starts": None if self.starts is None else self.starts.rows,
+                "best_weights": self.best_weights,
+                "history": {"rows": history.rows, "stopped": history.stopped},
+                "generators": [
+                    self.generator.get_state(),
+                    torch.get_rng_state(),
+                    *(torch.cuda.get_rng_state(device) for device in self.cuda_devices),
+                ],
+            },
+        )
+
+    def resume(self, path: str | os.PathLike[str] | None) -> None:
+        """Go on from the checkpoint, if there is one."""
+        content = None if path is None else files.load(path, self.config)
+        if content is None:
+            return
+        if content["epoch"] > self.settings.epochs:
+            raise CheckpointError(
+                f"{path} has {content['epoch']} epochs, more than the {self.settings.epochs} asked for"
+            )
+        self.epoch = content["epoch"]
+        self.model.load_state_dict(content["model"])
+        self.loss.load_state_dict(content["loss"])
+        self.optimizer.load_state_dict(content["optimizer"])
+        if self.scheduler is not None:
+            self.scheduler.load_state_dict(content["scheduler"])
+        if self.starts is not None:
+            self.starts.rows = content["starts"]
+        self.best_weights = content["best_weights"]
+        self.history.rows[:] = content["history"]["rows"]
+        self.history.stopped = content["history"]["stopped"]
+        own, torchs, *cuda = content["generators"]
+        self.generator.set_state(own)
+        torch.set_rng_state(torchs)
+        for device, state in zip(self.cuda_devices, cuda, strict=True):
+            torch.cuda.set_rng_state(state, device)
+
+
+def _make_optimizer(
+    optimizer: str | MakeOptimizer, parameters: Iterable[nn.Parameter], lr: float
+) -> torch.optim.Optimizer:
+    if isinstance(optimizer, str):
+        if optimizer not in OPTIMIZERS:
+            raise DataError(f"optimizer is one of {', '.join(OPTIMIZERS)}, or a callable; got {optimizer!r}")
+        optimizer = OPTIMIZERS[optimizer]
+    return optimizer(parameters, lr=lr)
+
+
+def _copy(model: nn.Module) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    first = next(model.parameters(), None)
+    return torch.device("cpu") if first is None else first.device

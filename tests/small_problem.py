@@ -1,0 +1,25 @@
+"""A small knapsack with labelled data, for tests of training: learnable, but with noise."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from dflearn.data import DecisionDataset
+from dflearn.program import Program
+from dflearn.solvers.highs import HiGHS
+
+ITEMS, FEATURES = 6, 3
+PROGRAM = Program(G=np.array([[3.0, 4, 2, 5, 3, 4]]), h=[9], upper=1, S=-np.eye(ITEMS), integer=True, sense="maximize")
+RELAXED = PROGRAM.relax()
+
+
+def knapsack_data(count: int, seed: int, solver: HiGHS | None = None) -> DecisionDataset:
+    """Values that are a noisy polynomial of the features, with decisions of the program (or of `solver`)."""
+    truth = np.random.RandomState(0).binomial(1, 0.5, (FEATURES, ITEMS))
+    rng = np.random.RandomState(seed)
+    x = rng.normal(size=(count, FEATURES))
+    y = (x @ truth / np.sqrt(FEATURES) + 3) ** 3 / 9 * rng.uniform(0.8, 1.2, (count, ITEMS))
+    costs = torch.tensor(y, dtype=torch.float32)
+    decisions = (solver or HiGHS(PROGRAM)).solve(costs).check().decision
+    return DecisionDataset(torch.tensor(x, dtype=torch.float32), costs, decisions)
