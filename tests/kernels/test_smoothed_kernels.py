@@ -1,0 +1,72 @@
+"""The two methods behind `Smoothed`, each alone, against Clarabel."""
+
+from __future__ import annotations
+
+import clarabel
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+from dflearn.kernels.smoothed import Answer, solve_tile
+from dflearn.layers.quadratic import solve_with_highs
+from dflearn.layers.smoothed import Smoothed
+from dflearn.problems import problem_named
+from dflearn.program import Program
+
+
+def by_clarabel(program: Program, c: np.ndarray, mu: float) -> np.ndarray:
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-10
+    rows = sp.csc_matrix(sp.vstack([program.A, program.G, sp.eye_array(program.n), -sp.eye_array(program.n)]))
+    sides = np.concatenate([program.b, program.h, program.upper, -program.lower])
+    cones = [clarabel.ZeroConeT(program.A.shape[0]), clarabel.NonnegativeConeT(program.G.shape[0] + 2 * program.n)]
+    quadratic = sp.csc_matrix(mu * sp.eye_array(program.n))
+    return np.array(clarabel.DefaultSolver(quadratic, c, rows, sides, cones, settings).solve().x)
+
+
+CASES = [(name, mu) for name in ("SP-6", "KP-40", "CFL-12x4") for mu in (0.01, 1.0, 20.0)]
+
+
+@pytest.mark.parametrize(("name", "mu"), CASES)
+def test_every_way_leads_to_clarabels_answer(name: str, mu: float) -> None:
+    """Cold interior points, cold and warm Newton steps, and HiGHS, on the same costs."""
+    problem = problem_named(name, seed=2)
+    program = problem.relaxation
+    costs = problem.generate(11, dtype=torch.float64).costs
+    c = program.objective.vector(costs).numpy()
+    expected = np.array([by_clarabel(program, row, mu) for row in c])
+    layer = Smoothed(program, mu)
+    cold = layer.solve(costs, None, layer.no_start(11))
+    np.testing.assert_allclose(cold.decision, expected, atol=2e-5)
+    assert float(cold.residual.max()) < 1e-9
+    near = layer.solve(costs * 1.01, None, cold.start)
+    np.testing.assert_allclose(near.decision, layer.solve(costs * 1.01).decision, atol=1e-6)
+    slow = solve_with_highs(program, c[0], mu, program.sides(None, 1))
+    np.testing.assert_allclose(slow.w, expected[0], atol=2e-5)
+    np.testing.assert_array_equal(slow.inside == 1, (expected[0] > 1e-5) & (expected[0] < 1 - 1e-5))
+
+
+def test_newton_alone_from_zero() -> None:
+    """From y = 0 the dual Newton method gets there too where μ is large; it only takes more steps."""
+    problem = problem_named("SP-6", seed=2)
+    layer = Smoothed(problem.program, 20.0)
+    c = problem.generate(8, dtype=torch.float64).costs.numpy()
+    kernel = layer._kernel
+    answer = Answer.empty(8, layer.program.n, kernel.rows)
+    data = kernel.data(c, np.full(8, 20.0), layer.program.sides(None, 8))
+    solve_tile(kernel.system, data, np.arange(8), 8, True, 100, 0, 1e-10, 1e-8, kernel.workspace(), answer)
+    assert (answer.newton_steps > 0).all()
+    np.testing.assert_allclose(answer.w, layer.solve(torch.as_tensor(c)).decision, atol=1e-7)
+
+
+def test_lanes_do_not_touch_each_other() -> None:
+    """A batch of 19 (two tiles and a rest) equals 19 batches of one, whatever stands in the other lanes."""
+    problem = problem_named("CFL-8x3", seed=1)
+    layer = Smoothed(problem.program, 1.0)
+    costs = problem.generate(19, dtype=torch.float64).costs
+    costs[3] *= 1e3
+    together = layer(costs)
+    alone = torch.cat([layer(costs[i : i + 1]) for i in range(19)])
+    torch.testing.assert_close(together, alone, atol=1e-8, rtol=0)
