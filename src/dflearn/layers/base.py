@@ -14,11 +14,11 @@ from typing import Any
 from torch import Tensor, nn
 
 from dflearn.program import Instance, Objective
-from dflearn.solvers.base import Solution, Solver, TakesStart, check_costs
+from dflearn.solvers.base import Solution, Solver, TakesStart, check_costs, check_instance
 
 
 class Layer(nn.Module, TakesStart, ABC):
-    """y → w.  Subclasses write `_solve`; the costs it gets are finite and of the right shape.
+    """y → w.  Subclasses write `_solve`; the costs it gets are finite, and of the same batch shape as the instance.
 
     Attributes:
         objective: obj(y, w) of the program behind the layer.
@@ -35,7 +35,7 @@ class Layer(nn.Module, TakesStart, ABC):
     def solve(self, y: Tensor, instance: Instance | None = None, start: Tensor | None = None) -> Solution:
         """Decision, status, objective and residual of every instance; a new start if one was passed."""
         begun = perf_counter()
-        check_costs(y, self.objective)
+        check_instance(instance, check_costs(y, self.objective))
         solution = self._solve(y, instance, start)
         return replace(solution, seconds=perf_counter() - begun)
 

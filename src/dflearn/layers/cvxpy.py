@@ -1,0 +1,281 @@
+"""The smoothed program through cvxpylayers: slow and general, the independent reference for `Smoothed`.
+
+CVXPY writes the program as a cone program, Clarabel solves it, diffcp differentiates the optimality conditions.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from dflearn.errors import MissingExtraError, ProgramError
+from dflearn.layers.base import Layer
+from dflearn.program import Instance, Program
+from dflearn.solvers.base import Solution, Status, check_start
+
+SOLVED = 1e-5  # relative residual up to which an answer counts as optimal; Clarabel reaches about 1e-7 on cone programs
+AT_ZERO = 1e-6  # relative length below which a decision counts as the kink of ‖w‖₂
+BACKWARD_ONLY = ("mode", "n_jobs_backward", "derivative_kwargs")
+KEPT = 32  # how many shapes of the constraints stay compiled
+
+Sides = Mapping[str, np.ndarray]
+
+
+class CvxpySmoothed(Layer):
+    """w minimizes obj(y, w) + (μ/2)‖w‖² ("squared") or obj(y, w) + μ‖w‖₂ ("norm") over the LP relaxation.
+
+    The gradient is the implicit one. Clarabel's statuses do not come through cvxpylayers: they are found anew from the
+    optimality conditions and, for an instance that fails them, by HiGHS. Needs the extra `cvxpy`.
+
+    Args:
+        program: its integrality is dropped.
+        mu: weight μ > 0 of the regularizer.
+        regularizer: "squared" or "norm".
+        tolerance: Clarabel's, for feasibility and duality gap.
+        threads: how many instances of a batch are solved at once.
+        solver_args: further arguments of diffcp and Clarabel, as cvxpylayers takes them: `{"mode": "dense"}`, say.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        mu: float = 1.0,
+        *,
+        regularizer: Literal["squared", "norm"] = "squared",
+        tolerance: float = 1e-10,
+        threads: int = 1,
+        solver_args: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(program.objective)
+        if not 0 < mu < np.inf:
+            raise ProgramError(f"mu must be positive and finite, got {mu}; for the program without smoothing use Exact")
+        if regularizer not in ("squared", "norm"):
+            raise ProgramError(f"regularizer is 'squared' or 'norm', got {regularizer!r}")
+        _import()
+        self.program, self.mu, self.regularizer = program.relax(), float(mu), regularizer
+        self.solver_args = {
+            "solve_method": "Clarabel",
+            **dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), tolerance),
+            **dict.fromkeys(("n_jobs_forward", "n_jobs_backward"), threads),
+            **(solver_args or {}),
+        }
+        self._compiled: dict[tuple[Any, ...], _Compiled] = {}
+
+    def extra_repr(self) -> str:
+        return f"{self.program!r}, mu={self.mu}, regularizer={self.regularizer!r}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_compiled": {}}
+
+    def regularization(self, w: Tensor) -> Tensor:
+        if self.regularizer == "squared":
+            return self.mu / 2 * w.square().sum(-1)
+        return self.mu * torch.linalg.vector_norm(w, dim=-1)
+
+    def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
+        batch = y.shape[:-1]
+        check_start(start, batch, self.start_width)
+        count, n = batch.numel(), self.program.n
+        sides = self.program.sides(instance, count)
+        c = self.objective.vector(y, instance).reshape(count, n).cpu().double()
+        w, residual = c * 0, np.zeros(count)
+        for rows in _alike(sides, count):
+            part = {name: side[rows] if side.ndim == 2 else side for name, side in sides.items()}
+            found, multipliers = _Implicit.apply(c[rows], *self._compile(part).bind(part), self.solver_args)
+            w = w.index_put((torch.as_tensor(rows),), found)
+            residual[rows] = self._residual(c[rows].detach().numpy(), found.detach().numpy(), multipliers.numpy(), part)
+        status = self._status(c.detach(), w.detach(), residual, sides)
+        solved = torch.as_tensor(status == Status.OPTIMAL)
+        w = torch.where((solved | torch.as_tensor(status == Status.FEASIBLE))[:, None], w, torch.nan)
+        value = ((c * w).sum(-1) + self.regularization(w)).detach()
+        return Solution(
+            decision=w.to(y).reshape(*batch, n),
+            status=torch.as_tensor(status).reshape(batch),
+            objective=value.reshape(batch),
+            bound=torch.where(solved, value, -torch.inf).reshape(batch),
+            residual=torch.as_tensor(residual).reshape(batch),
+        )
+
+    def _compile(self, sides: Sides) -> _Compiled:
+        """The program as a CVXPY layer in which c and what differs between the instances are parameters."""
+        differs = {name for name, side in sides.items() if side.ndim == 2}
+        if differs & {"lower", "upper"}:
+            differs |= {"lower", "upper"}
+        lower, upper = (side[0] if side.ndim == 2 else side for side in (sides["lower"], sides["upper"]))
+        fixed = lower == upper
+        below, above = np.isfinite(lower) & ~fixed, np.isfinite(upper) & ~fixed
+        key = (*sorted(differs), fixed.tobytes(), below.tobytes(), above.tobytes())
+        with _quiet():
+            if key not in self._compiled:
+                while len(self._compiled) >= KEPT:
+                    del self._compiled[next(iter(self._compiled))]
+                self._compiled[key] = self._write(differs, fixed, below, above)
+            return self._compiled[key]
+
+    def _write(self, differs: set[str], fixed: np.ndarray, below: np.ndarray, above: np.ndarray) -> _Compiled:
+        import cvxpy
+        from cvxpylayers.torch import CvxpyLayer
+
+        w, parameters = cvxpy.Variable(self.program.n), [cvxpy.Parameter(self.program.n)]
+        slots: list[tuple[str, np.ndarray]] = []
+
+        def side(name: str, where: np.ndarray) -> Any:
+            if name not in differs:
+                return getattr(self.program, name)[where]
+            slots.append((name, where))
+            parameters.append(cvxpy.Parameter(len(where)))
+            return parameters[-1]
+
+        rows = []
+        if self.program.A.shape[0]:
+            rows.append(self.program.A @ w == side("b", np.arange(self.program.A.shape[0])))
+        if self.program.G.shape[0]:
+            rows.append(self.program.G @ w <= side("h", np.arange(self.program.G.shape[0])))
+        bounds = []
+        # A variable whose bounds are equal is fixed by one equality: two inequalities would have no interior.
+        for mask, name, write in (
+            (fixed, "lower", lambda part, limit: part == limit),
+            (below, "lower", lambda part, limit: part >= limit),
+            (above, "upper", lambda part, limit: part <= limit),
+        ):
+            if mask.any():
+                bounds.append(write(w[np.flatnonzero(mask)], side(name, np.flatnonzero(mask))))
+        smoothing = self.mu / 2 * cvxpy.sum_squares(w) if self.regularizer == "squared" else self.mu * cvxpy.norm(w, 2)
+        problem = cvxpy.Problem(cvxpy.Minimize(parameters[0] @ w + smoothing), rows + bounds)
+        variables = [w, *(row.dual_variables[0] for row in rows)]
+        return _Compiled(CvxpyLayer(problem, parameters, variables), slots)
+
+    def _residual(self, c: np.ndarray, w: np.ndarray, multipliers: np.ndarray, sides: Sides) -> np.ndarray:
+        """How far w and the multipliers are from the optimality conditions, relative to the sizes of c, w and sides.
+
+        Stationarity and bounds in one, with s = ∇(obj + Ω) + Aᵀλ + Gᵀν:  w = clip(w − s, lower, upper);
+        rows:  A w = b  and  min(ν, h − G w) = 0.
+        """
+        A, G = self.program.A, self.program.G
+        nu = multipliers[:, A.shape[0] :]
+        slope = c + (sp.vstack([A, G]).T @ multipliers.T).T
+        size_of_w, size_of_c = (1 + np.abs(x).max(1, initial=0, keepdims=True) for x in (w, c))
+        step = size_of_w / size_of_c  # makes costs comparable with decisions
+        length = np.linalg.norm(w, axis=1, keepdims=True)
+        kink = (length <= AT_ZERO * size_of_w) & (self.regularizer == "norm")
+        if self.regularizer == "squared":
+            slope = slope + self.mu * w
+        else:
+            slope = slope + np.where(kink, 0, self.mu * w / np.maximum(length, np.finfo(float).tiny))
+        gap = w - np.clip(w - step * slope, sides["lower"], sides["upper"])
+        # At w = 0 every vector of length up to μ is a subgradient of μ‖w‖₂.
+        excess = np.maximum(np.linalg.norm(gap, axis=1, keepdims=True) - step * self.mu, 0)
+        parts = (
+            np.where(kink, excess, np.abs(gap)) / size_of_w,
+            np.abs((A @ w.T).T - sides["b"]) / (1 + np.abs(sides["b"])),
+            np.abs(np.minimum(step * nu, sides["h"] - (G @ w.T).T)) / (1 + np.abs(sides["h"])),
+        )
+        return np.max([part.max(1, initial=0) for part in parts], axis=0)
+
+    def _status(self, c: Tensor, w: Tensor, residual: np.ndarray, sides: Sides) -> np.ndarray:
+        status = np.full(len(residual), int(Status.OPTIMAL), np.int8)
+        for i in np.flatnonzero(~(residual <= SOLVED)):
+            own = {name: torch.as_tensor(side[i] if side.ndim == 2 else side.copy()) for name, side in sides.items()}
+            status[i] = self._why(c[i], w[i], Instance(**own))
+        return status
+
+    def _why(self, c: Tensor, w: Tensor, instance: Instance) -> Status:
+        """What is wrong with one instance, c and w `(n,)`, whose answer fails the optimality conditions."""
+        ray = w / torch.linalg.vector_norm(w)
+        steady = {"b": 0.0, "h": 0.0, "lower": -torch.inf, "upper": torch.inf}
+        recession = Instance(
+            **{name: torch.where(side.isfinite(), 0.0, steady[name]) for name, side in instance.present().items()}
+        )
+        falls = self.regularizer == "norm" and bool(c @ ray + self.mu < 0)
+        if falls and bool(self.program.violation(ray, recession) <= SOLVED):
+            return Status.UNBOUNDED
+        if bool(self.program.violation(w, instance) <= SOLVED):
+            return Status.FEASIBLE
+        from dflearn.solvers.highs import HiGHS
+
+        zero = torch.zeros(self.program.p, dtype=torch.float64)
+        anywhere = Instance(**instance.present(), d=torch.zeros_like(c))
+        found = Status(int(HiGHS(self.program).solve(zero, anywhere).status))
+        return Status.INFEASIBLE if found is Status.INFEASIBLE else Status.FAILED
+
+
+@dataclass(frozen=True)
+class _Compiled:
+    """A CVXPY layer (c, *parameters) → (w, *multipliers), and which entries of which sides its parameters are."""
+
+    layer: Any
+    slots: list[tuple[str, np.ndarray]]
+
+    def bind(self, sides: Sides) -> tuple[Any, list[Tensor]]:
+        """The layer and the values of its parameters `(count, k)`."""
+        count = max((side.shape[0] for side in sides.values() if side.ndim == 2), default=0)
+        values = (np.broadcast_to(sides[name], (count, sides[name].shape[-1]))[:, where] for name, where in self.slots)
+        return self.layer, [torch.as_tensor(value) for value in values]
+
+
+class _Implicit(torch.autograd.Function):
+    """c `(count, n)` → w `(count, n)` and the multipliers of the rows, with cvxpylayers' warnings kept from the caller.
+
+    cvxpylayers copies tensors into arrays in a way that numpy deprecates, on the way back as well: hence a function
+    that runs both directions itself.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, c: Tensor, layer: Any, parameters: list[Tensor], solver_args: dict[str, Any]
+    ) -> tuple[Tensor, Tensor]:
+        leaf = c.detach().requires_grad_(c.requires_grad)
+        if not c.requires_grad:  # then diffcp refuses what belongs to the way back
+            solver_args = {name: value for name, value in solver_args.items() if name not in BACKWARD_ONLY}
+        with _quiet(), torch.set_grad_enabled(c.requires_grad):
+            w, *multipliers = layer(leaf, *parameters, solver_args=solver_args)
+        ctx.leaf, ctx.w = leaf, w
+        rows = torch.cat([part.detach() for part in multipliers], -1) if multipliers else c.new_zeros(len(c), 0)
+        ctx.mark_non_differentiable(rows)
+        return w.detach(), rows
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor, None, None, None]:
+        with _quiet():
+            (back,) = torch.autograd.grad(ctx.w, ctx.leaf, gradient, retain_graph=True)
+        return back, None, None, None
+
+
+def _alike(sides: Sides, count: int) -> list[np.ndarray]:
+    """The instances `(count,)` in groups whose bounds are finite, and equal, in the same places."""
+    everyone = np.arange(count)
+    lower, upper = sides["lower"], sides["upper"]
+    if not count or lower.ndim == upper.ndim == 1:
+        return [everyone] if count else []
+    shape = (count, lower.shape[-1])
+    kinds = [np.broadcast_to(kind, shape) for kind in (np.isfinite(lower), np.isfinite(upper), lower == upper)]
+    _, group = np.unique(np.hstack(kinds), axis=0, return_inverse=True)
+    return [everyone[group == number] for number in range(int(group.max()) + 1)]
+
+
+_ONE_AT_A_TIME = threading.RLock()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No warnings, one thread at a time: the list of warning filters belongs to the whole process."""
+    with _ONE_AT_A_TIME, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _import() -> None:
+    try:
+        with _quiet():
+            import cvxpylayers.torch  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError('CvxpySmoothed needs cvxpylayers: pip install "dflearn[cvxpy]"') from error
