@@ -20,12 +20,9 @@ from dflearn.program import Program
 from dflearn.solvers.highs import HiGHS
 from dflearn.training import Callback, Run, fit
 from small_problem import FEATURES, ITEMS, PROGRAM, RELAXED, knapsack_data
+from training_helpers import Scripted, weights
 
 TRAIN, VALIDATION = knapsack_data(50, 1), knapsack_data(20, 2)
-
-
-def weights(model: nn.Module) -> Tensor:
-    return nn.utils.parameters_to_vector(model.parameters()).detach().clone()
 
 
 def spo_plus() -> SPOPlus:
@@ -206,19 +203,6 @@ def test_too_many_starts_are_refused_with_a_note() -> None:
 # -- when to stop, and what to keep ---------------------------------------------------------------------------------
 
 
-class Scripted(MSE):
-    """A loss that trains as usual, but says whatever the script wants when the validation data are judged."""
-
-    def __init__(self, *script: float) -> None:
-        super().__init__()
-        self.script = list(script)
-
-    def _evaluate(self, predicted: Tensor, batch: Batch) -> LossOutput:
-        if torch.is_grad_enabled():
-            return super()._evaluate(predicted, batch)
-        return LossOutput(torch.full(predicted.shape[:-1], self.script.pop(0)))
-
-
 class Snapshots(Callback):
     def __init__(self) -> None:
         self.weights: list[Tensor] = []
@@ -385,7 +369,7 @@ def test_divergence_is_diagnosed_and_the_last_finite_weights_stay(what: str, mes
 @pytest.mark.parametrize("make_loss", [MSE, spo_plus], ids=["MSE", "SPO+"])
 def test_overflowing_weights_go_back_to_the_last_epoch(make_loss: type[Loss]) -> None:
     model, data = Linear(FEATURES, ITEMS), DecisionDataset(100 * TRAIN.features, TRAIN.costs, TRAIN.decisions)
-    with pytest.raises(DivergenceError, match="epoch 1, step 2: the weights are no longer finite.*lower lr"):
+    with pytest.raises(DivergenceError, match=r"epoch 1, step 2: the weights are no longer finite.*lower lr"):
         fit(model, make_loss(), data, optimizer="sgd", lr=3e38)
     assert torch.equal(weights(model), weights(Linear(FEATURES, ITEMS)))
 
@@ -393,7 +377,7 @@ def test_overflowing_weights_go_back_to_the_last_epoch(make_loss: type[Loss]) ->
 @pytest.mark.parametrize("make_loss", [MSE, spo_plus], ids=["MSE", "SPO+"])
 def test_exploding_predictions_are_named_before_the_solver_is_blamed(make_loss: type[Loss]) -> None:
     model = Linear(FEATURES, ITEMS)
-    with pytest.raises(DivergenceError, match="predicted costs exploded.*lower lr"):
+    with pytest.raises(DivergenceError, match=r"predicted costs exploded.*lower lr"):
         fit(model, make_loss(), TRAIN, optimizer="sgd", lr=1e35)
     assert weights(model).isfinite().all()
 

@@ -194,7 +194,7 @@ class Solver(TakesStart, ABC):
         """Name, version, tolerances and limits: all that may change an answer, for caches and records."""
 
     def get_state(self) -> dict[str, Any]:
-        """What later answers depend on besides the arguments (a pool, a generator), as tensors and plain values.
+        """A copy of what later answers depend on besides the arguments (a pool, a generator): tensors and plain values.
 
         Most solvers have none. A training run saves it in its checkpoints and hands it back through `set_state`.
         """
