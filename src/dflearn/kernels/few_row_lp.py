@@ -1,0 +1,271 @@
+"""min cᵀw  s.t.  rows · w + slack = side,  lower ≤ w ≤ upper,  0 ≤ slack ≤ room: a dual simplex method for few rows.
+
+Every variable has two finite bounds (a slack's room is what the bounds of w leave it), so any basis is dual feasible once
+each nonbasic variable sits at the bound that its reduced cost asks for. Each iteration forms the small inverse anew, puts
+the nonbasic variables where they belong, and lets the most infeasible basic variable leave; the ratio test walks on
+past every variable whose jump to its other bound still leaves the leaving one infeasible. Nothing is updated from
+iteration to iteration but the basis, so no error builds up. Variable n + i is the slack of row i.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+OPTIMAL, INFEASIBLE, FAILED = 0, 2, 5  # as in `Status`
+NONE, AT_LOWER, BASIC, AT_UPPER = -1, 0, 1, 2  # as in `Basis`
+FEASIBILITY, OPTIMALITY, PIVOT = 1e-9, 1e-12, 1e-11  # relative tolerances
+
+jit = numba.njit(nogil=True, cache=True, error_model="numpy")
+
+
+@jit
+def solve_batch(
+    rows: Any, equalities: Any, c: Any, side: Any, lower: Any, upper: Any, start: Any, w: Any, status: Any
+) -> None:
+    """Solve every instance.  rows `(m, n)`, the first `equalities` of them equations; c and w `(count, n)`.
+
+    side, lower and upper have one line per instance or one for all; status `(count,)`. start `(count, n + m)` holds
+    basis codes, and is overwritten with the optimal ones; without starts it is `(0, n + m)`.
+    """
+    m, n = rows.shape
+    code, basis, slack_room = np.empty(n + m, np.int8), np.empty(m, np.int64), np.empty(m)
+    work = np.empty((4, n + m))
+    candidate = np.empty(n + m, np.int64)
+    for i in range(c.shape[0]):
+        s, lo, up = (
+            side[min(i, side.shape[0] - 1)],
+            lower[min(i, lower.shape[0] - 1)],
+            upper[min(i, upper.shape[0] - 1)],
+        )
+        for r in range(m):
+            slack_room[r] = 0.0 if r < equalities else room(rows[r], s[r], lo, up)
+        warm = start.shape[0] > 0 and read_basis(start[i], code, basis)
+        status[i] = FAILED
+        while status[i] == FAILED:
+            if not warm:
+                slack_basis(code, basis)
+            status[i] = iterate(rows, c[i], s, lo, up, slack_room, code, basis, work, candidate, w[i])
+            if not warm:
+                break
+            warm = False  # a start that fails is tried no more
+        if status[i] != OPTIMAL:
+            for j in range(n):
+                w[i, j] = np.nan
+        if start.shape[0] > 0:
+            for j in range(n + m):  # a slack of zero is a row at its upper side
+                at_side = j >= n + equalities and code[j] == AT_LOWER
+                start[i, j] = NONE if status[i] != OPTIMAL else AT_UPPER if at_side else code[j]
+
+
+@jit
+def room(row: Any, side: Any, lower: Any, upper: Any) -> Any:
+    """side − min over the bounds of row · w: how large the slack can get; negative where the row cannot hold."""
+    total = side
+    for j in range(row.size):
+        total -= row[j] * (lower[j] if row[j] > 0.0 else upper[j])
+    return total
+
+
+@jit
+def slack_basis(code: Any, basis: Any) -> None:
+    n = code.size - basis.size
+    for j in range(n):
+        code[j] = AT_LOWER
+    for r in range(basis.size):
+        code[n + r] = BASIC
+        basis[r] = n + r
+
+
+@jit
+def read_basis(start: Any, code: Any, basis: Any) -> Any:
+    """Whether `start` is a basis: as many basic variables as rows; where it is, copy it."""
+    found = 0
+    n = code.size - basis.size
+    for j in range(code.size):
+        if start[j] == BASIC:
+            if found == basis.size:
+                return False
+            basis[found] = j
+            found += 1
+        code[j] = start[j] if j < n or start[j] == BASIC else AT_LOWER
+    return found == basis.size and start[0] >= 0
+
+
+@jit
+def invert(rows: Any, basis: Any, inverse: Any, matrix: Any) -> Any:
+    """inverse = (columns of the basis)⁻¹ by Gauss-Jordan with row exchanges; whether there is one."""
+    m, n = rows.shape
+    largest = 0.0
+    for k in range(m):
+        for r in range(m):
+            inverse[r, k] = 1.0 if r == k else 0.0
+            matrix[r, k] = rows[r, basis[k]] if basis[k] < n else (1.0 if basis[k] - n == r else 0.0)
+            largest = max(largest, abs(matrix[r, k]))
+    for k in range(m):
+        pivot = k
+        for r in range(k + 1, m):
+            if abs(matrix[r, k]) > abs(matrix[pivot, k]):
+                pivot = r
+        if abs(matrix[pivot, k]) <= PIVOT * largest:
+            return False
+        for q in range(m):
+            matrix[k, q], matrix[pivot, q] = matrix[pivot, q], matrix[k, q]
+            inverse[k, q], inverse[pivot, q] = inverse[pivot, q], inverse[k, q]
+        scale = 1.0 / matrix[k, k]
+        for q in range(m):
+            matrix[k, q] *= scale
+            inverse[k, q] *= scale
+        for r in range(m):
+            factor = matrix[r, k]
+            if r != k and factor != 0.0:
+                for q in range(m):
+                    matrix[r, q] -= factor * matrix[k, q]
+                    inverse[r, q] -= factor * inverse[k, q]
+    return True
+
+
+@jit
+def iterate(
+    rows: Any, c: Any, side: Any, lower: Any, upper: Any, slack_room: Any,
+    code: Any, basis: Any, work: Any, candidate: Any, w: Any,
+) -> Any:  # fmt: skip
+    """From the basis in `code` and `basis` to an optimal one; w is written on the way. Gives the status."""
+    m, n = rows.shape
+    inverse, matrix = np.empty((m, m)), np.empty((m, m))
+    price, left, value = np.empty(m), np.empty(m), np.empty(m)
+    reduced, ratio, weight, alpha = work[0], work[1], work[2], work[3]
+    for r in range(m):
+        if slack_room[r] < -FEASIBILITY * (1.0 + abs(side[r])):
+            return INFEASIBLE
+    scale = 0.0
+    for j in range(n):
+        scale = max(scale, abs(c[j]))
+    tolerance = OPTIMALITY * scale
+    patience = 50 + 10 * m
+    for iteration in range(20 * patience):
+        careful = iteration >= patience  # Bland's rule: slow, and cannot cycle
+        if not invert(rows, basis, inverse, matrix):
+            return FAILED
+
+        # Prices and reduced costs; every nonbasic variable goes to the bound that its reduced cost asks for.
+        for r in range(m):
+            price[r] = 0.0
+            left[r] = side[r]
+            for k in range(m):
+                if basis[k] < n:
+                    price[r] += c[basis[k]] * inverse[k, r]
+        for j in range(n):
+            reduced[j] = c[j]
+        for r in range(m):
+            for j in range(n):
+                reduced[j] -= price[r] * rows[r, j]
+            reduced[n + r] = -price[r]
+        for j in range(n + m):
+            if code[j] != BASIC:
+                if reduced[j] > tolerance:
+                    code[j] = AT_LOWER
+                elif reduced[j] < -tolerance:
+                    code[j] = AT_UPPER
+        for j in range(n):
+            w[j] = 0.0 if code[j] == BASIC else (upper[j] if code[j] == AT_UPPER else lower[j])
+        for r in range(m):
+            total = 0.0
+            for j in range(n):
+                total += rows[r, j] * w[j]
+            left[r] -= total + (slack_room[r] if code[n + r] == AT_UPPER else 0.0)
+
+        # Basic variables; the one that breaks a bound most leaves.
+        leaving, worst, margin, up = -1, 0.0, 0.0, False
+        for k in range(m):
+            j = basis[k]
+            value[k] = 0.0
+            for r in range(m):
+                value[k] += inverse[k, r] * left[r]
+            low, high = (lower[j], upper[j]) if j < n else (0.0, slack_room[j - n])
+            allowed = FEASIBILITY * (1.0 + (abs(side[j - n]) if j >= n else max(abs(low), abs(high))))
+            violation = max(low - value[k], value[k] - high)
+            if violation <= allowed:
+                if j < n:
+                    w[j] = min(max(value[k], low), high)
+            elif leaving < 0 or (j < basis[leaving] if careful else violation > worst):
+                leaving, worst, margin, up = k, violation, allowed, value[k] < low
+        if leaving < 0:
+            return OPTIMAL
+
+        # Along its row: which nonbasic variables can help, at what price, and how far.
+        for j in range(n):
+            alpha[j] = 0.0
+        for r in range(m):
+            for j in range(n):
+                alpha[j] += inverse[leaving, r] * rows[r, j]
+            alpha[n + r] = inverse[leaving, r]
+        found, reach = 0, 0.0
+        for j in range(n + m):
+            width = upper[j] - lower[j] if j < n else slack_room[j - n]
+            if code[j] == BASIC or width <= 0.0 or abs(alpha[j]) <= PIVOT:
+                continue
+            if (alpha[j] < 0.0) == (up == (code[j] == AT_LOWER)):
+                candidate[found] = j
+                ratio[found] = abs(reduced[j]) / abs(alpha[j])
+                weight[found] = abs(alpha[j]) * width
+                reach += weight[found]
+                found += 1
+        if reach < worst - margin:
+            return INFEASIBLE
+        entering = candidate[0]
+        if careful:
+            least = ratio[0]
+            for k in range(1, found):
+                if ratio[k] < least:
+                    least, entering = ratio[k], candidate[k]
+        else:
+            entering = walk(ratio, weight, candidate, alpha, found, worst)
+        code[basis[leaving]] = AT_LOWER if up else AT_UPPER
+        code[entering] = BASIC
+        basis[leaving] = entering
+    return FAILED
+
+
+@jit
+def walk(ratio: Any, weight: Any, candidate: Any, alpha: Any, found: Any, need: Any) -> Any:
+    """The candidate at which the weights, added in the order of the ratios, reach `need`: a quickselect."""
+    first, end = 0, found
+    best = candidate[0]
+    while first < end:
+        pivot = ratio[(first + end) // 2]
+        k, below, above = first, first, end
+        lighter, equal = 0.0, 0.0
+        while k < above:
+            if ratio[k] < pivot:
+                lighter += weight[k]
+                swap(ratio, weight, candidate, k, below)
+                below += 1
+                k += 1
+            elif ratio[k] > pivot:
+                above -= 1
+                swap(ratio, weight, candidate, k, above)
+            else:
+                equal += weight[k]
+                k += 1
+        best = candidate[below]  # of equal ratios, the largest pivot element
+        for k in range(below + 1, above):
+            if abs(alpha[candidate[k]]) > abs(alpha[best]):
+                best = candidate[k]
+        if lighter >= need:
+            end = below
+        elif lighter + equal >= need:
+            break
+        else:
+            need -= lighter + equal
+            first = above
+    return best
+
+
+@jit
+def swap(ratio: Any, weight: Any, candidate: Any, a: Any, b: Any) -> None:
+    ratio[a], ratio[b] = ratio[b], ratio[a]
+    weight[a], weight[b] = weight[b], weight[a]
+    candidate[a], candidate[b] = candidate[b], candidate[a]

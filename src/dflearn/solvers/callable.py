@@ -1,0 +1,92 @@
+"""Any function as a solver: for problems that no program describes, or that someone's own code solves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from dflearn.errors import ProgramError, ShapeError, SolverError
+from dflearn.program import Objective, Sense
+from dflearn.solvers.base import Raw, Solver, Status
+
+
+def from_callable(
+    f: Callable[[np.ndarray], Any],
+    n: int,
+    p: int | None = None,
+    *,
+    S: Any = None,
+    d: Any = None,
+    sense: Sense = "minimize",
+    batched: bool = False,
+    name: str | None = None,
+) -> CallableSolver:
+    """The solver w*(y) = f(S y + d), where f finds a decision w of least cᵀw.
+
+    Args:
+        f: c → w, numpy float64 `(n,)` → anything like an array `(n,)`; with `batched`, `(count, n)` → `(count, n)`.
+            What it answers is taken as optimal; a NaN means that it found nothing.
+        n: the number of variables.
+        p: the number of predicted costs: n without S, the columns of S with it.
+        S, d: the known part of the objective, as of `Program`; left out, f gets the costs y themselves.
+        name: what messages, caches and records call it; by default the name of f. Change it when f changes.
+    """
+    return CallableSolver(f, Objective(n, S, d, sense), p, batched, name)
+
+
+class CallableSolver(Solver):
+    """What `from_callable` makes. It knows no constraints, so an instance may override d only.
+
+    `Parallel` runs it in processes, for which f must be picklable: a function of a module, not a lambda.
+    """
+
+    parallel = "processes"
+
+    def __init__(
+        self, f: Callable[[np.ndarray], Any], objective: Objective, p: int | None, batched: bool, name: str | None
+    ) -> None:
+        if not callable(f):
+            raise ProgramError(f"from_callable needs a function c → w; got a {type(f).__name__}")
+        if p is not None and p != objective.p:
+            raise ProgramError(
+                f"p is {p}, but {'S' if objective.S is not None else 'n, without S,'} says {objective.p} predicted costs"
+            )
+        self.function, self.objective, self.batched = f, objective, batched
+        self.name = name or getattr(f, "__qualname__", type(f).__name__)
+
+    def __repr__(self) -> str:
+        return f"from_callable({self.name}, n={self.objective.n}, p={self.objective.p})"
+
+    @property
+    def identity(self) -> str:
+        return f"from_callable {self.name}"
+
+    def _solve(self, c: np.ndarray, sides: Mapping[str, np.ndarray] | None, start: np.ndarray | None) -> Raw:
+        out = Raw.empty(*c.shape)
+        if self.batched:
+            out.decision[:] = self._call(c, c.shape, "the batch")
+        else:
+            for i, row in enumerate(c):
+                out.decision[i] = self._call(row, row.shape, f"instance {i}")
+        solved = np.isfinite(out.decision).all(1)
+        out.decision[~solved] = np.nan
+        out.status[solved] = Status.OPTIMAL
+        out.objective[:] = (c * out.decision).sum(1)
+        out.bound[solved] = out.objective[solved]
+        return out
+
+    def _call(self, c: np.ndarray, shape: tuple[int, ...], what: str) -> np.ndarray:
+        """f(c), on a copy that it may change; an error says where it failed."""
+        try:
+            answer = self.function(c.copy())
+        except Exception as error:
+            raise SolverError(f"{what}: {self.name} raised {type(error).__name__}: {error}") from error
+        try:
+            w = np.asarray(answer, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise ShapeError(f"{what}: {self.name} must return numbers of shape {shape}: {error}") from error
+        if w.shape != shape:
+            raise ShapeError(f"{what}: {self.name} must return shape {shape}; it returned {w.shape}")
+        return w

@@ -1,0 +1,236 @@
+"""Exact solvers for programs of a known shape: shortest paths, the k best, linear programs with few rows.
+
+`of(program)` recognizes the shape, or refuses and says why. Where one fits, it is faster than a general solver by orders
+of magnitude, and just as exact.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from dflearn.errors import ProgramError
+from dflearn.program import Instance, Program
+from dflearn.solvers.base import Basis, Raw, Solution, Solver, Status, check_costs, check_instance, check_start
+from dflearn.solvers.graph import Graph
+
+MOST_ROWS = 16  # above, the dense inverse of `FewRowLP` is no longer small
+
+
+class Oracle(Solver):
+    """A solver whose every answer is optimal. It works on tensors, on the device of the costs.
+
+    Instances may have their own d, no constraints of their own. Subclasses write `_decide`.
+    """
+
+    parallel = "threads"
+    program: Program
+
+    def __init__(self, program: Program) -> None:
+        self.program, self.objective = program, program.objective
+        self._plain = program.S is None and not program.d.any()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.program!r})"
+
+    @property
+    def identity(self) -> str:
+        return type(self).__name__
+
+    def solve(self, y: Tensor, instance: Instance | None = None, start: Tensor | None = None) -> Solution:
+        begun = perf_counter()
+        batch = check_costs(y, self.objective)
+        check_start(start, batch, 0)
+        c = y.detach()
+        if instance is not None:
+            check_instance(instance, batch)
+            self._refuse_sides(self.program.sides(instance, batch.numel()))
+        if not self._plain or (instance is not None and instance.d is not None):
+            c = self.objective.vector(c.double(), instance)
+        decision, value = self._decide(c.reshape(-1, self.objective.n))
+        value = value.cpu().reshape(batch)
+        return Solution(
+            decision=decision.to(y.dtype).reshape(*batch, self.objective.n),
+            status=torch.zeros(batch, dtype=torch.int8),
+            objective=value,
+            bound=value.clone(),
+            seconds=perf_counter() - begun,
+        )
+
+    def _solve(self, c: np.ndarray, sides: Mapping[str, np.ndarray] | None, start: np.ndarray | None) -> Raw:
+        assert sides is not None
+        self._refuse_sides(sides)
+        decision, value = (part.numpy() for part in self._decide(torch.from_numpy(c)))
+        return Raw(decision, np.full(len(c), int(Status.OPTIMAL), np.int8), value, value)
+
+    def _refuse_sides(self, sides: Mapping[str, np.ndarray]) -> None:
+        own = [name for name, part in sides.items() if part.ndim == 2]
+        if own:
+            raise ProgramError(
+                f"{type(self).__name__} solves the same constraints for every instance, but these have their own "
+                f"{', '.join(own)}: use HiGHS"
+            )
+
+    @abstractmethod
+    def _decide(self, c: Tensor) -> tuple[Tensor, Tensor]:
+        """c `(count, n)` → the optimal decision `(count, n)` and its objective, float64 `(count,)`."""
+
+
+class DagShortestPath(Oracle):
+    """The shortest path from `source` to `target` on a directed graph without cycles; costs may be negative.
+
+    Args:
+        tails, heads: where each arc begins and ends, integers `(arcs,)`.
+        source, target: two nodes.
+        nodes: how many nodes there are; by default, as many as the arcs name.
+    """
+
+    def __init__(self, tails: Any, heads: Any, source: int, target: int, nodes: int | None = None) -> None:
+        self._take(Graph(tails, heads, source, target, nodes))
+        super().__init__(self.graph.program())
+
+    @classmethod
+    def of(cls, program: Program) -> DagShortestPath:
+        """The oracle for a program that sends one unit of flow through an acyclic graph: rows are nodes, columns arcs."""
+        oracle = cls.__new__(cls)
+        oracle._take(Graph.of(program))
+        Oracle.__init__(oracle, program)
+        return oracle
+
+    def _take(self, graph: Graph) -> None:
+        self.graph = graph
+        self._incoming = graph.incoming()
+
+    def _decide(self, c: Tensor) -> tuple[Tensor, Tensor]:
+        if c.device.type != "cpu":
+            return self._decide_by_levels(c)
+        from dflearn.kernels.shortest_path import shortest_paths
+
+        if c.dtype not in (torch.float32, torch.float64):
+            c = c.double()
+        decision = torch.zeros_like(c, memory_format=torch.contiguous_format)
+        value = torch.empty(len(c), dtype=torch.float64)
+        shortest_paths(*self._incoming, c.contiguous().numpy(), decision.numpy(), value.numpy())
+        return decision, value
+
+    def _decide_by_levels(self, c: Tensor) -> tuple[Tensor, Tensor]:
+        """The same in plain torch, for any device: all nodes at the same depth at once, then all paths back at once."""
+        graph, count, last = self.graph, len(c), self.graph.size - 1
+        distance = torch.zeros(count, graph.size, dtype=torch.float64, device=c.device)
+        # One column more than arcs: a path that is back at the source goes on along an arc that is none.
+        chosen = torch.full((count, graph.size), graph.arcs, device=c.device)
+        decision = torch.zeros(count, graph.arcs + 1, dtype=c.dtype, device=c.device)
+        for nodes, arcs, tails in graph.levels(c.device):
+            best, which = (distance[:, tails] + c[:, arcs]).min(-1)
+            distance[:, nodes] = best
+            chosen[:, nodes] = arcs.expand(count, *arcs.shape).gather(-1, which.unsqueeze(-1)).squeeze(-1)
+        node = torch.full((count, 1), last, device=c.device)
+        for _ in range(graph.depth):
+            arc = chosen.gather(1, node)
+            decision.scatter_(1, arc, 1.0)
+            node = graph.tail_of(c.device)[arc]
+        return decision[:, : graph.arcs].contiguous(), distance[:, last]
+
+
+class TopK(Oracle):
+    """The k items of least cost: min cᵀw  s.t.  Σ w = k,  0 ≤ w ≤ 1.
+
+    With `at_most` the constraint is Σ w ≤ k, so that only items of negative cost are chosen.
+    """
+
+    def __init__(self, n: int, k: int, *, at_most: bool = False) -> None:
+        if not 0 < k <= n:
+            raise ProgramError(f"k must be between 1 and the {n} items; got {k}")
+        row: dict[str, Any] = {"G": np.ones((1, n)), "h": [k]} if at_most else {"A": np.ones((1, n)), "b": [k]}
+        self._take(Program(**row, upper=1, integer=True, name=f"TopK-{n}x{k}"), k, at_most)
+
+    @classmethod
+    def of(cls, program: Program) -> TopK:
+        """The oracle for a program with the one constraint Σ w = k or Σ w ≤ k and 0 ≤ w ≤ 1, k an integer."""
+        at_most = program.G.shape[0] == 1
+        row, side = (program.G, program.h) if at_most else (program.A, program.b)
+        if program.A.shape[0] + program.G.shape[0] != 1:
+            raise _refusal("TopK", program, f"it has {program.A.shape[0] + program.G.shape[0]} rows, not one")
+        if row.nnz != program.n or np.ptp(row.data) or row.data[0] <= 0:
+            raise _refusal("TopK", program, "the coefficients of its row are not all equal and positive")
+        if program.lower.any() or (program.upper != 1).any():
+            raise _refusal("TopK", program, "its bounds are not 0 and 1")
+        k = side[0] / row.data[0]
+        if k != np.rint(k) or not 0 < k <= program.n:
+            raise _refusal("TopK", program, f"k is {k:g}, not an integer between 1 and {program.n}")
+        oracle = cls.__new__(cls)
+        oracle._take(program, int(k), at_most)
+        return oracle
+
+    def _take(self, program: Program, k: int, at_most: bool) -> None:
+        super().__init__(program)
+        self.k, self.at_most = k, at_most
+
+    def _decide(self, c: Tensor) -> tuple[Tensor, Tensor]:
+        least = c.topk(self.k, largest=False)
+        chosen = (least.values < 0).to(c.dtype) if self.at_most else torch.ones_like(least.values)
+        decision = torch.zeros_like(c).scatter_(-1, least.indices, chosen)
+        return decision, (least.values.double() * chosen).sum(-1)
+
+
+class FewRowLP(Solver):
+    """Exact LPs with few rows and finite bounds, such as the relaxed multi-dimensional knapsack: a simplex method of its own.
+
+    Right-hand sides and bounds may differ from instance to instance. A `start` is a basis, as that of HiGHS.
+    """
+
+    parallel = "threads"
+    program: Program
+    start_dtype = torch.int8
+    start_blank = Basis.NONE
+
+    def __init__(self, program: Program) -> None:
+        rows = program.A.shape[0] + program.G.shape[0]
+        if program.is_integer:
+            raise _refusal("FewRowLP", program, "it has integer variables; did you mean program.relax()?")
+        if rows > MOST_ROWS:
+            raise _refusal("FewRowLP", program, f"it has {rows} rows, more than {MOST_ROWS}")
+        _require_finite(program.lower, program.upper)
+        self.program, self.objective = program, program.objective
+        self.start_width = program.n + rows
+        self._rows = np.ascontiguousarray(sp.vstack([program.A, program.G]).toarray())
+
+    def __repr__(self) -> str:
+        return f"FewRowLP({self.program!r})"
+
+    @property
+    def identity(self) -> str:
+        return "FewRowLP"
+
+    def _solve(self, c: np.ndarray, sides: Mapping[str, np.ndarray] | None, start: np.ndarray | None) -> Raw:
+        from dflearn.kernels.few_row_lp import solve_batch
+
+        assert sides is not None
+        _require_finite(sides["lower"], sides["upper"])
+        count, n = c.shape
+        b, h, lower, upper = (np.atleast_2d(sides[name]) for name in ("b", "h", "lower", "upper"))
+        lines = max(len(b), len(h))
+        side = np.hstack([np.broadcast_to(part, (lines, part.shape[1])) for part in (b, h)])
+        codes = np.empty((0, self.start_width), np.int8) if start is None else start.astype(np.int8)
+        out = Raw.empty(count, n)
+        bounds = (np.array(lower), np.array(upper))
+        solve_batch(self._rows, b.shape[1], c, side, *bounds, codes, out.decision, out.status)
+        value = np.einsum("ij,ij->i", c, out.decision)
+        bound = np.where(out.status == Status.OPTIMAL, value, -np.inf)
+        return Raw(out.decision, out.status, value, bound, None if start is None else codes)
+
+
+def _require_finite(lower: np.ndarray, upper: np.ndarray) -> None:
+    if not (np.isfinite(lower).all() and np.isfinite(upper).all()):
+        raise ProgramError("FewRowLP needs finite bounds on every variable: add them, or use HiGHS")
+
+
+def _refusal(oracle: str, program: Program, reason: str) -> ProgramError:
+    return ProgramError(f"{oracle} cannot solve {program!r}: {reason}")

@@ -1,0 +1,285 @@
+"""Solvers around a solver: `Parallel` solves instances side by side, `Pooled` remembers decisions and reuses them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import weakref
+from collections.abc import Mapping
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import fields, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dflearn.errors import DflearnError, ProgramError, ShapeError
+from dflearn.solvers.base import Raw, Solver, Status
+
+CHUNKS_PER_WORKER = 4  # small enough parts that a hard instance does not leave the other workers idle
+TOLERANCE = 1e-5  # violation of a constraint up to which a decision, perhaps in float32, may enter a pool
+
+
+class Wrapper(Solver):
+    """A solver around another that answers for the same program and takes the same starts."""
+
+    def __init__(self, solver: Solver) -> None:
+        self.solver = solver
+        self.program, self.objective = solver.program, solver.objective
+        self.start_width, self.start_dtype, self.start_blank = (
+            solver.start_width,
+            solver.start_dtype,
+            solver.start_blank,
+        )
+
+    def _part(
+        self, rows: Any, c: np.ndarray, sides: Mapping[str, np.ndarray] | None, start: np.ndarray | None
+    ) -> tuple[np.ndarray, Mapping[str, np.ndarray] | None, np.ndarray | None]:
+        """The arguments of `_solve` for some of the instances."""
+        own = None if sides is None else {name: s if s.ndim == 1 else s[rows] for name, s in sides.items()}
+        return np.ascontiguousarray(c[rows]), own, None if start is None else start[rows]
+
+
+class Parallel(Wrapper):
+    """The same answers as `solver`'s, from several workers at once.
+
+    Workers are threads where the solver releases Python's lock (HiGHS, Gurobi, the oracles), processes otherwise; they
+    start with the first batch. Processes need the solver to be picklable and, in a script, the main guard that
+    `multiprocessing` asks for. Close with `close` or `with`; what is dropped is closed too.
+
+    Args:
+        workers: how many; by default one for each core this process may use.
+    """
+
+    def __init__(self, solver: Solver, workers: int | None = None) -> None:
+        super().__init__(solver)
+        if solver.parallel == "none":
+            raise ProgramError(
+                f"{solver!r} declares that it must not run in parallel; wrap the solver inside it instead"
+            )
+        self.workers = _cores() if workers is None else int(workers)
+        if self.workers < 1:
+            raise ProgramError(f"workers must be at least 1; got {workers}")
+        self._pool: Executor | None = None
+        self._process = 0
+
+    def __repr__(self) -> str:
+        return f"Parallel({self.solver!r}, workers={self.workers})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_pool": None, "_process": 0}
+
+    def __enter__(self) -> Parallel:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop the workers; the next batch would start new ones."""
+        if self._pool is not None and self._process == os.getpid():
+            self._pool.shutdown()
+        self._pool = None
+
+    @property
+    def identity(self) -> str:
+        return self.solver.identity
+
+    def _workers(self) -> Executor:
+        """The pool of this process; one inherited through a fork has no workers behind it."""
+        if self._pool is None or self._process != os.getpid():
+            if self.solver.parallel == "threads":
+                self._pool = ThreadPoolExecutor(self.workers)
+            else:
+                # Not a fork: it would copy locks that other threads hold.
+                context = multiprocessing.get_context("spawn")
+                self._pool = ProcessPoolExecutor(self.workers, context, _keep, (self._pickled(),))
+            self._process = os.getpid()
+            weakref.finalize(self, _shutdown, self._pool, self._process)
+        return self._pool
+
+    def _pickled(self) -> bytes:
+        try:
+            return pickle.dumps(self.solver)
+        except Exception as error:
+            raise ProgramError(
+                f"{self.solver!r} cannot be sent to other processes ({error}): define its function in a module"
+            ) from error
+
+    def _solve(self, c: np.ndarray, sides: Mapping[str, np.ndarray] | None, start: np.ndarray | None) -> Raw:
+        count = len(c)
+        if self.workers == 1 or count < 2:
+            return self.solver._solve(c, sides, start)
+        size = -(-count // (CHUNKS_PER_WORKER * self.workers))
+        pool = self._workers()
+        solve = self.solver._solve if self.solver.parallel == "threads" else _solve_kept
+        parts = [slice(first, min(first + size, count)) for first in range(0, count, size)]
+        futures = [pool.submit(solve, *self._part(part, c, sides, start)) for part in parts]
+        answers = []
+        for part, future in zip(parts, futures, strict=True):
+            try:
+                answers.append(future.result())
+            except DflearnError as error:
+                for other in futures:
+                    other.cancel()
+                raise type(error)(f"among the instances {part.start} to {part.stop - 1}, {error}") from error
+        return Raw(*(_join([getattr(answer, f.name) for answer in answers]) for f in fields(Raw)))
+
+
+_kept: Solver  # in a worker process: the solver it was started with
+
+
+def _keep(pickled: bytes) -> None:
+    global _kept
+    _kept = pickle.loads(pickled)
+
+
+def _solve_kept(c: np.ndarray, sides: Mapping[str, np.ndarray] | None, start: np.ndarray | None) -> Raw:
+    return _kept._solve(c, sides, start)
+
+
+def _shutdown(pool: Executor, process: int) -> None:
+    if process == os.getpid():
+        pool.shutdown(wait=False)
+
+
+def _cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _join(parts: list[Any]) -> Any:
+    return None if parts[0] is None else np.concatenate(parts)
+
+
+class Pooled(Wrapper):
+    """Solve only now and then; otherwise take the best of the decisions that are known already.
+
+    With probability `ratio` an instance is solved, and its decision joins the pool; else the answer is the pool's member
+    of least cᵀw, which is feasible and not proven optimal: its status is `FEASIBLE`, its bound −∞.
+
+    Args:
+        ratio: probability of a solve.
+        per: whether a coin is tossed for each "instance" or once for the whole "batch".
+        initial: decisions to begin with, `(count, n)`. While the pool is empty, every instance is solved.
+        capacity: the most decisions to keep; the oldest go first. By default there is no limit.
+        generator: where coins come from; by default a generator of its own, seeded with 0.
+    """
+
+    def __init__(
+        self,
+        solver: Solver,
+        ratio: float,
+        *,
+        per: Literal["instance", "batch"] = "instance",
+        initial: Tensor | None = None,
+        capacity: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__(solver)
+        if not 0 <= ratio <= 1 or per not in ("instance", "batch") or (capacity is not None and capacity < 1):
+            raise ProgramError(
+                f"need 0 <= ratio <= 1, per 'instance' or 'batch', capacity >= 1; got {ratio}, {per!r}, {capacity}"
+            )
+        self.ratio, self.per, self.capacity = float(ratio), per, capacity
+        self.generator = torch.Generator().manual_seed(0) if generator is None else generator
+        self._clear()
+        if initial is not None:
+            self._check(initial)
+            self._add(initial.detach().cpu().double().numpy())
+
+    def __repr__(self) -> str:
+        return f"Pooled({self.solver!r}, ratio={self.ratio}, per={self.per!r}, {len(self._keys)} decisions)"
+
+    @property
+    def identity(self) -> str:
+        return f"Pooled ratio={self.ratio} per={self.per} capacity={self.capacity} of {self.solver.identity}"
+
+    @property
+    def decisions(self) -> Tensor:
+        """The pool, oldest first, float64 `(size, n)`."""
+        return torch.tensor(self._rows[: len(self._keys)])
+
+    def get_state(self) -> dict[str, Any]:
+        return {"decisions": self.decisions, "generator": self.generator.get_state(), "solver": self.solver.get_state()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self._clear()
+        self._add(state["decisions"].numpy())
+        self.generator.set_state(state["generator"])
+        self.solver.set_state(state["solver"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "generator": self.generator.get_state()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        generator = torch.Generator()
+        generator.set_state(state["generator"])
+        self.__dict__.update({**state, "generator": generator})
+
+    def _solve(self, c: np.ndarray, sides: Mapping[str, np.ndarray] | None, start: np.ndarray | None) -> Raw:
+        own = [name for name, part in (sides or {}).items() if part.ndim == 2]
+        if own:
+            raise ProgramError(
+                f"a pool needs all instances to share their constraints, but these have their own {', '.join(own)}: what is "
+                "feasible for one need not be for another; solve every instance instead"
+            )
+        count = len(c)
+        tosses = torch.rand(count if self.per == "instance" else 1, generator=self.generator, dtype=torch.float64)
+        solve = np.broadcast_to((tosses < self.ratio).numpy() | (not self._keys), count)
+        out = replace(Raw.empty(*c.shape), start=None if start is None else start.copy())
+        if solve.any():
+            rows = np.flatnonzero(solve)
+            try:
+                fresh = self.solver._solve(*self._part(rows, c, sides, start))
+            except DflearnError as error:
+                shown = ", ".join(map(str, rows[:8])) + (", …" if len(rows) > 8 else "")
+                raise type(error)(f"among the instances {shown} that were solved, {error}") from error
+            for f in fields(Raw):
+                if getattr(fresh, f.name) is not None:
+                    getattr(out, f.name)[rows] = getattr(fresh, f.name)
+            self._add(fresh.decision[fresh.status <= Status.FEASIBLE])
+        if not solve.all():
+            rows = np.flatnonzero(~solve)
+            members = self._rows[: len(self._keys)]
+            out.decision[rows] = members[np.argmin(c[rows] @ members.T, axis=1)]
+            out.status[rows] = Status.FEASIBLE
+            out.objective[rows] = (c[rows] * out.decision[rows]).sum(1)
+        return out
+
+    def _clear(self) -> None:
+        self._keys: dict[bytes, None] = {}  # in the order of the rows
+        self._rows = np.empty((16, self.objective.n))  # the pool, with room to grow
+
+    def _add(self, decisions: np.ndarray) -> None:
+        """Put decisions into the pool that differ from all in it by more than rounding."""
+        for w in decisions:
+            key = (np.round(w, 7) + 0.0).tobytes()  # + 0.0 makes −0 the same as 0
+            if key in self._keys:
+                continue
+            if len(self._keys) == self.capacity:
+                del self._keys[next(iter(self._keys))]
+                self._rows[: len(self._keys)] = self._rows[1 : len(self._keys) + 1]
+            elif len(self._keys) == len(self._rows):
+                self._rows = np.concatenate([self._rows, np.empty_like(self._rows)])
+            self._rows[len(self._keys)] = w
+            self._keys[key] = None
+
+    def _check(self, initial: Tensor) -> None:
+        if initial.ndim != 2 or initial.shape[1] != self.objective.n:
+            raise ShapeError(
+                f"initial decisions must have shape (count, {self.objective.n}); got {tuple(initial.shape)}"
+            )
+        if not bool(torch.isfinite(initial).all()):
+            raise ShapeError("initial decisions hold a NaN or an infinity")
+        if self.program is not None:
+            integers = initial.detach().cpu()[:, torch.as_tensor(self.program.integer)]
+            whole = ((integers - integers.round()).abs() <= TOLERANCE).all(-1)
+            bad = (~whole | (self.program.violation(initial) > TOLERANCE)).nonzero()
+            if bad.numel():
+                raise ProgramError(
+                    f"initial decision {int(bad[0])} breaks the constraints of {self.program!r} ({bad.numel()} such decisions): "
+                    "infeasible members would win on cost"
+                )
