@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 import scipy.sparse.linalg
 
-from dflearn.kernels.lanes import LANES, add_scaled, inline, jit
+from dflearn.kernels.lanes import LANES, get, jit, put, spread, where
 
 Index = np.ndarray  # unsigned, so that compiled indexing need not look for negative values
 
@@ -98,7 +98,7 @@ class SparseFactor:
 
     def numeric(self, theta: np.ndarray, vanish: float = 0.0) -> NumericFactor:
         """The factor of M Θ Mᵀ for a tile of diagonals theta `(n, LANES)`."""
-        values, work = np.empty((self.entries + self.rows, LANES)), np.empty((self.rows + 1, LANES))
+        values, work = np.empty((self.entries + self.rows, LANES)), np.empty((self.rows, LANES))
         assemble(self.pattern, np.ascontiguousarray(theta), values)
         factorize(self.pattern, values, work, vanish)
         return NumericFactor(self.pattern, values)
@@ -114,7 +114,7 @@ class NumericFactor:
     def solve(self, x: np.ndarray) -> np.ndarray:
         """(M Θ Mᵀ)⁻¹ x, lane by lane; x `(m, LANES)`."""
         out = np.array(x, dtype=np.float64)
-        substitute(self.pattern, self.values, out, np.empty((1, LANES)))
+        substitute(self.pattern, self.values, out)
         return out
 
     def vanished(self) -> np.ndarray:
@@ -192,88 +192,48 @@ def assemble(pattern: Pattern, theta: Any, values: Any) -> None:
     """The lower triangle of M Θ Mᵀ into `values` (entries + m, LANES): off-diagonal first, then the diagonal."""
     values[:] = 0.0
     for v in range(theta.shape[0]):
+        weight = get(theta, v)
         for k in range(pattern.pair_start[v], pattern.pair_start[v + 1]):
-            add_scaled(values, pattern.pair_target[k], pattern.pair_product[k], theta, v)
-
-
-@inline
-def _subtract_product(x: Any, i: Any, y: Any, j: Any, z: Any) -> None:
-    """x[i] −= y[j] · z[0], lane by lane."""
-    s0, s1, s2, s3 = (
-        x[i, 0] - y[j, 0] * z[0, 0],
-        x[i, 1] - y[j, 1] * z[0, 1],
-        x[i, 2] - y[j, 2] * z[0, 2],
-        x[i, 3] - y[j, 3] * z[0, 3],
-    )
-    s4, s5, s6, s7 = (
-        x[i, 4] - y[j, 4] * z[0, 4],
-        x[i, 5] - y[j, 5] * z[0, 5],
-        x[i, 6] - y[j, 6] * z[0, 6],
-        x[i, 7] - y[j, 7] * z[0, 7],
-    )
-    x[i, 0], x[i, 1], x[i, 2], x[i, 3] = s0, s1, s2, s3
-    x[i, 4], x[i, 5], x[i, 6], x[i, 7] = s4, s5, s6, s7
+            target = pattern.pair_target[k]
+            put(values, target, get(values, target) + pattern.pair_product[k] * weight)
 
 
 @jit
 def factorize(pattern: Pattern, values: Any, work: Any, vanish: float) -> None:
-    """`assemble`'s values become C = L D off the diagonal and 1/D on it.  work: (m + 1, LANES).
+    """`assemble`'s values become C = L D off the diagonal and 1/D on it.  work: (m, LANES) at least.
 
     A pivot at most `vanish` times its own diagonal counts as zero; its inverse is then zero too.
     """
-    m, entries = work.shape[0] - 1, len(pattern.row)
-    factor = work[m:]
-    for j in range(m):
-        for t in range(LANES):
-            work[j, t] = values[entries + j, t]
+    entries = len(pattern.row)
+    for j in range(len(pattern.column_start) - 1):
+        diagonal = get(values, entries + j)
+        put(work, j, diagonal)
         for p in range(pattern.column_start[j], pattern.column_start[j + 1]):
-            i = pattern.row[p]
-            for t in range(LANES):
-                work[i, t] = values[p, t]
+            put(work, pattern.row[p], get(values, p))
         for u in range(pattern.update_start[j], pattern.update_start[j + 1]):
             k, entry = pattern.update_column[u], pattern.update_entry[u]
-            for t in range(LANES):
-                factor[0, t] = values[entry, t] * values[entries + k, t]
+            factor = get(values, entry) * get(values, entries + k)
             for p in range(entry, pattern.column_start[k + 1]):
-                _subtract_product(work, pattern.row[p], values, p, factor)
-        for t in range(LANES):
-            diagonal, pivot = values[entries + j, t], work[j, t]
-            values[entries + j, t] = 1.0 / pivot if pivot > vanish * diagonal else 0.0
+                i = pattern.row[p]
+                put(work, i, get(work, i) - get(values, p) * factor)
+        pivot = get(work, j)
+        put(values, entries + j, where(pivot > vanish * diagonal, 1.0 / pivot, 0.0))
         for p in range(pattern.column_start[j], pattern.column_start[j + 1]):
-            i = pattern.row[p]
-            for t in range(LANES):
-                values[p, t] = work[i, t]
+            put(values, p, get(work, pattern.row[p]))
 
 
 @jit
-def substitute(pattern: Pattern, values: Any, x: Any, factor: Any) -> None:
-    """x ← (M Θ Mᵀ)⁻¹ x with the factor at hand.  x (m, LANES); factor: (1, LANES) of scratch."""
-    m, entries = x.shape[0], len(pattern.row)
+def substitute(pattern: Pattern, values: Any, x: Any) -> None:
+    """x ← (M Θ Mᵀ)⁻¹ x with the factor at hand.  x (m, LANES)."""
+    m, entries = len(pattern.column_start) - 1, len(pattern.row)
     for j in range(m):
-        for t in range(LANES):
-            factor[0, t] = x[j, t] * values[entries + j, t]
-        for p in range(pattern.column_start[j], pattern.column_start[j + 1]):
-            _subtract_product(x, pattern.row[p], values, p, factor)
-        for t in range(LANES):
-            x[j, t] = factor[0, t]
-    for j in range(m - 1, -1, -1):
-        s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0
+        factor = get(x, j) * get(values, entries + j)
+        put(x, j, factor)
         for p in range(pattern.column_start[j], pattern.column_start[j + 1]):
             i = pattern.row[p]
-            s0 += values[p, 0] * x[i, 0]
-            s1 += values[p, 1] * x[i, 1]
-            s2 += values[p, 2] * x[i, 2]
-            s3 += values[p, 3] * x[i, 3]
-            s4 += values[p, 4] * x[i, 4]
-            s5 += values[p, 5] * x[i, 5]
-            s6 += values[p, 6] * x[i, 6]
-            s7 += values[p, 7] * x[i, 7]
-        d = entries + j
-        x[j, 0] -= s0 * values[d, 0]
-        x[j, 1] -= s1 * values[d, 1]
-        x[j, 2] -= s2 * values[d, 2]
-        x[j, 3] -= s3 * values[d, 3]
-        x[j, 4] -= s4 * values[d, 4]
-        x[j, 5] -= s5 * values[d, 5]
-        x[j, 6] -= s6 * values[d, 6]
-        x[j, 7] -= s7 * values[d, 7]
+            put(x, i, get(x, i) - get(values, p) * factor)
+    for j in range(m - 1, -1, -1):
+        total = spread(0.0)
+        for p in range(pattern.column_start[j], pattern.column_start[j + 1]):
+            total = total + get(values, p) * get(x, pattern.row[p])
+        put(x, j, get(x, j) - total * get(values, entries + j))

@@ -2,12 +2,11 @@
 
     min cᵀw + (μ/2)‖w‖²   s.t.   M w + s = r  (s ≥ 0 on inequality rows, s = 0 on equality rows),   lower ≤ w ≤ upper
 
-Mehrotra's predictor and corrector. With Θ = μ + z_l/g_l + z_u/g_u, where g_l = w − lower and g_u = upper − w, each step
-factors M Θ⁻¹ Mᵀ + diag(s/y) once and solves with it twice. Costs arrive scaled to about one. It stops at a relative
-residual that leaves the last digits, and the exact active set, to the dual Newton method.
+Mehrotra's predictor and corrector. With gaps g_l = w − lower, g_u = upper − w and their multipliers z_l, z_u, each step
+factors M Θ⁻¹ Mᵀ + diag(s/y), Θ = μ + z_l/g_l + z_u/g_u, once and solves with it twice. Costs arrive scaled to about one.
+It stops at a relative residual that leaves the last digits, and the exact active set, to the dual Newton method.
 
-A missing bound has gap 1 and multiplier 0 for good. Each loop below writes one array: the compiler can then check that
-the others do not overlap it, and vectorizes.
+A missing bound has gap 1 and multiplier 0 for good.
 """
 
 from __future__ import annotations
@@ -17,237 +16,214 @@ from typing import Any
 import numpy as np
 
 from dflearn.kernels.cholesky import Pattern, Rows, assemble, factorize, substitute
-from dflearn.kernels.lanes import LANES, gather, jit, lane_max, lane_sum, spread
+from dflearn.kernels.lanes import LANES, absolute, any_lane, gather, get, jit, maximum, minimum, put, spread, where
 
 TOWARDS_BOUNDARY = 0.9995  # the share of the largest step that is taken
 REGULARIZATION = 1e-13  # added to the diagonal of the normal equations, which is at most about 1/μ
-COLUMN_ARRAYS, ROW_ARRAYS = 20, 8  # work space, in arrays (n, LANES) and (m + 1, LANES)
+COLUMN_ARRAYS, ROW_ARRAYS = 18, 6  # work space, in arrays (n, LANES) and (m, LANES)
 LOWER_MULTIPLIERS, UPPER_MULTIPLIERS = 3, 4  # where, in the work space, z_l and z_u stand on return
 
 
 @jit
 def _start(
-    by_rows: Rows,
-    by_columns: Rows,
-    inequality: Any,
-    c: Any,
-    mu: Any,
-    r: Any,
-    lower: Any,
-    upper: Any,
-    columns: Any,
-    rows: Any,
-    y: Any,
-    scale: Any,
-    count: Any,
-) -> None:
+    by_rows: Rows, by_columns: Rows, inequality: Any, c: Any, mu: Any, r: Any, lower: Any, upper: Any,
+    columns: Any, rows: Any, y: Any, scale: Any, count: Any,
+) -> None:  # fmt: skip
     """A point inside the bounds, with multipliers that make it dual feasible wherever there are bounds to carry them."""
-    n, m = c.shape[0], r.shape[0]
     w, gl, gu, zl, zu = columns[0], columns[1], columns[2], columns[3], columns[4]
-    has_lower, has_upper, movable, slope = columns[5], columns[6], columns[7], columns[8]
-    s, activity = rows[0], rows[1]
-    for t in range(LANES):
-        scale[t], count[t] = 1.0, 0.0
-        for i in range(m):
-            scale[t] = max(scale[t], abs(r[i, t]))
-    for j in range(n):
-        for t in range(LANES):
-            low, high = lower[j, t], upper[j, t]
-            below, above = np.isfinite(low) and low < high, np.isfinite(high) and low < high
-            w[j, t] = min(max(-c[j, t] / mu[t], -scale[t]), scale[t])
-            if below and above:
-                w[j, t] = 0.5 * (low + high)
-            elif below:
-                w[j, t] = max(low + 1.0, w[j, t])
-            elif above:
-                w[j, t] = min(high - 1.0, w[j, t])
-            elif low == high:
-                w[j, t] = low
-            movable[j, t] = 1.0 if low < high else 0.0
-            has_lower[j, t], gl[j, t] = (1.0, w[j, t] - low) if below else (0.0, 1.0)
-            has_upper[j, t], gu[j, t] = (1.0, high - w[j, t]) if above else (0.0, 1.0)
-            count[t] += has_lower[j, t] + has_upper[j, t]
-    gather(by_rows.start, by_rows.column, by_rows.value, w, activity)
-    for i in range(m):
-        for t in range(LANES):
-            y[i, t] = 0.1 if inequality[i] else 0.0
-            s[i, t] = max(r[i, t] - activity[i, t], 0.1) if inequality[i] else 0.0
-            count[t] += 1.0 if inequality[i] else 0.0
-    gather(by_columns.start, by_columns.column, by_columns.value, y, slope)
-    for j in range(n):
-        for t in range(LANES):
-            gradient = c[j, t] + mu[t] * w[j, t] + slope[j, t]
-            zl[j, t] = has_lower[j, t] * (max(gradient, 0.0) + 0.1)
-            zu[j, t] = has_upper[j, t] * (max(-gradient, 0.0) + 0.1)
+    has_lower, has_upper, movable = columns[5], columns[6], columns[7]
+    s, m_ = rows[0], get(mu, 0)
+    size = spread(1.0)
+    for i in range(r.shape[0]):
+        size = maximum(size, absolute(get(r, i)))
+    put(scale, 0, size)
+    total = spread(0.0)
+    for j in range(c.shape[0]):
+        low, high = get(lower, j), get(upper, j)
+        free = low < high
+        below, above = where(free & (low > -np.inf), 1.0, 0.0), where(free & (high < np.inf), 1.0, 0.0)
+        point = minimum(maximum(-1.0 * get(c, j) / m_, -1.0 * size), size)
+        point = where(below > 0.0, maximum(low + 1.0, point), point)
+        point = where(above > 0.0, minimum(high - 1.0, point), point)
+        point = where(below * above > 0.0, 0.5 * (low + high), point)
+        point = where(free, point, low)
+        put(w, j, point)
+        put(gl, j, where(below > 0.0, point - low, 1.0))
+        put(gu, j, where(above > 0.0, high - point, 1.0))
+        put(has_lower, j, below)
+        put(has_upper, j, above)
+        put(movable, j, where(free, 1.0, 0.0))
+        total = total + below + above
+    for i in range(r.shape[0]):
+        put(y, i, 0.1 if inequality[i] else 0.0)
+        put(s, i, 0.0)
+        if inequality[i]:
+            activity = spread(0.0)
+            for k in range(by_rows.start[i], by_rows.start[i + 1]):
+                activity = activity + by_rows.value[k] * get(w, by_rows.column[k])
+            put(s, i, maximum(get(r, i) - activity, 0.1))
+            total = total + 1.0
+    put(count, 0, maximum(total, 1.0))
+    for j in range(c.shape[0]):
+        gradient = get(c, j) + m_ * get(w, j)
+        for k in range(by_columns.start[j], by_columns.start[j + 1]):
+            gradient = gradient + by_columns.value[k] * get(y, by_columns.column[k])
+        put(zl, j, get(has_lower, j) * (maximum(gradient, 0.0) + 0.1))
+        put(zu, j, get(has_upper, j) * (maximum(-1.0 * gradient, 0.0) + 0.1))
 
 
 @jit
 def interior_point(
-    pattern: Pattern,
-    by_rows: Rows,
-    by_columns: Rows,
-    inequality: Any,
-    c: Any,
-    mu: Any,
-    r: Any,
-    lower: Any,
-    upper: Any,
-    limit: int,
-    tolerance: float,
-    columns: Any,
-    rows: Any,
-    values: Any,
-    y: Any,
-    steps: Any,
-) -> None:
-    """Tile arrays: c, lower, upper (n, LANES); r, y (m, LANES); mu, steps (LANES,).
+    pattern: Pattern, by_rows: Rows, by_columns: Rows, inequality: Any, c: Any, mu: Any, r: Any, lower: Any, upper: Any,
+    limit: int, tolerance: float, columns: Any, rows: Any, values: Any, y: Any, steps: Any,
+) -> None:  # fmt: skip
+    """Tiles: c, lower, upper (n, LANES); r, y (m, LANES); mu (1, LANES).  steps (LANES,).
 
-    Work space: columns (COLUMN_ARRAYS, n, LANES), rows (ROW_ARRAYS, m + 1, LANES), values as of `assemble`.
+    Work space: columns (COLUMN_ARRAYS, n, LANES), rows (ROW_ARRAYS, m, LANES), values as of `assemble`.
     On return y holds the multipliers and steps the number taken, or −1 for a lane that did not converge.
     """
     n, m, entries = c.shape[0], r.shape[0], len(pattern.row)
-    size = n * LANES
-    scale, count, gap, aim, length = np.empty(LANES), np.empty(LANES), np.empty(LANES), np.empty(LANES), np.empty(LANES)
-    primal, worst, part = np.empty(LANES), np.empty(LANES), np.empty(LANES)
-    rows_m = rows[:-1, :m]
-    _start(by_rows, by_columns, inequality, c, mu, r, lower, upper, columns, rows_m, y, scale, count)
-    flat = columns.reshape(columns.shape[0], size)
-    w, gl, gu, zl, zu, hl, hu = flat[0], flat[1], flat[2], flat[3], flat[4], flat[5], flat[6]
-    movable, slope, il, iu, theta, tl, tu = flat[7], flat[8], flat[9], flat[10], flat[11], flat[12], flat[13]
-    right, dw, dzl, dzu, ratio, lane = flat[14], flat[15], flat[16], flat[17], flat[18], flat[19]
-    w2, slope2, theta2, right2, dw2, ratio2, lane2 = (
-        columns[0],
-        columns[8],
-        columns[11],
-        columns[14],
-        columns[15],
-        columns[18],
-        columns[19],
-    )
-    s, rp, ts, target, dy, ds, row_ratio = rows_m[0], rows_m[1], rows_m[2], rows_m[3], rows_m[4], rows_m[5], rows_m[6]
-    work = rows[7]
-    cost = c.reshape(-1)
+    w, gl, gu, zl, zu = columns[0], columns[1], columns[2], columns[3], columns[4]
+    has_lower, has_upper, movable, slope = columns[5], columns[6], columns[7], columns[8]
+    il, iu, theta, tl, tu, right = columns[9], columns[10], columns[11], columns[12], columns[13], columns[14]
+    dw, dzl, dzu = columns[15], columns[16], columns[17]
+    s, rp, ts, dy, ds, work = rows[0], rows[1], rows[2], rows[3], rows[4], rows[5]
+    lanes = np.zeros((4, LANES))  # scale of r, number of complementarity products, residual, lanes still running
+    _start(by_rows, by_columns, inequality, c, mu, r, lower, upper, columns, rows, y, lanes[0:1], lanes[1:2])
+    scale, count, m_ = get(lanes, 0), get(lanes, 1), get(mu, 0)
+    running, length = spread(1.0), spread(0.0)
     steps[:] = -1
+    for j in range(n):
+        put(dw, j, 0.0)
+        put(dzl, j, 0.0)
+        put(dzu, j, 0.0)
 
     for step in range(limit + 1):
-        # Residuals: dual in `slope`, primal in `rp`, complementarity in `gap`.
-        gather(by_columns.start, by_columns.column, by_columns.value, y, slope2)
-        gather(by_rows.start, by_rows.column, by_rows.value, w2, rp)
-        spread(mu, lane2)
-        for e in range(size):
-            slope[e] = movable[e] * (cost[e] + lane[e] * w[e] + slope[e]) - zl[e] + zu[e]
+        # Take the step found last; residuals; Θ⁻¹; the predictor's right-hand side, whose targets are all zero.
+        worst, gap = spread(0.0), spread(0.0)
+        for j in range(n):
+            move = length * get(dw, j)
+            point = get(w, j) + move
+            low, high = get(gl, j) + get(has_lower, j) * move, get(gu, j) - get(has_upper, j) * move
+            z_low, z_high = get(zl, j) + length * get(dzl, j), get(zu, j) + length * get(dzu, j)
+            put(w, j, point)
+            put(gl, j, low)
+            put(gu, j, high)
+            put(zl, j, z_low)
+            put(zu, j, z_high)
+            gradient = get(c, j) + m_ * point
+            for k in range(by_columns.start[j], by_columns.start[j + 1]):
+                gradient = gradient + by_columns.value[k] * get(y, by_columns.column[k])
+            gradient = get(movable, j) * gradient - z_low + z_high
+            worst = maximum(worst, absolute(gradient))
+            gap = gap + low * z_low + high * z_high
+            low, high = 1.0 / low, 1.0 / high
+            inverse = get(movable, j) / (m_ + z_low * low + z_high * high)
+            put(slope, j, gradient)
+            put(il, j, low)
+            put(iu, j, high)
+            put(theta, j, inverse)
+            put(right, j, inverse * (z_high - z_low - gradient))
+        primal = spread(0.0)
         for i in range(m):
-            for t in range(LANES):
-                rp[i, t] = r[i, t] - rp[i, t] - s[i, t]
-                row_ratio[i, t] = abs(rp[i, t])
-        primal[:], worst[:] = 0.0, 0.0
-        lane_max(row_ratio, primal)
-        for e in range(size):
-            ratio[e] = abs(slope[e])
-        lane_max(ratio2, worst)
-        for e in range(size):
-            ratio[e] = gl[e] * zl[e] + gu[e] * zu[e]
-        lane_sum(ratio2, gap)
-        running = False
+            total = get(r, i) - get(s, i)
+            for k in range(by_rows.start[i], by_rows.start[i + 1]):
+                total = total - by_rows.value[k] * get(w, by_rows.column[k])
+            put(rp, i, total)
+            primal = maximum(primal, absolute(total))
+            gap = gap + get(s, i) * get(y, i)
+        put(lanes, 2, maximum(maximum(primal / scale, worst), gap / count))
         for t in range(LANES):
-            for i in range(m):
-                gap[t] += s[i, t] * y[i, t]
-            residual = max(primal[t] / scale[t], worst[t], gap[t] / max(count[t], 1.0))
-            if steps[t] < 0 and residual <= tolerance:
+            if steps[t] < 0 and lanes[2, t] <= tolerance:
                 steps[t] = step
-            running |= steps[t] < 0
-        if not running or step == limit:
+            lanes[3, t] = 1.0 if steps[t] < 0 else 0.0
+        running = get(lanes, 3)
+        if step == limit or not any_lane(running > 0.0):
             break
 
-        # The normal equations and their factor.
-        for e in range(size):
-            il[e] = 1.0 / gl[e]
-        for e in range(size):
-            iu[e] = 1.0 / gu[e]
-        for e in range(size):
-            theta[e] = movable[e] / (lane[e] + zl[e] * il[e] + zu[e] * iu[e])
-        assemble(pattern, theta2, values)
+        assemble(pattern, theta, values)
         for i in range(m):
-            for t in range(LANES):
-                values[entries + i, t] += REGULARIZATION + (s[i, t] / y[i, t] if inequality[i] else 0.0)
+            diagonal = get(values, entries + i) + REGULARIZATION
+            if inequality[i]:
+                diagonal = diagonal + get(s, i) / get(y, i)
+            put(values, entries + i, diagonal)
         factorize(pattern, values, work, 0.0)
 
-        for corrector in range(2):
-            if corrector:  # aim at a share of the gap that depends on how well the predictor did
-                spread(aim, lane2)
-                for e in range(size):
-                    tl[e] = hl[e] * (lane[e] - dw[e] * dzl[e]) - gl[e] * zl[e]
-                for e in range(size):
-                    tu[e] = hu[e] * (lane[e] + dw[e] * dzu[e]) - gu[e] * zu[e]
-                for i in range(m):
-                    for t in range(LANES):
-                        ts[i, t] = aim[t] - ds[i, t] * dy[i, t] - s[i, t] * y[i, t] if inequality[i] else 0.0
-            else:
-                for e in range(size):
-                    tl[e] = -gl[e] * zl[e]
-                for e in range(size):
-                    tu[e] = -gu[e] * zu[e]
-                for i in range(m):
-                    for t in range(LANES):
-                        ts[i, t] = -s[i, t] * y[i, t]
-            for e in range(size):
-                right[e] = theta[e] * (tl[e] * il[e] - tu[e] * iu[e] - slope[e])
-            gather(by_rows.start, by_rows.column, by_rows.value, right2, target)
-            for i in range(m):
-                for t in range(LANES):
-                    dy[i, t] = target[i, t] - rp[i, t] + (ts[i, t] / y[i, t] if inequality[i] else 0.0)
-            substitute(pattern, values, dy, work[m:])
-            gather(by_columns.start, by_columns.column, by_columns.value, dy, dw2)
-            for e in range(size):
-                dw[e] = right[e] - theta[e] * dw[e]
-            for e in range(size):
-                dzl[e] = (tl[e] - zl[e] * dw[e]) * il[e]
-            for e in range(size):
-                dzu[e] = (tu[e] + zu[e] * dw[e]) * iu[e]
-            # The largest step: a quadratic objective ties primal and dual, so there is one length for both.
-            worst[:] = 1.0
-            for e in range(size):
-                ratio[e] = max(-hl[e] * dw[e] * il[e], hu[e] * dw[e] * iu[e])
-            lane_max(ratio2, worst)
-            for e in range(size):
-                ratio[e] = max(-dzl[e] / zl[e] if zl[e] > 0.0 else 0.0, -dzu[e] / zu[e] if zu[e] > 0.0 else 0.0)
-            lane_max(ratio2, worst)
-            for i in range(m):
-                for t in range(LANES):
-                    if inequality[i]:
-                        ds[i, t] = (ts[i, t] - s[i, t] * dy[i, t]) / y[i, t]
-                        worst[t] = max(worst[t], -ds[i, t] / s[i, t], -dy[i, t] / y[i, t])
-                    else:
-                        ds[i, t] = 0.0
-            for t in range(LANES):
-                length[t] = 1.0 / worst[t]
-            if corrector == 0:
-                spread(length, lane2)
-                for e in range(size):
-                    ratio[e] = hl[e] * (gl[e] + lane[e] * dw[e]) * (zl[e] + lane[e] * dzl[e])
-                for e in range(size):
-                    ratio[e] += hu[e] * (gu[e] - lane[e] * dw[e]) * (zu[e] + lane[e] * dzu[e])
-                lane_sum(ratio2, part)
-                for t in range(LANES):
-                    for i in range(m):
-                        part[t] += (s[i, t] + length[t] * ds[i, t]) * (y[i, t] + length[t] * dy[i, t])
-                    share = max(part[t], 0.0) / gap[t] if gap[t] > 0.0 else 0.0
-                    aim[t] = share * share * share * gap[t] / max(count[t], 1.0)
-
-        for t in range(LANES):
-            length[t] = 0.0 if steps[t] >= 0 else min(1.0, TOWARDS_BOUNDARY * length[t])
-        spread(length, lane2)
-        for e in range(size):
-            w[e] += lane[e] * dw[e]
-        for e in range(size):
-            gl[e] += lane[e] * hl[e] * dw[e]
-        for e in range(size):
-            gu[e] -= lane[e] * hu[e] * dw[e]
-        for e in range(size):
-            zl[e] += lane[e] * dzl[e]
-        for e in range(size):
-            zu[e] += lane[e] * dzu[e]
+        # Predictor: straight to complementarity zero.
+        _row_target(by_rows, right, rp, dy)
         for i in range(m):
-            for t in range(LANES):
-                y[i, t] += length[t] * dy[i, t]
-                s[i, t] += length[t] * ds[i, t]
+            if inequality[i]:
+                put(dy, i, get(dy, i) - get(s, i))
+        substitute(pattern, values, dy)
+        worst = spread(1.0)
+        for j in range(n):
+            move = get(right, j)
+            for k in range(by_columns.start[j], by_columns.start[j + 1]):
+                move = move - get(theta, j) * by_columns.value[k] * get(dy, by_columns.column[k])
+            put(dw, j, move)
+            low, high = get(has_lower, j) * move * get(il, j), get(has_upper, j) * move * get(iu, j)
+            worst = maximum(worst, maximum(maximum(-1.0 * low, 1.0 + low), maximum(high, 1.0 - high)))
+        for i in range(m):
+            if inequality[i]:
+                put(ds, i, -1.0 * get(s, i) - get(s, i) * get(dy, i) / get(y, i))
+                worst = maximum(worst, maximum(-1.0 * get(ds, i) / get(s, i), -1.0 * get(dy, i) / get(y, i)))
+        length = 1.0 / worst
+        remaining = spread(0.0)
+        for j in range(n):
+            move = get(dw, j)
+            low = (get(gl, j) + length * move) * get(zl, j) * (1.0 - length * (1.0 + move * get(il, j)))
+            high = (get(gu, j) - length * move) * get(zu, j) * (1.0 - length * (1.0 - move * get(iu, j)))
+            remaining = remaining + low + high
+        for i in range(m):
+            if inequality[i]:
+                remaining = remaining + (get(s, i) + length * get(ds, i)) * (get(y, i) + length * get(dy, i))
+        # Corrector: to a share of the gap that depends on how far the predictor got, with its second-order terms.
+        share = where(gap > 0.0, maximum(remaining, 0.0) / gap, 0.0)
+        aim = share * share * share * gap / count
+        for j in range(n):
+            move, z_low, z_high = get(dw, j), get(zl, j), get(zu, j)
+            low = get(has_lower, j) * aim + move * z_low * (1.0 + move * get(il, j)) - get(gl, j) * z_low
+            high = get(has_upper, j) * aim - move * z_high * (1.0 - move * get(iu, j)) - get(gu, j) * z_high
+            put(tl, j, low)
+            put(tu, j, high)
+            put(right, j, get(theta, j) * (low * get(il, j) - high * get(iu, j) - get(slope, j)))
+        for i in range(m):
+            if inequality[i]:
+                put(ts, i, aim - get(ds, i) * get(dy, i) - get(s, i) * get(y, i))
+        _row_target(by_rows, right, rp, dy)
+        for i in range(m):
+            if inequality[i]:
+                put(dy, i, get(dy, i) + get(ts, i) / get(y, i))
+        substitute(pattern, values, dy)
+        worst = spread(1.0)
+        for j in range(n):
+            move = get(right, j)
+            for k in range(by_columns.start[j], by_columns.start[j + 1]):
+                move = move - get(theta, j) * by_columns.value[k] * get(dy, by_columns.column[k])
+            z_low, z_high = get(zl, j), get(zu, j)
+            dz_low, dz_high = (get(tl, j) - z_low * move) * get(il, j), (get(tu, j) + z_high * move) * get(iu, j)
+            put(dw, j, move)
+            put(dzl, j, dz_low)
+            put(dzu, j, dz_high)
+            low, high = get(has_lower, j) * move * get(il, j), get(has_upper, j) * move * get(iu, j)
+            worst = maximum(worst, maximum(-1.0 * low, high))
+            worst = maximum(worst, where(z_low > 0.0, -1.0 * dz_low / z_low, 0.0))
+            worst = maximum(worst, where(z_high > 0.0, -1.0 * dz_high / z_high, 0.0))
+        for i in range(m):
+            if inequality[i]:
+                put(ds, i, (get(ts, i) - get(s, i) * get(dy, i)) / get(y, i))
+                worst = maximum(worst, maximum(-1.0 * get(ds, i) / get(s, i), -1.0 * get(dy, i) / get(y, i)))
+        # A quadratic objective ties primal and dual: one length for both. Lanes that are done stand still.
+        length = running * minimum(TOWARDS_BOUNDARY / worst, 1.0)
+        for i in range(m):
+            put(y, i, get(y, i) + length * get(dy, i))
+            if inequality[i]:
+                put(s, i, get(s, i) + length * get(ds, i))
+
+
+@jit
+def _row_target(by_rows: Rows, right: Any, rp: Any, out: Any) -> None:
+    """out = M · right − rp: the right-hand side of the normal equations, less what the slacks add."""
+    gather(by_rows.start, by_rows.column, by_rows.value, right, out)
+    for i in range(out.shape[0]):
+        put(out, i, get(out, i) - get(rp, i))

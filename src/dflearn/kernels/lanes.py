@@ -1,89 +1,220 @@
-"""Arithmetic on tiles `(items, LANES)`: one row is one vector register's worth of instances.
+"""Tiles: eight instances side by side, handled as one vector.
 
-Functions that update a row read all lanes before they write any: the compiler may then keep the row in a register
-without proving that the arrays do not overlap. Loops over whole tiles run over the flat array instead, with few arrays
-in each, which the compiler vectorizes by itself.
+A tile array is `(items, LANES)`, float64 and C-contiguous: row i holds item i of eight instances. Inside compiled code,
+`get(array, i)` is that row as a vector, `put(array, i, v)` stores one, and +, −, ·, /, comparisons, `maximum`, `minimum`,
+`absolute` and `where` work on vectors and numbers. Rows so become machine vectors by construction: left to itself, the
+compiler would have to prove that the arrays in a loop do not overlap, and mostly cannot.
 """
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from typing import Any
 
 import numba
 import numpy as np
+from llvmlite import ir
+from numba.core import types
+from numba.core.datamodel import models
+from numba.extending import intrinsic, lower_builtin, register_model, type_callable
 
 LANES = 8
 
 jit = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract", "arcp", "nsz"})
-inline = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract", "arcp", "nsz"}, inline="always")
+
+_FLAGS = ("contract", "arcp", "nsz")
+_VECTOR = ir.VectorType(ir.DoubleType(), LANES)
+_MASK = ir.VectorType(ir.IntType(1), LANES)
 
 
-@inline
-def add_scaled(x: Any, i: Any, a: Any, y: Any, j: Any) -> None:
-    """x[i] += a · y[j]."""
-    s0, s1, s2, s3 = x[i, 0] + a * y[j, 0], x[i, 1] + a * y[j, 1], x[i, 2] + a * y[j, 2], x[i, 3] + a * y[j, 3]
-    s4, s5, s6, s7 = x[i, 4] + a * y[j, 4], x[i, 5] + a * y[j, 5], x[i, 6] + a * y[j, 6], x[i, 7] + a * y[j, 7]
-    x[i, 0], x[i, 1], x[i, 2], x[i, 3] = s0, s1, s2, s3
-    x[i, 4], x[i, 5], x[i, 6], x[i, 7] = s4, s5, s6, s7
+class _Vector(types.Type):  # type: ignore[misc]
+    """Numba's name for eight float64 numbers."""
+
+    def __init__(self) -> None:
+        super().__init__(name=f"Vector({LANES})")
+
+
+class _Mask(types.Type):  # type: ignore[misc]
+    """Numba's name for eight truth values."""
+
+    def __init__(self) -> None:
+        super().__init__(name=f"Mask({LANES})")
+
+
+_vector, _mask = _Vector(), _Mask()
+
+
+@register_model(_Vector)
+class _VectorModel(models.PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, front_end: Any) -> None:
+        super().__init__(manager, front_end, _VECTOR)
+
+
+@register_model(_Mask)
+class _MaskModel(models.PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, front_end: Any) -> None:
+        super().__init__(manager, front_end, _MASK)
+
+
+def _as_vector(context: Any, builder: Any, value: Any, kind: Any) -> Any:
+    """A number, spread over the lanes; a vector as it is."""
+    if isinstance(kind, _Vector):
+        return value
+    number = context.cast(builder, value, kind, types.float64)
+    single = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
+    every = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+    return builder.shuffle_vector(single, ir.Constant(_VECTOR, ir.Undefined), every)
+
+
+def _is_operand(kind: Any) -> bool:
+    return isinstance(kind, _Vector | types.Number)
+
+
+def _define_operator(symbol: Callable[..., Any], result: Any, emit: Callable[[Any, Any, Any], Any]) -> None:
+    """Let `symbol` take two vectors, or a vector and a number."""
+
+    @type_callable(symbol)
+    def typing(context: Any) -> Any:
+        def typer(x: Any, y: Any) -> Any:
+            if _is_operand(x) and _is_operand(y) and _vector in (x, y):
+                return result
+            return None
+
+        return typer
+
+    for first, second in ((_Vector, _Vector), (_Vector, types.Number), (types.Number, _Vector)):
+
+        @lower_builtin(symbol, first, second)
+        def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            x, y = (
+                _as_vector(context, builder, value, kind) for value, kind in zip(arguments, signature.args, strict=True)
+            )
+            return emit(builder, x, y)
+
+
+for _symbol, _name in (
+    (operator.add, "fadd"),
+    (operator.sub, "fsub"),
+    (operator.mul, "fmul"),
+    (operator.truediv, "fdiv"),
+):
+    _define_operator(_symbol, _vector, lambda builder, x, y, _name=_name: getattr(builder, _name)(x, y, flags=_FLAGS))
+for _symbol, _sign in ((operator.gt, ">"), (operator.lt, "<"), (operator.ge, ">="), (operator.le, "<=")):
+    _define_operator(_symbol, _mask, lambda builder, x, y, _sign=_sign: builder.fcmp_ordered(_sign, x, y))
+
+
+@type_callable(operator.and_)
+def _typing_and(context: Any) -> Any:
+    return lambda x, y: _mask if isinstance(x, _Mask) and isinstance(y, _Mask) else None
+
+
+@lower_builtin(operator.and_, _Mask, _Mask)
+def _lower_and(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    return builder.and_(*arguments)
+
+
+def _row_pointer(context: Any, builder: Any, kind: Any, array: Any, index_kind: Any, index: Any) -> Any:
+    if not (isinstance(kind, types.Array) and kind.dtype == types.float64 and kind.layout == "C" and kind.ndim == 2):
+        raise TypeError(f"a tile is a C-contiguous float64 array (items, {LANES}), not {kind}")
+    data = context.make_array(kind)(context, builder, array).data
+    row = context.cast(builder, index, index_kind, types.int64)
+    return builder.bitcast(builder.gep(data, [builder.mul(row, ir.Constant(row.type, LANES))]), _VECTOR.as_pointer())
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def get(typing_context: Any, array: Any, i: Any) -> Any:
+    """Row i of a tile."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kinds = signature.args
+        return builder.load(_row_pointer(context, builder, kinds[0], arguments[0], kinds[1], arguments[1]), align=8)
+
+    return _vector(array, i), code
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def put(typing_context: Any, array: Any, i: Any, value: Any) -> Any:
+    """Row i of a tile becomes `value`, a vector or a number for all lanes."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kinds = signature.args
+        pointer = _row_pointer(context, builder, kinds[0], arguments[0], kinds[1], arguments[1])
+        builder.store(_as_vector(context, builder, arguments[2], kinds[2]), pointer, align=8)
+        return context.get_dummy_value()
+
+    return types.void(array, i, value), code
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def spread(typing_context: Any, x: Any) -> Any:
+    """A number in every lane."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _as_vector(context, builder, arguments[0], signature.args[0])
+
+    return _vector(x), code
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def where(typing_context: Any, mask: Any, x: Any, y: Any) -> Any:
+    """x where the mask holds, y elsewhere."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, y = (_as_vector(context, builder, arguments[k], signature.args[k]) for k in (1, 2))
+        return builder.select(arguments[0], x, y)
+
+    return _vector(mask, x, y), code
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def any_lane(typing_context: Any, mask: Any) -> Any:
+    """Whether the mask holds anywhere."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        bits = builder.bitcast(arguments[0], ir.IntType(LANES))
+        return builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
+
+    return types.boolean(mask), code
+
+
+def _extreme(sign: str) -> Any:
+    @intrinsic  # type: ignore[untyped-decorator]
+    def extreme(typing_context: Any, x: Any, y: Any) -> Any:
+        def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            x, y = (
+                _as_vector(context, builder, value, kind) for value, kind in zip(arguments, signature.args, strict=True)
+            )
+            return builder.select(builder.fcmp_ordered(sign, x, y), x, y)
+
+        return _vector(x, y), code
+
+    return extreme
+
+
+maximum = _extreme(">")
+minimum = _extreme("<")
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def absolute(typing_context: Any, x: Any) -> Any:
+    """|x|, lane by lane."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        negative = builder.fneg(arguments[0])
+        return builder.select(builder.fcmp_ordered(">", arguments[0], negative), arguments[0], negative)
+
+    return _vector(x), code
 
 
 @jit
-def gather(start: Any, index: Any, value: Any, x: Any, out: Any) -> None:
-    """out = Matrix · x for a matrix by rows (start, index, value): every row a sum held in registers."""
+def gather(start: Any, column: Any, value: Any, x: Any, out: Any) -> None:
+    """out = Matrix · x for a matrix by rows."""
     for i in range(out.shape[0]):
-        s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = x[0, 0] * 0.0
+        total = spread(0.0)
         for k in range(start[i], start[i + 1]):
-            j, a = index[k], value[k]
-            s0 += a * x[j, 0]
-            s1 += a * x[j, 1]
-            s2 += a * x[j, 2]
-            s3 += a * x[j, 3]
-            s4 += a * x[j, 4]
-            s5 += a * x[j, 5]
-            s6 += a * x[j, 6]
-            s7 += a * x[j, 7]
-        out[i, 0], out[i, 1], out[i, 2], out[i, 3] = s0, s1, s2, s3
-        out[i, 4], out[i, 5], out[i, 6], out[i, 7] = s4, s5, s6, s7
-
-
-@jit
-def lane_sum(x: Any, out: Any) -> None:
-    """out[t] = Σ over items of x[·, t]."""
-    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0
-    for i in range(x.shape[0]):
-        s0 += x[i, 0]
-        s1 += x[i, 1]
-        s2 += x[i, 2]
-        s3 += x[i, 3]
-        s4 += x[i, 4]
-        s5 += x[i, 5]
-        s6 += x[i, 6]
-        s7 += x[i, 7]
-    out[0], out[1], out[2], out[3], out[4], out[5], out[6], out[7] = s0, s1, s2, s3, s4, s5, s6, s7
-
-
-@jit
-def lane_max(x: Any, out: Any) -> None:
-    """out[t] = max(out[t], max over items of x[·, t])."""
-    s0, s1, s2, s3, s4, s5, s6, s7 = out[0], out[1], out[2], out[3], out[4], out[5], out[6], out[7]
-    for i in range(x.shape[0]):
-        s0 = max(s0, x[i, 0])
-        s1 = max(s1, x[i, 1])
-        s2 = max(s2, x[i, 2])
-        s3 = max(s3, x[i, 3])
-        s4 = max(s4, x[i, 4])
-        s5 = max(s5, x[i, 5])
-        s6 = max(s6, x[i, 6])
-        s7 = max(s7, x[i, 7])
-    out[0], out[1], out[2], out[3], out[4], out[5], out[6], out[7] = s0, s1, s2, s3, s4, s5, s6, s7
-
-
-@jit
-def spread(lane: Any, out: Any) -> None:
-    """out[i, t] = lane[t]: one number per instance, for loops over the flat array."""
-    for i in range(out.shape[0]):
-        for t in range(LANES):
-            out[i, t] = lane[t]
+            total = total + value[k] * get(x, column[k])
+        put(out, i, total)
 
 
 @jit

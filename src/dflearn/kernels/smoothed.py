@@ -13,9 +13,9 @@ import numpy as np
 
 from dflearn.kernels import dual_newton as newton, interior_point as interior
 from dflearn.kernels.cholesky import Pattern, Rows, SparseFactor, assemble, factorize, substitute
-from dflearn.kernels.dual_newton import dual_newton
+from dflearn.kernels.dual_newton import dual_newton, mask_rows
 from dflearn.kernels.interior_point import interior_point
-from dflearn.kernels.lanes import LANES, gather, jit, load, store
+from dflearn.kernels.lanes import LANES, absolute, gather, get, jit, load, maximum, put, store
 
 
 class System(NamedTuple):
@@ -77,7 +77,7 @@ class Workspace(NamedTuple):
         n, m = factor.matrix.shape[1], factor.rows
         columns = max(newton.COLUMN_ARRAYS, interior.COLUMN_ARRAYS) + 4
         rows = max(newton.ROW_ARRAYS, interior.ROW_ARRAYS) + 2
-        return cls(np.empty((columns, n, LANES)), np.empty((rows, m + 1, LANES)), np.empty((factor.entries + m, LANES)))
+        return cls(np.empty((columns, n, LANES)), np.empty((rows, m, LANES)), np.empty((factor.entries + m, LANES)))
 
 
 @jit
@@ -95,34 +95,29 @@ def solve_tile(
     answer: Answer,
 ) -> None:
     """Instances `index` of the batch: from the multipliers in `answer.y` if warm, otherwise by the interior-point method."""
-    n, m = answer.w.shape[1], answer.y.shape[1]
-    extra = space.columns.shape[0] - 4
-    c, lower, upper, w = (
-        space.columns[extra],
-        space.columns[extra + 1],
-        space.columns[extra + 2],
-        space.columns[extra + 3],
-    )
-    r, y = space.rows[space.rows.shape[0] - 2, :m], space.rows[space.rows.shape[0] - 1, :m]
-    columns, rows = space.columns[:extra], space.rows[: space.rows.shape[0] - 2]
-    scale, mu, residual, steps = np.empty(LANES), np.empty(LANES), np.empty(LANES), np.empty(LANES, np.int64)
+    own = space.columns.shape[0] - 4
+    c, lower, upper, w = space.columns[own], space.columns[own + 1], space.columns[own + 2], space.columns[own + 3]
+    r, y = space.rows[space.rows.shape[0] - 2], space.rows[space.rows.shape[0] - 1]
+    columns, rows = space.columns[:own], space.rows[: space.rows.shape[0] - 2]
+    lanes, residual, steps = np.empty((2, LANES)), np.empty(LANES), np.empty(LANES, np.int64)
+    mu = lanes[0:1]
     load(data.c, index, c)
     load(data.r, index, r)
     load(data.lower, index, lower)
     load(data.upper, index, upper)
     for t in range(LANES):
-        scale[t] = data.mu[index[t]]
-        for j in range(n):
-            scale[t] = max(scale[t], abs(c[j, t]))
-        mu[t] = data.mu[index[t]] / scale[t]
-    for j in range(n):
-        for t in range(LANES):
-            c[j, t] /= scale[t]
+        mu[0, t] = data.mu[index[t]]
+    scale = get(mu, 0)
+    for j in range(c.shape[0]):
+        scale = maximum(scale, absolute(get(c, j)))
+    for j in range(c.shape[0]):
+        put(c, j, get(c, j) / scale)
+    put(lanes, 1, scale)
+    put(mu, 0, get(mu, 0) / scale)
     if warm:
         load(answer.y, index, y)
-        for i in range(m):
-            for t in range(LANES):
-                y[i, t] /= scale[t]
+        for i in range(y.shape[0]):
+            put(y, i, get(y, i) / scale)
     else:
         interior_point(
             system.pattern, system.by_rows, system.by_columns, system.inequality, c, mu, r, lower, upper,
@@ -134,21 +129,17 @@ def solve_tile(
         system.pattern, system.by_rows, system.by_columns, system.inequality, c, mu, r, lower, upper,
         newton_limit, tolerance, columns, rows, space.values, y, w, steps, residual,
     )  # fmt: skip
+    inside, g = columns[0], rows[0]
     store(w, index, used, answer.w)
-    slope, activity = columns[0], rows[0, :m]
-    gather(system.by_columns.start, system.by_columns.column, system.by_columns.value, y, slope)
-    gather(system.by_rows.start, system.by_rows.column, system.by_rows.value, w, activity)
+    store(inside, index, used, answer.inside)
     for t in range(used):
         row = index[t]
         answer.residual[row] = residual[t]
         answer.newton_steps[row] = steps[t]
-        for j in range(n):
-            point = -(c[j, t] + slope[j, t]) / mu[t]
-            answer.inside[row, j] = 1 if point > lower[j, t] and point < upper[j, t] else 0
-        for i in range(m):
-            idle = system.inequality[i] and y[i, t] + activity[i, t] - r[i, t] <= 0.0
+        for i in range(y.shape[0]):
+            idle = system.inequality[i] and y[i, t] + g[i, t] <= 0.0
             answer.in_force[row, i] = 0 if idle else 1
-            answer.y[row, i] = y[i, t] * scale[t]
+            answer.y[row, i] = y[i, t] * lanes[1, t]
 
 
 @jit
@@ -160,62 +151,46 @@ def project_tile(
     v, inside (count, n), in_force (count, m). Rows that depend on others within the face are left out, which leaves the
     projection as it is.
     """
-    n, m, entries = v.shape[1], in_force.shape[1], len(system.pattern.row)
     x, d, image = space.columns[0], space.columns[1], space.columns[2]
-    mask, z, work = space.rows[0, :m], space.rows[1, :m], space.rows[2]
+    mask, z, work = space.rows[0], space.rows[1], space.rows[2]
     load(inside, index, d)
     load(in_force, index, mask)
     load(v, index, x)
-    for j in range(n):
-        for t in range(LANES):
-            x[j, t] *= d[j, t]
+    for j in range(x.shape[0]):
+        put(x, j, get(x, j) * get(d, j))
     gather(system.by_rows.start, system.by_rows.column, system.by_rows.value, x, z)
+    for i in range(z.shape[0]):
+        put(z, i, get(z, i) * get(mask, i))
     assemble(system.pattern, d, space.values)
-    for j in range(m):
-        for p in range(system.pattern.column_start[j], system.pattern.column_start[j + 1]):
-            i = system.pattern.row[p]
-            for t in range(LANES):
-                space.values[p, t] *= mask[i, t] * mask[j, t]
-    for i in range(m):
-        for t in range(LANES):
-            z[i, t] *= mask[i, t]
-            space.values[entries + i, t] = mask[i, t] * space.values[entries + i, t] + (1.0 - mask[i, t])
+    mask_rows(system.pattern, mask, space.values)
     factorize(system.pattern, space.values, work, newton.VANISHING_PIVOT)
-    substitute(system.pattern, space.values, z, work[m:])
+    substitute(system.pattern, space.values, z)
     gather(system.by_columns.start, system.by_columns.column, system.by_columns.value, z, image)
-    for j in range(n):
-        for t in range(LANES):
-            x[j, t] -= d[j, t] * image[j, t]
+    for j in range(x.shape[0]):
+        put(x, j, get(x, j) - get(d, j) * get(image, j))
     store(x, index, used, out)
 
 
 @jit
 def cone_tile(system: System, data: Data, index: Any, used: int, limit: int, space: Workspace, out: Any) -> None:
     """out = Mᵀy − z_l + z_u after `limit` interior-point steps: a point inside the cone of what binds, (count, n)."""
-    n, m = out.shape[1], data.r.shape[1]
-    extra = space.columns.shape[0] - 4
-    c, lower, upper, slope = (
-        space.columns[extra],
-        space.columns[extra + 1],
-        space.columns[extra + 2],
-        space.columns[extra + 3],
-    )
-    r, y = space.rows[space.rows.shape[0] - 2, :m], space.rows[space.rows.shape[0] - 1, :m]
-    columns, rows = space.columns[:extra], space.rows[: space.rows.shape[0] - 2]
-    mu, steps = np.empty(LANES), np.empty(LANES, np.int64)
+    own = space.columns.shape[0] - 4
+    c, lower, upper, slope = space.columns[own], space.columns[own + 1], space.columns[own + 2], space.columns[own + 3]
+    r, y = space.rows[space.rows.shape[0] - 2], space.rows[space.rows.shape[0] - 1]
+    columns, rows = space.columns[:own], space.rows[: space.rows.shape[0] - 2]
+    mu, steps = np.empty((1, LANES)), np.empty(LANES, np.int64)
     load(data.c, index, c)
     load(data.r, index, r)
     load(data.lower, index, lower)
     load(data.upper, index, upper)
     for t in range(LANES):
-        mu[t] = data.mu[index[t]]
+        mu[0, t] = data.mu[index[t]]
     interior_point(
         system.pattern, system.by_rows, system.by_columns, system.inequality, c, mu, r, lower, upper,
         limit, 0.0, columns, rows, space.values, y, steps,
     )  # fmt: skip
     zl, zu = columns[interior.LOWER_MULTIPLIERS], columns[interior.UPPER_MULTIPLIERS]
     gather(system.by_columns.start, system.by_columns.column, system.by_columns.value, y, slope)
-    for j in range(n):
-        for t in range(LANES):
-            slope[j, t] += zu[j, t] - zl[j, t]
+    for j in range(slope.shape[0]):
+        put(slope, j, get(slope, j) + get(zu, j) - get(zl, j))
     store(slope, index, used, out)
