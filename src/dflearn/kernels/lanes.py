@@ -13,14 +13,16 @@ from collections.abc import Callable
 from typing import Any
 
 import numba
+import numba.extending
 import numpy as np
 from llvmlite import ir
 from numba.core import types
 from numba.core.datamodel import models
-from numba.extending import intrinsic, lower_builtin, register_model, type_callable
+from numba.extending import lower_builtin, register_model, type_callable
 
 LANES = 8
 
+intrinsic: Any = numba.extending.intrinsic  # compiled calls lack the first argument, which type checkers cannot see
 jit = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract", "arcp", "nsz"})
 
 _FLAGS = ("contract", "arcp", "nsz")
@@ -28,14 +30,14 @@ _VECTOR = ir.VectorType(ir.DoubleType(), LANES)
 _MASK = ir.VectorType(ir.IntType(1), LANES)
 
 
-class _Vector(types.Type):  # type: ignore[misc]
+class _Vector(types.Type):
     """Numba's name for eight float64 numbers."""
 
     def __init__(self) -> None:
         super().__init__(name=f"Vector({LANES})")
 
 
-class _Mask(types.Type):  # type: ignore[misc]
+class _Mask(types.Type):
     """Numba's name for eight truth values."""
 
     def __init__(self) -> None:
@@ -46,13 +48,13 @@ _vector, _mask = _Vector(), _Mask()
 
 
 @register_model(_Vector)
-class _VectorModel(models.PrimitiveModel):  # type: ignore[misc]
+class _VectorModel(models.PrimitiveModel):
     def __init__(self, manager: Any, front_end: Any) -> None:
         super().__init__(manager, front_end, _VECTOR)
 
 
 @register_model(_Mask)
-class _MaskModel(models.PrimitiveModel):  # type: ignore[misc]
+class _MaskModel(models.PrimitiveModel):
     def __init__(self, manager: Any, front_end: Any) -> None:
         super().__init__(manager, front_end, _MASK)
 
@@ -93,15 +95,20 @@ def _define_operator(symbol: Callable[..., Any], result: Any, emit: Callable[[An
             return emit(builder, x, y)
 
 
-for _symbol, _name in (
-    (operator.add, "fadd"),
-    (operator.sub, "fsub"),
-    (operator.mul, "fmul"),
-    (operator.truediv, "fdiv"),
-):
-    _define_operator(_symbol, _vector, lambda builder, x, y, _name=_name: getattr(builder, _name)(x, y, flags=_FLAGS))
-for _symbol, _sign in ((operator.gt, ">"), (operator.lt, "<"), (operator.ge, ">="), (operator.le, "<=")):
-    _define_operator(_symbol, _mask, lambda builder, x, y, _sign=_sign: builder.fcmp_ordered(_sign, x, y))
+def _arithmetic(name: str) -> Callable[[Any, Any, Any], Any]:
+    return lambda builder, x, y: getattr(builder, name)(x, y, flags=_FLAGS)
+
+
+def _comparison(sign: str) -> Callable[[Any, Any, Any], Any]:
+    return lambda builder, x, y: builder.fcmp_ordered(sign, x, y)
+
+
+_define_operator(operator.add, _vector, _arithmetic("fadd"))
+_define_operator(operator.sub, _vector, _arithmetic("fsub"))
+_define_operator(operator.mul, _vector, _arithmetic("fmul"))
+_define_operator(operator.truediv, _vector, _arithmetic("fdiv"))
+_define_operator(operator.gt, _mask, _comparison(">"))
+_define_operator(operator.lt, _mask, _comparison("<"))
 
 
 @type_callable(operator.and_)
@@ -122,7 +129,7 @@ def _row_pointer(context: Any, builder: Any, kind: Any, array: Any, index_kind: 
     return builder.bitcast(builder.gep(data, [builder.mul(row, ir.Constant(row.type, LANES))]), _VECTOR.as_pointer())
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def get(typing_context: Any, array: Any, i: Any) -> Any:
     """Row i of a tile."""
 
@@ -133,7 +140,7 @@ def get(typing_context: Any, array: Any, i: Any) -> Any:
     return _vector(array, i), code
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def put(typing_context: Any, array: Any, i: Any, value: Any) -> Any:
     """Row i of a tile becomes `value`, a vector or a number for all lanes."""
 
@@ -146,7 +153,7 @@ def put(typing_context: Any, array: Any, i: Any, value: Any) -> Any:
     return types.void(array, i, value), code
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def spread(typing_context: Any, x: Any) -> Any:
     """A number in every lane."""
 
@@ -156,7 +163,7 @@ def spread(typing_context: Any, x: Any) -> Any:
     return _vector(x), code
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def where(typing_context: Any, mask: Any, x: Any, y: Any) -> Any:
     """x where the mask holds, y elsewhere."""
 
@@ -167,7 +174,7 @@ def where(typing_context: Any, mask: Any, x: Any, y: Any) -> Any:
     return _vector(mask, x, y), code
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def any_lane(typing_context: Any, mask: Any) -> Any:
     """Whether the mask holds anywhere."""
 
@@ -179,7 +186,7 @@ def any_lane(typing_context: Any, mask: Any) -> Any:
 
 
 def _extreme(sign: str) -> Any:
-    @intrinsic  # type: ignore[untyped-decorator]
+    @intrinsic
     def extreme(typing_context: Any, x: Any, y: Any) -> Any:
         def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             x, y = (
@@ -196,7 +203,7 @@ maximum = _extreme(">")
 minimum = _extreme("<")
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def absolute(typing_context: Any, x: Any) -> Any:
     """|x|, lane by lane."""
 
