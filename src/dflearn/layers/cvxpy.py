@@ -16,6 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from dflearn.errors import MissingExtraError, ProgramError
 from dflearn.layers.base import Layer
@@ -86,6 +87,7 @@ class CvxpySmoothed(Layer):
         check_start(start, batch, self.start_width)
         count, n = batch.numel(), self.program.n
         sides = self.program.sides(instance, count)
+        self.program.equality_form().right_hand_side(sides["b"], sides["h"])  # refuses what contradicts dropped rows
         c = self.objective.vector(y, instance).reshape(count, n).cpu().double()
         w, residual = c * 0, np.zeros(count)
         for rows in _alike(sides, count):
@@ -135,9 +137,9 @@ class CvxpySmoothed(Layer):
             parameters.append(cvxpy.Parameter(len(where)))
             return parameters[-1]
 
-        rows = []
-        if self.program.A.shape[0]:
-            rows.append(self.program.A @ w == side("b", np.arange(self.program.A.shape[0])))
+        rows, kept = [], self.program.equality_form().kept
+        if len(kept):
+            rows.append(self.program.A[kept] @ w == side("b", kept))
         if self.program.G.shape[0]:
             rows.append(self.program.G @ w <= side("h", np.arange(self.program.G.shape[0])))
         bounds = []
@@ -160,7 +162,8 @@ class CvxpySmoothed(Layer):
         Stationarity and bounds in one, with s = ∇(obj + Ω) + Aᵀλ + Gᵀν:  w = clip(w − s, lower, upper);
         rows:  A w = b  and  min(ν, h − G w) = 0.
         """
-        A, G = self.program.A, self.program.G
+        A, G = self.program.A[self.program.equality_form().kept], self.program.G
+        b = sides["b"][..., self.program.equality_form().kept]
         nu = multipliers[:, A.shape[0] :]
         slope = c + (sp.vstack([A, G]).T @ multipliers.T).T
         size_of_w, size_of_c = (1 + np.abs(x).max(1, initial=0, keepdims=True) for x in (w, c))
@@ -176,7 +179,7 @@ class CvxpySmoothed(Layer):
         excess = np.maximum(np.linalg.norm(gap, axis=1, keepdims=True) - step * self.mu, 0)
         parts = (
             np.where(kink, excess, np.abs(gap)) / size_of_w,
-            np.abs((A @ w.T).T - sides["b"]) / (1 + np.abs(sides["b"])),
+            np.abs((A @ w.T).T - b) / (1 + np.abs(b)),
             np.abs(np.minimum(step * nu, sides["h"] - (G @ w.T).T)) / (1 + np.abs(sides["h"])),
         )
         return np.max([part.max(1, initial=0) for part in parts], axis=0)
@@ -244,6 +247,7 @@ class _Implicit(torch.autograd.Function):
         return w.detach(), rows
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor, None, None, None]:
         with _quiet():
             (back,) = torch.autograd.grad(ctx.w, ctx.leaf, gradient, retain_graph=True)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dflearn.errors import ShapeError
+from dflearn.errors import ProgramError
 from dflearn.layers.base import Layer
 from dflearn.program import Instance
-from dflearn.solvers.base import Solution, Solver, Status
+from dflearn.solvers.base import Solution, Solver, check_start
 
 
 class Perturbed(Layer):
@@ -25,17 +25,17 @@ class Perturbed(Layer):
         solver: any exact solver.
         sigma: scale of the noise, in units of the costs.
         samples: draws per instance.
-        generator: where the noise comes from; a layer of its own seed otherwise. Part of a training run's checkpoint.
+        generator: where the noise comes from, on the CPU, or a seed for one; its state is part of `state_dict`.
     """
 
     def __init__(
-        self, solver: Solver, sigma: float = 1.0, samples: int = 1, generator: torch.Generator | None = None
+        self, solver: Solver, sigma: float = 1.0, samples: int = 1, generator: torch.Generator | int = 0
     ) -> None:
         super().__init__(solver.objective)
-        if not sigma > 0 or samples < 1:
-            raise ShapeError(f"Perturbed needs sigma > 0 and samples >= 1; got {sigma} and {samples}")
+        if not 0 < sigma < math.inf or samples < 1:
+            raise ProgramError(f"Perturbed needs a finite sigma > 0 and samples >= 1; got {sigma} and {samples}")
         self.solver, self.sigma, self.samples = solver, float(sigma), int(samples)
-        self.generator = torch.Generator().manual_seed(0) if generator is None else generator
+        self.generator = torch.Generator().manual_seed(generator) if isinstance(generator, int) else generator
         self.start_width = solver.start_width * self.samples
         self.start_dtype, self.start_blank = solver.start_dtype, solver.start_blank
 
@@ -52,19 +52,19 @@ class Perturbed(Layer):
 
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
         batch = y.shape[:-1]
+        check_start(start, batch, self.start_width)
         noise = torch.randn((*batch, self.samples, y.shape[-1]), generator=self.generator, dtype=y.dtype).to(y.device)
         repeated = None
         if instance is not None:
             repeated = instance.map(lambda v: v.unsqueeze(-2).expand(*v.shape[:-1], self.samples, v.shape[-1]))
-        starts = None if start is None else start.reshape(*batch, self.samples, -1)
+        starts = None if start is None else start.reshape(*batch, self.samples, self.solver.start_width)
         solution = self.solver.solve(y.detach().unsqueeze(-2) + self.sigma * noise, repeated, starts)
-        solution = replace(solution, status=solution.status.amax(-1))
         return Solution(
             decision=_MonteCarloMean.apply(y, solution.decision, noise, self.sigma),
-            status=solution.status,
+            status=solution.status.amax(-1),  # of the sample that went worst
             objective=solution.objective.mean(-1),
-            bound=torch.where(solution.status == int(Status.OPTIMAL), solution.objective.mean(-1), -torch.inf),
-            start=None if solution.start is None else solution.start.reshape(*batch, -1),
+            bound=solution.bound.mean(-1),
+            start=None if solution.start is None else solution.start.reshape(*batch, self.start_width),
         )
 
 

@@ -95,7 +95,7 @@ class Smoothed(Layer):
         count = batch.numel()
         sides = self.program.sides(instance, count)
         costs = self.objective.vector(y, instance)
-        c = np.ascontiguousarray(costs.detach().double().reshape(count, -1).cpu().numpy())
+        c = np.ascontiguousarray(costs.detach().double().reshape(count, self.program.n).cpu().numpy())
         given = check_start(start, batch, self.start_width)
         if self.regularizer == "norm":
             answer, kappa, unbounded = self._solve_norm(c, sides, given)
@@ -310,7 +310,7 @@ class _AttachGradient(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         layer, inside, in_force, kappa = ctx.face
-        v = np.ascontiguousarray(gradient.detach().double().reshape(len(kappa), -1).cpu().numpy())
+        v = np.ascontiguousarray(gradient.detach().double().reshape(inside.shape).cpu().numpy())
         out = layer.project(inside, in_force, v)
         if layer.regularizer == "norm":
             (w,) = ctx.saved_tensors

@@ -1,0 +1,326 @@
+"""`check_layer`: what every layer must do, whatever it computes."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dflearn.errors import DflearnError, ShapeError
+from dflearn.layers.base import Layer
+from dflearn.program import Instance, Program
+from dflearn.solvers.base import Solution, Status
+
+
+def check_layer(
+    layer: Layer,
+    program: Program,
+    *,
+    y: Tensor | None = None,
+    instance: Instance | None = None,
+    exact_gradient: bool = False,
+    random: bool = False,
+    detects_infeasible: bool = True,
+    tolerance: float = 1e-6,
+    step: float = 1e-3,
+) -> None:
+    """Raise an `AssertionError` that says which part of the contract the layer breaks.
+
+    Args:
+        layer: the layer under test.
+        program: the program behind it; decisions must be feasible for its relaxation.
+        y: costs `(count, p)` with count ≥ 3; standard normal by default.
+        instance: what differs between those `count` instances.
+        exact_gradient: the layer claims the derivative of its decision: compare it with differences in float64.
+        random: the layer draws random numbers (from a state that `state_dict` holds), so that an instance's decision
+            depends on the batch it sits in.
+        detects_infeasible: the layer claims to notice an instance without any feasible decision.
+        tolerance: relative and absolute, between decisions that must agree, and for feasibility. Gradients may differ
+            by a thousand times as much.
+        step: of the differences, in units of the costs; derivatives must agree to 20 · tolerance / step.
+    """
+    if y is None:
+        y = torch.randn(4, program.p, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    assert y.ndim == 2, f"check_layer needs costs (count, p); got {tuple(y.shape)}"
+    assert len(y) >= 3, f"check_layer needs at least three instances; got {len(y)}"
+    own = None if instance is None else instance.to(torch.float64)
+    case = _Case(layer, program, y.detach().double(), own, random, tolerance, copy.deepcopy(layer.state_dict()))
+    _check_solution(case)
+    _check_repetition(case)
+    _check_types(case)
+    _check_batches(case)
+    _check_refusals(case)
+    _check_copies(case)
+    _check_start(case)
+    if detects_infeasible and program.A.shape[0] + program.G.shape[0]:
+        _check_infeasible(case)
+    if not random:
+        _check_own_gradient(case)
+        _check_shared_costs(case)
+        _check_threads(case)
+    if exact_gradient:
+        _check_gradient(case, step)
+
+
+@dataclass(frozen=True)
+class _Case:
+    layer: Layer
+    program: Program
+    y: Tensor
+    instance: Instance | None
+    random: bool
+    tolerance: float
+    state: dict[str, Any]
+
+    def solve(self, y: Tensor, instance: Instance | None, start: Tensor | None = None) -> Solution:
+        """The layer's answer, with its explicit state (a generator, a pool) set back first."""
+        self.layer.load_state_dict(copy.deepcopy(self.state))
+        return self.layer.solve(y, instance, start)
+
+    def part(self, index: Any) -> Instance | None:
+        """What is special about the instances at `index`."""
+        return None if self.instance is None else self.instance[index]
+
+    @cached_property
+    def solution(self) -> Solution:
+        """The answer that others are compared with."""
+        return self.solve(self.y, self.instance).check()
+
+    def refusal(self, kind: type[Exception], y: Tensor, instance: Instance | None, *start: Tensor) -> str | None:
+        """The message of the error that the layer raises; `None` where it raises none."""
+        try:
+            self.layer(y, instance, *start)
+        except kind as error:
+            return str(error)
+        return None
+
+
+def _check_solution(case: _Case) -> None:
+    solution, w, batch = case.solution, case.solution.decision, case.y.shape[:-1]
+    assert w.shape == (*batch, case.program.n), (
+        f"decisions have shape {tuple(w.shape)}, wanted {(*batch, case.program.n)}"
+    )
+    violation = case.program.relax().violation(w, case.instance)
+    worst = int(violation.argmax())
+    assert float(violation[worst]) <= case.tolerance, (
+        f"the decision of instance {worst} violates the relaxed program by {float(violation[worst]):.2g}"
+    )
+    for name, dtype in (("status", torch.int8), ("objective", torch.float64), ("bound", torch.float64)):
+        value = getattr(solution, name)
+        assert (value.dtype, value.shape) == (dtype, batch), (
+            f"{name} is {value.dtype} {tuple(value.shape)}, wanted {dtype} {tuple(batch)}"
+        )
+    if solution.residual is not None:
+        assert solution.residual.shape == batch, f"residual has shape {tuple(solution.residual.shape)}"
+        assert bool((solution.residual >= 0).all()), "a residual is negative or NaN"
+    assert solution.start is None, "a start comes back although none was passed"
+    allowed = case.tolerance * (1 + solution.objective.abs())
+    assert bool((solution.bound <= solution.objective + allowed).all()), "a bound lies above its objective"
+    regularization = case.layer.regularization(w)
+    assert regularization.shape == batch, f"regularization has shape {tuple(regularization.shape)}, not the batch's"
+    if not case.random:  # what a random layer minimizes is an average over its noise
+        value = case.program.objective(case.y, w, case.instance) + regularization
+        _close(solution.objective, value, 10 * case.tolerance, "objective against obj(y, w) + Ω(w)")
+
+
+def _check_repetition(case: _Case) -> None:
+    """A pure function: nothing that happened before changes an answer, and arguments stay as they are."""
+    y, before, w = case.y, case.y.clone(), case.solution.decision
+    case.solve(-y, case.instance)
+    case.solve(y[:1], case.part(slice(0, 1)))
+    again = case.solve(y, case.instance).decision
+    assert torch.equal(again, w), "the same input gives another decision after other inputs came between"
+    assert torch.equal(y, before), "the layer changes its costs in place"
+    assert not again.requires_grad, "the decision requires a gradient although the costs do not"
+    with torch.no_grad():
+        quiet = case.solve(y.clone().requires_grad_(), case.instance).decision
+    assert torch.equal(quiet, w), "the decision is another one under torch.no_grad()"
+
+
+def _check_types(case: _Case) -> None:
+    for dtype in (torch.float32, torch.float64):
+        costs = case.y.to(dtype, copy=True).requires_grad_()
+        decision = case.solve(costs, None if case.instance is None else case.instance.to(dtype)).check().decision
+        assert decision.dtype == dtype, f"costs in {dtype} give decisions in {decision.dtype}"
+        assert decision.device == costs.device, f"costs on {costs.device} give decisions on {decision.device}"
+        slope = _slope(decision, costs, torch.ones_like(decision))
+        assert slope.dtype == dtype, f"costs in {dtype} give gradients in {slope.dtype}"
+        assert bool(torch.isfinite(slope).all()), f"a gradient in {dtype} is not finite"
+    strided = case.solve(case.y.T.contiguous().T, case.instance).decision
+    assert torch.equal(strided, case.solution.decision), "costs with other strides give another decision"
+
+
+def _check_batches(case: _Case) -> None:
+    """No instance, one, one without batch, a grid: the shapes follow, and every decision is the instance's own."""
+    for index in (slice(0, 0), slice(0, 1), 0, torch.tensor([[0, 1], [2, 0], [1, 1]])):
+        costs = case.y[index].clone().requires_grad_()
+        solution = case.solve(costs, case.part(index)).check()
+        batch, shape = costs.shape[:-1], tuple(solution.decision.shape)
+        assert shape == (*batch, case.program.n), f"costs {tuple(costs.shape)} give decisions {shape}"
+        for name in ("status", "objective", "bound"):
+            shape = tuple(getattr(solution, name).shape)
+            assert shape == batch, f"costs {tuple(costs.shape)} give {name} {shape}"
+        assert _slope(solution.decision, costs, torch.ones_like(solution.decision)).shape == costs.shape
+        if not case.random:
+            wanted = case.solution.decision[index]
+            _close(solution.decision, wanted, case.tolerance, "an instance has another decision in another batch")
+
+
+def _check_refusals(case: _Case) -> None:
+    """Costs, instances and starts that cannot be are refused, with the number of the instance where there is one."""
+    y, p, n = case.y, case.program.p, case.program.n
+    for value in (torch.nan, torch.inf):
+        wrong = y.clone()
+        wrong[1, 0] = value
+        message = case.refusal(ShapeError, wrong, case.instance)
+        assert message is not None, f"a cost of {value} is taken"
+        assert "instance 1" in message, f"a cost of {value} in instance 1 is refused without naming it: {message}"
+    wide = torch.cat([y, y[:, :1]], 1)
+    for what, costs in ((f"costs (count, {p - 1})", y[:, 1:]), (f"costs (count, {p + 1})", wide)):
+        assert case.refusal(ShapeError, costs, case.instance) is not None, f"{what} are taken for (count, {p})"
+    assert case.refusal(ShapeError, y.long(), case.instance) is not None, "integer costs are taken"
+    for shape in ((1, n), (1, len(y), n)):
+        other = Instance(d=torch.zeros(shape, dtype=y.dtype))
+        message = case.refusal(ShapeError, y, other)
+        assert message is not None, f"costs {tuple(y.shape)} are taken together with an instance's d {shape}"
+    start = torch.zeros(len(y), case.layer.start_width + 1, dtype=case.layer.start_dtype)
+    assert case.refusal(ShapeError, y, case.instance, start) is not None, "a start of the wrong width is taken"
+
+
+def _check_infeasible(case: _Case) -> None:
+    """Instance 1 gets bounds that allow one point only, and that point violates the first row."""
+    sides = case.program.sides(case.instance, len(case.y))
+    rows, side = (case.program.A, sides["b"]) if case.program.A.shape[0] else (case.program.G, sides["h"])
+    row, limit = torch.as_tensor(rows[[0]].toarray()[0]), float(side[1, 0] if side.ndim == 2 else side[0])
+    w = case.solution.decision[1]
+    point = w + row * ((limit - row @ w + 1 + abs(limit)) / (row @ row))
+    bounds = {name: torch.tensor(sides[name]).expand(len(case.y), -1).clone() for name in ("lower", "upper")}
+    for bound in bounds.values():
+        bound[1] = point
+    present = {} if case.instance is None else case.instance.present()
+    impossible = Instance(**{**present, **bounds})
+    found = [Status(code) for code in case.solve(case.y, impossible).status.tolist()]
+    assert not found[1].has_decision, f"instance 1 has no feasible decision, but its status is {found[1].name}"
+    others = found[:1] + found[2:]
+    assert all(one.has_decision for one in others), f"instance 1 is infeasible, and that spoils others: {found}"
+    message = case.refusal(DflearnError, case.y, impossible)
+    assert message is not None, "forward gives decisions although instance 1 is infeasible"
+    assert "instance 1" in message, f"an infeasible instance is refused without naming it: {message}"
+
+
+def _check_copies(case: _Case) -> None:
+    case.layer.load_state_dict(copy.deepcopy(case.state))
+    for other, how in (
+        (pickle.loads(pickle.dumps(case.layer)), "pickling"),
+        (copy.deepcopy(case.layer), "a deep copy"),
+    ):
+        again = other.solve(case.y, case.instance).decision
+        assert torch.equal(again, case.solution.decision), f"{how} changes the decisions"
+
+
+def _check_start(case: _Case) -> None:
+    """From no start, from the last answer, and from the answer at other costs: the cold optimum each time."""
+    start = case.layer.no_start(len(case.y))
+    if start is None:
+        return
+    for shift in (0.0, 0.0, 0.1, 0.0):
+        solution = case.solve(case.y + shift, case.instance, start).check()
+        assert solution.start is not None, "a start was passed and none came back"
+        assert solution.start.shape == start.shape, f"start {tuple(start.shape)} becomes {tuple(solution.start.shape)}"
+        assert solution.start.dtype == case.layer.start_dtype, f"the start is {solution.start.dtype}, not start_dtype"
+        if not shift:
+            _close(solution.objective, case.solution.objective, case.tolerance, "a start changes the objective")
+        start = solution.start
+
+
+def _check_own_gradient(case: _Case) -> None:
+    """An instance's gradient is its own: it neither depends on, nor is divided by, the batch around it."""
+    weight = _weights(case.solution.decision, 1)
+    costs = case.y.clone().requires_grad_()
+    together = _slope(case.solve(costs, case.instance).decision, costs, weight)
+    for i in range(len(case.y)):
+        costs = case.y[i].clone().requires_grad_()
+        alone = _slope(case.solve(costs, case.part(i)).decision, costs, weight[i])
+        _close(together[i], alone, 1e3 * case.tolerance, f"instance {i} has another gradient when it is alone")
+
+
+def _check_shared_costs(case: _Case) -> None:
+    """One cost vector for three instances: the chain rule sums, it does not average."""
+    slopes = []
+    for count in (1, 3):
+        costs = case.y[0].clone().requires_grad_()
+        decision = case.solve(costs.expand(count, -1), case.part(torch.zeros(count, dtype=torch.long))).decision
+        slopes.append(_slope(decision, costs, _weights(decision[0], 1).expand(decision.shape)))
+    _close(slopes[1], 3 * slopes[0], 1e3 * case.tolerance, "the gradient of costs that three instances share")
+
+
+def _check_threads(case: _Case) -> None:
+    """Two threads that solve different batches, there and back, at once: each gets its own answers."""
+
+    def work(index: slice) -> list[tuple[Tensor, Tensor]]:
+        answers = []
+        for _ in range(5):
+            costs = case.y[index].clone().requires_grad_()
+            decision = case.layer(costs, case.part(index))
+            answers.append((decision.detach(), _slope(decision, costs, torch.ones_like(decision))))
+        return answers
+
+    parts = (slice(0, 1), slice(1, None))
+    expected = [work(part)[0] for part in parts]
+    with ThreadPoolExecutor(2) as pool:
+        for (w, slope), answers in zip(expected, pool.map(work, parts), strict=True):
+            for decision, gradient in answers:
+                _close(decision, w, case.tolerance, "two threads at once: decisions")
+                _close(gradient, slope, 1e3 * case.tolerance, "two threads at once: gradients")
+
+
+def _check_gradient(case: _Case, step: float) -> None:
+    """Backward against differences in each cost; where those from both sides disagree, the costs lie at a kink."""
+    y, here = case.y, case.solution.decision
+    sides = []
+    for sign in (1, -1):
+        columns = []
+        for j in range(y.shape[-1]):
+            shift = torch.zeros_like(y)
+            shift[:, j] = sign * step
+            half, full = (case.solve(y + part * shift, case.instance).check().decision for part in (0.5, 1.0))
+            columns.append((4 * half - full - 3 * here) * (sign / step))  # from one side, of second order
+        sides.append(torch.stack(columns, -1))
+    jacobian = (sides[0] + sides[1]) / 2
+    allowed = 20 * case.tolerance / step * (1 + jacobian.abs().amax())
+    smooth = ((sides[0] - sides[1]).abs() <= allowed).all(1)
+    assert float(smooth.double().mean()) >= 0.5, "the costs lie at kinks of the layer: choose others, or a smaller step"
+    for seed in range(3):
+        weight = _weights(here, seed)
+        costs = y.clone().requires_grad_()
+        slope = _slope(case.solve(costs, case.instance).decision, costs, weight)
+        wanted = (jacobian * weight.unsqueeze(-1)).sum(1)
+        error = torch.where(smooth, (slope - wanted).abs(), 0.0)
+        i, j = divmod(int(error.argmax()), y.shape[-1])
+        assert float(error[i, j]) <= float(allowed) * here.shape[-1] ** 0.5, (
+            f"the gradient of instance {i} in cost {j} is {float(slope[i, j]):.6g}, "
+            f"but differences give {float(wanted[i, j]):.6g}"
+        )
+
+
+def _weights(w: Tensor, seed: int) -> Tensor:
+    return torch.randn(w.shape, dtype=w.dtype, generator=torch.Generator().manual_seed(seed))
+
+
+def _slope(decision: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    """The gradient of Σ weight · decision in y; zero for a layer whose Jacobian is zero."""
+    if not decision.requires_grad:
+        return torch.zeros_like(y)
+    (slope,) = torch.autograd.grad(decision, y, weight)
+    return slope
+
+
+def _close(actual: Tensor, wanted: Tensor, tolerance: float, what: str) -> None:
+    options: dict[str, Any] = {"rtol": tolerance, "atol": tolerance, "msg": lambda text: f"{what}: {text}"}
+    torch.testing.assert_close(actual.detach(), wanted.detach(), **options)
