@@ -19,6 +19,7 @@ from dflearn.losses import MSE, SCE, FenchelYoung, Loss, SPOPlus
 from dflearn.models import MLP, Linear
 from dflearn.solvers.base import Raw, Solver
 from dflearn.solvers.highs import HiGHS
+from dflearn.solvers.wrappers import Pooled
 from dflearn.training import Callback, History, Run, fit
 from small_problem import FEATURES, ITEMS, PROGRAM, RELAXED, knapsack_data
 from training_helpers import Scripted, weights
@@ -60,6 +61,8 @@ LOSSES: dict[str, Callable[[], Loss]] = {
     "HiGHS, warm starts": lambda: SPOPlus(Exact(HiGHS(RELAXED))),
     "Perturbed, warm starts": lambda: FenchelYoung(Perturbed(HiGHS(RELAXED), 0.5, 2)),
     "Smoothed, warm starts": lambda: SCE(Smoothed(RELAXED, mu=1.0)),
+    "Pooled": lambda: SPOPlus(Exact(Pooled(HiGHS(PROGRAM), 0.3))),
+    "Pooled, warm starts": lambda: SCE(Exact(Pooled(HiGHS(RELAXED), 0.3, per="batch", capacity=9))),
     "a solver with a state": lambda: SPOPlus(Exact(Lazy(HiGHS(RELAXED)))),
 }
 

@@ -172,7 +172,9 @@ class Run:
         self.optimizer.zero_grad()
         mean.backward()
         # One transfer brings the loss and every gradient's norm: a step that is not finite is never taken.
-        norms = [parameter.grad.norm() for parameter in self.parameters if parameter.grad is not None]
+        norms = [
+            torch.linalg.vector_norm(parameter.grad) for parameter in self.parameters if parameter.grad is not None
+        ]
         value, *sizes = torch.stack([mean.detach(), *(norm.to(mean) for norm in norms)]).tolist()
         gradient = math.hypot(*sizes)
         if not math.isfinite(value + gradient):
