@@ -53,7 +53,7 @@ def test_generate_writes_the_problem_s_data(data: Path, tmp_path: Path, capsys: 
 @pytest.mark.parametrize("relaxed", [False, True])
 def test_label(data: Path, tmp_path: Path, relaxed: bool, capsys: Output) -> None:
     out = tmp_path / "labelled.npz"
-    assert main(["label", str(data), *KNAPSACK, "--out", str(out)] + ["--relaxed"] * relaxed) == 0
+    assert main(["label", str(data), *KNAPSACK, "--workers", "2", "--out", str(out)] + ["--relaxed"] * relaxed) == 0
     assert ("relaxed decisions" if relaxed else "optimal decisions") in capsys.readouterr().out
     problem, found = problem_named("KP-12", seed=3), DecisionDataset.load(out)
     program = problem.relaxation if relaxed else problem.program
@@ -86,7 +86,18 @@ def test_evaluate_every_form_of_predictions(data: Path, tmp_path: Path, form: st
         header = {"csv": "", "header": f"{names}\n", "ids": f"id,{names}\n"}[form]
         path.write_text(header + "\n".join(",".join(map(str, row)) for row in table.tolist()) + "\n")
     record = tmp_path / "metrics.json"
-    command = ["evaluate", str(path), "--data", str(data), *KNAPSACK, "--json", str(record), "--pessimistic"]
+    command = [
+        "evaluate",
+        str(path),
+        "--data",
+        str(data),
+        *KNAPSACK,
+        "--json",
+        str(record),
+        "--pessimistic",
+        "--workers",
+        "2",
+    ]
     assert main(command) == 0
     wanted = evaluate(torch.as_tensor(costs[rows]), problem, dataset.subset(rows), pessimistic=True)
     assert json.loads(record.read_text()) == wanted.as_dict()

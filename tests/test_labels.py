@@ -231,6 +231,16 @@ def test_label_fills_decisions_and_keeps_the_rest(program: Program, costs: torch
     assert data.decisions is None
 
 
+def test_workers_give_the_same_labels_and_share_the_cache(
+    program: Program, costs: torch.Tensor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = DecisionDataset(torch.zeros(20, 2), costs)
+    wanted = label(data, HiGHS(program)).decisions
+    assert torch.equal(label(data, HiGHS(program), cache=tmp_path, workers=3).decisions, wanted)
+    monkeypatch.setattr(HiGHS, "_solve", None)  # nothing may be solved any more
+    assert torch.equal(label(data, HiGHS(program), cache=tmp_path).decisions, wanted)
+
+
 def test_label_refuses_what_is_not_optimal(program: Program, costs: torch.Tensor) -> None:
     data = DecisionDataset(torch.zeros(4, 2), costs[:4], ids=torch.tensor([7, 8, 9, 10]))
     script = [Status.OPTIMAL, Status.FEASIBLE, Status.INFEASIBLE, Status.FEASIBLE]

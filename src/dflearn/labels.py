@@ -48,12 +48,13 @@ def label(
     """
     if dataset.costs is None:
         raise DataError("these data hold no costs, so there is nothing to compute decisions from")
-    if workers > 1:
-        from dflearn.solvers.wrappers import Parallel
+    with contextlib.ExitStack() as stack:
+        if workers > 1:
+            from dflearn.solvers.wrappers import Parallel
 
-        solver = Parallel(solver, workers)
-    chunk = CHUNK * workers
-    solution = solve_cached(solver, dataset.costs, dataset.instance, cache=cache, progress=progress, chunk=chunk)
+            solver = stack.enter_context(Parallel(solver, workers))
+        chunk = CHUNK * workers
+        solution = solve_cached(solver, dataset.costs, dataset.instance, cache=cache, progress=progress, chunk=chunk)
     check_statuses(solution, dataset.ids, accept)
     return dataset.with_decisions(solution.decision)
 

@@ -33,10 +33,11 @@ def demo(options: argparse.Namespace) -> None:
     from dflearn.losses import MSE, SPOPlus
     from dflearn.models import Linear
     from dflearn.problems import problem_named
+    from dflearn.solvers.oracles import DagShortestPath
     from dflearn.training import fit
 
     problem = problem_named(PROBLEM, seed=SEED)
-    solver = problem.solver()
+    solver = DagShortestPath.of(problem.program)
     train, validation, test = label(problem.generate(COUNT), solver).split(SEED)
     features, costs = train.features.shape[-1], problem.program.p
     print(f"{PROBLEM}: paths through a grid, whose {costs} edge costs are predicted from {features} features.")
