@@ -1,9 +1,10 @@
-"""What every test may rely on: one thread, no display, the same examples each time, and no test skipped unseen."""
+"""What every test may rely on: one thread, no display, a cache of its own, the same examples each time, no skips."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Generator
+from pathlib import Path
 
 os.environ.setdefault("MPLBACKEND", "Agg")
 
@@ -14,6 +15,14 @@ import torch
 torch.set_num_threads(1)
 hypothesis.settings.register_profile("dflearn", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("dflearn")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Solves are remembered in a folder of this run, never in the user's own."""
+    folder = tmp_path_factory.mktemp("cache")
+    os.environ["DFLEARN_CACHE"] = str(folder)
+    return folder
 
 
 @pytest.hookimpl(wrapper=True)

@@ -6,22 +6,47 @@ from dflearn._lazy import lazy
 from dflearn._version import __version__
 
 if TYPE_CHECKING:
-    from dflearn import errors as errors, losses as losses, problems as problems
+    from dflearn import (
+        errors as errors,
+        layers as layers,
+        losses as losses,
+        models as models,
+        problems as problems,
+        solvers as solvers,
+    )
     from dflearn.data import Batch as Batch, DecisionDataset as DecisionDataset
+    from dflearn.evaluation import Evaluation as Evaluation, compare as compare, evaluate as evaluate
+    from dflearn.labels import label as label
     from dflearn.layers.base import Exact as Exact, Layer as Layer
+    from dflearn.layers.cvxpy import CvxpySmoothed as CvxpySmoothed
     from dflearn.layers.perturbed import Perturbed as Perturbed
+    from dflearn.layers.smoothed import Smoothed as Smoothed
     from dflearn.program import Instance as Instance, Objective as Objective, Program as Program
     from dflearn.solvers.base import Solution as Solution, Solver as Solver, Status as Status
+    from dflearn.solvers.callable import from_callable as from_callable
+    from dflearn.solvers.gurobi import Gurobi as Gurobi
     from dflearn.solvers.highs import HiGHS as HiGHS
+    from dflearn.solvers.oracles import DagShortestPath as DagShortestPath, FewRowLP as FewRowLP
+    from dflearn.solvers.wrappers import Parallel as Parallel, Pooled as Pooled
+    from dflearn.training import Callback as Callback, History as History, fit as fit, tune as tune
 
 _NAMES = {
-    "dflearn": ("errors", "losses", "problems"),
+    "dflearn": ("errors", "layers", "losses", "models", "problems", "solvers"),
     "dflearn.program": ("Instance", "Objective", "Program"),
     "dflearn.solvers.base": ("Solution", "Solver", "Status"),
     "dflearn.solvers.highs": ("HiGHS",),
+    "dflearn.solvers.gurobi": ("Gurobi",),
+    "dflearn.solvers.callable": ("from_callable",),
+    "dflearn.solvers.oracles": ("DagShortestPath", "FewRowLP"),
+    "dflearn.solvers.wrappers": ("Parallel", "Pooled"),
     "dflearn.layers.base": ("Exact", "Layer"),
     "dflearn.layers.perturbed": ("Perturbed",),
+    "dflearn.layers.smoothed": ("Smoothed",),
+    "dflearn.layers.cvxpy": ("CvxpySmoothed",),
     "dflearn.data": ("Batch", "DecisionDataset"),
+    "dflearn.labels": ("label",),
+    "dflearn.evaluation": ("compare", "evaluate", "Evaluation"),
+    "dflearn.training": ("Callback", "fit", "History", "tune"),
 }
 
 __all__ = ["__version__", *(name for names in _NAMES.values() for name in names)]

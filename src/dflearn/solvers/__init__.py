@@ -5,18 +5,20 @@ from typing import TYPE_CHECKING
 from dflearn._lazy import lazy
 
 if TYPE_CHECKING:
-    from dflearn.solvers.base import Basis as Basis, Solution as Solution, Solver as Solver, Status as Status
+    from dflearn.solvers.base import Raw as Raw, Solution as Solution, Solver as Solver, Status as Status
     from dflearn.solvers.callable import from_callable as from_callable
+    from dflearn.solvers.graph import Graph as Graph
     from dflearn.solvers.gurobi import Gurobi as Gurobi
     from dflearn.solvers.highs import HiGHS as HiGHS
     from dflearn.solvers.oracles import DagShortestPath as DagShortestPath, FewRowLP as FewRowLP, TopK as TopK
     from dflearn.solvers.wrappers import Parallel as Parallel, Pooled as Pooled
 
 _NAMES = {
-    "dflearn.solvers.base": ("Basis", "Solution", "Solver", "Status"),
-    "dflearn.solvers.callable": ("from_callable",),
-    "dflearn.solvers.gurobi": ("Gurobi",),
+    "dflearn.solvers.base": ("Raw", "Solution", "Solver", "Status"),
     "dflearn.solvers.highs": ("HiGHS",),
+    "dflearn.solvers.gurobi": ("Gurobi",),
+    "dflearn.solvers.callable": ("from_callable",),
+    "dflearn.solvers.graph": ("Graph",),
     "dflearn.solvers.oracles": ("DagShortestPath", "FewRowLP", "TopK"),
     "dflearn.solvers.wrappers": ("Parallel", "Pooled"),
 }

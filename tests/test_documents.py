@@ -1,0 +1,80 @@
+"""The documents tell the truth: their Python runs, their links lead somewhere, and what they repeat is the same."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+import dflearn
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/**/*.md"))]
+EXAMPLES = [
+    path for path in sorted((ROOT / "examples").glob("*.py")) if path.name != "ten_lines.py"
+]  # that is in README
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def blocks(text: str, language: str = "python") -> Iterator[tuple[int, str]]:
+    """(line number, content) of each fenced block in `language`."""
+    for match in re.finditer(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        yield text.count("\n", 0, match.start(1)) + 1, match[1]
+
+
+@pytest.mark.parametrize("path", [path for path in DOCUMENTS if list(blocks(path.read_text()))], ids=name_of)
+def test_python_in_documents_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All blocks of a document in one namespace, in a folder of their own."""
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {"__name__": "document"}
+    for line, content in blocks(path.read_text()):
+        # Blank lines ahead make an error point at the document's own line.
+        exec(compile("\n" * (line - 1) + content, str(path), "exec"), namespace)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=name_of)
+def test_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", [str(path)])
+    runpy.run_path(str(path), run_name="__main__")
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)|(?:src|href)=\"([^\"]+)\"", path.read_text()):
+        place = "".join(target)
+        if not place.startswith(("http://", "https://", "#", "mailto:")):
+            assert (path.parent / place.partition("#")[0]).exists(), f"{name_of(path)} links to {place}"
+
+
+def test_every_document_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "README.md").read_text()
+    for path in sorted((ROOT / "docs").glob("*.md")):
+        assert path.name == "README.md" or f"({path.name})" in index, f"{path.name} is missing from docs/README.md"
+
+
+def test_readme_example_is_the_file_in_examples() -> None:
+    _, first = next(blocks((ROOT / "README.md").read_text()))
+    assert first == (ROOT / "examples" / "ten_lines.py").read_text()
+    assert len([line for line in first.splitlines() if line and not line.startswith(("#", "import", "from"))]) <= 10
+
+
+def test_changelog_knows_this_version() -> None:
+    version = dflearn.__version__.partition(".dev")[0]
+    heading = "Unreleased" if ".dev" in dflearn.__version__ else version
+    assert f"## [{heading}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_citation() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert {"cff-version", "message", "title", "authors"} <= set(citation)
+    (paper,) = citation["references"]
+    assert "Surrogate Losses" in paper["title"]
+    assert [author["family-names"] for author in paper["authors"]] == ["Mandi", "Mahmutoğulları", "Berden", "Guns"]
