@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import runpy
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import yaml
@@ -33,10 +35,11 @@ def blocks(text: str, language: str = "python") -> Iterator[tuple[int, str]]:
 def test_python_in_documents_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All blocks of a document in one namespace, in a folder of their own."""
     monkeypatch.chdir(tmp_path)
-    namespace: dict[str, object] = {"__name__": "document"}
+    module = ModuleType("document")  # a real module, so that the classes a document defines can be pickled
+    monkeypatch.setitem(sys.modules, module.__name__, module)
     for line, content in blocks(path.read_text()):
         # Blank lines ahead make an error point at the document's own line.
-        exec(compile("\n" * (line - 1) + content, str(path), "exec"), namespace)
+        exec(compile("\n" * (line - 1) + content, str(path), "exec"), vars(module))
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=name_of)
