@@ -22,6 +22,7 @@ SMALL = [
     Knapsack(12, capacity_share=1.5),
     Knapsack(10, 3, capacity_share=2, degree=5, features=4, seed=2),
     Knapsack(8, 1, noise=0.0, capacity_share=2, degree=2),
+    Knapsack(9, 17, capacity_share=2),  # more dimensions than the solver for few rows takes
     FacilityLocation(6, 3),
     FacilityLocation(5, 4, degree=5, noise=1.0, seed=4),
     TopK(8, 3),
@@ -71,6 +72,22 @@ class WrongSolver(TopK):
 def test_the_contract_check_finds_what_is_wrong(problem: Problem, complaint: str) -> None:
     with pytest.raises(AssertionError, match=complaint):
         check_problem(problem)
+
+
+@pytest.mark.parametrize(
+    ("problem", "solver", "relaxed_solver"),
+    [
+        (ShortestPath(3, 4), "DagShortestPath", "DagShortestPath"),
+        (Knapsack(12), "HiGHS", "FewRowLP"),
+        (Knapsack(9, 17), "HiGHS", "HiGHS"),
+        (FacilityLocation(6, 3), "HiGHS", "HiGHS"),
+        (TopK(8, 3), "TopK", "TopK"),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_each_problem_knows_its_best_solvers(problem: Problem, solver: str, relaxed_solver: str) -> None:
+    assert type(problem.solver()).__name__ == solver
+    assert type(problem.relaxed_solver()).__name__ == relaxed_solver
 
 
 # -- data -----------------------------------------------------------------------------------------------------------

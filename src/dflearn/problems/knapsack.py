@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from dflearn.errors import ProgramError
 from dflearn.problems.polynomial import PolynomialProblem, integral_of_ceiling, require_sizes
 from dflearn.program import Program
+from dflearn.solvers.base import Solver
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,11 @@ class Knapsack(PolynomialProblem):
     def capacity(self) -> int:
         """The capacity of each dimension."""
         return math.floor(round(self.capacity_share * self.items, 9))  # 0.29 · 100 is 29, not 28.999…
+
+    def relaxed_solver(self) -> Solver:
+        from dflearn.solvers.oracles import MOST_ROWS, FewRowLP
+
+        return FewRowLP(self.relaxation) if self.dimensions <= MOST_ROWS else super().relaxed_solver()
 
     def _draw_structure(self, rng: np.random.RandomState) -> dict[str, np.ndarray]:
         weights = rng.choice(np.arange(300, 800), (self.dimensions, self.items)) / 100

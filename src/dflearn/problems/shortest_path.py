@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from dflearn.errors import ProgramError
 from dflearn.problems.polynomial import PolynomialProblem, require_sizes
 from dflearn.program import Program
+from dflearn.solvers.base import Solver
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,14 @@ class ShortestPath(PolynomialProblem):
             if row + 1 < self.rows:
                 parts.append(np.stack([node[row], node[row + 1]], axis=1))
         return np.concatenate(parts)
+
+    def solver(self) -> Solver:
+        from dflearn.solvers.oracles import DagShortestPath
+
+        return DagShortestPath.of(self.program)
+
+    def relaxed_solver(self) -> Solver:
+        return self.solver()  # the program is its own relaxation
 
     def _draw_structure(self, rng: np.random.RandomState) -> dict[str, np.ndarray]:
         return {"B": rng.binomial(1, 0.5, (len(self.edges()), self.features))}

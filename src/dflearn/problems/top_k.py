@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from dflearn.errors import ProgramError
 from dflearn.problems.polynomial import PolynomialProblem, require_sizes
 from dflearn.program import Program
+from dflearn.solvers.base import Solver
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,16 @@ class TopK(PolynomialProblem):
     @property
     def name(self) -> str:
         return f"TopK-{self.items}x{self.k}"
+
+    def solver(self) -> Solver:
+        from dflearn.solvers import oracles
+
+        return oracles.TopK.of(self.program)
+
+    def relaxed_solver(self) -> Solver:
+        from dflearn.solvers import oracles
+
+        return oracles.TopK.of(self.relaxation)
 
     def _draw_structure(self, rng: np.random.RandomState) -> dict[str, np.ndarray]:
         return {"B": rng.binomial(1, 0.5, (self.items, self.features))}
