@@ -29,10 +29,10 @@ from tqdm import tqdm
 from dflearn.data import DecisionDataset, collate
 from dflearn.evaluation import evaluate
 from dflearn.labels import default_cache
-from dflearn.problems import problem_named
+from dflearn.problems import PROBLEMS, problem_named
+from dflearn.solvers.gurobi import Gurobi
 
 ROOT = Path(__file__).resolve().parents[1]
-PROBLEMS = ["SP-5", "SP-10", "SP-15", "SP-25", "KP-100", "KP-200", "CFL-50", "CFL-100"]
 SETTINGS = {"points": 2000, "test": 1000, "validation": 0.2, "epochs": 25, "batch": 32, "learning_rate": 0.005}
 METRICS = ["published_style", "mean_of_ratios", "ratio_of_sums", "mse", "floor_ratio_of_sums"]
 PACKAGES = ["dflearn", "torch", "numpy", "scipy", "highspy"]
@@ -53,14 +53,15 @@ def train(data: DecisionDataset, costs: int, seed: int) -> nn.Linear:
     return model
 
 
-def run(name: str, seed: int, cache: Path) -> dict[str, Any]:
+def run(name: str, seed: int, cache: Path, gurobi: bool) -> dict[str, Any]:
     """One line of runs.jsonl."""
     problem = problem_named(name, seed=seed)
     split = problem.generate(SETTINGS["points"]).split(seed, SETTINGS["test"], SETTINGS["validation"])
     begun = time.perf_counter()
     model = train(split.train, problem.program.p, seed)
     trained = time.perf_counter()
-    evaluation = evaluate(model, problem, split.test, cache=cache)
+    solver = Gurobi(problem.program) if gurobi else problem.solver()
+    evaluation = evaluate(model, problem, split.test, solver, cache=cache)
     return {
         "problem": name,
         "seed": seed,
@@ -102,12 +103,14 @@ def compare(rows: list[dict[str, Any]], published: dict[str, float]) -> list[dic
     table = []
     for name in dict.fromkeys(row["problem"] for row in rows):
         runs = [row["evaluation"]["metrics"] for row in rows if row["problem"] == name]
+        solvers = {row["evaluation"]["solver"].split(" time_limit")[0] for row in rows if row["problem"] == name}
         means = {metric: float(np.mean([run[metric]["value"] for run in runs])) for metric in METRICS}
         styles = [run["published_style"]["value"] for run in runs]
         table.append(
             {
                 "problem": name,
                 "seeds": len(runs),
+                "solver": ", ".join(sorted(solvers)),
                 "published": published.get(name, float("nan")),
                 **{metric: round(value, 4) for metric, value in means.items()},
                 "least_seed": round(min(styles), 4),
@@ -140,6 +143,7 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3, 4, 5], help="default: %(default)s")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "mse_baseline", help="default: %(default)s")
     parser.add_argument("--cache", type=Path, default=default_cache(), help="where solves are kept: %(default)s")
+    parser.add_argument("--gurobi", action="store_true", help="judge with Gurobi, not with the problem's own solver")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -148,7 +152,7 @@ def main() -> None:
     missing = [key for key in wanted if key not in read(path)]
     for name, seed in (bar := tqdm(missing, unit="run", disable=not missing)):
         bar.set_description(f"{name} seed {seed}")
-        line = json.dumps(run(name, seed, arguments.cache), sort_keys=True)
+        line = json.dumps(run(name, seed, arguments.cache, arguments.gurobi), sort_keys=True)
         cut_short = path.exists() and not path.read_bytes().endswith(b"\n")
         with open(path, "a") as file:
             file.write("\n" * cut_short + line + "\n")
