@@ -19,10 +19,10 @@ from small_problem import FEATURES, ITEMS, PROGRAM, RELAXED, knapsack_data
 
 OPTIONS: dict[str, Any] = {
     "make_model": lambda seed: Linear(FEATURES, ITEMS, seed=seed),
-    "train": knapsack_data(40, 1),
-    "validation": knapsack_data(20, 2),
+    "train": knapsack_data(24, 1),
+    "validation": knapsack_data(12, 2),
     "problem": HiGHS(PROGRAM),
-    "epochs": 3,
+    "epochs": 2,
     "lr": 0.05,
 }
 

@@ -13,6 +13,7 @@ from closed_form_layers import SmoothedBox
 from dflearn.data import Batch
 from dflearn.layers.base import Exact, Layer
 from dflearn.layers.perturbed import Perturbed
+from dflearn.layers.smoothed import Smoothed
 from dflearn.losses import (
     MSE,
     SCE,
@@ -34,7 +35,8 @@ PROGRAM = Program(lower=-0.5, upper=1, S=RNG.normal(size=(N, P)), d=RNG.normal(s
 
 LAYERS: dict[str, Callable[[], Layer]] = {
     "exact": lambda: Exact(HiGHS(PROGRAM)),
-    "smoothed": lambda: SmoothedBox(PROGRAM, 0.7),
+    "smoothed": lambda: Smoothed(PROGRAM, 0.7),
+    "closed form": lambda: SmoothedBox(PROGRAM, 0.7),
     "perturbed": lambda: Perturbed(HiGHS(PROGRAM), sigma=0.3, samples=2),
 }
 LOSSES: dict[str, Callable[[Layer], Loss]] = {
@@ -71,6 +73,18 @@ def test_every_loss_through_every_layer(name: str, layer: str, instances: bool) 
     predicted, batch = example(instances)
     random = layer == "perturbed"
     check_loss(loss, predicted, batch, random=random, differentiable=not random or name in THROUGH_PERTURBED)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_the_smoothed_layer_gives_what_its_closed_form_gives(name: str) -> None:
+    predicted, batch = example(instances=True)
+    results = []
+    for layer in ("smoothed", "closed form"):
+        point = predicted.clone().requires_grad_()
+        value = LOSSES[name](LAYERS[layer]())(point, batch)
+        results.append((value, *torch.autograd.grad(value.sum(), point)))
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-7)
 
 
 def test_mse() -> None:

@@ -31,7 +31,7 @@ EXACT = Exact(SOLVER)
 ONE = Program(upper=1, n=1)  # the one-dimensional illustration: min y w, 0 ≤ w ≤ 1
 
 seeds = st.integers(0, 10_000)
-few = settings(max_examples=15)  # each draws some forty predictions, and every one is a solve
+few = settings(max_examples=8)  # each draws some forty predictions, and every one is a solve
 
 
 def draw(seed: int, *shape: int) -> np.ndarray:
