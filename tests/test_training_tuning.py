@@ -62,7 +62,7 @@ def test_the_table_is_what_separate_runs_give(keep: Any) -> None:
 
 
 def test_a_value_that_diverges_loses() -> None:
-    found = tune(Scaled, [float("nan"), 0.0, 1.0], **OPTIONS)
+    found = tune(Scaled, [float("nan"), 0.0, 1.0], **{**OPTIONS, "epochs": 20})
     assert found.best == 1.0
     assert found.at_edge
     assert "not finite" in found.rows[0]["error"]
