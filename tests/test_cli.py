@@ -127,7 +127,7 @@ def test_errors_are_one_line_on_stderr(data: Path, tmp_path: Path, capsys: Outpu
         (["generate", "SP-5", "--out", str(tmp_path / "nowhere" / "x.npz")], "does not exist"),
         (["label", str(tmp_path / "missing.npz"), *KNAPSACK, "--out", str(out)], "missing.npz"),
         (["label", str(short), *KNAPSACK, "--out", str(out)], "short.csv"),
-        (["label", str(data), "--problem", "KP-13", "--out", str(out)], "(*batch, 13)"),
+        (["label", str(data), "--problem", "KP-13", "--out", str(out)], "come from KP-12 with seed 3"),
         (["evaluate", str(short), "--data", str(data), *KNAPSACK], "(15, 12)"),
     ):
         assert main(command) == 1

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, random_split
 
 from dflearn.data import FORMAT, Batch, DecisionDataset, collate
 from dflearn.errors import DataError
+from dflearn.problems import problem_named, problem_of_origin
 from dflearn.program import Instance
 
 
@@ -285,3 +286,16 @@ def test_a_missing_file_is_reported_as_such(tmp_path: Path) -> None:
 
 def test_pickling() -> None:
     assert_equal(pickle.loads(pickle.dumps(dataset())), dataset())
+
+
+def test_the_origin_travels_with_the_data_and_gives_the_problem_back(tmp_path: Path) -> None:
+    problem = problem_named("KP-12", seed=3, noise=0.25)
+    data = problem.generate(10)
+    data.with_decisions(torch.zeros(10, 12)).subset(slice(4)).to(torch.float64).save(tmp_path / "part.npz")
+    again = problem_of_origin(DecisionDataset.load(tmp_path / "part.npz").origin)
+    assert again == problem
+    assert again.program.fingerprint == problem.program.fingerprint
+    with pytest.raises(DataError, match="do not say which problem"):
+        problem_of_origin(DecisionDataset(torch.zeros(2, 2)).origin)
+    with pytest.raises(DataError, match="no problem of this version"):
+        problem_of_origin({**data.origin, "items": 13})

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import zipfile
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -93,6 +94,8 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
         decisions: optimal or observed decisions w*, `(count, n)`, or `None`.
         instance: what differs between instances, each field `(count, rows or n)`, or `None`.
         ids: int64 `(count,)`, by default 0, 1, …; subsets keep the ids of the whole.
+        origin: where the data come from, as plain JSON values; kept by subsets and files. What `Problem.generate` writes
+            there lets `problem_of_origin` build the problem again.
     """
 
     def __init__(
@@ -102,8 +105,10 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
         decisions: Tensor | None = None,
         instance: Instance | None = None,
         ids: Tensor | None = None,
+        origin: Mapping[str, Any] | None = None,
     ) -> None:
         _check_numbers("features", features)
+        self.origin = dict(origin or {})
         count = features.shape[0]
         self.features, self.costs, self.decisions, self.instance = features, costs, decisions, instance
         self.ids = torch.arange(count) if ids is None else ids
@@ -129,11 +134,11 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
         return {name: value for name, value in {**own, **more}.items() if value is not None}
 
     @classmethod
-    def _of(cls, tensors: dict[str, Tensor]) -> DecisionDataset:
+    def _of(cls, tensors: dict[str, Tensor], origin: Mapping[str, Any] | None) -> DecisionDataset:
         """The data set that `_tensors` took apart."""
         own = {name: value for name, value in tensors.items() if not name.startswith("instance.")}
         more = {name.removeprefix("instance."): value for name, value in tensors.items() if name not in own}
-        return cls(**own, instance=Instance(**more) if more else None)
+        return cls(**own, instance=Instance(**more) if more else None, origin=origin)
 
     # -- parts --------------------------------------------------------------------------------------------------
 
@@ -157,7 +162,7 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
 
     def subset(self, index: Any) -> DecisionDataset:
         """The instances at `index` (a slice, a mask or numbers) as a data set; ids are kept."""
-        return self._of({name: value[index] for name, value in self._tensors().items()})
+        return self._of({name: value[index] for name, value in self._tensors().items()}, self.origin)
 
     def split(self, seed: int, test: int | float = 1000, validation: int | float = 0.2) -> Split:
         """Test set first, then validation set out of the rest, then training set out of what remains.
@@ -181,12 +186,12 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
 
     def with_decisions(self, decisions: Tensor) -> DecisionDataset:
         """The same data with these decisions, `(count, n)`."""
-        return self._of({**self._tensors(), "decisions": decisions})
+        return self._of({**self._tensors(), "decisions": decisions}, self.origin)
 
     def to(self, *args: Any, **kwargs: Any) -> DecisionDataset:
         """As of `Tensor.to`; ids stay as they are."""
         tensors = self._tensors().items()
-        return self._of({name: v if name == "ids" else v.to(*args, **kwargs) for name, v in tensors})
+        return self._of({name: v if name == "ids" else v.to(*args, **kwargs) for name, v in tensors}, self.origin)
 
     # -- files --------------------------------------------------------------------------------------------------
 
@@ -201,6 +206,7 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
         try:
             with open(temporary, "wb") as file:
                 marker = {"format": np.array(FORMAT), "version": np.array(VERSION)}
+                marker["origin"] = np.array(json.dumps(self.origin))
                 np.savez(file, allow_pickle=False, **marker, **{name: v.numpy() for name, v in arrays.items()})
                 file.flush()
                 os.fsync(file.fileno())
@@ -213,7 +219,8 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
         """Read what `save` wrote; a file that is anything else, or damaged, is refused with the reason."""
         try:
             arrays = _read(path)
-            return cls._of({name: torch.as_tensor(array) for name, array in arrays.items()})
+            origin = json.loads(str(arrays.pop("origin", "{}")))
+            return cls._of({name: torch.as_tensor(array) for name, array in arrays.items()}, origin)
         except _UNREADABLE as error:
             raise DataError(f"{path} is not a data set that can be read here: {error}") from error
 

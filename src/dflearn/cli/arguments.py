@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dflearn.errors import DataError
 
 if TYPE_CHECKING:
+    from dflearn.data import DecisionDataset
     from dflearn.problems.base import Problem
     from dflearn.solvers.base import Solver
 
@@ -30,17 +31,42 @@ def add_command(commands: Any, name: str, run: Any, summary: str, examples: str 
 
 def add_problem_options(parser: argparse.ArgumentParser) -> None:
     """The options that, with its name, say which problem is meant."""
-    parser.add_argument("--seed", type=int, default=1, help="seed of the problem (default: 1)")
+    parser.add_argument("--seed", type=int, help="seed of the problem (default: 1)")
     parser.add_argument("--degree", type=int, help="degree of the true model of the costs (default: as in the paper)")
     parser.add_argument("--noise", type=float, help="half-width of the multiplicative noise (default: as in the paper)")
     parser.add_argument("--features", type=int, help="number of features (default: as in the paper)")
 
 
 def problem_of(options: argparse.Namespace) -> Problem:
+    """The problem that the options name."""
     from dflearn.problems import problem_named
 
-    given = {name: getattr(options, name) for name in ("degree", "noise", "features")}
-    return problem_named(options.problem, seed=options.seed, **{name: v for name, v in given.items() if v is not None})
+    return problem_named(options.problem, **{"seed": 1, **_given(options)})
+
+
+def problem_behind(dataset: DecisionDataset, options: argparse.Namespace) -> Problem:
+    """The problem that a data file says it comes from, or else the one that the options name; they must not disagree."""
+    from dflearn.problems import problem_of_origin
+
+    if not dataset.origin:
+        if options.problem is None:
+            raise DataError("this file does not say which problem its data come from: add --problem NAME --seed SEED")
+        return problem_of(options)
+    problem = problem_of_origin(dataset.origin)
+    asked = _given(options) | ({} if options.problem is None else {"problem": options.problem})
+    wrong = {name: value for name, value in asked.items() if value != dataset.origin.get(name)}
+    if wrong:
+        raise DataError(
+            f"the data come from {problem.name} with seed {problem.seed}, and the command says "
+            + ", ".join(f"{name} {value}" for name, value in wrong.items())
+            + ": leave these options out"
+        )
+    return problem
+
+
+def _given(options: argparse.Namespace) -> dict[str, Any]:
+    given = {name: getattr(options, name) for name in ("seed", "degree", "noise", "features")}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def add_solve_options(parser: argparse.ArgumentParser) -> None:

@@ -14,6 +14,7 @@ from dflearn.cli.arguments import (
     cache_of,
     check_folder,
     positive,
+    problem_behind,
     problem_of,
     table,
 )
@@ -41,12 +42,12 @@ def add_commands(commands: Any) -> None:
         "label",
         label,
         "compute the optimal decision of every instance",
-        "  dfl label data.npz --problem SP-5 --seed 1 --out labelled.npz\n"
-        "  dfl label data.npz --problem KP-100 --relaxed --workers 2 --out relaxed.npz\n\n"
+        "  dfl label data.npz --out labelled.npz\n"
+        "  dfl label data.npz --relaxed --workers 2 --out relaxed.npz\n\n"
         "Solves are remembered: an interrupted run goes on where it stopped.",
     )
     parser.add_argument("data", type=Path, help="a file that dfl generate or DecisionDataset.save wrote")
-    parser.add_argument("--problem", required=True, help="the name that the data were generated with")
+    parser.add_argument("--problem", help="which problem it is, for data that do not say so themselves")
     add_problem_options(parser)
     parser.add_argument("--relaxed", action="store_true", help="drop integrality: labels to train on, not to judge by")
     add_solve_options(parser)
@@ -78,7 +79,7 @@ def label(options: argparse.Namespace) -> None:
 
     check_folder(options.out)
     dataset = DecisionDataset.load(options.data)
-    problem = problem_of(options)
+    problem = problem_behind(dataset, options)
     solver = problem.relaxed_solver() if options.relaxed else problem.solver()
     begun = perf_counter()
     labelled = labels.label(dataset, solver, cache=cache_of(options), workers=options.workers)

@@ -18,7 +18,7 @@ from dflearn.cli.arguments import (
     cache_of,
     check_folder,
     parallel,
-    problem_of,
+    problem_behind,
     write_json,
 )
 from dflearn.errors import DataError
@@ -35,18 +35,21 @@ def add_commands(commands: Any) -> None:
         "evaluate",
         evaluate,
         "judge predicted costs by the regret of the decisions they lead to",
-        "  dfl evaluate predictions.csv --data labelled.npz --problem SP-5 --seed 1 --part test\n"
-        "  dfl evaluate predictions.npz --data labelled.npz --problem KP-100 --json metrics.json\n\n"
+        "  dfl evaluate predictions.csv --data labelled.npz --part test\n"
+        "  dfl evaluate predictions.npz --data labelled.npz --json metrics.json\n\n"
         "A .csv file has one row per instance and one column per cost; a header is optional, and if it calls the\n"
         "first column id, rows are matched by instance id. A .npz file holds the array costs, optionally ids.\n"
         "Without ids the rows are those of --part, in order.",
     )
     parser.add_argument("predictions", type=Path, help="predicted costs, .csv or .npz")
     parser.add_argument("--data", type=Path, required=True, metavar="FILE", help="the data set with the true costs")
-    parser.add_argument("--problem", required=True, help="the name that the data were generated with")
+    parser.add_argument("--problem", help="which problem it is, for data that do not say so themselves")
     add_problem_options(parser)
     parser.add_argument(
-        "--part", choices=PARTS, default="all", help="judge a part of the paper's split by --seed (default: all)"
+        "--part",
+        choices=PARTS,
+        default="all",
+        help="judge a part of the paper's split by the problem's seed (default: all)",
     )
     parser.add_argument("--pessimistic", action="store_true", help="also break ties against the prediction (slower)")
     parser.add_argument("--no-floor", action="store_true", help="do not decide with E[y | x] for comparison")
@@ -65,11 +68,11 @@ def evaluate(options: argparse.Namespace) -> None:
         check_folder(options.json)
     costs, ids = read_predictions(options.predictions)
     dataset = DecisionDataset.load(options.data)
+    problem = problem_behind(dataset, options)
     if options.part != "all":
-        dataset = getattr(dataset.split(options.seed), options.part)
+        dataset = getattr(dataset.split(problem.seed), options.part)
     if ids is not None:
         dataset = _rows_with(dataset, ids, options.predictions)
-    problem = problem_of(options)
     found = evaluation.evaluate(
         torch.as_tensor(costs),
         problem,

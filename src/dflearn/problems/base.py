@@ -68,6 +68,11 @@ class Problem(ABC):
 
         return HiGHS(self.relaxation)
 
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Name and configuration as plain values: what data generated here say of themselves."""
+        return {"problem": self.name, **{f.name: getattr(self, f.name) for f in fields(self)}}
+
     # -- the data -----------------------------------------------------------------------------------------------
 
     @property
@@ -98,7 +103,9 @@ class Problem(ABC):
         rng = self._stream(seed)
         features = self._draw_features(rng, count)
         costs = self._draw_costs(rng, features)
-        return DecisionDataset(torch.as_tensor(features, dtype=dtype), torch.as_tensor(costs, dtype=dtype))
+        return DecisionDataset(
+            torch.as_tensor(features, dtype=dtype), torch.as_tensor(costs, dtype=dtype), origin=self.origin
+        )
 
     def sample_costs(self, features: Tensor, seed: int) -> Tensor:
         """One draw of the costs for each row of given features.  `(*batch, …)` → `(*batch, p)`."""

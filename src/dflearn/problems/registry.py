@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from dflearn.errors import ProgramError
+from dflearn.errors import DataError, ProgramError
 from dflearn.problems.facility_location import PUBLISHED_FACILITIES, FacilityLocation
 from dflearn.problems.knapsack import Knapsack
 from dflearn.problems.polynomial import PolynomialProblem
@@ -40,6 +41,21 @@ def problem_named(name: str, **options: Any) -> PolynomialProblem:
     if unknown:
         raise ProgramError(f"{name} has no option {', '.join(unknown)}; its options are {', '.join(known)}")
     return kind(**sizes, **options)
+
+
+def problem_of_origin(origin: Mapping[str, Any]) -> PolynomialProblem:
+    """The problem that a data set was generated from, by its `DecisionDataset.origin`."""
+    if "problem" not in origin:
+        raise DataError("these data do not say which problem they were generated from: name it, with its seed")
+    name, given = str(origin["problem"]), {key: value for key, value in origin.items() if key != "problem"}
+    sizes = {f.name for f in fields(problem_named(name))} - _OPTIONS
+    problem = problem_named(name, **{key: value for key, value in given.items() if key not in sizes})
+    if problem.origin != dict(origin):
+        raise DataError(f"these data say they come from {dict(origin)}, which is no problem of this version")
+    return problem
+
+
+_OPTIONS = {"seed", "features", "degree", "noise", "capacity_share"}
 
 
 def _sizes(kind: str, first: int, second: int | None) -> dict[str, int] | None:
