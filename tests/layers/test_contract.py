@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -113,3 +115,198 @@ def test_layers_keep_the_contract(layer: str, program: str) -> None:
     check_layer(make(example.program), example.program, y=example.y, instance=example.instance, **promises)
     if example.instance is not None:
         check_layer(make(example.program), example.program, y=example.y, **promises)
+
+
+# -- what check_layer notices -----------------------------------------------------------------------------------------
+
+
+def test_a_layer_in_closed_form_passes() -> None:
+    check_layer(SmoothedBox(BOX, 0.7), BOX, exact_gradient=True, tolerance=1e-9)
+    check_layer(SmoothedTopOne(4, 0.7), top_one(4), exact_gradient=True, detects_infeasible=False)
+
+
+BOX = Program(upper=1, n=4)
+
+
+class Broken(SmoothedBox):
+    """A correct layer until a subclass breaks it."""
+
+    def __init__(self) -> None:
+        super().__init__(BOX, 0.7)
+
+
+class _ScaledGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
+        ctx.factor = factor
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient * ctx.factor, None
+
+
+class AveragedGradient(Broken):
+    def _project(self, z: Tensor, instance: Instance | None) -> Tensor:
+        return super()._project(_ScaledGradient.apply(z, 1 / max(1, z[..., 0].numel())), instance)
+
+
+class WrongGradient(Broken):
+    def _project(self, z: Tensor, instance: Instance | None) -> Tensor:
+        return super()._project(_ScaledGradient.apply(z, 1.01), instance)
+
+
+class Infeasible(Broken):
+    def _project(self, z: Tensor, instance: Instance | None) -> Tensor:
+        return super()._project(z, instance) * 1.001
+
+
+class Coupled(Broken):
+    """Normalizes over the batch."""
+
+    def _project(self, z: Tensor, instance: Instance | None) -> Tensor:
+        return super()._project(z - z.mean() if z.ndim > 1 else z, instance)
+
+
+class Remembers(Broken):
+    last: Tensor | None = None
+
+    def _project(self, z: Tensor, instance: Instance | None) -> Tensor:
+        w = super()._project(z if self.last is None else z + 1e-9 * self.last, instance)
+        self.last = z.detach().mean()
+        return w
+
+
+class Flattens(Broken):
+    def _project(self, z: Tensor, instance: Instance | None) -> Tensor:
+        return super()._project(z.reshape(-1, z.shape[-1]), instance)
+
+
+class Changes(Broken):
+    """Uses the costs' memory for something else."""
+
+    def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
+        solution = super()._solve(y, instance, start)
+        with torch.no_grad():
+            y.zero_()
+        return solution
+
+
+class Answers(Broken):
+    """Answers with something changed."""
+
+    def change(self, solution: Solution) -> Solution:
+        raise NotImplementedError
+
+    def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
+        return self.change(super()._solve(y, instance, start))
+
+
+class SinglePrecision(Answers):
+    def change(self, solution: Solution) -> Solution:
+        return replace(solution, decision=solution.decision.float())
+
+
+class NotWhatItMinimizes(Answers):
+    def change(self, solution: Solution) -> Solution:
+        return replace(solution, objective=solution.objective + 0.1)
+
+
+class BoundAbove(Answers):
+    def change(self, solution: Solution) -> Solution:
+        return replace(solution, bound=solution.bound + 0.1)
+
+
+class OneStatus(Answers):
+    def change(self, solution: Solution) -> Solution:
+        return replace(solution, status=solution.status.new_zeros(1))
+
+
+class UnaskedStart(Answers):
+    def change(self, solution: Solution) -> Solution:
+        return replace(solution, start=solution.decision.detach())
+
+
+class TakesAnyCosts(Broken):
+    """Skips the checks that `Layer.solve` makes."""
+
+    def solve(self, y: Tensor, instance: Instance | None = None, start: Tensor | None = None) -> Solution:
+        return self._solve(y.nan_to_num(0.0, 0.0, 0.0), instance, start)
+
+
+class Unpicklable(Broken):
+    def __init__(self) -> None:
+        super().__init__()
+        self.function = lambda z: z
+
+
+class ForgetsItself(Broken):
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "mu": 1.0}
+
+
+class NotThreadSafe(Broken):
+    """Keeps the costs of a call where another call finds them."""
+
+    def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
+        self.costs = y
+        time.sleep(0.002)
+        return super()._solve(self.costs, instance, start)
+
+
+class LosesStarts(Broken):
+    start_width = 2
+
+
+class MisledByStarts(LosesStarts):
+    def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
+        solution = super()._solve(y, instance, start)
+        if start is None:
+            return solution
+        return replace(
+            solution, start=start.nan_to_num(1.0), objective=solution.objective + 0.1 * ~start[..., 0].isnan()
+        )
+
+
+@pytest.mark.parametrize(
+    ("layer", "complaint"),
+    [
+        (AveragedGradient, "another gradient when it is alone"),
+        (WrongGradient, "differences give"),
+        (Infeasible, "violates the relaxed program"),
+        (Coupled, "another decision in another batch"),
+        (Remembers, "after other inputs came between"),
+        (Flattens, "give decisions"),
+        (Changes, "in place"),
+        (SinglePrecision, "give decisions in torch.float32"),
+        (NotWhatItMinimizes, "objective against"),
+        (BoundAbove, "bound lies above"),
+        (OneStatus, "status is"),
+        (UnaskedStart, "although none was passed"),
+        (TakesAnyCosts, "a cost of nan is taken"),
+        (ForgetsItself, "pickling changes"),
+        (NotThreadSafe, "two threads at once"),
+        (LosesStarts, "none came back"),
+        (MisledByStarts, "a start changes the objective"),
+    ],
+)
+def test_check_layer_notices(layer: type[Broken], complaint: str) -> None:
+    with pytest.raises(AssertionError, match=complaint):
+        check_layer(layer(), BOX, exact_gradient=True, tolerance=1e-8)
+
+
+def test_check_layer_notices_a_layer_that_cannot_be_pickled() -> None:
+    with pytest.raises((AttributeError, pickle.PicklingError)):
+        check_layer(Unpicklable(), BOX)
+
+
+class Blind(SmoothedTopOne):
+    """Does not look at the constraints of an instance."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 0.7)
+
+
+def test_check_layer_notices_infeasible_instances_that_are_solved() -> None:
+    with pytest.raises(AssertionError, match="instance 1 has no feasible decision, but its status is OPTIMAL"):
+        check_layer(Blind(), top_one(4))

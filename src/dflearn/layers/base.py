@@ -14,11 +14,11 @@ from typing import Any
 from torch import Tensor, nn
 
 from dflearn.program import Instance, Objective
-from dflearn.solvers.base import Solution, Solver, TakesStart, check_costs, check_instance
+from dflearn.solvers.base import Solution, Solver, TakesStart, check_costs, check_instance, check_start
 
 
 class Layer(nn.Module, TakesStart, ABC):
-    """y → w.  Subclasses write `_solve`; the costs it gets are finite, and of the same batch shape as the instance.
+    """y → w.  Subclasses write `_solve`, whose arguments have fitting shapes and whose costs are finite.
 
     Attributes:
         objective: obj(y, w) of the program behind the layer.
@@ -35,7 +35,9 @@ class Layer(nn.Module, TakesStart, ABC):
     def solve(self, y: Tensor, instance: Instance | None = None, start: Tensor | None = None) -> Solution:
         """Decision, status, objective and residual of every instance; a new start if one was passed."""
         begun = perf_counter()
-        check_instance(instance, check_costs(y, self.objective))
+        batch = check_costs(y, self.objective)
+        check_instance(instance, batch)
+        check_start(start, batch, self.start_width)
         solution = self._solve(y, instance, start)
         return replace(solution, seconds=perf_counter() - begun)
 

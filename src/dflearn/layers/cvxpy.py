@@ -21,7 +21,7 @@ from torch.autograd.function import once_differentiable
 from dflearn.errors import MissingExtraError, ProgramError
 from dflearn.layers.base import Layer
 from dflearn.program import Instance, Program
-from dflearn.solvers.base import Solution, Status, check_start
+from dflearn.solvers.base import Solution, Status
 
 SOLVED = 1e-5  # relative residual up to which an answer counts as optimal; Clarabel reaches about 1e-7 on cone programs
 AT_ZERO = 1e-6  # relative length below which a decision counts as the kink of ‖w‖₂
@@ -84,7 +84,6 @@ class CvxpySmoothed(Layer):
 
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
         batch = y.shape[:-1]
-        check_start(start, batch, self.start_width)
         count, n = batch.numel(), self.program.n
         sides = self.program.sides(instance, count)
         self.program.equality_form().right_hand_side(sides["b"], sides["h"])  # refuses what contradicts dropped rows

@@ -11,7 +11,7 @@ from torch import Tensor
 from dflearn.errors import ProgramError
 from dflearn.layers.base import Layer
 from dflearn.program import Instance
-from dflearn.solvers.base import Solution, Solver, check_start
+from dflearn.solvers.base import Solution, Solver
 
 
 class Perturbed(Layer):
@@ -52,7 +52,6 @@ class Perturbed(Layer):
 
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
         batch = y.shape[:-1]
-        check_start(start, batch, self.start_width)
         noise = torch.randn((*batch, self.samples, y.shape[-1]), generator=self.generator, dtype=y.dtype).to(y.device)
         repeated = None
         if instance is not None:

@@ -90,7 +90,7 @@ class _Case:
     @cached_property
     def solution(self) -> Solution:
         """The answer that others are compared with."""
-        return self.solve(self.y, self.instance).check()
+        return self.solve(self.y.clone(), self.instance).check()
 
     def refusal(self, kind: type[Exception], y: Tensor, instance: Instance | None, *start: Tensor) -> str | None:
         """The message of the error that the layer raises; `None` where it raises none."""
@@ -131,12 +131,12 @@ def _check_solution(case: _Case) -> None:
 
 def _check_repetition(case: _Case) -> None:
     """A pure function: nothing that happened before changes an answer, and arguments stay as they are."""
-    y, before, w = case.y, case.y.clone(), case.solution.decision
-    case.solve(-y, case.instance)
+    y, w, other = case.y, case.solution.decision, -case.y
+    case.solve(other, case.instance)
+    assert torch.equal(other, -y), "the layer changes its costs in place"
     case.solve(y[:1], case.part(slice(0, 1)))
     again = case.solve(y, case.instance).decision
     assert torch.equal(again, w), "the same input gives another decision after other inputs came between"
-    assert torch.equal(y, before), "the layer changes its costs in place"
     assert not again.requires_grad, "the decision requires a gradient although the costs do not"
     with torch.no_grad():
         quiet = case.solve(y.clone().requires_grad_(), case.instance).decision
@@ -314,11 +314,11 @@ def _weights(w: Tensor, seed: int) -> Tensor:
 
 
 def _slope(decision: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-    """The gradient of Σ weight · decision in y; zero for a layer whose Jacobian is zero."""
+    """The gradient of Σ weight · decision in y; zero where the decision does not depend on y."""
     if not decision.requires_grad:
         return torch.zeros_like(y)
-    (slope,) = torch.autograd.grad(decision, y, weight)
-    return slope
+    (slope,) = torch.autograd.grad(decision, y, weight, allow_unused=True)
+    return torch.zeros_like(y) if slope is None else slope
 
 
 def _close(actual: Tensor, wanted: Tensor, tolerance: float, what: str) -> None:

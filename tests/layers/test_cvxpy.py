@@ -1,0 +1,129 @@
+"""`CvxpySmoothed` beyond the contract: statuses, instances of different shapes, what stays compiled, what is missing."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from closed_form_layers import SmoothedBox
+from dflearn.errors import MissingExtraError, ProgramError, SolverError
+from dflearn.layers.cvxpy import KEPT, CvxpySmoothed
+from dflearn.program import Instance, Program
+from dflearn.solvers.base import Status
+
+SIMPLEX = Program(A=np.ones((1, 3)), b=[1])
+
+
+@pytest.mark.parametrize("regularizer", ["squared", "norm"])
+def test_infeasible_instances_are_named_and_spoil_no_others(regularizer: str) -> None:
+    layer = CvxpySmoothed(SIMPLEX, regularizer=regularizer)
+    y = torch.tensor([[1.0, 2, 3], [1, 2, 3], [3, 2, 1]], dtype=torch.float64, requires_grad=True)
+    instance = Instance(b=torch.tensor([[1.0], [-1.0], [2.0]]))
+    solution = layer.solve(y, instance)
+    assert solution.status.tolist() == [Status.OPTIMAL, Status.INFEASIBLE, Status.OPTIMAL]
+    assert solution.decision[1].isnan().all()
+    assert solution.objective[1].isnan()
+    assert solution.bound[1] == -torch.inf
+    torch.testing.assert_close(solution.decision[[0, 2]].sum(-1), torch.tensor([1.0, 2.0], dtype=torch.float64))
+    solution.decision[[0, 2]].square().sum().backward()
+    assert y.grad is not None
+    assert (y.grad[1] == 0).all()
+    with pytest.raises(SolverError, match="instance 1 is INFEASIBLE"):
+        layer(y, instance)
+
+
+def test_the_norm_may_be_too_weak() -> None:
+    """min cᵀw + μ‖w‖ over w ≥ 0 is unbounded once the negative part of c is longer than μ, and zero before."""
+    layer = CvxpySmoothed(Program(n=2), 1.0, regularizer="norm")
+    solution = layer.solve(torch.tensor([[-2.0, -2.0], [-0.3, -0.2], [5.0, -0.9], [5.0, -1.1]]))
+    assert solution.status.tolist() == [Status.UNBOUNDED, Status.OPTIMAL, Status.OPTIMAL, Status.UNBOUNDED]
+    torch.testing.assert_close(solution.decision[1:3], torch.zeros(2, 2), rtol=0, atol=1e-6)
+    with pytest.raises(SolverError, match="instance 0 is UNBOUNDED"):
+        layer(torch.tensor([[-2.0, -2.0]]))
+
+
+def test_statuses_follow_from_the_residual() -> None:
+    """What a solver that was stopped early answers is not called optimal."""
+    layer = CvxpySmoothed(Program(upper=1, n=5), 0.1, solver_args={"max_iter": 3})
+    solution = layer.solve(torch.tensor([[1.0, -1, 0.05, -0.05, 0.3]]))
+    assert solution.status.item() in (Status.FEASIBLE, Status.FAILED)
+    assert solution.residual is not None
+    assert solution.residual.item() > 1e-4
+
+
+def test_bounds_that_are_finite_in_different_places() -> None:
+    """Free, one-sided, two-sided and fixed variables side by side in one batch; the answer is a clip."""
+    lower = torch.tensor([[-np.inf, 0.0, 0.2], [0.0, -np.inf, -np.inf], [-1.0, 0.0, 0.5], [-np.inf, 0.0, 0.2]])
+    upper = torch.tensor([[np.inf, np.inf, 0.2], [1.0, np.inf, 0.0], [np.inf, 0.1, 0.5], [np.inf, np.inf, 0.2]])
+    y = torch.tensor(np.random.RandomState(0).normal(size=(4, 3)), requires_grad=True)
+    layer = CvxpySmoothed(Program(n=3, lower=-5, upper=5), 0.5)
+    w = layer(y, Instance(lower=lower, upper=upper))
+    wanted = torch.minimum(torch.maximum(-y / 0.5, lower), upper)
+    torch.testing.assert_close(w, wanted, rtol=1e-5, atol=1e-5)
+    slope, expected = (torch.autograd.grad(decision.sum(), y)[0] for decision in (w, wanted))
+    torch.testing.assert_close(slope, expected, rtol=0, atol=1e-4)
+    assert len(layer._compiled) == 3  # the first and the last instance are alike
+
+
+def test_what_stays_compiled_is_bounded() -> None:
+    layer = CvxpySmoothed(Program(n=6), 1.0)
+    for number in range(KEPT + 3):
+        upper = torch.tensor([np.inf if number >> bit & 1 else 1.0 for bit in range(6)])
+        layer(torch.ones(6), Instance(upper=upper))
+    assert len(layer._compiled) == KEPT
+
+
+def test_dependent_rows_whose_right_hand_sides_are_rounded() -> None:
+    """In float32, b of a row and of three times that row agree to seven digits only: that is no contradiction."""
+    program = Program(A=[[1, 1, 1], [3, 3, 3]], b=[0.1, 0.3])
+    b = torch.tensor([[0.1, 0.3], [0.7, 2.1]])
+    w = CvxpySmoothed(program)(torch.zeros(2, 3), Instance(b=b))
+    torch.testing.assert_close(w, b[:, :1].expand(2, 3) / 3, rtol=0, atol=1e-5)
+    with pytest.raises(ProgramError, match="instance 1"):
+        CvxpySmoothed(program)(torch.zeros(2, 3), Instance(b=torch.tensor([[0.1, 0.3], [0.1, 0.4]])))
+
+
+@pytest.mark.parametrize("mode", ["dense", "lsqr", "lsmr"])
+def test_modes_and_threads(mode: str) -> None:
+    program = Program(upper=1, n=4)
+    y = torch.tensor(np.random.RandomState(1).normal(size=(5, 4)), requires_grad=True)
+    weight = torch.tensor(np.random.RandomState(2).normal(size=(5, 4)))
+    layer = CvxpySmoothed(program, 0.8, threads=2, solver_args={"mode": mode})
+    slope, wanted = (torch.autograd.grad(one(y), y, weight)[0] for one in (layer, SmoothedBox(program, 0.8)))
+    torch.testing.assert_close(slope, wanted, rtol=0, atol=1e-4)
+    torch.testing.assert_close(layer(y.detach()), SmoothedBox(program, 0.8)(y.detach()), rtol=0, atol=1e-5)
+
+
+def test_warnings_of_others_stay_inside() -> None:
+    """cvxpylayers' warnings do not come out (here they would be errors), and one's own filters are as before."""
+    before = warnings.filters.copy()
+    y = torch.zeros(2, 3, requires_grad=True)
+    CvxpySmoothed(SIMPLEX)(y).sum().backward()
+    assert warnings.filters == before
+
+
+def test_without_cvxpylayers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cvxpylayers.torch", None)
+    with pytest.raises(MissingExtraError, match=r"pip install \"dflearn\[cvxpy\]\""):
+        CvxpySmoothed(SIMPLEX)
+
+
+@pytest.mark.parametrize("mu", [0.0, -1.0, np.inf, np.nan])
+def test_mu_is_positive(mu: float) -> None:
+    with pytest.raises(ProgramError, match="mu must be positive"):
+        CvxpySmoothed(SIMPLEX, mu)
+
+
+def test_regularizer_is_one_of_two() -> None:
+    with pytest.raises(ProgramError, match="'squared' or 'norm', got 'entropy'"):
+        CvxpySmoothed(SIMPLEX, regularizer="entropy")  # type: ignore[arg-type]
+
+
+def test_integrality_is_dropped_and_said() -> None:
+    layer = CvxpySmoothed(Program(A=np.ones((1, 2)), b=[1], integer=True), 1.0)
+    torch.testing.assert_close(layer(torch.zeros(2)), torch.full((2,), 0.5), rtol=0, atol=1e-6)
+    assert "(relaxed)" in repr(layer)
