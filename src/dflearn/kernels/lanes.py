@@ -1,9 +1,11 @@
-"""Tiles: eight instances side by side, handled as one vector.
+"""Tiles: a few instances side by side, handled as one vector.
 
 A tile array is `(items, LANES)`, float64 and C-contiguous: row i holds item i of eight instances. Inside compiled code,
 `get(array, i)` is that row as a vector, `put(array, i, v)` stores one, and +, −, ·, /, comparisons, `maximum`, `minimum`,
 `absolute` and `where` work on vectors and numbers. Rows so become machine vectors by construction: left to itself, the
 compiler would have to prove that the arrays in a loop do not overlap, and mostly cannot.
+
+Other widths and float32 come as arrays of records, whose type tells the compiler the width: see `wide_tile`.
 """
 
 from __future__ import annotations
@@ -21,67 +23,79 @@ from numba.core.datamodel import models
 from numba.extending import lower_builtin, register_model, type_callable
 
 LANES = 8
+CACHE_LINE = 64  # bytes
 
 intrinsic: Any = numba.extending.intrinsic  # compiled calls lack the first argument, which type checkers cannot see
 jit = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract", "arcp", "nsz"})
 
 _FLAGS = ("contract", "arcp", "nsz")
-_VECTOR = ir.VectorType(ir.DoubleType(), LANES)
-_MASK = ir.VectorType(ir.IntType(1), LANES)
 
 
 class _Vector(types.Type):
-    """Numba's name for eight float64 numbers."""
+    """Numba's name for `width` numbers, float64 or float32."""
 
-    def __init__(self) -> None:
-        super().__init__(name=f"Vector({LANES})")
+    def __init__(self, dtype: Any, width: int) -> None:
+        super().__init__(name=f"Vector({dtype}, {width})")
+        self.dtype, self.width = dtype, width
 
 
 class _Mask(types.Type):
-    """Numba's name for eight truth values."""
+    """Numba's name for `width` truth values."""
 
-    def __init__(self) -> None:
-        super().__init__(name=f"Mask({LANES})")
+    def __init__(self, width: int) -> None:
+        super().__init__(name=f"Mask({width})")
+        self.width = width
 
 
-_vector, _mask = _Vector(), _Mask()
+_vector = _Vector(types.float64, LANES)
 
 
 @register_model(_Vector)
 class _VectorModel(models.PrimitiveModel):
     def __init__(self, manager: Any, front_end: Any) -> None:
-        super().__init__(manager, front_end, _VECTOR)
+        number = ir.DoubleType() if front_end.dtype == types.float64 else ir.FloatType()
+        super().__init__(manager, front_end, ir.VectorType(number, front_end.width))
 
 
 @register_model(_Mask)
 class _MaskModel(models.PrimitiveModel):
     def __init__(self, manager: Any, front_end: Any) -> None:
-        super().__init__(manager, front_end, _MASK)
+        super().__init__(manager, front_end, ir.VectorType(ir.IntType(1), front_end.width))
 
 
-def _as_vector(context: Any, builder: Any, value: Any, kind: Any) -> Any:
-    """A number, spread over the lanes; a vector as it is."""
+def _common(*kinds: Any) -> Any:
+    """The vector type of operands of which at least one is a vector and the others are that or numbers, or `None`."""
+    vectors = {kind for kind in kinds if isinstance(kind, _Vector)}
+    fits = len(vectors) == 1 and all(isinstance(kind, _Vector | types.Number) for kind in kinds)
+    return vectors.pop() if fits else None
+
+
+def _as_vector(context: Any, builder: Any, value: Any, kind: Any, wanted: Any) -> Any:
+    """A number, spread over the lanes of the vector type `wanted`; a vector as it is."""
     if isinstance(kind, _Vector):
         return value
-    number = context.cast(builder, value, kind, types.float64)
-    single = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
-    every = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-    return builder.shuffle_vector(single, ir.Constant(_VECTOR, ir.Undefined), every)
+    vector = context.get_value_type(wanted)
+    number = context.cast(builder, value, kind, wanted.dtype)
+    single = builder.insert_element(ir.Constant(vector, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
+    every = ir.Constant(ir.VectorType(ir.IntType(32), wanted.width), [0] * wanted.width)
+    return builder.shuffle_vector(single, ir.Constant(vector, ir.Undefined), every)
 
 
-def _is_operand(kind: Any) -> bool:
-    return isinstance(kind, _Vector | types.Number)
+def _as_vectors(context: Any, builder: Any, values: Any, kinds: Any) -> list[Any]:
+    wanted = _common(*kinds) or _vector
+    return [_as_vector(context, builder, value, kind, wanted) for value, kind in zip(values, kinds, strict=True)]
 
 
-def _define_operator(symbol: Callable[..., Any], result: Any, emit: Callable[[Any, Any, Any], Any]) -> None:
+def _define_operator(
+    symbol: Callable[..., Any], result: Callable[[Any], Any], emit: Callable[[Any, Any, Any], Any]
+) -> None:
     """Let `symbol` take two vectors, or a vector and a number."""
 
     @type_callable(symbol)
     def typing(context: Any) -> Any:
         def typer(x: Any, y: Any) -> Any:
-            if _is_operand(x) and _is_operand(y) and _vector in (x, y):
-                return result
-            return None
+            common = _common(x, y)
+            return None if common is None else result(common)
 
         return typer
 
@@ -89,10 +103,15 @@ def _define_operator(symbol: Callable[..., Any], result: Any, emit: Callable[[An
 
         @lower_builtin(symbol, first, second)
         def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            x, y = (
-                _as_vector(context, builder, value, kind) for value, kind in zip(arguments, signature.args, strict=True)
-            )
-            return emit(builder, x, y)
+            return emit(builder, *_as_vectors(context, builder, arguments, signature.args))
+
+
+def _same(vector: Any) -> Any:
+    return vector
+
+
+def _mask_of(vector: Any) -> Any:
+    return _Mask(vector.width)
 
 
 def _arithmetic(name: str) -> Callable[[Any, Any, Any], Any]:
@@ -103,17 +122,17 @@ def _comparison(sign: str) -> Callable[[Any, Any, Any], Any]:
     return lambda builder, x, y: builder.fcmp_ordered(sign, x, y)
 
 
-_define_operator(operator.add, _vector, _arithmetic("fadd"))
-_define_operator(operator.sub, _vector, _arithmetic("fsub"))
-_define_operator(operator.mul, _vector, _arithmetic("fmul"))
-_define_operator(operator.truediv, _vector, _arithmetic("fdiv"))
-_define_operator(operator.gt, _mask, _comparison(">"))
-_define_operator(operator.lt, _mask, _comparison("<"))
+_define_operator(operator.add, _same, _arithmetic("fadd"))
+_define_operator(operator.sub, _same, _arithmetic("fsub"))
+_define_operator(operator.mul, _same, _arithmetic("fmul"))
+_define_operator(operator.truediv, _same, _arithmetic("fdiv"))
+_define_operator(operator.gt, _mask_of, _comparison(">"))
+_define_operator(operator.lt, _mask_of, _comparison("<"))
 
 
 @type_callable(operator.and_)
 def _typing_and(context: Any) -> Any:
-    return lambda x, y: _mask if isinstance(x, _Mask) and isinstance(y, _Mask) else None
+    return lambda x, y: x if isinstance(x, _Mask) and x == y else None
 
 
 @lower_builtin(operator.and_, _Mask, _Mask)
@@ -121,33 +140,55 @@ def _lower_and(context: Any, builder: Any, signature: Any, arguments: Any) -> An
     return builder.and_(*arguments)
 
 
+def _tile_vector(kind: Any) -> Any:
+    """The vector type of a tile's rows."""
+    if isinstance(kind, types.Array) and kind.layout == "C":
+        if kind.dtype == types.float64 and kind.ndim == 2:
+            return _vector
+        if isinstance(kind.dtype, types.Record) and kind.ndim == 1 and kind.dtype.fields.keys() == {"lane"}:
+            lane: Any = kind.dtype.typeof("lane")
+            return _Vector(lane.dtype, lane.shape[0])
+    raise TypeError(f"a tile is a C-contiguous float64 array (items, {LANES}) or a `wide_tile`, not {kind}")
+
+
 def _row_pointer(context: Any, builder: Any, kind: Any, array: Any, index_kind: Any, index: Any) -> Any:
-    if not (isinstance(kind, types.Array) and kind.dtype == types.float64 and kind.layout == "C" and kind.ndim == 2):
-        raise TypeError(f"a tile is a C-contiguous float64 array (items, {LANES}), not {kind}")
-    data = context.make_array(kind)(context, builder, array).data
+    vector = context.get_value_type(_tile_vector(kind))
+    data = builder.bitcast(context.make_array(kind)(context, builder, array).data, vector.element.as_pointer())
     row = context.cast(builder, index, index_kind, types.int64)
-    return builder.bitcast(builder.gep(data, [builder.mul(row, ir.Constant(row.type, LANES))]), _VECTOR.as_pointer())
+    return builder.bitcast(
+        builder.gep(data, [builder.mul(row, ir.Constant(row.type, vector.count))]), vector.as_pointer()
+    )
 
 
 @intrinsic
 def get(typing_context: Any, array: Any, i: Any) -> Any:
-    """Row i of a tile."""
+    """Row i of a tile; of an array of numbers `(items,)`, which all lanes share, number i."""
+    if isinstance(array, types.Array) and array.ndim == 1 and isinstance(array.dtype, types.Float):
+
+        def number(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+            return builder.load(builder.gep(data, [context.cast(builder, arguments[1], i, types.int64)]))
+
+        return array.dtype(array, i), number
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kinds = signature.args
-        return builder.load(_row_pointer(context, builder, kinds[0], arguments[0], kinds[1], arguments[1]), align=8)
+        pointer = _row_pointer(context, builder, kinds[0], arguments[0], kinds[1], arguments[1])
+        return builder.load(pointer, align=signature.return_type.dtype.bitwidth // 8)
 
-    return _vector(array, i), code
+    return _tile_vector(array)(array, i), code
 
 
 @intrinsic
 def put(typing_context: Any, array: Any, i: Any, value: Any) -> Any:
     """Row i of a tile becomes `value`, a vector or a number for all lanes."""
+    vector = _tile_vector(array)
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kinds = signature.args
         pointer = _row_pointer(context, builder, kinds[0], arguments[0], kinds[1], arguments[1])
-        builder.store(_as_vector(context, builder, arguments[2], kinds[2]), pointer, align=8)
+        row = _as_vector(context, builder, arguments[2], kinds[2], vector)
+        builder.store(row, pointer, align=vector.dtype.bitwidth // 8)
         return context.get_dummy_value()
 
     return types.void(array, i, value), code
@@ -158,20 +199,31 @@ def spread(typing_context: Any, x: Any) -> Any:
     """A number in every lane."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _as_vector(context, builder, arguments[0], signature.args[0])
+        return _as_vector(context, builder, arguments[0], signature.args[0], _vector)
 
     return _vector(x), code
 
 
 @intrinsic
 def where(typing_context: Any, mask: Any, x: Any, y: Any) -> Any:
-    """x where the mask holds, y elsewhere."""
+    """x where the mask holds, y elsewhere. The mask may be an integer as of `bits`."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, y = (_as_vector(context, builder, arguments[k], signature.args[k]) for k in (1, 2))
-        return builder.select(arguments[0], x, y)
+        x, y = _as_vectors(context, builder, arguments[1:], signature.args[1:])
+        holds = builder.bitcast(arguments[0], ir.VectorType(ir.IntType(1), signature.return_type.width))
+        return builder.select(holds, x, y)
 
-    return _vector(mask, x, y), code
+    return (_common(x, y) or _vector)(mask, x, y), code
+
+
+@intrinsic
+def bits(typing_context: Any, mask: Any) -> Any:
+    """The mask as an unsigned integer, one bit per lane."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.IntType(mask.width))
+
+    return getattr(types, f"uint{mask.width}")(mask), code
 
 
 @intrinsic
@@ -179,8 +231,8 @@ def any_lane(typing_context: Any, mask: Any) -> Any:
     """Whether the mask holds anywhere."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        bits = builder.bitcast(arguments[0], ir.IntType(LANES))
-        return builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
+        number = builder.bitcast(arguments[0], ir.IntType(mask.width))
+        return builder.icmp_unsigned("!=", number, ir.Constant(number.type, 0))
 
     return types.boolean(mask), code
 
@@ -189,12 +241,10 @@ def _extreme(sign: str) -> Any:
     @intrinsic
     def extreme(typing_context: Any, x: Any, y: Any) -> Any:
         def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            x, y = (
-                _as_vector(context, builder, value, kind) for value, kind in zip(arguments, signature.args, strict=True)
-            )
+            x, y = _as_vectors(context, builder, arguments, signature.args)
             return builder.select(builder.fcmp_ordered(sign, x, y), x, y)
 
-        return _vector(x, y), code
+        return (_common(x, y) or _vector)(x, y), code
 
     return extreme
 
@@ -211,7 +261,15 @@ def absolute(typing_context: Any, x: Any) -> Any:
         negative = builder.fneg(arguments[0])
         return builder.select(builder.fcmp_ordered(">", arguments[0], negative), arguments[0], negative)
 
-    return _vector(x), code
+    return x(x), code
+
+
+def wide_tile(items: int, lanes: int, dtype: Any) -> np.ndarray:
+    """An empty tile of other width or dtype: `(items,)` records of `lanes` numbers, rows aligned with cache lines."""
+    row = np.dtype([("lane", dtype, (lanes,))])
+    raw = np.empty(items * row.itemsize + CACHE_LINE, np.uint8)
+    first = -raw.ctypes.data % CACHE_LINE
+    return raw[first : first + items * row.itemsize].view(row)
 
 
 @jit
