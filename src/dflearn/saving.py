@@ -1,0 +1,149 @@
+"""One-file models: a zip that holds JSON, safetensors and a plain .npz. Nothing in it is code, and nothing is pickled.
+
+metadata.json          format, version, class, parameters, versions of the packages, fingerprint of the program
+weights.safetensors    the model's weights
+program.npz            the program's sparse matrices and vectors
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import struct
+import zipfile
+import zlib
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from torch import Tensor
+
+from dflearn.errors import DataError, MissingExtraError
+from dflearn.program import Program
+
+FORMAT, VERSION = "dflearn model", 1  # the marker of a saved file, and the newest version that this code reads
+METADATA, WEIGHTS, PROGRAM = "metadata.json", "weights.safetensors", "program.npz"
+PACKAGES = ("dflearn", "torch", "numpy", "scipy", "highspy")
+
+_DAMAGED = (ValueError, TypeError, KeyError, EOFError, OSError, struct.error, zipfile.BadZipFile, zlib.error)
+
+
+class Saved(NamedTuple):
+    """What a file holds."""
+
+    metadata: dict[str, Any]
+    weights: dict[str, Tensor]
+    program: Program
+
+
+def write(
+    path: str | os.PathLike[str], metadata: Mapping[str, Any], weights: Mapping[str, Tensor], program: Program
+) -> None:
+    """Write one file, whole or not at all; the same content gives the same bytes.
+
+    `metadata` holds what JSON can hold; format, version, package versions and the program's fingerprint are added.
+    """
+    save = _safetensors().save
+    content = {
+        "format": FORMAT,
+        "version": VERSION,
+        **metadata,
+        "packages": {name: version(name) for name in PACKAGES},
+        "program": program.fingerprint,
+    }
+    parts = {
+        METADATA: json.dumps(content, indent=2).encode(),
+        WEIGHTS: save({name: value.detach().cpu().contiguous() for name, value in weights.items()}),
+        PROGRAM: _pack(program),
+    }
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            with zipfile.ZipFile(file, "w") as archive:
+                for name, part in parts.items():
+                    archive.writestr(zipfile.ZipInfo(name), part)  # ZipInfo's own date: the same each time
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read(path: str | os.PathLike[str]) -> Saved:
+    """Read what `write` wrote. A file that is foreign, damaged, cut short or of a newer version is refused."""
+    load = _safetensors().load
+    with open(path, "rb") as file:
+        try:
+            parts = _parts(file)
+            metadata = json.loads(parts[METADATA])
+            if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
+                raise DataError(f"its marker {FORMAT!r} is missing")
+            if not metadata["version"] <= VERSION:
+                raise DataError(f"its version is {metadata['version']}, newer than {VERSION}: update dflearn")
+            program = _unpack(parts[PROGRAM])
+            if program.fingerprint != metadata["program"]:
+                raise DataError("its program is not the one that it was saved with")
+            return Saved(metadata, load(parts[WEIGHTS]), program)
+        except (*_DAMAGED, _safetensors_error()) as error:
+            raise DataError(f"{path} is not a model that can be read here: {error}") from error
+
+
+def _parts(file: Any) -> dict[str, bytes]:
+    if not zipfile.is_zipfile(file):
+        raise DataError("it is no zip file, or is cut short")
+    with zipfile.ZipFile(file) as archive:
+        missing = {METADATA, WEIGHTS, PROGRAM} - set(archive.namelist())
+        if missing:
+            raise DataError(f"it lacks {', '.join(sorted(missing))}")
+        return {name: archive.read(name) for name in (METADATA, WEIGHTS, PROGRAM)}  # read checks each checksum
+
+
+# -- programs -------------------------------------------------------------------------------------------------------
+
+_MATRICES = ("A", "G", "S")
+_VECTORS = ("b", "h", "lower", "upper", "d", "integer")
+
+
+def _pack(program: Program) -> bytes:
+    """A program as the bytes of an .npz file."""
+    arrays: dict[str, np.ndarray] = {name: getattr(program, name) for name in _VECTORS}
+    for name in _MATRICES:
+        matrix = getattr(program, name)
+        if matrix is not None:
+            for part in ("data", "indices", "indptr", "shape"):
+                arrays[f"{name}.{part}"] = np.asarray(getattr(matrix, part))
+    buffer = io.BytesIO()
+    np.savez_compressed(
+        buffer, allow_pickle=False, sense=np.array(program.sense), name=np.array(program.name), **arrays
+    )
+    return buffer.getvalue()
+
+
+def _unpack(packed: bytes) -> Program:
+    with np.load(io.BytesIO(packed), allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    parts: dict[str, Any] = {name: arrays[name] for name in _VECTORS}
+    for name in _MATRICES:
+        if f"{name}.data" in arrays:
+            data, indices, indptr, shape = (arrays[f"{name}.{part}"] for part in ("data", "indices", "indptr", "shape"))
+            parts[name] = sp.csr_array((data, indices, indptr), shape=tuple(shape.tolist()))
+    return Program(**parts, n=len(parts["d"]), sense=str(arrays["sense"]), name=str(arrays["name"]))  # type: ignore[arg-type]
+
+
+def _safetensors() -> Any:
+    try:
+        import safetensors.torch
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("models are saved with safetensors: pip install 'dflearn[sklearn]'") from error
+    return safetensors.torch
+
+
+def _safetensors_error() -> type[Exception]:
+    import safetensors
+
+    return safetensors.SafetensorError
