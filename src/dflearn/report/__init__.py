@@ -1,0 +1,1 @@
+"""Tables, figures and pages for people: they read results and compute none."""

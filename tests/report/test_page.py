@@ -1,0 +1,63 @@
+"""Pages are whole HTML documents that load nothing; figures show what they were given."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+
+from dflearn.report import figures
+from dflearn.report.page import Page
+
+
+class Reader(HTMLParser):
+    """Every opened tag is closed; cells and links are collected."""
+
+    EMPTY = {"meta", "img", "br"}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.cells: list[str] = []
+        self.sources: list[str] = []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.sources += [value or "" for name, value in attributes if name in ("src", "href")]
+        if tag not in self.EMPTY:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "td":
+            self.cells.append(data)
+
+
+def test_a_page_is_self_contained_and_escapes_what_it_shows(tmp_path: Path) -> None:
+    page = Page("Title <1>", "A lead.")
+    page.section("Numbers")
+    page.table(["method", "regret"], [["a<b", "0.5"], ["c", "0.25"]])
+    page.text("Small print.", faint=True)
+    page.figure(figures.learning_curves({"a": [3, 2, 1], "b": [2, 2, 2]}, "regret", floor=0.5), "Curves")
+    path = page.write(tmp_path / "new" / "index.html")
+    reader = Reader()
+    reader.feed(path.read_text(encoding="utf-8"))
+    assert reader.open == []
+    assert reader.cells == ["a<b", "0.5", "c", "0.25"]
+    assert all(source.startswith("data:") for source in reader.sources)
+    assert len(reader.sources) == 1
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_figures_hold_one_artist_per_method() -> None:
+    curves = figures.learning_curves({"a": [1.0, 0.5], "b": [1.0, 0.7]}, "regret", floor=0.2)
+    assert [line.get_label() for line in curves.axes[0].lines] == ["a", "b", "deciding with E[y | x]"]
+    scatter = figures.regret_against_time({"a": (0.1, 0.3, 0.01), "b": (1.0, 0.2, 0.01)}, "s", "regret")
+    assert scatter.axes[0].get_xscale() == "log"
+    edges = np.array([[0, 1], [0, 2], [1, 3], [2, 3]])
+    paths = {"optimal": (np.array([1, 0, 1, 0]), 2.0), "other": (np.array([0, 1, 0, 1]), 3.0)}
+    grid = figures.grid_paths(edges, (2, 2), np.array([1.0, 2, 1, 1]), paths)
+    assert [axes.get_title() for axes in grid.axes] == ["optimal: 2.00", "other: 3.00"]
+    assert all(len(axes.lines) == 6 for axes in grid.axes), "four edges and two on the path"
