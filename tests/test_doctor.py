@@ -136,6 +136,9 @@ def test_least_squares_of_features_per_cost_is_one_map() -> None:
     found = diagnose(Scaled(lambda x: x.sum(-1)), MSE(), data, problem=PROGRAM)
     assert found.two_stage == pytest.approx(0, abs=1e-9)
     assert found.regret > 0
+    few = diagnose(Scaled(lambda x: x.sum(-1)), MSE(), data.subset(slice(0, 1)), problem=PROGRAM)
+    assert few.two_stage is not None  # six costs of one instance are six rows for one shared map
+    assert diagnose(Linear(3, 6), MSE(), DATA.subset(slice(0, 7)), problem=PROGRAM).two_stage is None
 
 
 def test_ties() -> None:
@@ -236,6 +239,18 @@ def test_a_solver_that_fails() -> None:
     assert not found.healthy
     assert "instance 3 is INFEASIBLE" in texts(found, "problem")
     assert "INFEASIBLE" in str(found)
+    unlabelled = DecisionDataset(DATA.features, DATA.costs, instance=Instance(h=capacity))
+    for loss in (MSE(), SCE(Smoothed(PROGRAM, 1.0))):
+        judged = diagnose(Linear(3, 6), loss, unlabelled, problem=PROGRAM)
+        assert "INFEASIBLE: ids 3 (1)" in texts(judged, "problem")
+
+
+def test_labels_of_the_relaxation_train_but_cannot_judge() -> None:
+    data = label(DATA, HiGHS(PROGRAM.relax()))
+    found = diagnose(Linear(3, 6), SCE(Smoothed(PROGRAM, 1.0)), data, problem=PROGRAM)
+    assert "they may come from the relaxation" in texts(found, "warning")
+    assert found.regret is None
+    assert found.stuck == 0
 
 
 def test_an_exact_layer_gives_regret_no_gradient_at_all() -> None:

@@ -1,0 +1,84 @@
+"""`diagnose`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from dflearn.data import DecisionDataset
+from dflearn.doctor import measures
+from dflearn.doctor.diagnosis import Diagnosis, Finding
+from dflearn.doctor.findings import failed, findings
+from dflearn.errors import DataError, SolverError
+from dflearn.evaluation import evaluate
+from dflearn.labels import label
+from dflearn.losses.base import Loss
+from dflearn.methods import Task
+from dflearn.program import Program
+
+if TYPE_CHECKING:
+    from dflearn.problems.base import Problem
+
+
+def diagnose(
+    model: nn.Module,
+    loss: Loss,
+    data: DecisionDataset,
+    *,
+    problem: Problem | Program | None = None,
+    limit: int = 200,
+    seed: int = 0,
+) -> Diagnosis:
+    """Look at what the loss tells the model on the first `limit` instances, and say what to change.
+
+    Args:
+        model: features → costs, at any stage of its training; it is not changed.
+        loss: what it is (to be) trained with. Of an estimator: `regressor.model_` and `regressor.loss_`.
+        data: features with costs, decisions or both. Missing decisions are computed where `problem` is given.
+        problem: what decisions are judged by. Without it nothing is said about regret and ties.
+        seed: of random directions.
+    """
+    if not len(data):
+        raise DataError("there is nothing to diagnose: the data are empty")
+    everything, data = data, data.subset(slice(0, limit)).to(torch.float64)
+    predicted = measures.predict(model, data)
+    generator = torch.Generator().manual_seed(seed)
+    found: dict[str, Any] = {"setting": _setting(loss, data), "gradients": np.zeros(0)}
+    noted: list[Finding] = []
+    try:
+        if problem is not None and data.decisions is None and data.costs is not None:
+            data = label(data, Task.of(problem).solver, progress=False)
+        output, gradient = measures.gradient(loss, predicted, data.batch())
+        found["gradients"] = measures.pull(output, gradient, predicted)
+        found |= {} if output.solution is None else measures.solving(output.solution)
+        found["slopes"] = measures.confirmed_slopes(loss, predicted, data, generator)
+    except SolverError as error:
+        output = None
+        noted.append(failed(error))
+    judged = None
+    if problem is not None and not noted:
+        program = problem if isinstance(problem, Program) else problem.program
+        try:
+            found["ties"] = measures.ties(program, predicted, data, generator)
+            if data.costs is not None:
+                judged = evaluate(predicted, problem, data, progress=False)
+                found |= measures.regrets(judged)
+                fitted = measures.least_squares(everything, data.features)
+                if fitted is not None:
+                    found["two_stage"] = evaluate(fitted, problem, data, progress=False, floor=False).ratio_of_sums
+        except (SolverError, DataError) as error:
+            noted.append(failed(error))
+    if data.costs is not None:
+        found["size"], found["spread"] = measures.sizes(predicted, data.costs)
+    found["wrong"] = measures.wrong(judged, output, data)
+    diagnosis = Diagnosis(**found)
+    diagnosis.findings.extend(findings(diagnosis, loss, data, noted))
+    return diagnosis
+
+
+def _setting(loss: Loss, data: DecisionDataset) -> str:
+    through = "" if loss.layer is None else f" through {type(loss.layer).__name__}"
+    return f"{type(loss).__name__}{through} on {len(data)} instances"

@@ -1,0 +1,145 @@
+"""What the doctor measures. Everything is computed in float64, and nothing is changed: not a weight, not a draw of noise."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from dflearn.data import Batch, DecisionDataset
+from dflearn.doctor.diagnosis import VANISHING
+from dflearn.evaluation import EXACT, Evaluation
+from dflearn.losses.base import Loss, LossOutput
+from dflearn.pessimistic import worst_optimal
+from dflearn.program import Program
+from dflearn.solvers.base import Solution
+
+TIED = 1e-2  # optimal decisions this far apart in a random direction are different ones
+AGREES = 1e-3  # relative difference at which a slope confirms a gradient
+STEPS = (1e-4, 1e-5, 1e-6)  # of finite differences, relative to the costs: a kink is unlikely within all three
+SLOPES, TIES = 8, 16  # how many instances are tried
+
+
+def predict(model: nn.Module, data: DecisionDataset) -> Tensor:
+    """Predicted costs in float64; the model is asked in its own precision and left as it was."""
+    first = next(model.parameters(), None)
+    was_training = model.training
+    model.eval()
+    with torch.no_grad():
+        predicted = model(data.features if first is None else data.features.to(first))
+    model.train(was_training)
+    return predicted.detach().cpu().double()
+
+
+def _evaluate(loss: Loss, predicted: Tensor, batch: Batch) -> LossOutput:
+    """The loss, leaving no trace in what it holds (noise generators, pools)."""
+    state = loss.state_dict()
+    try:
+        return loss.evaluate(predicted, batch)
+    finally:
+        loss.load_state_dict(state)
+
+
+def gradient(loss: Loss, predicted: Tensor, batch: Batch) -> tuple[LossOutput, Tensor]:
+    """The loss and its gradient with respect to the predicted costs, `(count, p)`."""
+    leaf = predicted.clone().requires_grad_()
+    output = _evaluate(loss, leaf, batch)
+    if not output.value.requires_grad:
+        return output, torch.zeros_like(predicted)
+    return output, torch.autograd.grad(output.value.sum(), leaf)[0]
+
+
+def pull(output: LossOutput, gradient: Tensor, predicted: Tensor) -> np.ndarray:
+    """‖∂loss/∂ŷ‖ ‖ŷ‖ / mean |loss|, `(count,)`: how much of itself the loss changes when the costs change by their size."""
+    typical = float(output.value.detach().abs().mean()) or 1.0
+    return (gradient.norm(dim=-1) * predicted.norm(dim=-1) / typical).numpy()
+
+
+def solving(solution: Solution) -> dict[str, float]:
+    """The worst residual and the share of fallbacks, where the layer reports them."""
+    found = {}
+    if solution.residual is not None:
+        found["residual"] = float(solution.residual.max())
+    if solution.fallback is not None:
+        found["fallbacks"] = float(solution.fallback.double().mean())
+    return found
+
+
+def confirmed_slopes(
+    loss: Loss, predicted: Tensor, data: DecisionDataset, generator: torch.Generator
+) -> tuple[int, int]:
+    """How many of the gradients agree with (L(ŷ + h v) − L(ŷ − h v)) / 2h in a random direction v, for some step h."""
+    rows = _spread(len(data), SLOPES)
+    batch, at = data.batch(rows), predicted[rows]
+    _, slope = gradient(loss, at, batch)  # of these alone, so that noise, where there is any, is the same below
+    direction = torch.randn(at.shape, generator=generator, dtype=at.dtype)
+    direction *= predicted.abs().mean().clamp_min(1e-9) / direction.norm(dim=-1, keepdim=True)
+    claimed = (slope * direction).sum(-1)
+    least = VANISHING * (slope.norm(dim=-1).max() * direction.norm(dim=-1)).clamp_min(1e-12)
+    confirmed = torch.zeros(len(rows), dtype=torch.bool)
+    with torch.no_grad():
+        for step in STEPS:
+            ahead, behind = (_evaluate(loss, at + sign * step * direction, batch).value for sign in (1, -1))
+            measured = (ahead - behind) / (2 * step)
+            size = torch.maximum(torch.maximum(measured.abs(), claimed.abs()), least)
+            confirmed |= (measured - claimed).abs() <= AGREES * size
+    return int(confirmed.sum()), len(rows)
+
+
+def _spread(count: int, wanted: int) -> Tensor:
+    """So many rows, or all, evenly over the data."""
+    return torch.linspace(0, count - 1, min(wanted, count)).long().unique()
+
+
+def regrets(judged: Evaluation) -> dict[str, float]:
+    """Σ regret / Σ |optimum| of the model and, where it is known, of E[y | x]; the share of labels that are beaten."""
+    found = {"regret": judged.ratio_of_sums, "better": float(judged.negative_regrets.mean())}
+    if judged.floor_regrets is not None:
+        found["floor"] = judged.metrics["floor_ratio_of_sums"].value
+    return found
+
+
+def least_squares(data: DecisionDataset, features: Tensor) -> Tensor | None:
+    """The costs that two-stage learning predicts: a linear map of least squared error on `data`, applied to `features`.
+
+    One map for all costs where features are per cost. `None` where there are too few instances to fit one.
+    """
+    x, at = (torch.cat([part, torch.ones_like(part[..., :1])], -1) for part in (data.features.double(), features))
+    y = data.batch().require("costs").double()
+    if x.ndim == 3:
+        x, y = x.reshape(-1, x.shape[-1]), y.reshape(-1, 1)
+    if x.ndim != 2 or len(x) < 2 * x.shape[1]:
+        return None
+    fitted = at @ torch.linalg.lstsq(x, y, driver="gelsd").solution
+    return fitted.squeeze(-1) if at.ndim == 3 else fitted
+
+
+def ties(program: Program, predicted: Tensor, data: DecisionDataset, generator: torch.Generator) -> float:
+    """Share of instances for which another optimal decision goes further in a random direction, or in the opposite one."""
+    from dflearn.solvers.highs import HiGHS
+
+    rows = _spread(len(data), TIES)
+    instance = None if data.instance is None else data.instance[rows]
+    at = predicted[rows]
+    decisions = HiGHS(program).solve(at, instance).check().decision
+    direction = torch.randn(at.shape, generator=generator, dtype=at.dtype)
+    several = np.zeros(len(rows), bool)
+    for costs in (direction, -direction):
+        furthest = worst_optimal(program, at, costs, decisions, instance, progress=False)
+        several |= furthest - program.objective(costs, decisions, instance).numpy() > TIED
+    return float(several.mean())
+
+
+def sizes(predicted: Tensor, costs: Tensor) -> tuple[float, float]:
+    """mean |ŷ| / mean |y|, and the same for the deviations from the mean over instances."""
+    ratio = lambda a, b: float(a.abs().mean() / b.abs().mean().clamp_min(1e-300))  # noqa: E731
+    return ratio(predicted, costs), ratio(predicted - predicted.mean(0), costs - costs.mean(0))
+
+
+def wrong(judged: Evaluation | None, output: LossOutput | None, data: DecisionDataset) -> np.ndarray:
+    """Which decisions have regret or, where that is not known, differ from the label; bool `(count,)`."""
+    if judged is not None:
+        return judged.regrets > EXACT * np.abs(judged.optima).mean()
+    if output is None or output.solution is None or data.decisions is None:
+        return np.ones(len(data), bool)
+    return (output.solution.decision.detach() - data.decisions).abs().amax(-1).numpy() > TIED
