@@ -301,12 +301,12 @@ def store(tile: Any, index: Any, used: Any, out: Any) -> None:
             out[row, i] = tile[i, t]
 
 
-def tiles(index: np.ndarray) -> list[tuple[np.ndarray, int]]:
-    """Instance numbers in groups of `LANES`; the last group repeats its last instance. With how many are real."""
+def tiles(index: np.ndarray, lanes: int = LANES) -> list[tuple[np.ndarray, int]]:
+    """Instance numbers in groups of `lanes`; the last group repeats its last instance. With how many are real."""
     groups = []
-    for first in range(0, len(index), LANES):
-        part = index[first : first + LANES]
-        padded = np.full(LANES, part[-1], dtype=np.int64)
+    for first in range(0, len(index), lanes):
+        part = index[first : first + lanes]
+        padded = np.full(lanes, part[-1], dtype=np.int64)
         padded[: len(part)] = part
         groups.append((padded, len(part)))
     return groups

@@ -1,0 +1,266 @@
+"""Davis-Yin iterations on tiles: all iterations in one call, one triangular solve each way per iteration.
+
+With M w̃ = r the scaled, ordered rows of the equality form, M Mᵀ = L D Lᵀ, y = clip(z) and κ = 1 − α μ (1 on slacks):
+
+    v  = (1 + κ) y − z − α c,      x  = (M Mᵀ)⁻¹ (M v − r),      z⁺ = κ y − α c − Mᵀ x
+
+which is z⁺ = z − y + P₁(v), P₁ being the projection onto the rows. Tiles are `wide_tile`s in the dtype of the costs; one
+tile, `space`, is all the work space there is. Which variables lie strictly inside their bounds is all that the way back
+has to know: one bit per variable, instance and iteration.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from dflearn.kernels.cholesky import SparseFactor
+from dflearn.kernels.lanes import LANES, absolute, bits, get, jit, maximum, minimum, put, where
+
+CHECK_EVERY = 5  # iterations between two looks at the residual
+ROW_BYTES = 128  # of a tile; half of that where the batch is small
+
+
+class Rows(NamedTuple):
+    """A sparse matrix by rows."""
+
+    start: np.ndarray
+    column: np.ndarray
+    value: np.ndarray
+
+    @classmethod
+    def of(cls, matrix: Any, dtype: Any) -> Rows:
+        rows = sp.csr_array(matrix)
+        rows.sort_indices()
+        unsigned = np.uint32  # so that compiled indexing need not look for negative values
+        return cls(rows.indptr.astype(unsigned), rows.indices.astype(unsigned), rows.data.astype(dtype))
+
+
+class System(NamedTuple):
+    """M and the factor of M Mᵀ in one dtype.
+
+    rows, columns: M and Mᵀ. below: the part of L below its diagonal of ones; above: its transpose. pivot: 1/D, (m,).
+    """
+
+    rows: Rows
+    columns: Rows
+    below: Rows
+    above: Rows
+    pivot: np.ndarray
+
+    @classmethod
+    def of(cls, factor: SparseFactor, dtype: Any) -> System:
+        values = factor.numeric(np.ones((factor.matrix.shape[1], LANES))).values[:, 0]
+        entries, pivot = values[: factor.entries], values[factor.entries :]
+        start, row = factor.pattern.column_start.astype(np.int64), factor.pattern.row.astype(np.int64)
+        scaled = entries * np.repeat(pivot, np.diff(start))
+        L = sp.csc_array((scaled, row, start), shape=(factor.rows, factor.rows))
+        rows, columns, below, above = (Rows.of(part, dtype) for part in (factor.matrix, factor.matrix.T, L, L.T))
+        return cls(rows, columns, below, above, pivot.astype(dtype))
+
+
+class Data(NamedTuple):
+    """One row per instance: α c (count, n), r (count or 1, m), α (count,), the start z (count or 1, N)."""
+
+    cost: np.ndarray
+    r: np.ndarray
+    alpha: np.ndarray
+    start: np.ndarray
+
+
+class Answer(NamedTuple):
+    """One row per instance: the last z (count, N), its relative residual and the number of iterations (count,)."""
+
+    z: np.ndarray
+    residual: np.ndarray
+    iterations: np.ndarray
+
+
+def space_rows(system: System, variables: int) -> int:
+    """Rows of the tile that `iterate` and the two ways back need as work space."""
+    return 3 * variables + 2 * len(system.pivot) + 1
+
+
+@jit
+def load(source: Any, index: Any, tile: Any) -> None:
+    """Rows `index` of an instance-major array `(count, items)` (or `(1, items)`, shared by all) become the lanes."""
+    shared = source.shape[0] == 1
+    for t in range(len(index)):
+        row = 0 if shared else index[t]
+        for j in range(source.shape[1]):
+            tile[j].lane[t] = source[row, j]
+
+
+@jit
+def multipliers(system: System, v: Any, r: Any, x: Any) -> None:
+    """x = (M Mᵀ)⁻¹ (M v − r); r may be `None`, which is zero."""
+    m = len(system.pivot)
+    rows, below, above = system.rows, system.below, system.above
+    for i in range(m):
+        total = get(v, 0) * 0.0 if r is None else 0.0 - get(r, i)
+        for k in range(rows.start[i], rows.start[i + 1]):
+            total = total + rows.value[k] * get(v, rows.column[k])
+        for k in range(below.start[i], below.start[i + 1]):
+            total = total - below.value[k] * get(x, below.column[k])
+        put(x, i, total)
+    for i in range(m - 1, -1, -1):
+        total = get(x, i) * system.pivot[i]
+        for k in range(above.start[i], above.start[i + 1]):
+            total = total - above.value[k] * get(x, above.column[k])
+        put(x, i, total)
+
+
+@jit
+def iterate(
+    system: System,
+    data: Data,
+    lower: Any,
+    upper: Any,
+    mu: float,
+    limit: int,
+    tolerance: float,
+    index: Any,
+    used: int,
+    space: Any,
+    inside: Any,
+    answer: Answer,
+) -> None:
+    """Instances `index` of the batch: `limit` iterations, or fewer for those whose residual reaches the tolerance.
+
+    An instance that is done is copied out and iterates on unseen, so that its answer does not depend on its neighbours.
+    lower, upper: numbers (N,) that all instances share, or tiles of this one's own. inside: (limit, N) unsigned integers
+    of one bit per lane, or `None`; row k − 1 is about the k-th z.
+    """
+    n, N, m = data.cost.shape[1], answer.z.shape[1], len(system.pivot)
+    z, v, cost = space[:N], space[N : 2 * N], space[2 * N : 3 * N]
+    x, r, scratch = space[3 * N : 3 * N + m], space[3 * N + m : 3 * N + 2 * m], space[3 * N + 2 * m :]
+    load(data.start, index, z)
+    load(data.r, index, r)
+    load(data.cost, index, cost)
+    for j in range(n, N):
+        put(cost, j, 0.0)
+    for t in range(len(index)):
+        scratch[0].lane[t] = data.alpha[index[t]]
+    alpha = get(scratch, 0)
+    smoothed, plain = 1.0 - alpha * mu, alpha * 0.0 + 1.0
+    largest_cost = alpha * 0.0
+    for j in range(N):
+        point, keep = get(z, j), smoothed if j < n else plain
+        y = minimum(maximum(point, get(lower, j)), get(upper, j))
+        put(v, j, y + keep * y - point - get(cost, j))
+        largest_cost = maximum(largest_cost, absolute(get(cost, j)))
+    done = np.zeros(len(index), np.bool_)
+    columns = system.columns
+    for k in range(1, limit + 1):
+        look = k == limit or (tolerance > 0.0 and k % CHECK_EVERY == 0)
+        gap, size, total = plain * 0.0, plain * 0.0, plain * 0.0
+        multipliers(system, v, r, x)
+        for j in range(N):
+            low, high, charge, keep = get(lower, j), get(upper, j), get(cost, j), smoothed if j < n else plain
+            before = get(z, j)
+            y = minimum(maximum(before, low), high)
+            point = keep * y - charge
+            for e in range(columns.start[j], columns.start[j + 1]):
+                point = point - columns.value[e] * get(x, columns.column[e])
+            put(z, j, point)
+            if look:
+                gap = maximum(gap, absolute(point - before))
+                size = maximum(size, absolute(y))
+                total = total + point
+            if inside is not None:
+                inside[k - 1, j] = bits((point > low) & (point < high))
+            y = minimum(maximum(point, low), high)
+            put(v, j, y + keep * y - point - charge)
+        if look:
+            # z⁺ − z is what is missing in the rows, and α times what is missing in the optimality of y. A sum that is
+            # not a number makes the residual one that is none.
+            missing = maximum(gap / (1.0 + size), gap / (alpha + largest_cost))
+            put(scratch, 0, missing + total * 0.0)
+            finished = True
+            for t in range(used):
+                residual = scratch[0].lane[t]
+                if not done[t] and (residual <= tolerance or k == limit):
+                    done[t], row = True, index[t]
+                    answer.residual[row], answer.iterations[row] = residual, k
+                    for j in range(N):
+                        answer.z[row, j] = z[j].lane[t]
+                finished &= done[t]
+            if finished:
+                break
+
+
+@jit
+def adjoint(
+    system: System,
+    alpha: Any,
+    mu: float,
+    inside: Any,
+    iterations: Any,
+    gradient: Any,
+    index: Any,
+    used: int,
+    space: Any,
+    out: Any,
+) -> None:
+    """The derivative through every iteration: out (count, n) = (dw/dc)ᵀ gradient for the instances `index`.
+
+    With P the projector onto the null space of M and g the derivative with respect to z⁺, one iteration back is
+    p = P g;  c gets −α p;  z gets κ p where it lies inside its bounds and g − p elsewhere.
+    """
+    n, N, m = gradient.shape[1], inside.shape[1], len(system.pivot)
+    g, charge, x, scratch = space[:N], space[N : N + n], space[2 * N : 2 * N + m], space[2 * N + m :]
+    for t in range(len(index)):
+        scratch[0].lane[t] = alpha[index[t]]
+    step = get(scratch, 0)
+    smoothed, plain = 1.0 - step * mu, step * 0.0 + 1.0
+    for j in range(N):
+        put(g, j, 0.0)
+    for j in range(n):
+        put(charge, j, 0.0)
+    columns = system.columns
+    last = 0
+    for t in range(used):
+        last = max(last, iterations[index[t]])
+    for k in range(last, 0, -1):
+        for t in range(used):
+            row = index[t]
+            if iterations[row] == k:  # from here on the instance takes part
+                for j in range(n):
+                    if (inside[k - 1, j] >> t) & 1:
+                        g[j].lane[t] = gradient[row, j]
+        multipliers(system, g, None, x)
+        for j in range(N):
+            along = step * 0.0
+            for e in range(columns.start[j], columns.start[j + 1]):
+                along = along + columns.value[e] * get(x, columns.column[e])
+            p = get(g, j) - along
+            if j < n:
+                put(charge, j, get(charge, j) - step * p)
+            if k > 1:
+                put(g, j, where(inside[k - 2, j], (smoothed if j < n else plain) * p, along))
+    for t in range(used):
+        for j in range(n):
+            out[index[t], j] = charge[j].lane[t]
+
+
+@jit
+def jacobian_free(system: System, alpha: Any, gradient: Any, index: Any, used: int, space: Any, out: Any) -> None:
+    """out (count, n) = −α P (gradient, 0) for the instances `index`, P the projector onto the null space of M."""
+    n, N, m = gradient.shape[1], len(system.columns.start) - 1, len(system.pivot)
+    g, x = space[:N], space[N : N + m]
+    load(gradient, index, g)
+    for j in range(n, N):
+        put(g, j, 0.0)
+    multipliers(system, g, None, x)
+    columns = system.columns
+    for j in range(n):
+        along = get(g, j)
+        for e in range(columns.start[j], columns.start[j + 1]):
+            along = along - columns.value[e] * get(x, columns.column[e])
+        put(g, j, along)
+    for t in range(used):
+        row = index[t]
+        for j in range(n):
+            out[row, j] = -alpha[row] * g[j].lane[t]
