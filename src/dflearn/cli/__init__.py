@@ -15,8 +15,9 @@ examples:
   dfl demo                                    what decision-focused training buys, in half a minute
   dfl problems                                the named problems and their sizes
   dfl generate SP-5 --seed 1 --out data.npz
-  dfl label data.npz --problem SP-5 --seed 1 --out labelled.npz
-  dfl evaluate predictions.csv --data labelled.npz --problem SP-5 --seed 1
+  dfl label data.npz --out labelled.npz
+  dfl evaluate predictions.csv --data labelled.npz
+  dfl doctor SP-5 --loss regret --mu 0.01     why training does not move, and what to change
 
 exit status: 0 done; 1 an error, said in one line on stderr; 2 wrong usage; 130 interrupted
 """
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from dflearn.cli import data, demo, judge
+    from dflearn.cli import data, demo, doctor, judge
 
     parser = argparse.ArgumentParser(
         prog="dfl",
@@ -56,6 +57,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"dfl {__version__}")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (demo, data, judge):
+    for module in (demo, data, judge, doctor):
         module.add_commands(commands)
     return parser
