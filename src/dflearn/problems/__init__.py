@@ -1,6 +1,11 @@
 """Problems: each a program, a generator of data for it, and the exact mean of the costs given the features."""
 
 from dflearn.problems.base import Problem as Problem
+from dflearn.problems.energy import (
+    EnergyDays as EnergyDays,
+    EnergyKnapsack as EnergyKnapsack,
+    load_energy_days as load_energy_days,
+)
 from dflearn.problems.facility_location import FacilityLocation as FacilityLocation
 from dflearn.problems.knapsack import Knapsack as Knapsack
 from dflearn.problems.registry import (
@@ -8,16 +13,20 @@ from dflearn.problems.registry import (
     problem_named as problem_named,
     problem_of_origin as problem_of_origin,
 )
+from dflearn.problems.scheduling import Scheduling as Scheduling
 from dflearn.problems.shortest_path import ShortestPath as ShortestPath
 from dflearn.problems.top_k import TopK as TopK
 
 __all__ = [
     "PROBLEMS",
+    "EnergyDays",
+    "EnergyKnapsack",
     "FacilityLocation",
     "Knapsack",
     "Problem",
+    "Scheduling",
     "ShortestPath",
     "TopK",
+    "load_energy_days",
     "problem_named",
-    "problem_of_origin",
 ]

@@ -1,0 +1,222 @@
+"""Days of an electricity market: 48 half-hours, eight features each, and two decisions whose costs are their prices.
+
+The real days are a file that this package does not ship. Without it a synthetic stand-in of the same shape is drawn.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import zipfile
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import torch
+
+from dflearn.data import DecisionDataset, Split
+from dflearn.errors import DataError, ProgramError
+from dflearn.program import Program
+from dflearn.solvers.base import Solver
+
+SLOTS, FEATURES = 48, 8
+VARIABLE = "DFLEARN_ENERGY"  # the environment variable that names the file of real days
+
+
+@dataclass(frozen=True, eq=False)
+class EnergyDays:
+    """What was known about each half-hour of each day, and what it turned out to be worth.
+
+    Attributes:
+        features: calendar (holiday, weekday, week, month) and forecasts (wind, load, price, CO₂ intensity),
+            float64 `(days, 48, 8)`.
+        values: worth of each half-hour as an item of the knapsack, about weight × price, float64 `(days, 48)`.
+        weights: 3, 5 or 7, the same every day, int64 `(48,)`.
+        source: the file, or "synthetic".
+    """
+
+    features: np.ndarray
+    values: np.ndarray
+    weights: np.ndarray
+    source: str
+
+    def __post_init__(self) -> None:
+        days = len(self.features)
+        wanted = {"features": (days, SLOTS, FEATURES), "values": (days, SLOTS), "weights": (SLOTS,)}
+        for name, shape in wanted.items():
+            array = getattr(self, name)
+            if array.shape != shape or not np.isfinite(array).all():
+                raise DataError(f"{self.source}: {name} must be finite numbers of shape {shape}; got {array.shape}")
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    @property
+    def is_synthetic(self) -> bool:
+        return self.source == "synthetic"
+
+    def __str__(self) -> str:
+        if self.is_synthetic:
+            return f"{len(self)} SYNTHETIC days (no file of real ones was named: see load_energy_days)"
+        return f"{len(self)} real days from {self.source}"
+
+    @property
+    def prices(self) -> np.ndarray:
+        """Values per unit of weight, `(days, 48)`."""
+        return self.values / self.weights
+
+    def dataset(self, costs: np.ndarray) -> DecisionDataset:
+        """Features `(days, 48, 8)` with these costs `(days, 48)`, one to one."""
+        return DecisionDataset(torch.as_tensor(self.features).float(), torch.as_tensor(costs).float())
+
+
+def load_energy_days(path: str | os.PathLike[str] | None = None, *, days: int = 789) -> EnergyDays:
+    """The days in the .npz file at `path`, or in that which the environment variable DFLEARN_ENERGY names.
+
+    Where neither is given, `days` synthetic ones; `str()` of the answer says which they are.
+    """
+    named = path if path is not None else os.environ.get(VARIABLE)
+    if not named:
+        return synthetic_energy_days(days)
+    try:
+        with np.load(named, allow_pickle=False) as file:
+            features, values, weights = (file[name] for name in ("features", "values", "weights"))
+    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        raise DataError(
+            f"{named} is not a file of energy days ({error}): it must be an .npz archive with features (days, 48, 8), "
+            f"values (days, 48) and weights (48,); without a path and without {VARIABLE}, synthetic days are drawn"
+        ) from error
+    return EnergyDays(features.astype(float), values.astype(float), weights.astype(np.int64), str(named))
+
+
+def synthetic_energy_days(days: int = 789, seed: int = 0) -> EnergyDays:
+    """Invented days with the columns, the scale and the daily rhythm of the real ones, and their two difficulties:
+    prices that rise steeply with load net of wind, and rare spikes that no forecast tells."""
+    rng = np.random.RandomState(seed)
+    day, slot = np.arange(days)[:, None], np.arange(SLOTS)[None, :]
+    season = np.cos(2 * math.pi * (day - 15) / 365)
+    rhythm = np.exp(-(((slot - 36) / 5) ** 2)) + 0.6 * np.exp(-(((slot - 18) / 8) ** 2))
+    weekend = (day % 7 >= 5).astype(float)
+    wind = np.clip(
+        540 + 400 * np.cumsum(rng.normal(0, 0.15, (days, SLOTS)), axis=1) + rng.normal(0, 300, (days, 1)), 0, 1700
+    )
+    load = 3000 + 400 * season + 1500 * rhythm - 350 * weekend + rng.normal(0, 100, (days, SLOTS))
+    tight = np.clip((load - wind - 1500) / 3000, 0, None)
+    expected = 30 + 60 * tight**2
+    forecast = expected * rng.lognormal(0, 0.15, (days, 1)) * rng.lognormal(0, 0.1, (days, SLOTS))
+    spike = (rng.uniform(size=(days, SLOTS)) < 0.03 * np.clip(tight, 0, 2)) * rng.exponential(150, (days, SLOTS))
+    price = expected * rng.lognormal(0, 0.2, (days, 1)) * rng.lognormal(0, 0.2, (days, SLOTS)) + spike
+    carbon = 600 - 0.25 * wind + rng.normal(0, 30, (days, SLOTS))
+    everywhere = np.zeros((days, SLOTS))
+    columns = [everywhere + (day % 91 == 0), everywhere + day % 7, everywhere + day // 7 % 52 + 1]
+    columns += [everywhere + day % 365 // 31 + 1, wind, load, forecast, carbon]
+    weights = rng.permutation(np.repeat([3, 5, 7], SLOTS // 3))
+    values = np.clip(weights * price + rng.normal(0, 25, (days, SLOTS)), 0, None)
+    return EnergyDays(np.stack(columns, axis=-1), values, weights, "synthetic")
+
+
+def split_days(
+    data: DecisionDataset, seed: int, *, train: int | float = 550, validation: int | float = 100
+) -> tuple[Split, float]:
+    """The days shuffled by `seed` and split, features standardized, costs divided by their mean: (split, that mean).
+
+    Both use the training days only. Sizes are numbers of days, or shares of all; the rest is for testing. Dividing all
+    costs by one number changes no decision of a program whose d is zero.
+    """
+    assert data.costs is not None
+    count = len(data)
+    first, second = (math.ceil(size * count) if isinstance(size, float) else size for size in (train, validation))
+    if not (first > 0 and second > 0 and first + second < count):
+        raise DataError(f"{first} days to train and {second} to validate leave none of {count} to test")
+    order = torch.as_tensor(np.random.RandomState(seed).permutation(count))
+    known = data.features[order[:first]].double().flatten(0, -2)
+    spread = known.std(0)
+    features = (data.features - known.mean(0)) / torch.where(spread > 0, spread, 1.0)
+    unit = float(data.costs[order[:first]].abs().double().mean())
+    scaled = DecisionDataset(features.to(data.features), data.costs / unit, data.decisions, data.instance, data.ids)
+    ends = (order[:first], order[first : first + second], order[first + second :])
+    return Split(*(scaled.subset(index) for index in ends)), unit
+
+
+@dataclass(frozen=True)
+class EnergyKnapsack:
+    """max over w of Σ value_t w_t   s.t.   Σ weight_t w_t ≤ capacity,   w ∈ {0, 1}⁴⁸.
+
+    Args:
+        weights: of the half-hours.
+        capacity: 60, 120 or 180 in the literature.
+        predict: what the costs y are. "value": the values themselves (S = −I), as the literature has it. "price": what a
+            unit of weight is worth; the weights are known and stand in the program (S = −diag(weights)).
+    """
+
+    weights: tuple[int, ...]
+    capacity: int
+    predict: Literal["value", "price"] = "value"
+
+    def __post_init__(self) -> None:
+        if self.predict not in ("value", "price"):
+            raise ProgramError(f"predict is 'value' or 'price', got {self.predict!r}")
+
+    def costs(self, days: EnergyDays) -> np.ndarray:
+        """The true y, `(days, 48)`."""
+        return days.values if self.predict == "value" else days.prices
+
+    @cached_property
+    def program(self) -> Program:
+        weights = np.asarray(self.weights, float)
+        return Program(
+            G=weights[None, :],
+            h=[float(self.capacity)],
+            upper=1,
+            S=-np.diag(np.ones_like(weights) if self.predict == "value" else weights),
+            integer=True,
+            sense="maximize",
+            name=f"energy knapsack {self.capacity}",
+        )
+
+    def solver(self) -> Solver:
+        """Dynamic programming over the capacity: exact, and far quicker than branch and bound on weights this small."""
+        from dflearn.solvers.callable import from_callable
+
+        function = KnapsackByCapacity(self.weights, self.capacity)
+        return from_callable(
+            function, self.program.n, S=self.program.S, sense="maximize", batched=True, name=repr(function)
+        )
+
+    def relaxed_solver(self) -> Solver:
+        from dflearn.solvers.oracles import FewRowLP
+
+        return FewRowLP(self.program.relax())
+
+
+@dataclass(frozen=True)
+class KnapsackByCapacity:
+    """c `(count, n)` → the w ∈ {0, 1}ⁿ of least cᵀw with Σ weight_i w_i ≤ capacity, for integer weights.
+
+    best_i(r) = max(best_{i−1}(r), best_{i−1}(r − weight_i) − c_i): the most that the first i items give in room r.
+    """
+
+    weights: tuple[int, ...]
+    capacity: int
+
+    def __post_init__(self) -> None:
+        if any(weight != int(weight) or weight < 0 for weight in (*self.weights, self.capacity)):
+            raise ProgramError(
+                "dynamic programming over the capacity needs weights and a capacity that are whole numbers"
+            )
+
+    def __call__(self, c: np.ndarray) -> np.ndarray:
+        count, n = c.shape
+        best = np.zeros((count, self.capacity + 1))
+        taken = np.zeros((n, count, self.capacity + 1), bool)
+        for i, weight in enumerate(self.weights):
+            if weight <= self.capacity:
+                with_item = best[:, : self.capacity + 1 - weight] - c[:, i, None]
+                taken[i, :, weight:] = with_item > best[:, weight:]
+                best[:, weight:] = np.maximum(best[:, weight:], with_item)
+        w, room, row = np.zeros_like(c), np.full(count, self.capacity), np.arange(count)
+        for i in reversed(range(n)):
+            w[:, i] = taken[i, row, room]
+            room -= taken[i, row, room] * self.weights[i]
+        return w

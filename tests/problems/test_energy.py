@@ -1,0 +1,113 @@
+"""Electricity days (file, stand-in, split) and their knapsack, whose dynamic program is compared with HiGHS."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from dflearn.errors import DataError, ProgramError
+from dflearn.problems.energy import (
+    EnergyKnapsack,
+    KnapsackByCapacity,
+    load_energy_days,
+    split_days,
+    synthetic_energy_days,
+)
+from dflearn.solvers.highs import HiGHS
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    days = synthetic_energy_days(12, seed=3)
+    path = tmp_path / "days.npz"
+    arrays = {"features": days.features.astype(np.float32), "values": days.values, "weights": days.weights}
+    np.savez(path, **arrays)  # type: ignore[arg-type]
+    return path
+
+
+def test_a_file_is_read_by_path_and_by_environment(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_path = load_energy_days(file)
+    monkeypatch.setenv("DFLEARN_ENERGY", str(file))
+    by_environment = load_energy_days()
+    expected = synthetic_energy_days(12, seed=3)
+    for days in (by_path, by_environment):
+        np.testing.assert_array_equal(days.values, expected.values)
+        np.testing.assert_allclose(days.features, expected.features, rtol=1e-6)
+        assert not days.is_synthetic
+        assert str(days) == f"12 real days from {file}"
+
+
+def test_without_a_file_the_days_say_that_they_are_synthetic(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DFLEARN_ENERGY", raising=False)
+    days = load_energy_days(days=20)
+    assert days.is_synthetic
+    assert "SYNTHETIC" in str(days)
+    assert days.features.shape == (20, 48, 8)
+    assert sorted(days.weights) == [3] * 16 + [5] * 16 + [7] * 16
+    assert days.values.min() >= 0
+    np.testing.assert_allclose(days.prices * days.weights, days.values)
+
+
+def test_what_is_no_file_of_days_is_refused(tmp_path: Path, file: Path) -> None:
+    for name, write in (
+        ("missing.npz", lambda path: None),
+        ("text.npz", lambda path: path.write_text("no archive")),
+        ("other.npz", lambda path: np.savez(path, features=np.zeros(3))),
+        ("array.npy", lambda path: np.save(path, np.zeros(3))),
+    ):
+        write(tmp_path / name)
+        with pytest.raises(DataError, match="not a file of energy days"):
+            load_energy_days(tmp_path / name)
+    np.savez(tmp_path / "short.npz", features=np.zeros((2, 47, 8)), values=np.zeros((2, 48)), weights=np.ones(48))
+    with pytest.raises(DataError, match=r"features must be finite numbers of shape \(2, 48, 8\)"):
+        load_energy_days(tmp_path / "short.npz")
+
+
+def test_split_is_disjoint_standardized_and_knows_the_training_days_only() -> None:
+    days = synthetic_energy_days(60)
+    data = days.dataset(days.values)
+    (train, validation, test), unit = split_days(data, 1, train=30, validation=10)
+    assert sorted(torch.cat([part.ids for part in (train, validation, test)]).tolist()) == list(range(60))
+    flat = train.features.double().flatten(0, 1)
+    torch.testing.assert_close(flat.mean(0), torch.zeros(8).double(), atol=1e-5, rtol=0)
+    moving = flat.std(0) > 0  # all but the holidays, of which there may be none
+    torch.testing.assert_close(flat.std(0)[moving], torch.ones(int(moving.sum())).double(), atol=1e-4, rtol=0)
+    assert unit == pytest.approx(float(data.costs[train.ids].mean()))
+    torch.testing.assert_close(test.costs * unit, data.costs[test.ids])
+    again, _ = split_days(data, 1, train=0.5, validation=1 / 6)
+    assert torch.equal(again.test.features, test.features)
+    assert not torch.equal(split_days(data, 2, train=30, validation=10)[0].test.ids, test.ids)
+    with pytest.raises(DataError, match="leave none of 60"):
+        split_days(data, 1, train=50, validation=10)
+
+
+@pytest.mark.parametrize("capacity", [2, 60, 120, 300])
+@pytest.mark.parametrize("predict", ["value", "price"])
+def test_knapsack_solver_is_exact(capacity: int, predict) -> None:  # type: ignore[no-untyped-def]
+    days = synthetic_energy_days(3)
+    knapsack = EnergyKnapsack(tuple(days.weights.tolist()), capacity, predict)
+    costs = torch.as_tensor(knapsack.costs(days))
+    costs[2] -= costs[2].median()  # items that are better left out
+    found, reference = knapsack.solver().solve(costs), HiGHS(knapsack.program).solve(costs)
+    assert float(knapsack.program.violation(found.decision).max()) == 0
+    torch.testing.assert_close(found.objective, reference.objective)
+    relaxed = knapsack.relaxed_solver().solve(costs)
+    torch.testing.assert_close(relaxed.objective, HiGHS(knapsack.program.relax()).solve(costs).objective)
+
+
+def test_values_and_prices_are_the_same_knapsack() -> None:
+    days = synthetic_energy_days(4)
+    one, other = (EnergyKnapsack(tuple(days.weights.tolist()), 60, predict) for predict in ("value", "price"))
+    first, second = (k.solver().solve(torch.as_tensor(k.costs(days))) for k in (one, other))
+    torch.testing.assert_close(first.objective, second.objective)
+    torch.testing.assert_close(first.decision, second.decision)
+
+
+def test_wrong_arguments_are_refused() -> None:
+    with pytest.raises(ProgramError, match="'value' or 'price'"):
+        EnergyKnapsack((1, 2), 3, "cost")  # type: ignore[arg-type]
+    with pytest.raises(ProgramError, match="whole numbers"):
+        KnapsackByCapacity((1.5, 2), 3)  # type: ignore[arg-type]
