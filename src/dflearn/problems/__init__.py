@@ -29,4 +29,5 @@ __all__ = [
     "TopK",
     "load_energy_days",
     "problem_named",
+    "problem_of_origin",
 ]
