@@ -135,19 +135,19 @@ def test_every_loss_by_name(loss: str) -> None:
     kind, layer = KINDS[loss]
     assert type(regressor.loss_) is kind
     assert type(regressor.loss_.layer) is layer
-    assert np.isfinite(regressor.score(X, Y))
+    assert np.isfinite(regressor.score(X, Y, decisions=W))
     if loss == "sce-plain":
         assert regressor.loss_.variant == "plain"
 
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_every_layer_by_name(layer: str) -> None:
-    regressor = quick(loss="spo+", layer=layer, epochs=1).fit(X, Y)
+    regressor = quick(loss="spo+", layer=layer, epochs=1).fit(X, Y, decisions=W)
     through = regressor.loss_.layer
     assert through.objective is not None
     if layer in ("exact", "relaxed"):
         assert through.solver.program.is_integer == (layer == "exact")
-    assert np.isfinite(regressor.score(X, Y))
+    assert np.isfinite(regressor.score(X, Y, decisions=W))
 
 
 def test_what_is_automatic_is_relative_to_the_data() -> None:
@@ -165,6 +165,8 @@ def test_what_is_automatic_is_relative_to_the_data() -> None:
     assert layer_of(mu=0.7).mu == 0.7
     assert layer_of(loss="pfy").sigma == pytest.approx(2.5)
     assert layer_of(loss="pfy", sigma=0.7).sigma == 0.7
+    splitting = layer_of(layer="davis-yin", mu=0.5, step=0.2)
+    assert (splitting.mu, splitting.step, splitting.gradient) == (0.5, 0.2, "unrolled")
 
 
 def test_objects_are_used_as_they_are() -> None:

@@ -61,7 +61,7 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
             "mlp" are one map that all costs share.
         mu: smoothing of "smoothed" and "davis-yin"; "auto" is mean |S y| / mean largest |w*|.
         sigma: noise of "perturbed"; "auto" is mean |y|.
-        step: step of "davis-yin"; "auto" is 0.1 · mean largest |w*| / mean |S y|.
+        step: step of "davis-yin"; "auto" leaves it to the layer.
         epochs, batch_size, lr: of Adam; `lr` acts on the model before its output is scaled.
         validation_fraction: share of the instances held out. The epoch whose decisions have the least regret on them,
             on the LP relaxation, is kept. 0 trains on all of them and keeps the last epoch.

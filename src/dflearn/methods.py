@@ -1,4 +1,4 @@
-"""Losses and layers by name, with μ, σ and the step stated relative to the data: what the estimator and `dfl` offer."""
+"""Losses and layers by name, with μ and σ relative to the data: what the estimator and `dfl` offer."""
 
 from __future__ import annotations
 
@@ -26,11 +26,9 @@ if TYPE_CHECKING:
 
 Amount = float | Literal["auto"]
 
-STEP = 0.1  # of Davis-Yin splitting, relative to the size of the decisions over that of the objective's coefficients
-
 LAYERS = {
     "smoothed": "the LP relaxation with (μ/2)‖w‖² added, solved exactly, with its exact gradient",
-    "davis-yin": "the same by Davis-Yin splitting",
+    "davis-yin": "the same by 100 iterations of Davis-Yin splitting, differentiated through all of them",
     "perturbed": "the mean decision of the relaxation under noise of scale σ on the costs",
     "relaxed": "the LP relaxation as it is, with gradient zero: subgradients only",
     "exact": "the true program as it is, with gradient zero: subgradients only, and the slowest",
@@ -115,11 +113,6 @@ class Scale:
         """σ as large as the costs: mean |y|."""
         return self.costs
 
-    @property
-    def step(self) -> float:
-        """A step that moves a decision by a share of its own size."""
-        return STEP * self.decisions / self.objective
-
 
 def make_loss(
     loss: str | Loss,
@@ -137,7 +130,8 @@ def make_loss(
     Args:
         loss: one of `LOSSES`.
         layer: one of `LAYERS`, or "auto": the one that suits the loss.
-        mu, sigma, step: in units of the costs, or "auto": relative to `scale`.
+        mu, sigma: in units of the costs, or "auto": those of `scale`.
+        step: of "davis-yin"; "auto" leaves it to the layer.
         seed: of the noise of "perturbed".
     """
     if isinstance(loss, Loss):
@@ -171,8 +165,8 @@ def make_loss(
     if name == "davis-yin":
         from dflearn.layers.davis_yin import DavisYin
 
-        length = scale.step if step == "auto" else step
-        return make(DavisYin(_program(task, name), mu=smoothing, step=length))
+        length = None if step == "auto" else step
+        return make(DavisYin(_program(task, name), smoothing, length, gradient="unrolled"))
     raise DataError(f"layer is 'auto', one of {', '.join(LAYERS)}, or a Layer; got {layer!r}")
 
 

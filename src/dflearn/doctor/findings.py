@@ -84,9 +84,10 @@ def _about_gradients(found: Diagnosis, loss: Loss, data: DecisionDataset) -> Ite
 
 def _smoothing(layer: Layer | None) -> float | None:
     """μ of a layer that smooths."""
+    from dflearn.layers.davis_yin import DavisYin
     from dflearn.layers.smoothed import Smoothed
 
-    return layer.mu if isinstance(layer, Smoothed) else None
+    return layer.mu if isinstance(layer, (Smoothed, DavisYin)) else None
 
 
 def _about_solving(found: Diagnosis) -> Iterator[Finding]:
