@@ -50,10 +50,10 @@ def regret_against_time(points: Mapping[str, tuple[float, float, float]], xlabel
     figure = new_figure(6.4, 3.8)
     axes = _plain(figure.add_subplot())
     for (name, (seconds, regret, error)), color in zip(points.items(), COLORS, strict=False):
-        axes.errorbar(seconds, regret, yerr=error, fmt="o", color=color, capsize=3, markersize=8)
-        axes.annotate(name, (seconds, regret), xytext=(9, 5), textcoords="offset points", color=color)
+        axes.errorbar(seconds, regret, yerr=error, fmt="o", color=color, capsize=3, markersize=8, label=name)
     axes.set(xscale="log", xlabel=xlabel, ylabel=ylabel, ylim=(0, None))
-    axes.margins(x=0.25)
+    axes.margins(x=0.15)
+    axes.legend(frameon=False)
     return figure
 
 
@@ -62,6 +62,7 @@ def grid_paths(
 ) -> Figure:
     """A grid whose edges are as thick as they cost, once per method, with the path taken and its true cost.
 
+    The first path is black, the others have the colours that their methods have elsewhere.
     edges: (edges, 2) tail and head of each, nodes numbered row by row. paths: name → (chosen edges as 0 or 1, cost).
     """
     figure = new_figure(2.6 * len(paths), 2.9)
@@ -71,7 +72,9 @@ def grid_paths(
             x, y = zip(*(divmod(int(node), shape[1])[::-1] for node in (tail, head)), strict=True)
             axes.plot(x, y, color="#c9ced6", linewidth=0.6 + 7 * weight / costs.max(), solid_capstyle="round")
             if taken > 0.5:
-                axes.plot(x, y, color=COLORS[(k + 2) % len(COLORS)], linewidth=2.5, solid_capstyle="round")
+                axes.plot(
+                    x, y, color=COLORS[(k - 1) % len(COLORS)] if k else "black", linewidth=2.5, solid_capstyle="round"
+                )
         axes.set_title(f"{name}: {cost:.2f}", fontsize=10)
         axes.invert_yaxis()
         axes.set_aspect("equal")
