@@ -14,6 +14,9 @@ from dflearn.solvers.model import Model, ModelSolver
 
 DUAL, PRIMAL = 1, 4  # HiGHS's codes of its simplex methods
 FEASIBLE_POINT = 2  # HiGHS's code for a primal feasible point
+SPARSIFY = (
+    1 << 14
+)  # the presolve rule that in HiGHS 1.15 may undo and redo the same step for ever, whatever the time limit
 PRESOLVE_FROM = 20_000  # rows and variables from which an LP is presolved; below it costs more than it saves
 
 
@@ -67,6 +70,7 @@ class _HighsModel(Model):
             ("mip_rel_gap", solver.gap),
             ("mip_abs_gap", 1e-9),
             ("random_seed", 0),
+            ("presolve_rule_off", SPARSIFY),
         ):
             self.set_option(option, value)
         matrix = sp.vstack([program.A, program.G], format="csr")
@@ -92,6 +96,9 @@ class _HighsModel(Model):
             status.kUnboundedOrInfeasible: None,
         }
         self.limits = {status.kTimeLimit, status.kIterationLimit, status.kSolutionLimit, status.kMemoryLimit}
+        if not self.integer:
+            # HiGHS keeps the scaling of its first solve, costs included: let no instance's costs decide on it.
+            self.run(np.zeros(self.n), None)
 
     def set_option(self, option: str, value: Any) -> None:
         if self.options.get(option) == value:

@@ -128,7 +128,7 @@ class Model(ABC):
         if not status.has_decision:
             out.status[i] = status
             return
-        w, bound = self.decision(), self.bound() if self.integer else -np.inf
+        w, bound = self.decision() + 0.0, self.bound() if self.integer else -np.inf  # + 0.0 turns −0 into 0
         if self.integer:
             w = self.with_exact_integers(c, w)
             if self.violation(w) > TOLERANCE:

@@ -68,7 +68,7 @@ class Oracle(Solver):
         assert sides is not None
         self._refuse_sides(sides)
         decision, value = (part.numpy() for part in self._decide(torch.from_numpy(c)))
-        return Raw(decision, np.full(len(c), int(Status.OPTIMAL), np.int8), value, value)
+        return Raw(decision, np.full(len(c), int(Status.OPTIMAL), np.int8), value, value.copy())
 
     def _refuse_sides(self, sides: Mapping[str, np.ndarray]) -> None:
         own = [name for name, part in sides.items() if part.ndim == 2]
@@ -214,14 +214,14 @@ class FewRowLP(Solver):
 
         assert sides is not None
         _require_finite(sides["lower"], sides["upper"])
-        count, n = c.shape
-        b, h, lower, upper = (np.atleast_2d(sides[name]) for name in ("b", "h", "lower", "upper"))
-        lines = max(len(b), len(h))
-        side = np.hstack([np.broadcast_to(part, (lines, part.shape[1])) for part in (b, h)])
-        codes = np.empty((0, self.start_width), np.int8) if start is None else start.astype(np.int8)
-        out = Raw.empty(count, n)
-        bounds = (np.array(lower), np.array(upper))
-        solve_batch(self._rows, b.shape[1], c, side, *bounds, codes, out.decision, out.status)
+        lines = {name: np.atleast_2d(part) for name, part in sides.items()}
+        count = max(len(lines["b"]), len(lines["h"]))
+        side = np.hstack([np.broadcast_to(lines[name], (count, lines[name].shape[1])) for name in ("b", "h")])
+        codes = np.empty((0, self.start_width), np.int8) if start is None else start
+        # Fresh copies in one layout: the kernel is compiled once, and the caller's start stays as it is.
+        side, lower, upper, codes = (np.array(x, order="C") for x in (side, lines["lower"], lines["upper"], codes))
+        out = Raw.empty(*c.shape)
+        solve_batch(self._rows, self.program.A.shape[0], c, side, lower, upper, codes, out.decision, out.status)
         value = np.einsum("ij,ij->i", c, out.decision)
         bound = np.where(out.status == Status.OPTIMAL, value, -np.inf)
         return Raw(out.decision, out.status, value, bound, None if start is None else codes)

@@ -275,7 +275,7 @@ class Pooled(Wrapper):
         if not bool(torch.isfinite(initial).all()):
             raise ShapeError("initial decisions hold a NaN or an infinity")
         if self.program is not None:
-            integers = initial.detach().cpu()[:, torch.as_tensor(self.program.integer)]
+            integers = initial.detach().cpu()[:, torch.tensor(self.program.integer)]
             whole = ((integers - integers.round()).abs() <= TOLERANCE).all(-1)
             bad = (~whole | (self.program.violation(initial) > TOLERANCE)).nonzero()
             if bad.numel():

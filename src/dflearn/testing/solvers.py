@@ -1,0 +1,271 @@
+"""`check_solver`: what every exact solver must do, whatever it solves."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dflearn.errors import DflearnError, ProgramError, ShapeError, SolverError
+from dflearn.program import Instance, Program
+from dflearn.solvers.base import Solution, Solver, Status
+
+
+def check_solver(
+    make_solver: Callable[[Program], Solver],
+    program: Program,
+    costs: Tensor | None = None,
+    *,
+    any_program: bool = True,
+    repeatable: bool = True,
+    tolerance: float = 1e-6,
+) -> None:
+    """Raise an `AssertionError` that says which part of the contract the solver breaks.
+
+    Args:
+        make_solver: a solver for a program; it refuses with a `ProgramError` what the solver is not made for.
+        program: one that it is made for.
+        costs: y `(count, p)` with count ≥ 2, for which the program has an optimum; by default normal random numbers.
+        any_program: `make_solver` looks at the program it gets, so that small programs with known answers, infeasible and
+            unbounded ones included, can be tried too.
+        repeatable: the same instance has the same answer, wherever it stands in a batch and whenever it is solved.
+        tolerance: relative and absolute, between numbers that must agree.
+    """
+    if costs is None:
+        costs = torch.randn(4, program.p, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    assert costs.ndim == 2, f"check_solver needs costs (count, p); got {tuple(costs.shape)}"
+    assert len(costs) >= 2, "check_solver needs at least two instances"
+    solver, y = make_solver(program), costs.double()
+    assert isinstance(solver.identity, str), "identity must be a string"
+    assert solver.identity == make_solver(program).identity, "two solvers made alike differ in identity"
+    answer = solver.solve(y)
+    _check_answer(solver, program, y, answer, tolerance)
+    _check_optimum(program, y, answer, tolerance)
+    _check_tensors(solver, y)
+    _check_refusals(solver, y)
+    _check_sizes(solver, program, y, tolerance)
+    _check_instances(solver, program, y, answer, tolerance)
+    _check_starts(solver, y, answer, tolerance)
+    if repeatable:
+        _check_repeats(solver, y, answer)
+    if any_program:
+        for case in KNOWN:
+            _check_known(make_solver, case, tolerance)
+        _check_mixed_batch(make_solver)
+
+
+def _check_answer(solver: Solver, program: Program, y: Tensor, answer: Solution, tolerance: float) -> None:
+    """The decision is feasible, and the reported objective is its objective."""
+    batch = y.shape[:-1]
+    assert answer.decision.shape == (*batch, program.n), f"decision has shape {tuple(answer.decision.shape)}"
+    for name in ("status", "objective", "bound"):
+        value = getattr(answer, name)
+        assert value.shape == batch, f"{name} has shape {tuple(value.shape)}, wanted {tuple(batch)}"
+    assert answer.status.dtype == torch.int8, f"status is {answer.status.dtype}, wanted int8 codes of Status"
+    answer.check()
+    assert answer.start is None, "a start came back though none was passed"
+    violation = program.violation(answer.decision)
+    assert not bool((violation > tolerance).any()), f"a decision breaks a constraint by {float(violation.max()):.2g}"
+    integers = answer.decision[..., torch.tensor(program.integer)]
+    assert torch.equal(integers, integers.round()), "an integer variable is not an integer"
+    _close(answer.objective, program.objective(y, answer.decision), tolerance, "objective is not that of the decision")
+    excess = answer.bound - answer.objective
+    assert not bool((excess > tolerance * (1 + answer.objective.abs())).any()), "a lower bound lies above the objective"
+
+
+def _check_optimum(program: Program, y: Tensor, answer: Solution, tolerance: float) -> None:
+    """What is called optimal is as good as what HiGHS finds."""
+    from dflearn.solvers.highs import HiGHS
+
+    best = HiGHS(program).solve(y).check((Status.OPTIMAL,)).objective
+    optimal = answer.status == int(Status.OPTIMAL)
+    _close(answer.objective[optimal], best[optimal], tolerance, "a decision that is called optimal is not")
+    worst = (best - answer.objective - tolerance * (1 + best.abs())).amax()
+    assert worst <= 0, "a decision is better than the optimum: it cannot be feasible"
+
+
+def _check_tensors(solver: Solver, y: Tensor) -> None:
+    """Dtype and device of the costs come back; the decision hangs on no graph."""
+    for dtype in (torch.float32, torch.float64):
+        decision = solver.solve(y.to(dtype).clone().requires_grad_()).decision
+        assert decision.dtype == dtype, f"costs in {dtype} give a decision in {decision.dtype}"
+        assert decision.device == y.device, f"costs on {y.device} give a decision on {decision.device}"
+        assert not decision.requires_grad, "a solver's decision must carry no gradient"
+    strided = solver.solve(y.T.contiguous().T)
+    _close(strided.objective, solver.solve(y).objective, 1e-9, "costs in another memory layout give another objective")
+
+
+def _check_refusals(solver: Solver, y: Tensor) -> None:
+    """Costs that are no costs are errors that say so."""
+    broken = y.clone()
+    broken[1, 0] = torch.nan
+    message = _error(ShapeError, solver.solve, broken)
+    assert message is not None, "NaN among the costs is no error"
+    assert "instance 1" in message, f"the error for NaN does not name the instance: {message}"
+    wrong: dict[str, Any] = {
+        "an infinite cost": torch.where(broken.isnan(), torch.inf, y),
+        "one cost too many": torch.cat([y, y[:, :1]], 1),
+        "integer costs": y.long(),
+        "a numpy array": y.numpy(),
+    }
+    for what, value in wrong.items():
+        assert _error(ShapeError, solver.solve, value), f"{what} is no error"
+
+
+def _check_sizes(solver: Solver, program: Program, y: Tensor, tolerance: float) -> None:
+    """No instance, one instance, an instance without batch, and a grid of instances."""
+    empty = solver.solve(y[:0])
+    assert empty.decision.shape == (0, program.n), f"an empty batch gives a decision {tuple(empty.decision.shape)}"
+    assert empty.status.shape == (0,), f"an empty batch gives statuses {tuple(empty.status.shape)}"
+    for part in (y[:1], y[0], y[:2].reshape(2, 1, -1)):
+        _check_answer(solver, program, part, solver.solve(part), tolerance)
+
+
+def _check_instances(solver: Solver, program: Program, y: Tensor, answer: Solution, tolerance: float) -> None:
+    """An instance's own d counts; sides of its own count or are refused; shapes are checked."""
+    d = torch.tensor(program.d) + torch.linspace(0.5, 1, program.n, dtype=torch.float64)
+    moved = solver.solve(y, Instance(d=d.expand(len(y), -1)))
+    value = (program.objective.vector(y) - torch.tensor(program.d) + d) * moved.decision
+    _close(moved.objective, value.sum(-1), tolerance, "an instance's own d is not in the objective")
+    wrong = Instance(d=d.expand(len(y) + 1, -1))
+    assert _error(ShapeError, solver.solve, y, wrong), "an instance of another batch shape is no error"
+    for name in ("b", "h", "lower", "upper"):
+        side = torch.tensor(getattr(program, name)).expand(len(y), -1)
+        try:
+            same = solver.solve(y, Instance(**{name: side}))
+        except (ProgramError, ShapeError):
+            continue  # refused, which is honest
+        if bool((same.status == int(Status.OPTIMAL)).all()):
+            _close(
+                same.objective, answer.objective, tolerance, f"the program's own {name} per instance change the optimum"
+            )
+
+
+def _check_starts(solver: Solver, y: Tensor, answer: Solution, tolerance: float) -> None:
+    """A start comes back if one was passed; it changes no objective, whatever it was the start of."""
+    start = solver.no_start(len(y))
+    if start is None:
+        assert _error(ShapeError, solver.solve, y, None, torch.zeros(len(y), 1)), (
+            "a start is taken, though none is declared"
+        )
+        return
+    moved = 1.05 * y.flip(0)
+    cold = solver.solve(moved)
+    for costs, wanted in ((y, answer), (y, answer), (moved, cold), (moved, cold)):
+        warm = solver.solve(costs, None, start)
+        _close(warm.objective, wanted.objective, tolerance, "a start changes the objective")
+        assert warm.start is not None, "a start was passed and none came back"
+        assert warm.start.shape == start.shape, f"the start that came back has shape {tuple(warm.start.shape)}"
+        assert warm.start.dtype == solver.start_dtype, f"the start that came back is {warm.start.dtype}"
+        start = warm.start
+    assert _error(ShapeError, solver.solve, y, None, start[:, :-1]), "a start of the wrong width is no error"
+
+
+def _check_repeats(solver: Solver, y: Tensor, answer: Solution) -> None:
+    """The same input has the same answer: again, in another order, alone, and from a copy of the solver."""
+    copies = {"pickling": pickle.loads(pickle.dumps(solver)), "a deep copy": copy.deepcopy(solver)}
+    for what, other in {"solving again": solver, **copies}.items():
+        assert torch.equal(other.solve(y).decision, answer.decision), f"{what} changes the decision"
+        assert other.identity == solver.identity, f"{what} changes the identity"
+    assert torch.equal(solver.solve(y.flip(0)).decision.flip(0), answer.decision), (
+        "the order of the batch changes decisions"
+    )
+    for i in range(len(y)):
+        assert torch.equal(solver.solve(y[i]).decision, answer.decision[i]), f"instance {i} alone has another decision"
+
+
+# -- small programs with known answers ------------------------------------------------------------------------------
+
+
+class Known(NamedTuple):
+    """A program, costs y, how its solve ends and, where there is one, the optimum."""
+
+    name: str
+    program: Program
+    costs: list[float]
+    status: Status = Status.OPTIMAL
+    optimum: float = np.nan
+
+
+def _known() -> list[Known]:
+    free: dict[str, Any] = {"lower": -np.inf, "upper": np.inf}
+    items: dict[str, Any] = {"G": [[2, 1]], "h": [2], "upper": 1}
+    ray: dict[str, Any] = {"G": [[1, -1]], "h": [1]}
+    none: dict[str, Any] = {"A": [[1, 1]], "b": [3], "upper": 1}
+    half: dict[str, Any] = {"A": [[2, 2]], "b": [1], "upper": 1}
+    return [
+        Known("a box", Program(n=3, upper=1), [1, -2, 3], optimum=-2),
+        Known("a simplex", Program(A=[[1, 1, 1]], b=[1]), [2, 3, 4], optimum=2),
+        Known("a knapsack, relaxed", Program(**items), [-3, -2], optimum=-3.5),
+        Known("a knapsack", Program(**items, integer=True), [-3, -2], optimum=-3),
+        Known("bounds other than 0 and 1", Program(A=[[1, 1]], b=[1], lower=[-2, 0], upper=[3, 2]), [1, 2], optimum=1),
+        Known("zero costs", Program(A=[[1, 1]], b=[1], upper=1), [0, 0], optimum=0),
+        Known(
+            "a degenerate vertex", Program(G=np.tril(np.ones((3, 3))), h=np.ones(3), upper=1), [-1, -2, -3], optimum=-3
+        ),
+        Known("free variables", Program(A=[[1, 1]], b=[1], **free), [2, 2], optimum=2),
+        Known("S and d", Program(A=[[1, 1]], b=[1], upper=1, S=[[2.0], [0.0]], d=[0, 3]), [1], optimum=2),
+        Known("no decision", Program(**none), [1, 1], Status.INFEASIBLE),
+        Known("no integer decision", Program(**half, integer=True), [1, 1], Status.INFEASIBLE),
+        Known("no integer decision, and a ray", Program(A=[[2, -2]], b=[1], integer=True), [-1, -1], Status.INFEASIBLE),
+        Known("no least objective", Program(**ray), [-1, -1], Status.UNBOUNDED),
+        Known("no least objective in integers", Program(**ray, integer=True), [-1, -1], Status.UNBOUNDED),
+        Known("no least objective without rows", Program(n=2), [1, -1], Status.UNBOUNDED),
+    ]
+
+
+KNOWN = _known()
+
+
+def _check_known(make_solver: Callable[[Program], Solver], case: Known, tolerance: float) -> None:
+    try:
+        solver = make_solver(case.program)
+    except ProgramError:
+        return  # not made for it, and says so
+    y = torch.tensor([case.costs, case.costs], dtype=torch.float64)
+    answer = solver.solve(y)
+    found = [Status(code).name for code in answer.status.tolist()]
+    assert found == [case.status.name] * 2, f"{case.name}: statuses {found}, wanted {case.status.name}"
+    if case.status.has_decision:
+        _check_answer(solver, case.program, y, answer, tolerance)
+        wanted = torch.full((2,), float(case.optimum), dtype=torch.float64)
+        _close(answer.objective, wanted, tolerance, f"{case.name}: the optimum")
+    else:
+        assert bool(answer.decision.isnan().all()), f"{case.name}: a decision where there is none"
+        message = _error(SolverError, answer.check)
+        assert message is not None, f"{case.name}: check() finds nothing wrong"
+        assert case.status.name in message, f"{case.name}: check() says {message}"
+
+
+def _check_mixed_batch(make_solver: Callable[[Program], Solver]) -> None:
+    """In one batch, an instance that is infeasible does not touch its neighbours."""
+    b = torch.tensor([[1.0], [5.0], [2.0]])
+    try:
+        solver = make_solver(Program(A=[[1, 1]], b=[1], upper=1))
+        answer = solver.solve(torch.tensor([[1.0, 2.0]]).expand(3, -1), Instance(b=b))
+    except ProgramError:
+        return
+    wanted = [Status.OPTIMAL, Status.INFEASIBLE, Status.OPTIMAL]
+    assert answer.status.tolist() == wanted, f"a batch with an infeasible instance: statuses {answer.counts()}"
+    assert answer.decision[[0, 2]].tolist() == [[1.0, 0.0], [1.0, 1.0]], "an infeasible instance changes its neighbours"
+    message = _error(SolverError, answer.check)
+    assert message is not None and "instance 1" in message, f"check() does not name the infeasible instance: {message}"  # noqa: PT018
+
+
+def _error(kind: type[DflearnError], function: Callable[..., Any], *arguments: Any) -> str | None:
+    """The message of the error that `function` raises, `None` where it raises none; another kind of error passes through."""
+    try:
+        function(*arguments)
+    except kind as error:
+        return str(error)
+    return None
+
+
+def _close(one: Tensor, other: Tensor, tolerance: float, message: str) -> None:
+    one, other = one.double(), other.double()
+    assert torch.allclose(one, other, rtol=tolerance, atol=tolerance), f"{message}: {one.tolist()} and {other.tolist()}"

@@ -1,0 +1,114 @@
+"""HiGHS and Gurobi against SCIP, which shares no code with either: statuses and objectives agree on random programs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyscipopt
+import pytest
+import torch
+
+from dflearn.program import Instance, Program
+from dflearn.solvers.base import Status
+from dflearn.solvers.gurobi import Gurobi
+from dflearn.solvers.highs import HiGHS
+from dflearn.solvers.model import ModelSolver
+from dflearn.solvers.oracles import FewRowLP
+
+STATUSES = {"optimal": Status.OPTIMAL, "infeasible": Status.INFEASIBLE, "unbounded": Status.UNBOUNDED}
+
+
+def scip(program: Program, c: np.ndarray, b: np.ndarray, h: np.ndarray, upper: np.ndarray) -> tuple[Status, float]:
+    """How SCIP ends, and the optimum."""
+    model = pyscipopt.Model()
+    model.hideOutput()
+    model.setParam("numerics/feastol", 1e-9)  # its default lets objectives differ in the sixth digit
+    finite = lambda value: float(value) if np.isfinite(value) else None  # noqa: E731
+    w = [
+        model.addVar(lb=finite(low), ub=finite(high), vtype="I" if integer else "C", obj=float(cost))
+        for low, high, integer, cost in zip(program.lower, upper, program.integer, c, strict=True)
+    ]
+    for row, side in zip(program.A.toarray(), b, strict=True):
+        model.addCons(pyscipopt.quicksum(a * v for a, v in zip(row, w, strict=True)) == float(side))
+    for row, side in zip(program.G.toarray(), h, strict=True):
+        model.addCons(pyscipopt.quicksum(a * v for a, v in zip(row, w, strict=True)) <= float(side))
+    model.optimize()
+    found = model.getStatus()
+    if found == "inforunbd":  # unbounded where any decision exists
+        status, _ = scip(program, np.zeros_like(c), b, h, upper)
+        return (Status.UNBOUNDED if status is Status.OPTIMAL else status), np.nan
+    status = STATUSES[found]
+    return status, model.getObjVal() if status is Status.OPTIMAL else np.nan
+
+
+def random_program(rng: np.random.RandomState) -> Program:
+    """Some equations, some inequalities, bounds of every kind, small integers or normal numbers as coefficients."""
+    n, equalities, inequalities = rng.randint(2, 9), rng.randint(0, 3), rng.randint(0, 5)
+    integer = rng.rand(n) < rng.choice([0.0, 0.5, 1.0], p=[0.5, 0.25, 0.25])
+    # Integer data make degenerate vertices and tied optima. An equation in integers with other coefficients has no
+    # answer but one that depends on tolerances.
+    whole = rng.rand() < 0.5 or integer.any()
+
+    def numbers(*shape: int) -> np.ndarray:
+        return rng.randint(-3, 4, shape).astype(float) if whole else rng.normal(size=shape)
+
+    A, G = numbers(equalities, n), numbers(inequalities, n)
+    A, G = A[np.abs(A).any(1)], G[np.abs(G).any(1)]
+    # Integers are bounded: branching on unbounded ones need not end.
+    lower = np.where((rng.rand(n) < 0.15) & ~integer, -np.inf, -rng.randint(0, 3, n))
+    upper = np.where((rng.rand(n) < 0.25) & ~integer, np.inf, rng.randint(1, 4, n))
+    inside = rng.randint(-1, 3, n).clip(lower, upper)
+    b, h = A @ inside, G @ inside + rng.randint(0, 2, len(G))
+    if rng.rand() < 0.3:
+        b, h = b + numbers(len(A)), h - rng.randint(0, 6, len(G))  # perhaps infeasible
+    return Program(A=A, b=b, G=G, h=h, lower=lower, upper=upper, d=numbers(n), integer=integer)
+
+
+@pytest.mark.parametrize("make", [HiGHS, Gurobi])
+def test_random_programs(make: type[ModelSolver]) -> None:
+    rng = np.random.RandomState(0)
+    seen = {status: 0 for status in STATUSES.values()}
+    integers = 0
+    for number in range(240):
+        program = random_program(rng)
+        count = 2
+        y = torch.tensor(rng.normal(size=(count, program.p)))
+        shift = rng.randint(0, 2, (count, len(program.h)))  # right-hand sides and bounds of its own for each instance
+        own = Instance(
+            h=torch.tensor(program.h + shift), upper=torch.tensor(program.upper + rng.randint(0, 2, (count, 1)))
+        )
+        answer = make(program).solve(y, own)
+        c = program.objective.vector(y).numpy()
+        assert own.h is not None and own.upper is not None  # noqa: PT018
+        for i in range(count):
+            status, optimum = scip(program, c[i], program.b, own.h[i].numpy(), own.upper[i].numpy())
+            assert Status(int(answer.status[i])) is status, (number, i, program)
+            seen[status] += 1
+            integers += program.is_integer
+            if status is Status.OPTIMAL:
+                assert float(answer.objective[i]) == pytest.approx(optimum, rel=1e-6, abs=1e-6), (number, i, program)
+                assert float(program.violation(answer.decision, own)[i]) <= 1e-6
+    assert min(seen.values()) >= 20, f"the sample is too one-sided to prove much: {seen}"
+    assert integers >= 100
+
+
+def test_few_row_linear_programs() -> None:
+    """The simplex method of our own, on all programs of the sample that have finite bounds, from cold and from any basis."""
+    rng = np.random.RandomState(1)
+    seen = {status: 0 for status in STATUSES.values()}
+    while min(seen[Status.OPTIMAL], 2 * seen[Status.INFEASIBLE]) < 150:
+        drawn = random_program(rng)
+        low, high = (np.nan_to_num(side, posinf=2, neginf=-2) for side in (drawn.lower, drawn.upper))
+        program = Program(A=drawn.A, b=drawn.b, G=drawn.G, h=drawn.h, lower=low, upper=high, d=drawn.d)
+        y = torch.tensor(rng.normal(size=(1, program.p)))
+        solver = FewRowLP(program)
+        status, optimum = scip(program, program.objective.vector(y)[0].numpy(), program.b, program.h, program.upper)
+        seen[status] += 1
+        start = solver.no_start(1)
+        for costs in (y, y, -y, y):  # the optimal basis of one vector of costs is any basis for another
+            answer = solver.solve(costs, None, start)
+            start = answer.start
+            assert Status(int(answer.status)) is status, program
+        if status is Status.OPTIMAL:
+            assert float(answer.objective) == pytest.approx(optimum, rel=1e-7, abs=1e-7)
+            assert float(solver.solve(y).objective) == pytest.approx(optimum, rel=1e-7, abs=1e-7)
+            assert float(program.violation(answer.decision)) <= 1e-8
