@@ -6,6 +6,7 @@ from dflearn._lazy import lazy
 
 if TYPE_CHECKING:
     from dflearn.losses.base import Loss as Loss, LossOutput as LossOutput
+    from dflearn.losses.cave import CaVE as CaVE
     from dflearn.losses.fenchel_young import FenchelYoung as FenchelYoung
     from dflearn.losses.mse import MSE as MSE
     from dflearn.losses.regret import Regret as Regret
@@ -21,6 +22,7 @@ _NAMES = {
     "dflearn.losses.spo_plus": ("SPOPlus", "SmoothedSPOPlus"),
     "dflearn.losses.sce": ("SCE",),
     "dflearn.losses.fenchel_young": ("FenchelYoung",),
+    "dflearn.losses.cave": ("CaVE",),
 }
 
 __all__ = [*(name for names in _NAMES.values() for name in names)]

@@ -37,7 +37,6 @@ class CaVE(Loss):
     """
 
     needs: tuple[Field, ...] = ("decisions",)
-    layer: Smoothed
 
     def __init__(self, program: Program, *, variant: Literal["exact", "inner"] = "exact", iterations: int = 3) -> None:
         if variant not in ("exact", "inner"):
@@ -47,7 +46,9 @@ class CaVE(Loss):
         cone = Program(
             A=program.A, b=0.0, G=program.G, h=0.0, lower=-np.inf, upper=np.inf, n=program.n, name="tangent cone"
         )
-        super().__init__(Smoothed(cone, mu=1.0))
+        projection = Smoothed(cone, mu=1.0)
+        super().__init__(projection if variant == "exact" else None)  # the inner variant has no use for a start
+        self.projection = projection
         self.program, self.variant, self.iterations = program.relax(), variant, int(iterations)
         # A row that does not bind gets a right-hand side that no vector of length one reaches.
         self._out_of_reach = 2.0 * np.sqrt(np.asarray(program.G.multiply(program.G).sum(axis=1)).reshape(-1))
@@ -58,11 +59,11 @@ class CaVE(Loss):
         cone = self.tangent_cone(batch.require("decisions"), batch.instance)
         if self.variant == "inner":
             flat = np.ascontiguousarray(-unit.reshape(-1, unit.shape[-1]).cpu().numpy())
-            sides = self.layer.program.sides(cone, flat.shape[0])
-            target = torch.as_tensor(self.layer.multiplier_slope(flat, sides, self.iterations)).reshape(unit.shape)
+            sides = self.projection.program.sides(cone, flat.shape[0])
+            target = torch.as_tensor(self.projection.multiplier_slope(flat, sides, self.iterations)).reshape(unit.shape)
             solution = None
         else:
-            solution = self.layer.solve(-unit, cone, batch.start).check()
+            solution = self.projection.solve(-unit, cone, batch.start).check()
             target = unit.cpu() - solution.decision.detach().cpu()
             # A vector opposite to the whole cone projects to zero; what rounding leaves of it has no direction.
             target = torch.where(target.norm(dim=-1, keepdim=True) > VANISHING, target, 0.0)

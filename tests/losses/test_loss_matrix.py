@@ -1,0 +1,117 @@
+"""Every loss, through every layer, on every kind of problem: the contract holds, or the refusal explains itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from dflearn.data import Batch
+from dflearn.errors import DataError
+from dflearn.layers import DavisYin, Exact, Perturbed, Smoothed
+from dflearn.layers.base import Layer
+from dflearn.losses import MSE, SCE, CaVE, FenchelYoung, Regret, SmoothedSPOPlus, SPOPlus, SquaredDecisionError
+from dflearn.losses.base import Loss
+from dflearn.problems import problem_named
+from dflearn.program import Instance, Program
+from dflearn.solvers.highs import HiGHS
+from dflearn.testing.losses import check_loss
+
+COUNT = 3
+
+
+def named(name: str) -> tuple[Program, Batch]:
+    problem = problem_named(name, seed=4)
+    costs = problem.generate(COUNT, dtype=torch.float64).costs
+    assert costs is not None
+    return problem.program, Batch(costs, costs, HiGHS(problem.program).solve(costs).check().decision)
+
+
+def sides_per_instance() -> tuple[Program, Batch]:
+    """Purchases from five suppliers: demand, budget of one resource and capacities differ per instance."""
+    rng = np.random.RandomState(3)
+    program = Program(A=np.ones((1, 5)), b=[2.0], G=rng.rand(1, 5), h=[1.5], upper=1)
+    array = lambda *parts: torch.tensor(np.array(parts), dtype=torch.float64)  # noqa: E731
+    instance = Instance(
+        b=array([1.5], [2.0], [2.4]), h=array([1.6], [1.8], [2.0]), upper=array(*(0.8 + rng.rand(3, 5)))
+    )
+    costs = torch.tensor(rng.uniform(1, 3, (COUNT, 5)))
+    return program, Batch(costs, costs, HiGHS(program).solve(costs, instance).check().decision, instance)
+
+
+PROBLEMS: dict[str, Callable[[], tuple[Program, Batch]]] = {
+    "SP": lambda: named("SP-3"),
+    "KP": lambda: named("KP-12"),
+    "CFL": lambda: named("CFL-4x2"),
+    "TopK": lambda: named("TopK-6x2"),
+    "sides per instance": sides_per_instance,
+}
+LAYERS: dict[str, Callable[[Program], Layer]] = {
+    "exact": lambda program: Exact(HiGHS(program)),
+    "relaxed": lambda program: Exact(HiGHS(program.relax())),
+    "perturbed": lambda program: Perturbed(HiGHS(program.relax()), sigma=0.5, samples=2),
+    "smoothed": lambda program: Smoothed(program, mu=2.0),
+    "norm": lambda program: Smoothed(program, mu=2.0, regularizer="norm"),
+    "davis-yin jfb": lambda program: DavisYin(program, mu=2.0, iterations=20, gradient="jfb"),
+    "davis-yin unrolled": lambda program: DavisYin(program, mu=2.0, iterations=20, gradient="unrolled"),
+    "davis-yin implicit": lambda program: DavisYin(program, mu=2.0, iterations=20, gradient="implicit"),
+}
+LOSSES: dict[str, Callable[[Layer], Loss]] = {
+    "regret": Regret,
+    "SqDE": SquaredDecisionError,
+    "SPO+": SPOPlus,
+    "sSPO+": SmoothedSPOPlus,
+    "SCE": SCE,
+    "plain SCE": lambda layer: SCE(layer, variant="plain"),
+    "Fenchel-Young": FenchelYoung,
+}
+DECISIONS_ONLY = {"SqDE", "plain SCE", "Fenchel-Young"}
+
+
+@cache
+def example(name: str) -> tuple[Program, Batch, Tensor]:
+    """Program, batch, and predictions off the true costs."""
+    program, batch = PROBLEMS[name]()
+    noise = torch.randn(batch.require("costs").shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return program, batch, batch.require("costs") * (1 + 0.4 * noise)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_contract(loss: str, layer: str, problem: str) -> None:
+    """Shapes, batch = loop, refusals, pickling. That gradients are derivatives is tested layer by layer."""
+    program, batch, predicted = example(problem)
+    check_loss(
+        LOSSES[loss](LAYERS[layer](program)), predicted, batch, random=layer == "perturbed", differentiable=False
+    )
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize("variant", ["exact", "inner"])
+def test_contract_of_cave(variant: str, problem: str) -> None:
+    program, batch, predicted = example(problem)
+    check_loss(CaVE(program, variant=variant), predicted, batch, differentiable=False)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_decisions_without_costs(problem: str) -> None:
+    """What the mathematics allows gives the same gradient as with costs; the rest is refused with an explanation."""
+    program, batch, predicted = example(problem)
+    seen = replace(batch, costs=None)
+    losses: dict[str, Loss] = {name: make(Smoothed(program, mu=2.0)) for name, make in LOSSES.items()}
+    losses |= {"MSE": MSE(), "CaVE": CaVE(program)}
+    for name, loss in losses.items():
+        point = predicted.clone().requires_grad_()
+        if name in DECISIONS_ONLY | {"CaVE"}:
+            (gradient,) = torch.autograd.grad(loss(point, seen).sum(), point)
+            (expected,) = torch.autograd.grad(loss(point, batch).sum(), point)
+            torch.testing.assert_close(gradient, expected)
+        else:
+            with pytest.raises(DataError, match=r"needs costs|no costs"):
+                loss(point, seen)
