@@ -30,6 +30,7 @@ from dflearn.losses import MSE, SCE, FenchelYoung, SmoothedSPOPlus, SPOPlus
 from dflearn.losses.base import Loss
 from dflearn.problems import problem_named
 from dflearn.problems.base import Problem
+from dflearn.solvers.base import Solver
 from dflearn.training import fit
 from harness import parser, provenance, table
 
@@ -42,30 +43,57 @@ PUBLISHED_TAU = {"SP-5": 0.0, "SP-10": 1.0, "KP-100": 1.0, "CFL-50": 0.1}
 
 @dataclass(frozen=True)
 class Method:
-    """A loss as a function of the problem, the parameter and the seed; `tuned` says whether there is a parameter."""
+    """A loss of the problem, the value from the grid, the mean size of the costs, and the seed.
 
-    make: Callable[[Problem, float, int], Loss]
+    Attributes:
+        tuned: whether there is a parameter to choose.
+        relaxed_labels: the paper's code trains its DYS layers for the knapsack on decisions of the LP relaxation.
+    """
+
+    make: Callable[[Problem, float, float, int], Loss]
     tuned: bool = True
+    relaxed_labels: bool = False
+
+
+def generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
 
 
 METHODS = {
-    "MSE": Method(lambda problem, value, seed: MSE(), tuned=False),
-    "SPO+": Method(lambda problem, value, seed: SPOPlus(Exact(problem.relaxed_solver())), tuned=False),
+    "MSE": Method(lambda problem, value, scale, seed: MSE(), tuned=False),
+    "SPO+": Method(lambda problem, value, scale, seed: SPOPlus(Exact(problem.relaxed_solver())), tuned=False),
+    # σ = value · scale
     "PFY": Method(
-        lambda problem, value, seed: FenchelYoung(
-            Perturbed(problem.relaxed_solver(), value, 1, torch.Generator().manual_seed(seed))
+        lambda problem, value, scale, seed: FenchelYoung(
+            Perturbed(problem.relaxed_solver(), value * scale, 1, generator(seed))
         )
     ),
     "SCE^DYS as published": Method(
-        lambda problem, value, seed: SCE(
-            DavisYin.as_published(problem, PUBLISHED_TAU[problem.name], generator=torch.Generator().manual_seed(seed))
+        lambda problem, value, scale, seed: SCE(
+            DavisYin.as_published(problem, PUBLISHED_TAU[problem.name], generator=generator(seed))
         ),
         tuned=False,
+        relaxed_labels=True,
     ),
-    "SCE^DYS": Method(lambda problem, value, seed: SCE(DavisYin(problem.program, mu=value, gradient="unrolled"))),
-    "SCE^smoothed": Method(lambda problem, value, seed: SCE(Smoothed(problem.program, value))),
-    "sSPO+": Method(lambda problem, value, seed: SmoothedSPOPlus(Smoothed(problem.program, value))),
+    # 100 iterations from zero without smoothing: all the smoothing is early stopping, step = 0.1 · value / scale
+    "SCE^DYS": Method(
+        lambda problem, value, scale, seed: SCE(
+            DavisYin(problem.program, mu=0.0, step=0.1 * value / scale, gradient="unrolled")
+        )
+    ),
+    # μ = value · scale
+    "SCE^smoothed": Method(lambda problem, value, scale, seed: SCE(Smoothed(problem.program, value * scale))),
+    "sSPO+": Method(lambda problem, value, scale, seed: SmoothedSPOPlus(Smoothed(problem.program, value * scale))),
 }
+
+
+def judge(problem: Problem, gurobi: bool) -> Solver:
+    """What labels and judges: the problem's own exact solver, or Gurobi where asked and needed."""
+    if gurobi and problem.program.is_integer:
+        from dflearn.solvers.gurobi import Gurobi
+
+        return Gurobi(problem.program)
+    return problem.solver()
 
 
 def trained(problem: Problem, loss: Loss, train: DecisionDataset, seed: int) -> tuple[nn.Module, float]:
@@ -80,30 +108,37 @@ def trained(problem: Problem, loss: Loss, train: DecisionDataset, seed: int) -> 
     return model, time.process_time() - begun
 
 
-def run(name: str, seed: int, method: str, cache: Path) -> dict[str, Any]:
+def run(name: str, seed: int, method: str, cache: Path, gurobi: bool) -> dict[str, Any]:
     """One line of runs.jsonl."""
     problem = problem_named(name, seed=seed)
+    solver = judge(problem, gurobi)
     data = problem.generate(SETTINGS["points"])
-    split = label(data, problem.solver(), cache=cache).split(seed, SETTINGS["test"], SETTINGS["validation"])
-    assert split.train.costs is not None
-    scale = float(problem.program.objective.vector(split.train.costs).abs().mean())
+    split = label(data, solver, cache=cache).split(seed, SETTINGS["test"], SETTINGS["validation"])
+    train = split.train
+    if METHODS[method].relaxed_labels and name.startswith("KP"):
+        train = label(train, problem.relaxed_solver())
+    assert train.costs is not None
+    scale = float(problem.program.objective.vector(train.costs).abs().mean())
     chosen, tried = None, []
     for value in GRID if METHODS[method].tuned else (0.0,):
-        loss = METHODS[method].make(problem, value * scale, seed)
-        model, seconds = trained(problem, loss, split.train, seed)
+        loss = METHODS[method].make(problem, value, scale, seed)
+        model, seconds = trained(problem, loss, train, seed)
         regret = float("nan")
         if METHODS[method].tuned:
-            regret = evaluate(model, problem, split.validation, cache=cache, progress=False).absolute_regret
+            regret = evaluate(
+                model, problem, split.validation, solver, cache=cache, progress=False, floor=False
+            ).absolute_regret
         tried.append({"value": value, "validation_regret": regret, "seconds_per_epoch": seconds / SETTINGS["epochs"]})
         if chosen is None or regret < chosen[0]:
             chosen = (regret, value, model, seconds)
     assert chosen is not None
-    evaluation = evaluate(chosen[2], problem, split.test, cache=cache, progress=False)
+    evaluation = evaluate(chosen[2], problem, split.test, solver, cache=cache, progress=False)
     return {
         "problem": name,
         "seed": seed,
         "method": method,
         "settings": {**SETTINGS, "grid": list(GRID)},
+        "solver": solver.identity,
         "scale": scale,
         "value": chosen[1] if METHODS[method].tuned else None,
         "at_edge": METHODS[method].tuned and chosen[1] in (GRID[0], GRID[-1]),
@@ -173,6 +208,7 @@ def main() -> None:
     arguments.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3, 4, 5])
     arguments.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
     arguments.add_argument("--out", type=Path, default=Path(__file__).resolve().parents[1] / "results" / "comparison")
+    arguments.add_argument("--gurobi", action="store_true", help="label and judge integer programs by Gurobi (faster)")
     arguments.add_argument("--cache", type=Path, default=default_cache())
     options = arguments.parse_args()
     torch.set_num_threads(1)
@@ -181,7 +217,7 @@ def main() -> None:
     wanted = [(name, seed, method) for name in options.problems for seed in options.seeds for method in options.methods]
     for key in (bar := tqdm([key for key in wanted if key not in read(path)], unit="run")):
         bar.set_description(" ".join(map(str, key)))
-        line = json.dumps(run(*key, options.cache))
+        line = json.dumps(run(*key, options.cache, options.gurobi))
         with open(path, "a") as file:
             file.write(line + "\n")
     text = summary(read(path))
