@@ -29,7 +29,18 @@ FORMAT, VERSION = "dflearn model", 1  # the marker of a saved file, and the newe
 METADATA, WEIGHTS, PROGRAM = "metadata.json", "weights.safetensors", "program.npz"
 PACKAGES = ("dflearn", "torch", "numpy", "scipy", "highspy")
 
-_DAMAGED = (ValueError, TypeError, KeyError, EOFError, OSError, struct.error, zipfile.BadZipFile, zlib.error)
+# What reading raises where the bytes are not as they were written; RuntimeError is zipfile's word for what it cannot do.
+_DAMAGED = (
+    ValueError,
+    TypeError,
+    KeyError,
+    EOFError,
+    OSError,
+    RuntimeError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 class Saved(NamedTuple):
