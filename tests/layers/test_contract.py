@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from closed_form_layers import SmoothedBox, SmoothedTopOne, top_one
-from dflearn.layers import CvxpySmoothed, Exact, Layer, Perturbed, Smoothed
+from dflearn.layers import CvxpySmoothed, DavisYin, Exact, Layer, Perturbed, Smoothed
 from dflearn.problems import problem_named
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Solution
@@ -95,6 +95,18 @@ LAYERS: dict[str, tuple[Callable[[Program], Layer], dict[str, Any]]] = {
     "Smoothed, norm": (
         lambda program: Smoothed(program, 0.7, regularizer="norm"),
         {"exact_gradient": True, "tolerance": 1e-8},
+    ),
+    "DavisYin, converged": (
+        lambda program: DavisYin(program, 0.7, iterations=20_000, tolerance=1e-9, gradient="implicit"),
+        {"exact_gradient": True, "tolerance": 1e-6},
+    ),
+    "DavisYin, unrolled": (
+        lambda program: DavisYin(program, 0.7, 0.5, iterations=2000, gradient="unrolled"),
+        {"exact_gradient": True, "tolerance": 1e-4, "detects_infeasible": False},
+    ),
+    "DavisYin, Jacobian-free": (
+        lambda program: DavisYin(program, 0.7, iterations=20_000, tolerance=1e-9),
+        {"tolerance": 1e-6},
     ),
     "CvxpySmoothed": (
         lambda program: CvxpySmoothed(program, 0.7),

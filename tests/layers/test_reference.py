@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import resource
 import warnings
+from collections.abc import Callable
+from dataclasses import replace
 
 import cvxpy
 import numpy as np
@@ -13,7 +15,6 @@ import scipy.optimize
 import torch
 from reference import (
     COUNT,
-    RandomCase,
     Regularizer,
     Sides,
     clarabel_smoothed,
@@ -25,18 +26,19 @@ from torch import Tensor
 
 from closed_form_layers import SmoothedTopOne, top_one
 from dflearn.data import Batch
-from dflearn.layers import CvxpySmoothed, Layer, Smoothed
+from dflearn.layers import CvxpySmoothed, DavisYin, Layer, Smoothed
+from dflearn.layers.quadratic import solve_with_highs
 from dflearn.losses import SCE
-from dflearn.program import Program
+from dflearn.program import Instance, Program
 from dflearn.solvers.base import Status
 
 BLOCK = 30
 REGULARIZERS: tuple[Regularizer, ...] = ("squared", "norm")
-BLOCKS = [("squared", first) for first in range(0, 330, BLOCK)] + [("norm", first) for first in range(0, 150, BLOCK)]
+BLOCKS = [("squared", first) for first in range(0, 300, BLOCK)] + [("norm", first) for first in range(0, 120, BLOCK)]
 FAR = 1e4  # where costs and norm balance exactly along a ray, the optimum runs off to infinity
 
 
-def gradient(case: RandomCase, decision: Tensor, y: Tensor, weight: np.ndarray) -> np.ndarray:
+def gradient(decision: Tensor, y: Tensor, weight: np.ndarray) -> np.ndarray:
     (slope,) = torch.autograd.grad(decision, y, torch.tensor(weight), retain_graph=True)
     return slope.numpy()
 
@@ -50,7 +52,7 @@ def test_smoothed_agrees_with_clarabel(regularizer: Regularizer, first: int) -> 
         y = case.y.clone().requires_grad_()
         solution = Smoothed(case.program, case.mu, regularizer=regularizer).solve(y, case.instance)
         weight = np.random.RandomState(seed).normal(size=solution.decision.shape)
-        slope = gradient(case, solution.decision, y, weight)
+        slope = gradient(solution.decision, y, weight)
         for i, (c, sides) in enumerate(case.rows()):
             where = f"seed {seed}, instance {i}"
             found, w = clarabel_smoothed(case.program, c, case.mu, sides, regularizer)
@@ -130,7 +132,7 @@ def test_gradients_agree_with_cvxpylayers(regularizer: Regularizer) -> None:
         unbounded = mine.status == Status.UNBOUNDED
         assert torch.equal(unbounded, theirs.status == Status.UNBOUNDED), f"seed {seed}: {theirs.status}"
         weight = np.random.RandomState(seed).normal(size=mine.decision.shape)
-        slope, reference = (gradient(case, solution.decision, y, weight) for solution in (mine, theirs))
+        slope, reference = (gradient(solution.decision, y, weight) for solution in (mine, theirs))
         for i, (c, sides) in enumerate(case.rows()):
             w = mine.decision[i].detach().numpy()
             if mine.status[i] != Status.OPTIMAL or jacobian(case.program, c, w, case.mu, sides, regularizer) is None:
@@ -145,10 +147,134 @@ def test_gradients_agree_with_cvxpylayers(regularizer: Regularizer) -> None:
     assert compared >= 20
 
 
+@pytest.mark.parametrize("regularizer", REGULARIZERS)
+def test_infeasible_programs_are_told_from_unbounded_ones(regularizer: Regularizer) -> None:
+    """Right-hand sides drawn too small for about half of the instances. DavisYin proves most of that, and nothing false."""
+    statuses = {
+        "Solved": Status.OPTIMAL,
+        "AlmostSolved": Status.OPTIMAL,
+        "PrimalInfeasible": Status.INFEASIBLE,
+        "DualInfeasible": Status.UNBOUNDED,
+    }
+    seen, proven = [], 0
+    for seed in range(7000, 7060):
+        case, rng = random_case(seed), np.random.RandomState(seed)
+        if not case.program.G.shape[0]:
+            continue
+        h = np.broadcast_to(case.program.sides(case.instance, COUNT)["h"], (COUNT, case.program.G.shape[0]))
+        fields = {} if case.instance is None else case.instance.present()
+        instance = Instance(**{**fields, "h": torch.tensor(h - rng.exponential(size=h.shape))})
+        case = replace(case, instance=instance)
+        solution = Smoothed(case.program, case.mu, regularizer=regularizer).solve(case.y, instance)
+        iterated = DavisYin(case.program, case.mu, iterations=2000, tolerance=1e-7).solve(case.y, instance)
+        for i, (c, sides) in enumerate(case.rows()):
+            found, _ = clarabel_smoothed(case.program, c, case.mu, sides, regularizer)
+            if found == "DualInfeasible":  # where there is no feasible point either, that is what counts
+                feasible, _ = clarabel_smoothed(case.program, c, case.mu, sides, "squared")
+                found = "PrimalInfeasible" if feasible == "PrimalInfeasible" else found
+            if found not in statuses:
+                continue
+            assert solution.status[i] == statuses[found], f"seed {seed}, instance {i}"
+            seen.append(statuses[found])
+            if iterated.status[i] == Status.INFEASIBLE:
+                assert statuses[found] is Status.INFEASIBLE, f"seed {seed}, instance {i}: DavisYin"
+                proven += 1
+    for status in set(statuses.values()) if regularizer == "norm" else (Status.OPTIMAL, Status.INFEASIBLE):
+        assert seen.count(status) >= 10
+    assert proven >= 0.5 * seen.count(Status.INFEASIBLE)
+
+
+@pytest.mark.parametrize("regularizer", REGULARIZERS)
+def test_what_the_kernels_do_not_finish_is_finished(regularizer: Regularizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With no steps allowed, nearly all instances go the slow way: same decisions and gradients, and it is said."""
+    differentiated = slowly = 0
+    for seed in range(3000, 3010):
+        case = random_case(seed)
+        slopes, solutions = [], []
+        for steps in (80, 0):
+            with monkeypatch.context() as patch:
+                for name in ("INTERIOR_STEPS", "POLISH_STEPS", "WARM_STEPS"):
+                    patch.setattr(f"dflearn.layers.smoothed.{name}", steps)
+                layer = Smoothed(case.program, case.mu, regularizer=regularizer)
+                y = case.y.clone().requires_grad_()
+                solutions.append(layer.solve(y, case.instance))
+                weight = np.random.RandomState(seed).normal(size=solutions[-1].decision.shape)
+                slopes.append(gradient(solutions[-1].decision, y, weight))
+        quick, slow = solutions
+        slowly += int(slow.fallback.sum())
+        assert torch.equal(quick.status, slow.status), f"seed {seed}"
+        for i, (c, sides) in enumerate(case.rows()):
+            if quick.status[i] != Status.OPTIMAL:
+                continue
+            w, other = (solution.decision[i].detach().numpy() for solution in solutions)
+            np.testing.assert_allclose(other, w, rtol=0, atol=1e-5 * (1 + np.abs(w).max()), err_msg=f"seed {seed}")
+            if jacobian(case.program, c, w, case.mu, sides, regularizer) is not None:
+                np.testing.assert_allclose(slopes[1][i], slopes[0][i], rtol=1e-4, atol=1e-4, err_msg=f"seed {seed}")
+                differentiated += 1
+    assert differentiated >= 10
+    assert slowly >= 20
+
+
+def test_davis_yin_converges_to_the_smoothed_solution() -> None:
+    """Where it says so; and it never claims to have proven feasible programs infeasible."""
+    optimal = differentiated = total = 0
+    for seed in range(4000, 4040):
+        case = random_case(seed)
+        y = case.y.clone().requires_grad_()
+        iterated = DavisYin(case.program, case.mu, iterations=10_000, tolerance=1e-9, gradient="implicit").solve(
+            y, case.instance
+        )
+        exact = Smoothed(case.program, case.mu).solve(y, case.instance)
+        weight = np.random.RandomState(seed).normal(size=exact.decision.shape)
+        slopes = [gradient(solution.decision, y, weight) for solution in (iterated, exact)]
+        for i, (c, sides) in enumerate(case.rows()):
+            where, total = f"seed {seed}, instance {i}", total + 1
+            assert iterated.status[i] in (Status.OPTIMAL, Status.NOT_FOUND), where
+            if iterated.status[i] == Status.NOT_FOUND:
+                continue
+            optimal += 1
+            w, wanted = (solution.decision[i].detach().numpy() for solution in (iterated, exact))
+            np.testing.assert_allclose(w, wanted, rtol=0, atol=1e-6 * (1 + np.abs(wanted).max()), err_msg=where)
+            if jacobian(case.program, c, wanted, case.mu, sides, "squared") is not None:
+                np.testing.assert_allclose(slopes[0][i], slopes[1][i], rtol=1e-6, atol=1e-6, err_msg=where)
+                differentiated += 1
+    assert optimal >= 0.85 * total
+    assert differentiated >= 0.8 * optimal
+
+
+def test_a_start_from_where_the_norm_had_won() -> None:
+    """With small costs w = 0 is optimal, and the start says so; larger costs must not be misled by it, nor the reverse."""
+    layer = Smoothed(top_one(3), 2.0, regularizer="norm")
+    small, large = (torch.tensor([y], dtype=torch.float64) for y in ([0.3, 0.2, 0.1], [1.9, 1.9, 1.9]))
+    start = layer.no_start(1)
+    for y in (small, large, small, 100 * large, large):
+        solution = layer.solve(y, start=start)
+        torch.testing.assert_close(solution.decision, layer(y), rtol=0, atol=1e-9)
+        start = solution.start
+
+
+def test_the_slow_way_with_little_smoothing() -> None:
+    """μ a millionth of the costs: HiGHS's own regularization and its cycling must not show."""
+    for seed in range(5000, 5035):
+        case = random_case(seed)
+        for c, sides in case.rows():
+            mu = 1e-6 * max(1.0, np.abs(c).max())
+            _, reference = clarabel_smoothed(case.program, c, mu, sides, "squared")
+            result = solve_with_highs(case.program, c, mu, sides)
+            assert result.status is Status.OPTIMAL, f"seed {seed}"
+            assert result.residual <= 1e-6, f"seed {seed}"
+            value, wanted = (smoothed_objective(c, w, mu, "squared") for w in (result.w, reference))
+            assert value <= wanted + 1e-6 * (1 + abs(wanted)), f"seed {seed}"
+
+
 # -- closed forms ---------------------------------------------------------------------------------------------------
 
-LAYERS = {"Smoothed": Smoothed, "CvxpySmoothed": CvxpySmoothed}
-ACCURACY = {"Smoothed": 1e-9, "CvxpySmoothed": 1e-5}
+LAYERS: dict[str, Callable[..., Layer]] = {
+    "Smoothed": Smoothed,
+    "CvxpySmoothed": CvxpySmoothed,
+    "DavisYin": lambda program, mu: DavisYin(program, mu, iterations=20_000, tolerance=1e-11, gradient="implicit"),
+}
+ACCURACY = {"Smoothed": 1e-9, "CvxpySmoothed": 1e-5, "DavisYin": 1e-8}
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -182,7 +308,7 @@ def test_top_one_is_a_projection_onto_the_capped_simplex(name: str, mu: float) -
     torch.testing.assert_close(slope, expected, rtol=0, atol=100 * ACCURACY[name] / mu)
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", ["Smoothed", "CvxpySmoothed"])
 def test_top_one_with_the_norm(name: str) -> None:
     """w is the squared solution with κ in place of μ, where κ ‖w‖ = μ; here by root finding on the closed form."""
     y = torch.tensor(np.random.RandomState(5).normal(size=(6, 8)) + 1)
@@ -255,8 +381,10 @@ def test_after_a_fork(name: str) -> None:
     np.testing.assert_array_equal(slope, wanted[1])
 
 
-def test_ten_thousand_calls_leave_nothing_behind() -> None:
-    layer = Smoothed(top_one(3), 0.5)
+@pytest.mark.parametrize(
+    "layer", [Smoothed(top_one(3), 0.5), DavisYin(top_one(3), 0.5, iterations=5)], ids=["Smoothed", "DavisYin"]
+)
+def test_ten_thousand_calls_leave_nothing_behind(layer: Layer) -> None:
     y = torch.tensor([[0.3, 0.2, 0.1]], dtype=torch.float64)
     start = layer.no_start(1)
 

@@ -24,6 +24,12 @@ class Result(NamedTuple):
     in_force: np.ndarray
 
 
+def no_result(program: Program, status: Status) -> Result:
+    """What stands for the answer where there is none."""
+    rows = program.equality_form().matrix.shape[0]
+    return Result(status, np.full(program.n, np.nan), np.inf, np.zeros(program.n, np.uint8), np.ones(rows, np.uint8))
+
+
 def solve_with_highs(program: Program, c: np.ndarray, mu: float, sides: Mapping[str, np.ndarray]) -> Result:
     """min cᵀw + (μ/2)‖w‖² over the program's rows and bounds, for one instance."""
     import highspy
@@ -31,9 +37,6 @@ def solve_with_highs(program: Program, c: np.ndarray, mu: float, sides: Mapping[
     form = program.equality_form()
     n, rows = program.n, program.A.shape[0] + program.G.shape[0]
     scale = max(float(np.abs(c).max(initial=0.0)), mu)
-    failed = Result(
-        Status.FAILED, np.full(n, np.nan), np.inf, np.zeros(n, np.uint8), np.ones(form.matrix.shape[0], np.uint8)
-    )
     matrix = sp.vstack([program.A, program.G], format="csr")
     lp: Any = highspy.HighsLp()
     lp.num_col_, lp.num_row_ = n, rows
@@ -49,17 +52,19 @@ def solve_with_highs(program: Program, c: np.ndarray, mu: float, sides: Mapping[
     highs.passModel(lp)
     highs.run()  # is there any feasible point?
     if highs.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
-        return failed._replace(status=Status.INFEASIBLE)
+        return no_result(program, Status.INFEASIBLE)
     columns = np.arange(n, dtype=np.int32)
-    highs.changeColsCost(n, columns, c / scale)
+    # In units of μ: HiGHS adds 1e-7 to the Hessian, which must not count beside its entries.
+    highs.changeColsCost(n, columns, c / mu)
     hessian = highspy.HessianFormat.kTriangular
-    highs.passHessian(n, n, int(hessian), np.arange(n + 1, dtype=np.int32), columns, np.full(n, mu / scale))
+    highs.passHessian(n, n, int(hessian), np.arange(n + 1, dtype=np.int32), columns, np.ones(n))
+    highs.setOptionValue("qp_iteration_limit", 1000 + 100 * (n + rows))  # it is known to cycle
     highs.run()
     if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
-        return failed
+        return no_result(program, Status.FAILED)
     solution = highs.getSolution()
     w = np.clip(np.array(solution.col_value), sides["lower"], sides["upper"])
-    y = -np.array(solution.row_dual)
+    y = -np.array(solution.row_dual) * (mu / scale)
     slack = sides["h"] - program.G @ w
     width = 1 + np.abs(w)
     inside = (w - sides["lower"] > AT_BOUND * width) & (sides["upper"] - w > AT_BOUND * width)

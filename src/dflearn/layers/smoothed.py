@@ -98,12 +98,11 @@ class Smoothed(Layer):
         c = np.ascontiguousarray(costs.detach().double().reshape(count, self.program.n).cpu().numpy())
         given = check_start(start, batch, self.start_width)
         if self.regularizer == "norm":
-            answer, kappa, unbounded = self._solve_norm(c, sides, given)
+            answer, kappa, status = self._solve_norm(c, sides, given)
         else:
-            kappa, unbounded = np.full(count, self.mu), np.zeros(count, bool)
+            kappa = np.full(count, self.mu)
             answer = self._solve_squared(c, kappa, sides, given)
-        status = self._finish(c, kappa, sides, answer)
-        status[unbounded], answer.w[unbounded] = int(Status.UNBOUNDED), np.nan
+            status = self._finish(c, kappa, sides, answer)
         face = _Face(self, answer.inside, answer.in_force, kappa)
         decision = _AttachGradient.apply(costs, torch.as_tensor(answer.w).to(y).reshape(costs.shape), face)
         w = torch.as_tensor(answer.w)
@@ -197,51 +196,69 @@ class Smoothed(Layer):
     def _solve_norm(
         self, c: np.ndarray, sides: Mapping[str, np.ndarray], start: np.ndarray | None
     ) -> tuple[Answer, np.ndarray, np.ndarray]:
-        """The answer, κ, and which instances are unbounded (a norm grows no faster than the costs can fall).
+        """The answer, κ and the status of each instance.
 
         w solves the squared problem with κ where κ‖w(κ)‖ = μ: the root of an increasing function of κ. Newton's method
         finds it, with the derivative ‖w‖ − wᵀP w/‖w‖ and a bracket to fall back on. If no κ is large enough, the origin
-        is feasible and optimal; if none is small enough, there is no optimum.
+        is feasible and optimal; if none is small enough, there is no optimum: a norm grows no faster than costs can fall.
         """
         count = c.shape[0]
-        largest = np.abs(c).max(1, initial=0.0)
+        size = np.maximum(np.abs(c).max(1, initial=0.0), self.mu)
         low, high = np.zeros(count), np.full(count, np.inf)
-        kappa = np.maximum(largest, self.mu) * 0.1
+        floor, kappa, ceiling = 1e-10 * size, 0.1 * size, 1e10 * size
         starts = None
         if start is not None:
             known = np.isfinite(start).all(1)
-            kappa[known] = start[known, -1]
+            # What ended at the floor or the ceiling may have its root in between now.
+            kappa[known] = np.clip(start[known, -1], 1e-6 * size[known], 1e6 * size[known])
             starts = start[:, :-1]
-        ceiling, floor = 1e10 * np.maximum(largest, self.mu), 1e-10 * np.maximum(largest, self.mu)
+        infeasible = np.zeros(count, bool)
         for _ in range(60):
             answer = self._solve_squared(c, kappa, sides, starts)
-            starts = answer.y
-            norm = np.linalg.norm(answer.w, axis=1)
+            starts, w = answer.y, answer.w.copy()
+            status = self._finish(c, kappa, sides, answer, infeasible)
+            w = np.where(np.isnan(answer.w), w, answer.w)
+            infeasible = status == int(Status.INFEASIBLE)
+            norm = np.linalg.norm(w, axis=1)
             gap = kappa * norm - self.mu
             settled = (np.abs(gap) <= 1e-11 * self.mu) | (high - low <= 1e-15 * kappa)
-            settled |= (kappa >= ceiling) | (kappa <= floor)
+            settled |= infeasible | (kappa >= ceiling) | (kappa <= floor)
             if settled.all():
                 break
             low, high = np.where(gap <= 0, kappa, low), np.where(gap > 0, kappa, high)
-            inside = self.project(answer.inside, answer.in_force, answer.w)
+            inside = self.project(answer.inside, answer.in_force, w)
             with np.errstate(divide="ignore", invalid="ignore"):
-                newton = kappa - gap / (norm - (answer.w * inside).sum(1) / norm)
+                newton = kappa - gap / (norm - (w * inside).sum(1) / norm)
             middle = np.where(np.isinf(high), 10 * kappa, np.sqrt(np.maximum(low, 1e-3 * high) * high))
             usable = np.isfinite(newton) & (newton > low) & (newton < high)
             kappa = np.where(settled, kappa, np.where(usable, newton, middle))
-        return answer, kappa, (kappa <= floor) & (gap > 1e-6 * self.mu)
+        unbounded = (kappa <= floor) & ~infeasible & (gap > 1e-6 * self.mu)
+        status[unbounded], answer.w[unbounded] = int(Status.UNBOUNDED), np.nan
+        status[~settled & (status == int(Status.OPTIMAL))] = int(Status.FEASIBLE)
+        return answer, kappa, status
 
     # -- what the kernels did not finish --------------------------------------------------------------------------
 
-    def _finish(self, c: np.ndarray, mu: np.ndarray, sides: Mapping[str, np.ndarray], answer: Answer) -> np.ndarray:
-        """Status per instance; those above the accepted residual are solved one by one by HiGHS."""
+    def _finish(
+        self,
+        c: np.ndarray,
+        mu: np.ndarray,
+        sides: Mapping[str, np.ndarray],
+        answer: Answer,
+        infeasible: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Status per instance; those above the accepted residual, and not known to be infeasible, are solved by HiGHS."""
         status = np.full(c.shape[0], int(Status.OPTIMAL), np.int8)
         for i in np.flatnonzero(~(answer.residual <= ACCEPTED_RESIDUAL)):
-            from dflearn.layers.quadratic import solve_with_highs
+            from dflearn.layers.quadratic import no_result, solve_with_highs
 
             own = {name: part if part.ndim == 1 else part[i] for name, part in sides.items()}
-            result = solve_with_highs(self.program, c[i], mu[i], own)
-            status[i] = int(result.status)
+            if infeasible is not None and infeasible[i]:
+                result = no_result(self.program, Status.INFEASIBLE)
+            else:
+                result = solve_with_highs(self.program, c[i], mu[i], own)
+            accurate = result.residual <= ACCEPTED_RESIDUAL or result.status is not Status.OPTIMAL
+            status[i] = int(result.status if accurate else Status.FEASIBLE)
             answer.w[i] = result.w
             answer.residual[i] = result.residual
             answer.inside[i] = result.inside
