@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     )
     from dflearn.data import Batch as Batch, DecisionDataset as DecisionDataset
     from dflearn.evaluation import Evaluation as Evaluation, compare as compare, evaluate as evaluate
+    from dflearn.frontends.cvxpy import CvxpyProgram as CvxpyProgram, from_cvxpy as from_cvxpy
+    from dflearn.frontends.files import from_lp as from_lp, from_mps as from_mps
+    from dflearn.frontends.gurobi import from_gurobi as from_gurobi
+    from dflearn.frontends.instances import as_instances as as_instances
+    from dflearn.frontends.pyepo import from_pyepo as from_pyepo, to_pyepo as to_pyepo
+    from dflearn.frontends.pyomo import from_pyomo as from_pyomo
+    from dflearn.frontends.scipy import from_linprog as from_linprog, from_milp as from_milp
     from dflearn.labels import label as label
     from dflearn.layers.base import Exact as Exact, Layer as Layer
     from dflearn.layers.cvxpy import CvxpySmoothed as CvxpySmoothed
@@ -39,6 +46,13 @@ _NAMES = {
     "dflearn.solvers.callable": ("from_callable",),
     "dflearn.solvers.oracles": ("DagShortestPath", "FewRowLP"),
     "dflearn.solvers.wrappers": ("Parallel", "Pooled"),
+    "dflearn.frontends.files": ("from_lp", "from_mps"),
+    "dflearn.frontends.scipy": ("from_linprog", "from_milp"),
+    "dflearn.frontends.gurobi": ("from_gurobi",),
+    "dflearn.frontends.pyomo": ("from_pyomo",),
+    "dflearn.frontends.cvxpy": ("CvxpyProgram", "from_cvxpy"),
+    "dflearn.frontends.pyepo": ("from_pyepo", "to_pyepo"),
+    "dflearn.frontends.instances": ("as_instances",),
     "dflearn.layers.base": ("Exact", "Layer"),
     "dflearn.layers.perturbed": ("Perturbed",),
     "dflearn.layers.smoothed": ("Smoothed",),

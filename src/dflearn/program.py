@@ -9,6 +9,7 @@ A problem that maximizes has S = −I and keeps its data as values; `sense` matt
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -169,6 +170,7 @@ class Program:
         n: the number of variables, where nothing else tells it.
         sense: "minimize" or "maximize", for reports only; to maximize, negate S and d.
         name: shown in messages and reports.
+        variable_names, cost_names: what the n variables and the p costs are called, each name once; optional.
     """
 
     A: Any = None
@@ -183,6 +185,8 @@ class Program:
     n: int = 0
     sense: Sense = "minimize"
     name: str = "program"
+    variable_names: Any = None
+    cost_names: Any = None
     objective: Objective = field(init=False)
 
     def __post_init__(self) -> None:
@@ -210,6 +214,8 @@ class Program:
         put("objective", Objective(n, self.S, self.d, self.sense))
         put("S", self.objective.S)
         put("d", self.objective.d)
+        put("variable_names", _names("variable_names", self.variable_names, n, "variables"))
+        put("cost_names", _names("cost_names", self.cost_names, self.objective.p, "predicted costs"))
 
     def _count_variables(self) -> int:
         counts: dict[str, int] = {"n": self.n} if self.n else {}
@@ -265,7 +271,7 @@ class Program:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of the whole content (the name apart): equal programs have equal fingerprints on every machine."""
+        """A hash of the whole content (names apart): equal programs have equal fingerprints on every machine."""
         digest = hashlib.sha256(f"program-1 {self.n} {self.p} {self.sense}".encode())
         for name in ("A", "G", "S"):
             matrix = getattr(self, name)
@@ -395,6 +401,20 @@ def _mask(value: Any, n: int) -> np.ndarray:
         raise ProgramError(f"integer must be True, a boolean mask of shape ({n},) or indices below {n}; got {value!r}")
     mask.flags.writeable = False
     return mask
+
+
+def _names(field: str, value: Any, count: int, what: str) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    names = (value,) if isinstance(value, str) else tuple(value)
+    if len(names) != count or not all(isinstance(name, str) for name in names):
+        raise ProgramError(
+            f"{field} must be {count} strings, one for each of the {what}; got {len(names)}: {names[:5]}"
+        )
+    repeated = [name for name, times in Counter(names).items() if times > 1]
+    if repeated:
+        raise ProgramError(f"{field} holds {repeated[0]!r} more than once ({len(repeated)} such names): name each once")
+    return names
 
 
 def check_bounds(lower: np.ndarray, upper: np.ndarray) -> None:

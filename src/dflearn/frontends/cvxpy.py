@@ -1,0 +1,325 @@
+"""Problems of CVXPY, whose parameters say what is predicted and what differs from instance to instance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from dflearn.errors import ProgramError, ShapeError
+from dflearn.frontends.costs import Coefficients
+from dflearn.frontends.linear_model import CONSTANT, LinearModel, Rows
+from dflearn.frontends.optional import optional
+from dflearn.program import Instance, Program, Sense
+
+Shapes = Mapping[str, tuple[tuple[int, ...], np.ndarray]]  # by name: the shape, and the place of each entry, in C order
+
+# Attributes by which CVXPY stores fewer numbers than the shape says, or none that are real.
+UNSUPPORTED = ("symmetric", "diag", "PSD", "NSD", "hermitian", "complex", "imag", "sparsity")
+
+
+@dataclass(frozen=True, eq=False)
+class CvxpyProgram:
+    """What `from_cvxpy` makes: the program, and the way from CVXPY's names and shapes to it and back.
+
+    Attributes:
+        program: the `Program`. Its variables are CVXPY's, flattened, and those that CVXPY adds for `abs`, `max` and
+            the like.
+    """
+
+    program: Program
+    _maps: _Maps
+    _predicted: Shapes
+    _given: Shapes
+    _variables: Shapes
+
+    def __repr__(self) -> str:
+        return f"CvxpyProgram({self.program!r}, costs={list(self._predicted)}, instance={list(self._given)})"
+
+    def costs(self, **values: Any) -> Tensor:
+        """y `(*batch, p)` from values `(*batch, *shape)` of the predicted parameters."""
+        if set(values) != set(self._predicted):
+            raise ShapeError(f"costs takes a value for each of {list(self._predicted)}; got {list(values)}")
+        arrays, batch = _batched(values, self._predicted)
+        y = np.concatenate([arrays[name].reshape(*batch, -1) for name in self._predicted], axis=-1)
+        return torch.as_tensor(y)
+
+    def instance(self, **values: Any) -> Instance:
+        """The `Instance` in which the other parameters have these values `(*batch, *shape)`.
+
+        A parameter that is left out keeps the value it had when the program was made.
+        """
+        unknown = [name for name in values if name not in self._given]
+        if unknown:
+            why = "is predicted" if unknown[0] in self._predicted else "is no parameter of the problem"
+            raise ShapeError(f"{unknown[0]!r} {why}; an instance may set {list(self._given) or 'nothing'}")
+        if not values:
+            return Instance()
+        arrays, batch = _batched(values, self._given)
+        vector = np.broadcast_to(self._maps.typical, (*batch, self._maps.typical.size)).copy()
+        for name, array in arrays.items():
+            vector[..., self._given[name][1]] = array.reshape(*batch, -1)
+        return Instance(
+            **{name: torch.as_tensor(side) for name, side in self._maps.sides(vector, changing=True).items()}
+        )
+
+    def variables(self, decision: Tensor) -> dict[str, Tensor]:
+        """The values `(*batch, *shape)` of CVXPY's variables, by name, in a decision `(*batch, n)`."""
+        if decision.shape[-1:] != (self.program.n,):
+            raise ShapeError(f"decisions must have shape (*batch, {self.program.n}); got {tuple(decision.shape)}")
+        batch = decision.shape[:-1]
+        return {
+            name: decision[..., torch.as_tensor(place, device=decision.device)].reshape(*batch, *shape)
+            for name, (shape, place) in self._variables.items()
+        }
+
+
+def from_cvxpy(problem: Any, costs: Any, *, keep_offset: bool = False, name: str = "cvxpy") -> CvxpyProgram:
+    """The program of a `cvxpy.Problem` with a linear objective that holds the `Parameter` to predict.
+
+    Args:
+        problem: a linear or mixed-integer linear problem that follows CVXPY's rules for parameters (DPP). Piecewise-linear
+            functions are fine: CVXPY writes them with further variables.
+        costs: the predicted `Parameter`, or several. The objective may hold any affine map of it: this becomes S, and
+            the rest d. A parameter of more than one dimension is flattened in C order, as numpy and torch do.
+        keep_offset: keep the constant of the objective, by a variable fixed to 1. Regret is the same either way.
+
+    The other parameters may stand in right-hand sides and in the known part of the objective; `CvxpyProgram.instance`
+    turns their values into an `Instance`. They need a value now, which the program itself takes.
+    """
+    cvxpy = optional("cvxpy", "cvxpy", "from_cvxpy")
+    if not isinstance(problem, cvxpy.Problem):
+        raise ProgramError(f"from_cvxpy reads a cvxpy.Problem; got a {type(problem).__name__}")
+    predicted = [costs] if isinstance(costs, cvxpy.Parameter) else list(costs)
+    _check_parameters(problem, predicted)
+    stuffed = _stuffed(problem)
+    places = {p.id: stuffed.param_id_to_col[p.id] for p in problem.parameters()}
+    chosen = _shapes(predicted, places)
+    known = [p for p in problem.parameters() if all(p is not cost for cost in predicted)]
+    variables = _shapes(problem.variables(), stuffed.var_id_to_col)
+    columns = np.concatenate([place for _, place in chosen.values()])
+
+    n, m = stuffed.x.size, stuffed.constr_size
+    tensor = sp.coo_array(
+        stuffed.A
+    )  # entry (i + m j, k): what parameter k adds to entry (i, j) of [matrix, right-hand side]
+    i, j, k = tensor.coords[0] % max(m, 1), tensor.coords[0] // max(m, 1), tensor.coords[1]
+    last = stuffed.total_param_size  # the column of what no parameter touches
+    _check_only_right_sides(stuffed, j[(k < last) & (tensor.data != 0)], k[(k < last) & (tensor.data != 0)], columns)
+    matrix = sp.csr_array((tensor.data[j < n], (i[j < n], j[j < n])), shape=(m, n))
+    right = sp.csr_array((tensor.data[j == n], (i[j == n], k[j == n])), shape=(m, last + 1))
+
+    objective = sp.csr_array(stuffed.q)
+    offset = keep_offset and objective[[n]].nnz > 0
+    objective = objective if offset else objective[:n]
+    lower, upper, integer = _bounds(stuffed)
+    if offset:
+        matrix = sp.hstack([matrix, sp.csr_array((m, 1))])
+        lower, upper, integer = np.append(lower, 1.0), np.append(upper, 1.0), np.append(integer, False)
+    typical = np.zeros(last + 1)
+    typical[last] = 1.0
+    for parameter in known:
+        typical[_shapes([parameter], places)[parameter.name()][1]] = np.ravel(parameter.value)
+
+    zero = stuffed.cone_dims.zero
+    maps = _Maps(matrix, right, objective, columns, lower, upper, integer, np.arange(m) < zero, typical)
+    sense: Sense = "maximize" if isinstance(problem.objective, cvxpy.Maximize) else "minimize"
+    sign = -1.0 if sense == "maximize" else 1.0  # CVXPY has turned the objective already
+    sides = maps.sides(typical)
+    program = LinearModel(
+        rows=maps.rows,
+        sides={key: side for key, side in sides.items() if key != "d"},
+        coefficients=Coefficients(sign * objective[:, columns], sign * sides["d"], _entry_names(chosen)),
+        integer=integer,
+        sense=sense,
+        name=name,
+        variable_names=_column_names(variables, n) + (CONSTANT,) * offset,
+    ).program()
+    return CvxpyProgram(program, maps, chosen, _shapes(known, places), variables)
+
+
+class _Maps:
+    """The sides of the program and d as affine maps of all parameters, `vector` `(*batch, parameters + 1)`, whose last
+    entry is 1 and whose predicted ones are 0: M w + right·vector = 0 or ≥ 0, d = objective·vector."""
+
+    def __init__(
+        self,
+        matrix: Any,
+        right: sp.csr_array,
+        objective: sp.csr_array,
+        columns: np.ndarray,
+        lower: np.ndarray,
+        upper: np.ndarray,
+        integer: np.ndarray,
+        equal: np.ndarray,
+        typical: np.ndarray,
+    ) -> None:
+        self.right, self.objective, self.lower, self.upper, self.typical = right, objective, lower, upper, typical
+        self.equal = equal
+        self.rows = Rows(matrix, *self._limits(typical), integer, equal=equal)
+        moving = np.diff(right[:, :-1].indptr) > 0
+        given = np.setdiff1d(np.arange(typical.size - 1), columns)
+        self.changing = {
+            "b": moving[self.rows.equal].any(),
+            "h": moving[np.concatenate([self.rows.above, self.rows.below])].any(),
+            "lower": moving[self.rows.single].any(),
+            "upper": moving[self.rows.single].any(),
+            "d": objective[:, given].nnz > 0,
+        }
+
+    def _limits(self, vector: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        low = 0.0 - vector @ self.right.T
+        return low, np.where(self.equal, low, np.inf)
+
+    def sides(self, vector: np.ndarray, changing: bool = False) -> dict[str, np.ndarray]:
+        """b, h, lower, upper, d; only those that some parameter changes, if `changing`."""
+        sides = self.rows.sides(*self._limits(vector), self.lower, self.upper)
+        sides["d"] = vector @ self.objective.T + 0.0
+        return {name: side for name, side in sides.items() if self.changing[name] or not changing}
+
+
+def _check_parameters(problem: Any, predicted: Sequence[Any]) -> None:
+    """Each parameter is named once, has its full shape, and is predicted or has a value."""
+    own = problem.parameters()
+    for parameter in predicted:
+        if all(parameter is not other for other in own):
+            raise ProgramError(f"costs holds {parameter!r}, which is no parameter of the problem: it has {own}")
+    for leaf in [*own, *problem.variables()]:
+        found = [attribute for attribute in UNSUPPORTED if leaf.attributes.get(attribute)]
+        if found:
+            raise ProgramError(
+                f"{leaf.name()} is declared {found[0]}, which from_cvxpy does not read: declare it plain"
+            )
+    for leaves, what in ((own, "parameters"), (problem.variables(), "variables")):
+        names = [leaf.name() for leaf in leaves]
+        for name in names:
+            if names.count(name) > 1:
+                raise ProgramError(f"two {what} are called {name!r}: give each its own name, as in name={name + '2'!r}")
+    for parameter in own:
+        if parameter.value is None and all(parameter is not cost for cost in predicted):
+            raise ProgramError(
+                f"parameter {parameter.name()} is neither predicted nor has a value: set {parameter.name()}.value to a "
+                "typical one, which the program itself takes; instances may have others"
+            )
+
+
+def _stuffed(problem: Any) -> Any:
+    """CVXPY's own matrix form: min q(θ)ᵀx s.t. A(θ) x + b(θ) ∈ {0}ᵐ or ≥ 0, everything affine in the parameters θ."""
+    import cvxpy
+
+    if not problem.is_dcp():
+        raise ProgramError("the problem is not convex by CVXPY's rules (DCP); a Program is linear in the decision")
+    if not problem.is_dpp():
+        raise ProgramError(
+            "the problem is not affine in its parameters by CVXPY's rules (DPP): parameters must not be multiplied with "
+            "each other or bound a variable by its declaration; use constants for what is known, and constraints for bounds"
+        )
+    with _filled(problem.parameters()):
+        try:
+            stuffed = problem.get_problem_data(cvxpy.HIGHS)[0]["param_prob"]
+        except cvxpy.error.SolverError as error:
+            raise ProgramError(
+                "the problem needs more than linear constraints (a norm, a logarithm, a matrix cone, …); a Program is "
+                "linear in the decision: reformulate, or hand your own solve to from_callable"
+            ) from error
+    if stuffed.P is not None:
+        raise ProgramError("the objective is quadratic; a Program's is linear in the decision")
+    if stuffed.lb_tensor is not None or stuffed.ub_tensor is not None:
+        raise ProgramError("a variable is declared with bounds that are parameters: write them as constraints")
+    return stuffed
+
+
+@contextmanager
+def _filled(parameters: Sequence[Any]) -> Iterator[None]:
+    """CVXPY wants every parameter to have a value; those without get one for the time being."""
+    empty = [parameter for parameter in parameters if parameter.value is None]
+    try:
+        for parameter in empty:
+            parameter.value = parameter.project(np.zeros(parameter.shape))
+        yield
+    finally:
+        for parameter in empty:
+            parameter.value = None
+
+
+def _check_only_right_sides(stuffed: Any, j: np.ndarray, k: np.ndarray, columns: np.ndarray) -> None:
+    """Parameters stand in right-hand sides only, predicted ones nowhere in the constraints."""
+
+    def name_of(column: int) -> str:
+        return next(
+            p.name()
+            for p in stuffed.parameters
+            if 0 <= column - stuffed.param_id_to_col[p.id] < stuffed.param_id_to_size[p.id]
+        )
+
+    predicted = k[np.isin(k, columns)]
+    if predicted.size:
+        raise ProgramError(
+            f"the predicted parameter {name_of(predicted[0])} stands in a constraint, or in the objective inside a function "
+            "such as abs or max; only the coefficients of a linear objective can be predicted"
+        )
+    inside = k[j < stuffed.x.size]
+    if inside.size:
+        raise ProgramError(
+            f"parameter {name_of(inside[0])} multiplies a variable in a constraint; all instances share their matrices, so "
+            "it must be a constant there: right-hand sides, bounds and the objective may differ"
+        )
+
+
+def _bounds(stuffed: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """lower, upper and the integer mask of CVXPY's variables."""
+    n = stuffed.x.size
+    lower = np.full(n, -np.inf) if stuffed.lower_bounds is None else np.array(stuffed.lower_bounds, np.float64)
+    upper = np.full(n, np.inf) if stuffed.upper_bounds is None else np.array(stuffed.upper_bounds, np.float64)
+    integer = np.zeros(n, dtype=bool)
+    for index in stuffed.x.integer_idx:
+        integer[index] = True
+    for index in stuffed.x.boolean_idx:
+        integer[index], lower[index], upper[index] = True, max(lower[index], 0.0), min(upper[index], 1.0)
+    return lower, upper, integer
+
+
+def _shapes(leaves: Sequence[Any], first: Mapping[int, int]) -> dict[str, tuple[tuple[int, ...], np.ndarray]]:
+    """By name: the shape, and where each entry in C order stands; CVXPY flattens in Fortran order, from `first` on."""
+    return {
+        leaf.name(): (leaf.shape, first[leaf.id] + np.arange(leaf.size).reshape(leaf.shape, order="F").ravel())
+        for leaf in leaves
+    }
+
+
+def _entry_names(shapes: Shapes) -> tuple[str, ...]:
+    """x, or x[0,1] and so on, entry by entry in C order."""
+    return tuple(
+        name + (f"[{','.join(map(str, index))}]" if shape else "")
+        for name, (shape, _) in shapes.items()
+        for index in np.ndindex(*shape)
+    )
+
+
+def _column_names(variables: Shapes, n: int) -> tuple[str, ...]:
+    names = [f"auxiliary[{column}]" for column in range(n)]
+    order = np.concatenate([place for _, place in variables.values()])
+    for column, name in zip(order, _entry_names(variables), strict=True):
+        names[column] = name
+    return tuple(names)
+
+
+def _batched(values: Mapping[str, Any], shapes: Shapes) -> tuple[dict[str, np.ndarray], tuple[int, ...]]:
+    """The values as float64 arrays `(*batch, *shape)`, and the batch shape that all of them share."""
+    arrays, batches = {}, {}
+    for name, value in values.items():
+        shape = shapes[name][0]
+        array = value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
+        arrays[name] = array.astype(np.float64)
+        batches[name] = array.shape[: array.ndim - len(shape)]
+        if array.ndim < len(shape) or array.shape[array.ndim - len(shape) :] != shape:
+            raise ShapeError(f"{name} must have shape (*batch{''.join(f', {k}' for k in shape)}); got {array.shape}")
+    if len(set(batches.values())) != 1:
+        raise ShapeError(f"the values must share their batch shape; got {batches}")
+    return arrays, next(iter(batches.values()))

@@ -1,0 +1,97 @@
+"""MPS and LP files, as HiGHS reads them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from dflearn.errors import ProgramError
+from dflearn.frontends.costs import Costs, by_name
+from dflearn.frontends.linear_model import LinearModel
+from dflearn.program import Program
+
+
+def from_mps(path: str | os.PathLike[str], costs: Costs = "all", *, keep_offset: bool = False) -> Program:
+    """The program of an MPS file (`.mps`, `.mps.gz`), fixed or free format.
+
+    Args:
+        path: the file.
+        costs: which objective coefficients are predicted, by variable: "all", a name, a beginning and `*`, a compiled
+            pattern, a list of these, or `{cost: {variable: factor}}`. The file's coefficients of these variables are
+            replaced by the prediction; the others are the known part d. `Program.cost_names` tells the order.
+        keep_offset: keep the constant of the objective, by a variable fixed to 1. Regret is the same either way.
+
+    A file that maximizes keeps its sense: costs are values, S is −I. Free rows are dropped, rows with a single variable
+    become bounds. Quadratic parts, semi-continuous variables and special ordered sets are refused.
+    """
+    return _read(path, "mps", costs, keep_offset)
+
+
+def from_lp(path: str | os.PathLike[str], costs: Costs = "all", *, keep_offset: bool = False) -> Program:
+    """The program of a file in LP format (`.lp`, `.lp.gz`). Arguments and rules: see `from_mps`."""
+    return _read(path, "lp", costs, keep_offset)
+
+
+def _read(path: str | os.PathLike[str], ending: str, costs: Costs, keep_offset: bool) -> Program:
+    path = Path(path)
+    name, _, found = path.name.removesuffix(".gz").rpartition(".")
+    if found != ending:
+        raise ProgramError(f"{path} should end in .{ending}, by which HiGHS knows the format: rename it")
+    with open(path, "rb"):  # a missing file is an error of its own
+        pass
+    lp = _load(path)
+    kinds = np.array([int(kind) for kind in lp.integrality_] or [0] * lp.num_col_)
+    if np.isin(kinds, (2, 3)).any():
+        which = lp.col_names_[int(np.flatnonzero(np.isin(kinds, (2, 3)))[0])]
+        raise ProgramError(
+            f"{path}: variable {which!r} is semi-continuous, which a Program cannot say; write it with a binary "
+            "variable z and the rows lower·z ≤ w ≤ upper·z"
+        )
+    a = lp.a_matrix_
+    colwise = str(a.format_).endswith("kColwise")
+    kind, shape = (sp.csc_array if colwise else sp.csr_array), (lp.num_row_, lp.num_col_)
+    return LinearModel.of(
+        kind((np.array(a.value_), np.array(a.index_), np.array(a.start_)), shape=shape),
+        (lp.row_lower_, lp.row_upper_),
+        (lp.col_lower_, lp.col_upper_),
+        kinds > 0,
+        lp.row_names_ or None,
+        coefficients=by_name(costs, lp.col_names_, np.array(lp.col_cost_, np.float64)),
+        sense="maximize" if str(lp.sense_).endswith("kMaximize") else "minimize",
+        name=name,
+        variable_names=lp.col_names_,
+        offset=lp.offset_,
+    ).program(keep_offset)
+
+
+def _load(path: Path) -> Any:
+    """The file as HiGHS reads it; what HiGHS says about it becomes an error or a warning."""
+    import highspy
+
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "log")
+        highs: Any = highspy.Highs()
+        highs.setOptionValue("log_to_console", False)
+        highs.setOptionValue("log_file", str(log))
+        status = highs.readModel(str(path))
+        highs.setOptionValue("log_file", "")
+        lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    said = "; ".join(line.partition(":")[2].strip() for line in lines if line.startswith(("ERROR", "WARNING")))
+    if status == highspy.HighsStatus.kError:
+        raise ProgramError(f"HiGHS cannot read {path}: {said or 'no reason given'}")
+    model = highs.getModel()
+    if not model.lp_.num_col_:
+        raise ProgramError(f"{path} holds no variables: it is empty, or not what its name says")
+    if len(model.lp_.col_names_) != model.lp_.num_col_:
+        raise ProgramError(f"{path} does not name each variable once, and costs are told by name: {said}")
+    if model.hessian_.dim_:
+        raise ProgramError(f"{path} has a quadratic objective; a Program's is linear in the decision")
+    if said:  # an undefined row that was ignored, say
+        warnings.warn(f"HiGHS on {path}: {said}", stacklevel=4)
+    return model.lp_

@@ -1,0 +1,111 @@
+"""Models of gurobipy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dflearn.errors import ProgramError
+from dflearn.frontends.costs import Coefficients, by_index, by_name
+from dflearn.frontends.linear_model import LinearModel, as_infinite
+from dflearn.frontends.optional import optional
+from dflearn.program import Program
+
+# What a Program cannot say: the attribute that counts it, and its name.
+REFUSED = {
+    "NumQConstrs": "quadratic constraints",
+    "NumSOS": "special ordered sets",
+    "NumGenConstrs": "general constraints (max, abs, indicator, …)",
+    "NumPWLObjVars": "piecewise-linear objectives",
+    "NumQNZs": "a quadratic objective",
+    "NumScenarios": "several scenarios",
+}
+
+
+def from_gurobi(model: Any, costs: Any = "all", *, keep_offset: bool = False) -> Program:
+    """The program of a `gurobipy.Model`. The model is read, not changed.
+
+    Args:
+        model: a linear or mixed-integer linear model, with one objective.
+        costs: which objective coefficients are predicted: the variables themselves (a `Var`, an `MVar`, a `tupledict`
+            as of `addVars`, or a list of these), or names as in `from_mps`. The model's coefficients of these variables
+            are replaced by the prediction; the others are the known part d. `Program.cost_names` tells the order.
+        keep_offset: keep the constant of the objective, by a variable fixed to 1. Regret is the same either way.
+
+    A model that maximizes keeps its sense: costs are values, S is −I. `addRange` has added a variable of Gurobi's own to
+    the model, which is one of "all". Constraints that a callback adds are not part of the model; a model that says it
+    has some is refused.
+    """
+    gurobipy = optional("gurobipy", "gurobi", "from_gurobi")
+    if not isinstance(model, gurobipy.Model):
+        raise ProgramError(f"from_gurobi reads a gurobipy.Model; got a {type(model).__name__}")
+    model.update()
+    _check_linear(model)
+    variables, rows = model.getVars(), model.getConstrs()
+    names = model.getAttr("VarName", variables)
+    sense, rhs = np.array(model.getAttr("Sense", rows)), as_infinite(model.getAttr("RHS", rows))
+    kinds = np.array(model.getAttr("VType", variables))
+    if np.isin(kinds, ("S", "N")).any():
+        which = names[int(np.flatnonzero(np.isin(kinds, ("S", "N")))[0])]
+        raise ProgramError(
+            f"variable {which!r} is semi-continuous, which a Program cannot say; write it with a binary variable z and "
+            "the rows lower·z ≤ w ≤ upper·z"
+        )
+    return LinearModel.of(
+        model.getA(),
+        (np.where(sense == "<", -np.inf, rhs), np.where(sense == ">", np.inf, rhs)),
+        (as_infinite(model.getAttr("LB", variables)), as_infinite(model.getAttr("UB", variables))),
+        np.isin(kinds, ("B", "I")),
+        model.getAttr("ConstrName", rows),
+        coefficients=_coefficients(costs, variables, names, np.array(model.getAttr("Obj", variables))),
+        sense="maximize" if model.ModelSense == gurobipy.GRB.MAXIMIZE else "minimize",
+        name=model.ModelName or "gurobi",
+        variable_names=names if len(set(names)) == len(names) else None,
+        offset=model.ObjCon,
+    ).program(keep_offset)
+
+
+def _coefficients(costs: Any, variables: list[Any], names: list[str], known: np.ndarray) -> Coefficients:
+    every = isinstance(costs, str) and costs == "all"
+    chosen = variables if every else _variables(costs)
+    if chosen is None:
+        return by_name(costs, names, known)
+    for variable in chosen:
+        if not 0 <= variable.index < len(variables) or not variables[variable.index].sameAs(variable):
+            raise ProgramError(f"costs holds {variable}, which is not a variable of this model")
+    index = [variable.index for variable in chosen]
+    return by_index(index, known, names if len(set(names)) == len(names) else None)
+
+
+def _variables(costs: Any) -> list[Any] | None:
+    """The variables that `costs` holds; `None` where it speaks of them by name."""
+    import gurobipy
+
+    if isinstance(costs, gurobipy.Var):
+        return [costs]
+    if isinstance(costs, gurobipy.MVar):
+        return costs.reshape(-1).tolist()
+    if isinstance(costs, gurobipy.tupledict):
+        return list(costs.values())
+    if isinstance(costs, list | tuple):
+        parts = [_variables(part) for part in costs]
+        if None not in parts:
+            return [variable for part in parts for variable in part or ()]
+    return None
+
+
+def _check_linear(model: Any) -> None:
+    for attribute, what in REFUSED.items():
+        if getattr(model, attribute):
+            raise ProgramError(
+                f"the model has {what}; a Program has a linear objective and linear rows: reformulate, or hand your "
+                "own solve to from_callable"
+            )
+    if model.NumObj > 1:
+        raise ProgramError(f"the model has {model.NumObj} objectives; a Program has one: keep the one to predict")
+    if model.Params.LazyConstraints:
+        raise ProgramError(
+            "the model takes lazy constraints from a callback, which from_gurobi cannot see: use a formulation without, "
+            "or hand your own solve to from_callable"
+        )

@@ -1,0 +1,171 @@
+"""What every front end reads out of a foreign model, and the one way from there to a `Program`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from dflearn.errors import ProgramError
+from dflearn.frontends.costs import Coefficients
+from dflearn.program import Program, Sense
+
+CONSTANT = "constant"  # the name of the variable, fixed to 1, that carries a model's offset
+TOLERANCE = 1e-9  # what counts as a rounding error, in the limits of rows and in bounds
+
+
+class Rows:
+    """row_lower ≤ M w ≤ row_upper as `Program` has it: A w = b, G w ≤ h and bounds on w.
+
+    A row with equal limits is an equality, one with two limits becomes two inequalities, one without limits is dropped,
+    and one with a single variable becomes bounds, which solvers and layers handle at no cost. Bounds of integer variables
+    are integers. Which row is which is settled here, by the limits given; `sides` then takes other limits, one set per
+    instance, the same way.
+    """
+
+    def __init__(
+        self,
+        matrix: Any,
+        row_lower: np.ndarray,
+        row_upper: np.ndarray,
+        integer: np.ndarray,
+        names: Sequence[str] | None = None,
+        equal: np.ndarray | None = None,
+    ) -> None:
+        M = sp.csr_array(matrix, dtype=np.float64)
+        M.sum_duplicates()
+        M.eliminate_zeros()
+        self.integer, self.names = integer, names
+        entries = np.diff(M.indptr)
+        equal = (row_lower == row_upper) if equal is None else equal
+        self.empty = np.flatnonzero(entries == 0)
+        self.single = np.flatnonzero(entries == 1)
+        self.column, self.factor = M.indices[M.indptr[self.single]], M.data[M.indptr[self.single]]
+        self.equal = np.flatnonzero((entries > 1) & equal)
+        self.above = np.flatnonzero((entries > 1) & ~equal & np.isfinite(row_upper))
+        self.below = np.flatnonzero((entries > 1) & ~equal & np.isfinite(row_lower))
+        self.A = M[self.equal]
+        self.G = sp.vstack([M[self.above], -M[self.below]], format="csr")
+
+    def sides(
+        self, row_lower: np.ndarray, row_upper: np.ndarray, lower: np.ndarray, upper: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """b, h, lower, upper of a `Program` or an `Instance`.  Limits `(*batch, rows)`, bounds `(*batch, n)`."""
+        self._check_possible(row_lower, row_upper)
+        first, second = row_lower[..., self.single] / self.factor, row_upper[..., self.single] / self.factor
+        batch = np.broadcast_shapes(first.shape[:-1], lower.shape[:-1], upper.shape[:-1])
+        lower, upper = (np.broadcast_to(side, (*batch, side.shape[-1])).copy() for side in (lower, upper))
+        np.maximum.at(lower.T, self.column, np.minimum(first, second).T)  # several rows may bound one variable
+        np.minimum.at(upper.T, self.column, np.maximum(first, second).T)
+        lower, upper = whole(lower, upper, self.integer)
+        return {
+            "b": row_lower[..., self.equal],
+            "h": np.concatenate([row_upper[..., self.above], -row_lower[..., self.below]], axis=-1) + 0.0,
+            "lower": lower,
+            "upper": upper,
+        }
+
+    def _check_possible(self, row_lower: np.ndarray, row_upper: np.ndarray) -> None:
+        """No row's limits cross, and 0 lies within those of a row without variables."""
+        low, high = row_lower.copy(), row_upper.copy()
+        low[..., self.empty] = np.maximum(low[..., self.empty], -TOLERANCE)
+        high[..., self.empty] = np.minimum(high[..., self.empty], TOLERANCE)
+        bad = np.argwhere((low > high) | np.isnan(low) | np.isnan(high) | (low == np.inf) | (high == -np.inf))
+        if bad.size:
+            *instance, row = (int(i) for i in bad[0])
+            where = f"row {row if self.names is None else repr(self.names[row])}"
+            where += f" of instance {instance[0]}" if instance else ""
+            limits = f"between {row_lower[tuple(bad[0])]} and {row_upper[tuple(bad[0])]}"
+            what = "holds no variable and should lie" if row in self.empty else "should lie"
+            raise ProgramError(f"{where} {what} {limits}: nothing satisfies that; check the data of this row")
+
+
+@dataclass(frozen=True)
+class LinearModel:
+    """min or max (S y + d)ᵀ w + sᵀ y + offset   s.t.  row_lower ≤ M w ≤ row_upper,  lower ≤ w ≤ upper,  w_i ∈ ℤ for some i.
+
+    All in the model's own sense. `coefficients` holds S, d and the names of the costs y.
+    """
+
+    rows: Rows
+    sides: dict[str, np.ndarray]
+    coefficients: Coefficients
+    integer: np.ndarray
+    sense: Sense
+    name: str
+    variable_names: Sequence[str] | None
+    offset: float = 0.0
+    offset_costs: np.ndarray | None = None
+
+    @classmethod
+    def of(
+        cls,
+        matrix: Any,
+        limits: tuple[Any, Any],
+        bounds: tuple[Any, Any],
+        integer: np.ndarray,
+        row_names: Sequence[str] | None = None,
+        **others: Any,
+    ) -> LinearModel:
+        """From rows with `limits` (row_lower, row_upper) `(rows,)` and variables with `bounds` (lower, upper) `(n,)`."""
+        row_lower, row_upper = (np.asarray(side, np.float64) for side in limits)
+        lower, upper = (np.asarray(side, np.float64) for side in bounds)
+        rows = Rows(matrix, row_lower, row_upper, integer, row_names)
+        return cls(rows=rows, sides=rows.sides(row_lower, row_upper, lower, upper), integer=integer, **others)
+
+    def program(self, keep_offset: bool = False) -> Program:
+        """The program. A model that maximizes gets −S and −d, so that its costs remain values in its own sense.
+
+        The offset is no matter of a decision and therefore dropped: regret is the same without it, though objective
+        values, and regret relative to them, are not. `keep_offset` keeps both as they are, by one more variable, fixed
+        to 1, whose coefficient is the offset; where there is no offset, nothing is added.
+        """
+        S, d, cost_names = self.coefficients
+        A, G, sides, integer = self.rows.A, self.rows.G, self.sides, self.integer
+        names = None if self.variable_names is None else list(self.variable_names)
+        own = np.zeros(S.shape[1]) if self.offset_costs is None else self.offset_costs
+        if keep_offset and (self.offset or own.any()):
+            S, d = sp.vstack([S, sp.csr_array(own[None])]), np.append(d, self.offset)
+            A, G = (sp.hstack([matrix, sp.csr_array((matrix.shape[0], 1))]) for matrix in (A, G))
+            sides = {**sides, "lower": np.append(sides["lower"], 1.0), "upper": np.append(sides["upper"], 1.0)}
+            integer = np.append(integer, False)
+            names = None if names is None else [*names, CONSTANT]
+        sign = -1.0 if self.sense == "maximize" else 1.0
+        return Program(
+            A=A,
+            b=sides["b"],
+            G=G,
+            h=sides["h"],
+            lower=sides["lower"],
+            upper=sides["upper"],
+            S=None if sign > 0 and is_identity(S) else sign * S,
+            d=sign * d + 0.0,
+            integer=integer,
+            sense=self.sense,
+            name=self.name,
+            variable_names=names,
+            cost_names=cost_names,
+        )
+
+
+def as_infinite(values: Any, from_: float = 1e20) -> np.ndarray:
+    """±inf for what a modelling tool takes for infinite, a number of at least `from_`."""
+    array = np.asarray(values, np.float64)
+    return np.where(np.abs(array) >= from_, np.copysign(np.inf, array), array)
+
+
+def whole(lower: np.ndarray, upper: np.ndarray, integer: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The bounds with those of integer variables rounded inwards: HiGHS 1.15 is wrong on some MILPs where they are not."""
+    return (
+        np.where(integer, np.ceil(lower - TOLERANCE), lower) + 0.0,
+        np.where(integer, np.floor(upper + TOLERANCE), upper) + 0.0,
+    )
+
+
+def is_identity(S: Any) -> bool:
+    """Whether S is what a `Program` has by default."""
+    n, p = S.shape
+    return n == p and bool((S.diagonal() == 1).all()) and S.nnz == n

@@ -1,0 +1,234 @@
+"""Models of Pyomo."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from dflearn.errors import ProgramError
+from dflearn.frontends.costs import Coefficients, by_index, by_name
+from dflearn.frontends.linear_model import LinearModel
+from dflearn.frontends.optional import optional
+from dflearn.program import Program
+
+REFORMULATE = "a Program has a linear objective and linear rows: reformulate, or hand your own solve to from_callable"
+
+
+def from_pyomo(model: Any, costs: Any = "all", *, keep_offset: bool = False) -> Program:
+    """The program of a Pyomo `ConcreteModel`. The model is read, not changed.
+
+    Args:
+        model: a linear or mixed-integer linear model with one active objective. What is deactivated is left out; fixed
+            variables are constants; parameters enter with their present values.
+        costs: what is predicted. A mutable `Param`, indexed or not, or a list of them: wherever it enters the objective,
+            times known data or in a sum, becomes S, and the rest of the objective d. Or variables: a `Var`, a list of
+            them, or names as in `from_mps`; their coefficients are replaced by the prediction, and the others are d.
+            `Program.cost_names` tells the order, which is that of the index set.
+        keep_offset: keep the constant of the objective, by a variable fixed to 1. Regret is the same either way.
+
+    A model that maximizes keeps its sense: costs are values, and S and d are negated.
+    """
+    pyomo = optional("pyomo.environ", "pyomo", "from_pyomo")
+    if not isinstance(model, pyomo.ConcreteModel):
+        raise ProgramError(f"from_pyomo reads a ConcreteModel; got a {type(model).__name__}: create an instance first")
+    _check_components(model)
+    objectives = list(model.component_data_objects(pyomo.Objective, active=True))
+    if len(objectives) != 1:
+        raise ProgramError(
+            f"the model has {len(objectives)} active objectives; a Program has one: deactivate the others"
+        )
+    columns = _Columns(model)
+    parameters = _parameters(costs)
+    matrix, limits, row_names = _rows(model, columns, parameters)
+    objective = _Objective(objectives[0], columns, parameters)
+    n = len(columns.variables)  # after rows and objective, which may add variables of other blocks
+    S, d = objective.S(n), objective.d(n)
+    names = [variable.name for variable in columns.variables]
+    if parameters:
+        coefficients = Coefficients(S, d, tuple(parameter.name for parameter in parameters))
+    elif (chosen := _variables(costs)) is not None:
+        coefficients = by_index([columns.index(variable) for variable in chosen], d, names)
+    else:
+        coefficients = by_name(costs, names, d)
+    return LinearModel.of(
+        sp.csr_array(matrix, shape=(len(row_names), n)),
+        limits,
+        columns.bounds(parameters),
+        np.array([not variable.is_continuous() for variable in columns.variables]),
+        row_names,
+        coefficients=coefficients,
+        sense="maximize" if objectives[0].sense == pyomo.maximize else "minimize",
+        name="pyomo" if model.name == "unknown" else model.name,
+        variable_names=names,
+        offset=objective.offset,
+        offset_costs=objective.offset_costs if parameters else None,
+    ).program(keep_offset)
+
+
+class _Columns:
+    """The variables of a model that are not fixed, in the order of their declaration."""
+
+    def __init__(self, model: Any) -> None:
+        from pyomo.environ import Var
+
+        self.place: dict[int, int] = {}
+        self.variables: list[Any] = []
+        for variable in model.component_data_objects(Var, active=True, descend_into=True):
+            if not variable.fixed:
+                self.index(variable)
+
+    def index(self, variable: Any) -> int:
+        """The column of a variable; one of a block that is deactivated gets its column when it is met."""
+        if variable.fixed:
+            raise ProgramError(f"costs holds {variable.name}, which is fixed and therefore a constant: unfix it")
+        if id(variable) not in self.place:
+            if not (variable.is_continuous() or variable.is_integer()):  # binary is integer too
+                raise ProgramError(f"variable {variable.name} has the domain {variable.domain}: {REFORMULATE}")
+            self.place[id(variable)] = len(self.variables)
+            self.variables.append(variable)
+        return self.place[id(variable)]
+
+    def bounds(self, parameters: Iterable[Any]) -> tuple[np.ndarray, np.ndarray]:
+        for variable in self.variables:
+            for side in (variable.lower, variable.upper):
+                _check_free_of(side, parameters, f"a bound of variable {variable.name}")
+        sides = np.array([variable.bounds for variable in self.variables], dtype=np.float64).reshape(-1, 2)
+        return np.where(np.isnan(sides[:, 0]), -np.inf, sides[:, 0]), np.where(
+            np.isnan(sides[:, 1]), np.inf, sides[:, 1]
+        )
+
+
+def _rows(model: Any, columns: _Columns, parameters: list[Any]) -> tuple[Any, Any, list[str]]:
+    """The active constraints: matrix as (values, indices, row ends), (lower, upper) limits, and names."""
+    from pyomo.environ import Constraint, value
+    from pyomo.repn import generate_standard_repn
+
+    values: list[float] = []
+    index: list[int] = []
+    ends, lower, upper, names = [0], [], [], []
+    for row in model.component_data_objects(Constraint, active=True, descend_into=True):
+        _check_free_of(row.expr, parameters, f"constraint {row.name}")
+        body = generate_standard_repn(row.body, compute_values=True)
+        if not body.is_linear():
+            raise ProgramError(f"constraint {row.name} is not linear in the variables; {REFORMULATE}")
+        values.extend(body.linear_coefs)
+        index.extend(columns.index(variable) for variable in body.linear_vars)
+        ends.append(len(index))
+        low, up = value(row.lower), value(row.upper)
+        lower.append(-np.inf if low is None else low - body.constant)
+        upper.append(np.inf if up is None else up - body.constant)
+        names.append(row.name)
+    return (np.array(values, np.float64), np.array(index, np.int64), np.array(ends)), (lower, upper), names
+
+
+class _Objective:
+    """Σ S_ik y_k w_i + Σ d_i w_i + Σ s_k y_k + offset.
+
+    Each predicted parameter is replaced by a variable of its own, which makes the objective a quadratic one, and its
+    products of a parameter and a variable are S.
+    """
+
+    def __init__(self, objective: Any, columns: _Columns, parameters: list[Any]) -> None:
+        from pyomo.core.expr.visitor import replace_expressions
+        from pyomo.environ import VarList
+        from pyomo.repn import generate_standard_repn
+
+        stand_ins = VarList()
+        stand_ins.construct()
+        which = {id(stand_ins.add()): k for k in range(len(parameters))}
+        replacement = {id(parameter): stand_ins[k + 1] for k, parameter in enumerate(parameters)}
+        expression = replace_expressions(objective.expr, replacement) if parameters else objective.expr
+        repn = generate_standard_repn(expression, compute_values=True, quadratic=True)
+        if repn.nonlinear_expr is not None:
+            raise ProgramError(
+                f"the objective {objective.name} is not linear in the variables"
+                + (" or not linear in the predicted parameters; " if parameters else "; ")
+                + REFORMULATE
+            )
+        self.offset, self.offset_costs = float(repn.constant), np.zeros(len(parameters))
+        self.known: list[tuple[int, float]] = []
+        self.predicted: list[tuple[int, int, float]] = []
+        for variable, value in zip(repn.linear_vars, repn.linear_coefs, strict=True):
+            if id(variable) in which:
+                self.offset_costs[which[id(variable)]] += value
+            else:
+                self.known.append((columns.index(variable), value))
+        for (one, other), value in zip(repn.quadratic_vars, repn.quadratic_coefs, strict=True):
+            pair = [which.get(id(one)), which.get(id(other))]
+            if pair.count(None) != 1:
+                what = "the variables" if pair == [None, None] else "the predicted parameters"
+                raise ProgramError(f"the objective {objective.name} is quadratic in {what}; {REFORMULATE}")
+            k, variable = (pair[1], one) if pair[0] is None else (pair[0], other)
+            assert k is not None
+            self.predicted.append((columns.index(variable), k, value))
+        if parameters and not self.predicted:
+            raise ProgramError(f"the predicted parameters do not enter the objective {objective.name}")
+
+    def S(self, n: int) -> sp.csr_array:
+        i, k, value = zip(*self.predicted, strict=True) if self.predicted else ((), (), ())
+        return sp.csr_array((np.array(value, np.float64), (i, k)), shape=(n, len(self.offset_costs)))
+
+    def d(self, n: int) -> np.ndarray:
+        d = np.zeros(n)
+        for i, value in self.known:
+            d[i] += value
+        return d
+
+
+def _parameters(costs: Any) -> list[Any]:
+    """The entries of the mutable parameters that `costs` names; empty where it names none."""
+    from pyomo.core.base.param import Param, ParamData
+
+    if isinstance(costs, Param):
+        if not costs.mutable:
+            raise ProgramError(f"parameter {costs.name} is a constant of the model: declare it Param(…, mutable=True)")
+        return [costs[key] for key in costs.index_set()] if costs.is_indexed() else [costs]
+    if isinstance(costs, ParamData):
+        return [costs]
+    if isinstance(costs, list | tuple):
+        parts = [_parameters(part) for part in costs]
+        if any(parts) and not all(parts):
+            raise ProgramError("costs mixes parameters with variables or names: say all of it in one way")
+        return [parameter for part in parts for parameter in part]
+    return []
+
+
+def _variables(costs: Any) -> list[Any] | None:
+    """The variables that `costs` holds; `None` where it speaks of them by name."""
+    from pyomo.core.base.var import Var, VarData
+
+    if isinstance(costs, Var):
+        return list(costs.values())
+    if isinstance(costs, VarData):
+        return [costs]
+    if isinstance(costs, list | tuple):
+        parts = [_variables(part) for part in costs]
+        if None not in parts:
+            return [variable for part in parts for variable in part or ()]
+    return None
+
+
+def _check_free_of(expression: Any, parameters: Iterable[Any], where: str) -> None:
+    """Only the objective is predicted."""
+    from pyomo.core.expr.visitor import identify_mutable_parameters
+
+    predicted = {id(parameter) for parameter in parameters}
+    if not predicted or expression is None or isinstance(expression, int | float):
+        return
+    for parameter in identify_mutable_parameters(expression):
+        if id(parameter) in predicted:
+            raise ProgramError(
+                f"{where} depends on the predicted parameter {parameter.name}; only objective coefficients can be predicted"
+            )
+
+
+def _check_components(model: Any) -> None:
+    """Nothing active that is neither a row nor the objective nor plain data."""
+    known = {"Block", "Constraint", "Objective", "Var", "Param", "Set", "RangeSet", "SetOf", "Expression", "Suffix"}
+    known |= {"BuildAction", "BuildCheck", "ExternalFunction", "Port", "BooleanVar"}
+    for kind in model.collect_ctypes(active=True, descend_into=True):
+        if kind.__name__ not in known and list(model.component_data_objects(kind, active=True, descend_into=True)):
+            raise ProgramError(f"the model has an active {kind.__name__}; {REFORMULATE}")

@@ -1,0 +1,159 @@
+"""The arguments of `scipy.optimize.linprog` and `scipy.optimize.milp`, under the names that they have there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.optimize import Bounds, LinearConstraint
+
+from dflearn.errors import ProgramError
+from dflearn.frontends.costs import Coefficients, by_index
+from dflearn.frontends.linear_model import LinearModel, whole
+from dflearn.program import Program
+
+
+def from_linprog(
+    c: Any = None,
+    A_ub: Any = None,
+    b_ub: Any = None,
+    A_eq: Any = None,
+    b_eq: Any = None,
+    bounds: Any = (0, None),
+    integrality: Any = None,
+    *,
+    costs: str | Sequence[int] = "all",
+    name: str = "linprog",
+) -> Program:
+    """The program that `linprog` would solve: min cᵀw s.t. A_ub w ≤ b_ub, A_eq w = b_eq, bounds.
+
+    Args:
+        c, A_ub, b_ub, A_eq, b_eq, bounds, integrality: as of `linprog`. The rows are kept one for one: G, h are A_ub,
+            b_ub, and A, b are A_eq, b_eq. `c` may be left out where all costs are predicted.
+        costs: which entries of c are predicted: "all", or their indices; the others are the known part d.
+    """
+    G, A = _matrix(A_ub), _matrix(A_eq)
+    n = _count(c, G, A)
+    integer = _integer(integrality, n)
+    lower, upper = whole(*_bounds(bounds, n), integer)
+    S, d, _ = _coefficients(costs, c, n)
+    return Program(
+        A=A,
+        b=None if b_eq is None else np.ravel(b_eq),
+        G=G,
+        h=None if b_ub is None else np.ravel(b_ub),
+        lower=lower,
+        upper=upper,
+        S=None if isinstance(costs, str) else S,
+        d=d,
+        integer=integer,
+        name=name,
+    )
+
+
+def from_milp(
+    c: Any = None,
+    *,
+    integrality: Any = None,
+    bounds: Any = None,
+    constraints: Any = None,
+    costs: str | Sequence[int] = "all",
+    name: str = "milp",
+) -> Program:
+    """The program that `milp` would solve: min cᵀw s.t. lb ≤ A w ≤ ub for each constraint, bounds, integrality.
+
+    Args:
+        c, integrality, bounds, constraints: as of `milp`: constraints is a `LinearConstraint`, a tuple (A, lb, ub), or
+            a list of either. `c` may be left out where all costs are predicted.
+        costs: which entries of c are predicted: "all", or their indices; the others are the known part d.
+    """
+    parts = _constraints(constraints)
+    matrices = [_matrix(part.A) for part in parts]
+    n = _count(c, *matrices)
+    limits = [
+        [np.broadcast_to(side, matrix.shape[0]) for side in (part.lb, part.ub)]
+        for part, matrix in zip(parts, matrices, strict=True)
+    ]
+    box = bounds if isinstance(bounds, Bounds) else Bounds(*((0, np.inf) if bounds is None else bounds))
+    return LinearModel.of(
+        sp.vstack([*matrices, sp.csr_array((0, n))]),
+        (
+            np.concatenate([np.zeros(0), *(low for low, _ in limits)]),
+            np.concatenate([np.zeros(0), *(up for _, up in limits)]),
+        ),
+        (np.broadcast_to(box.lb, n), np.broadcast_to(box.ub, n)),
+        _integer(integrality, n),
+        coefficients=_coefficients(costs, c, n),
+        sense="minimize",
+        name=name,
+        variable_names=None,
+    ).program()
+
+
+def _matrix(value: Any) -> Any:
+    if value is None or sp.issparse(value):
+        return value
+    return sp.csr_array(np.atleast_2d(np.asarray(value, np.float64)))
+
+
+def _count(c: Any, *matrices: Any) -> int:
+    """The number of variables."""
+    for matrix in matrices:
+        if matrix is not None:
+            return int(matrix.shape[1])
+    if c is None:
+        raise ProgramError("neither c nor a constraint tells the number of variables: pass c, zeros if need be")
+    return int(np.size(c))
+
+
+def _coefficients(costs: Any, c: Any, n: int) -> Coefficients:
+    every = isinstance(costs, str) and costs == "all"
+    if isinstance(costs, str) and not every:
+        raise ProgramError(f"costs is 'all' or the indices of the predicted entries of c; got {costs!r}")
+    if c is None and not every:
+        raise ProgramError("costs selects part of the objective only, so the rest of it is needed: pass c")
+    known = np.zeros(n) if c is None else np.asarray(c, np.float64).ravel()
+    if known.size != n:
+        raise ProgramError(f"c has {known.size} entries, but the constraints have {n} columns")
+    return by_index(range(n) if every else costs, known, None)
+
+
+def _bounds(bounds: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """lower and upper `(n,)` from one pair (low, high) for all or one per variable, where `None` is no bound."""
+    try:
+        pairs = np.array((0, None) if bounds is None else bounds, dtype=np.float64)  # None becomes NaN
+        pairs = np.broadcast_to(pairs, (n, 2))
+    except (TypeError, ValueError) as error:
+        raise ProgramError(
+            f"bounds is one pair (low, high), or one for each of the {n} variables; got {bounds!r}"
+        ) from error
+    lower, upper = pairs.T
+    return np.where(np.isnan(lower), -np.inf, lower), np.where(np.isnan(upper), np.inf, upper)
+
+
+def _integer(integrality: Any, n: int) -> np.ndarray:
+    kinds = np.broadcast_to(0 if integrality is None else np.asarray(integrality), n)
+    if not np.isin(kinds, (0, 1)).all():
+        raise ProgramError(
+            "integrality is 0 or 1: a Program has no semi-continuous variables (2, 3); write them with a binary "
+            "variable z and the rows lower·z ≤ w ≤ upper·z"
+        )
+    return kinds == 1
+
+
+def _constraints(constraints: Any) -> list[Any]:
+    """The constraints one by one; a single one may stand alone, as in SciPy."""
+    if constraints is None:
+        return []
+    several = isinstance(constraints, list | tuple) and all(
+        isinstance(p, tuple | LinearConstraint) for p in constraints
+    )
+    parts = constraints if several else [constraints]
+    try:
+        return [part if isinstance(part, LinearConstraint) else LinearConstraint(*part) for part in parts]
+    except (TypeError, ValueError) as error:
+        raise ProgramError(
+            f"constraints is a LinearConstraint, a tuple (A, lb, ub), or a list of these; got {constraints!r}"
+        ) from error

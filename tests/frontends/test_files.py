@@ -1,0 +1,154 @@
+"""`from_mps` and `from_lp`: files that Gurobi wrote, and Gurobi's optimum; files by hand for what is rare."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gurobi_models import build, optimum
+from random_models import COUNT, check, choose, random_model, solve, with_costs
+
+import dflearn as dfl
+
+READERS = {"mps": dfl.from_mps, "lp": dfl.from_lp}
+
+
+@pytest.mark.parametrize("ending", READERS)
+@pytest.mark.parametrize("seed", range(COUNT))
+def test_random_models(seed: int, ending: str, tmp_path: Path, gurobi_environment: Any) -> None:
+    model = random_model(seed)
+    chosen = choose(model, seed)
+    path = tmp_path / f"model.{ending}"
+    build(model, gurobi_environment, ranges=True).write(str(path))
+    kept = ending == "lp" and bool(model.offset)  # in LP files, Gurobi itself writes the constant as a fixed variable
+    keep = seed % 5 == 0
+    program = READERS[ending](path, [model.names[i] for i in chosen], keep_offset=keep)
+    model, y = with_costs(model, chosen, seed)
+    check(model, program, y, optimum(build(model, gurobi_environment)), offset=kept or keep)
+    assert program.cost_names == tuple(model.names[i] for i in chosen)
+    assert program.name == "model"
+
+
+PLAN = """\
+NAME plan
+OBJSENSE
+    MAX
+ROWS
+ N  profit
+ N  weight
+ L  hours
+ G  demand
+ E  balance
+ L  band
+ L  nothing
+COLUMNS
+    M1        'MARKER'                 'INTORG'
+    x         profit    1.0            hours     1.0
+    x         demand    1.0            weight    3.0
+    M2        'MARKER'                 'INTEND'
+    y         profit    2.0            hours     1.0
+    y         balance   -1.0           band      2.0
+    z         profit    -1.0           balance   1.0
+    z         demand    1.0            band      1.0
+RHS
+    RHS       hours     4.0            demand    1.0
+    RHS       balance   1.0            band      8.0
+    RHS       profit    -10.0          nothing   3.0
+RANGES
+    RNG       band      5.0
+BOUNDS
+ UP BND       x         4.0
+ LO BND       y         -1.0
+ UP BND       y         1.0
+ FR BND       z
+ENDATA
+"""
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    path = tmp_path / "plan.mps"
+    path.write_text(PLAN)
+    return path
+
+
+def test_a_file_by_hand(plan: Path) -> None:
+    """Maximization, an offset, a second free row, a range, an empty row, an integer, a free variable: all as written."""
+    program = dfl.from_mps(plan)
+    assert program.sense == "maximize"
+    assert program.variable_names == program.cost_names == ("x", "y", "z")
+    assert program.integer.tolist() == [True, False, False]
+    np.testing.assert_array_equal(program.S.toarray(), -np.eye(3))
+    np.testing.assert_array_equal(program.d, 0)
+    np.testing.assert_array_equal(program.A.toarray(), [[0, -1, 1]])
+    np.testing.assert_array_equal(program.b, [1])
+    rows = {(tuple(row), side) for row, side in zip(program.G.toarray().tolist(), program.h, strict=True)}
+    assert rows == {((1, 1, 0), 4), ((-1, 0, -1), -1), ((0, 2, 1), 8), ((0, -2, -1), -3)}
+    np.testing.assert_array_equal(program.lower, [0, -1, -np.inf])
+    np.testing.assert_array_equal(program.upper, [4, 1, np.inf])
+    value, w = solve(program, np.array([1.0, 2.0, -1.0]))
+    assert value == pytest.approx(3)  # x + 2y − z, where z = y + 1, is x + y − 1, and x + y ≤ 4
+    np.testing.assert_allclose(w, [3, 1, 2])
+
+
+def test_known_part_and_offset(plan: Path) -> None:
+    program = dfl.from_mps(plan, ["z", "x"])
+    assert program.cost_names == ("z", "x")
+    np.testing.assert_array_equal(program.S.toarray(), [[0, -1], [0, 0], [-1, 0]])
+    np.testing.assert_array_equal(program.d, [0, -2, 0])
+    kept = dfl.from_mps(plan, ["z", "x"], keep_offset=True)
+    assert kept.variable_names == ("x", "y", "z", "constant")
+    assert solve(kept, np.array([-1.0, 1.0]))[0] == solve(program, np.array([-1.0, 1.0]))[0] + 10
+
+
+def test_compressed_file(plan: Path) -> None:
+    packed = plan.with_name("plan.mps.gz")
+    packed.write_bytes(gzip.compress(plan.read_bytes()))
+    assert dfl.from_mps(packed).fingerprint == dfl.from_mps(plan).fingerprint
+
+
+SMALL = "Minimize\n obj: x + y\nSubject To\n c1: x + y >= 1\n{rows}Bounds\n x <= 4\n y <= 3\n{sections}End\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.lp", SMALL.format(rows="", sections="SOS\n s: S1:: x:1 y:2\n"), "SOS not supported"),
+        ("a.lp", SMALL.format(rows="", sections="Semi-continuous\n x\n"), "'x' is semi-continuous.*binary"),
+        ("a.lp", SMALL.format(rows="", sections="").replace("x + y\n", "x + [ x^2 ] / 2\n"), "quadratic objective"),
+        ("a.lp", SMALL.format(rows=" c2: 0 x <= -1\n", sections=""), "row 'c2' holds no variable.*nothing satisfies"),
+        ("a.lp", "nonsense", "no variables"),
+        ("a.mps", "nonsense", "HiGHS cannot read"),
+        (
+            "a.mps",
+            PLAN.replace("    z         profit    -1.0 ", "    x         profit    -1.0 "),
+            "name each variable once",
+        ),
+        (
+            "a.mps",
+            PLAN.replace("RNG       band      5.0", "RNG       band      5.0\n    RNG       nothing   1.0"),
+            "'nothing'",
+        ),
+        ("a.txt", PLAN, r"should end in \.mps"),
+    ],
+)
+def test_refused(name: str, text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(dfl.errors.ProgramError, match=message):
+        (dfl.from_lp if name.endswith("lp") else dfl.from_mps)(path)
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        dfl.from_mps(tmp_path / "none.mps")
+
+
+def test_what_highs_remarks_is_passed_on(tmp_path: Path) -> None:
+    path = tmp_path / "odd.mps"
+    path.write_text(PLAN.replace("weight    3.0", "nowhere   3.0"))
+    with pytest.warns(UserWarning, match="nowhere"):
+        dfl.from_mps(path)
