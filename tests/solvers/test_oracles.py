@@ -1,0 +1,341 @@
+"""Special-purpose solvers against enumeration, HiGHS and each other; and what they refuse."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from typing import Any
+
+import numpy as np
+import programs
+import pytest
+import scipy.sparse as sp
+import torch
+
+from dflearn.errors import ProgramError, ShapeError
+from dflearn.program import Instance, Program
+from dflearn.solvers.base import Basis, Status
+from dflearn.solvers.highs import HiGHS
+from dflearn.solvers.oracles import DagShortestPath, FewRowLP, TopK
+
+# -- shortest paths -----------------------------------------------------------------------------------------------------
+
+
+def random_graph(rng: np.random.RandomState, nodes: int) -> tuple[np.ndarray, np.ndarray, int, int]:
+    """Arcs along a hidden order, parallel ones and dead ends included; a path from source to target is among them."""
+    hidden = rng.permutation(nodes)
+    pairs = np.sort(rng.randint(0, nodes, (3 * nodes, 2)), axis=1)
+    pairs = pairs[pairs[:, 0] < pairs[:, 1]]
+    first, last = nodes // 5, nodes - 1 - nodes // 5
+    pairs = np.concatenate([pairs, [[first, last]]])[rng.permutation(len(pairs) + 1)]
+    return hidden[pairs[:, 0]], hidden[pairs[:, 1]], int(hidden[first]), int(hidden[last])
+
+
+def all_paths(tails: np.ndarray, heads: np.ndarray, source: int, target: int) -> list[list[int]]:
+    if source == target:
+        return [[]]
+    leaving = np.flatnonzero(tails == source)
+    return [[int(a), *rest] for a in leaving for rest in all_paths(tails, heads, int(heads[a]), target)]
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_paths_against_enumeration(seed: int, dtype: torch.dtype) -> None:
+    rng = np.random.RandomState(seed)
+    tails, heads, source, target = random_graph(rng, rng.randint(3, 13))
+    solver = DagShortestPath(tails, heads, source, target)
+    decisions = np.zeros((0, len(tails)))
+    for path in all_paths(tails, heads, source, target):
+        decisions = np.vstack([decisions, np.isin(np.arange(len(tails)), path)])
+    for count in (1, 3, 7, 8, 9, 20):  # fewer than a tile, whole tiles, and some left over
+        y = torch.tensor(rng.normal(size=(count, len(tails))), dtype=dtype)  # negative lengths are fine
+        answer = solver.solve(y).check((Status.OPTIMAL,))
+        lengths = decisions @ y.double().numpy().T
+        np.testing.assert_allclose(answer.objective, lengths.min(0), atol=1e-12)
+        assert np.array_equal(answer.decision, decisions[lengths.argmin(0)])
+        by_levels = solver._decide_by_levels(y)
+        assert torch.equal(by_levels[0], answer.decision)
+        torch.testing.assert_close(by_levels[1], answer.objective)
+
+
+@pytest.mark.parametrize("side", [2, 5, 9])
+def test_paths_against_highs(side: int) -> None:
+    program = programs.shortest_path(side)
+    tails, heads = programs.grid_edges(side)
+    y = torch.rand(19, program.p, generator=torch.Generator().manual_seed(0))
+    best = HiGHS(program).solve(y).check().objective
+    for solver in (DagShortestPath.of(program), DagShortestPath(tails, heads, 0, side * side - 1)):
+        answer = solver.solve(y)
+        torch.testing.assert_close(answer.objective, best, rtol=1e-9, atol=1e-9)
+        assert solver.program.violation(answer.decision).max() == 0
+        assert solver.program.fingerprint == program.fingerprint
+
+
+def test_paths_with_S_and_d() -> None:
+    """Each predicted cost is shared by two arcs; the rest of the length is known, or comes with the instance."""
+    base = programs.shortest_path(4)
+    shared = sp.csr_array(np.kron(np.eye(base.n // 2), np.ones((2, 1))))
+    d = np.linspace(0, 1, base.n)
+    program = Program(A=base.A, b=base.b, S=shared, d=d)
+    y = torch.rand(5, program.p, generator=torch.Generator().manual_seed(0))
+    own = Instance(d=torch.rand(5, program.n, generator=torch.Generator().manual_seed(1)))
+    for instance in (None, own):
+        answer, best = DagShortestPath.of(program).solve(y, instance), HiGHS(program).solve(y, instance)
+        torch.testing.assert_close(answer.objective, best.objective)
+        torch.testing.assert_close(answer.objective.float(), program.objective(y, answer.decision, instance))
+    plain = DagShortestPath.of(base)
+    y = torch.rand(5, base.n, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(plain.solve(y, own).objective, HiGHS(base).solve(y, own).objective)
+
+
+def test_of_several_shortest_paths_the_first_arcs_count() -> None:
+    solver = DagShortestPath([0, 0, 1, 2], [1, 2, 3, 3], 0, 3)
+    for count in (1, 8):
+        assert solver.solve(torch.ones(count, 4)).decision.tolist() == [[1, 0, 1, 0]] * count
+
+
+def test_paths_of_half_precision_and_other_layouts() -> None:
+    program = programs.shortest_path(3)
+    solver = DagShortestPath.of(program)
+    y = torch.rand(6, program.n, generator=torch.Generator().manual_seed(0)).half()
+    answer = solver.solve(y)
+    assert answer.decision.dtype == torch.float16
+    torch.testing.assert_close(answer.objective, HiGHS(program).solve(y).objective)
+    assert torch.equal(solver.solve(y.T.contiguous().T).decision, answer.decision)
+    assert torch.equal(solver.solve(y.reshape(2, 3, -1)).decision, answer.decision.reshape(2, 3, -1))
+    assert torch.equal(pickle.loads(pickle.dumps(solver)).solve(y).decision, answer.decision)
+
+
+def test_paths_do_not_overflow() -> None:
+    huge = DagShortestPath([0, 0, 1], [1, 2, 2], 0, 2).solve(
+        torch.tensor([[1e308, 1.5e308, 1e308]], dtype=torch.float64)
+    )
+    assert huge.decision.tolist() == [[0, 1, 0]]
+
+
+def test_a_program_without_one_of_its_rows() -> None:
+    """The conservation of flow at one node follows from that at all the others."""
+    whole = programs.shortest_path(4)
+    y = torch.rand(3, whole.n, generator=torch.Generator().manual_seed(0))
+    wanted = DagShortestPath.of(whole).solve(y)
+    for missing in (0, 5, 15):
+        rows = np.delete(np.arange(16), missing)
+        for sign in (1, -1):
+            program = Program(A=sign * whole.A[rows], b=sign * whole.b[rows])
+            assert torch.equal(DagShortestPath.of(program).solve(y).decision, wanted.decision)
+
+
+PATH = programs.shortest_path(3)
+NOT_PATHS: dict[str, tuple[dict[str, Any], str]] = {
+    "inequalities": ({"A": PATH.A, "b": PATH.b, "G": np.ones((1, 12)), "h": [3]}, "it has inequality rows"),
+    "small capacities": ({"A": PATH.A, "b": PATH.b, "upper": 0.5}, "bounds are not w ≥ 0 and w ≤ 1 or more"),
+    "lower bounds": ({"A": PATH.A, "b": PATH.b, "lower": -1}, "bounds are not w ≥ 0"),
+    "no rows": ({"n": 3}, "not the node-arc incidence matrix"),
+    "weights": ({"A": 2 * PATH.A, "b": PATH.b}, "not the node-arc incidence matrix"),
+    "three ends": ({"A": [[1, 1], [-1, 1], [0, 1]], "b": [1, -1, 0]}, "not the node-arc incidence matrix"),
+    "equal signs": ({"A": [[1, 1], [1, -1]], "b": [1, -1]}, "two entries of the same sign"),
+    "two units": ({"A": PATH.A, "b": 2 * PATH.b}, "b does not send one unit from one node to another"),
+    "no flow": ({"A": PATH.A, "b": 0 * PATH.b}, "b does not send one unit"),
+    "a cycle": (
+        {"A": [[-1, 0, 1, 0], [1, -1, 0, 0], [0, 1, -1, -1], [0, 0, 0, 1]], "b": [-1, 0, 0, 1]},
+        "the graph has a cycle through node",
+    ),
+    "no path": ({"A": [[-1, 1, 0], [1, -1, 0], [0, 0, -1], [0, 0, 1]], "b": [-1, 0, 0, 1]}, "cycle"),
+}
+
+
+@pytest.mark.parametrize("case", NOT_PATHS)
+def test_programs_that_are_no_paths(case: str) -> None:
+    arguments, message = NOT_PATHS[case]
+    with pytest.raises(ProgramError, match=f"DagShortestPath cannot solve .* {message}"):
+        DagShortestPath.of(Program(**arguments))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([0, 1], [1, 0], 0, 1), "the graph has a cycle through node [01]"),
+        (([0, 1, 2, 3], [1, 2, 3, 2], 0, 3), "cycle through node [23]"),
+        (([0], [0], 0, 0), "source and target are the same node"),
+        (([1], [2], 0, 2), "no path leads from node 0 to node 2"),
+        (([0], [1], 0, 2), "nodes are numbered from 0 to 1; got 0 to 2"),
+        (([0], [5], 0, 1, 3), "nodes are numbered from 0 to 2; got 0 to 5"),
+        (([-1], [1], 0, 1), "got -1 to 1"),
+        (([0, 1], [1], 0, 1), r"both ends of at least one arc; got \(2,\) and \(1,\)"),
+        ((np.zeros(0, int), np.zeros(0, int), 0, 1), "at least one arc"),
+        (([0.5], [1], 0, 1), "tails must be a list of node numbers; got float64"),
+    ],
+)
+def test_graphs_that_are_none(arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(ProgramError, match=message):
+        DagShortestPath(*arguments)
+
+
+# -- the k best ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at_most", [False, True])
+def test_top_k_against_enumeration(at_most: bool) -> None:
+    y = torch.randn(10, 6, generator=torch.Generator().manual_seed(0))
+    for k in (1, 3, 6):
+        sizes = range(k + 1) if at_most else (k,)
+        subsets = [s for size in sizes for s in itertools.combinations(range(6), size)]
+        best = torch.stack([y[:, list(s)].double().sum(-1) for s in subsets]).amin(0)
+        answer = TopK(6, k, at_most=at_most).solve(y).check((Status.OPTIMAL,))
+        torch.testing.assert_close(answer.objective, best)
+        assert TopK(6, k, at_most=at_most).program.violation(answer.decision).max() == 0
+
+
+def test_top_k_of_programs() -> None:
+    y = torch.randn(8, 7, generator=torch.Generator().manual_seed(0))
+    scaled = Program(G=np.full((1, 7), 2.0), h=[6], upper=1, S=-np.eye(7), sense="maximize")
+    for program in (programs.top_k(), programs.top_k(at_most=False), scaled, programs.top_k().relax()):
+        torch.testing.assert_close(TopK.of(program).solve(y).objective, HiGHS(program).solve(y).objective)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"n": 3, "upper": 1}, "it has 0 rows, not one"),
+        ({"A": np.ones((1, 3)), "b": [1], "G": np.ones((1, 3)), "h": [1], "upper": 1}, "it has 2 rows, not one"),
+        ({"G": [[1, 2, 1]], "h": [1], "upper": 1}, "not all equal and positive"),
+        ({"G": [[1, 0, 1]], "h": [1], "upper": 1}, "not all equal and positive"),
+        ({"G": [[-1, -1]], "h": [-1], "upper": 1}, "not all equal and positive"),
+        ({"G": [[1, 1]], "h": [1]}, "bounds are not 0 and 1"),
+        ({"G": [[1, 1]], "h": [1.5], "upper": 1}, "k is 1.5, not an integer between 1 and 2"),
+        ({"G": [[1, 1]], "h": [3], "upper": 1}, "k is 3, not an integer"),
+    ],
+)
+def test_programs_that_are_not_top_k(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ProgramError, match=f"TopK cannot solve .* {message}"):
+        TopK.of(Program(**arguments))
+
+
+def test_top_k_needs_k_items() -> None:
+    for k in (0, 4):
+        with pytest.raises(ProgramError, match=f"k must be between 1 and the 3 items; got {k}"):
+            TopK(3, k)
+
+
+@pytest.mark.parametrize("solver", [DagShortestPath.of(programs.shortest_path(2)), TopK(4, 2)])
+def test_oracles_refuse_sides_and_starts(solver: DagShortestPath | TopK) -> None:
+    y = torch.ones(2, 4)
+    with pytest.raises(
+        ProgramError, match="the same constraints for every instance, but these have their own upper: use HiGHS"
+    ):
+        solver.solve(y, Instance(upper=torch.ones(2, 4)))
+    with pytest.raises(ShapeError, match="takes no start"):
+        solver.solve(y, None, torch.zeros(2, 4))
+    with pytest.raises(ShapeError, match="costs have batch shape"):
+        solver.solve(y, Instance(d=torch.ones(1, 4)))
+
+
+# -- few rows -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("items", [5, 40, 200])
+@pytest.mark.parametrize("dimensions", [1, 2, 5])
+def test_relaxed_knapsacks_against_highs(items: int, dimensions: int) -> None:
+    program = programs.knapsack(items, dimensions).relax()
+    rng = np.random.RandomState(items)
+    for values in (
+        rng.uniform(0, 5, (20, items)),
+        np.ceil(rng.uniform(0, 5, (20, items))),
+    ):  # the second with many ties
+        y = torch.tensor(values)
+        answer, best = FewRowLP(program).solve(y).check((Status.OPTIMAL,)), HiGHS(program).solve(y)
+        torch.testing.assert_close(answer.objective, best.objective, rtol=1e-11, atol=1e-11)
+        assert program.violation(answer.decision).max() <= 1e-12
+        between = ((answer.decision > 0) & (answer.decision < 1)).sum(-1)
+        assert between.max() <= dimensions, "a vertex has at most one fraction for each row"
+
+
+def test_few_rows_with_sides_of_their_own() -> None:
+    program = programs.supply()
+    count = 30
+    generator = torch.Generator().manual_seed(0)
+    draw = lambda *shape: torch.rand(*shape, generator=generator, dtype=torch.float64)  # noqa: E731
+    instance = Instance(
+        b=torch.tensor(program.b) + 0.1 * draw(count, 2),
+        h=torch.tensor(program.h) + 1 - 8 * draw(count, 3),
+        lower=-1 - draw(count, 8),
+        upper=1 + draw(count, 8),
+        d=draw(count, 8),
+    )
+    y = draw(count, 8) - 0.5
+    solver = FewRowLP(program)
+    best = HiGHS(program).solve(y, instance)
+    assert len(best.counts()) == 2, "some are infeasible"
+    for fields in (("b",), ("h",), ("lower", "upper"), ("b", "h", "lower", "upper", "d")):
+        own = Instance(**{name: instance.present()[name] for name in fields})
+        answer, best = solver.solve(y, own), HiGHS(program).solve(y, own)
+        assert torch.equal(answer.status, best.status)
+        torch.testing.assert_close(answer.objective, best.objective, equal_nan=True)
+        assert torch.equal(answer.decision.isnan().any(-1), best.status != Status.OPTIMAL)
+        assert torch.equal(answer.bound == -torch.inf, best.status != Status.OPTIMAL)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"G": np.ones((3, 4)), "h": [2, 2, 2]},  # the same row three times
+        {"A": np.ones((2, 4)), "b": [2, 2]},
+        {"A": [[1, 1, 1, 1], [2, 2, 2, 2]], "b": [2, 4]},
+        {"G": np.vstack([np.eye(4), np.ones((1, 4))]), "h": [1, 1, 1, 1, 2]},  # rows that are bounds
+        {"G": [[1, 1, 1, 1]], "h": [0]},  # a single decision
+        {"G": [[1e-6, 1e6, 1, 1]], "h": [1]},
+        {"A": [[1, -1, 1, -1]], "b": [0], "lower": [0, 0, 1, 1]},  # fixed variables
+    ],
+)
+def test_degenerate_rows(arguments: dict[str, Any]) -> None:
+    program = Program(**arguments, upper=1)
+    y = torch.tensor(list(itertools.product([-1.0, 0.0, 1.0], repeat=4)), dtype=torch.float64)  # ties everywhere
+    solver = FewRowLP(program)
+    answer, best = solver.solve(y).check((Status.OPTIMAL,)), HiGHS(program).solve(y).check((Status.OPTIMAL,))
+    torch.testing.assert_close(answer.objective, best.objective, rtol=1e-7, atol=1e-7)
+    assert program.violation(answer.decision).max() <= 1e-9
+    start = solver.solve(y, None, solver.no_start(len(y))).start
+    warm = solver.solve(y.flip(0), None, start)
+    torch.testing.assert_close(warm.objective, answer.objective.flip(0), rtol=1e-7, atol=1e-7)
+
+
+def test_a_basis_travels_between_solvers() -> None:
+    program = programs.knapsack(30, 3).relax()
+    y = torch.rand(9, 30, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    few, highs = FewRowLP(program), HiGHS(program)
+    wanted = highs.solve(y).objective
+    for one, other in ((few, highs), (highs, few)):
+        start = one.solve(y, None, one.no_start(9)).start
+        assert start is not None
+        assert ((start == Basis.BASIC).sum(-1) == 3).all()
+        torch.testing.assert_close(other.solve(y, None, start).objective, wanted)
+    nonsense = torch.full((9, 33), int(Basis.BASIC), dtype=torch.int8)
+    torch.testing.assert_close(few.solve(y, None, nonsense).objective, wanted)
+
+
+def test_the_start_that_was_passed_stays_as_it_was() -> None:
+    solver = FewRowLP(programs.knapsack(10).relax())
+    start = solver.no_start(2)
+    assert start is not None
+    solver.solve(torch.rand(2, 10, generator=torch.Generator().manual_seed(0)), None, start)
+    assert start.eq(Basis.NONE).all()
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (programs.knapsack(), r"it has integer variables; did you mean program.relax\(\)"),
+        (programs.shortest_path(5), "it has 25 rows, more than 16"),
+        (Program(G=np.ones((1, 3)), h=[1]), "needs finite bounds on every variable"),
+        (Program(n=2, lower=-np.inf, upper=1), "needs finite bounds on every variable"),
+    ],
+)
+def test_programs_that_few_rows_refuses(program: Program, message: str) -> None:
+    with pytest.raises(ProgramError, match=message):
+        FewRowLP(program)
+
+
+def test_few_rows_refuses_infinite_bounds_of_an_instance() -> None:
+    solver = FewRowLP(programs.knapsack(3).relax())
+    with pytest.raises(ProgramError, match="needs finite bounds"):
+        solver.solve(torch.ones(1, 3), Instance(upper=torch.full((1, 3), torch.inf)))
