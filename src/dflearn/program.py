@@ -81,7 +81,7 @@ class Objective:
                 f"S maps the p predicted costs to the {n} variables, so it needs {n} rows; its shape is {self.S.shape}"
             )
         self.p = self.n if self.S is None else self.S.shape[1]
-        self.d = np.zeros(n) if d is None else _vector("d", d, n, finite=True)
+        self.d = _vector("d", 0.0 if d is None else d, n, finite=True)
         self._constants: dict[tuple[torch.dtype, torch.device], tuple[Tensor, ...]] = {}
 
     def __repr__(self) -> str:
@@ -119,6 +119,8 @@ class Objective:
             raise ShapeError(f"costs must have shape (*batch, {self.p}); got {tuple(y.shape)}")
         d, *S = self._tensors(y)
         if instance is not None and instance.d is not None:
+            if instance.d.shape[-1:] != (self.n,):
+                raise ShapeError(f"the instance's d must have shape (*batch, {self.n}); got {tuple(instance.d.shape)}")
             d = instance.d.to(y)
         if self.S is None:
             c = y
@@ -218,22 +220,26 @@ class Program:
         put("cost_names", _names("cost_names", self.cost_names, self.objective.p, "predicted costs"))
 
     def _count_variables(self) -> int:
-        counts: dict[str, int] = {"n": self.n} if self.n else {}
+        if not isinstance(self.n, (int, np.integer)) or self.n < 0:
+            raise ProgramError(f"n must be a positive integer, got {self.n!r}")
+        counts: dict[str, int] = {"n": int(self.n)} if self.n else {}
         for name, axis in (("A", 1), ("G", 1), ("S", 0)):
             value = getattr(self, name)
             if value is not None:
-                shape = value.shape if hasattr(value, "shape") else np.shape(value)
+                shape = _shape(name, value)
                 if len(shape) != 2:
                     raise ProgramError(f"{name} must be a matrix, got shape {tuple(shape)}")
                 counts[name] = int(shape[axis])
         for name in ("d", "lower", "upper"):
             value = getattr(self, name)
-            if value is not None and np.ndim(value):
-                counts[name] = int(np.shape(value)[0])
+            if value is not None and len(_shape(name, value)):
+                counts[name] = int(_shape(name, value)[0])
         if not counts:
             raise ProgramError("the number of variables is unknown: pass A, G, S, d, array bounds or n")
         if len(set(counts.values())) > 1:
             raise ProgramError(f"the parts of the program disagree on the number of variables: {counts}")
+        if 0 in counts.values():
+            raise ProgramError("a program needs at least one variable")
         return next(iter(counts.values()))
 
     # -- what it is ---------------------------------------------------------------------------------------------
@@ -311,18 +317,19 @@ class Program:
         if instance is None:
             return sides
         for name, value in instance.present().items():
-            if name == "d":
-                wanted = self.n
-            else:
-                wanted = sides[name].shape[-1]
-            array = value.detach().cpu().numpy().astype(np.float64).reshape(value.shape[:-1].numel(), value.shape[-1])
-            if array.shape != (count, wanted):
+            wanted = self.n if name == "d" else sides[name].shape[-1]
+            if not isinstance(value, Tensor):
+                raise ShapeError(f"the instance's {name} must be a tensor, got a {type(value).__name__}")
+            if value.shape[-1:] != (wanted,) or value.shape[:-1].numel() != count:
                 raise ShapeError(
                     f"the instance's {name} must have shape (*batch, {wanted}) for {count} instances; got {tuple(value.shape)}"
                 )
-            if np.isnan(array).any() or (name in ("b", "h", "d") and np.isinf(array).any()):
-                bad = int(np.flatnonzero(~np.isfinite(array).all(1))[0])
-                raise ShapeError(f"instance {bad}: {name} holds a NaN or an infinity")
+            array = np.array(value.detach().cpu().double().numpy(), order="C").reshape(count, wanted)
+            bounds = name in ("lower", "upper")
+            wrong = np.isnan(array) if bounds else ~np.isfinite(array)
+            if wrong.any():
+                bad, what = int(np.flatnonzero(wrong.any(1))[0]), "a NaN" if bounds else "a NaN or an infinity"
+                raise ShapeError(f"instance {bad}: {name} holds {what}")
             if name != "d":
                 sides[name] = array
         check_bounds(sides["lower"], sides["upper"])
@@ -330,6 +337,8 @@ class Program:
 
     def violation(self, w: Tensor, instance: Instance | None = None) -> Tensor:
         """The largest violation of rows and bounds at w, each row relative to 1 + |right-hand side|; float64 `(*batch,)`."""
+        if w.shape[-1:] != (self.n,):
+            raise ShapeError(f"decisions must have shape (*batch, {self.n}); got {tuple(w.shape)}")
         flat = w.detach().cpu().double().reshape(-1, self.n).numpy()
         sides = self.sides(instance, flat.shape[0])
         worst = np.zeros(flat.shape[0])
@@ -350,11 +359,23 @@ class Program:
 # -- reading what the user passed ---------------------------------------------------------------------------------
 
 
+def _shape(name: str, value: Any) -> tuple[int, ...]:
+    try:
+        return tuple(value.shape) if hasattr(value, "shape") else np.shape(value)
+    except ValueError as error:
+        raise ProgramError(f"{name} has lines of different lengths: {error}") from error
+
+
+def _plain(value: Any) -> Any:
+    """A tensor as a numpy array; anything else as it is."""
+    return value.detach().to_dense().cpu().numpy() if isinstance(value, Tensor) else value
+
+
 def _matrix(name: str, value: Any, columns: int | None = None) -> sp.csr_array:
     if value is None:
         return sp.csr_array((0, columns or 0), dtype=np.float64)
     try:
-        matrix = sp.csr_array(value, dtype=np.float64, copy=True)
+        matrix = sp.csr_array(_plain(value), dtype=np.float64, copy=True)
     except (TypeError, ValueError) as error:
         raise ProgramError(f"{name} cannot be read as a matrix of numbers: {error}") from error
     if matrix.ndim != 2:
@@ -370,7 +391,7 @@ def _matrix(name: str, value: Any, columns: int | None = None) -> sp.csr_array:
 
 def _vector(name: str, value: Any, length: int, *, finite: bool) -> np.ndarray:
     try:
-        vector = np.array(value, dtype=np.float64)
+        vector = np.array(_plain(value), dtype=np.float64) + 0.0  # −0 becomes 0
     except (TypeError, ValueError) as error:
         raise ProgramError(f"{name} cannot be read as a vector of numbers: {error}") from error
     if vector.ndim == 0:
@@ -424,7 +445,8 @@ def check_bounds(lower: np.ndarray, upper: np.ndarray) -> None:
         where = tuple(int(i) for i in crossed[0])
         low, high = np.broadcast_arrays(lower, upper)
         place = f"variable {where[-1]}" + (f" of instance {where[0]}" if len(where) > 1 else "")
-        raise ProgramError(f"the bounds of {place} cross: lower {low[where]} > upper {high[where]}")
+        how = "cross" if low[where] > high[where] else "leave nothing"
+        raise ProgramError(f"the bounds of {place} {how}: lower {low[where]}, upper {high[where]}")
 
 
 def _torch_sparse(matrix: sp.csr_array, like: Tensor) -> Tensor:
