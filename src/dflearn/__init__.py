@@ -15,6 +15,8 @@ if TYPE_CHECKING:
         solvers as solvers,
     )
     from dflearn.data import Batch as Batch, DecisionDataset as DecisionDataset
+    from dflearn.doctor import Diagnosis as Diagnosis, diagnose as diagnose
+    from dflearn.estimator import DecisionFocusedRegressor as DecisionFocusedRegressor
     from dflearn.evaluation import Evaluation as Evaluation, compare as compare, evaluate as evaluate
     from dflearn.frontends.cvxpy import CvxpyProgram as CvxpyProgram, from_cvxpy as from_cvxpy
     from dflearn.frontends.files import from_lp as from_lp, from_mps as from_mps
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from dflearn.labels import label as label
     from dflearn.layers.base import Exact as Exact, Layer as Layer
     from dflearn.layers.cvxpy import CvxpySmoothed as CvxpySmoothed
+    from dflearn.layers.davis_yin import DavisYin as DavisYin
     from dflearn.layers.perturbed import Perturbed as Perturbed
     from dflearn.layers.smoothed import Smoothed as Smoothed
     from dflearn.program import Instance as Instance, Objective as Objective, Program as Program
@@ -56,10 +59,13 @@ _NAMES = {
     "dflearn.layers.base": ("Exact", "Layer"),
     "dflearn.layers.perturbed": ("Perturbed",),
     "dflearn.layers.smoothed": ("Smoothed",),
+    "dflearn.layers.davis_yin": ("DavisYin",),
     "dflearn.layers.cvxpy": ("CvxpySmoothed",),
     "dflearn.data": ("Batch", "DecisionDataset"),
     "dflearn.labels": ("label",),
     "dflearn.evaluation": ("compare", "evaluate", "Evaluation"),
+    "dflearn.estimator": ("DecisionFocusedRegressor",),
+    "dflearn.doctor": ("diagnose", "Diagnosis"),
     "dflearn.training": ("Callback", "fit", "History", "tune"),
 }
 
