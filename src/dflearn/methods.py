@@ -101,7 +101,8 @@ class Scale:
         sizes = (y.abs().mean(), priced[:, some].abs().mean(), w.detach().abs().amax(-1).mean())
         return cls(*(size if 0 < size < torch.inf else 1.0 for size in map(float, sizes)))
 
-    # On SP-5, KP-100 and CFL-50 the regret is flat around these: benchmarks/default_smoothing.py prints it.
+    # From a third of these to three times these, the regret on SP-5, KP-100 and CFL-50 differs little; a tenth and ten
+    # times are worse: benchmarks/default_smoothing.py prints it.
 
     @property
     def mu(self) -> float:
