@@ -306,3 +306,19 @@ def test_gurobi_says_what_its_small_licence_cannot_do() -> None:
     program = programs.knapsack(2500)
     with pytest.raises(SolverError, match=r"small models only .* install a full licence or use HiGHS"):
         Gurobi(program).solve(torch.ones(2500))
+
+
+@pytest.mark.parametrize("make", BACK_ENDS)
+@pytest.mark.parametrize("integer", [False, True])
+@pytest.mark.parametrize("size", [1e-9, 1e-6, 1e9])
+def test_the_unit_of_the_costs_does_not_matter(make: type[ModelSolver], integer: bool, size: float) -> None:
+    """Back ends have absolute tolerances; decisions for tiny costs are as optimal as for others."""
+    rng = np.random.RandomState(5)
+    program = Program(G=rng.uniform(1, 5, (2, 8)), h=[9.0, 10.0], upper=1, integer=integer)
+    y = random_costs(program, 40)
+    expected = make(program).solve(y)
+    solution = make(program).solve(y * size)
+    assert solution.counts() == {"OPTIMAL": 40}
+    torch.testing.assert_close(program.objective(y, solution.decision), expected.objective, rtol=1e-7, atol=1e-7)
+    torch.testing.assert_close(solution.objective, size * expected.objective)
+    torch.testing.assert_close(solution.bound / size, expected.bound, rtol=1e-6, atol=1e-6)

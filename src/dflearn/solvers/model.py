@@ -120,17 +120,18 @@ class Model(ABC):
         if max(np.abs(c).max(), np.abs(sides["b"]).max(initial=0.0)) >= LARGEST:
             return
         self.set_sides((sides["b"], sides["h"]), (sides["lower"], sides["upper"]))
-        status = self.run(c, start)
+        unit = cost_unit(c)
+        status = self.run(c * unit, start)
         if start is not None and status is not Status.OPTIMAL:
-            status = self.run(c, None)  # a start may save time, never change what is found out
+            status = self.run(c * unit, None)  # a start may save time, never change what is found out
         if status is None or (status is Status.UNBOUNDED and self.integer):
             status = self.tell_unbounded()
         if not status.has_decision:
             out.status[i] = status
             return
-        w, bound = self.decision() + 0.0, self.bound() if self.integer else -np.inf  # + 0.0 turns −0 into 0
+        w, bound = self.decision() + 0.0, self.bound() / unit if self.integer else -np.inf  # + 0.0 turns −0 into 0
         if self.integer:
-            w = self.with_exact_integers(c, w)
+            w = self.with_exact_integers(c * unit, w)
             if self.violation(w) > TOLERANCE:
                 return
         out.status[i], out.decision[i], out.objective[i] = status, w, c @ w
@@ -176,6 +177,17 @@ class Model(ABC):
         if self.inequalities:
             worst = max(worst, float(((self.program.G @ w - h) / (1 + np.abs(h))).max()))
         return worst
+
+
+def cost_unit(c: np.ndarray) -> float:
+    """The power of two that brings costs of unusual size to about one; 1 for all others.
+
+    Back ends have absolute tolerances: with costs of 1e-7 every decision would pass for optimal.
+    """
+    largest = float(np.abs(c).max(initial=0.0))
+    if largest == 0.0 or 1e-2 <= largest <= 1e6:
+        return 1.0
+    return 2.0 ** -round(np.log2(largest))
 
 
 def _same(one: tuple[np.ndarray, ...], other: tuple[np.ndarray, ...]) -> bool:
