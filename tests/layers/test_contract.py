@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from closed_form_layers import SmoothedBox, SmoothedTopOne, top_one
+from dflearn import layers
 from dflearn.layers import CvxpySmoothed, DavisYin, Exact, Layer, Perturbed, Smoothed
 from dflearn.problems import problem_named
 from dflearn.program import Instance, Program
@@ -117,6 +118,15 @@ LAYERS: dict[str, tuple[Callable[[Program], Layer], dict[str, Any]]] = {
         {"exact_gradient": True, "tolerance": 1e-5, "step": 0.01},
     ),
 }
+
+
+# The baselines of the literature stop far from the feasible set, as published.
+CHECKED_ELSEWHERE = {"Layer", "AsPublished", "DenseJacobianFree"}
+
+
+def test_every_layer_is_in_the_registry() -> None:
+    program = simplex().program
+    assert {type(make(program)).__name__ for make, _ in LAYERS.values()} == set(layers.__all__) - CHECKED_ELSEWHERE
 
 
 @pytest.mark.parametrize("layer", LAYERS)
