@@ -19,6 +19,7 @@ import scipy.sparse as sp
 from dflearn.kernels.cholesky import SparseFactor
 from dflearn.kernels.lanes import LANES, absolute, bits, get, jit, maximum, minimum, put, where
 
+BLOCK = 32  # rows of a tile that are transposed at a time, so that they stay in the nearest cache
 CHECK_EVERY = 5  # iterations between two looks at the residual
 ROW_BYTES = 128  # of a tile; half of that where the batch is small
 
@@ -62,35 +63,63 @@ class System(NamedTuple):
 
 
 class Data(NamedTuple):
-    """One row per instance: α c (count, n), r (count or 1, m), α (count,), the start z (count or 1, N)."""
+    """One row per instance: c (count, n), r (count or 1, m), α (count,), the start z (count or 1, N)."""
 
-    cost: np.ndarray
+    c: np.ndarray
     r: np.ndarray
     alpha: np.ndarray
     start: np.ndarray
 
 
 class Answer(NamedTuple):
-    """One row per instance: the last z (count, N), its relative residual and the number of iterations (count,)."""
+    """One row per instance.
+
+    z: the last one (count, N). inside: where it lies strictly within its bounds (1 or 0). w: clip(z) on the decision
+    variables (count, n). value: cᵀw + (μ/2)‖w‖², residual, and the number of iterations (count,).
+    """
 
     z: np.ndarray
+    inside: np.ndarray
+    w: np.ndarray
+    value: np.ndarray
     residual: np.ndarray
     iterations: np.ndarray
+
+    @classmethod
+    def empty(cls, count: int, n: int, N: int, dtype: Any) -> Answer:
+        return cls(
+            np.empty((count, N), dtype),
+            np.empty((count, N), np.uint8),
+            np.empty((count, n), dtype),
+            np.empty(count),
+            np.empty(count),
+            np.empty(count, np.int64),
+        )
 
 
 def space_rows(system: System, variables: int) -> int:
     """Rows of the tile that `iterate` and the two ways back need as work space."""
-    return 3 * variables + 2 * len(system.pivot) + 1
+    return 4 * variables + 2 * len(system.pivot) + 1
 
 
 @jit
 def load(source: Any, index: Any, tile: Any) -> None:
     """Rows `index` of an instance-major array `(count, items)` (or `(1, items)`, shared by all) become the lanes."""
     shared = source.shape[0] == 1
-    for t in range(len(index)):
-        row = 0 if shared else index[t]
-        for j in range(source.shape[1]):
-            tile[j].lane[t] = source[row, j]
+    for first in range(0, source.shape[1], BLOCK):
+        for t in range(len(index)):
+            row = 0 if shared else index[t]
+            for j in range(first, min(first + BLOCK, source.shape[1])):
+                tile[j].lane[t] = source[row, j]
+
+
+@jit
+def store(tile: Any, index: Any, used: int, out: Any) -> None:
+    """The first `used` lanes go back to their rows of an instance-major array."""
+    for first in range(0, out.shape[1], BLOCK):
+        for t in range(used):
+            for j in range(first, min(first + BLOCK, out.shape[1])):
+                out[index[t], j] = tile[j].lane[t]
 
 
 @jit
@@ -113,6 +142,29 @@ def multipliers(system: System, v: Any, r: Any, x: Any) -> None:
 
 
 @jit
+def copy_out(c: Any, mu: float, z: Any, y: Any, inside: Any, chosen: Any, index: Any, answer: Answer) -> None:
+    """The chosen lanes become rows `index` of the answer."""
+    n, N = c.shape[1], answer.z.shape[1]
+    for t in range(len(chosen)):
+        if chosen[t]:
+            answer.value[index[t]] = 0.0
+    for first in range(0, N, BLOCK):
+        for t in range(len(chosen)):
+            if not chosen[t]:
+                continue
+            row = index[t]
+            for j in range(first, min(first + BLOCK, N)):
+                answer.z[row, j] = z[j].lane[t]
+                answer.inside[row, j] = (inside[j] >> t) & 1
+            value = 0.0
+            for j in range(first, min(first + BLOCK, n)):
+                w = y[j].lane[t]
+                answer.w[row, j] = w
+                value += w * (np.float64(c[row, j]) + 0.5 * mu * w)
+            answer.value[row] += value
+
+
+@jit
 def iterate(
     system: System,
     data: Data,
@@ -124,37 +176,41 @@ def iterate(
     index: Any,
     used: int,
     space: Any,
+    record: bool,
     inside: Any,
     answer: Answer,
 ) -> None:
     """Instances `index` of the batch: `limit` iterations, or fewer for those whose residual reaches the tolerance.
 
     An instance that is done is copied out and iterates on unseen, so that its answer does not depend on its neighbours.
-    lower, upper: numbers (N,) that all instances share, or tiles of this one's own. inside: (limit, N) unsigned integers
-    of one bit per lane, or `None`; row k − 1 is about the k-th z.
+    lower, upper: numbers (N,) that all instances share, or tiles of this one's own. inside: unsigned integers of one bit
+    per lane, (limit, N) with `record`, then row k − 1 is about the k-th z; (1, N) otherwise.
     """
-    n, N, m = data.cost.shape[1], answer.z.shape[1], len(system.pivot)
-    z, v, cost = space[:N], space[N : 2 * N], space[2 * N : 3 * N]
-    x, r, scratch = space[3 * N : 3 * N + m], space[3 * N + m : 3 * N + 2 * m], space[3 * N + 2 * m :]
+    n, N, m = data.c.shape[1], answer.z.shape[1], len(system.pivot)
+    z, v, cost, y_last = space[:N], space[N : 2 * N], space[2 * N : 3 * N], space[3 * N : 4 * N]
+    x, r, scratch = space[4 * N : 4 * N + m], space[4 * N + m : 4 * N + 2 * m], space[4 * N + 2 * m :]
     load(data.start, index, z)
     load(data.r, index, r)
-    load(data.cost, index, cost)
-    for j in range(n, N):
-        put(cost, j, 0.0)
+    load(data.c, index, cost)
     for t in range(len(index)):
         scratch[0].lane[t] = data.alpha[index[t]]
     alpha = get(scratch, 0)
     smoothed, plain = 1.0 - alpha * mu, alpha * 0.0 + 1.0
     largest_cost = alpha * 0.0
     for j in range(N):
+        if j < n:
+            put(cost, j, alpha * get(cost, j))
+        else:
+            put(cost, j, 0.0)
         point, keep = get(z, j), smoothed if j < n else plain
         y = minimum(maximum(point, get(lower, j)), get(upper, j))
         put(v, j, y + keep * y - point - get(cost, j))
         largest_cost = maximum(largest_cost, absolute(get(cost, j)))
-    done = np.zeros(len(index), np.bool_)
+    done, leaving = np.zeros(used, np.bool_), np.zeros(used, np.bool_)
     columns = system.columns
     for k in range(1, limit + 1):
         look = k == limit or (tolerance > 0.0 and k % CHECK_EVERY == 0)
+        place = k - 1 if record else 0
         gap, size, total = plain * 0.0, plain * 0.0, plain * 0.0
         multipliers(system, v, r, x)
         for j in range(N):
@@ -165,29 +221,30 @@ def iterate(
             for e in range(columns.start[j], columns.start[j + 1]):
                 point = point - columns.value[e] * get(x, columns.column[e])
             put(z, j, point)
+            if record or look:
+                inside[place, j] = bits((point > low) & (point < high))
             if look:
                 gap = maximum(gap, absolute(point - before))
                 size = maximum(size, absolute(y))
                 total = total + point
-            if inside is not None:
-                inside[k - 1, j] = bits((point > low) & (point < high))
             y = minimum(maximum(point, low), high)
             put(v, j, y + keep * y - point - charge)
+            if look:
+                put(y_last, j, y)
         if look:
             # z⁺ − z is what is missing in the rows, and α times what is missing in the optimality of y. A sum that is
             # not a number makes the residual one that is none.
             missing = maximum(gap / (1.0 + size), gap / (alpha + largest_cost))
             put(scratch, 0, missing + total * 0.0)
-            finished = True
             for t in range(used):
                 residual = scratch[0].lane[t]
-                if not done[t] and (residual <= tolerance or k == limit):
-                    done[t], row = True, index[t]
-                    answer.residual[row], answer.iterations[row] = residual, k
-                    for j in range(N):
-                        answer.z[row, j] = z[j].lane[t]
-                finished &= done[t]
-            if finished:
+                leaving[t] = not done[t] and (residual <= tolerance or k == limit)
+                if leaving[t]:
+                    done[t] = True
+                    answer.residual[index[t]], answer.iterations[index[t]] = residual, k
+            if leaving.any():
+                copy_out(data.c, mu, z, y_last, inside[place], leaving, index, answer)
+            if done.all():
                 break
 
 
@@ -240,27 +297,34 @@ def adjoint(
                 put(charge, j, get(charge, j) - step * p)
             if k > 1:
                 put(g, j, where(inside[k - 2, j], (smoothed if j < n else plain) * p, along))
-    for t in range(used):
-        for j in range(n):
-            out[index[t], j] = charge[j].lane[t]
+    store(charge, index, used, out)
 
 
 @jit
-def jacobian_free(system: System, alpha: Any, gradient: Any, index: Any, used: int, space: Any, out: Any) -> None:
-    """out (count, n) = −α P (gradient, 0) for the instances `index`, P the projector onto the null space of M."""
-    n, N, m = gradient.shape[1], len(system.columns.start) - 1, len(system.pivot)
-    g, x = space[:N], space[N : N + m]
-    load(gradient, index, g)
+def jacobian_free(
+    system: System, alpha: Any, inside: Any, gradient: Any, index: Any, used: int, space: Any, out: Any
+) -> None:
+    """out (count, n) = −α P D (gradient, 0) for the instances `index`.
+
+    P projects onto the null space of M; D keeps what lies inside, (count, N) of 1 or 0.
+    """
+    n, N, m = gradient.shape[1], inside.shape[1], len(system.pivot)
+    g, x, scratch = space[:N], space[N : N + m], space[N + m :]
+    for first in range(0, n, BLOCK):
+        for t in range(len(index)):
+            row = index[t]
+            for j in range(first, min(first + BLOCK, n)):
+                g[j].lane[t] = gradient[row, j] if inside[row, j] else 0.0
     for j in range(n, N):
         put(g, j, 0.0)
     multipliers(system, g, None, x)
+    for t in range(len(index)):
+        scratch[0].lane[t] = alpha[index[t]]
+    step = get(scratch, 0)
     columns = system.columns
     for j in range(n):
-        along = get(g, j)
+        p = get(g, j)
         for e in range(columns.start[j], columns.start[j + 1]):
-            along = along - columns.value[e] * get(x, columns.column[e])
-        put(g, j, along)
-    for t in range(used):
-        row = index[t]
-        for j in range(n):
-            out[row, j] = -alpha[row] * g[j].lane[t]
+            p = p - columns.value[e] * get(x, columns.column[e])
+        put(g, j, 0.0 - step * p)
+    store(g, index, used, out)

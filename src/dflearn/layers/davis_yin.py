@@ -101,11 +101,13 @@ class DavisYin(Layer):
         self.start_width = 0 if tolerance is None else self.width
 
     @staticmethod
-    def as_published(problem: HasProgram | Program, tau: float, **options: Any) -> AsPublished:
-        """The layer of the paper's own code, in dense torch; see `AsPublished` for it and for the options."""
+    def as_published(
+        problem: HasProgram | Program, tau: float, alpha: float = 0.01, iterations: int = 100, **options: Any
+    ) -> AsPublished:
+        """The layer of the paper's own code, in dense torch; see `AsPublished` for it and for its options."""
         from dflearn.layers.as_published import AsPublished
 
-        return AsPublished(problem, tau, **options)
+        return AsPublished(problem, tau, alpha, iterations, **options)
 
     def extra_repr(self) -> str:
         return (
@@ -121,7 +123,7 @@ class DavisYin(Layer):
         return 0.5 * self.mu * w.square().sum(-1)
 
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
-        batch, n = y.shape[:-1], self.program.n
+        batch = y.shape[:-1]
         check_instance(instance, batch)
         sides = self.program.sides(instance, batch.numel())
         if start is not None and self.tolerance is None:
@@ -132,19 +134,15 @@ class DavisYin(Layer):
         costs = self.objective.vector(y, instance)
         record = self.gradient == "unrolled" and costs.requires_grad and torch.is_grad_enabled()
         run = _Run(self, costs, sides, given, record)
-        w, residual = run.decision(), torch.as_tensor(run.answer.residual)
         status = run.status()
-        decided = torch.as_tensor((status == Status.OPTIMAL) | (status == Status.FEASIBLE))
-        w = torch.where(decided[:, None], w, torch.nan)
-        value = (costs.detach().reshape(-1, n).cpu().double() * w.double()).sum(-1) + self.regularization(w.double())
-        decision = _AttachGradient.apply(costs, w.to(y).reshape(costs.shape), run.backward)
+        w = torch.as_tensor(run.answer.w).to(y).reshape(costs.shape)
         return Solution(
-            decision=decision,
+            decision=_AttachGradient.apply(costs, w, run.backward),
             status=torch.as_tensor(status).reshape(batch),
-            objective=value.reshape(batch),
+            objective=torch.as_tensor(run.answer.value).reshape(batch),
             bound=torch.full(batch, -torch.inf, dtype=torch.float64),
             start=None if start is None else run.start().reshape(*batch, self.width),
-            residual=residual.reshape(batch),
+            residual=torch.as_tensor(run.answer.residual).reshape(batch),
         )
 
     @cached_property
@@ -168,10 +166,7 @@ class _Run:
         self.system = self.kernel.system(self.c.dtype)
         self.alpha = self._steps()
         self.tiles = self._tiles()
-        self.r = self.kernel.right_hand_side(sides).astype(self.c.dtype)
-        with np.errstate(over="ignore"):  # a bound too large for the dtype is none
-            bounds = np.broadcast_arrays(*self.kernel.form.bounds(sides))
-            self.lower, self.upper = (side.astype(self.c.dtype) for side in bounds)
+        self.r, self.lower, self.upper = self.kernel.sides(sides, self.c.dtype)
         z = np.zeros((1, layer.width), self.c.dtype)
         if start is not None:
             z = np.where(np.isfinite(start).all(1, keepdims=True), start, 0).astype(self.c.dtype)
@@ -225,41 +220,39 @@ class _Run:
         from dflearn.kernels.threads import run_tiles
 
         count, width = len(self.c), self.layer.width
-        data = Data(self.alpha[:, None] * self.c, self.r, self.alpha, z)
-        answer = Answer(np.empty((count, width), self.c.dtype), np.empty(count), np.empty(count, np.int64))
+        data = Data(self.c, self.r, self.alpha, z)
+        answer = Answer.empty(count, self.c.shape[1], width, self.c.dtype)
 
         def solve(tile: tuple[np.ndarray, int]) -> None:
             index, used = tile
             lanes = len(index)
-            inside = np.empty((limit, width), f"u{lanes // 8}") if record else None
+            inside = np.empty((limit if record else 1, width), f"u{lanes // 8}")
             lower, upper = self._bound(self.lower, index), self._bound(self.upper, index)
             iterate(
                 self.system, data, lower, upper, self.layer.mu, limit, self.tolerance, index, used, self._space(lanes),
-                inside, answer,
+                record, inside, answer,
             )  # fmt: skip
-            if inside is not None:
+            if record:
                 self.inside[int(index[0])] = inside
 
         run_tiles(solve, self.tiles)
         return answer
 
-    def decision(self) -> Tensor:
-        """clip(z) on the decision variables, `(count, n)`."""
-        n = self.layer.program.n
-        return torch.as_tensor(np.clip(self.answer.z[:, :n], self.lower[..., :n], self.upper[..., :n]))
-
     def start(self) -> Tensor:
         return torch.as_tensor(self.answer.z).to(self.layer.start_dtype)
 
     def status(self) -> np.ndarray:
-        """One code per instance; without a tolerance nothing is proven, and nothing is missing."""
+        """One code per instance; those without a decision lose what is in its place."""
         residual = self.answer.residual
         if self.layer.tolerance is None:
-            return np.where(np.isfinite(residual), Status.FEASIBLE, Status.FAILED).astype(np.int8)
-        status = np.where(residual <= self.tolerance, Status.OPTIMAL, Status.NOT_FOUND).astype(np.int8)
+            status = np.full(len(residual), int(Status.FEASIBLE), np.int8)
+        else:
+            status = np.where(residual <= self.tolerance, Status.OPTIMAL, Status.NOT_FOUND).astype(np.int8)
         status[~np.isfinite(residual)] = Status.FAILED
         if (status == Status.NOT_FOUND).any():
             self._explain(status)
+        missing = (status != Status.OPTIMAL) & (status != Status.FEASIBLE)
+        self.answer.w[missing], self.answer.value[missing] = np.nan, np.nan
         return status
 
     def _explain(self, status: np.ndarray) -> None:
@@ -299,10 +292,11 @@ class _Run:
         from dflearn.kernels.davis_yin import jacobian_free
         from dflearn.kernels.threads import run_tiles
 
-        g, out = np.where(self._inside()[:, : g.shape[1]], g, 0), np.empty_like(g)
+        out = np.empty_like(g)
 
         def run(tile: tuple[np.ndarray, int]) -> None:
-            jacobian_free(self.system, self.alpha, g, tile[0], tile[1], self._space(len(tile[0])), out)
+            index, used = tile
+            jacobian_free(self.system, self.alpha, self.answer.inside, g, index, used, self._space(len(index)), out)
 
         run_tiles(run, self.tiles)
         return out
@@ -323,15 +317,11 @@ class _Run:
         return out
 
     def _implicit(self, g: np.ndarray) -> np.ndarray:
-        n, inside = g.shape[1], self._inside().astype(np.uint8)
+        n, inside = g.shape[1], self.answer.inside
         in_force = np.ones((len(g), self.r.shape[1]), np.uint8)
         in_force[:, self.kernel.form.is_inequality] -= inside[:, n:]
         inside = np.ascontiguousarray(inside[:, :n])
         return self.layer._faces.project(inside, in_force, g.astype(np.float64)) / -self.layer.mu
-
-    def _inside(self) -> np.ndarray:
-        """Which entries of the last z lie strictly within their bounds, `(count, N)`."""
-        return (self.answer.z > self.lower) & (self.answer.z < self.upper)
 
 
 class _Kernel:
@@ -340,9 +330,10 @@ class _Kernel:
     def __init__(self, program: Program) -> None:
         from dflearn.kernels.cholesky import SparseFactor
 
-        self.form = program.equality_form()
+        self.program, self.form = program, program.equality_form()
         self.factor = SparseFactor.of(self.form.matrix)
         self._systems: dict[Any, System] = {}
+        self._own_sides: dict[Any, tuple[np.ndarray, ...]] = {}
 
     def system(self, dtype: Any) -> System:
         from dflearn.kernels.davis_yin import System
@@ -351,10 +342,17 @@ class _Kernel:
             self._systems[dtype] = System.of(self.factor, dtype)
         return self._systems[dtype]
 
-    def right_hand_side(self, sides: Mapping[str, np.ndarray]) -> np.ndarray:
-        """r `(count or 1, m)`, for the scaled rows in elimination order."""
-        r = np.atleast_2d(self.form.right_hand_side(sides["b"], sides["h"]))
-        return r[:, self.factor.order] * self.factor.scale
+    def sides(self, sides: Mapping[str, np.ndarray], dtype: Any) -> tuple[np.ndarray, ...]:
+        """r `(count or 1, m)` for the scaled rows in elimination order, and bounds `(N,)` or `(count, N)`."""
+        own = all(side is getattr(self.program, name) for name, side in sides.items())
+        if own and dtype in self._own_sides:
+            return self._own_sides[dtype]
+        r = np.atleast_2d(self.form.right_hand_side(sides["b"], sides["h"]))[:, self.factor.order] * self.factor.scale
+        with np.errstate(over="ignore"):  # a bound too large for the dtype is none
+            result = tuple(part.astype(dtype) for part in (r, *np.broadcast_arrays(*self.form.bounds(sides))))
+        if own:
+            self._own_sides[dtype] = result
+        return result
 
     def multipliers(self, v: np.ndarray) -> np.ndarray:
         """(M Mᵀ)⁻¹ v in float64, `(count, m)`."""
