@@ -11,12 +11,9 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import platform
 import re
-import subprocess
 import time
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +26,14 @@ from tqdm import tqdm
 from dflearn.data import DecisionDataset, collate
 from dflearn.evaluation import evaluate
 from dflearn.labels import default_cache
-from dflearn.problems import PROBLEMS, problem_named
+from dflearn.problems import problem_named
 from dflearn.solvers.gurobi import Gurobi
+from harness import provenance, table
 
 ROOT = Path(__file__).resolve().parents[1]
+PROBLEMS = ["SP-5", "SP-10", "SP-15", "SP-25", "KP-100", "KP-200", "CFL-50", "CFL-100"]
 SETTINGS = {"points": 2000, "test": 1000, "validation": 0.2, "epochs": 25, "batch": 32, "learning_rate": 0.005}
 METRICS = ["published_style", "mean_of_ratios", "ratio_of_sums", "mse", "floor_ratio_of_sums"]
-PACKAGES = ["dflearn", "torch", "numpy", "scipy", "highspy"]
 
 
 def train(data: DecisionDataset, costs: int, seed: int) -> nn.Linear:
@@ -75,16 +73,6 @@ def run(name: str, seed: int, cache: Path, gurobi: bool) -> dict[str, Any]:
     }
 
 
-def provenance() -> dict[str, Any]:
-    git = lambda *words: subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True).stdout.strip()  # noqa: E731
-    return {
-        "commit": git("rev-parse", "HEAD"),
-        "uncommitted_changes": bool(git("status", "--porcelain", "--untracked-files=no", "src", "benchmarks")),
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
-        "processor": platform.processor() or platform.machine(),
-    }
-
-
 def read(path: Path) -> dict[tuple[str, int], dict[str, Any]]:
     """The finished runs in these settings; a last line that an interruption cut short is left out."""
     found = {}
@@ -100,13 +88,13 @@ def read(path: Path) -> dict[tuple[str, int], dict[str, Any]]:
 
 def compare(rows: list[dict[str, Any]], published: dict[str, float]) -> list[dict[str, Any]]:
     """One row per problem: the mean over seeds of each metric, and how far the published figure is."""
-    table = []
+    compared = []
     for name in dict.fromkeys(row["problem"] for row in rows):
         runs = [row["evaluation"]["metrics"] for row in rows if row["problem"] == name]
         solvers = {row["evaluation"]["solver"].split(" time_limit")[0] for row in rows if row["problem"] == name}
         means = {metric: float(np.mean([run[metric]["value"] for run in runs])) for metric in METRICS}
         styles = [run["published_style"]["value"] for run in runs]
-        table.append(
+        compared.append(
             {
                 "problem": name,
                 "seeds": len(runs),
@@ -118,18 +106,16 @@ def compare(rows: list[dict[str, Any]], published: dict[str, float]) -> list[dic
                 "difference": round(means["published_style"] - published.get(name, float("nan")), 4),
             }
         )
-    return table
+    return compared
 
 
-def write(table: list[dict[str, Any]], folder: Path) -> str:
+def write(rows: list[dict[str, Any]], folder: Path) -> str:
     """comparison.csv, and the same as Markdown, which also replaces the table of README.md."""
     with open(folder / "comparison.csv", "w", newline="") as file:
-        writer = csv.DictWriter(file, list(table[0]))
+        writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
-        writer.writerows(table)
-    lines = [" | ".join(table[0]), " | ".join("---" for _ in table[0])]
-    lines += [" | ".join(str(value) for value in row.values()) for row in table]
-    text = "\n".join(f"| {line} |" for line in lines)
+        writer.writerows(rows)
+    text = table(rows)
     readme = folder / "README.md"
     if readme.exists():
         block = f"<!-- table -->\n{text}\n<!-- end -->"
