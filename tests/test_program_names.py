@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 import dflearn as dfl
+from dflearn import saving
 
 
 def test_names_are_kept() -> None:
@@ -19,6 +21,14 @@ def test_names_are_kept() -> None:
     assert program.relax().variable_names == ("a", "b")
     assert pickle.loads(pickle.dumps(program)).cost_names == ("price",)
     assert replace(program, S=None, cost_names=program.variable_names).cost_names == ("a", "b")
+
+
+def test_names_survive_a_file(tmp_path: Path) -> None:
+    program = dfl.Program(A=[[1, 1]], b=[1], variable_names=["a", "b"], cost_names=["α", "flow[1,2]"])
+    for name, saved in (("named", program), ("plain", replace(program, variable_names=None, cost_names=None))):
+        saving.write(tmp_path / name, {}, {}, saved)
+        read = saving.read(tmp_path / name).program
+        assert (read.variable_names, read.cost_names) == (saved.variable_names, saved.cost_names)
 
 
 def test_names_are_optional_and_no_part_of_the_fingerprint() -> None:

@@ -118,6 +118,7 @@ def _parts(file: Any) -> dict[str, bytes]:
 
 _MATRICES = ("A", "G", "S")
 _VECTORS = ("b", "h", "lower", "upper", "d", "integer")
+_NAMES = ("variable_names", "cost_names")
 
 
 def _pack(program: Program) -> bytes:
@@ -128,6 +129,7 @@ def _pack(program: Program) -> bytes:
         if matrix is not None:
             for part in ("data", "indices", "indptr", "shape"):
                 arrays[f"{name}.{part}"] = np.asarray(getattr(matrix, part))
+    arrays |= {name: np.array(names) for name in _NAMES if (names := getattr(program, name)) is not None}
     buffer = io.BytesIO()
     np.savez_compressed(
         buffer, allow_pickle=False, sense=np.array(program.sense), name=np.array(program.name), **arrays
@@ -139,6 +141,7 @@ def _unpack(packed: bytes) -> Program:
     with np.load(io.BytesIO(packed), allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
     parts: dict[str, Any] = {name: arrays[name] for name in _VECTORS}
+    parts |= {name: arrays[name].tolist() for name in _NAMES if name in arrays}
     for name in _MATRICES:
         if f"{name}.data" in arrays:
             data, indices, indptr, shape = (arrays[f"{name}.{part}"] for part in ("data", "indices", "indptr", "shape"))

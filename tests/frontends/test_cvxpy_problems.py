@@ -197,6 +197,8 @@ A.value = 1.0
     ("objective", "constraints", "costs", "message"),
     [
         (cp.Minimize(C @ X), BOX, A, "no parameter of the problem"),
+        (cp.Minimize(C @ X), BOX, 3, "no parameter of the problem"),
+        (cp.Minimize(C @ X), BOX, [], "nothing to predict"),
         (cp.Minimize(cp.abs(C @ X)), BOX, C, "predicted parameter c stands in a constraint, or .* abs or max"),
         (cp.Minimize(C @ X), [*BOX, C @ X >= 1], C, "predicted parameter c stands in a constraint"),
         (cp.Minimize(C @ X), [*BOX, X[0] >= C[1]], C, "predicted parameter c stands in a constraint"),

@@ -16,7 +16,7 @@ from dflearn.errors import ProgramError, ShapeError
 from dflearn.frontends.costs import Coefficients
 from dflearn.frontends.linear_model import CONSTANT, LinearModel, Rows
 from dflearn.frontends.optional import optional
-from dflearn.program import Instance, Program, Sense
+from dflearn.program import Instance, Program
 
 Shapes = Mapping[str, tuple[tuple[int, ...], np.ndarray]]  # by name: the shape, and the place of each entry, in C order
 
@@ -87,7 +87,8 @@ def from_cvxpy(problem: Any, costs: Any, *, keep_offset: bool = False, name: str
         problem: a linear or mixed-integer linear problem that follows CVXPY's rules for parameters (DPP). Piecewise-linear
             functions are fine: CVXPY writes them with further variables.
         costs: the predicted `Parameter`, or several. The objective may hold any affine map of it: this becomes S, and
-            the rest d. A parameter of more than one dimension is flattened in C order, as numpy and torch do.
+            the rest d. A parameter of more than one dimension is flattened in C order, as numpy and torch do. Where
+            CVXPY relied on its sign (`nonneg=True`, times an `abs`), predictions must have that sign.
         keep_offset: keep the constant of the objective, by a variable fixed to 1. Regret is the same either way.
 
     The other parameters may stand in right-hand sides and in the known part of the objective; `CvxpyProgram.instance`
@@ -96,81 +97,80 @@ def from_cvxpy(problem: Any, costs: Any, *, keep_offset: bool = False, name: str
     cvxpy = optional("cvxpy", "cvxpy", "from_cvxpy")
     if not isinstance(problem, cvxpy.Problem):
         raise ProgramError(f"from_cvxpy reads a cvxpy.Problem; got a {type(problem).__name__}")
-    predicted = [costs] if isinstance(costs, cvxpy.Parameter) else list(costs)
+    predicted = list(costs) if isinstance(costs, list | tuple) else [costs]
     _check_parameters(problem, predicted)
     stuffed = _stuffed(problem)
-    places = {p.id: stuffed.param_id_to_col[p.id] for p in problem.parameters()}
-    chosen = _shapes(predicted, places)
-    known = [p for p in problem.parameters() if all(p is not cost for cost in predicted)]
+    chosen = _shapes(predicted, stuffed.param_id_to_col)
+    given = [p for p in problem.parameters() if all(p is not cost for cost in predicted)]
+    known = _shapes(given, stuffed.param_id_to_col)
     variables = _shapes(problem.variables(), stuffed.var_id_to_col)
-    columns = np.concatenate([place for _, place in chosen.values()])
 
-    n, m = stuffed.x.size, stuffed.constr_size
-    tensor = sp.coo_array(
-        stuffed.A
-    )  # entry (i + m j, k): what parameter k adds to entry (i, j) of [matrix, right-hand side]
-    i, j, k = tensor.coords[0] % max(m, 1), tensor.coords[0] // max(m, 1), tensor.coords[1]
-    last = stuffed.total_param_size  # the column of what no parameter touches
-    _check_only_right_sides(stuffed, j[(k < last) & (tensor.data != 0)], k[(k < last) & (tensor.data != 0)], columns)
-    matrix = sp.csr_array((tensor.data[j < n], (i[j < n], j[j < n])), shape=(m, n))
-    right = sp.csr_array((tensor.data[j == n], (i[j == n], k[j == n])), shape=(m, last + 1))
-
-    objective = sp.csr_array(stuffed.q)
-    offset = keep_offset and objective[[n]].nnz > 0
-    objective = objective if offset else objective[:n]
-    lower, upper, integer = _bounds(stuffed)
-    if offset:
-        matrix = sp.hstack([matrix, sp.csr_array((m, 1))])
-        lower, upper, integer = np.append(lower, 1.0), np.append(upper, 1.0), np.append(integer, False)
-    typical = np.zeros(last + 1)
-    typical[last] = 1.0
-    for parameter in known:
-        typical[_shapes([parameter], places)[parameter.name()][1]] = np.ravel(parameter.value)
-
-    zero = stuffed.cone_dims.zero
-    maps = _Maps(matrix, right, objective, columns, lower, upper, integer, np.arange(m) < zero, typical)
-    sense: Sense = "maximize" if isinstance(problem.objective, cvxpy.Maximize) else "minimize"
-    sign = -1.0 if sense == "maximize" else 1.0  # CVXPY has turned the objective already
+    typical = np.zeros(stuffed.total_param_size + 1)
+    typical[-1] = 1.0
+    for parameter in given:
+        typical[known[parameter.name()][1]] = np.ravel(parameter.value)
+    maps = _Maps(stuffed, np.concatenate([place for _, place in chosen.values()]), typical, keep_offset)
+    maximize = isinstance(problem.objective, cvxpy.Maximize)
+    sign = -1.0 if maximize else 1.0  # CVXPY has turned the objective already
     sides = maps.sides(typical)
     program = LinearModel(
         rows=maps.rows,
-        sides={key: side for key, side in sides.items() if key != "d"},
-        coefficients=Coefficients(sign * objective[:, columns], sign * sides["d"], _entry_names(chosen)),
-        integer=integer,
-        sense=sense,
+        coefficients=Coefficients(sign * maps.S, sign * sides.pop("d"), _entry_names(chosen)),
+        sides=sides,
+        integer=maps.integer,
+        sense="maximize" if maximize else "minimize",
         name=name,
-        variable_names=_column_names(variables, n) + (CONSTANT,) * offset,
+        variable_names=_column_names(variables, len(maps.integer), stuffed.x.size),
     ).program()
-    return CvxpyProgram(program, maps, chosen, _shapes(known, places), variables)
+    return CvxpyProgram(program, maps, chosen, known, variables)
 
 
 class _Maps:
-    """The sides of the program and d as affine maps of all parameters, `vector` `(*batch, parameters + 1)`, whose last
-    entry is 1 and whose predicted ones are 0: M w + right·vector = 0 or ≥ 0, d = objective·vector."""
+    """The program's parts as affine maps of all parameters.
 
-    def __init__(
-        self,
-        matrix: Any,
-        right: sp.csr_array,
-        objective: sp.csr_array,
-        columns: np.ndarray,
-        lower: np.ndarray,
-        upper: np.ndarray,
-        integer: np.ndarray,
-        equal: np.ndarray,
-        typical: np.ndarray,
-    ) -> None:
-        self.right, self.objective, self.lower, self.upper, self.typical = right, objective, lower, upper, typical
-        self.equal = equal
-        self.rows = Rows(matrix, *self._limits(typical), integer, equal=equal)
-        moving = np.diff(right[:, :-1].indptr) > 0
-        given = np.setdiff1d(np.arange(typical.size - 1), columns)
+    `vector` `(*batch, parameters + 1)` holds the parameters, predicted ones as 0, and a last entry of 1. The rows are
+    M w + right·vector = 0 or ≥ 0, and d = objective·vector.
+
+    Args:
+        stuffed: CVXPY's matrix form.
+        columns: where the predicted parameters stand in `vector`.
+        typical: the vector of the program itself.
+        keep_offset: whether the constant of the objective becomes a variable, fixed to 1.
+    """
+
+    def __init__(self, stuffed: Any, columns: np.ndarray, typical: np.ndarray, keep_offset: bool) -> None:
+        n, m, size = stuffed.x.size, stuffed.constr_size, typical.size
+        self.typical = typical
+        # Entry (i + m j, k) of CVXPY's tensor: what parameter k adds to entry (i, j) of [M, right-hand side].
+        tensor = sp.coo_array(stuffed.A)
+        tensor.eliminate_zeros()
+        place, k = tensor.coords
+        i, j = place % max(m, 1), place // max(m, 1)
+        _check_only_right_sides(stuffed, j[k < size - 1], k[k < size - 1], columns)
+        inside = j < n
+        matrix = sp.csr_array((tensor.data[inside], (i[inside], j[inside])), shape=(m, n))
+        self.right = sp.csr_array((tensor.data[~inside], (i[~inside], k[~inside])), shape=(m, size))
+        self.equal = np.arange(m) < stuffed.cone_dims.zero
+
+        self.lower, self.upper, self.integer = _bounds(stuffed)
+        self.objective = sp.csr_array(stuffed.q)  # its last row is the constant
+        if keep_offset and self.objective[[n]].nnz:
+            matrix = sp.hstack([matrix, sp.csr_array((m, 1))])
+            self.lower, self.upper = np.append(self.lower, 1.0), np.append(self.upper, 1.0)
+            self.integer = np.append(self.integer, False)
+        else:
+            self.objective = self.objective[:n]
+        self.S = self.objective[:, columns]
+        self.rows = Rows(matrix, *self._limits(typical), self.integer, equal=self.equal)
+
+        moving = np.diff(self.right[:, :-1].indptr) > 0
+        bounds = moving[self.rows.single].any()
         self.changing = {
             "b": moving[self.rows.equal].any(),
             "h": moving[np.concatenate([self.rows.above, self.rows.below])].any(),
-            "lower": moving[self.rows.single].any(),
-            "upper": moving[self.rows.single].any(),
-            "d": objective[:, given].nnz > 0,
+            "lower": bounds,
+            "upper": bounds,
+            "d": self.objective[:, np.setdiff1d(np.arange(size - 1), columns)].nnz > 0,
         }
 
     def _limits(self, vector: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -187,6 +187,8 @@ class _Maps:
 def _check_parameters(problem: Any, predicted: Sequence[Any]) -> None:
     """Each parameter is named once, has its full shape, and is predicted or has a value."""
     own = problem.parameters()
+    if not predicted:
+        raise ProgramError(f"costs holds no parameter, so there is nothing to predict: the problem has {own}")
     for parameter in predicted:
         if all(parameter is not other for other in own):
             raise ProgramError(f"costs holds {parameter!r}, which is no parameter of the problem: it has {own}")
@@ -302,12 +304,13 @@ def _entry_names(shapes: Shapes) -> tuple[str, ...]:
     )
 
 
-def _column_names(variables: Shapes, n: int) -> tuple[str, ...]:
-    names = [f"auxiliary[{column}]" for column in range(n)]
+def _column_names(variables: Shapes, size: int, n: int) -> list[str]:
+    """The names of all columns: CVXPY's n, those it added itself included, and what was added here."""
+    names = [f"auxiliary[{column}]" for column in range(n)] + [CONSTANT] * (size - n)
     order = np.concatenate([place for _, place in variables.values()])
     for column, name in zip(order, _entry_names(variables), strict=True):
         names[column] = name
-    return tuple(names)
+    return names
 
 
 def _batched(values: Mapping[str, Any], shapes: Shapes) -> tuple[dict[str, np.ndarray], tuple[int, ...]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -42,7 +41,8 @@ def from_pyomo(model: Any, costs: Any = "all", *, keep_offset: bool = False) -> 
         )
     columns = _Columns(model)
     parameters = _parameters(costs)
-    matrix, limits, row_names = _rows(model, columns, parameters)
+    predicted = {id(parameter) for parameter in parameters}
+    matrix, limits, row_names = _rows(model, columns, predicted)
     objective = _Objective(objectives[0], columns, parameters)
     n = len(columns.variables)  # after rows and objective, which may add variables of other blocks
     S, d = objective.S(n), objective.d(n)
@@ -56,7 +56,7 @@ def from_pyomo(model: Any, costs: Any = "all", *, keep_offset: bool = False) -> 
     return LinearModel.of(
         sp.csr_array(matrix, shape=(len(row_names), n)),
         limits,
-        columns.bounds(parameters),
+        columns.bounds(predicted),
         np.array([not variable.is_continuous() for variable in columns.variables]),
         row_names,
         coefficients=coefficients,
@@ -91,17 +91,17 @@ class _Columns:
             self.variables.append(variable)
         return self.place[id(variable)]
 
-    def bounds(self, parameters: Iterable[Any]) -> tuple[np.ndarray, np.ndarray]:
+    def bounds(self, predicted: set[int]) -> tuple[np.ndarray, np.ndarray]:
         for variable in self.variables:
             for side in (variable.lower, variable.upper):
-                _check_free_of(side, parameters, f"a bound of variable {variable.name}")
+                _check_free_of(side, predicted, "a bound of variable", variable)
         sides = np.array([variable.bounds for variable in self.variables], dtype=np.float64).reshape(-1, 2)
         return np.where(np.isnan(sides[:, 0]), -np.inf, sides[:, 0]), np.where(
             np.isnan(sides[:, 1]), np.inf, sides[:, 1]
         )
 
 
-def _rows(model: Any, columns: _Columns, parameters: list[Any]) -> tuple[Any, Any, list[str]]:
+def _rows(model: Any, columns: _Columns, predicted: set[int]) -> tuple[Any, Any, list[str]]:
     """The active constraints: matrix as (values, indices, row ends), (lower, upper) limits, and names."""
     from pyomo.environ import Constraint, value
     from pyomo.repn import generate_standard_repn
@@ -110,7 +110,7 @@ def _rows(model: Any, columns: _Columns, parameters: list[Any]) -> tuple[Any, An
     index: list[int] = []
     ends, lower, upper, names = [0], [], [], []
     for row in model.component_data_objects(Constraint, active=True, descend_into=True):
-        _check_free_of(row.expr, parameters, f"constraint {row.name}")
+        _check_free_of(row.expr, predicted, "constraint", row)
         body = generate_standard_repn(row.body, compute_values=True)
         if not body.is_linear():
             raise ProgramError(f"constraint {row.name} is not linear in the variables; {REFORMULATE}")
@@ -211,17 +211,16 @@ def _variables(costs: Any) -> list[Any] | None:
     return None
 
 
-def _check_free_of(expression: Any, parameters: Iterable[Any], where: str) -> None:
-    """Only the objective is predicted."""
+def _check_free_of(expression: Any, predicted: set[int], what: str, component: Any) -> None:
+    """Only the objective is predicted: an error where the expression holds a parameter of one of these ids."""
     from pyomo.core.expr.visitor import identify_mutable_parameters
 
-    predicted = {id(parameter) for parameter in parameters}
     if not predicted or expression is None or isinstance(expression, int | float):
         return
     for parameter in identify_mutable_parameters(expression):
         if id(parameter) in predicted:
             raise ProgramError(
-                f"{where} depends on the predicted parameter {parameter.name}; only objective coefficients can be predicted"
+                f"{what} {component.name} depends on the predicted parameter {parameter.name}; only objective coefficients can be predicted"
             )
 
 
