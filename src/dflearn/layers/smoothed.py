@@ -43,7 +43,7 @@ class Smoothed(Layer):
     the generalized Jacobian. With the norm, w solves the squared problem with κ = μ/‖w‖ in place of μ, and
     dw/dy = −(1/κ) [P + (P w)(P w)ᵀ / (‖w‖² − wᵀP w)] S; where w = 0 the gradient is zero.
 
-    Every answer has a relative KKT residual of at most 1e-6 (usually 1e-12), reported in `Solution.residual`.
+    Every optimal answer has a relative KKT residual of at most 1e-6 (usually 1e-12), reported in `Solution.residual`.
 
     Args:
         program: integrality is dropped; smoothing acts on the decision variables, never on slacks.
