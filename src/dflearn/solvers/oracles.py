@@ -54,13 +54,18 @@ class Oracle(Solver):
             self._refuse_sides(self.program.sides(instance, batch.numel()))
         if not self._plain or (instance is not None and instance.d is not None):
             c = self.objective.vector(c.double(), instance)
-        decision, value = self._decide(c.reshape(-1, self.objective.n))
-        value = value.cpu().reshape(batch)
+        # At a microsecond per instance, tensor operations that change nothing would be most of the time.
+        flat = c.ndim == 2
+        decision, value = self._decide(c if flat else c.reshape(-1, self.objective.n))
+        if decision.dtype != y.dtype:
+            decision = decision.to(y.dtype)
+        if not flat:
+            decision, value = decision.reshape(*batch, self.objective.n), value.reshape(batch)
         return Solution(
-            decision=decision.to(y.dtype).reshape(*batch, self.objective.n),
+            decision=decision,
             status=torch.zeros(batch, dtype=torch.int8),
-            objective=value,
-            bound=value.clone(),
+            objective=value.cpu(),
+            bound=value.cpu().clone(),
             seconds=perf_counter() - begun,
         )
 
