@@ -286,7 +286,9 @@ def test_programs_come_back_whole() -> None:
         Program(n=2, name="nothing but bounds"),
         problem_named("CFL-6x2").program,
         Program(A=[[1, 2.5, 0]], b=[3], S=np.ones((3, 2)), d=[1, 2, 3], lower=[-np.inf, 0, 1], integer=[1]),
+        Program(n=2, variable_names=["here", "there"], cost_names=["near", "far"]),
     ):
         again = saving._unpack(saving._pack(program))
         assert again.fingerprint == program.fingerprint
         assert (again.name, again.sense, again.n, again.p) == (program.name, program.sense, program.n, program.p)
+        assert (again.variable_names, again.cost_names) == (program.variable_names, program.cost_names)
