@@ -1,6 +1,6 @@
 """How much the MSE baseline depends on what the paper's text leaves open: initial weights, order, reduction, optimizer.
 
-    python benchmarks/mse_sensitivity.py --problems SP-5 SP-10 SP-25 --out results/mse_baseline/sensitivity.csv
+    python benchmarks/mse_sensitivity.py --problems SP-5 SP-10 SP-15 SP-25 --out results/mse_baseline/sensitivity.csv
 
 Every variant trains on the data of seeds 1 to 5; a figure is the mean over these seeds of the test regret in the
 published style.
@@ -74,7 +74,7 @@ VARIANTS: dict[str, Callable[[DecisionDataset, int], Predictor]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--problems", nargs="+", default=["SP-5", "SP-10", "SP-25"], help="default: %(default)s")
+    parser.add_argument("--problems", nargs="+", default=["SP-5", "SP-10", "SP-15", "SP-25"], help="default: %(default)s")
     parser.add_argument("--out", type=Path, default=DEFAULT_OUT, help="default: %(default)s")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
