@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-BENCHMARKS := $(sort $(wildcard benchmarks/*.py))
+BENCHMARKS := solvers smoothed davis_yin training
 
 # One thread per worker: numba, torch and BLAS would otherwise start one per core in each of the two.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
@@ -25,7 +25,7 @@ test: $(VENV)/.installed-test  ## ruff, mypy and every test
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2
 
 bench: $(VENV)/.installed-bench  ## time dflearn and its peers side by side
-	set -e; for script in $(BENCHMARKS); do $(ONE_THREAD) $(BIN)/python $$script; done
+	set -e; for name in $(BENCHMARKS); do $(ONE_THREAD) $(BIN)/python benchmarks/$$name.py; done
 
 clean:  ## remove the environment, builds and caches
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
