@@ -11,10 +11,9 @@ import scipy.sparse as sp
 
 from dflearn.errors import ProgramError
 from dflearn.frontends.costs import Coefficients
-from dflearn.program import Program, Sense
+from dflearn.program import ROUNDING, Program, Sense, integer_bounds
 
 CONSTANT = "constant"  # the name of the variable, fixed to 1, that carries a model's offset
-TOLERANCE = 1e-9  # what counts as a rounding error, in the limits of rows and in bounds
 
 
 class Rows:
@@ -60,7 +59,7 @@ class Rows:
         lower, upper = (np.broadcast_to(side, (*batch, side.shape[-1])).copy() for side in (lower, upper))
         np.maximum.at(lower.T, self.column, np.minimum(first, second).T)  # several rows may bound one variable
         np.minimum.at(upper.T, self.column, np.maximum(first, second).T)
-        lower, upper = whole(lower, upper, self.integer)
+        lower, upper = integer_bounds(lower, upper, self.integer)
         return {
             "b": row_lower[..., self.equal],
             "h": np.concatenate([row_upper[..., self.above], -row_lower[..., self.below]], axis=-1) + 0.0,
@@ -71,8 +70,8 @@ class Rows:
     def _check_possible(self, row_lower: np.ndarray, row_upper: np.ndarray) -> None:
         """No row's limits cross, and 0 lies within those of a row without variables."""
         low, high = row_lower.copy(), row_upper.copy()
-        low[..., self.empty] = np.maximum(low[..., self.empty], -TOLERANCE)
-        high[..., self.empty] = np.minimum(high[..., self.empty], TOLERANCE)
+        low[..., self.empty] = np.maximum(low[..., self.empty], -ROUNDING)
+        high[..., self.empty] = np.minimum(high[..., self.empty], ROUNDING)
         bad = np.argwhere((low > high) | np.isnan(low) | np.isnan(high) | (low == np.inf) | (high == -np.inf))
         if bad.size:
             *instance, row = (int(i) for i in bad[0])
@@ -155,14 +154,6 @@ def as_infinite(values: Any, from_: float = 1e20) -> np.ndarray:
     """±inf for what a modelling tool takes for infinite, a number of at least `from_`."""
     array = np.asarray(values, np.float64)
     return np.where(np.abs(array) >= from_, np.copysign(np.inf, array), array)
-
-
-def whole(lower: np.ndarray, upper: np.ndarray, integer: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The bounds with those of integer variables rounded inwards: HiGHS 1.15 is wrong on some MILPs where they are not."""
-    return (
-        np.where(integer, np.ceil(lower - TOLERANCE), lower) + 0.0,
-        np.where(integer, np.floor(upper + TOLERANCE), upper) + 0.0,
-    )
 
 
 def is_identity(S: Any) -> bool:

@@ -11,8 +11,8 @@ from scipy.optimize import Bounds, LinearConstraint
 
 from dflearn.errors import ProgramError
 from dflearn.frontends.costs import Coefficients, by_index
-from dflearn.frontends.linear_model import LinearModel, whole
-from dflearn.program import Program
+from dflearn.frontends.linear_model import LinearModel
+from dflearn.program import Program, integer_bounds
 
 
 def from_linprog(
@@ -37,7 +37,7 @@ def from_linprog(
     G, A = _matrix(A_ub), _matrix(A_eq)
     n = _count(c, G, A)
     integer = _integer(integrality, n)
-    lower, upper = whole(*_bounds(bounds, n), integer)
+    lower, upper = integer_bounds(*_bounds(bounds, n), integer)
     S, d, _ = _coefficients(costs, c, n)
     return Program(
         A=A,

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from dflearn.errors import ProgramError, ShapeError
-from dflearn.program import Program
+from dflearn.program import Program, integer_bounds
 from dflearn.solvers.base import Basis, Raw, Solver, Status
 
 TOLERANCE = 1e-6  # largest relative violation of a row that the rounding of integer variables may cause
@@ -119,7 +119,13 @@ class Model(ABC):
         """Solve one instance and write the answer into row i of `out`, whose rows begin as `FAILED`."""
         if max(np.abs(c).max(), np.abs(sides["b"]).max(initial=0.0)) >= LARGEST:
             return
-        self.set_sides((sides["b"], sides["h"]), (sides["lower"], sides["upper"]))
+        lower, upper = sides["lower"], sides["upper"]
+        if self.integer:
+            lower, upper = integer_bounds(lower, upper, self.program.integer)
+            if (lower > upper).any():
+                out.status[i] = Status.INFEASIBLE
+                return
+        self.set_sides((sides["b"], sides["h"]), (lower, upper))
         unit = cost_unit(c)
         status = self.run(c * unit, start)
         if start is not None and status is not Status.OPTIMAL:
