@@ -138,6 +138,6 @@ def _about_regret(found: Diagnosis) -> Iterator[Finding]:
     if found.floor is not None:
         what += f" Deciding with E[y | x] has {found.floor:.1%}, which nothing beats on average."
     if found.regret > found.two_stage:
-        yield Finding("warning", what, "Train on, or begin with the least-squares model.")
+        yield Finding("warning", what, "Train on, or change the loss, its smoothing or the learning rate.")
     else:
         yield Finding("fine", what)
