@@ -1,0 +1,518 @@
+"""`DavisYin` against the same iteration in plain torch, against Clarabel, and against the published formulas."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from reference import RandomCase, clarabel_smoothed, jacobian, random_case, smoothed_objective
+from torch import Tensor
+
+from dflearn.errors import DflearnError, ProgramError, ShapeError
+from dflearn.layers import AsPublished, DavisYin, DenseJacobianFree, Smoothed
+from dflearn.problems import problem_named
+from dflearn.program import Instance, Program
+from dflearn.solvers.base import Status
+
+ITERATIONS = 25
+KINK = 1e-9  # where some z comes this close to a bound, derivatives are not compared
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(1)
+
+
+class Plain(NamedTuple):
+    """The iteration of `DavisYin` in dense torch, rows as they come, projection by pseudo-inverse; float64."""
+
+    matrix: Tensor
+    inverse: Tensor
+    right: Tensor
+    lower: Tensor
+    upper: Tensor
+    smoothing: Tensor
+    n: int
+
+    @classmethod
+    def of(cls, program: Program, mu: float, instance: Instance | None = None, count: int = 1) -> Plain:
+        slacks = program.G.shape[0]
+        matrix = np.block(
+            [
+                [program.A.toarray(), np.zeros((program.A.shape[0], slacks))],
+                [program.G.toarray(), np.eye(slacks)],
+            ]
+        )
+        sides = {k: np.broadcast_to(v, (count, v.shape[-1])) for k, v in program.sides(instance, count).items()}
+        inverse = np.linalg.pinv(matrix, rcond=1e-10) if len(matrix) else np.zeros(matrix.shape[::-1])
+        parts = (
+            matrix,
+            inverse,
+            np.hstack([sides["b"], sides["h"]]),
+            np.hstack([sides["lower"], np.zeros((count, slacks))]),
+            np.hstack([sides["upper"], np.full((count, slacks), np.inf)]),
+            np.concatenate([np.full(program.n, mu), np.zeros(slacks)]),
+        )
+        return cls(*(torch.tensor(part, dtype=torch.float64) for part in parts), program.n)
+
+    def clip(self, z: Tensor) -> Tensor:
+        """Its derivative is one strictly inside the bounds and zero elsewhere, bounds included."""
+        inside = (z > self.lower) & (z < self.upper)
+        return torch.where(inside, z, torch.maximum(torch.minimum(z.detach(), self.upper), self.lower))
+
+    def step(self, z: Tensor, c: Tensor, alpha: Tensor) -> Tensor:
+        x = self.clip(z)
+        v = (2 - alpha * self.smoothing) * x - z - alpha * torch.nn.functional.pad(c, (0, z.shape[-1] - self.n))
+        return z - x + v - (v @ self.matrix.T - self.right) @ self.inverse.T
+
+    def run(self, c: Tensor, alpha: Any, iterations: int, *, jacobian_free: bool = False) -> tuple[Tensor, Tensor]:
+        """w, and the smallest distance to a kink on the way, `(count,)`."""
+        z = torch.zeros(len(c), self.matrix.shape[1], dtype=torch.float64)
+        alpha = torch.as_tensor(alpha, dtype=torch.float64).reshape(-1, 1)
+        distance = torch.full((len(c),), torch.inf, dtype=torch.float64)
+        for _ in range(iterations):
+            z = self.step(z.detach() if jacobian_free else z, c, alpha)
+            gap = torch.minimum((z - self.lower).abs(), (z - self.upper).abs())
+            gap = torch.where(self.lower == self.upper, torch.inf, gap)
+            distance = torch.minimum(distance, gap.amin(1).detach())
+        return self.clip(z)[:, : self.n], distance
+
+
+def slope(w: Tensor, y: Tensor, seed: int = 0) -> Tensor:
+    weight = torch.randn(w.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(w)
+    return torch.autograd.grad((w * weight).sum(), y)[0]
+
+
+def costs_of(name: str, count: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    return problem_named(name, seed=1).generate(count, dtype=dtype).batch().require("costs")
+
+
+# -- the iteration ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_decisions_and_gradients_equal_plain_torch(seed: int) -> None:
+    """Rows repeated and implied, free, fixed and one-sided variables, everything per instance or shared."""
+    case = random_case(seed)
+    alpha = 0.9 / case.mu
+    plain = Plain.of(case.program, case.mu, case.instance, len(case.y))
+    for gradient in ("jfb", "unrolled"):
+        layer = DavisYin(case.program, case.mu, alpha, ITERATIONS, gradient=gradient)  # type: ignore[arg-type]
+        ours, theirs = (case.y.clone().requires_grad_() for _ in range(2))
+        w = layer(ours, case.instance)
+        c = case.program.objective.vector(theirs, case.instance)
+        wanted, distance = plain.run(c, alpha, ITERATIONS, jacobian_free=gradient == "jfb")
+        size = 1 + float(wanted.detach().abs().max())
+        torch.testing.assert_close(w, wanted, rtol=1e-9, atol=1e-9 * size)
+        clear = distance > KINK * size
+        got, want = slope(w, ours), slope(wanted, theirs)
+        torch.testing.assert_close(got[clear], want[clear], rtol=1e-8, atol=1e-9 * (1 + float(want.abs().max())))
+
+
+def test_most_random_cases_are_away_from_kinks() -> None:
+    """The comparison above compares something."""
+    cases = [random_case(seed) for seed in range(60)]
+    clear = [
+        (
+            Plain.of(k.program, k.mu, k.instance, len(k.y)).run(
+                k.program.objective.vector(k.y, k.instance), 0.9 / k.mu, ITERATIONS
+            )[1]
+            > 1e-6
+        )
+        for k in cases
+    ]
+    assert float(torch.cat(clear).double().mean()) > 0.7
+
+
+@pytest.mark.parametrize("name", ["SP-5", "KP-100", "CFL-50"])
+@pytest.mark.parametrize("gradient", ["jfb", "unrolled"])
+@pytest.mark.parametrize("count", [1, 19, 40])
+def test_the_papers_problems_in_both_precisions(name: str, gradient: Any, count: int) -> None:
+    program = problem_named(name, seed=1).program
+    plain = Plain.of(program, 1.0, count=count)
+    y = costs_of(name, count).requires_grad_()
+    wanted, _ = plain.run(program.objective.vector(y), 0.05, 100, jacobian_free=gradient == "jfb")
+    want = slope(wanted, y)
+    layer = DavisYin(program, 1.0, 0.05, 100, gradient=gradient)
+    for dtype, tolerance in ((torch.float64, 1e-10), (torch.float32, 2e-4)):
+        ours = y.detach().to(dtype).requires_grad_()
+        w = layer(ours)
+        got = slope(w, ours)
+        assert w.dtype == got.dtype == dtype
+        torch.testing.assert_close(w.double(), wanted, rtol=tolerance, atol=tolerance)
+        # In float32 a mask may flip where z is next to a bound: then one entry differs, not the whole.
+        error = (got.double() - want).norm() / want.norm()
+        assert float(error) < (1e-9 if dtype == torch.float64 else 0.02)
+
+
+def test_unrolled_passes_gradcheck() -> None:
+    case = random_case(3)
+    layer = DavisYin(case.program, case.mu, 0.5 / case.mu, 12, gradient="unrolled")
+    torch.autograd.gradcheck(lambda y: layer(y, case.instance), (case.y.clone().requires_grad_(),))
+
+
+def test_no_second_derivatives() -> None:
+    y = costs_of("SP-5", 2).requires_grad_()
+    w = DavisYin(problem_named("SP-5").program)(y)
+    (first,) = torch.autograd.grad(w.square().sum(), y, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        first.sum().backward()
+
+
+def test_jacobian_free_gradient_is_the_formula() -> None:
+    """−α Sᵀ Eᵀ P D E g, written out."""
+    program = problem_named("CFL-4x2").program
+    y = costs_of("CFL-4x2", 3).requires_grad_()
+    layer, plain = DavisYin(program, 0.5, 0.1, 40), Plain.of(program, 0.5, count=3)
+    z = torch.zeros(3, plain.matrix.shape[1], dtype=torch.float64)
+    for _ in range(40):
+        z = plain.step(z, program.objective.vector(y.detach()), torch.tensor(0.1))
+    weight = torch.randn(3, program.n, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    g = torch.nn.functional.pad(weight, (0, z.shape[1] - program.n)) * ((z > plain.lower) & (z < plain.upper))
+    g = -0.1 * (g - (g @ plain.matrix.T) @ plain.inverse.T)
+    wanted = program.objective.transpose(g[:, : program.n])
+    torch.testing.assert_close(slope(layer(y), y), wanted, rtol=1e-10, atol=1e-12)
+
+
+# -- the limit --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(100, 140))
+def test_the_limit_is_the_smoothed_solution(seed: int) -> None:
+    case = random_case(seed)
+    rows = case.rows()
+    exact = [clarabel_smoothed(case.program, c, case.mu, sides, "squared")[1] for c, sides in rows]
+    # Where nothing but the smoothing stops the decisions, they grow large, and the default step is too small for them.
+    step = 1 / case.mu if max(np.abs(w).max() for w in exact) > 50 else None
+    layer = DavisYin(case.program, case.mu, step, 50_000, tolerance=1e-11, gradient="implicit")
+    y = case.y.clone().requires_grad_()
+    solution = layer.solve(y, case.instance)
+    assert solution.counts() == {"OPTIMAL": len(rows)}, solution
+    got = [torch.autograd.grad(w_i, y, retain_graph=True)[0] for w_i in solution.decision.sum(0)]
+    for i, (c, sides) in enumerate(rows):
+        w = solution.decision[i].detach().numpy()
+        np.testing.assert_allclose(w, exact[i], atol=2e-5 * (1 + np.abs(exact[i]).max()))
+        value = smoothed_objective(c, w, case.mu, "squared")
+        assert float(solution.objective[i]) == pytest.approx(value, rel=1e-9, abs=1e-9)
+        assert float(solution.residual[i]) <= 1e-11  # type: ignore[index]
+        derivative = jacobian(case.program, c, w, case.mu, sides, "squared")
+        if derivative is not None:
+            S = np.eye(case.program.n) if case.program.S is None else case.program.S.toarray()
+            ours = np.array([g[i].numpy() for g in got])
+            np.testing.assert_allclose(ours, derivative @ S, atol=1e-7 * (1 + np.abs(derivative).max()))
+
+
+@pytest.mark.parametrize("name", ["SP-5", "KP-100", "CFL-50"])
+def test_all_gradients_but_jfb_agree_in_the_limit(name: str) -> None:
+    program, y = problem_named(name, seed=1).program, costs_of(name, 6)
+    mu = float(program.objective.vector(y).square().mean().sqrt())
+    slopes = []
+    for layer in (
+        Smoothed(program, mu),
+        DavisYin(program, mu, iterations=20_000, tolerance=1e-10, gradient="implicit"),
+        DavisYin(program, mu, iterations=20_000, tolerance=1e-10, gradient="unrolled"),
+    ):
+        own = y.clone().requires_grad_()
+        slopes.append(slope(layer(own), own))
+    for other in slopes[1:]:
+        torch.testing.assert_close(other, slopes[0], rtol=1e-5, atol=1e-6 * float(slopes[0].abs().max()))
+
+
+def test_without_smoothing_the_limit_is_the_linear_optimum() -> None:
+    problem = problem_named("SP-5", seed=1)
+    y = costs_of("SP-5", 20)
+    solution = DavisYin(problem.program, 0.0, iterations=20_000, tolerance=1e-10).solve(y).check()
+    torch.testing.assert_close(solution.objective, problem.solver().solve(y).objective, rtol=1e-7, atol=1e-7)
+
+
+def test_the_default_step_makes_units_irrelevant() -> None:
+    program, y = problem_named("KP-100", seed=1).program, costs_of("KP-100", 5)
+    results = []
+    for unit, size in ((1.0, 1.0), (1e4, 1.0), (1.0, 50.0)):  # of costs and of decisions
+        own = (y * unit).requires_grad_()
+        scaled = Program(G=program.G, h=program.h * size, upper=size, S=program.S)
+        w = DavisYin(scaled, 2.0 * unit / size, gradient="unrolled")(own)
+        results.append((w / size, slope(w, own) * unit / size))
+    for other in results[1:]:
+        torch.testing.assert_close(other, results[0], rtol=1e-6, atol=1e-9)
+    zero = DavisYin(program, 0.0).solve(torch.zeros(2, 100, dtype=torch.float64))
+    assert bool(torch.isfinite(zero.decision).all())
+
+
+def test_instances_stop_by_themselves() -> None:
+    """An answer does not depend on how long its neighbours take; nor on how many lanes there are."""
+    program, y = problem_named("SP-5", seed=1).program, costs_of("SP-5", 40)
+    y[3] *= 100
+    layer = DavisYin(program, 0.1, iterations=5000, tolerance=1e-8, gradient="unrolled")
+    together = y.clone().requires_grad_()
+    solution = layer.solve(together)
+    gradient = slope(solution.decision, together)
+    for i in (0, 3, 17, 39):
+        alone = y[i : i + 1].clone().requires_grad_()
+        own = layer.solve(alone)
+        torch.testing.assert_close(own.decision[0], solution.decision[i], rtol=0, atol=1e-14)
+        weight = torch.randn(solution.decision.shape, generator=torch.Generator().manual_seed(0), dtype=y.dtype)[i]
+        (back,) = torch.autograd.grad((own.decision[0] * weight).sum(), alone)
+        torch.testing.assert_close(back[0], gradient[i], rtol=1e-10, atol=1e-12)
+
+
+# -- what cannot be solved --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_infeasible_and_unbounded_instances_are_told_apart(dtype: torch.dtype) -> None:
+    """min cᵀw, w₁ + w₂ = b, w₁ − w₂ ≤ h, w ≥ 0, w₂ ≤ 1."""
+    program = Program(A=[[1, 1, 0]], b=[1], G=[[1, -1, 0]], h=[1], upper=[np.inf, 1, np.inf])
+    b = torch.tensor([[1.0], [-1.0], [1.0], [5.0]], dtype=dtype)  # −1: no; 5: w₁ = 4 at least, w₁ − w₂ = 3 > h
+    y = torch.tensor([[1, 1, 1], [1, 1, 1], [1, 1, -1], [1, 1, 1]], dtype=dtype)
+    instance = Instance(b=b)
+    solution = DavisYin(program, 0.0, 0.3, 3000, tolerance=1e-6).solve(y, instance)
+    found = [Status(code) for code in solution.status.tolist()]
+    assert found == [Status.OPTIMAL, Status.INFEASIBLE, Status.UNBOUNDED, Status.INFEASIBLE]
+    assert bool(solution.decision[1:].isnan().all())
+    assert bool(solution.objective[1:].isnan().all())
+    with pytest.raises(DflearnError, match="instance 1 is INFEASIBLE"):
+        DavisYin(program, 0.5, 0.3, 3000, tolerance=1e-6)(y, instance)
+    smooth = DavisYin(program, 0.5, 0.3, 3000, tolerance=1e-6).solve(y, instance)
+    assert Status(int(smooth.status[2])) is Status.OPTIMAL
+
+
+def test_too_few_iterations_are_no_proof() -> None:
+    program, y = problem_named("SP-5").program, costs_of("SP-5", 3)
+    layer = DavisYin(program, 0.1, iterations=10, tolerance=1e-9)
+    assert layer.solve(y).counts() == {"NOT_FOUND": 3}
+    with pytest.raises(DflearnError, match="instance 0 is NOT_FOUND"):
+        layer(y)
+    fixed = DavisYin(program, 0.1, iterations=10).solve(y)
+    assert fixed.counts() == {"FEASIBLE": 3}
+    assert bool((fixed.residual > 1e-9).all()), "the residual says how far it is"  # type: ignore[operator]
+
+
+def test_contradictory_sides_and_bad_arguments_are_refused() -> None:
+    program = Program(A=[[1, 1], [2, 2]], b=[1, 2])
+    y = torch.ones(2, 2)
+    with pytest.raises(ProgramError, match="instance 1: equality row"):
+        DavisYin(program)(y, Instance(b=torch.tensor([[1.0, 2.0], [1.0, 3.0]])))
+    for wrong in (
+        {"mu": -1},
+        {"mu": np.inf},
+        {"mu": 1, "step": 2},
+        {"step": 0},
+        {"iterations": 0},
+        {"tolerance": 0},
+        {"gradient": "exact"},
+        {"mu": 0, "gradient": "implicit"},
+    ):
+        with pytest.raises(ProgramError):
+            DavisYin(program, **wrong)
+    DavisYin(program, 0, 1e6)  # without smoothing every step converges
+
+
+# -- starts, threads, processes ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_start_saves_iterations_and_keeps_the_answer(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dflearn.layers import davis_yin
+
+    steps: list[int] = []
+    original = davis_yin._Run.status
+
+    def spy(run: Any) -> np.ndarray:
+        steps.append(int(run.answer.iterations.sum()))
+        return original(run)
+
+    monkeypatch.setattr(davis_yin._Run, "status", spy)
+    program, y = problem_named("SP-5", seed=1).program, costs_of("SP-5", 12, dtype)
+    layer = DavisYin(program, 0.3, iterations=5000, tolerance=1e-7)
+    cold = layer.solve(y)
+    assert cold.start is None
+    first = layer.solve(y, None, layer.no_start(12))
+    assert torch.equal(first.decision, cold.decision), "a blank start is a cold one"
+    assert first.start is not None
+    assert first.start.dtype == torch.float32
+    mixed = first.start.clone()
+    mixed[4] = torch.nan
+    warm = layer.solve(y * 1.001, None, mixed)
+    wanted = layer.solve(y * 1.001)
+    torch.testing.assert_close(warm.decision, wanted.decision, rtol=0, atol=1e-3 if dtype == torch.float32 else 1e-5)
+    assert torch.equal(warm.decision[4], wanted.decision[4])
+    assert steps[2] < 0.8 * steps[3]
+
+
+def test_a_start_needs_a_tolerance() -> None:
+    program, y = problem_named("SP-5").program, costs_of("SP-5", 2)
+    layer = DavisYin(program)
+    assert layer.no_start(2) is None
+    with pytest.raises(ShapeError, match="takes no start"):
+        layer(y, None, torch.zeros(2, 40))
+
+
+@pytest.mark.parametrize("gradient", ["jfb", "unrolled", "implicit"])
+def test_threads_change_nothing(gradient: Any, two_threads: None) -> None:
+    program = problem_named("CFL-50", seed=1).program
+    layer = DavisYin(program, 5.0, gradient=gradient)
+    for count in (1, 20, 100):
+        results = []
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            y = costs_of("CFL-50", count).requires_grad_()
+            w = layer(y)
+            torch.set_num_threads(3 - threads)  # the way back may find another number of threads
+            results.append((w.detach(), slope(w, y)))
+        torch.testing.assert_close(results[1], results[0], rtol=1e-12, atol=1e-12)
+
+
+def _in_child(queue: Any, layer: DavisYin, y: Tensor) -> None:
+    own = y.clone().requires_grad_()
+    w = layer(own)
+    w.sum().backward()
+    assert own.grad is not None
+    queue.put((w.detach().numpy(), own.grad.numpy()))
+
+
+def test_works_after_a_fork(two_threads: None) -> None:
+    layer, y = DavisYin(problem_named("SP-5").program, gradient="unrolled"), costs_of("SP-5", 100)
+    own = y.clone().requires_grad_()
+    w = layer(own)
+    w.sum().backward()
+    torch.set_num_threads(1)  # torch's own threads do not survive a fork; ours are made anew
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=_in_child, args=(queue, layer, y))
+    child.start()
+    decision, gradient = queue.get(timeout=120)
+    child.join(60)
+    assert child.exitcode == 0
+    assert own.grad is not None
+    np.testing.assert_array_equal(decision, w.detach().numpy())
+    np.testing.assert_array_equal(gradient, own.grad.numpy())
+
+
+def test_half_precision_computes_in_float32() -> None:
+    program, y = problem_named("SP-5").program, costs_of("SP-5", 3)
+    w = DavisYin(program)(y.bfloat16())
+    assert w.dtype == torch.bfloat16
+    torch.testing.assert_close(w, DavisYin(program)(y.bfloat16().float()).bfloat16())
+
+
+# -- as published -----------------------------------------------------------------------------------------------------
+
+
+def literally(
+    program: Program, C: np.ndarray, d: np.ndarray, y: Tensor, z: Tensor, tau: float, alpha: float, N: int
+) -> Tensor:
+    """The published iteration in float64, with an exact pseudo-inverse."""
+    A = program.A.toarray()
+    matrix = torch.tensor(np.block([[C, np.eye(len(C))], [A, np.zeros((len(A), len(C)))]]))
+    right, inverse = torch.tensor(np.concatenate([d, program.b])), torch.linalg.pinv(matrix, atol=1e-3)
+    c = program.objective.vector(y)
+    c = torch.cat([c, c.new_zeros(len(c), len(C))], 1)
+    for i in range(N + 1):
+        a = alpha * (1 - i / N) ** 0.1 if i < N else alpha
+        x = torch.relu(z)
+        v = (2 - tau * a) * x - z - a * (c + (1e-6 + tau) * z)
+        z = z - x + v - (v @ matrix.T - right) @ inverse.T
+    return torch.relu(z)[:, : program.n]
+
+
+@pytest.mark.parametrize(("name", "tau", "alpha"), [("SP-4", 0.0, 0.01), ("KP-10", 1.0, 0.1), ("CFL-6x3", 0.1, 0.01)])
+def test_as_published_is_the_published_iteration(name: str, tau: float, alpha: float) -> None:
+    """SP has no upper bounds, KP all of them, CFL those of the facilities."""
+    problem = problem_named(name, seed=1)
+    program, y = problem.program, costs_of(name, 5).requires_grad_()
+    eye = np.eye(program.n)
+    bounded = {"SP": eye[:0], "KP": eye, "CFL": eye[-3:]}[name.split("-")[0]]
+    C, d = np.vstack([program.G.toarray(), bounded]), np.concatenate([program.h, np.ones(len(bounded))])
+    layer = DavisYin.as_published(problem, tau, alpha, 60, generator=torch.Generator().manual_seed(5))
+    assert isinstance(layer, AsPublished)
+    z = torch.randn(5, program.n + len(C), generator=torch.Generator().manual_seed(5)).double()
+    wanted = literally(program, C, d, y, z, tau, alpha, 60)
+    theirs = slope(wanted, y)
+    solution = layer.solve(y)
+    assert solution.counts() == {"FEASIBLE": 5}
+    torch.testing.assert_close(solution.decision, wanted, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(slope(solution.decision, y), theirs, rtol=1e-3, atol=1e-4 * float(theirs.abs().max()))
+    assert not torch.equal(layer(y), solution.decision), "every call starts anew"
+
+
+def test_as_published_draws_from_its_state() -> None:
+    problem = problem_named("KP-10")
+    y = costs_of("KP-10", 3)
+    layer, other = AsPublished(problem, 1.0), AsPublished(problem.program, 1.0)
+    assert torch.equal(layer(y), other(y))
+    state = layer.state_dict()
+    after = layer(y)
+    other(y), other(y)
+    other.load_state_dict(state)
+    assert torch.equal(other(y), after)
+
+
+def test_rows_for_upper_bounds() -> None:
+    program = problem_named("CFL-6x3").program
+    rows = {
+        kind: AsPublished(program, 0, upper_bound_rows=kind).V.shape[1] - program.n
+        for kind in ("all", "none", "integer")
+    }  # type: ignore[arg-type]
+    assert rows == {"all": 3 + 21, "none": 3, "integer": 6}
+    mask = np.arange(program.n) < 2
+    assert AsPublished(program, 0, upper_bound_rows=mask).V.shape[1] == program.n + 3 + 2
+    for wrong, why in (
+        ({"upper_bound_rows": "some"}, "'all', 'none'"),
+        ({"upper_bound_rows": mask[:3]}, "boolean"),
+        ({"alpha": 0}, "alpha > 0"),
+    ):
+        with pytest.raises(ProgramError, match=why):
+            AsPublished(program, 0, **wrong)
+    with pytest.raises(ProgramError, match="no integer variables"):
+        AsPublished(program.relax(), 0)
+    with pytest.raises(ProgramError, match="pass upper_bound_rows"):
+        AsPublished(Program(n=3), 0)
+    with pytest.raises(ProgramError, match="lower bounds of zero"):
+        AsPublished(Program(lower=1, n=3), 0, upper_bound_rows="none")
+
+
+def test_as_published_takes_sides_per_instance() -> None:
+    program = problem_named("KP-10").program
+    y = costs_of("KP-10", 2)
+    h = torch.tensor([[2.0, 2.0], [20.0, 20.0]])
+    layer = DenseJacobianFree(program, 1.0, 0.1, 200)
+    w = layer(y, Instance(h=h))
+    for i in range(2):
+        alone = DenseJacobianFree(Program(**{**_fields(program), "h": h[i].numpy()}), 1.0, 0.1, 200)
+        torch.testing.assert_close(w[i], alone(y[i]), rtol=1e-4, atol=1e-5)
+    with pytest.raises(ShapeError, match="b, h and d only"):
+        layer(y, Instance(upper=torch.ones(2, 10)))
+    with pytest.raises(ShapeError, match="no start"):
+        layer(y, None, torch.zeros(2, 10))
+
+
+def _fields(program: Program) -> dict[str, Any]:
+    return {name: getattr(program, name) for name in ("A", "b", "G", "h", "upper", "S", "name")}
+
+
+def test_the_dense_jacobian_free_layer_is_the_same_iteration() -> None:
+    """On a program with equalities only and w ≥ 0, the dense system is the equality form."""
+    problem = problem_named("SP-4", seed=1)
+    program = Program(A=problem.program.A, b=problem.program.b, name="SP-4")
+    ours, theirs = DavisYin(program, 0.7, 0.05, 80), DenseJacobianFree(program, 0.7, 0.05, 80)
+    y, other = (costs_of("SP-4", 9, torch.float32).requires_grad_() for _ in range(2))
+    w, wanted = ours(y), theirs(other)
+    torch.testing.assert_close(w, wanted, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(slope(w, y), slope(wanted, other), rtol=1e-3, atol=1e-6)
+
+
+def test_a_case_is_not_forgotten() -> None:
+    """The random programs of these tests hold what they are said to hold."""
+    cases: list[RandomCase] = [random_case(seed) for seed in range(60)]
+    assert any(k.instance is not None for k in cases)
+    assert any(len(k.program.equality_form().dropped) for k in cases)
+    assert any((k.program.lower == k.program.upper).any() for k in cases)
+    assert any((np.isinf(k.program.lower) & np.isinf(k.program.upper)).any() for k in cases)
+    assert any(not k.program.A.shape[0] + k.program.G.shape[0] for k in cases)
