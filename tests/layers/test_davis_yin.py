@@ -294,6 +294,15 @@ def test_too_few_iterations_are_no_proof() -> None:
     assert bool((fixed.residual > 1e-9).all()), "the residual says how far it is"  # type: ignore[operator]
 
 
+@pytest.mark.parametrize("tolerance", [None, 1e-4])
+def test_numbers_that_overflow_are_no_decision(tolerance: float | None) -> None:
+    y = torch.tensor([[1.0, 2.0], [3e38, -3e38]])
+    solution = DavisYin(Program(A=[[1, 1]], b=[1]), 0.0, 1.0, 200, tolerance=tolerance).solve(y)
+    assert Status(int(solution.status[0])).has_decision
+    assert Status(int(solution.status[1])) is Status.FAILED
+    assert bool(solution.decision[1].isnan().all())
+
+
 def test_contradictory_sides_and_bad_arguments_are_refused() -> None:
     program = Program(A=[[1, 1], [2, 2]], b=[1, 2])
     y = torch.ones(2, 2)

@@ -268,7 +268,7 @@ def wide_tile(items: int, lanes: int, dtype: Any) -> np.ndarray:
     """An empty tile of other width or dtype: `(items,)` records of `lanes` numbers, rows aligned with cache lines."""
     row = np.dtype([("lane", dtype, (lanes,))])
     raw = np.empty(items * row.itemsize + CACHE_LINE, np.uint8)
-    first = -raw.ctypes.data % CACHE_LINE
+    first = -raw.__array_interface__["data"][0] % CACHE_LINE
     return raw[first : first + items * row.itemsize].view(row)
 
 

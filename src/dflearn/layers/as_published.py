@@ -17,7 +17,7 @@ from torch import Tensor
 from dflearn.errors import ProgramError, ShapeError
 from dflearn.layers.base import Layer
 from dflearn.program import Instance, Program
-from dflearn.solvers.base import Solution, Status, check_instance
+from dflearn.solvers.base import Solution, Status
 
 UpperBoundRows = Literal["all", "none", "integer"] | np.ndarray
 PUBLISHED_ROWS: dict[str, UpperBoundRows] = {"SP": "none", "KP": "all", "CFL": "integer"}  # by kind of problem
@@ -87,9 +87,6 @@ class _Dense(Layer):
 
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
         batch, n = y.shape[:-1], self.program.n
-        check_instance(instance, batch)
-        if start is not None:
-            raise ShapeError(f"{type(self).__name__} takes no start")
         if instance is not None and {"lower", "upper"} & instance.present().keys():
             raise ShapeError(
                 f"{type(self).__name__} has its bounds in its rows: an instance may change b, h and d only"

@@ -44,7 +44,7 @@ class DavisYin(Layer):
     columns of the identity that belong to decision variables. Gradients dw/dc (and dw/dy = dw/dc · S):
 
     - "jfb", Jacobian-free: the last iteration alone is differentiated, its argument z held fixed:
-      dw/dc = −α Eᵀ D P E. A descent direction at a fixed point, not the derivative; it scales with α.
+      dw/dc = −α Eᵀ D P E. Not the derivative of anything but that iteration; it scales with α.
     - "unrolled": the exact derivative through every iteration, with α held fixed.
     - "implicit": the derivative of the limit, −(1/μ) P_face, as of `Smoothed`, on the face where the last z lies (in force:
       equalities, and inequalities whose slack is zero). Exact once the iterations have found that face. Needs μ > 0.
@@ -245,15 +245,16 @@ class _Run:
     def status(self) -> np.ndarray:
         """One code per instance; those without a decision lose what is in its place."""
         residual = self.answer.residual
-        if self.layer.tolerance is None:
-            status = np.full(len(residual), int(Status.FEASIBLE), np.int8)
-        else:
-            status = np.where(residual <= self.tolerance, Status.OPTIMAL, Status.NOT_FOUND).astype(np.int8)
-        status[~np.isfinite(residual)] = Status.FAILED
-        if (status == Status.NOT_FOUND).any():
-            self._explain(status)
-        missing = (status != Status.OPTIMAL) & (status != Status.FEASIBLE)
-        self.answer.w[missing], self.answer.value[missing] = np.nan, np.nan
+        usual = Status.FEASIBLE if self.layer.tolerance is None else Status.OPTIMAL
+        status = np.full(len(residual), int(usual), np.int8)
+        missing = ~(residual <= (self.tolerance or np.finfo(float).max))
+        if missing.any():
+            status[missing] = int(Status.NOT_FOUND)
+            status[~np.isfinite(residual)] = int(Status.FAILED)
+            if self.layer.tolerance is not None:
+                with np.errstate(invalid="ignore", over="ignore"):
+                    self._explain(status)
+            self.answer.w[missing], self.answer.value[missing] = np.nan, np.nan
         return status
 
     def _explain(self, status: np.ndarray) -> None:
@@ -271,8 +272,7 @@ class _Run:
         M, r = self.kernel.factor.matrix, np.broadcast_to(self.r, (len(z), self.r.shape[1])).astype(np.float64)
         eta = self.kernel.multipliers((M @ q.T).T)
         size_q, size_d, size_c = (np.linalg.norm(part, axis=1) for part in (q, d, self.c))
-        with np.errstate(invalid="ignore"):
-            reach = np.where(q > 0, q * upper, np.where(q < 0, q * lower, 0.0)).sum(1)
+        reach = np.where(q > 0, q * upper, np.where(q < 0, q * lower, 0.0)).sum(1)
         spans = np.linalg.norm((M.T @ eta.T).T - q, axis=1) <= CERTIFIED * size_q
         separates = (eta * r).sum(1) - reach > CERTIFIED * size_q * (1 + np.abs(r).max(1, initial=0))
         falls = (self.c * d[:, : self.c.shape[1]]).sum(1) < -CERTIFIED * size_d * size_c
