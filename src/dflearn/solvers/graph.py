@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -38,6 +37,7 @@ class Graph:
             raise ProgramError(f"nodes are numbered from 0 to {self.nodes - 1}; got {ends.min()} to {ends.max()}")
         if self.source == self.target:
             raise ProgramError("source and target are the same node: the only path is empty")
+        self._levels: dict[torch.device, tuple[list[tuple[Tensor, ...]], Tensor]] = {}
         self._sort()
 
     @classmethod
@@ -119,21 +119,28 @@ class Graph:
         start = np.searchsorted(self._head, np.arange(self.size + 1))
         return start.astype(np.int32), self._arc.astype(np.int32), self._tail.astype(np.int32)
 
-    def levels(self, device: torch.device) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """By depth: the nodes `(k,)`, the arcs into them `(k, most)` and their tails; shorter lists repeat their first."""
-        start = np.searchsorted(self._head, np.arange(self.size + 1))
-        for depth in range(1, self.depth + 1):
-            nodes = np.flatnonzero(self._depth == depth)
-            first, count = start[nodes], start[nodes + 1] - start[nodes]
-            step = np.arange(count.max())
-            place = first[:, None] + np.where(step < count[:, None], step, 0)
-            yield tuple(torch.as_tensor(part, device=device) for part in (nodes, self._arc[place], self._tail[place]))  # type: ignore[misc]
+    def levels(self, device: torch.device) -> tuple[list[tuple[Tensor, ...]], Tensor]:
+        """What plain torch needs, on `device`: the levels, and the node that each arc comes from `(arcs + 1,)`.
 
-    def tail_of(self, device: torch.device) -> Tensor:
-        """The node that each arc comes from `(arcs + 1,)`; the last, which is no arc, stays at the source."""
-        tail = np.zeros(self.arcs + 1, np.int64)
-        tail[self._arc] = self._tail
-        return torch.as_tensor(tail, device=device)
+        A level is all nodes of one depth `(k,)`, the arcs into them `(k, most)` and their tails; shorter lists repeat
+        their first. The last arc is none: it stays at the source.
+        """
+        if device not in self._levels:
+            start, levels = np.searchsorted(self._head, np.arange(self.size + 1)), []
+            for depth in range(1, self.depth + 1):
+                nodes = np.flatnonzero(self._depth == depth)
+                first, count = start[nodes], start[nodes + 1] - start[nodes]
+                step = np.arange(count.max())
+                place = first[:, None] + np.where(step < count[:, None], step, 0)
+                parts = (nodes, self._arc[place], self._tail[place])
+                levels.append(tuple(torch.as_tensor(part, device=device) for part in parts))
+            tail = np.zeros(self.arcs + 1, np.int64)
+            tail[self._arc] = self._tail
+            self._levels[device] = levels, torch.as_tensor(tail, device=device)
+        return self._levels[device]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_levels": {}}
 
 
 def _nodes_of(name: str, value: Any) -> np.ndarray:

@@ -132,7 +132,8 @@ class DagShortestPath(Oracle):
         # One column more than arcs: a path that is back at the source goes on along an arc that is none.
         chosen = torch.full((count, graph.size), graph.arcs, device=c.device)
         decision = torch.zeros(count, graph.arcs + 1, dtype=c.dtype, device=c.device)
-        for nodes, arcs, tails in graph.levels(c.device):
+        levels, tail = graph.levels(c.device)
+        for nodes, arcs, tails in levels:
             best, which = (distance[:, tails] + c[:, arcs]).min(-1)
             distance[:, nodes] = best
             chosen[:, nodes] = arcs.expand(count, *arcs.shape).gather(-1, which.unsqueeze(-1)).squeeze(-1)
@@ -140,7 +141,7 @@ class DagShortestPath(Oracle):
         for _ in range(graph.depth):
             arc = chosen.gather(1, node)
             decision.scatter_(1, arc, 1.0)
-            node = graph.tail_of(c.device)[arc]
+            node = tail[arc]
         return decision[:, : graph.arcs].contiguous(), distance[:, last]
 
 
