@@ -95,6 +95,14 @@ def test_matrix_variables(gurobi_environment: Any) -> None:
     assert dfl.from_gurobi(made, x).p == 6
 
 
+def test_binary_is_zero_or_one_whatever_the_bounds(gurobi_environment: Any) -> None:
+    made = gurobipy.Model(env=gurobi_environment)
+    made.addVar(vtype=GRB.BINARY, lb=-5, ub=7, obj=-1, name="z")
+    program = dfl.from_gurobi(made)
+    assert solve(program, np.array([-1.0]))[0] == optimum(made) == -1
+    assert (program.lower.tolist(), program.upper.tolist()) == ([0], [1])
+
+
 def test_the_model_is_not_changed(assignment: Any) -> None:
     made, x = assignment
     before = made.getAttr("Obj", made.getVars())

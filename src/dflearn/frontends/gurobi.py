@@ -45,6 +45,7 @@ def from_gurobi(model: Any, costs: Any = "all", *, keep_offset: bool = False) ->
     variables, rows = model.getVars(), model.getConstrs()
     names = model.getAttr("VarName", variables)
     sense, rhs = np.array(model.getAttr("Sense", rows)), as_infinite(model.getAttr("RHS", rows))
+    lower, upper = (as_infinite(model.getAttr(side, variables)) for side in ("LB", "UB"))
     kinds = np.array(model.getAttr("VType", variables))
     if np.isin(kinds, ("S", "N")).any():
         which = names[int(np.flatnonzero(np.isin(kinds, ("S", "N")))[0])]
@@ -55,7 +56,7 @@ def from_gurobi(model: Any, costs: Any = "all", *, keep_offset: bool = False) ->
     return LinearModel.of(
         model.getA(),
         (np.where(sense == "<", -np.inf, rhs), np.where(sense == ">", np.inf, rhs)),
-        (as_infinite(model.getAttr("LB", variables)), as_infinite(model.getAttr("UB", variables))),
+        (np.where(kinds == "B", np.maximum(lower, 0), lower), np.where(kinds == "B", np.minimum(upper, 1), upper)),
         np.isin(kinds, ("B", "I")),
         model.getAttr("ConstrName", rows),
         coefficients=_coefficients(costs, variables, names, np.array(model.getAttr("Obj", variables))),
