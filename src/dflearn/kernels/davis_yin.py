@@ -32,17 +32,20 @@ class Rows(NamedTuple):
     value: np.ndarray
 
     @classmethod
-    def of(cls, matrix: Any, dtype: Any) -> Rows:
+    def of(cls, matrix: Any, dtype: Any, *, backwards: bool = False) -> Rows:
+        """Entries of a row in the order of their columns, or against it."""
         rows = sp.csr_array(matrix)
-        rows.sort_indices()
+        row = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+        order = np.lexsort((-rows.indices if backwards else rows.indices, row))
         unsigned = np.uint32  # so that compiled indexing need not look for negative values
-        return cls(rows.indptr.astype(unsigned), rows.indices.astype(unsigned), rows.data.astype(dtype))
+        return cls(rows.indptr.astype(unsigned), rows.indices[order].astype(unsigned), rows.data[order].astype(dtype))
 
 
 class System(NamedTuple):
     """M and the factor of M Mᵀ in one dtype.
 
-    rows, columns: M and Mᵀ. below: the part of L below its diagonal of ones; above: its transpose. pivot: 1/D, (m,).
+    rows, columns: M and Mᵀ. below: the part of L below its diagonal of ones; above: its transpose, with the entries of a
+    row backwards: in both, what is computed last comes last, so that a sum has little to wait for. pivot: 1/D, (m,).
     """
 
     rows: Rows
@@ -58,8 +61,8 @@ class System(NamedTuple):
         start, row = factor.pattern.column_start.astype(np.int64), factor.pattern.row.astype(np.int64)
         scaled = entries * np.repeat(pivot, np.diff(start))
         L = sp.csc_array((scaled, row, start), shape=(factor.rows, factor.rows))
-        rows, columns, below, above = (Rows.of(part, dtype) for part in (factor.matrix, factor.matrix.T, L, L.T))
-        return cls(rows, columns, below, above, pivot.astype(dtype))
+        rows, columns, below = (Rows.of(part, dtype) for part in (factor.matrix, factor.matrix.T, L))
+        return cls(rows, columns, below, Rows.of(L.T, dtype, backwards=True), pivot.astype(dtype))
 
 
 class Data(NamedTuple):
