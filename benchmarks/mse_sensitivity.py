@@ -74,7 +74,9 @@ VARIANTS: dict[str, Callable[[DecisionDataset, int], Predictor]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--problems", nargs="+", default=["SP-5", "SP-10", "SP-15", "SP-25"], help="default: %(default)s")
+    parser.add_argument(
+        "--problems", nargs="+", default=["SP-5", "SP-10", "SP-15", "SP-25"], help="default: %(default)s"
+    )
     parser.add_argument("--out", type=Path, default=DEFAULT_OUT, help="default: %(default)s")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
