@@ -77,9 +77,15 @@ class ModelSolver(Solver):
             if start.size and not Basis.NONE <= start.min() <= start.max() <= Basis.AT_ZERO:
                 raise ShapeError(f"a start holds codes of a simplex basis, from {Basis.NONE:d} to {Basis.AT_ZERO:d}")
             out = replace(out, start=np.full((count, self.start_width), Basis.NONE, np.int8))
+        units = cost_units(c)
         for i in range(count):
-            own = {name: part if part.ndim == 1 else part[i] for name, part in sides.items()}
-            model.solve(c[i], own, None if start is None or start[i].min() == Basis.NONE else start[i], out, i)
+            if units[i]:
+                own = {name: part if part.ndim == 1 else part[i] for name, part in sides.items()}
+                warm = None if start is None or start[i].min() == Basis.NONE else start[i]
+                model.solve(c[i], units[i], own, warm, out, i)
+        np.add(out.decision, 0.0, out=out.decision)  # turns −0 into 0
+        out.objective[:] = np.einsum("ij,ij->i", c, out.decision)
+        np.fmin(out.bound, out.objective, out=out.bound)  # where there is no objective, there is no bound either
         return out
 
 
@@ -115,9 +121,14 @@ class Model(ABC):
     def basis(self, w: np.ndarray, codes: np.ndarray) -> None:
         """Write the basis of the last run, an LP solved to optimality at w, into `codes` `(n + rows,)`."""
 
-    def solve(self, c: np.ndarray, sides: Mapping[str, np.ndarray], start: np.ndarray | None, out: Raw, i: int) -> None:
-        """Solve one instance and write the answer into row i of `out`, whose rows begin as `FAILED`."""
-        if max(np.abs(c).max(), np.abs(sides["b"]).max(initial=0.0)) >= LARGEST:
+    def solve(
+        self, c: np.ndarray, unit: float, sides: Mapping[str, np.ndarray], start: np.ndarray | None, out: Raw, i: int
+    ) -> None:
+        """Solve one instance with costs c · unit; write decision, status, bound and start into row i of `out`.
+
+        The row begins as `FAILED`, without a bound, and stays so where nothing can be said.
+        """
+        if self.equalities and np.abs(sides["b"]).max() >= LARGEST:
             return
         lower, upper = sides["lower"], sides["upper"]
         if self.integer:
@@ -126,22 +137,25 @@ class Model(ABC):
                 out.status[i] = Status.INFEASIBLE
                 return
         self.set_sides((sides["b"], sides["h"]), (lower, upper))
-        unit = cost_unit(c)
-        status = self.run(c * unit, start)
+        if unit != 1.0:
+            c = c * unit
+        status = self.run(c, start)
         if start is not None and status is not Status.OPTIMAL:
-            status = self.run(c * unit, None)  # a start may save time, never change what is found out
+            status = self.run(c, None)  # a start may save time, never change what is found out
         if status is None or (status is Status.UNBOUNDED and self.integer):
             status = self.tell_unbounded()
         if not status.has_decision:
             out.status[i] = status
             return
-        w, bound = self.decision() + 0.0, self.bound() / unit if self.integer else -np.inf  # + 0.0 turns −0 into 0
+        w = self.decision()
         if self.integer:
-            w = self.with_exact_integers(c * unit, w)
+            bound = self.bound() / unit
+            w = self.with_exact_integers(c, w)
             if self.violation(w) > TOLERANCE:
                 return
-        out.status[i], out.decision[i], out.objective[i] = status, w, c @ w
-        out.bound[i] = out.objective[i] if status is Status.OPTIMAL and not self.integer else min(bound, c @ w)
+        else:
+            bound = np.inf if status is Status.OPTIMAL else -np.inf  # an optimum bounds itself
+        out.status[i], out.decision[i], out.bound[i] = status, w, bound
         if out.start is not None and status is Status.OPTIMAL:
             self.basis(w, out.start[i])
 
@@ -163,7 +177,7 @@ class Model(ABC):
 
     def with_exact_integers(self, c: np.ndarray, w: np.ndarray) -> np.ndarray:
         """w with integer variables rounded; where that breaks a row, the others are solved for again."""
-        rounded = np.where(self.program.integer, np.rint(w) + 0.0, w)
+        rounded = np.where(self.program.integer, np.rint(w), w)
         if self.program.integer.all() or self.violation(rounded) <= TOLERANCE:
             return rounded
         rows, (lower, upper) = self.held_rows, self.held_bounds
@@ -185,15 +199,18 @@ class Model(ABC):
         return worst
 
 
-def cost_unit(c: np.ndarray) -> float:
-    """The power of two that brings costs of unusual size to about one; 1 for all others.
+def cost_units(c: np.ndarray) -> np.ndarray:
+    """The power of two that brings the costs of an instance, where they are of unusual size, to about one; else 1.
 
-    Back ends have absolute tolerances: with costs of 1e-7 every decision would pass for optimal.
+    Back ends have absolute tolerances: with costs of 1e-7 every decision would pass for optimal. Zero marks costs that
+    back ends take for infinite.  `(count, n)` → `(count,)`.
     """
-    largest = float(np.abs(c).max(initial=0.0))
-    if largest == 0.0 or 1e-2 <= largest <= 1e6:
-        return 1.0
-    return 2.0 ** -round(np.log2(largest))
+    largest = np.abs(c).max(1)
+    units = np.ones(len(c))
+    unusual = (largest > 0) & ((largest < 1e-2) | (largest > 1e6))
+    units[unusual] = 2.0 ** -np.round(np.log2(largest[unusual]))
+    units[largest >= LARGEST] = 0.0
+    return units
 
 
 def _same(one: tuple[np.ndarray, ...], other: tuple[np.ndarray, ...]) -> bool:
