@@ -6,6 +6,7 @@ projections are then cheap: a clip onto the bounds, and P₁ onto the rows throu
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -201,10 +202,14 @@ class _Run:
         return tiles(np.arange(count), lanes)
 
     def _space(self, lanes: int) -> np.ndarray:
+        """This thread's work space, kept from call to call."""
         from dflearn.kernels.davis_yin import space_rows
         from dflearn.kernels.lanes import wide_tile
 
-        return wide_tile(space_rows(self.system, self.layer.width), lanes, self.c.dtype)
+        spaces, key = self.kernel.scratch.__dict__, f"{self.c.dtype} {lanes}"
+        if key not in spaces:
+            spaces[key] = wide_tile(space_rows(self.system, self.layer.width), lanes, self.c.dtype)
+        return spaces[key]
 
     def _bound(self, side: np.ndarray, index: np.ndarray) -> np.ndarray:
         from dflearn.kernels.davis_yin import load
@@ -335,6 +340,7 @@ class _Kernel:
         self.factor = SparseFactor.of(self.form.matrix)
         self._systems: dict[Any, System] = {}
         self._own_sides: dict[Any, tuple[np.ndarray, ...]] = {}
+        self.scratch = threading.local()
 
     def system(self, dtype: Any) -> System:
         from dflearn.kernels.davis_yin import System
