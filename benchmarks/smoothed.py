@@ -1,6 +1,6 @@
 """`Smoothed`, the exact smoothed layer: against cvxpylayers, on two threads, and as problems grow.
 
-    python benchmarks/smoothed.py [--repeats 9] [--json results/bench/smoothed.json] [--subjects peers threads growth methods]
+    python benchmarks/smoothed.py [--repeats 9] [--json results/bench/smoothed.json] [--subjects growth threads peers methods]
 
 Forward and backward of a batch, one thread unless said. Cold: no start. Warm: from the multipliers of costs that differ
 by 2 %. cvxpylayers solves the same squared-norm problem (it has no warm start) with tolerances that leave a larger error.
@@ -181,7 +181,12 @@ def methods(repeats: int) -> list[dict[str, Any]]:
 
 def main() -> None:
     arguments = parser(__doc__)
-    subjects = {"peers": peers, "threads": threads, "growth": growth, "methods": methods}
+    subjects = {
+        "growth": growth,
+        "threads": threads,
+        "peers": peers,
+        "methods": methods,
+    }  # memory is a peak: growth first
     arguments.add_argument("--subjects", nargs="+", choices=subjects, default=list(subjects))
     options = arguments.parse_args()
     rows = {name: subjects[name](options.repeats) for name in options.subjects}
