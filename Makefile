@@ -24,8 +24,9 @@ test: $(VENV)/.installed-test  ## ruff, mypy and every test
 	$(BIN)/mypy
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2
 
+# Passive: OpenMP threads that wait for torch's next operation would spin on the cores that kernels' threads need.
 bench: $(VENV)/.installed-bench  ## time dflearn and its peers side by side
-	set -e; for name in $(BENCHMARKS); do $(ONE_THREAD) $(BIN)/python benchmarks/$$name.py; done
+	set -e; for name in $(BENCHMARKS); do $(ONE_THREAD) OMP_WAIT_POLICY=passive $(BIN)/python benchmarks/$$name.py; done
 
 clean:  ## remove the environment, builds and caches
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
