@@ -7,6 +7,7 @@ Forward and backward of a batch of 32 in float32, 100 iterations, one thread unl
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -71,37 +72,62 @@ def peers(repeats: int) -> list[dict[str, Any]]:
     return [*rows, {"problem": "geometric mean", **mean}]
 
 
+THREADED = [
+    (name, batch, way) for name in ("SP-25", "CFL-100") for batch in (BATCH, 4 * BATCH) for way in ("unrolled", "jfb")
+]
+ROUNDS = 3
+
+
 def threads(repeats: int) -> list[dict[str, Any]]:
-    """Two threads against one, by the clock on the wall."""
-    rows = []
-    for name in ("SP-25", "CFL-100"):
-        for batch in (BATCH, 4 * BATCH):
-            for gradient in ("unrolled", "jfb"):
-                run = step(
-                    DavisYin(problem_named(name, seed=1).program, MU, ALPHA, gradient=gradient), costs_of(name, batch)
-                )
+    """Two threads against one, by the clock on the wall, in processes that take turns.
 
-                def on(count: int, run: Callable[[], Tensor] = run) -> Callable[[], None]:
-                    def call() -> None:
-                        torch.set_num_threads(count)
-                        for _ in range(5):
-                            run()
+    Torch's own threads spin after each of its operations and would take the second core from ours, hence the passive
+    waiting. What two threads of arithmetic without any memory gain says how much of a second core there was.
+    """
+    seconds: dict[int, list[list[float]]] = {1: [], 2: []}
+    for _ in range(ROUNDS):
+        for count, found in seconds.items():
+            command = [sys.executable, __file__, "--on-threads", str(count), "--repeats", str(repeats)]
+            passive = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}
+            output = subprocess.run(command, capture_output=True, text=True, check=True, env=passive).stdout
+            found.append([float(value) for value in output.split()])
+    one, two = (np.median(np.array(seconds[count]), axis=0) for count in (1, 2))
+    rows: list[dict[str, Any]] = [
+        {
+            "problem": name,
+            "batch": batch,
+            "gradient": way,
+            "one thread ms": 1e3 * one[k],
+            "two threads ms": 1e3 * two[k],
+            "ratio": one[k] / two[k],
+        }
+        for k, (name, batch, way) in enumerate(THREADED)
+    ]
+    return [*rows, {"problem": "arithmetic alone", "ratio": one[-1] / two[-1]}]
 
-                    return call
 
-                times = medians({"one": on(1), "two": on(2)}, repeats, wall=True)
-                rows.append(
-                    {
-                        "problem": name,
-                        "batch": batch,
-                        "gradient": gradient,
-                        "one thread ms": 200 * times["one"],
-                        "two threads ms": 200 * times["two"],
-                        "ratio": times["one"] / times["two"],
-                    }
-                )
-    torch.set_num_threads(1)
-    return rows
+def on_threads(count: int, repeats: int) -> None:
+    """Print the wall seconds of each of `THREADED`, then those of four pieces of arithmetic."""
+    from dflearn.kernels.lanes import jit
+    from dflearn.kernels.threads import run_tiles
+
+    @jit
+    def arithmetic(number: int) -> float:
+        total = 0.0
+        for i in range(number):
+            total += np.sqrt(i)
+        return total
+
+    torch.set_num_threads(count)
+    ways: dict[str, Callable[[], Any]] = {
+        f"{name} {batch} {way}": step(
+            DavisYin(problem_named(name, seed=1).program, MU, ALPHA, gradient=way),  # type: ignore[arg-type]
+            costs_of(name, batch),
+        )
+        for name, batch, way in THREADED
+    }
+    ways["arithmetic"] = lambda: run_tiles(lambda _: arithmetic(2_000_000) and None, range(4))
+    print(*medians(ways, repeats, wall=True).values())
 
 
 def growth(repeats: int) -> list[dict[str, Any]]:
@@ -163,7 +189,11 @@ def main() -> None:
     subjects = {"peers": peers, "threads": threads, "growth": growth, "limits": limits}
     arguments.add_argument("--subjects", nargs="+", choices=subjects, default=list(subjects))
     arguments.add_argument("--one-size", help="measure one size for `growth`, in this process")
+    arguments.add_argument("--on-threads", type=int, help="measure for `threads` on so many, in this process")
     options = arguments.parse_args()
+    if options.on_threads:
+        on_threads(options.on_threads, options.repeats)
+        return
     if options.one_size:
         one_size(options.one_size, options.repeats)
         return
