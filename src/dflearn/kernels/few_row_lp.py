@@ -164,11 +164,8 @@ def iterate(
                 reduced[j] -= price[r] * rows[r, j]
             reduced[n + r] = -price[r]
         for j in range(n + m):
-            if code[j] != BASIC:
-                if reduced[j] > tolerance:
-                    code[j] = AT_LOWER
-                elif reduced[j] < -tolerance:
-                    code[j] = AT_UPPER
+            wanted = AT_LOWER if reduced[j] > tolerance else (AT_UPPER if reduced[j] < -tolerance else code[j])
+            code[j] = BASIC if code[j] == BASIC else wanted
         for j in range(n):
             w[j] = 0.0 if code[j] == BASIC else (upper[j] if code[j] == AT_UPPER else lower[j])
         for r in range(m):
@@ -205,14 +202,13 @@ def iterate(
         found, reach = 0, 0.0
         for j in range(n + m):
             width = upper[j] - lower[j] if j < n else slack_room[j - n]
-            if code[j] == BASIC or width <= 0.0 or abs(alpha[j]) <= PIVOT:
-                continue
-            if (alpha[j] < 0.0) == (up == (code[j] == AT_LOWER)):
-                candidate[found] = j
-                ratio[found] = abs(reduced[j]) / abs(alpha[j])
-                weight[found] = abs(alpha[j]) * width
-                reach += weight[found]
-                found += 1
+            helps = (alpha[j] < 0.0) == (up == (code[j] == AT_LOWER))
+            helps &= (code[j] != BASIC) & (width > 0.0) & (abs(alpha[j]) > PIVOT)
+            candidate[found] = j
+            ratio[found] = abs(reduced[j]) / abs(alpha[j])
+            weight[found] = abs(alpha[j]) * width
+            reach += weight[found] if helps else 0.0
+            found += 1 if helps else 0
         if reach < worst - margin:
             return INFEASIBLE
         entering = candidate[0]
@@ -233,39 +229,36 @@ def iterate(
 def walk(ratio: Any, weight: Any, candidate: Any, alpha: Any, found: Any, need: Any) -> Any:
     """The candidate at which the weights, added in the order of the ratios, reach `need`: a quickselect."""
     first, end = 0, found
-    best = candidate[0]
-    while first < end:
+    while True:
         pivot = ratio[(first + end) // 2]
-        k, below, above = first, first, end
-        lighter, equal = 0.0, 0.0
-        while k < above:
-            if ratio[k] < pivot:
-                lighter += weight[k]
-                swap(ratio, weight, candidate, k, below)
-                below += 1
-                k += 1
-            elif ratio[k] > pivot:
-                above -= 1
-                swap(ratio, weight, candidate, k, above)
-            else:
-                equal += weight[k]
-                k += 1
-        best = candidate[below]  # of equal ratios, the largest pivot element
-        for k in range(below + 1, above):
-            if abs(alpha[candidate[k]]) > abs(alpha[best]):
-                best = candidate[k]
+        middle, lighter = split(ratio, weight, candidate, first, end, pivot, False)
         if lighter >= need:
-            end = below
-        elif lighter + equal >= need:
-            break
-        else:
-            need -= lighter + equal
-            first = above
+            end = middle
+        elif middle > first:
+            need -= lighter
+            first = middle
+        else:  # the pivot is the least: all that are equal to it come next
+            middle, equal = split(ratio, weight, candidate, first, end, pivot, True)
+            if equal >= need or middle == end:
+                break
+            need -= equal
+            first = middle
+    best = candidate[first]  # of equal ratios, the largest pivot element
+    for k in range(first + 1, middle):
+        if abs(alpha[candidate[k]]) > abs(alpha[best]):
+            best = candidate[k]
     return best
 
 
 @jit
-def swap(ratio: Any, weight: Any, candidate: Any, a: Any, b: Any) -> None:
-    ratio[a], ratio[b] = ratio[b], ratio[a]
-    weight[a], weight[b] = weight[b], weight[a]
-    candidate[a], candidate[b] = candidate[b], candidate[a]
+def split(ratio: Any, weight: Any, candidate: Any, first: Any, end: Any, pivot: Any, equal: Any) -> Any:
+    """Move what is below the pivot (or equal to it) to the front, without a branch; where it ends, and what it weighs."""
+    middle, total = first, 0.0
+    for k in range(first, end):
+        r, x, j = ratio[k], weight[k], candidate[k]
+        ratio[k], weight[k], candidate[k] = ratio[middle], weight[middle], candidate[middle]
+        ratio[middle], weight[middle], candidate[middle] = r, x, j
+        below = r <= pivot if equal else r < pivot
+        total += x if below else 0.0
+        middle += 1 if below else 0
+    return middle, total
