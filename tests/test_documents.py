@@ -69,6 +69,13 @@ def test_readme_example_is_the_file_in_examples() -> None:
     assert len([line for line in first.splitlines() if line and not line.startswith(("#", "import", "from"))]) <= 10
 
 
+def test_figures_of_the_readme_are_those_of_the_results() -> None:
+    script = runpy.run_path(str(ROOT / "benchmarks" / "readme_results.py"))
+    shown = script["BLOCK"].search((ROOT / "README.md").read_text())
+    assert shown is not None
+    assert shown[0] == script["block"](), "run: python benchmarks/readme_results.py"
+
+
 def test_changelog_knows_this_version() -> None:
     version = dflearn.__version__.partition(".dev")[0]
     heading = "Unreleased" if ".dev" in dflearn.__version__ else version
