@@ -1,0 +1,220 @@
+"""Delivery on a road network that is no grid: every day another customer, and travel times that depend on the day.
+
+    python examples/delivery.py
+    python examples/delivery.py --quick
+
+    min over w of Σ_a time_a w_a   s.t.   out(v) − in(v) = 1 at the depot, −1 at today's customer, 0 elsewhere,   0 ≤ w ≤ 1
+
+Roads run both ways, so the graph has cycles and no topological order. The linear program does not mind: its vertices are
+whole paths (with cycles only where a predicted time is negative). The customer differs from day to day: b of `Instance`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from scipy.spatial import cKDTree
+from torch import Tensor, nn
+
+import dflearn as dfl
+from dflearn.data import DecisionDataset
+from dflearn.evaluation import Evaluation
+from dflearn.losses import MSE, SCE, SPOPlus
+
+INK, GREY, RED, BLUE, GREEN = "#1f2933", "#c3cad3", "#d1495b", "#2b6cb0", "#5aa469"
+COLORS = {"two-stage": RED, "SPO+": GREEN, "SCE": BLUE, "knowing the mean": GREY}
+
+
+@dataclass(frozen=True, eq=False)
+class Roads:
+    """Places in the unit square and the roads between them, both directions of each.
+
+    positions `(nodes, 2)`; tails, heads `(arcs,)`; node 0 is the depot.
+    """
+
+    positions: np.ndarray
+    tails: np.ndarray
+    heads: np.ndarray
+
+    @classmethod
+    def random(cls, nodes: int, seed: int, neighbours: int = 4) -> Roads:
+        """A geometric graph: each place joined to its nearest ones, and what falls apart to the nearest place outside."""
+        rng = np.random.RandomState(seed)
+        positions = np.array([[0.04, 0.04]])
+        for _ in range(nodes - 1):  # of ten spots, the one farthest from all places so far: a town without clumps
+            spots = rng.uniform(size=(10, 2))
+            apart = np.linalg.norm(spots[:, None] - positions[None, :], axis=-1).min(1)
+            positions = np.vstack([positions, spots[np.argmax(apart)]])
+        distance = np.linalg.norm(positions[:, None] - positions[None, :], axis=-1)
+        _, near = cKDTree(positions).query(positions, neighbours + 1)
+        joined = np.zeros((nodes, nodes), bool)
+        joined[np.repeat(np.arange(nodes), neighbours), near[:, 1:].reshape(-1)] = True
+        joined |= joined.T
+        while (parts := sp.csgraph.connected_components(joined, directed=False))[0] > 1:
+            inside = parts[1] == parts[1][0]
+            between = np.where(inside[:, None] & ~inside[None, :], distance, np.inf)
+            one, other = np.unravel_index(np.argmin(between), between.shape)
+            joined[one, other] = joined[other, one] = True
+        return cls(positions, *np.nonzero(joined))
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return np.linalg.norm(self.positions[self.tails] - self.positions[self.heads], axis=1)
+
+    @property
+    def centrality(self) -> np.ndarray:
+        """One in the middle of town, falling to zero outside it, at the middle of each arc."""
+        middle = (self.positions[self.tails] + self.positions[self.heads]) / 2
+        return np.exp(-(np.linalg.norm(middle - 0.5, axis=1) ** 2) / 0.08)
+
+    def program(self) -> dfl.Program:
+        nodes, arcs = len(self.positions), len(self.tails)
+        entries = np.concatenate([np.ones(arcs), -np.ones(arcs)])
+        places = (np.concatenate([self.tails, self.heads]), np.tile(np.arange(arcs), 2))
+        A = sp.csr_array((entries, places), shape=(nodes, arcs))
+        return dfl.Program(A=A, b=np.zeros(nodes), upper=1, name=f"delivery, {nodes} places")  # b comes with each day
+
+    def days(self, count: int, seed: int) -> tuple[DecisionDataset, Tensor]:
+        """Features of every arc on every day `(count, arcs, 5)`, times `(count, arcs)`, each day's customer as b; and the
+        mean times given the features, which no model here can express."""
+        rng = np.random.RandomState(seed)
+        rush, rain = rng.beta(1.5, 1.5, (count, 1)), rng.uniform(size=(count, 1)) ** 2
+        length, centrality = self.lengths[None, :], self.centrality[None, :]
+        # Jams build up where the town is dense and the day is busy, and far more steeply than in proportion.
+        mean = length * (1 + 15 * (rush * centrality) ** 3 + 1.5 * rain * centrality)
+        times = mean * rng.gamma(100, 0.01, mean.shape)  # noise of mean one and spread 0.1
+        columns = [length, length * rush, length * centrality, length * rush * centrality, length * rain * centrality]
+        features = np.stack([np.broadcast_to(column, times.shape) for column in columns], axis=-1)
+        b = np.zeros((count, len(self.positions)))
+        far = np.flatnonzero(np.linalg.norm(self.positions - self.positions[0], axis=1) > 0.6)
+        b[:, 0], b[np.arange(count), rng.choice(far, count)] = 1, -1
+        tensor = lambda array: torch.as_tensor(array, dtype=torch.float32)  # noqa: E731
+        scale = float(length.mean())  # times and features are of size one then
+        instance = dfl.Instance(b=tensor(b))
+        return DecisionDataset(tensor(features) / scale, tensor(times) / scale, instance=instance), tensor(mean) / scale
+
+
+def study(program: dfl.Program, data: DecisionDataset, mean: Tensor, seed: int, epochs: int) -> dict[str, Evaluation]:
+    solver = dfl.HiGHS(program)
+    train, validation, test = dfl.label(data, solver).split(seed, test=0.5, validation=0.25)
+    losses = {
+        "two-stage": MSE(),
+        "SPO+": SPOPlus(dfl.Exact(solver)),
+        "SCE": SCE(dfl.Smoothed(program, mu=1.0)),
+    }
+    found = {}
+    for name, loss in losses.items():
+        # Softplus keeps times positive: a loop of negative time would be worth driving round.
+        model = nn.Sequential(dfl.models.SharedLinear(data.features.shape[-1], seed=seed), nn.Softplus())
+        by_regret = {} if name == "two-stage" else {"problem": solver}
+        dfl.fit(
+            model, loss, train, validation=validation, keep="best", epochs=epochs, lr=0.1, seed=seed, progress=False, batch_size=8,
+            **by_regret,
+        )  # fmt: skip
+        found[name] = dfl.evaluate(model, program, test, solver, progress=False)
+    found["knowing the mean"] = dfl.evaluate(mean[test.ids], program, test, solver, progress=False)
+    return found
+
+
+def table(found: dict[str, Evaluation]) -> str:
+    lines = [f"{'':<20}{'regret':>8}{'best route':>12}{'less than two-stage':>32}"]
+    for name, evaluation in found.items():
+        less = ""
+        if name != "two-stage":
+            value, low, high = dfl.compare(evaluation, found["two-stage"]).ratio_of_sums
+            less = f"{-value:.2%} [{-high:.2%}, {-low:.2%}]"
+        lines.append(f"{name:<20}{evaluation.ratio_of_sums:>8.2%}{evaluation.exact_share:>12.0%}{less:>32}")
+    return "\n".join(lines)
+
+
+def draw(path: Path, roads: Roads, data: DecisionDataset, found: dict[str, Evaluation]) -> None:
+    from matplotlib.collections import LineCollection
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import PercentFormatter
+
+    figure = Figure(figsize=(11.5, 5.4), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
+
+    # A day of large gain: the ninth decile.
+    excess = {name: evaluation.regrets / evaluation.optima for name, evaluation in found.items()}
+    gain = excess["two-stage"] - excess["SCE"]
+    which = int(np.argsort(gain)[int(0.9 * len(gain))])
+    day = data.batch(int(found["SCE"].ids[which]))
+    assert day.instance is not None
+    assert day.instance.b is not None
+    segments = np.stack([roads.positions[roads.tails], roads.positions[roads.heads]], axis=1)
+    slowness = day.require("costs").numpy() / roads.lengths
+    # The slower of the two directions is drawn last; darker means slower, on a logarithmic scale.
+    order = np.argsort(slowness)
+    width = 2 + 2 * np.log(slowness / slowness.min())[order] / np.log(slowness.max() / slowness.min())
+    drawn = LineCollection(list(segments[order]), array=np.log(slowness)[order], cmap="bone_r", linewidths=width)
+    drawn.set_clim(np.log(slowness.min()) - 1, np.log(slowness.max()))
+    left.add_collection(drawn)
+    for name, width in (("SCE", 9), ("two-stage", 4)):
+        decisions = found[name].decisions
+        assert decisions is not None
+        cost = f"{excess[name][which]:.0%} too slow" if excess[name][which] > 1e-6 else "the fastest"
+        taken = segments[decisions[which].numpy() > 0.5]
+        left.add_collection(
+            LineCollection(list(taken), color=COLORS[name], linewidths=width, alpha=0.8, label=f"{name}: {cost}")
+        )
+    left.scatter(*roads.positions.T, s=14, color="white", edgecolors=INK, linewidths=0.8, zorder=3)
+    customer = int(day.instance.b.argmin())
+    for node, text in ((0, "depot"), (customer, "customer")):
+        left.scatter(*roads.positions[node], s=110, color=INK, zorder=4)
+        left.annotate(text, roads.positions[node], (0, 9), textcoords="offset points", ha="center", weight="bold")
+    left.set(aspect="equal", xlim=(-0.05, 1.05), ylim=(-0.03, 1.03))
+    left.set_axis_off()
+    left.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=2)
+    left.set_title("One test day; darker roads are slower")
+
+    share = np.linspace(1, 0, len(excess["SCE"]))
+    for name, evaluation in found.items():
+        label = f"{name}: {evaluation.ratio_of_sums:.1%} in all"
+        right.plot(np.sort(excess[name]), share, color=COLORS[name], linewidth=2.2, label=label)
+    for axis in (right.xaxis, right.yaxis):
+        axis.set_major_formatter(PercentFormatter(1, decimals=0))
+    right.set(
+        xlabel="slower than the fastest route, at least by", ylabel="share of test days", xlim=(0, 0.3), ylim=(0, 1)
+    )
+    right.legend(frameon=False)
+    right.set_title(f"All {len(share)} test days")
+    right.spines[["top", "right"]].set_visible(False)
+    for axes in (left, right):
+        axes.title.set(weight="bold", color=INK, size=12)
+    figure.savefig(path, dpi=150)
+    print(f"\nplot: {path}")
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--places", type=int, default=100)
+    arguments.add_argument("--days", type=int, default=600)
+    arguments.add_argument("--seed", type=int, default=1)
+    arguments.add_argument("--epochs", type=int, default=30)
+    arguments.add_argument("--plot", type=Path, default=Path("delivery.png"))
+    arguments.add_argument("--quick", action="store_true", help="20 places, 40 days, 2 epochs")
+    options = arguments.parse_args()
+    torch.set_num_threads(1)
+    if options.quick:
+        options.places, options.days, options.epochs = 20, 40, 2
+    roads = Roads.random(options.places, options.seed)
+    program = roads.program()
+    print(program)
+    data, mean = roads.days(options.days, options.seed)
+    found = study(program, data, mean, options.seed, options.epochs)
+    print(f"\n{len(found['SCE'].ids)} test days")
+    print(table(found))
+    try:
+        draw(options.plot, roads, data, found)
+    except ModuleNotFoundError as error:
+        print(f"no plot: {error}")
+
+
+if __name__ == "__main__":
+    main()

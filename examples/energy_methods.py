@@ -1,0 +1,86 @@
+"""What both energy examples compare: one linear model of the half-hourly prices, trained in four ways.
+
+    two-stage                          squared error; the epoch with the least squared error on the validation days
+    two-stage, stopped by regret       squared error; the epoch with the least regret on the validation days
+    SPO+                               through the relaxation
+    SCE                                through the smoothed relaxation, μ chosen on the validation days
+
+Everything else is the same for all: 30 epochs of Adam on the same days in the same order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import dflearn as dfl
+from dflearn.data import Split
+from dflearn.evaluation import Evaluation
+from dflearn.losses import MSE, SCE, SPOPlus
+from dflearn.program import Program
+from dflearn.solvers.base import Solver
+
+METHODS = ("two-stage", "two-stage, stopped by regret", "SPO+", "SCE")
+SETTINGS: dict[str, Any] = {"epochs": 30, "lr": 0.02, "batch_size": 32}
+GRID = (0.03, 0.1, 0.3, 1.0)  # of μ, times the mean size of the objective's coefficients
+
+
+class Decision(Protocol):
+    """What is decided: `EnergyKnapsack` and `Scheduling` are such."""
+
+    @property
+    def program(self) -> Program: ...
+
+    def solver(self) -> Solver: ...
+
+    def relaxed_solver(self) -> Solver: ...
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A method's result on the test days, and how it came about."""
+
+    evaluation: Evaluation
+    mu: float | None
+    epoch: int
+    seconds: float
+
+
+def judge(
+    method: str,
+    problem: Decision,
+    split: Split,
+    *,
+    seed: int,
+    validator: Solver,
+    epochs: int = SETTINGS["epochs"],
+    cache: Path | None = None,
+) -> Judged:
+    """Train by `method` and decide on the test days. `validator` solves what the regret on the validation days is of."""
+    train, validation, test = split
+    options = {"train": train, "validation": validation, "progress": False, **SETTINGS, "epochs": epochs}
+    mu, by_regret = None, {"problem": validator}
+    if method == "two-stage":
+        loss, by_regret = MSE(), {}
+    elif method == "two-stage, stopped by regret":
+        loss = MSE()
+    elif method == "SPO+":
+        loss = SPOPlus(dfl.Exact(problem.relaxed_solver()))
+    else:
+        scale = float(problem.program.objective.vector(train.batch().require("costs")).abs().mean())
+        tuning = dfl.tune(
+            lambda mu: SCE(dfl.Smoothed(problem.program, mu * scale)),
+            GRID,
+            make_model=lambda seed: dfl.models.SharedLinear(train.features.shape[-1], seed=seed),
+            problem=validator,
+            seeds=[seed],
+            **options,
+        )
+        mu = tuning.best
+        loss = SCE(dfl.Smoothed(problem.program, mu * scale))
+    model = dfl.models.SharedLinear(train.features.shape[-1], seed=seed)
+    history = dfl.fit(model, loss, seed=seed, keep="best", **options, **by_regret)
+    assert history.best is not None
+    evaluation = dfl.evaluate(model, problem.program, test, problem.solver(), cache=cache, progress=False)
+    return Judged(evaluation, mu, history.best["epoch"], sum(history.column("seconds")))

@@ -1,0 +1,185 @@
+"""Your own solver, no program at all: a ship crosses an ice field, and a routine of fifteen lines finds its way.
+
+    python examples/own_solver.py
+    python examples/own_solver.py --quick
+
+Each cell of a map costs time; the ship goes from west to east, one column at a step, straight on or one row up or down.
+`cheapest_crossing` is ordinary numpy: it could be C, a web service or thirty years old. `from_callable` makes it a solver,
+and every loss that needs a solver only (SPO+, perturbed Fenchel-Young, SCE without smoothing) trains through it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import torch
+from scipy.ndimage import gaussian_filter
+from torch import Tensor, nn
+
+import dflearn as dfl
+from dflearn.data import DecisionDataset
+from dflearn.losses import MSE, FenchelYoung, SPOPlus
+
+INK, GREY, RED, BLUE, GOLD = "#1f2933", "#c3cad3", "#d1495b", "#2b6cb0", "#e0a030"
+COLORS = {"two-stage": RED, "SPO+": "#5aa469", "PFY": BLUE, "knowing the mean": GREY}
+
+
+def cheapest_crossing(costs: np.ndarray) -> np.ndarray:
+    """costs `(count, rows, columns)` → the cells of the cheapest way, zeros and ones of the same shape.
+
+    reach(r, k) = cost(r, k) + min(reach(r − 1, k − 1), reach(r, k − 1), reach(r + 1, k − 1)).  Costs may be negative: SPO+
+    asks for 2ŷ − y, which often is. Dijkstra's algorithm, which needs costs ≥ 0, would give wrong answers there.
+    """
+    count, rows, columns = costs.shape
+    reach, came_from = costs[:, :, 0], np.zeros(costs.shape, np.int64)
+    for k in range(1, columns):
+        walled = np.pad(reach, ((0, 0), (1, 1)), constant_values=np.inf)
+        choices = np.stack([walled[:, :-2], walled[:, 1:-1], walled[:, 2:]])
+        came_from[:, :, k] = np.arange(rows) + choices.argmin(0) - 1
+        reach = costs[:, :, k] + choices.min(0)
+    way, each = np.zeros(costs.shape), np.arange(count)
+    row = reach.argmin(1)
+    for k in reversed(range(columns)):
+        way[each, row, k] = 1
+        row = came_from[each, row, k]
+    return way
+
+
+def ice_maps(count: int, rows: int, columns: int, seed: int) -> tuple[DecisionDataset, Tensor]:
+    """Radar, optical and wind images as features of each cell `(count, cells, 3)`, the times, and their means.
+
+    Thin ice slows a ship a little, thick ice nearly stops it. The optical image tells open water from thin ice and sees
+    nothing in thick ice; radar tells how thick thick ice is, and sees only speckle elsewhere.
+    """
+    rng = np.random.RandomState(seed)
+
+    def field(width: float) -> np.ndarray:
+        drawn = np.stack([gaussian_filter(rng.normal(size=(rows, columns)), width) for _ in range(count)])
+        return (drawn - drawn.mean()) / drawn.std()
+
+    thickness, wind = field(1.6), field(4.0)
+    mean = 1 + 0.7 * np.exp(1.8 * thickness) + 0.2 * wind.clip(0)
+    times = mean * rng.gamma(25, 0.04, mean.shape)  # noise of mean one and spread 0.2
+    radar = thickness.clip(0) + 0.4 * rng.normal(size=mean.shape)
+    optical = thickness.clip(max=0) + 0.2 * rng.normal(size=mean.shape)
+    features = np.stack([radar, optical, wind], axis=-1)
+    tensor = lambda array: torch.as_tensor(array, dtype=torch.float32)  # noqa: E731
+    cells = rows * columns
+    return DecisionDataset(tensor(features).flatten(1, 2), tensor(times).flatten(1)), tensor(mean).reshape(count, cells)
+
+
+def study(
+    solver: dfl.Solver, data: DecisionDataset, mean: Tensor, seed: int, epochs: int
+) -> tuple[DecisionDataset, dict[str, Tensor]]:
+    """The test maps, and the ways that each method chooses on them."""
+    train, validation, test = dfl.label(data, solver).split(seed, test=0.5, validation=0.25)
+    assert train.costs is not None
+    sigma = float(train.costs.mean())
+    losses = {
+        "two-stage": MSE(),
+        "SPO+": SPOPlus(dfl.Exact(solver)),
+        "PFY": FenchelYoung(dfl.Perturbed(solver, sigma, samples=3, generator=seed)),
+    }
+    ways = {}
+    for name, loss in losses.items():
+        model = dfl.models.SharedLinear(data.features.shape[-1], seed=seed)
+        by_regret = {} if name == "two-stage" else {"problem": solver}
+        dfl.fit(
+            model, loss, train, validation=validation, keep="best", epochs=epochs, lr=0.1, batch_size=16, seed=seed,
+            progress=False, **by_regret,
+        )  # fmt: skip
+        ways[name] = decide(solver, model, test)
+    ways["knowing the mean"] = solver.solve(mean[test.ids]).decision
+    return test, ways
+
+
+@torch.no_grad()
+def decide(solver: dfl.Solver, model: nn.Module, data: DecisionDataset) -> Tensor:
+    return solver.solve(model(data.features)).check().decision
+
+
+def relative_regrets(solver: dfl.Solver, test: DecisionDataset, way: Tensor) -> Tensor:
+    """(obj(y, w) − obj(y, w*)) / obj(y, w*) of each map. Without a program there is nothing else to evaluate."""
+    batch = test.batch()
+    costs, best = batch.require("costs").double(), batch.require("decisions").double()
+    return solver.objective(costs, way.double() - best) / solver.objective(costs, best)
+
+
+def draw(
+    path: Path, shape: tuple[int, int], solver: dfl.Solver, test: DecisionDataset, ways: dict[str, Tensor]
+) -> None:
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import PercentFormatter
+
+    regrets = {name: relative_regrets(solver, test, way).numpy() for name, way in ways.items()}
+    gain = regrets["two-stage"] - regrets["SPO+"]
+    which = int(np.argsort(gain)[int(0.9 * len(gain))])  # a map of large gain: the ninth decile
+    figure = Figure(figsize=(13, 4.6), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(1.7, 1))
+    times = test.batch(which).require("costs").reshape(shape)
+    left.imshow(times.log().numpy(), cmap="Blues_r", aspect="auto")
+    for name, width, way in (("best", 7, test.batch(which).require("decisions")), *(
+        (name, 3, ways[name][which]) for name in ("two-stage", "SPO+")
+    )):  # fmt: skip
+        row = way.reshape(shape).argmax(0)
+        label = name if name == "best" else f"{name}: {regrets[name][which]:.0%} too slow"
+        color = "white" if name == "best" else COLORS[name]
+        left.plot(row, color=color, linewidth=width, label=label, alpha=0.75 if name == "best" else 1)
+    left.set_axis_off()
+    legend = left.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=3, frameon=True, facecolor=GREY)
+    legend.get_frame().set_linewidth(0)
+    left.set_title("One test map, west to east: lighter cells are slower")
+    share = np.linspace(1, 0, len(gain))
+    for name, values in regrets.items():
+        right.plot(np.sort(values), share, color=COLORS[name], linewidth=2.2, label=f"{name}: {values.mean():.1%}")
+    for axis in (right.xaxis, right.yaxis):
+        axis.set_major_formatter(PercentFormatter(1, decimals=0))
+    right.set(xlabel="slower than the best way, at least by", ylabel="share of test maps", ylim=(0, 1))
+    right.set_xlim(0, float(np.quantile(regrets["two-stage"], 0.99)))
+    right.legend(frameon=False, title="mean of regret / optimum")
+    right.set_title(f"All {len(gain)} test maps")
+    right.spines[["top", "right"]].set_visible(False)
+    for axes in (left, right):
+        axes.title.set(weight="bold", color=INK, size=12)
+    figure.savefig(path, dpi=150)
+    print(f"\nplot: {path}")
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--rows", type=int, default=24)
+    arguments.add_argument("--columns", type=int, default=48)
+    arguments.add_argument("--maps", type=int, default=400)
+    arguments.add_argument("--seed", type=int, default=1)
+    arguments.add_argument("--epochs", type=int, default=30)
+    arguments.add_argument("--plot", type=Path, default=Path("own_solver.png"))
+    arguments.add_argument("--quick", action="store_true", help="small maps, 40 of them, 2 epochs")
+    options = arguments.parse_args()
+    torch.set_num_threads(1)
+    if options.quick:
+        options.rows, options.columns, options.maps, options.epochs = 8, 12, 40, 2
+    shape = (options.rows, options.columns)
+
+    def cross(c: np.ndarray) -> np.ndarray:
+        return cheapest_crossing(c.reshape(-1, *shape)).reshape(c.shape)
+
+    solver = dfl.from_callable(cross, n=options.rows * options.columns, batched=True, name=f"crossing of {shape}")
+    data, mean = ice_maps(options.maps, *shape, options.seed)
+    test, ways = study(solver, data, mean, options.seed, options.epochs)
+    print(f"{solver!r}\n\n{len(test)} test maps\n{'':<20}{'regret / optimum':>18}{'less than two-stage':>24}")
+    regrets = {name: relative_regrets(solver, test, way) for name, way in ways.items()}
+    for name, regret in regrets.items():
+        less = regrets["two-stage"] - regret
+        error = 1.96 * less.std() / len(less) ** 0.5
+        shown = "" if name == "two-stage" else f"{less.mean():.2%} ± {error:.2%}"
+        print(f"{name:<20}{regret.mean():>18.2%}{shown:>24}")
+    try:
+        draw(options.plot, shape, solver, test, ways)
+    except ModuleNotFoundError as error:
+        print(f"no plot: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""The programs, solvers and formulations inside examples/ against independent references; what their scripts print and keep.
+
+That every script runs is tested with the documents.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import runpy
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse.csgraph import dijkstra
+
+import dflearn as dfl
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(EXAMPLES)
+    monkeypatch.delenv("DFLEARN_ENERGY", raising=False)
+
+
+def load(name: str) -> ModuleType:
+    return __import__(name)
+
+
+def run(name: str, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    monkeypatch.setattr("sys.argv", [name, *arguments])
+    runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+
+
+# -- delivery -------------------------------------------------------------------------------------------------------
+
+
+def test_delivery_finds_the_shortest_paths_of_a_graph_with_cycles() -> None:
+    roads = load("delivery").Roads.random(25, seed=2)
+    assert {*zip(roads.tails, roads.heads, strict=True)} == {*zip(roads.heads, roads.tails, strict=True)}
+    data, mean = roads.days(6, seed=3)
+    solution = dfl.HiGHS(roads.program()).solve(data.costs.double(), data.instance)
+    assert bool(torch.isclose(solution.decision, solution.decision.round(), atol=1e-9).all())
+    for i in range(6):
+        times = np.zeros((25, 25))
+        times[roads.tails, roads.heads] = data.costs[i]
+        customer = int(data.instance.b[i].argmin())
+        assert float(solution.objective[i]) == pytest.approx(dijkstra(times, indices=0)[customer])
+    assert mean.shape == data.costs.shape
+    many, expected = roads.days(4000, seed=4)
+    torch.testing.assert_close((many.costs / expected).mean(0), torch.ones(expected.shape[1]), atol=0.01, rtol=0)
+
+
+# -- inventory ------------------------------------------------------------------------------------------------------
+
+
+def test_inventory_is_the_cheapest_of_all_order_days(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the order days fixed, buying is a linear program: try all sets of days of a short horizon."""
+    from scipy.optimize import linprog
+
+    inventory = load("inventory")
+    monkeypatch.setattr(inventory, "DAYS", 4)
+    program = inventory.inventory_program()
+    data, _ = inventory.fortnights(3, seed=1)
+    found = dfl.HiGHS(program).solve(data.costs.double(), data.instance).objective
+    for i, (price, demand) in enumerate(zip(data.costs.numpy(), data.instance.b.numpy(), strict=True)):
+        best = np.inf
+        for days in itertools.product([0.0, 1.0], repeat=4):
+            cost = np.concatenate([price, np.full(4, inventory.HOLDING)])
+            balance = np.hstack([np.eye(4), np.eye(4, k=-1) - np.eye(4)])
+            bounds = [(0, day) for day in days] + [(0, inventory.ROOM)] * 4
+            answer = linprog(cost, A_eq=balance, b_eq=demand, bounds=bounds)
+            if answer.success:
+                best = min(best, answer.fun + inventory.FEE * sum(days))
+        assert float(found[i]) == pytest.approx(best, rel=1e-6)
+
+
+# -- a solver of one's own ------------------------------------------------------------------------------------------
+
+
+def test_crossing_is_the_best_of_all_ways_whatever_the_sign_of_costs() -> None:
+    own = load("own_solver")
+    costs = np.random.RandomState(0).normal(size=(5, 4, 6))
+    ways = []
+    for first in range(4):
+        for steps in itertools.product([-1, 0, 1], repeat=5):
+            rows = np.cumsum([first, *steps])
+            if 0 <= rows.min() <= rows.max() < 4:
+                way = np.zeros((4, 6))
+                way[rows, np.arange(6)] = 1
+                ways.append(way)
+    best = np.einsum("crk,wrk->cw", costs, np.array(ways)).min(1)
+    found = own.cheapest_crossing(costs)
+    np.testing.assert_allclose((found * costs).sum((1, 2)), best)
+    assert any((way == found[0]).all() for way in ways)
+
+
+# -- the travelling salesman ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def six_cities():  # type: ignore[no-untyped-def]
+    sys.path.insert(0, str(EXAMPLES))
+    tours = load("tours")
+    sys.path.remove(str(EXAMPLES))
+    data, _ = tours.travel_times(tours.Tours(6), 8, seed=1)
+    return tours.Tours(6), data.costs.double()
+
+
+def test_there_are_as_many_tours_as_there_should_be(six_cities) -> None:  # type: ignore[no-untyped-def]
+    tours, _ = six_cities
+    assert len(tours.all) == 60  # 5!/2
+    assert len(np.unique(tours.used, axis=0)) == 60
+    assert (tours.used.sum(1) == 6).all()
+    assert float(tours.program().violation(torch.as_tensor(tours.used)).max()) == 0
+
+
+@pytest.mark.parametrize("rescaled", [False, True])
+@pytest.mark.parametrize("name", ["MTZ", "MTZ, lifted", "DFJ"])
+def test_every_formulation_has_the_tours_as_its_integer_points(six_cities, name: str, rescaled: bool) -> None:  # type: ignore[no-untyped-def]
+    tours, costs = six_cities
+    program = tours.formulation(name, rescaled)
+    labels = tours.directed(torch.as_tensor(tours.used), program, rescaled)
+    assert float(program.violation(labels).max()) < 1e-12
+    exact = tours.solver().solve(costs)
+    torch.testing.assert_close(dfl.HiGHS(program).solve(costs).objective, exact.objective)
+    torch.testing.assert_close(
+        program.objective(costs[:1].expand(60, -1), labels), (costs[0] * torch.as_tensor(tours.used)).sum(1)
+    )
+
+
+def test_relaxations_grow_tighter_and_rescaling_changes_none(six_cities) -> None:  # type: ignore[no-untyped-def]
+    tours, costs = six_cities
+    bounds = [dfl.HiGHS(tours.formulation(name).relax()).solve(costs).objective for name in load("tours").FORMULATIONS]
+    for weak, tight in itertools.pairwise([*bounds, tours.solver().solve(costs).objective]):
+        assert bool((weak <= tight + 1e-7).all())
+        assert float(tight.sum()) >= float(weak.sum())
+    for name, bound in zip(("MTZ", "MTZ, lifted"), bounds[1:3], strict=True):
+        torch.testing.assert_close(dfl.HiGHS(tours.formulation(name, True).relax()).solve(costs).objective, bound)
+    torch.testing.assert_close(dfl.HiGHS(tours.program()).solve(costs).objective, tours.solver().solve(costs).objective)
+
+
+# -- scripts --------------------------------------------------------------------------------------------------------
+
+
+def test_a_table_goes_on_where_it_was_interrupted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    arguments = ("--quick", "--out", "found")
+    run("travelling_salesman", monkeypatch, *arguments)
+    path = tmp_path / "found" / "runs.jsonl"
+    lines = path.read_text().splitlines()
+    first = capsys.readouterr().out
+    path.write_text("\n".join(lines[:-2]) + "\n" + lines[-2][:40])  # the last run is lost, the one before cut short
+    run("travelling_salesman", monkeypatch, *arguments)
+    assert capsys.readouterr().out.count("seed 1,") == 2
+    again = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
+    assert [row["ratio_of_sums"] for row in again] == [json.loads(line)["ratio_of_sums"] for line in lines]
+    table = (tmp_path / "found" / "table.md").read_text().split("\n\n")[1]
+    assert table.strip() in first
+
+
+def test_examples_do_without_matplotlib(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    run("own_solver", monkeypatch, "--quick")
+    assert "no plot" in capsys.readouterr().out
+
+
+def test_energy_examples_say_that_their_days_are_synthetic(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    run("energy_knapsack", monkeypatch, "--quick", "--predict", "value")
+    out = capsys.readouterr().out
+    assert "SYNTHETIC" in out
+    assert all(method in out for method in ("two-stage", "SPO+", "SCE"))
+    assert (tmp_path / "energy_knapsack.png").exists()
