@@ -123,17 +123,18 @@ def draw(path: Path, data: DecisionDataset, found: dict[str, Evaluation]) -> Non
     assert batch.instance is not None
     assert batch.instance.b is not None
     day = np.arange(1, DAYS + 1)
-    prices.step(day, batch.require("costs"), where="mid", color=INK, linewidth=2)
-    prices.fill_between(day, batch.require("costs"), step="mid", color=GREY, alpha=0.6)
+    price, demand = batch.require("costs").numpy(), batch.instance.b.numpy()
+    prices.step(day, price, where="mid", color=INK, linewidth=2)
+    prices.fill_between(day, price, step="mid", color=GREY, alpha=0.6)
     prices.set(ylabel="true price", ylim=(0, None))
     prices.set_title("A test fortnight: what is bought, when")
-    plans.plot(day, batch.instance.b, "k_", markersize=16, markeredgewidth=2, label="demand")
+    plans.plot(day, demand, "k_", markersize=16, markeredgewidth=2, label="demand")
     for offset, name in ((-0.2, "two-stage"), (0.2, "SCE")):
         decisions = found[name].decisions
         assert decisions is not None
         over = found[name].regrets[which] / found[name].optima[which]
         plans.bar(
-            day + offset, decisions[which, :DAYS], 0.38, color=COLORS[name], label=f"bought, {name}: pays {over:.0%} too much"
+            day + offset, decisions[which, :DAYS].numpy(), 0.38, color=COLORS[name], label=f"bought, {name}: pays {over:.0%} too much"
         )  # fmt: skip
     plans.set(xlabel="day", ylabel="truckloads", xticks=day, xlim=(0.4, DAYS + 0.6))
     plans.set_ylim(0, 1.3)
