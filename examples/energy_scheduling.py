@@ -111,7 +111,7 @@ def draw_day(axes, days: EnergyDays, problem: Scheduling, found: dict[str, Evalu
         over = found[name].regrets[which] / found[name].optima[which]
         power_axes.step(
             hour, np.append(power, power[-1]), style, where="post", color=color, linewidth=2.2,
-            label=f"power, {name}: pays {over:.1%} too much",
+            label=f"power of {name}: {over:.1%} too dear",
         )  # fmt: skip
     power_axes.set(ylabel="power drawn", ylim=(0, None))
     power_axes.spines[["top"]].set_visible(False)
