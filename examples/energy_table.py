@@ -21,7 +21,7 @@ from dflearn.labels import default_cache
 from dflearn.problems.energy import EnergyDays, EnergyKnapsack, load_energy_days
 from dflearn.problems.scheduling import Scheduling
 from dflearn.solvers.base import Solver
-from energy_knapsack import prepare as prepare_knapsack
+from energy_knapsack import COLORS, INK, prepare as prepare_knapsack
 from energy_methods import GRID, METHODS, SETTINGS, judge
 from energy_scheduling import prepare as prepare_scheduling
 from rows import append, read
@@ -48,29 +48,88 @@ def prepare(
     return *prepare_scheduling(days, problem, seed, cache), problem.relaxed_solver()
 
 
-def summary(found: dict[Key, dict[str, Any]]) -> str:
-    """Per problem and method: Σ regret / Σ optimum of each seed and in all, and the difference to two-stage by day.
+Found = dict[Key, dict[str, Any]]
 
-    The interval pairs the test days of all seeds; a day that several seeds test counts as often.
+
+def difference(found: Found, problem: str, seeds: list[int], method: str) -> estimates.Estimate:
+    """Σ (regret of two-stage − regret of `method`) / Σ optimum over the test days of all seeds, with its 95 % interval.
+
+    The interval is over days. One that several seeds test counts as one day, with all its regrets and optima.
     """
-    text = ""
-    for problem in dict.fromkeys(key[0] for key in found):
-        seeds = sorted({key[1] for key in found if key[0] == problem})
-        text += f"\n## {problem}\n\n| method | Σ regret / Σ optimum | by seed | less than two-stage, 95 % | μ |\n|---|---|---|---|---|\n"
+    base, own = ([found[problem, seed, name] for seed in seeds] for name in (METHODS[0], method))
+    for one, other in zip(base, own, strict=True):
+        assert one["ids"] == other["ids"], f"{problem}: methods were tested on different days"
+    days = np.unique(np.concatenate([run["ids"] for run in own]), return_inverse=True)[1]
+    saved = np.concatenate([run["regret"] for run in base]) - np.concatenate([run["regret"] for run in own])
+    optimum = np.concatenate([run["optimum"] for run in own])
+    return estimates.ratio_of_sums(np.bincount(days, saved), np.bincount(days, optimum), 0.95)
+
+
+def complete(found: Found) -> dict[str, list[int]]:
+    """The problems whose seeds are all done, and these seeds; the rest comes with the next call."""
+    problems = dict.fromkeys(key[0] for key in found)
+    seeds = {problem: sorted({key[1] for key in found if key[0] == problem}) for problem in problems}
+    return {
+        problem: own for problem, own in seeds.items() if all((problem, seed, m) in found for seed in own for m in METHODS)
+    }  # fmt: skip
+
+
+def summary(found: Found) -> str:
+    """A table of all problems and methods, then for each problem the regret by seed and the μ that was chosen."""
+    overview = ["| | " + " | ".join(METHODS) + " |", "|---" * (1 + len(METHODS)) + "|"]
+    details = ""
+    for problem, seeds in complete(found).items():
+        cells = []
+        details += f"\n## {problem}\n\n| method | by seed | μ | epoch |\n|---|---|---|---|\n"
         for method in METHODS:
-            runs = [found[problem, seed, method] for seed in seeds if (problem, seed, method) in found]
-            if not runs:
-                continue
-            regret, optimum = (np.concatenate([run[name] for run in runs]) for name in ("regret", "optimum"))
+            runs = [found[problem, seed, method] for seed in seeds]
+            regret, optimum = (sum(sum(run[name]) for run in runs) for name in ("regret", "optimum"))
+            less, low, _ = difference(found, problem, seeds, method)
+            cells.append(f"{regret / optimum:.2%}" + f" ({less:.2%} ± {less - low:.2%})" * (method != METHODS[0]))
             by_seed = " ".join(f"{sum(run['regret']) / sum(run['optimum']):.2%}" for run in runs)
-            pairs = [found.get((problem, run["seed"], METHODS[0])) for run in runs]
-            less = ""
-            if method != METHODS[0] and all(pairs):
-                base = np.concatenate([pair["regret"] for pair in pairs if pair is not None])
-                less = "{:.2%} [{:.2%}, {:.2%}]".format(*estimates.ratio_of_sums(base - regret, optimum, 0.95))
             mu = " ".join(str(run["mu"]) for run in runs if run["mu"] is not None)
-            text += f"| {method} | {regret.sum() / optimum.sum():.2%} | {by_seed} | {less} | {mu} |\n"
-    return text
+            details += f"| {method} | {by_seed} | {mu} | {' '.join(str(run['epoch']) for run in runs)} |\n"
+        overview.append(f"| {problem} | {' | '.join(cells)} |")
+    return "\n".join(overview) + "\n" + details
+
+
+def draw(path: Path, found: Found) -> None:
+    """How much less regret than two-stage, as a share of two-stage's own regret, for each problem and method."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import PercentFormatter
+
+    problems = complete(found)
+    figure = Figure(figsize=(8, 0.8 + 0.6 * len(problems)), layout="constrained")
+    axes = figure.subplots()
+    for shift, method in enumerate(METHODS[1:]):
+        for place, (problem, seeds) in enumerate(problems.items()):
+            runs = [found[problem, seed, METHODS[0]] for seed in seeds]
+            whole = sum(sum(run["regret"]) for run in runs) / sum(sum(run["optimum"]) for run in runs)
+            value, low, high = (part / whole for part in difference(found, problem, seeds, method))
+            axes.errorbar(
+                value, place + 0.2 * (shift - 1), xerr=[[value - low], [high - value]], color=COLORS[method], fmt="o",
+                capsize=3, label=method if place == 0 else None,
+            )  # fmt: skip
+    axes.set_yticks(range(len(problems)), problems)
+    axes.invert_yaxis()
+    axes.axvline(0, color=INK, linewidth=0.8)
+    axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    axes.set_xlabel("share of two-stage's regret that is saved, with its 95 % interval over test days")
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=150)
+    print(f"plot: {path}")
+
+
+HEADING = """# Energy: {days} {kind} days, seeds {seeds}
+
+`python examples/energy_table.py --data energy_days.npz --instances schedule_load*.txt --out results/energy`
+
+Σ regret / Σ optimum on the test days of all seeds; in brackets, how much less that is than two-stage, with its 95 %
+interval over days. Days are paired. The seeds draw their test days from the same {days} days, so that a day may be tested
+more than once; it counts as one.
+
+"""
 
 
 def main() -> None:
@@ -126,7 +185,14 @@ def main() -> None:
                 append(path, row)
                 print(f"{name}, seed {seed}, {method}: {found.evaluation.ratio_of_sums:.2%}", flush=True)
     text = summary(read(path, settings, *KEY))
-    (options.out / "table.md").write_text(f"# Energy: {len(days)} days, seeds {options.seeds}\n{text}")
+    heading = HEADING.format(
+        days=len(days), kind="synthetic" if days.is_synthetic else "real", seeds=", ".join(map(str, options.seeds))
+    )
+    (options.out / "table.md").write_text(heading + text)
+    try:
+        draw(options.out / "saved.png", read(path, settings, *KEY))
+    except ModuleNotFoundError as error:
+        print(f"no plot: {error}")
     print(text)
 
 

@@ -76,6 +76,17 @@ def test_figures_of_the_readme_are_those_of_the_results() -> None:
     assert shown[0] == script["block"](), "run: python benchmarks/readme_results.py"
 
 
+ROWS = re.compile(r"<!-- rows of (\S+) -->\n(.*?)<!-- end -->", re.DOTALL)
+
+
+@pytest.mark.parametrize("path", [path for path in DOCUMENTS if ROWS.search(path.read_text())], ids=name_of)
+def test_tables_in_documents_are_those_of_the_results(path: Path) -> None:
+    for source, shown in ROWS.findall(path.read_text()):
+        made = (ROOT / source).read_text().splitlines()
+        for row in shown.splitlines():
+            assert row in made, f"{name_of(path)} shows a row that {source} does not have: {row}"
+
+
 def test_changelog_knows_this_version() -> None:
     version = dflearn.__version__.partition(".dev")[0]
     heading = "Unreleased" if ".dev" in dflearn.__version__ else version

@@ -162,7 +162,7 @@ def test_a_table_goes_on_where_it_was_interrupted(
     assert capsys.readouterr().out.count("seed 1,") == 2
     again = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
     assert [row["ratio_of_sums"] for row in again] == [json.loads(line)["ratio_of_sums"] for line in lines]
-    table = (tmp_path / "found" / "table.md").read_text().split("\n\n")[1]
+    table = (tmp_path / "found" / "table.md").read_text().split("\n\n")[-1]
     assert table.strip() in first
 
 
@@ -172,6 +172,21 @@ def test_examples_do_without_matplotlib(monkeypatch: pytest.MonkeyPatch, capsys:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     run("own_solver", monkeypatch, "--quick")
     assert "no plot" in capsys.readouterr().out
+
+
+def test_a_day_that_two_seeds_test_counts_once() -> None:
+    """The same days tested twice tell no more than once: the interval does not shrink."""
+    table, rng = load("energy_table"), np.random.default_rng(0)
+    days = [int(day) for day in rng.permutation(100)[:30]]
+    optimum, base, own = rng.uniform(5, 9, 30), rng.uniform(1, 2, 30), rng.uniform(0, 1, 30)
+    found = {}
+    for seed, order in ((1, np.arange(30)), (2, rng.permutation(30))):
+        for method, regret in (("two-stage", base), ("SCE", own)):
+            row = {"ids": np.array(days)[order].tolist(), "regret": regret[order], "optimum": optimum[order]}
+            found["p", seed, method] = row
+    once, twice = (table.difference(found, "p", seeds, "SCE") for seeds in ([1], [1, 2]))
+    assert once.value == pytest.approx((base - own).sum() / optimum.sum())
+    np.testing.assert_allclose(once, twice)
 
 
 def test_energy_examples_say_that_their_days_are_synthetic(
