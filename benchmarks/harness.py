@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
+import os
 import platform
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import torch
+from contenders.turns import peak_megabytes as peak_megabytes, reset_peak as reset_peak
 
+ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = (
     "dflearn",
     "torch",
@@ -30,8 +34,8 @@ PACKAGES = (
     "cvxpylayers",
     "gurobipy",
     "pyepo",
-    "qpth",
 )
+PEERS = ("ortools", "qpth")  # in environments of their own, pinned by environments/*.txt
 
 
 def medians(ways: Mapping[str, Callable[[], Any]], repeats: int, *, wall: bool = False) -> dict[str, float]:
@@ -55,13 +59,6 @@ def first_call(way: Callable[[], Any]) -> float:
     return time.perf_counter() - begun
 
 
-def peak_megabytes() -> float:
-    """The process's largest resident memory so far."""
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
 def provenance() -> dict[str, Any]:
     """Machine, versions and commit."""
     versions = {}
@@ -70,19 +67,22 @@ def provenance() -> dict[str, Any]:
             versions[package] = version(package)
         except PackageNotFoundError:
             continue
+    for peer in PEERS:
+        pinned = (ROOT / "benchmarks" / "environments" / f"{peer}.txt").read_text().splitlines()
+        versions[peer] = next(line.partition("==")[2] for line in pinned if line.startswith(f"{peer}=="))
     try:
         commit = subprocess.run(
             ["git", "rev-parse", "--short", "HEAD"],
             capture_output=True,
             text=True,
             check=True,
-            cwd=Path(__file__).parent,
+            cwd=ROOT,
         ).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         commit = "unknown"
     return {
         "processor": _processor(),
-        "cores": torch.get_num_threads(),
+        "cores": os.cpu_count(),
         "python": platform.python_version(),
         "versions": versions,
         "commit": commit,
@@ -106,22 +106,54 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def parser(description: str | None) -> argparse.ArgumentParser:
+def geometric_mean(rows: Sequence[Mapping[str, Any]], *keys: str) -> dict[str, Any]:
+    """The last row of a table: the geometric mean of those ratios that every row has."""
+    common = [key for key in keys if all(key in row for row in rows)]
+    mean = {key: math.exp(statistics.fmean(math.log(row[key]) for row in rows)) for key in common}
+    return {"problem": "geometric mean", **mean}
+
+
+def parser(description: str | None, repeats: int = 9) -> argparse.ArgumentParser:
     """The options that all benchmarks take."""
     arguments = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--repeats", type=int, default=9, help="how often each way is timed (the median counts)")
+    arguments.add_argument(
+        "--repeats", type=int, default=repeats, help="how often each way is timed (the median counts)"
+    )
     arguments.add_argument("--json", type=Path, help="write rows, machine and versions to this file; a table beside it")
+    arguments.add_argument("--quick", action="store_true", help="a part of the rows, the same as in the full run")
+    arguments.add_argument("--threads", type=int, default=1, help="threads for everyone (default: 1)")
     return arguments
 
 
-def report(title: str, subjects: Mapping[str, Sequence[Mapping[str, Any]]], file: Path | None, command: str) -> None:
-    """Print one table per subject; with a file, write JSON there and Markdown beside it."""
-    record = {"title": title, "command": command, **provenance(), "subjects": subjects}
-    text = f"# {title}\n\n`{command}`\n\n{record['processor']}, {record['versions']}, commit {record['commit']}\n"
+def command_line() -> str:
+    """How this script was called, from the root of the repository."""
+    return " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+
+
+def report(
+    title: str,
+    subjects: Mapping[str, Sequence[Mapping[str, Any]]],
+    file: Path | None,
+    command: str,
+    quiet: bool = False,
+    **more: Any,
+) -> None:
+    """Print one table per subject; with a file, write JSON (and `more` in it) there and Markdown beside it."""
+    record = {"title": title, "command": command, **provenance(), "subjects": subjects, **more}
+    text = f"# {title}\n\n`{command}`\n\n{record['processor']}, {record['cores']} cores, {record['versions']}, "
+    text += f"commit {record['commit']}\n"
     for name, rows in subjects.items():
         text += f"\n## {name}\n\n{table(rows)}\n"
-    print(text)
+    if not quiet:
+        print(text)
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(record, indent=1) + "\n")
-        file.with_suffix(".md").write_text(text)
+        write(file, json.dumps(record, indent=1) + "\n")
+        write(file.with_suffix(".md"), text)
+
+
+def write(file: Path, text: str) -> None:
+    """The file appears whole or not at all."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    temporary.write_text(text)
+    os.replace(temporary, file)

@@ -1,18 +1,22 @@
-"""What `fit` costs beyond the loop one would write by hand: microseconds per step, on the smallest useful problem.
+"""What `fit` costs beyond the loop one would write by hand, and what `import dflearn` costs beyond `import torch`.
 
-    python benchmarks/training.py [--repeats 15]
+    python benchmarks/training.py [--quick] [--repeats 15] [--json results/bench/training.json]
 
-Both loops train the same linear model on the same data in the same order, and must end with the same weights.
-The goal is at most 300 µs of overhead per step.
+Both loops train the same linear model on the same data in the same order, and must end with the same weights. Imports are
+timed in fresh processes: CPU time from start to end, less that of a process that imports nothing.
 """
 
 from __future__ import annotations
 
-import argparse
+import resource
+import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,9 +25,20 @@ from dflearn.data import DecisionDataset
 from dflearn.losses import MSE
 from dflearn.models import Linear
 from dflearn.training import fit
+from harness import command_line, parser, report
 
 INSTANCES, FEATURES, COSTS, BATCH, EPOCHS = 800, 10, 40, 32, 10
-GOAL = 300e-6  # seconds per step
+STEPS = EPOCHS * -(-INSTANCES // BATCH)
+IMPORTS = {
+    "nothing": "",
+    "torch": "import torch",
+    "dflearn": "import dflearn",
+    "torch and dflearn": "import torch, dflearn",
+    # `import dflearn` loads a name when it is first used: these are the names of the README's first example.
+    "torch and what training uses": "import torch, dflearn as dfl\n"
+    "dfl.problems.ShortestPath, dfl.label, dfl.models.Linear, dfl.losses.SCE, dfl.Smoothed, dfl.fit, dfl.evaluate",
+    "torch and scipy.sparse": "import torch, scipy.sparse",
+}
 
 
 def data() -> DecisionDataset:
@@ -52,19 +67,20 @@ def with_fit(train: DecisionDataset, checkpoint: Path | None = None) -> torch.nn
     return model
 
 
-def seconds(train: Callable[[], torch.nn.Module]) -> float:
-    """CPU time, which on one thread is the wall time of a machine with nothing else to do."""
-    begun = time.process_time()
-    train()
-    return time.process_time() - begun
+def in_turns(ways: Mapping[str, Callable[[], Any]], clock: Callable[[], float], repeats: int) -> dict[str, list[float]]:
+    """Seconds of every repeat of every way, in turns, so that what else the machine does falls on all of them alike."""
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(repeats):
+        for name, way in ways.items():
+            begun = clock()
+            way()
+            times[name].append(clock() - begun)
+    return times
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=15)
-    repeats = parser.parse_args().repeats
-    torch.set_num_threads(1)
-    train, steps = data(), EPOCHS * -(-INSTANCES // BATCH)
+def overhead(repeats: int) -> list[dict[str, Any]]:
+    """Per step, beyond the loop by hand: medians of the differences within a round."""
+    train = data()
     with TemporaryDirectory() as folder:
         fresh = iter(Path(folder) / f"{i}.pt" for i in range(repeats))
         ways: dict[str, Callable[[], torch.nn.Module]] = {
@@ -73,20 +89,48 @@ def main() -> None:
             "fit, a checkpoint per epoch": lambda: with_fit(train, next(fresh)),
         }
         assert torch.equal(by_hand(train).weight, with_fit(train).weight)
-        # In turns, so that what else the machine does falls on all of them alike.
-        times = {name: [] for name in ways}
-        for _ in range(repeats):
-            for name, way in ways.items():
-                times[name].append(seconds(way) / steps)
-    base = min(times["by hand"])
-    print(f"{steps} steps of {BATCH} instances, least of {repeats} repeats, µs of CPU time per step")
-    for name, found in times.items():
-        least = min(found)
-        print(f"{name:<30}{1e6 * least:>8.0f}   overhead {1e6 * (least - base):>6.0f}")
-    overhead = min(times["fit"]) - base
-    print(
-        f"overhead of fit: {1e6 * overhead:.0f} µs, {'within' if overhead <= GOAL else 'above'} the goal of {1e6 * GOAL:.0f}"
-    )
+        times = in_turns(ways, time.process_time, repeats)
+    return [
+        {
+            "loop": name,
+            "ms per step": 1e3 * statistics.median(found) / STEPS,
+            "overhead ms": 1e3 * statistics.median(np.subtract(found, times["by hand"])) / STEPS,
+        }
+        for name, found in times.items()
+    ]
+
+
+def imports(repeats: int) -> list[dict[str, Any]]:
+    """CPU seconds of fresh processes."""
+
+    def children() -> float:
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime
+
+    def run(code: str) -> Callable[[], Any]:
+        return lambda: subprocess.run([sys.executable, "-c", code], check=True)
+
+    ways = {name: run(code) for name, code in IMPORTS.items()}
+    for way in ways.values():
+        way()
+    times = in_turns(ways, children, repeats)
+    return [
+        {
+            "import": name,
+            "s": statistics.median(np.subtract(found, times["nothing"])),
+            "beyond torch s": statistics.median(np.subtract(found, times["torch"])),
+        }
+        for name, found in times.items()
+        if name != "nothing"
+    ]
+
+
+def main() -> None:
+    options = parser(__doc__, repeats=15).parse_args()
+    torch.set_num_threads(1)
+    repeats = 5 if options.quick else options.repeats
+    rows = {"fit": overhead(repeats), "imports": imports(min(repeats, 7))}
+    report("Training loop and imports", rows, options.json, command_line())
 
 
 if __name__ == "__main__":
