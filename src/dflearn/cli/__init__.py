@@ -18,6 +18,8 @@ examples:
   dfl label data.npz --out labelled.npz
   dfl evaluate predictions.csv --data labelled.npz
   dfl doctor SP-5 --loss regret --mu 0.01     why training does not move, and what to change
+  dfl run experiment.toml                     a grid of runs, kept in a store and never repeated
+  dfl paper table sp --sizes 5 --seeds 1      the paper's tables, made anew
 
 exit status: 0 done; 1 an error, said in one line on stderr; 2 wrong usage; 130 interrupted
 """
@@ -46,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
+    from dflearn.cli import experiments, paper  # isort: skip
     from dflearn.cli import data, demo, doctor, judge
 
     parser = argparse.ArgumentParser(
@@ -58,5 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for module in (demo, data, judge, doctor):
+        module.add_commands(commands)
+    for module in (experiments, paper):
         module.add_commands(commands)
     return parser

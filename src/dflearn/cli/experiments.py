@@ -1,0 +1,148 @@
+"""dfl run, dfl status, dfl export: studies from TOML files."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dflearn.cli.arguments import add_command, cache_of, positive, table
+from dflearn.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dflearn.experiments.config import RunConfig
+    from dflearn.experiments.driver import Summary
+    from dflearn.experiments.store import Store
+
+ENDING = ".sqlite"
+
+
+def add_commands(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        "run",
+        run,
+        "carry out a study: a grid of problems, methods and seeds from a TOML file",
+        "  dfl run experiment.toml\n  dfl run experiment.toml --jobs 2 --retry-failed\n\n"
+        "Finished runs are kept in experiment.sqlite beside the file and never repeated: call it again to go on.",
+    )
+    parser.add_argument("study", type=Path, help="the TOML file")
+    parser.add_argument(
+        "--store", type=Path, metavar="FILE", help="where runs are kept (default: beside the TOML file)"
+    )
+    add_executor_options(parser)
+    parser = add_command(commands, "status", status, "say where a study stands", "  dfl status experiment.toml")
+    parser.add_argument("study", type=Path, help="the study's TOML file or its store")
+    parser = add_command(
+        commands,
+        "export",
+        export,
+        "write the finished runs of a study as a table",
+        "  dfl export experiment.toml --out runs.csv\n  dfl export paper.sqlite --out runs.parquet\n\n"
+        "A .csv or .parquet file has a row per run; a .jsonl file holds whole records, but for single instances.",
+    )
+    parser.add_argument("study", type=Path, help="the study's TOML file or its store")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="a .csv, .parquet or .jsonl file")
+
+
+def add_executor_options(parser: argparse.ArgumentParser) -> None:
+    """How runs are carried out."""
+    parser.add_argument(
+        "--jobs", type=positive, help="runs side by side, each in a process of its own (default: one per core)"
+    )
+    parser.add_argument("--in-process", action="store_true", help="one after the other in this process")
+    parser.add_argument("--retry-failed", action="store_true", help="also repeat runs that failed before")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--cache",
+        type=Path,
+        metavar="DIR",
+        help="folder that remembers exact solves (default: $DFLEARN_CACHE or ~/.cache/dflearn)",
+    )
+    where.add_argument("--no-cache", action="store_true", help="remember no solves")
+
+
+def store_of(study: Path) -> Path:
+    """The store that belongs to a TOML file; a store stands for itself."""
+    return study.with_suffix(ENDING) if study.suffix == ".toml" else study
+
+
+def carry_out(
+    configs: Sequence[RunConfig], store: Store, options: argparse.Namespace, budget: float | None = None
+) -> Summary:
+    """Run what is missing, with a progress bar, and say what failed."""
+    from dflearn.experiments.driver import run_study
+    from dflearn.experiments.executors import Executor, InProcess, LocalProcesses, available_cores
+    from dflearn.experiments.paper.cost import Costs
+
+    missing = sum(not store.has(config) for config in configs)
+    executor: Executor
+    if options.in_process:
+        executor = InProcess(cache_of(options))
+    else:
+        executor = LocalProcesses(options.jobs or max(1, min(available_cores(), missing)), cache_of(options))
+    with executor:
+        summary = run_study(
+            configs, store, executor, retry_failed=options.retry_failed, budget=budget, estimate=Costs(store.records())
+        )
+    if summary.skipped:
+        print(f"{len(summary.skipped)} runs failed before and were not repeated; --retry-failed repeats them")
+    return summary
+
+
+def run(options: argparse.Namespace) -> None:
+    from dflearn.experiments.config import read_study
+    from dflearn.experiments.store import Store
+
+    configs = read_study(options.study).runs()
+    with Store(options.store or store_of(options.study)) as store:
+        summary = carry_out(configs, store, options)
+        found = [record for config in configs if (record := store.get(config)) is not None]
+        rows = [
+            [
+                str(record.config.problem),
+                record.config.method,
+                str(record.config.seed),
+                f"{record.metric('mean_of_ratios'):.4f}",
+                f"{record.metric('published_style'):.4f}",
+                f"{record.seconds['epoch']:.3g}",
+            ]
+            for record in found
+        ]
+        print(table(["problem", "method", "seed", "mean of ratios", "published style", "s/epoch"], rows))
+        print(f"\n{len(found)} of {len(configs)} runs in {store.path}, {summary.done} of them new")
+        if len(found) < len(configs):
+            raise DataError(f"{len(configs) - len(found)} runs are not there; `dfl status {store.path}` says why")
+
+
+def status(options: argparse.Namespace) -> None:
+    from dflearn.experiments.driver import duration
+    from dflearn.experiments.paper.cost import Costs
+    from dflearn.experiments.store import Store
+
+    with Store(store_of(options.study), must_exist=True) as store:
+        progress, costs = store.progress(), Costs(store.records())
+    total = len(progress.done) + len(progress.running) + len(progress.failed) + len(progress.missing)
+    print(
+        f"{store.path}: {total} runs, {len(progress.done)} done, {len(progress.running)} running, "
+        f"{len(progress.failed)} failed, {len(progress.missing)} missing"
+    )
+    now = time.time()
+    for config, began in progress.running.items():
+        print(f"  running for {duration(now - began)}: {config}, expected to take {duration(costs(config))}")
+    for failure in progress.failed:
+        print(f"  failed: {failure.config}: {failure.error.splitlines()[-1]}")
+    if progress.missing:
+        left = sum(map(costs, [*progress.missing, *progress.running]))
+        print(f"  left: about {duration(left)} on one core")
+
+
+def export(options: argparse.Namespace) -> None:
+    from dflearn.experiments.store import Store
+
+    with Store(store_of(options.study), must_exist=True) as store:
+        count = store.export(options.out)
+    print(f"{count} runs in {options.out}")

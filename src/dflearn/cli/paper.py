@@ -1,0 +1,232 @@
+"""dfl paper: the paper's tables, made anew beside the published ones."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dflearn.cli.arguments import add_command, table as text_table
+from dflearn.cli.experiments import add_executor_options, carry_out
+from dflearn.errors import DataError
+
+if TYPE_CHECKING:
+    from dflearn.experiments.config import RunConfig
+
+TABLES = ("sp", "kp", "cfl")
+STORE = Path("paper.sqlite")
+FORMATS = ("text", "markdown", "latex")
+
+
+def add_commands(commands: Any) -> None:
+    parser = commands.add_parser(
+        "paper",
+        help="the paper's tables and figures, made anew",
+        description="The paper's tables and figures, made anew.",
+    )
+    inner = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    add_command(inner, "list", list_all, "name the tables, the methods and what was published")
+    made = add_command(
+        inner,
+        "table",
+        table,
+        "run what is missing of a table and print it beside the published one",
+        "  dfl paper table sp --sizes 5 --seeds 1\n"
+        "  dfl paper table kp --sizes 100 --methods MSE 'SPO+^relax' 'SCE^DYS' --gurobi --jobs 2\n"
+        "  dfl paper table cfl --from results/paper/runs.jsonl --no-run --format markdown",
+    )
+    made.add_argument("table", choices=TABLES, help="shortest paths, knapsacks or facility location")
+    _add_choice(made)
+    made.add_argument("--format", choices=FORMATS, default="text", help="default: text")
+    made.add_argument("--no-run", action="store_true", help="show what is there and run nothing")
+    add_executor_options(made)
+    everything = add_command(
+        inner,
+        "all",
+        run_all,
+        "run every table, cheapest information first, within a budget",
+        "  dfl paper all --budget 2\n  dfl paper all --budget 8 --tables sp kp --gurobi\n\n"
+        "Runs are ordered by expected seconds × place of the seed: the first seed of a cheap row comes first.",
+    )
+    everything.add_argument("--budget", type=float, required=True, metavar="HOURS", help="hours on the wall clock")
+    everything.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES), help="default: all")
+    _add_choice(everything)
+    add_executor_options(everything)
+    cost = add_command(
+        inner, "cost", show_cost, "say what each missing row would take", "  dfl paper cost --tables kp --gurobi"
+    )
+    cost.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES), help="default: all")
+    _add_choice(cost)
+    # The command `figure` is added here, by paper_figures.add_figure_command(inner).
+
+
+def _add_choice(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--sizes", nargs="+", type=int, help="default: those of the paper")
+    parser.add_argument("--seeds", nargs="+", default=["1-5"], help="such as 1 2 or 1-5 (default: 1-5)")
+    parser.add_argument(
+        "--methods",
+        nargs="+",
+        default=["all"],
+        help="names, or published (the rows of the paper), or own (ours), or all (default)",
+    )
+    parser.add_argument(
+        "--gurobi", action="store_true", help="solve integer programs by Gurobi where its licence allows"
+    )
+    parser.add_argument(
+        "--store", type=Path, default=STORE, metavar="FILE", help=f"where runs are kept (default: {STORE})"
+    )
+    parser.add_argument("--from", dest="source", type=Path, metavar="FILE", help="first take runs from a .jsonl export")
+
+
+def seeds_of(words: list[str]) -> list[int]:
+    """["1-3", "5"] → [1, 2, 3, 5]."""
+    found: list[int] = []
+    for word in words:
+        first, dash, last = word.partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise DataError(f"seeds are numbers or ranges such as 1-5, got {word!r}")
+        found += range(int(first), int(last if dash else first) + 1)
+    return list(dict.fromkeys(found))
+
+
+def problems_asked(name: str, sizes: list[int] | None) -> list[str]:
+    from dflearn.experiments.paper.published import problems_of
+
+    known = problems_of(name)
+    if sizes is None:
+        return known
+    wanted = [f"{name.upper()}-{size}" for size in sizes]
+    strangers = [problem for problem in wanted if problem not in known]
+    if strangers:
+        raise DataError(f"the paper has no {', '.join(strangers)}; its sizes are {', '.join(known)}")
+    return wanted
+
+
+def methods_asked(problem: str, words: list[str]) -> list[str]:
+    """Names as they are; published, own and all stand for the rows of that problem's table."""
+    from dflearn.experiments.methods import method_named
+    from dflearn.experiments.paper.published import methods_of, published_rows
+
+    rows = methods_of(problem)
+    published = [method for method in rows if (problem, method) in published_rows()]
+    groups = {"all": rows, "published": published, "own": [method for method in rows if method not in published]}
+    asked = [name for word in words for name in groups.get(word, [word])]
+    return [method_named(name).name for name in dict.fromkeys(asked)]
+
+
+def configs_asked(tables: list[str], options: argparse.Namespace) -> list[RunConfig]:
+    """Every run that the options name."""
+    from dflearn.experiments.config import resolve
+
+    solver: Any = "gurobi" if options.gurobi else "default"
+    return [
+        resolve(problem, method, seed, solver=solver)
+        for name in tables
+        for problem in problems_asked(name, options.sizes)
+        for seed in seeds_of(options.seeds)
+        for method in methods_asked(problem, options.methods)
+    ]
+
+
+def list_all(options: argparse.Namespace) -> None:
+    from dflearn.experiments.methods import method_named, method_names
+    from dflearn.experiments.paper.published import problems_of, published_rows
+
+    rows = []
+    for name in TABLES:
+        for problem in problems_of(name):
+            published = [method for other, method in published_rows() if other == problem]
+            rows.append([name, problem, str(len(published)), " ".join(published)])
+    print(text_table(["table", "problem", "rows", "published methods"], rows))
+    print("\nmethods:")
+    for name in method_names():
+        print(f"  {name:<26}{method_named(name).about}")
+
+
+def table(options: argparse.Namespace) -> None:
+    from dflearn.experiments.paper.render import HEADER, LEGEND, agreement_line, cells, render
+    from dflearn.experiments.paper.tables import agreement, rows_of
+    from dflearn.experiments.store import Store
+
+    configs = configs_asked([options.table], options)
+    with Store(options.store) as store:
+        _take(store, options)
+        if not options.no_run:
+            carry_out(configs, store, options)
+        records = [record for config in configs if (record := store.get(config)) is not None]
+        failures = [failure for config in configs if (failure := store.failure(config)) is not None]
+    for problem in problems_asked(options.table, options.sizes):
+        rows = rows_of(problem, methods_asked(problem, options.methods), records)
+        if not rows:
+            print(f"{problem}: no runs\n")
+            continue
+        solvers = ", ".join(sorted({row.solver for row in rows}))
+        title = f"{problem}, seeds {_ranges(options.seeds)}, judged by {solvers}"
+        print({"text": title, "markdown": f"### {title}", "latex": f"% {title}"}[options.format] + "\n")
+        print(render(HEADER, [cells(row) for row in rows], options.format) + "\n")
+        print(("% " if options.format == "latex" else "") + agreement_line(agreement(rows)) + "\n")
+    print(("% " if options.format == "latex" else "") + LEGEND)
+    for failure in failures:
+        print(f"failed: {failure.config}: {failure.error.splitlines()[-1]}")
+    if len(records) < len(configs):
+        print(
+            f"{len(configs) - len(records)} of {len(configs)} runs are missing; `dfl paper cost` says what they would take"
+        )
+
+
+def run_all(options: argparse.Namespace) -> None:
+    from dflearn.experiments.driver import duration
+    from dflearn.experiments.paper.cost import Costs
+    from dflearn.experiments.store import Store
+
+    if not options.budget > 0:
+        raise DataError(f"the budget is a positive number of hours, got {options.budget}")
+    configs = configs_asked(options.tables, options)
+    with Store(options.store) as store:
+        _take(store, options)
+        costs = Costs(store.records())
+        place = {seed: number for number, seed in enumerate(seeds_of(options.seeds), 1)}
+        configs.sort(key=lambda config: costs(config) * place[config.seed])
+        summary = carry_out(configs, store, options, budget=3600 * options.budget)
+        missing = [config for config in configs if not store.has(config)]
+        costs = Costs(store.records())
+    print(f"{len(configs) - len(missing)} of {len(configs)} runs in {options.store}, {summary.done} of them new")
+    if summary.failed:
+        print(f"{len(summary.failed)} runs failed; `dfl status {options.store}` says why")
+    if missing:
+        print(f"the missing ones would take about {duration(sum(map(costs, missing)))} on one core")
+
+
+def show_cost(options: argparse.Namespace) -> None:
+    from dflearn.experiments.driver import duration
+    from dflearn.experiments.paper.cost import Costs
+    from dflearn.experiments.store import Store
+
+    configs = configs_asked(options.tables, options)
+    if not options.store.exists() and options.source is None:
+        costs, missing = Costs([]), configs
+    else:
+        with Store(options.store) as store:
+            _take(store, options)
+            costs, missing = Costs(store.records()), [config for config in configs if not store.has(config)]
+    groups: dict[tuple[str, str], list[RunConfig]] = {}
+    for config in missing:
+        groups.setdefault((config.problem, config.method), []).append(config)
+    rows = []
+    for (problem, method), runs in groups.items():
+        estimate = costs.estimate(runs[0])
+        rows.append([problem, method, str(len(runs)), duration(estimate.seconds * len(runs)), estimate.source])
+    if rows:
+        print(text_table(["problem", "method", "missing runs", "would take", "estimated from"], rows))
+    print(
+        f"\n{len(missing)} of {len(configs)} runs are missing; together about {duration(sum(map(costs, missing)))} on one core"
+    )
+
+
+def _take(store: Any, options: argparse.Namespace) -> None:
+    if options.source is not None:
+        store.import_lines(options.source)
+
+
+def _ranges(words: list[str]) -> str:
+    return ", ".join(words)

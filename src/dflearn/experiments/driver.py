@@ -1,0 +1,136 @@
+"""The driver of a study: runs what is missing, keeps each run as soon as it ends, and says where things stand."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dflearn.experiments.config import RunConfig
+from dflearn.experiments.executors import Executor
+from dflearn.experiments.store import Store
+
+REFRESH = 1.0  # seconds between two looks at the clock
+
+
+@dataclass
+class Summary:
+    """What a call of `run_study` did."""
+
+    done: int = 0
+    failed: list[RunConfig] = field(default_factory=list)
+    skipped: list[RunConfig] = field(default_factory=list)  # failed before, and not repeated
+    left: list[RunConfig] = field(default_factory=list)  # the budget was spent
+
+
+def run_study(
+    configs: Sequence[RunConfig],
+    store: Store,
+    executor: Executor,
+    *,
+    retry_failed: bool = False,
+    budget: float | None = None,
+    estimate: Callable[[RunConfig], float] | None = None,
+    progress: bool = True,
+) -> Summary:
+    """Carry out the runs that the store does not hold, in the given order.
+
+    An interruption (Ctrl-C) leaves every finished run in the store and raises `KeyboardInterrupt`; the next call goes on.
+
+    Args:
+        retry_failed: also repeat runs that failed before.
+        budget: seconds on the wall clock; a run that is not expected to end within them is not begun.
+        estimate: seconds that a run is expected to take; for the budget and for the time left.
+    """
+    configs = list({config.question: config for config in configs}.values())
+    store.clear_running()
+    store.put_wanted(configs)
+    summary, queue = Summary(), []
+    for config in configs:
+        if store.has(config):
+            continue
+        if store.failure(config) is not None and not retry_failed:
+            summary.skipped.append(config)
+        else:
+            queue.append(config)
+    begun = time.monotonic()
+    running: dict[str, float] = {}  # when each is expected to end
+    with _Bar(len(configs), len(configs) - len(queue) - len(summary.skipped), progress and bool(queue)) as bar:
+        try:
+            while queue or running:
+                while queue and len(running) < executor.slots:
+                    config = queue.pop(0)
+                    expected = 0.0 if estimate is None else estimate(config)
+                    if budget is not None and time.monotonic() - begun + expected > budget:
+                        summary.left.append(config)
+                        continue
+                    store.put_running(config)
+                    executor.submit(config)
+                    running[config.key] = time.monotonic() + expected
+                if not running:
+                    break
+                bar.show(running, queue, summary, _time_left(running, queue, executor.slots, estimate))
+                outcome = executor.next(REFRESH)
+                if outcome is None:
+                    continue
+                del running[outcome.config.key]
+                if outcome.record is not None:
+                    store.put(outcome.record)
+                    summary.done += 1
+                    bar.advance()
+                else:
+                    assert outcome.error is not None
+                    store.put_failure(outcome.config, outcome.error)
+                    summary.failed.append(outcome.config)
+                    bar.write(f"failed: {outcome.config}: {outcome.error.splitlines()[-1]}")
+        finally:
+            store.clear_running()
+    return summary
+
+
+def _time_left(
+    running: dict[str, float], queue: list[RunConfig], slots: int, estimate: Callable[[RunConfig], float] | None
+) -> float | None:
+    if estimate is None:
+        return None
+    under_way = sum(max(0.0, end - time.monotonic()) for end in running.values())
+    return (under_way + sum(map(estimate, queue))) / slots
+
+
+def duration(seconds: float) -> str:
+    """5 s, 12 min, 3.4 h."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+class _Bar:
+    """Done, running, failed and the time left, on a terminal."""
+
+    def __init__(self, total: int, done: int, show: bool) -> None:
+        from tqdm import tqdm
+
+        shape = "{desc}: {n_fmt}/{total_fmt} |{bar}| {elapsed}{postfix}"
+        self.bar: Any = tqdm(
+            total=total, initial=done, desc="runs", bar_format=shape, disable=None if show else True, leave=False
+        )
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.bar.close()
+
+    def show(self, running: dict[str, float], queue: list[RunConfig], summary: Summary, left: float | None) -> None:
+        parts = [f"{len(running)} running", f"{len(queue)} waiting", f"{len(summary.failed)} failed"]
+        if left is not None:
+            parts.append(f"about {duration(left)} left")
+        self.bar.set_postfix_str(", ".join(parts))
+
+    def advance(self) -> None:
+        self.bar.update(1)
+
+    def write(self, line: str) -> None:
+        self.bar.write(line, file=sys.stderr)
