@@ -1,0 +1,64 @@
+"""dfl bench: one of the benchmarks of a checkout."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from dflearn.cli.arguments import add_command, check_folder, positive
+from dflearn.errors import DataError, SolverError
+
+BENCHMARKS = {
+    "epochs": "training, against PyEPO and against the published Davis-Yin layer",
+    "layers": "the smoothed layer against cvxpylayers and qpth",
+    "labelling": "labels against PyEPO's data set, and on two threads",
+    "growth": "time and memory as problems grow",
+    "training": "what `fit` and `import dflearn` cost",
+    "solvers": "starts of HiGHS, oracles, the cost of Python",
+    "smoothed": "the smoothed layer by itself",
+    "davis_yin": "the Davis-Yin layer by itself",
+}
+FOLDER = Path(__file__).resolve().parents[3] / "benchmarks"
+
+
+def add_commands(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        "bench",
+        bench,
+        "time dflearn and its peers side by side (needs a checkout; `make peers` sets up the peers)",
+        "  dfl bench epochs --quick\n  dfl bench layers --json layers.json\n\nbenchmarks:\n"
+        + "\n".join(f"  {name:<12}{what}" for name, what in BENCHMARKS.items()),
+    )
+    parser.add_argument("name", choices=BENCHMARKS, metavar="NAME", help=", ".join(BENCHMARKS))
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows, the machine and the versions there")
+    parser.add_argument("--quick", action="store_true", help="a part of the rows, the same as in the full run")
+    parser.add_argument("--threads", type=positive, default=1, help="threads for everyone (default: 1)")
+    parser.add_argument("--repeats", type=positive, help="how often each way is timed")
+
+
+def bench(options: argparse.Namespace) -> None:
+    import os
+    import subprocess
+    import sys
+
+    script = FOLDER / f"{options.name}.py"
+    if not script.exists():
+        raise DataError(
+            "benchmarks are part of the repository, not of the installed package: clone it, and call `dfl bench` from an "
+            "environment where the clone is installed with `pip install -e .`"
+        )
+    given = ["--threads", str(options.threads)] + ["--quick"] * options.quick
+    if options.json is not None:
+        check_folder(options.json)
+        given += ["--json", str(options.json)]
+    if options.repeats is not None:
+        given += ["--repeats", str(options.repeats)]
+    # One thread here; contenders get the number of threads that was asked for. Waiting OpenMP threads would spin.
+    own = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
+    done = subprocess.run([sys.executable, str(script), *given], env={**os.environ, **own})
+    if done.returncode:
+        raise SolverError(
+            f"the benchmark {options.name} ended with exit status {done.returncode}; its last lines say why"
+        )
