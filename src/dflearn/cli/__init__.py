@@ -20,6 +20,7 @@ examples:
   dfl doctor SP-5 --loss regret --mu 0.01     why training does not move, and what to change
   dfl run experiment.toml                     a grid of runs, kept in a store and never repeated
   dfl paper table sp --sizes 5 --seeds 1      the paper's tables, made anew
+  dfl bench epochs --quick                    how fast, against its peers (in a checkout)
 
 exit status: 0 done; 1 an error, said in one line on stderr; 2 wrong usage; 130 interrupted
 """
@@ -48,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
+    from dflearn.cli import bench  # isort: skip
     from dflearn.cli import experiments, paper  # isort: skip
     from dflearn.cli import data, demo, doctor, judge
 
@@ -64,4 +66,5 @@ def _parser() -> argparse.ArgumentParser:
         module.add_commands(commands)
     for module in (experiments, paper):
         module.add_commands(commands)
+    bench.add_commands(commands)
     return parser
