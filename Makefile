@@ -3,13 +3,15 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-BENCHMARKS := solvers smoothed davis_yin training
+# Those with peers first; `make bench QUICK=1` takes a part of them, `make bench OUT=results/bench` renews the committed ones.
+BENCHMARKS := epochs layers labelling growth training $(if $(QUICK),,solvers smoothed davis_yin)
+OUT ?= build/bench
 
 # One thread per worker: numba, torch and BLAS would otherwise start one per core in each of the two.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench clean
+.PHONY: help demo test bench peers clean
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -25,11 +27,23 @@ test: $(VENV)/.installed-test  ## ruff, mypy and every test
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2
 
 # Passive: OpenMP threads that wait for torch's next operation would spin on the cores that kernels' threads need.
-bench: $(VENV)/.installed-bench  ## time dflearn and its peers side by side
-	set -e; for name in $(BENCHMARKS); do $(ONE_THREAD) OMP_WAIT_POLICY=passive $(BIN)/python benchmarks/$$name.py; done
+bench: $(VENV)/.installed-bench peers  ## time dflearn and its peers side by side (QUICK=1: a part of it)
+	set -e; for name in $(BENCHMARKS); do \
+		$(ONE_THREAD) OMP_WAIT_POLICY=passive $(BIN)/python benchmarks/$$name.py $(if $(QUICK),--quick) --json $(OUT)/$$name.json; \
+	done
+	$(BIN)/python benchmarks/plots.py $(OUT)
+	$(BIN)/python benchmarks/targets.py $(OUT)
+	$(BIN)/python benchmarks/regression.py $(OUT)
+
+peers: .venv-ortools/.installed .venv-qpth/.installed  ## set up the peers that need environments of their own
+
+.venv-%/.installed: benchmarks/environments/%.txt
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
 
 clean:  ## remove the environment, builds and caches
-	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) .venv-ortools .venv-qpth build dist src/*.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # An extra is installed once, and again when what it depends on changes.

@@ -8,7 +8,7 @@ indexed, which is faster than a DataLoader. Knapsacks and locations are relaxed:
 is the ratio of sums over 1000 other instances after as many epochs as all of a row were timed.
 
 Cold: no start. Warm: from where the same instance's last solve ended. PyEPO's solvers go on from the last instance's basis.
-With --json, problems that are not measured keep the rows of the file.
+With --problems, the other problems keep what the JSON file has of them.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ def main() -> None:
     names = options.problems or (QUICK if options.quick else PROBLEMS)
     measured: Measured = {}
     commits: dict[str, str] = {}
-    if options.json and options.json.exists():
+    if options.problems and options.json and options.json.exists():
         kept = json.loads(options.json.read_text())
         measured, commits = kept["measured"], kept["commits"]
     for name in names:

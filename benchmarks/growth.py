@@ -7,7 +7,7 @@ problem's exact solver, per instance; integer programs that HiGHS does not prove
 a size adds at its peak to what was there after a small problem. The exponent of a family is the slope of the least-squares
 line through the logarithms of its larger half: of time against the entries of the matrix and of its factor, of memory
 against the variables. Nothing quadratic in memory means exponents well below 2.
-With --json, problems that are not measured keep the rows of the file.
+With --problems, the other problems keep what the JSON file has of them.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def main() -> None:
     names = options.problems or (QUICK if options.quick else known)
     parts = PARTS[:3] if options.quick else PARTS
     sizes: dict[str, dict[str, Any]] = {}
-    if options.json and options.json.exists():
+    if options.problems and options.json and options.json.exists():
         sizes = {row["problem"]: row for row in json.loads(options.json.read_text())["subjects"]["sizes"]}
     for name in names:
         sizes[name] = measure(name, 1 if options.quick else options.repeats, parts)

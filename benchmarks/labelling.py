@@ -4,8 +4,7 @@
 
 `label` solves cold with the problem's own exact solver and remembers nothing; PyEPO's `optDataset` goes on from the last
 instance's basis. The subject `threads` is timed by the clock on the wall and needs a machine with nothing else to do; the
-row of plain arithmetic says how much of a second core there was. With --json, subjects that are not measured keep the
-rows of the file.
+row of plain arithmetic says how much of a second core there was. With --subjects, the others keep what the JSON file has.
 """
 
 from __future__ import annotations
@@ -72,13 +71,14 @@ def threads(repeats: int, quick: bool) -> list[dict[str, Any]]:
 def main() -> None:
     subjects = {"peers": peers, "threads": threads}
     arguments = parser(__doc__, repeats=5)
-    arguments.add_argument("--subjects", nargs="+", choices=subjects, default=list(subjects))
+    arguments.add_argument("--subjects", nargs="+", choices=subjects)
     options = arguments.parse_args()
     torch.set_num_threads(1)
     rows = {}
-    if options.json and options.json.exists():
+    if options.subjects and options.json and options.json.exists():
         rows = json.loads(options.json.read_text())["subjects"]
-    rows |= {name: subjects[name](2 if options.quick else options.repeats, options.quick) for name in options.subjects}
+    names = options.subjects or (["peers"] if options.quick else list(subjects))
+    rows |= {name: subjects[name](2 if options.quick else options.repeats, options.quick) for name in names}
     report("Labelling", rows, options.json, command_line())
 
 
