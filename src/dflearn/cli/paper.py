@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dflearn.cli.arguments import add_command, table as text_table
 from dflearn.cli.experiments import add_executor_options, carry_out
+from dflearn.cli.paper_figures import add_figure_command
 from dflearn.errors import DataError
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def add_commands(commands: Any) -> None:
     )
     cost.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES), help="default: all")
     _add_choice(cost)
-    # The command `figure` is added here, by paper_figures.add_figure_command(inner).
+    add_figure_command(inner)
 
 
 def _add_choice(parser: argparse.ArgumentParser) -> None:
