@@ -32,6 +32,7 @@ ORDER = [
     "frontends",
     "layers",
     "data",
+    "tables",
     "labels",
     "losses",
     "models",
@@ -56,6 +57,7 @@ EXCEPTIONS = {("program", "equality_form")}
 OPTIONAL = {
     "cvxpy": ["cvxpy", "cvxpylayers", "clarabel", "diffcp"],
     "gurobi": ["gurobipy"],
+    "parquet": ["pyarrow"],
     "plot": ["matplotlib"],
     "pyomo": ["pyomo"],
     "sklearn": ["sklearn", "safetensors"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
@@ -47,8 +47,8 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         regressor.decide(X)     # decisions: optimal for the predicted costs, feasible for the true program
 
     X has one row of features per instance, `(n_samples, k)`, or one per predicted cost, `(n_samples, p, k)`; y are the
-    true costs `(n_samples, p)`. Scale the features, with a `StandardScaler` in a `Pipeline`, say; the scale of the costs
-    is taken care of: the model's output is multiplied by mean |y|, and what is "auto" is relative to it.
+    true costs `(n_samples, p)`. Scale the features, with `standardize` or a `StandardScaler` in a `Pipeline`; the scale of
+    the costs is taken care of: the model's output is multiplied by mean |y|, and what is "auto" is relative to it.
 
     Args:
         problem: what is decided: a `Problem`, a `Program` (solved by HiGHS), or any exact `Solver`.
@@ -59,6 +59,7 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         model: "linear"; "mlp", with the widths of its layers in `hidden`; "shared", which insists on features per cost;
             or a module, which is copied, and whose output is taken as it is. With features per cost, "linear" and
             "mlp" are one map that all costs share.
+        standardize: subtract from each feature its mean, and divide by its standard deviation, over the instances trained on.
         mu: smoothing of "smoothed" and "davis-yin"; "auto" is mean |S y| / mean largest |w*|.
         sigma: noise of "perturbed"; "auto" is mean |y|.
         step: step of "davis-yin"; "auto" leaves it to the layer.
@@ -75,6 +76,8 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         loss_, solver_: the loss it was trained with, and the exact solver that decides.
         scale_: the `Scale` of the training data.
         history_: the `History` of the training.
+        held_out_: the rows of X that were held out for validation, int64.
+        record_: what `save` was given to keep, after `load`.
     """
 
     def __init__(
@@ -85,6 +88,7 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         layer: str | Layer = "auto",
         model: str | nn.Module = "linear",
         hidden: Sequence[int] = (64,),
+        standardize: bool = False,
         mu: Amount = "auto",
         sigma: Amount = "auto",
         step: Amount = "auto",
@@ -102,6 +106,7 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         self.layer = layer
         self.model = model
         self.hidden = hidden
+        self.standardize = standardize
         self.mu = mu
         self.sigma = sigma
         self.step = step
@@ -140,6 +145,7 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         task = self._task(None if y is None else y.reshape(len(X), -1).shape[1])
         self._shape, self._one_dimensional = X.shape[1:], y is not None and y.ndim == 1
+        self._with_instances = instance is not None
         data = self._data(X, None if y is None else y.reshape(len(X), -1), decisions, instance)
         solves = "decisions" in self.loss.needs if isinstance(self.loss, Loss) else self.loss != "mse"
         if solves and data.decisions is None:
@@ -149,8 +155,9 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
             self.loss, self.layer, task, self.scale_, mu=self.mu, sigma=self.sigma, step=self.step, seed=seed
         )
         self.solver_ = task.solver
-        self.model_ = self._build(task.objective.p, self.scale_.costs, seed)
-        train, validation = self._split(data, seed)
+        kept, self.held_out_ = self._split(len(data), seed)
+        train, validation = data.subset(kept), data.subset(self.held_out_) if len(self.held_out_) else None
+        self.model_ = self._build(task.objective.p, self.scale_.costs, seed, train.features)
         judged_by_regret = validation is not None and data.costs is not None
         self.history_ = fit(
             self.model_,
@@ -196,20 +203,26 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
             torch.tensor(X), costs, optimal, None if instance is None else instance.to(torch.float64)
         )
 
-    def _split(self, data: DecisionDataset, seed: int) -> tuple[DecisionDataset, DecisionDataset | None]:
+    def _split(self, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """The rows to train on, and those held out."""
         if not 0 <= self.validation_fraction < 1:
             raise DataError(f"validation_fraction lies in [0, 1), got {self.validation_fraction}")
-        held_out = round(self.validation_fraction * len(data))
+        rows, held_out = np.arange(count), round(self.validation_fraction * count)
         if held_out == 0:
-            return data, None
-        train, validation = train_test_split(np.arange(len(data)), test_size=held_out, random_state=seed)
-        return data.subset(torch.as_tensor(train)), data.subset(torch.as_tensor(validation))
+            return rows, rows[:0]
+        train, validation = train_test_split(rows, test_size=held_out, random_state=seed)
+        return train, validation
 
-    def _build(self, p: int, scale: float, seed: int) -> nn.Module:
-        """The untrained model in float64, for features of the shape seen in `fit`."""
-        if isinstance(self.model, nn.Module):
-            return copy.deepcopy(self.model).double()
+    def _build(self, p: int, scale: float, seed: int, features: Tensor | None = None) -> nn.Module:
+        """The untrained model in float64, for features of the shape seen in `fit`; standardized as `features` are."""
         per_cost, k = len(self._shape) == 2, self._shape[-1]
+        first = [Standardize(k, features)] if self.standardize else []
+        if isinstance(self.model, nn.Module):
+            return (
+                nn.Sequential(*first, copy.deepcopy(self.model)).double()
+                if first
+                else copy.deepcopy(self.model).double()
+            )
         if self.model not in ("linear", "shared", "mlp"):
             raise DataError(f"model is 'linear', 'shared', 'mlp' or a torch module; got {self.model!r}")
         if len(self._shape) > 2 or (per_cost and self._shape[0] != p) or (self.model == "shared" and not per_cost):
@@ -220,7 +233,8 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
             )
         outputs = 1 if per_cost else p
         net = MLP(k, outputs, hidden=self.hidden, seed=seed) if self.model == "mlp" else Linear(k, outputs, seed=seed)
-        return Scaled(nn.Sequential(net, nn.Flatten(-2)) if per_cost else net, scale).double()
+        last = [nn.Flatten(-2)] if per_cost else []
+        return Scaled(nn.Sequential(*first, net, *last) if first or last else net, scale).double()
 
     # -- use ------------------------------------------------------------------------------------------------------
 
@@ -255,6 +269,12 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         computed from y by the exact solver. This is not R².
         """
         y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
+        if self._with_instances and instance is None:
+            raise DataError(
+                "fit was told what differs between instances, and score was not: pass instance. A grid search passes it "
+                "after sklearn.set_config(enable_metadata_routing=True) and "
+                "regressor.set_fit_request(instance=True).set_score_request(instance=True)"
+            )
         decided = self._solve(self.predict(X), instance)
         data = self._data(np.zeros((len(y), 0)), y.reshape(len(y), -1), decisions, instance)
         if data.decisions is None:
@@ -267,9 +287,10 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
 
     # -- files ----------------------------------------------------------------------------------------------------
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], record: Mapping[str, Any] | None = None) -> None:
         """Write the fitted estimator to one file, without pickle; `load` gives it back, answer for answer.
 
+        `record` is what else to keep, as JSON holds it: what the columns of X are called, how the model did, ….
         A file holds names and numbers. What is an object of your own (a module, a loss, a solver) is refused here.
         """
         check_is_fitted(self, "model_")
@@ -288,6 +309,8 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
             "features": list(self._shape),
             "feature_names": list(map(str, getattr(self, "feature_names_in_", []))),
             "one_dimensional": self._one_dimensional,
+            "with_instances": self._with_instances,
+            "record": dict(record or {}),
             "scale": asdict(self.scale_),
             "history": asdict(self.history_),
         }
@@ -307,6 +330,7 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
     def _filled(self, metadata: dict[str, Any], weights: dict[str, Tensor]) -> Self:
         self.hidden = tuple(self.hidden)
         self._shape, self._one_dimensional = tuple(metadata["features"]), metadata["one_dimensional"]
+        self._with_instances, self.record_ = metadata.get("with_instances", False), metadata.get("record", {})
         self.n_features_in_ = self._shape[0]
         if metadata["feature_names"]:
             self.feature_names_in_ = np.array(metadata["feature_names"], dtype=object)
@@ -329,6 +353,24 @@ class Scaled(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.model(x) * self.scale
+
+
+class Standardize(nn.Module):
+    """(x − mean) / standard deviation over the given features `(count, …, k)`; a constant one becomes zero."""
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, k: int, features: Tensor | None = None) -> None:
+        super().__init__()
+        flat = torch.zeros(1, k, dtype=torch.float64) if features is None else features.double().reshape(-1, k)
+        deviation = flat.std(0, correction=0)
+        constant = deviation <= 1e-9 * flat.abs().amax(0)
+        self.register_buffer("mean", flat.mean(0))
+        self.register_buffer("deviation", torch.where(constant, torch.inf, deviation))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - self.mean) / self.deviation
 
 
 class _Report(Callback):

@@ -56,6 +56,11 @@ class Instance:
     def to(self, *args: Any, **kwargs: Any) -> Instance:
         return self.map(lambda value: value.to(*args, **kwargs))
 
+    @property
+    def shape(self) -> torch.Size:
+        """The batch shape, by which scikit-learn knows that an instance can be cut into folds like an array."""
+        return self.batch_shape() or torch.Size()
+
     def batch_shape(self) -> torch.Size | None:
         """The common leading shape of the fields, or `None` when none is set."""
         shapes = {name: value.shape[:-1] for name, value in self.present().items()}
@@ -96,6 +101,17 @@ class Objective:
         """Whether every variable depends on at most one cost: then S y is a gather and a product."""
         return self.S is not None and bool((np.diff(self.S.indptr) <= 1).all())
 
+    @cached_property
+    def _diagonal(self) -> bool:
+        """Whether variable j depends on cost j at most: then S y is a product."""
+        if self.S is None or self.S.shape[0] != self.S.shape[1] or not self._single_entry_rows:
+            return False
+        return bool((self.S.indices == np.flatnonzero(np.diff(self.S.indptr))).all())
+
+    @cached_property
+    def _has_d(self) -> bool:
+        return bool(self.d.any())
+
     def _tensors(self, like: Tensor) -> tuple[Tensor, ...]:
         """d, and S as (column, value) per row or as a sparse matrix and its transpose, for this dtype and device."""
         key = (like.dtype, like.device)
@@ -118,7 +134,8 @@ class Objective:
         """c = S y + d.  y `(*batch, p)` → `(*batch, n)`; an instance's own d replaces the program's."""
         if y.shape[-1:] != (self.p,):
             raise ShapeError(f"costs must have shape (*batch, {self.p}); got {tuple(y.shape)}")
-        d, *S = self._tensors(y)
+        own, *S = self._tensors(y)
+        d = own if self._has_d else None
         if instance is not None and instance.d is not None:
             if instance.d.shape[-1:] != (self.n,):
                 raise ShapeError(f"the instance's d must have shape (*batch, {self.n}); got {tuple(instance.d.shape)}")
@@ -126,16 +143,18 @@ class Objective:
         if self.S is None:
             c = y
         elif self._single_entry_rows:
-            c = y.index_select(-1, S[0]) * S[1]
+            c = (y if self._diagonal else y.index_select(-1, S[0])) * S[1]
         else:
             c = _SparseMap.apply(y, S[0], S[1])
-        return c + d
+        return c if d is None else c + d
 
     def transpose(self, v: Tensor) -> Tensor:
         """Sᵀ v: a gradient with respect to c becomes one with respect to y.  `(*batch, n)` → `(*batch, p)`."""
         _, *S = self._tensors(v)
         if self.S is None:
             return v
+        if self._diagonal:
+            return v * S[1]
         if self._single_entry_rows:
             return v.new_zeros(*v.shape[:-1], self.p).index_add(-1, S[0], v * S[1])
         return _SparseMap.apply(v, S[1], S[0])

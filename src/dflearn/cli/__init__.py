@@ -13,6 +13,8 @@ from dflearn.errors import DflearnError
 EPILOG = """\
 examples:
   dfl demo                                    what decision-focused training buys, in half a minute
+  dfl train --program model.mps --features x.csv --costs y.csv --out model.dfl
+  dfl decide --model model.dfl --features new.csv --out decisions.csv
   dfl problems                                the named problems and their sizes
   dfl generate SP-5 --seed 1 --out data.npz
   dfl label data.npz --out labelled.npz
@@ -51,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     from dflearn.cli import bench  # isort: skip
     from dflearn.cli import experiments, paper  # isort: skip
-    from dflearn.cli import data, demo, doctor, judge
+    from dflearn.cli import data, decide, demo, doctor, judge, train
 
     parser = argparse.ArgumentParser(
         prog="dfl",
@@ -62,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"dfl {__version__}")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (demo, data, judge, doctor):
+    for module in (demo, train, decide, data, judge, doctor):
         module.add_commands(commands)
     for module in (experiments, paper):
         module.add_commands(commands)

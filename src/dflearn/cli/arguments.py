@@ -29,12 +29,13 @@ def add_command(commands: Any, name: str, run: Any, summary: str, examples: str 
     return parser
 
 
-def add_problem_options(parser: argparse.ArgumentParser) -> None:
+def add_problem_options(parser: argparse.ArgumentParser, *, features: bool = True) -> None:
     """The options that, with its name, say which problem is meant."""
     parser.add_argument("--seed", type=int, help="seed of the problem (default: 1)")
     parser.add_argument("--degree", type=int, help="degree of the true model of the costs (default: as in the paper)")
     parser.add_argument("--noise", type=float, help="half-width of the multiplicative noise (default: as in the paper)")
-    parser.add_argument("--features", type=int, help="number of features (default: as in the paper)")
+    if features:
+        parser.add_argument("--features", type=int, help="number of features (default: as in the paper)")
 
 
 def problem_of(options: argparse.Namespace) -> Problem:

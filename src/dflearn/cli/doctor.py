@@ -1,8 +1,9 @@
-"""dfl doctor: why training with a loss does not move, on a named problem."""
+"""dfl doctor: why training with a loss does not move, on a named problem, or for a saved model and its tables."""
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dflearn.cli.arguments import (
@@ -15,11 +16,15 @@ from dflearn.cli.arguments import (
     problem_of,
     table,
 )
+from dflearn.cli.inputs import add_row_options, instance_of, load_model, tables_for
+from dflearn.errors import DataError
 
 if TYPE_CHECKING:
     from dflearn.data import DecisionDataset
     from dflearn.losses.base import Loss
+    from dflearn.methods import Scale
     from dflearn.problems.base import Problem
+    from dflearn.program import Program
 
 DEMO = {"problem": "TopK-20x1", "layer": "smoothed", "mu": 0.001}
 
@@ -32,11 +37,18 @@ def add_commands(commands: Any) -> None:
         "tell why training with a loss does not move, and what to change",
         "  dfl doctor --demo                                     regret stands still where SCE moves\n"
         "  dfl doctor SP-5 --loss regret --layer smoothed --mu 0.01\n"
-        "  dfl doctor KP-50 --loss spo+ --epochs 0               look only, do not train",
+        "  dfl doctor KP-50 --loss spo+ --epochs 0               look only, do not train\n"
+        "  dfl doctor --model model.dfl --features x.csv --costs y.csv   look at a model that dfl train saved",
     )
-    parser.add_argument("problem", nargs="?", default="SP-5", help="a name such as SP-5; see dfl problems")
-    add_problem_options(parser)
-    parser.add_argument("--loss", default="sce", help="mse, sce, sce-plain, spo+, smoothed-spo+, fenchel-young, …")
+    parser.add_argument("problem", nargs="?", help="a name such as SP-5 (default); see dfl problems")
+    add_problem_options(parser, features=False)
+    parser.add_argument("--features", metavar="NUMBER|FILE", help="number of features; with --model, a table of them")
+    parser.add_argument("--model", type=Path, metavar="FILE", help="look at this model, that dfl train saved, instead")
+    parser.add_argument("--costs", type=Path, metavar="FILE", help="with --model: the table of true costs")
+    add_row_options(parser)
+    parser.add_argument(
+        "--loss", help="sce (default; with --model, its own), mse, sce-plain, spo+, smoothed-spo+, fenchel-young, …"
+    )
     parser.add_argument("--layer", default="auto", help="smoothed, davis-yin, perturbed, relaxed or exact")
     for name, what in (("mu", "smoothing"), ("sigma", "noise"), ("step", "step of davis-yin")):
         parser.add_argument(f"--{name}", type=float, help=f"{what}, in units of the costs (default: to their scale)")
@@ -49,6 +61,14 @@ def add_commands(commands: Any) -> None:
 def doctor(options: argparse.Namespace) -> None:
     from dflearn.labels import label
 
+    if options.model is not None:
+        examine_saved(options)
+        return
+    for name in ("costs", "instances", "id"):
+        if getattr(options, name) is not None:
+            raise DataError(f"--{name} tells about the tables of a saved model: add --model FILE")
+    options.problem, options.loss = options.problem or "SP-5", options.loss or "sce"
+    options.features = _count(options.features)
     if options.demo:
         vars(options).update(DEMO)
     problem = problem_of(options)
@@ -64,11 +84,13 @@ def examine(name: str, problem: Problem, data: DecisionDataset, options: argpars
     """Print the diagnosis of an untrained linear model; a row of the table, once it is trained."""
     from dflearn.doctor import diagnose
     from dflearn.evaluation import evaluate
+    from dflearn.methods import Scale
     from dflearn.models import Linear
     from dflearn.training import fit
 
     model = Linear(data.features.shape[-1], problem.program.p, seed=problem.seed)
-    loss = _loss(name, problem, data, options)
+    scale = Scale.of(problem.program.objective, data)
+    loss = _loss(name, problem, scale, options, problem.seed)
     found = diagnose(model, loss, data, problem=problem, limit=options.count)
     print(f"{problem.name}, untrained linear model. {found}\n")
     after = ""
@@ -78,10 +100,43 @@ def examine(name: str, problem: Problem, data: DecisionDataset, options: argpars
     return [name, f"{found.stuck:.0%}", f"{found.regret:.2%}", after]
 
 
-def _loss(name: str, problem: Problem, data: DecisionDataset, options: argparse.Namespace) -> Loss:
-    from dflearn.methods import Scale, Task, make_loss
+def examine_saved(options: argparse.Namespace) -> None:
+    """Print the diagnosis of a model that dfl train saved, on the rows of these tables."""
+    import torch
+
+    from dflearn.data import DecisionDataset
+    from dflearn.doctor import diagnose
+
+    if options.problem is not None:
+        raise DataError(f"{options.problem} and {options.model} are two things to look at: name one")
+    if options.features is None or options.costs is None:
+        raise DataError("--model also needs --features and --costs: tables of the instances to look at")
+    options.features = Path(options.features)
+    regressor, program = load_model(options.model)
+    record = regressor.record_
+    tables = tables_for(record, options)
+    assert tables.costs is not None
+    data = DecisionDataset(
+        torch.tensor(tables.features.columns(record["features"], "the features in training")),
+        torch.tensor(tables.costs.columns(program.cost_names or (), "the costs in training")),
+        instance=instance_of(tables.instances, record["instances"], program),
+    )
+    own = options.loss is None
+    loss = regressor.loss_ if own else _loss(options.loss, program, regressor.scale_, options, regressor.random_state)
+    found = diagnose(regressor.model_, loss, data, problem=program, limit=options.count)
+    print(f"{options.model}, the {record['chosen']} model. {found}")
+
+
+def _loss(name: str, problem: Problem | Program, scale: Scale, options: argparse.Namespace, seed: int) -> Loss:
+    from dflearn.methods import Task, make_loss
 
     given = {key: getattr(options, key) for key in ("mu", "sigma", "step")}
     amounts = {key: value for key, value in given.items() if value is not None}
-    task = Task.of(problem)
-    return make_loss(name, options.layer, task, Scale.of(task.objective, data), seed=problem.seed, **amounts)
+    return make_loss(name, options.layer, Task.of(problem), scale, seed=seed, **amounts)
+
+
+def _count(text: str | None) -> int | None:
+    try:
+        return None if text is None else int(text)
+    except ValueError as error:
+        raise DataError(f"--features is a number, unless --model names a saved model; got {text!r}") from error

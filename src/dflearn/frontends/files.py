@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,19 +31,20 @@ def from_mps(path: str | os.PathLike[str], costs: Costs = "all", *, keep_offset:
     A file that maximizes keeps its sense: costs are values, S is −I. Free rows are dropped, rows with a single variable
     become bounds. Quadratic parts, semi-continuous variables and special ordered sets are refused.
     """
-    return _read(path, "mps", costs, keep_offset)
+    return read_model(path, costs, (".mps",)).program(keep_offset)
 
 
 def from_lp(path: str | os.PathLike[str], costs: Costs = "all", *, keep_offset: bool = False) -> Program:
     """The program of a file in LP format (`.lp`, `.lp.gz`). Arguments and rules: see `from_mps`."""
-    return _read(path, "lp", costs, keep_offset)
+    return read_model(path, costs, (".lp",)).program(keep_offset)
 
 
-def _read(path: str | os.PathLike[str], ending: str, costs: Costs, keep_offset: bool) -> Program:
+def read_model(path: str | os.PathLike[str], costs: Costs, endings: Sequence[str] = (".mps", ".lp")) -> LinearModel:
+    """The file with its rows by name, from which a `Program` is one call away."""
     path = Path(path)
-    name, _, found = path.name.removesuffix(".gz").rpartition(".")
-    if found != ending:
-        raise ProgramError(f"{path} should end in .{ending}, by which HiGHS knows the format: rename it")
+    name, dot, ending = path.name.removesuffix(".gz").rpartition(".")
+    if dot + ending not in endings:
+        raise ProgramError(f"{path} should end in {' or '.join(endings)}, by which HiGHS knows the format: rename it")
     with open(path, "rb"):  # a missing file is an error of its own
         pass
     lp = _load(path)
@@ -67,7 +69,7 @@ def _read(path: str | os.PathLike[str], ending: str, costs: Costs, keep_offset: 
         name=name,
         variable_names=lp.col_names_,
         offset=lp.offset_,
-    ).program(keep_offset)
+    )
 
 
 def _load(path: Path) -> Any:

@@ -67,6 +67,19 @@ class Rows:
             "upper": upper,
         }
 
+    def right_hand_sides(self) -> dict[str, tuple[str, int, float]]:
+        """For each named row with one limit: the field that holds it, b or h, the place there, and its sign.
+
+        A row with two limits has no single right-hand side, and one with a single variable has become bounds.
+        """
+        names = self.names or ()
+        equal, above, below = (rows.tolist() for rows in (self.equal, self.above, self.below))
+        held = [("b", i, place, 1.0) for place, i in enumerate(equal)]
+        held += [("h", i, place, 1.0) for place, i in enumerate(above)]
+        held += [("h", i, place, -1.0) for place, i in enumerate(below, start=len(above))]
+        both = set(above) & set(below)
+        return {names[i]: (field, place, sign) for field, i, place, sign in held if names and i not in both}
+
     def _check_possible(self, row_lower: np.ndarray, row_upper: np.ndarray) -> None:
         """No row's limits cross, and 0 lies within those of a row without variables."""
         low, high = row_lower.copy(), row_upper.copy()
