@@ -19,7 +19,7 @@ from dflearn.program import Instance, Program
 from dflearn.solvers.base import Raw, Solver, Status
 from dflearn.solvers.highs import HiGHS
 from dflearn.solvers.oracles import DagShortestPath
-from dflearn.solvers.wrappers import Parallel, Pooled
+from dflearn.solvers.wrappers import Parallel, Pooled, _parts
 
 
 def random_costs(program: Program, count: int, seed: int = 0) -> torch.Tensor:
@@ -254,3 +254,11 @@ def test_pooled_refuses_instances_with_constraints_of_their_own() -> None:
     with pytest.raises(ProgramError, match="have their own h: what is feasible for one need not be for another"):
         pooled.solve(y, Instance(h=torch.zeros(2, 3)))
     assert pooled.solve(y, Instance(d=torch.zeros(2, 8))).counts() == {"OPTIMAL": 2}
+
+
+@pytest.mark.parametrize(("count", "workers"), [(1, 3), (7, 2), (64, 2), (1000, 16)])
+def test_parts_cover_all_instances_and_end_small(count: int, workers: int) -> None:
+    parts = _parts(count, workers)
+    assert [i for part in parts for i in range(part.start, part.stop)] == list(range(count))
+    assert parts[0].stop <= -(-count // workers)
+    assert parts[-1].stop - parts[-1].start == 1

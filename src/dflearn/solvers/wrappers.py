@@ -18,7 +18,6 @@ from torch import Tensor
 from dflearn.errors import DflearnError, ProgramError, ShapeError
 from dflearn.solvers.base import Raw, Solver, Status
 
-CHUNKS_PER_WORKER = 4  # small enough parts that a hard instance does not leave the other workers idle
 TOLERANCE = 1e-5  # violation of a constraint up to which a decision, perhaps in float32, may enter a pool
 
 
@@ -112,10 +111,9 @@ class Parallel(Wrapper):
         count = len(c)
         if self.workers == 1 or count < 2:
             return self.solver._solve(c, sides, start)
-        size = -(-count // (CHUNKS_PER_WORKER * self.workers))
         pool = self._workers()
         solve = self.solver._solve if self.solver.parallel == "threads" else _solve_kept
-        parts = [slice(first, min(first + size, count)) for first in range(0, count, size)]
+        parts = _parts(count, self.workers)
         futures = [pool.submit(solve, *self._part(part, c, sides, start)) for part in parts]
         answers = []
         for part, future in zip(parts, futures, strict=True):
@@ -126,6 +124,19 @@ class Parallel(Wrapper):
                     other.cancel()
                 raise type(error)(f"among the instances {part.start} to {part.stop - 1}, {error}") from error
         return Raw(*(_join([getattr(answer, f.name) for answer in answers]) for f in fields(Raw)))
+
+
+def _parts(count: int, workers: int) -> list[slice]:
+    """The instances cut up so that each part is half a worker's share of what is left.
+
+    Large parts first, which cost little to hand out; single instances last, so that nobody waits long for the others.
+    """
+    parts: list[slice] = []
+    first = 0
+    while first < count:
+        parts.append(slice(first, first + -(-(count - first) // (2 * workers))))
+        first = parts[-1].stop
+    return parts
 
 
 _kept: Solver  # in a worker process: the solver it was started with
