@@ -25,30 +25,36 @@ ROW_BYTES = 128  # of a tile; half of that where the batch is small
 
 
 class Rows(NamedTuple):
-    """A sparse matrix by rows."""
+    """A sparse matrix by rows, each filled up with zeros to a multiple of `group` entries: see `less_pairs`."""
 
     start: np.ndarray
     column: np.ndarray
     value: np.ndarray
 
     @classmethod
-    def of(cls, matrix: Any, dtype: Any, *, backwards: bool = False) -> Rows:
-        """Entries of a row in the order of their columns, or against it."""
+    def of(cls, matrix: Any, dtype: Any, group: int, *, backwards: bool = False) -> Rows:
+        """Entries of a row in the order of their columns, or against it; zeros first, at the row's first column."""
         rows = sp.csr_array(matrix)
-        row = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+        count = np.diff(rows.indptr)
+        row = np.repeat(np.arange(rows.shape[0]), count)
         order = np.lexsort((-rows.indices if backwards else rows.indices, row))
+        start = np.concatenate([[0], np.cumsum(-(-count // group) * group)])
+        first = np.repeat(rows.indptr[:-1], np.diff(start))
+        place = np.arange(start[-1]) - np.repeat(start[1:] - count, np.diff(start))  # within the row; negative: a zero
+        entry = order[first + np.maximum(place, 0)]
+        value = np.where(place < 0, 0.0, rows.data[entry])
         unsigned = np.uint32  # so that compiled indexing need not look for negative values
-        return cls(rows.indptr.astype(unsigned), rows.indices[order].astype(unsigned), rows.data[order].astype(dtype))
+        return cls(start.astype(unsigned), rows.indices[entry].astype(unsigned), value.astype(dtype))
 
 
 class System(NamedTuple):
     """M and the factor of M Mᵀ in one dtype.
 
-    rows, columns: M and Mᵀ. below: the part of L below its diagonal of ones; above: its transpose, with the entries of a
+    negated, columns: −M and Mᵀ. below: the part of L below its diagonal of ones; above: its transpose, with the entries of a
     row backwards: in both, what is computed last comes last, so that a sum has little to wait for. pivot: 1/D, (m,).
     """
 
-    rows: Rows
+    negated: Rows
     columns: Rows
     below: Rows
     above: Rows
@@ -61,8 +67,13 @@ class System(NamedTuple):
         start, row = factor.pattern.column_start.astype(np.int64), factor.pattern.row.astype(np.int64)
         scaled = entries * np.repeat(pivot, np.diff(start))
         L = sp.csc_array((scaled, row, start), shape=(factor.rows, factor.rows))
-        rows, columns, below = (Rows.of(part, dtype) for part in (factor.matrix, factor.matrix.T, L))
-        return cls(rows, columns, below, Rows.of(L.T, dtype, backwards=True), pivot.astype(dtype))
+        return cls(
+            Rows.of(-factor.matrix, dtype, 4),
+            Rows.of(factor.matrix.T, dtype, 2),
+            Rows.of(L, dtype, 4),
+            Rows.of(L.T, dtype, 4, backwards=True),
+            pivot.astype(dtype),
+        )
 
 
 class Data(NamedTuple):
@@ -126,22 +137,37 @@ def store(tile: Any, index: Any, used: int, out: Any) -> None:
 
 
 @jit
+def less_pairs(total: Any, rows: Rows, i: Any, x: Any) -> Any:
+    """total − (row i) · x, two entries at a time: short rows spend their time on the loop, not in it."""
+    k, end = rows.start[i], rows.start[i + 1]
+    while k < end:
+        total = total - rows.value[k] * get(x, rows.column[k]) - rows.value[k + 1] * get(x, rows.column[k + 1])
+        k += 2
+    return total
+
+
+@jit
+def less_fours(total: Any, rows: Rows, i: Any, x: Any) -> Any:
+    """total − (row i) · x, four entries at a time, in two sums that need not wait for each other."""
+    k, end = rows.start[i], rows.start[i + 1]
+    while k < end:
+        first = rows.value[k] * get(x, rows.column[k]) + rows.value[k + 1] * get(x, rows.column[k + 1])
+        second = rows.value[k + 2] * get(x, rows.column[k + 2]) + rows.value[k + 3] * get(x, rows.column[k + 3])
+        total = total - first - second
+        k += 4
+    return total
+
+
+@jit
 def multipliers(system: System, v: Any, r: Any, x: Any) -> None:
     """x = (M Mᵀ)⁻¹ (M v − r); r may be `None`, which is zero."""
     m = len(system.pivot)
-    rows, below, above = system.rows, system.below, system.above
     for i in range(m):
         total = get(v, 0) * 0.0 if r is None else 0.0 - get(r, i)
-        for k in range(rows.start[i], rows.start[i + 1]):
-            total = total + rows.value[k] * get(v, rows.column[k])
-        for k in range(below.start[i], below.start[i + 1]):
-            total = total - below.value[k] * get(x, below.column[k])
-        put(x, i, total)
+        total = less_fours(total, system.negated, i, v)
+        put(x, i, less_fours(total, system.below, i, x))
     for i in range(m - 1, -1, -1):
-        total = get(x, i) * system.pivot[i]
-        for k in range(above.start[i], above.start[i + 1]):
-            total = total - above.value[k] * get(x, above.column[k])
-        put(x, i, total)
+        put(x, i, less_fours(get(x, i) * system.pivot[i], system.above, i, x))
 
 
 @jit
@@ -210,7 +236,6 @@ def iterate(
         put(v, j, y + keep * y - point - get(cost, j))
         largest_cost = maximum(largest_cost, absolute(get(cost, j)))
     done, leaving = np.zeros(used, np.bool_), np.zeros(used, np.bool_)
-    columns = system.columns
     for k in range(1, limit + 1):
         look = k == limit or (tolerance > 0.0 and k % CHECK_EVERY == 0)
         place = k - 1 if record else 0
@@ -220,9 +245,7 @@ def iterate(
             low, high, charge, keep = get(lower, j), get(upper, j), get(cost, j), smoothed if j < n else plain
             before = get(z, j)
             y = minimum(maximum(before, low), high)
-            point = keep * y - charge
-            for e in range(columns.start[j], columns.start[j + 1]):
-                point = point - columns.value[e] * get(x, columns.column[e])
+            point = less_pairs(keep * y - charge, system.columns, j, x)
             put(z, j, point)
             if record or look:
                 inside[place, j] = bits((point > low) & (point < high))
@@ -279,7 +302,6 @@ def adjoint(
         put(g, j, 0.0)
     for j in range(n):
         put(charge, j, 0.0)
-    columns = system.columns
     last = 0
     for t in range(used):
         last = max(last, iterations[index[t]])
@@ -292,14 +314,12 @@ def adjoint(
                         g[j].lane[t] = gradient[row, j]
         multipliers(system, g, None, x)
         for j in range(N):
-            along = step * 0.0
-            for e in range(columns.start[j], columns.start[j + 1]):
-                along = along + columns.value[e] * get(x, columns.column[e])
-            p = get(g, j) - along
+            whole = get(g, j)
+            p = less_pairs(whole, system.columns, j, x)
             if j < n:
                 put(charge, j, get(charge, j) - step * p)
             if k > 1:
-                put(g, j, where(inside[k - 2, j], (smoothed if j < n else plain) * p, along))
+                put(g, j, where(inside[k - 2, j], (smoothed if j < n else plain) * p, whole - p))
     store(charge, index, used, out)
 
 
@@ -324,10 +344,6 @@ def jacobian_free(
     for t in range(len(index)):
         scratch[0].lane[t] = alpha[index[t]]
     step = get(scratch, 0)
-    columns = system.columns
     for j in range(n):
-        p = get(g, j)
-        for e in range(columns.start[j], columns.start[j + 1]):
-            p = p - columns.value[e] * get(x, columns.column[e])
-        put(g, j, 0.0 - step * p)
+        put(g, j, 0.0 - step * less_pairs(get(g, j), system.columns, j, x))
     store(g, index, used, out)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numba
@@ -24,6 +25,8 @@ from numba.extending import lower_builtin, register_model, type_callable
 
 LANES = 8
 CACHE_LINE = 64  # bytes
+
+Tile = tuple[np.ndarray, int]  # instance numbers, one per lane, and how many of them count
 
 intrinsic: Any = numba.extending.intrinsic  # compiled calls lack the first argument, which type checkers cannot see
 jit = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract", "arcp", "nsz"})
@@ -301,7 +304,13 @@ def store(tile: Any, index: Any, used: Any, out: Any) -> None:
             out[row, i] = tile[i, t]
 
 
-def tiles(index: np.ndarray, lanes: int = LANES) -> list[tuple[np.ndarray, int]]:
+@lru_cache(maxsize=64)
+def all_tiles(count: int, lanes: int = LANES) -> list[Tile]:
+    """`tiles` of a whole batch."""
+    return tiles(np.arange(count), lanes)
+
+
+def tiles(index: np.ndarray, lanes: int = LANES) -> list[Tile]:
     """Instance numbers in groups of `lanes`; the last group repeats its last instance. With how many are real."""
     groups = []
     for first in range(0, len(index), lanes):

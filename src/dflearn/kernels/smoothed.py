@@ -15,7 +15,7 @@ from dflearn.kernels import dual_newton as newton, interior_point as interior
 from dflearn.kernels.cholesky import Pattern, Rows, SparseFactor, assemble, factorize, substitute
 from dflearn.kernels.dual_newton import dual_newton, mask_rows
 from dflearn.kernels.interior_point import interior_point
-from dflearn.kernels.lanes import LANES, absolute, gather, get, jit, load, maximum, put, store
+from dflearn.kernels.lanes import LANES, absolute, gather, get, jit, load, maximum, put, spread, store
 
 
 class System(NamedTuple):
@@ -28,7 +28,10 @@ class System(NamedTuple):
 
 
 class Data(NamedTuple):
-    """One row per instance (or a single row, shared by all): c, lower, upper (·, n); r (·, m); mu (count,)."""
+    """One row per instance (or a single one, shared by all): c, lower, upper (·, n); r (·, m); mu (·,).
+
+    c is of either dtype; all arithmetic is in float64.
+    """
 
     c: np.ndarray
     mu: np.ndarray
@@ -40,25 +43,28 @@ class Data(NamedTuple):
 class Answer(NamedTuple):
     """One row per instance.
 
-    y: multipliers (count, m). w: decisions (count, n). inside: which variables lie strictly between their bounds,
-    in_force: which rows bind (1 or 0). residual, and steps of each method (−1: not converged, −2: not run), (count,).
+    y: multipliers (count, m). w: decisions (count, n), in the dtype of c. inside: which variables lie strictly between
+    their bounds, in_force: which rows bind (1 or 0). objective: cᵀw + (μ/2)‖w‖², residual, and steps of each method
+    (−1: not converged, −2: not run), (count,).
     """
 
     y: np.ndarray
     w: np.ndarray
     inside: np.ndarray
     in_force: np.ndarray
+    objective: np.ndarray
     residual: np.ndarray
     newton_steps: np.ndarray
     interior_steps: np.ndarray
 
     @classmethod
-    def empty(cls, count: int, n: int, m: int) -> Answer:
+    def empty(cls, count: int, n: int, m: int, dtype: Any = np.float64) -> Answer:
         return cls(
-            np.zeros((count, m)),
-            np.empty((count, n)),
-            np.zeros((count, n), np.uint8),
-            np.zeros((count, m), np.uint8),
+            np.empty((count, m)),
+            np.empty((count, n), dtype),
+            np.empty((count, n), np.uint8),
+            np.empty((count, m), np.uint8),
+            np.empty(count),
             np.full(count, np.inf),
             np.full(count, -2, np.int64),
             np.full(count, -2, np.int64),
@@ -105,8 +111,7 @@ def solve_tile(
     load(data.r, index, r)
     load(data.lower, index, lower)
     load(data.upper, index, upper)
-    for t in range(LANES):
-        mu[0, t] = data.mu[index[t]]
+    load(data.mu.reshape(-1, 1), index, mu)
     scale = get(mu, 0)
     for j in range(c.shape[0]):
         scale = maximum(scale, absolute(get(c, j)))
@@ -130,10 +135,15 @@ def solve_tile(
         newton_limit, tolerance, columns, rows, space.values, y, w, steps, residual,
     )  # fmt: skip
     inside, g = columns[0], rows[0]
+    value, half = spread(0.0), 0.5 * get(mu, 0)
+    for j in range(c.shape[0]):
+        value = value + get(w, j) * (get(c, j) + half * get(w, j))
+    put(mu, 0, scale * value)
     store(w, index, used, answer.w)
     store(inside, index, used, answer.inside)
     for t in range(used):
         row = index[t]
+        answer.objective[row] = mu[0, t]
         answer.residual[row] = residual[t]
         answer.newton_steps[row] = steps[t]
         for i in range(y.shape[0]):
@@ -144,12 +154,12 @@ def solve_tile(
 
 @jit
 def project_tile(
-    system: System, inside: Any, in_force: Any, v: Any, index: Any, used: int, space: Workspace, out: Any
+    system: System, inside: Any, in_force: Any, v: Any, factor: Any, index: Any, used: int, space: Workspace, out: Any
 ) -> None:
-    """out = P v, the orthogonal projection onto {x : x_j = 0 off the inside, (M x)_i = 0 on the rows in force}.
+    """out = factor · P v, P the orthogonal projection onto {x : x_j = 0 off the inside, (M x)_i = 0 on the rows in force}.
 
-    v, inside (count, n), in_force (count, m). Rows that depend on others within the face are left out, which leaves the
-    projection as it is.
+    v, inside (count, n), in_force (count, m), factor (count or 1,). Rows that depend on others within the face are left
+    out, which leaves the projection as it is.
     """
     x, d, image = space.columns[0], space.columns[1], space.columns[2]
     mask, z, work = space.rows[0], space.rows[1], space.rows[2]
@@ -166,8 +176,11 @@ def project_tile(
     factorize(system.pattern, space.values, work, newton.VANISHING_PIVOT)
     substitute(system.pattern, space.values, z)
     gather(system.by_columns.start, system.by_columns.column, system.by_columns.value, z, image)
+    lanes = np.empty((1, LANES))
+    load(factor.reshape(-1, 1), index, lanes)
+    scale = get(lanes, 0)
     for j in range(x.shape[0]):
-        put(x, j, get(x, j) - get(d, j) * get(image, j))
+        put(x, j, scale * (get(x, j) - get(d, j) * get(image, j)))
     store(x, index, used, out)
 
 
@@ -183,8 +196,7 @@ def cone_tile(system: System, data: Data, index: Any, used: int, limit: int, spa
     load(data.r, index, r)
     load(data.lower, index, lower)
     load(data.upper, index, upper)
-    for t in range(LANES):
-        mu[0, t] = data.mu[index[t]]
+    load(data.mu.reshape(-1, 1), index, mu)
     interior_point(
         system.pattern, system.by_rows, system.by_columns, system.inequality, c, mu, r, lower, upper,
         limit, 0.0, columns, rows, space.values, y, steps,

@@ -11,6 +11,8 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 
 from dflearn.program import Instance, Objective
@@ -47,6 +49,16 @@ class Layer(nn.Module, TakesStart, ABC):
     def regularization(self, w: Tensor) -> Tensor:
         """Ω(w), where the layer minimizes obj(y, w) + Ω(w).  `(*batch, n)` → `(*batch,)`."""
         return w.new_zeros(w.shape[:-1])
+
+
+def as_rows(x: Tensor, count: int, dtype: Any = None) -> np.ndarray:
+    """`(*batch, k)` as a contiguous array `(count, k)` for the kernels: float64 or float32 as it is, or the dtype given."""
+    if dtype is None:
+        dtype = np.float32 if x.dtype == torch.float32 else np.float64
+    rows = x.detach().reshape(count, x.shape[-1])
+    if rows.dtype not in (torch.float32, torch.float64):
+        rows = rows.double()
+    return np.ascontiguousarray(rows.cpu().numpy(), dtype)
 
 
 class Exact(Layer):

@@ -17,12 +17,13 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from dflearn.errors import ProgramError
-from dflearn.layers.base import Layer
+from dflearn.layers.base import Layer, as_rows
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Solution, Status, check_start
 
 if TYPE_CHECKING:
     from dflearn.kernels.davis_yin import Answer, System
+    from dflearn.kernels.lanes import Tile
     from dflearn.layers.as_published import AsPublished, HasProgram
 
 Gradient = Literal["jfb", "unrolled", "implicit"]
@@ -132,14 +133,14 @@ class DavisYin(Layer):
         record = self.gradient == "unrolled" and costs.requires_grad and torch.is_grad_enabled()
         run = _Run(self, costs, sides, given, record)
         status = run.status()
-        w = torch.as_tensor(run.answer.w).to(y).reshape(costs.shape)
+        w = torch.from_numpy(run.answer.w).to(y).reshape(costs.shape)
         return Solution(
             decision=_AttachGradient.apply(costs, w, run.backward),
-            status=torch.as_tensor(status).reshape(batch),
-            objective=torch.as_tensor(run.answer.value).reshape(batch),
+            status=torch.from_numpy(status).reshape(batch),
+            objective=torch.from_numpy(run.answer.value).reshape(batch),
             bound=torch.full(batch, -torch.inf, dtype=torch.float64),
             start=None if start is None else run.start().reshape(*batch, self.width),
-            residual=torch.as_tensor(run.answer.residual).reshape(batch),
+            residual=torch.from_numpy(run.answer.residual).reshape(batch),
         )
 
     @cached_property
@@ -159,7 +160,8 @@ class _Run:
     ) -> None:
         self.layer, self.kernel, self.sides = layer, layer._kernel, sides
         self.dtype = torch.float64 if costs.dtype == torch.float64 else torch.float32
-        self.c = np.ascontiguousarray(costs.detach().reshape(-1, layer.program.n).to("cpu", self.dtype).numpy())
+        dtype = np.float64 if self.dtype == torch.float64 else np.float32
+        self.c = as_rows(costs, costs.shape[:-1].numel(), dtype)
         self.system = self.kernel.system(self.c.dtype)
         self.r, self.lower, self.upper = self.kernel.sides(sides, self.c.dtype)
         self.alpha = self._steps()
@@ -191,15 +193,15 @@ class _Run:
     def tolerance(self) -> float:
         return 0.0 if self.layer.tolerance is None else max(self.layer.tolerance, RESOLUTION[self.dtype])
 
-    def _tiles(self) -> list[tuple[np.ndarray, int]]:
+    def _tiles(self) -> list[Tile]:
         """Wide rows are cheaper per instance; narrow ones where there are threads enough to take a tile each."""
         from dflearn.kernels.davis_yin import ROW_BYTES
-        from dflearn.kernels.lanes import tiles
+        from dflearn.kernels.lanes import all_tiles
 
         count, lanes = len(self.c), ROW_BYTES // self.c.itemsize
         if 2 * count <= lanes * torch.get_num_threads():
             lanes //= 2
-        return tiles(np.arange(count), lanes)
+        return all_tiles(count, lanes)
 
     def _space(self, lanes: int) -> np.ndarray:
         """This thread's work space, kept from call to call."""
@@ -229,7 +231,7 @@ class _Run:
         data = Data(self.c, self.r, self.alpha, z)
         answer = Answer.empty(count, self.c.shape[1], width, self.c.dtype)
 
-        def solve(tile: tuple[np.ndarray, int]) -> None:
+        def solve(tile: Tile) -> None:
             index, used = tile
             lanes = len(index)
             inside = np.empty((limit if record else 1, width), f"u{lanes // 8}")
@@ -290,9 +292,9 @@ class _Run:
 
     def backward(self, gradient: Tensor) -> Tensor:
         """(dw/dc)ᵀ gradient, `(*batch, n)` → `(*batch, n)`."""
-        g = np.ascontiguousarray(gradient.detach().reshape(self.c.shape).to("cpu", self.dtype).numpy())
+        g = as_rows(gradient, len(self.c), self.c.dtype)
         rule = {"jfb": self._jacobian_free, "unrolled": self._unrolled, "implicit": self._implicit}
-        return torch.as_tensor(rule[self.layer.gradient](g)).to(gradient).reshape(gradient.shape)
+        return torch.from_numpy(rule[self.layer.gradient](g)).to(gradient).reshape(gradient.shape)
 
     def _jacobian_free(self, g: np.ndarray) -> np.ndarray:
         from dflearn.kernels.davis_yin import jacobian_free
@@ -300,7 +302,7 @@ class _Run:
 
         out = np.empty_like(g)
 
-        def run(tile: tuple[np.ndarray, int]) -> None:
+        def run(tile: Tile) -> None:
             index, used = tile
             jacobian_free(self.system, self.alpha, self.answer.inside, g, index, used, self._space(len(index)), out)
 
@@ -313,7 +315,7 @@ class _Run:
 
         out, steps = np.empty_like(g), self.answer.iterations
 
-        def run(tile: tuple[np.ndarray, int]) -> None:
+        def run(tile: Tile) -> None:
             index, used = tile
             inside = self.inside[int(index[0])]
             space = self._space(len(index))
@@ -388,16 +390,16 @@ class _Faces:
 
     def project(self, inside: np.ndarray, in_force: np.ndarray, v: np.ndarray) -> np.ndarray:
         """v on {x : x_j = 0 off the inside, (row x)_i = 0 where row i of Â is in force}; masks and v `(count, ·)`."""
-        from dflearn.kernels.lanes import tiles
+        from dflearn.kernels.lanes import all_tiles
         from dflearn.kernels.smoothed import Workspace, project_tile
         from dflearn.kernels.threads import run_tiles
 
-        out, ordered = np.empty_like(v), np.ascontiguousarray(in_force[:, self.factor.order])
+        out, ordered, one = np.empty_like(v), np.ascontiguousarray(in_force[:, self.factor.order]), np.ones(1)
 
-        def project(tile: tuple[np.ndarray, int]) -> None:
-            project_tile(self.system, inside, ordered, v, tile[0], tile[1], Workspace.of(self.factor), out)
+        def project(tile: Tile) -> None:
+            project_tile(self.system, inside, ordered, v, one, tile[0], tile[1], Workspace.of(self.factor), out)
 
-        run_tiles(project, tiles(np.arange(len(v))))
+        run_tiles(project, all_tiles(len(v)))
         return out
 
 

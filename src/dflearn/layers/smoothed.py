@@ -20,11 +20,12 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from dflearn.errors import ProgramError
-from dflearn.layers.base import Layer
+from dflearn.layers.base import Layer, as_rows
 from dflearn.program import Instance, Program
-from dflearn.solvers.base import Solution, Status, check_instance, check_start
+from dflearn.solvers.base import Solution, Status, check_start
 
 if TYPE_CHECKING:
+    from dflearn.kernels.lanes import Tile
     from dflearn.kernels.smoothed import Answer, Data, System, Workspace
 
 WARM_STEPS = 10  # Newton steps from a start, before the interior-point method takes over
@@ -32,6 +33,7 @@ POLISH_STEPS = 50
 INTERIOR_STEPS = 80
 INTERIOR_TOLERANCE = 1e-8
 ACCEPTED_RESIDUAL = 1e-6  # relative; what `OPTIMAL` means here
+ONE = np.ones(1)
 
 
 class Smoothed(Layer):
@@ -69,6 +71,7 @@ class Smoothed(Layer):
             raise ProgramError(f"tolerance must lie in (0, {ACCEPTED_RESIDUAL}], got {tolerance}")
         self.program = program.relax()
         self.mu, self.regularizer, self.tolerance = float(mu), regularizer, float(tolerance)
+        self._mu = np.array([self.mu])  # one for all instances
         self._scratch = threading.local()
         form = self.program.equality_form()
         self.start_width = form.matrix.shape[0] + (regularizer == "norm")
@@ -91,34 +94,33 @@ class Smoothed(Layer):
 
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
         batch = y.shape[:-1]
-        check_instance(instance, batch)
         count = batch.numel()
         sides = self.program.sides(instance, count)
         costs = self.objective.vector(y, instance)
-        c = np.ascontiguousarray(costs.detach().double().reshape(count, self.program.n).cpu().numpy())
+        c = as_rows(costs, count, np.float64 if self.regularizer == "norm" else None)
         given = check_start(start, batch, self.start_width)
         if self.regularizer == "norm":
             answer, kappa, status = self._solve_norm(c, sides, given)
         else:
-            kappa = np.full(count, self.mu)
+            kappa = self._mu
             answer = self._solve_squared(c, kappa, sides, given)
             status = self._finish(c, kappa, sides, answer)
         face = _Face(self, answer.inside, answer.in_force, kappa)
-        decision = _AttachGradient.apply(costs, torch.as_tensor(answer.w).to(y).reshape(costs.shape), face)
-        w = torch.as_tensor(answer.w)
-        objective = (torch.as_tensor(c) * w).sum(-1) + self.regularization(w)
+        decision = _AttachGradient.apply(costs, torch.from_numpy(answer.w).to(costs).reshape(costs.shape), face)
+        objective = torch.from_numpy(answer.objective).reshape(batch)
+        bound = np.where(status == Status.OPTIMAL, answer.objective, -np.inf)
         new_start = None
         if start is not None:
             columns = [answer.y, kappa[:, None]] if self.regularizer == "norm" else [answer.y]
-            new_start = torch.as_tensor(np.hstack(columns)).reshape(*batch, self.start_width)
+            new_start = torch.from_numpy(np.hstack(columns)).reshape(*batch, self.start_width)
         return Solution(
             decision=decision,
-            status=torch.as_tensor(status).reshape(batch),
-            objective=objective.reshape(batch),
-            bound=torch.where(torch.as_tensor(status == Status.OPTIMAL), objective, -torch.inf).reshape(batch),
+            status=torch.from_numpy(status).reshape(batch),
+            objective=objective,
+            bound=torch.from_numpy(bound).reshape(batch),
             start=new_start,
-            residual=torch.as_tensor(answer.residual).reshape(batch),
-            fallback=torch.as_tensor(answer.newton_steps < 0).reshape(batch),
+            residual=torch.from_numpy(answer.residual).reshape(batch),
+            fallback=torch.from_numpy(answer.newton_steps < 0).reshape(batch),
         )
 
     # -- the squared regularizer ----------------------------------------------------------------------------------
@@ -137,58 +139,59 @@ class Smoothed(Layer):
         self, c: np.ndarray, mu: np.ndarray, sides: Mapping[str, np.ndarray], start: np.ndarray | None
     ) -> Answer:
         """Instances with a start by Newton's method; the others, and those it does not finish, from scratch."""
+        from dflearn.kernels.lanes import all_tiles, tiles
         from dflearn.kernels.smoothed import Answer
 
         data = self._kernel.data(c, mu, sides)
-        answer = Answer.empty(c.shape[0], self.program.n, self._kernel.rows)
-        pending = np.arange(c.shape[0])
-        if start is not None:
-            known = np.isfinite(start).all(1)
-            answer.y[known] = self._kernel.inwards(start[known])
-            self._run(data, np.flatnonzero(known), True, WARM_STEPS, answer)
-            pending = np.flatnonzero(~known | (answer.newton_steps < 0))
-        self._run(data, pending, False, POLISH_STEPS, answer)
+        answer = Answer.empty(c.shape[0], self.program.n, self._kernel.rows, c.dtype)
+        if start is None:
+            self._run(data, all_tiles(c.shape[0]), False, POLISH_STEPS, answer)
+            return answer
+        known = np.isfinite(start).all(1)
+        answer.y[known] = self._kernel.inwards(start[known])
+        self._run(data, tiles(np.flatnonzero(known)), True, WARM_STEPS, answer)
+        pending = np.flatnonzero(~known | (answer.newton_steps < 0))
+        self._run(data, tiles(pending), False, POLISH_STEPS, answer)
         return answer._replace(y=self._kernel.outwards(answer.y))
 
-    def _run(self, data: Data, index: np.ndarray, warm: bool, newton_limit: int, answer: Answer) -> None:
-        from dflearn.kernels.lanes import tiles
+    def _run(self, data: Data, tiles: list[Tile], warm: bool, newton_limit: int, answer: Answer) -> None:
         from dflearn.kernels.smoothed import solve_tile
         from dflearn.kernels.threads import run_tiles
 
-        def solve(tile: tuple[np.ndarray, int]) -> None:
+        def solve(tile: Tile) -> None:
             solve_tile(
                 self._kernel.system, data, tile[0], tile[1], warm, newton_limit, INTERIOR_STEPS, self.tolerance,
                 INTERIOR_TOLERANCE, self._workspace(), answer,
             )  # fmt: skip
 
-        run_tiles(solve, tiles(index))
+        run_tiles(solve, tiles)
 
-    def project(self, inside: np.ndarray, in_force: np.ndarray, v: np.ndarray) -> np.ndarray:
-        """P v for each instance's face; `(count, n)`."""
-        from dflearn.kernels.lanes import tiles
+    def project(self, inside: np.ndarray, in_force: np.ndarray, v: np.ndarray, factor: np.ndarray = ONE) -> np.ndarray:
+        """factor · P v for each instance's face; `(count, n)`."""
+        from dflearn.kernels.lanes import all_tiles
         from dflearn.kernels.smoothed import project_tile
         from dflearn.kernels.threads import run_tiles
 
         out = np.empty_like(v)
 
-        def project(tile: tuple[np.ndarray, int]) -> None:
-            project_tile(self._kernel.system, inside, in_force, v, tile[0], tile[1], self._workspace(), out)
+        def project(tile: Tile) -> None:
+            project_tile(self._kernel.system, inside, in_force, v, factor, tile[0], tile[1], self._workspace(), out)
 
-        run_tiles(project, tiles(np.arange(v.shape[0])))
+        run_tiles(project, all_tiles(v.shape[0]))
         return out
 
     def multiplier_slope(self, c: np.ndarray, sides: Mapping[str, np.ndarray], steps: int) -> np.ndarray:
         """Mᵀy − z_l + z_u after so many interior-point steps on costs c `(count, n)` of size about one; `(count, n)`."""
-        from dflearn.kernels.lanes import tiles
+        from dflearn.kernels.lanes import all_tiles
         from dflearn.kernels.smoothed import cone_tile
         from dflearn.kernels.threads import run_tiles
 
-        data, out = self._kernel.data(c, np.full(c.shape[0], self.mu), sides), np.empty_like(c)
+        data, out = self._kernel.data(c, self._mu, sides), np.empty_like(c)
 
-        def run(tile: tuple[np.ndarray, int]) -> None:
+        def run(tile: Tile) -> None:
             cone_tile(self._kernel.system, data, tile[0], tile[1], steps, self._workspace(), out)
 
-        run_tiles(run, tiles(np.arange(c.shape[0])))
+        run_tiles(run, all_tiles(c.shape[0]))
         return out
 
     # -- the norm as regularizer ----------------------------------------------------------------------------------
@@ -235,7 +238,8 @@ class Smoothed(Layer):
         unbounded = (kappa <= floor) & ~infeasible & (gap > 1e-6 * self.mu)
         status[unbounded], answer.w[unbounded] = int(Status.UNBOUNDED), np.nan
         status[~settled & (status == int(Status.OPTIMAL))] = int(Status.FEASIBLE)
-        return answer, kappa, status
+        objective = (c * answer.w).sum(1) + self.mu * np.linalg.norm(answer.w, axis=1)
+        return answer._replace(objective=objective), kappa, status
 
     # -- what the kernels did not finish --------------------------------------------------------------------------
 
@@ -249,17 +253,22 @@ class Smoothed(Layer):
     ) -> np.ndarray:
         """Status per instance; those above the accepted residual, and not known to be infeasible, are solved by HiGHS."""
         status = np.full(c.shape[0], int(Status.OPTIMAL), np.int8)
-        for i in np.flatnonzero(~(answer.residual <= ACCEPTED_RESIDUAL)):
-            from dflearn.layers.quadratic import no_result, solve_with_highs
+        accepted = answer.residual <= ACCEPTED_RESIDUAL
+        if accepted.all():
+            return status
+        from dflearn.layers.quadratic import no_result, solve_with_highs
 
+        for i in np.flatnonzero(~accepted):
+            own_mu, own_c = mu[i % len(mu)], c[i].astype(np.float64)
             own = {name: part if part.ndim == 1 else part[i] for name, part in sides.items()}
             if infeasible is not None and infeasible[i]:
                 result = no_result(self.program, Status.INFEASIBLE)
             else:
-                result = solve_with_highs(self.program, c[i], mu[i], own)
+                result = solve_with_highs(self.program, own_c, own_mu, own)
             accurate = result.residual <= ACCEPTED_RESIDUAL or result.status is not Status.OPTIMAL
             status[i] = int(result.status if accurate else Status.FEASIBLE)
             answer.w[i] = result.w
+            answer.objective[i] = own_c @ result.w + 0.5 * own_mu * (result.w @ result.w)
             answer.residual[i] = result.residual
             answer.inside[i] = result.inside
             answer.in_force[i] = self._kernel.inwards_mask(result.in_force)
@@ -279,6 +288,8 @@ class _Kernel:
         inequality = np.ascontiguousarray(self.form.is_inequality[self.factor.order])
         self.system: System = System(self.factor.pattern, self.factor.by_rows, self.factor.by_columns, inequality)
         self.rows = self.factor.rows
+        self.own_sides = self._sides({name: getattr(program, name) for name in ("b", "h", "lower", "upper")})
+        self.program = program
 
     def workspace(self) -> Workspace:
         from dflearn.kernels.smoothed import Workspace
@@ -288,9 +299,13 @@ class _Kernel:
     def data(self, c: np.ndarray, mu: np.ndarray, sides: Mapping[str, np.ndarray]) -> Data:
         from dflearn.kernels.smoothed import Data
 
+        shared = all(side is getattr(self.program, name) for name, side in sides.items())
+        return Data(c, np.ascontiguousarray(mu), *(self.own_sides if shared else self._sides(sides)))
+
+    def _sides(self, sides: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+        """r, lower and upper of the kernels."""
         r = np.atleast_2d(self.form.right_hand_side(sides["b"], sides["h"]))[:, self.factor.order] * self.factor.scale
-        lower, upper = (np.ascontiguousarray(np.atleast_2d(sides[name])) for name in ("lower", "upper"))
-        return Data(c, np.ascontiguousarray(mu), np.ascontiguousarray(r), lower, upper)
+        return tuple(np.ascontiguousarray(np.atleast_2d(part)) for part in (r, sides["lower"], sides["upper"]))
 
     def inwards(self, y: np.ndarray) -> np.ndarray:
         """Multipliers of the program's rows → of the scaled rows in elimination order."""
@@ -327,15 +342,14 @@ class _AttachGradient(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         layer, inside, in_force, kappa = ctx.face
-        v = np.ascontiguousarray(gradient.detach().double().reshape(inside.shape).cpu().numpy())
-        out = layer.project(inside, in_force, v)
+        v = as_rows(gradient, len(inside), np.float64 if layer.regularizer == "norm" else None)
+        out = layer.project(inside, in_force, v, -1.0 / kappa)
         if layer.regularizer == "norm":
             (w,) = ctx.saved_tensors
-            w = np.ascontiguousarray(w.double().reshape(v.shape).cpu().numpy())
+            w = as_rows(w, len(inside), np.float64)
             along = layer.project(inside, in_force, w)
             room = (w * w).sum(1) - (w * along).sum(1)
             with np.errstate(divide="ignore", invalid="ignore"):
-                factor = np.where(room > 0, (w * out).sum(1) / room, 0.0)
-            out = out + factor[:, None] * along
-        out = -out / kappa[:, None]
-        return torch.as_tensor(out).to(gradient).reshape(gradient.shape), None, None
+                share = np.where(room > 0, (w * out).sum(1) / room, 0.0)
+            out = out + share[:, None] * along
+        return torch.from_numpy(out).to(gradient).reshape(gradient.shape), None, None

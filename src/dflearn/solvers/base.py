@@ -78,15 +78,14 @@ class Solution:
 
     def check(self, accept: tuple[Status, ...] = (Status.OPTIMAL, Status.FEASIBLE)) -> Solution:
         """Itself, when every status is among `accept`; otherwise an error that names the first other instance."""
-        status = self.status.reshape(-1)
-        fine = torch.zeros_like(status, dtype=torch.bool)
-        for wanted in accept:
-            fine |= status == int(wanted)
-        if not bool(fine.all()):
-            bad = (~fine).nonzero().reshape(-1)
+        status = self.status.reshape(-1).cpu().numpy()
+        unwanted = np.ones(len(Status), bool)
+        unwanted[list(accept)] = False
+        bad = np.flatnonzero(unwanted[status])
+        if bad.size:
             first = Status(int(status[bad[0]]))
             raise SolverError(
-                f"instance {int(bad[0])} is {first.name} ({bad.numel()} of {status.numel()} instances not solved): {first.message}"
+                f"instance {bad[0]} is {first.name} ({bad.size} of {status.size} instances not solved): {first.message}"
             )
         return self
 
