@@ -29,7 +29,13 @@ def blocks(text: str, language: str = "python") -> Iterator[tuple[int, str]]:
         yield text.count("\n", 0, match.start(1)) + 1, match[1]
 
 
-@pytest.mark.parametrize("path", [path for path in DOCUMENTS if list(blocks(path.read_text()))], ids=name_of)
+TUTORIAL = ROOT / "docs" / "tutorial.md"
+RUN = [
+    path for path in DOCUMENTS if list(blocks(path.read_text())) and path != TUTORIAL
+]  # the tutorial has its own test
+
+
+@pytest.mark.parametrize("path", RUN, ids=name_of)
 def test_python_in_documents_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All blocks of a document in one namespace, in a folder of their own."""
     monkeypatch.chdir(tmp_path)
@@ -38,6 +44,25 @@ def test_python_in_documents_runs(path: Path, tmp_path: Path, monkeypatch: pytes
     for line, content in blocks(path.read_text()):
         # Blank lines ahead make an error point at the document's own line.
         exec(compile("\n" * (line - 1) + content, str(path), "exec"), vars(module))
+
+
+NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+
+
+def test_the_tutorial_shows_what_its_code_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Word for word; numbers may differ as much as other processors make them."""
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {}
+    pattern = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.DOTALL | re.MULTILINE)
+    for code, shown in pattern.findall(TUTORIAL.read_text()):
+        exec(compile(code, "docs/tutorial.md", "exec"), namespace)
+        printed = capsys.readouterr().out
+        words, wanted = (" ".join(NUMBER.sub("#", text).split()) for text in (printed, shown))
+        assert words == wanted
+        for number, other in zip(NUMBER.findall(printed), NUMBER.findall(shown), strict=True):
+            assert float(number) == pytest.approx(float(other), rel=0.1, abs=2e-3)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=name_of)
