@@ -17,7 +17,6 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -71,44 +70,41 @@ class Result:
 
 
 class Contender:
-    """The process of an entry."""
+    """The process of an entry, from `with` to the end of it."""
 
     def __init__(self, name: str, entry: Entry, subject: str, data: Path, threads: int) -> None:
         if not entry.python.exists():
             raise BenchmarkError(f"{name} needs the environment .venv-{entry.environment}: run `make peers`")
-        self.name, self.folder = name, tempfile.TemporaryDirectory(prefix="dflearn-bench-")
-        self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed on exit)
+        self.name = name
         script = ROOT / "benchmarks" / "contenders" / entry.script
+        self.command = [str(entry.python), "-W", "ignore", str(script), subject, str(data), *entry.arguments]
         # Passive: OpenMP threads that wait for the next operation would spin on the cores that others need.
-        own = {variable: str(entry.threads or threads) for variable in THREAD_VARIABLES} | {
-            "OMP_WAIT_POLICY": "passive"
-        }
-        self.process = subprocess.Popen(
-            [str(entry.python), "-W", "ignore", str(script), subject, str(data), *entry.arguments],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True, env={**os.environ, **own},
-        )  # fmt: skip
-        self._read()  # ready: the next one does not start while this one imports
+        own = {variable: str(entry.threads or threads) for variable in THREAD_VARIABLES}
+        self.variables = {**os.environ, **own, "OMP_WAIT_POLICY": "passive"}
 
     def __enter__(self) -> Contender:
+        with contextlib.ExitStack() as stack:
+            self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dflearn-bench-")))
+            self.errors = stack.enter_context(tempfile.TemporaryFile("w+"))
+            pipe = subprocess.PIPE
+            self.process = stack.enter_context(
+                subprocess.Popen(
+                    self.command, stdin=pipe, stdout=pipe, stderr=self.errors, text=True, env=self.variables
+                )
+            )
+            self._read()  # ready: the next one does not start while this one imports
+            self.stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.close()
-        if error is not None:
+    def __exit__(self, *exception: object) -> None:
+        if exception[0] is not None:
             self.process.kill()
-        self.process.wait()
-        self.process.stdout.close()
-        self.errors.close()
-        self.folder.cleanup()
+        self.stack.close()  # no more turns: the process ends, and is waited for
 
     def turn(self) -> tuple[dict[str, float], dict[str, np.ndarray]]:
         """Let it work once; what that cost, and what it found."""
         assert self.process.stdin is not None
-        file = Path(self.folder.name) / "found.npz"
+        file = self.folder / "found.npz"
         with contextlib.suppress(BrokenPipeError):  # what it died of is read below
             print(file, file=self.process.stdin, flush=True)
         cost = json.loads(self._read())
