@@ -3,9 +3,14 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Those with peers first; `make bench QUICK=1` takes a part of them, `make bench OUT=results/bench` renews the committed ones.
+# `make bench` takes all of them, on one thread. QUICK=1: a part of their rows. THREADS=2: those where everyone may use two,
+# for a machine with nothing else to do. OUT=results/bench renews the committed results.
 BENCHMARKS := epochs layers labelling growth training $(if $(QUICK),,solvers smoothed davis_yin)
 OUT ?= build/bench
+ifdef THREADS
+BENCHMARKS := epochs layers
+SUFFIX := _$(THREADS)_threads
+endif
 
 # One thread per worker: numba, torch and BLAS would otherwise start one per core in each of the two.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
@@ -29,7 +34,8 @@ test: $(VENV)/.installed-test  ## ruff, mypy and every test
 # Passive: OpenMP threads that wait for torch's next operation would spin on the cores that kernels' threads need.
 bench: $(VENV)/.installed-bench peers  ## time dflearn and its peers side by side (QUICK=1: a part of it)
 	set -e; for name in $(BENCHMARKS); do \
-		$(ONE_THREAD) OMP_WAIT_POLICY=passive $(BIN)/python benchmarks/$$name.py $(if $(QUICK),--quick) --json $(OUT)/$$name.json; \
+		$(ONE_THREAD) OMP_WAIT_POLICY=passive $(BIN)/python benchmarks/$$name.py \
+			$(if $(QUICK),--quick) $(if $(THREADS),--threads $(THREADS)) --json $(OUT)/$${name}$(SUFFIX).json; \
 	done
 	$(BIN)/python benchmarks/plots.py $(OUT)
 	$(BIN)/python benchmarks/targets.py $(OUT)
