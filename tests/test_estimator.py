@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import sklearn
 import torch
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, KFold
@@ -262,6 +263,42 @@ def test_pipeline_and_grid_search() -> None:
     train, test = next(KFold(2).split(X))
     alone = clone(pipeline).set_params(**search.cv_results_["params"][2]).fit(stretched[train], Y[train])
     assert alone.score(stretched[test], Y[test]) == pytest.approx(search.cv_results_["split0_test_score"][2])
+
+
+def test_grid_search_cuts_instances_with_the_folds() -> None:
+    capacity = np.linspace(4, 14, 60)
+    instance = Instance(h=torch.tensor(capacity)[:, None], d=torch.zeros(60, ITEMS, dtype=torch.float64))
+    with sklearn.config_context(enable_metadata_routing=True):
+        regressor = quick().set_fit_request(instance=True).set_score_request(instance=True)
+        search = GridSearchCV(regressor, {"loss": ["mse", "spo+"]}, cv=KFold(2)).fit(X, Y, instance=instance)
+    train, test = next(KFold(2).split(X))
+    alone = quick(loss="spo+").fit(X[train], Y[train], instance=instance[train])
+    wanted = alone.score(X[test], Y[test], instance=instance[test])
+    assert search.cv_results_["split0_test_score"][1] == pytest.approx(wanted)
+    with pytest.raises(DataError, match="set_score_request"):  # without routing, scores would be of another program
+        GridSearchCV(quick(), {"loss": ["mse"]}, cv=KFold(2), error_score="raise").fit(X, Y, instance=instance)
+    assert (instance[3:5].shape, Instance().shape) == ((2,), ())
+
+
+@pytest.mark.parametrize("model", ["linear", "mlp", torch.nn.Linear(3, ITEMS)])
+def test_standardize_is_a_standard_scaler(model: Any) -> None:
+    """Units of the features do not matter; a constant one is ignored, whatever it is later."""
+    stretched = X * [1, 1e4, 1e-3] + [0, 500, 2]
+    alone = quick(model=model, validation_fraction=0).fit(StandardScaler().fit_transform(stretched), Y, decisions=W)
+    inside = quick(model=model, validation_fraction=0, standardize=True).fit(stretched, Y, decisions=W)
+    wanted = alone.predict(StandardScaler().fit_transform(stretched))
+    np.testing.assert_allclose(inside.predict(stretched), wanted, rtol=1e-6)
+    constant = X * [1, 0, 1] + [0, 7, 0]
+    regressor = quick(model=model, standardize=True).fit(constant, Y, decisions=W)
+    np.testing.assert_array_equal(regressor.predict(constant), regressor.predict(constant + np.array([0, 9, 0])))
+
+
+def test_the_rows_held_out_are_known() -> None:
+    regressor = quick(validation_fraction=0.25, standardize=True).fit(X, Y, decisions=W)
+    trained_on = np.setdiff1d(np.arange(60), regressor.held_out_)
+    assert len(regressor.held_out_) == 15
+    np.testing.assert_allclose(regressor.model_.model[0].mean, X[trained_on].mean(0))
+    assert quick(validation_fraction=0).fit(X, Y, decisions=W).held_out_.size == 0
 
 
 def test_data_frames_keep_their_names() -> None:

@@ -72,7 +72,7 @@ def rewritten(file: Path, **changes: Any) -> Path:
     "options",
     [
         {},
-        {"model": "mlp", "hidden": (5, 4)},
+        {"model": "mlp", "hidden": (5, 4), "standardize": True},
         {"loss": "sce", "mu": 0.5},
         {"random_state": None, "cache": Path("somewhere"), "lr": np.float64(0.01), "loss": "mse"},
         {"problem": problem_named("TopK-6x2", seed=5, noise=0.25)},
@@ -93,6 +93,14 @@ def test_a_loaded_estimator_answers_alike(options: dict[str, Any], tmp_path: Pat
     if not isinstance(problem, Program):
         assert loaded.problem == problem
     assert loaded.fit(X, Y).predict(X).shape == Y.shape  # and can be trained again
+
+
+def test_what_is_kept_with_a_model_comes_back(regressor: DecisionFocusedRegressor, tmp_path: Path) -> None:
+    record = {"columns": ["rain", "wind"], "regret": 0.25, "note": "μ"}
+    regressor.save(tmp_path / "model.dfl", record)
+    assert DecisionFocusedRegressor.load(tmp_path / "model.dfl").record_ == record
+    regressor.save(tmp_path / "model.dfl")
+    assert DecisionFocusedRegressor.load(tmp_path / "model.dfl").record_ == {}
 
 
 def test_shapes_and_names_come_back(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from dflearn.solvers.base import Solver
 
 LEAST_ROWS = 10  # below it, a test says nothing
+EPOCHS, STEPS = 100, 1000  # of training, at least
+BATCH, HELD_OUT = 32, 0.2  # rows in a step; share of the rows, those to test on apart, to choose by
 AVERAGE, TWO_STAGE, FOCUSED = "average costs", "two-stage", "decision-focused"
 WORDS = {
     "mean_of_ratios": ("mean of regret / optimum", ".2%"),
@@ -58,7 +61,9 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("--loss", default="sce", help="sce (default), spo+, smoothed-spo+, fenchel-young, pfy, …")
     parser.add_argument("--layer", default="auto", help="smoothed, davis-yin, perturbed, relaxed or exact")
     parser.add_argument("--model", choices=("linear", "mlp"), default="linear", help="kind of model (default: linear)")
-    parser.add_argument("--epochs", type=positive, default=100, help="at most so many (default: 100)")
+    parser.add_argument(
+        "--epochs", type=positive, help=f"default: {EPOCHS}, or more where few rows make for less than {STEPS} steps"
+    )
     parser.add_argument("--lr", type=float, default=0.02, help="learning rate of Adam (default: 0.02)")
     parser.add_argument("--test", type=float, default=0.25, metavar="SHARE", help="of rows to test on (default: 0.25)")
     parser.add_argument("--ordered", action="store_true", help="test on the last rows, for rows in order of time")
@@ -93,6 +98,10 @@ def train(options: argparse.Namespace) -> None:
 
     difference = compare(tested[FOCUSED], tested[TWO_STAGE])
     print(f"\n{comparison_table(tested, difference)}\n\n{in_words(difference)}")
+    if tested[AVERAGE].absolute_regret <= min(tested[TWO_STAGE].absolute_regret, tested[FOCUSED].absolute_regret):
+        print(
+            "note: neither model beats deciding with average costs, so these features tell little here, or training is short"
+        )
     regrets = {name: judged.absolute_regret for name, judged in chosen_by.items()}
     chosen = FOCUSED if regrets[FOCUSED] < regrets[TWO_STAGE] else TWO_STAGE
     other = TWO_STAGE if chosen == FOCUSED else FOCUSED
@@ -123,15 +132,18 @@ def read_program(options: argparse.Namespace, tables: Tables) -> tuple[LinearMod
     from dflearn.frontends.files import read_model
 
     assert tables.costs is not None
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as noted:
         warnings.simplefilter("always")
         try:
             source = read_model(options.program, {name: {name: 1.0} for name in tables.costs.names})
         except ProgramError as error:
+            if not str(error).startswith("costs"):  # it is about the program alone
+                raise
             hint = [name for name in tables.costs.names if name in tables.features.names]
             more = f"; if {hint[0]!r} names the rows, add --id {hint[0]}" if hint and options.id is None else ""
-            raise ProgramError(f"{options.costs} with {options.program}: {error}{more}") from error
-    for warning in said:
+            said = str(error).removeprefix("costs: ")
+            raise ProgramError(f"{options.costs} with {options.program}: {said}{more}") from error
+    for warning in noted:
         print(f"note: {warning.message}")
     return source, source.program()
 
@@ -182,7 +194,9 @@ def fit(loss: str, program: Program, data: DecisionDataset, options: argparse.Na
         layer=options.layer,
         model=options.model,
         standardize=True,
-        epochs=options.epochs,
+        epochs=options.epochs or max(EPOCHS, math.ceil(STEPS * BATCH / ((1 - HELD_OUT) * len(data)))),
+        batch_size=BATCH,
+        validation_fraction=HELD_OUT,
         lr=options.lr,
         early_stopping=None,
         random_state=options.seed,

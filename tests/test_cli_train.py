@@ -1,0 +1,466 @@
+"""dfl train, dfl decide and dfl doctor --model, against SciPy's MILP solver on matrices written by hand."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.optimize import Bounds, LinearConstraint, milp
+
+from dflearn.cli import main
+from dflearn.estimator import DecisionFocusedRegressor
+from dflearn.program import Instance
+
+Output = pytest.CaptureFixture[str]
+ROWS, NEW = 40, 6
+
+# Values of the first four are predicted; `spare` is sold at a known 0.5, and the objective has the constant 7.
+KNAPSACK = """\
+NAME pack
+OBJSENSE
+    MAX
+ROWS
+ N value
+ L weight
+ L volume
+ G least
+COLUMNS
+    M1 'MARKER' 'INTORG'
+    tent value 1 weight 3
+    tent volume 4 least 1
+    stove value 1 weight 4
+    stove volume 2 least 1
+    boots value 1 weight 2
+    boots volume 5 least 1
+    rope value 1 weight 5
+    rope volume 1 least 1
+    M2 'MARKER' 'INTEND'
+    spare value 0.5 weight 1
+RHS
+    R weight 9 volume 8
+    R least 1 value -7
+BOUNDS
+ UP B tent 1
+ UP B stove 1
+ UP B boots 1
+ UP B rope 1
+ UP B spare 2
+ENDATA
+"""
+WEIGHTS = np.array([[3, 4, 2, 5, 1], [4, 2, 5, 1, 0], [-1, -1, -1, -1, 0]], float)
+# min Σ cost ship + 9 rent + 100: only ship_a and ship_c are predicted.
+TRANSPORT = """\
+Minimize
+ total: 4 ship_a + 6 ship_b + 5 ship_c + 9 rent + 100
+Subject To
+ need: ship_a + ship_b + ship_c = 20
+ room: ship_a + ship_c - 10 rent <= 5
+ some: ship_b + rent >= 2
+ alone: ship_a <= 15
+Bounds
+ rent <= 2
+General
+ rent
+End
+"""
+
+
+def best(name: str, costs: np.ndarray, sides: dict[str, np.ndarray] | None = None) -> np.ndarray:
+    """The optimal objective of each row, constant included, by SciPy."""
+    found = []
+    for i, y in enumerate(costs):
+        at = lambda what, default, i=i: default if what not in (sides or {}) else sides[what][i]  # noqa: E731
+        if name == "pack.mps":
+            c = -np.append(y, at("d:spare", 0.5))
+            rows = LinearConstraint(WEIGHTS, ub=[at("weight", 9), 8, -at("least", 1)])
+            bounds, whole, sign, constant = Bounds(0, [1, 1, 1, at("upper:rope", 1), 2]), [1, 1, 1, 1, 0], -1, 7
+        else:
+            c, sign, constant = np.array([y[0], 6, y[1], 9]), 1, 100
+            matrix = [[1, 1, 1, 0], [1, 0, 1, -10], [0, 1, 0, 1]]
+            rows = LinearConstraint(matrix, [20, -np.inf, 2], [20, 5, np.inf])
+            bounds, whole = Bounds(0, [15, np.inf, np.inf, 2]), [0, 0, 0, 1]
+        answer = milp(c, constraints=rows, bounds=bounds, integrality=whole)
+        found.append(sign * answer.fun + constant)
+    return np.array(found)
+
+
+PREDICTED = {"pack.mps": ["tent", "stove", "boots", "rope"], "transport.lp": ["ship_a", "ship_c"]}
+FEATURES = ["rain", "wind", "weekend"]
+
+
+def write(path: str, names: list[str], values: np.ndarray, ids: list[str] | None = None) -> None:
+    frame = pd.DataFrame(values, columns=names)
+    if ids is not None:
+        frame.insert(0, "day", ids)
+    frame.to_csv(path, index=False)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with both programs, and tables for them: x.csv, y-pack.csv, y-transport.csv, new.csv."""
+    monkeypatch.chdir(tmp_path)
+    Path("pack.mps").write_text(KNAPSACK)
+    Path("transport.lp").write_text(TRANSPORT)
+    rng = np.random.default_rng(0)
+    x = rng.normal([10, 300, 0.5], [5, 90, 0.4], (ROWS + NEW, 3)).round(3)
+    for program, names in PREDICTED.items():
+        truth = rng.uniform(-1, 1, (3, len(names)))
+        y = (5 + ((x - [10, 300, 0.5]) / [5, 90, 0.4]) @ truth + rng.normal(0, 0.3, (ROWS + NEW, len(names)))).round(3)
+        write(f"y-{program.partition('.')[0]}.csv", names, y[:ROWS])
+        write(f"new-y-{program.partition('.')[0]}.csv", names, y[ROWS:])
+    write("x.csv", FEATURES, x[:ROWS])
+    write("new.csv", FEATURES, x[ROWS:])
+    return tmp_path
+
+
+def train(program: str = "pack.mps", *more: str) -> int:
+    costs = f"y-{program.partition('.')[0]}.csv"
+    options = ["--program", program, "--features", "x.csv", "--costs", costs, "--out", "model.dfl", "--epochs", "2"]
+    return main(["train", *options, *more])  # of an option given twice, the last one counts
+
+
+def decide(*more: str) -> int:
+    return main(["decide", "--model", "model.dfl", "--features", "new.csv", "--out", "decisions.csv", *more])
+
+
+def metadata() -> dict[str, Any]:
+    with zipfile.ZipFile("model.dfl") as archive:
+        return json.loads(archive.read("metadata.json"))
+
+
+# -- from files to decisions ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("program", PREDICTED)
+def test_decisions_are_optimal_for_the_predicted_costs(program: str, folder: Path, capsys: Output) -> None:
+    assert train(program) == 0
+    out = capsys.readouterr().out
+    assert "40 rows: 24 to train on, 6 to choose by, 10 to test on" in out
+    assert "dfl decide --model model.dfl --features NEW.csv --out decisions.csv" in out
+    assert decide("--costs", f"new-y-{program.partition('.')[0]}.csv") == 0
+    found = pd.read_csv("decisions.csv")
+    regressor = DecisionFocusedRegressor.load("model.dfl")
+    predicted = regressor.predict(pd.read_csv("new.csv").to_numpy())
+    costs = pd.read_csv(f"new-y-{program.partition('.')[0]}.csv").to_numpy()
+    np.testing.assert_allclose(found["predicted_objective"], best(program, predicted), rtol=1e-7)
+    sign = -1 if program == "pack.mps" else 1
+    np.testing.assert_allclose(
+        found["regret"], sign * (found["true_objective"] - best(program, costs)), rtol=1e-7, atol=1e-7
+    )
+    assert list(found["status"]) == ["optimal"] * NEW
+    variables = list(regressor.problem.variable_names)
+    assert list(found)[4:] == variables
+    np.testing.assert_array_equal(found[variables], regressor.decide(pd.read_csv("new.csv").to_numpy()))
+    assert found.dtypes[variables[0 if program == "pack.mps" else -1]] == np.int64
+    known = 0.5 * found["spare"] + 7 if program == "pack.mps" else 6 * found["ship_b"] + 9 * found["rent"] + 100
+    np.testing.assert_allclose(found["true_objective"], (costs * found[PREDICTED[program]].to_numpy()).sum(1) + known)
+
+
+def test_what_is_printed_is_what_the_saved_model_does(folder: Path, capsys: Output) -> None:
+    """The test rows, told by --ordered, judged again by SciPy; the model chosen without them."""
+    assert train("pack.mps", "--ordered", "--test", "0.3", "--seed", "4", "--loss", "spo+", "--model", "mlp") == 0
+    out, held = capsys.readouterr().out, metadata()
+    record = held["record"]
+    x, y = pd.read_csv("x.csv").to_numpy()[-12:], pd.read_csv("y-pack.csv").to_numpy()[-12:]
+    regressor = DecisionFocusedRegressor.load("model.dfl")
+    optima = best("pack.mps", y) - 7
+    decided = regressor.decide(x)
+    regrets = optima - (y * decided[:, :4]).sum(1) - 0.5 * decided[:, 4]
+    metrics = record["test"][record["chosen"]]["metrics"]
+    assert metrics["absolute_regret"]["value"] == pytest.approx(regrets.mean(), abs=1e-9)
+    assert metrics["mean_of_ratios"]["value"] == pytest.approx((regrets / optima).mean(), abs=1e-9)
+    assert metrics["mse"]["value"] == pytest.approx(((regressor.predict(x) - y) ** 2).mean())
+    validation = {name: one["metrics"]["absolute_regret"]["value"] for name, one in record["validation"].items()}
+    assert record["chosen"] == min(validation, key=lambda name: (validation[name], name == "decision-focused"))
+    assert f"the {record['chosen']} model" in out
+    assert {"seed": 4, "loss": "spo+", "model": "mlp", "features": "x.csv"}.items() <= record["options"].items()
+    assert {"dflearn", "torch", "highspy"} <= set(held["packages"])
+    assert held["parameters"]["random_state"] == 4
+    for words in ("mean of regret / optimum", "total regret / total optimum", "decisions without regret", "[95%"):
+        assert words in out
+
+
+def test_the_same_seed_writes_the_same_file(folder: Path) -> None:
+    written = []
+    for seed in ("3", "3", "5"):
+        assert train("pack.mps", "--seed", seed) == 0
+        with zipfile.ZipFile("model.dfl") as archive:
+            parts = {name: archive.read(name) for name in archive.namelist() if name != "metadata.json"}
+        written.append((parts, metadata() | {"history": None}))  # the history holds times
+    assert written[0] == written[1]
+    assert written[0] != written[2]
+
+
+def test_order_of_columns_and_rows_does_not_matter(folder: Path) -> None:
+    assert train() == 0
+    assert decide() == 0
+    plain, weights = pd.read_csv("decisions.csv"), DecisionFocusedRegressor.load("model.dfl").model_.state_dict()
+    days = [f"d{i}" for i in range(ROWS)]
+    x, y = pd.read_csv("x.csv"), pd.read_csv("y-pack.csv")
+    x.insert(2, "day", days)
+    y.insert(0, "day", days)
+    x.to_csv("x.csv", index=False)
+    y[["rope", "day", "boots", "tent", "stove"]].sample(frac=1, random_state=0).to_csv("y-pack.csv", index=False)
+    assert train("pack.mps", "--id", "day") == 0
+    again = DecisionFocusedRegressor.load("model.dfl")
+    assert again.problem.cost_names == ("rope", "boots", "tent", "stove")
+    order = [again.problem.cost_names.index(name) for name in ("tent", "stove", "boots", "rope")]
+    assert weights.keys() == again.model_.state_dict().keys()
+    new = pd.read_csv("new.csv")[["weekend", "rain", "wind"]]
+    new.insert(1, "day", [f"n{i}" for i in range(NEW)])
+    new.to_csv("new.csv", index=False)
+    assert decide() == 0  # the id column of training is known
+    found = pd.read_csv("decisions.csv")
+    assert list(found["day"]) == [f"n{i}" for i in range(NEW)]
+    assert list(found)[3:] == list(plain)[2:]
+    predicted = again.predict(new[FEATURES].to_numpy())[:, order]
+    np.testing.assert_allclose(found["predicted_objective"], best("pack.mps", predicted), rtol=1e-7)
+
+
+def test_parquet_in_and_out(folder: Path) -> None:
+    assert train() == 0
+    assert decide() == 0
+    weights = DecisionFocusedRegressor.load("model.dfl").model_.state_dict()
+    for name in ("x", "y-pack", "new"):
+        pd.read_csv(f"{name}.csv").to_parquet(f"{name}.parquet")
+    assert train("pack.mps", "--features", "x.parquet", "--costs", "y-pack.parquet") == 0
+    for name, value in DecisionFocusedRegressor.load("model.dfl").model_.state_dict().items():
+        assert torch.equal(value, weights[name])
+    assert decide("--features", "new.parquet", "--out", "decisions.parquet") == 0
+    pd.testing.assert_frame_equal(pd.read_parquet("decisions.parquet"), pd.read_csv("decisions.csv"))
+
+
+# -- what differs from row to row -----------------------------------------------------------------------------------
+
+
+def test_a_table_of_instances(folder: Path) -> None:
+    rng = np.random.default_rng(1)
+
+    def sides(count: int, path: str) -> dict[str, np.ndarray]:
+        columns = {
+            "weight": rng.integers(6, 14, count),
+            "least": rng.integers(0, 3, count),
+            "upper:rope": rng.choice([0.0, 0.9, 1.0, 3.5], count),
+            "d:spare": rng.uniform(0, 3, count).round(3),
+        }
+        pd.DataFrame(columns).to_csv(path, index=False)
+        return columns | {"upper:rope": np.floor(columns["upper:rope"])}
+
+    seen, new = sides(ROWS, "sides.csv"), sides(NEW, "new-sides.csv")
+    assert train("pack.mps", "--instances", "sides.csv", "--ordered") == 0
+    regressor = DecisionFocusedRegressor.load("model.dfl")
+    chosen = metadata()["record"]
+    assert decide("--instances", "new-sides.csv", "--costs", "new-y-pack.csv") == 0
+    found, costs = pd.read_csv("decisions.csv"), pd.read_csv("new-y-pack.csv").to_numpy()
+    predicted = regressor.predict(pd.read_csv("new.csv").to_numpy())
+    np.testing.assert_allclose(found["predicted_objective"], best("pack.mps", predicted, new), rtol=1e-7)
+    np.testing.assert_allclose(found["regret"], best("pack.mps", costs, new) - found["true_objective"], atol=1e-7)
+    x, y = pd.read_csv("x.csv").to_numpy()[-10:], pd.read_csv("y-pack.csv").to_numpy()[-10:]
+    optima = best("pack.mps", y, {name: column[-10:] for name, column in seen.items()}) - 7
+    instance = Instance(
+        h=torch.tensor(np.column_stack([seen["weight"], np.full(ROWS, 8), -seen["least"]])[-10:]).double(),
+        upper=torch.tensor(np.column_stack([np.ones((ROWS, 3)), seen["upper:rope"], np.full(ROWS, 2)])[-10:]),
+        d=torch.tensor(np.column_stack([np.zeros((ROWS, 4)), -seen["d:spare"]])[-10:]),
+    )
+    metric = chosen["test"][chosen["chosen"]]["metrics"]["ratio_of_sums"]["value"]
+    assert metric == pytest.approx(-regressor.score(x, y, instance=instance), abs=1e-9)
+    decided = regressor.decide(x, instance)
+    reached = (y * decided[:, :4]).sum(1) + seen["d:spare"][-10:] * decided[:, 4]
+    assert metric == pytest.approx((optima - reached).sum() / optima.sum(), abs=1e-9)
+
+
+def test_rows_without_a_decision(folder: Path, capsys: Output) -> None:
+    weight = np.full(ROWS, 9.0)
+    pd.DataFrame({"weight": weight}).to_csv("sides.csv", index=False)
+    assert train("pack.mps", "--instances", "sides.csv") == 0
+    new = np.full(NEW, 9.0)
+    new[2] = 1.0  # the lightest weighs 2, and one at least must come along
+    pd.DataFrame({"weight": new}).to_csv("new-sides.csv", index=False)
+    capsys.readouterr()
+    assert decide("--instances", "new-sides.csv") == 1
+    assert "new-sides.csv, line 4: no decision with the predicted costs, infeasible" in capsys.readouterr().err
+    assert not Path("decisions.csv").exists()
+    assert decide("--instances", "new-sides.csv", "--partial") == 0
+    assert "5 optimal, 1 infeasible" in capsys.readouterr().out
+    with open("decisions.csv", newline="") as file:
+        rows = list(csv.reader(file))
+    assert rows[3] == ["infeasible", *[""] * 6]
+    assert "" not in rows[4]
+
+
+def test_what_is_worth_a_note(folder: Path, capsys: Output) -> None:
+    """A feature that is always the same; a variable whose name a column of the answer has already."""
+    pd.read_csv("x.csv").assign(year=2024).to_csv("x.csv", index=False)
+    pd.read_csv("new.csv").assign(year=2025).to_csv("new.csv", index=False)
+    Path("pack.mps").write_text(KNAPSACK.replace("spare", "status"))
+    assert train() == 0
+    assert "note: the feature 'year' has the same value in all rows" in capsys.readouterr().out
+    assert decide() == 0
+    found = pd.read_csv("decisions.csv")
+    assert list(found)[-1] == "status (variable)"
+    assert np.isfinite(found["predicted_objective"]).all()
+
+
+# -- the doctor -----------------------------------------------------------------------------------------------------
+
+
+def test_doctor_looks_at_a_saved_model(folder: Path, capsys: Output) -> None:
+    assert train() == 0
+    capsys.readouterr()
+    tables = ["--features", "x.csv", "--costs", "y-pack.csv"]
+    for more, words in (
+        ([], "MSE on" if "two" in metadata()["record"]["chosen"] else "SCE"),
+        (["--loss", "spo+"], "SPOPlus"),
+    ):
+        assert main(["doctor", "--model", "model.dfl", *tables, *more]) == 0
+        out = capsys.readouterr().out
+        assert f"{metadata()['record']['chosen']} model. {words}" in out
+        assert "on 40 instances" in out
+        assert "regret of the model" in out
+    for command, message in (
+        (["SP-5", "--model", "model.dfl", *tables], "name one"),
+        (["--model", "model.dfl", "--features", "x.csv"], "also needs --features and --costs"),
+        (["SP-5", "--costs", "y-pack.csv"], "add --model"),
+        (["SP-5", "--features", "x.csv"], "--features is a number"),
+    ):
+        assert main(["doctor", *command]) == 1
+        assert message in capsys.readouterr().err
+
+
+# -- errors ---------------------------------------------------------------------------------------------------------
+
+
+def renamed(path: str, **names: str) -> None:
+    pd.read_csv(path).rename(columns=names).to_csv(path, index=False)
+
+
+def with_cell(path: str, row: int, column: str, value: Any) -> None:
+    frame = pd.read_csv(path).astype(object)
+    frame.loc[row, column] = value
+    frame.to_csv(path, index=False)
+
+
+def first_rows(path: str, count: int) -> None:
+    pd.read_csv(path).head(count).to_csv(path, index=False)
+
+
+def sides(name: str, value: float = 3.0) -> None:
+    pd.DataFrame({name: np.full(ROWS, value)}).to_csv("sides.csv", index=False)
+
+
+TRAIN_ERRORS = {
+    "unknown cost": (lambda: renamed("y-pack.csv", tent="tents"), [], "y-pack.csv with pack.mps: .*no variable 'tents'.*'tent'"),
+    "duplicate": (lambda: Path("x.csv").write_text("a,a\n1,2\n"), [], "x.csv has 2 columns named 'a'"),
+    "shared id": (
+        lambda: [pd.read_csv(p).assign(day=range(ROWS)).to_csv(p, index=False) for p in ("x.csv", "y-pack.csv")],
+        [],
+        "no variable 'day'.*add --id day",
+    ),
+    "missing value": (lambda: with_cell("x.csv", 4, "wind", None), [], "x.csv, line 6, column 'wind' is empty"),
+    "no number": (lambda: with_cell("y-pack.csv", 0, "boots", "n/a"), [], "y-pack.csv, line 2, column 'boots' holds 'n/a'"),
+    "row count": (lambda: first_rows("y-pack.csv", 30), [], "x.csv has 40 rows and y-pack.csv has 30"),
+    "few rows": (lambda: [first_rows(p, 9) for p in ("x.csv", "y-pack.csv")], [], "x.csv has 9 rows; .* 10 is the least"),
+    "test share": (lambda: None, ["--test", "0.9"], "--test 0.9 of 40 rows is 36"),
+    "loss": (lambda: None, ["--loss", "spo"], "loss is one of mse, sce"),
+    "mse": (lambda: None, ["--loss", "mse"], "two-stage model is trained with mse anyway"),
+    "layer": (lambda: None, ["--layer", "soft"], "layer is 'auto', one of"),
+    "unbounded": (
+        lambda: Path("pack.mps").write_text(KNAPSACK.replace("UP B spare 2", "FR B spare").replace("weight 1\nRHS", "volume 0\nRHS")),
+        [],
+        "y-pack.csv, line 2: no optimal decision with the true costs, unbounded: .*40 of 40 rows",
+    ),
+    "infeasible": (
+        lambda: [sides("weight", 9.0), with_cell("sides.csv", 7, "weight", 1.0)],
+        ["--instances", "sides.csv"],
+        "sides.csv, line 9: no optimal decision with the true costs, infeasible",
+    ),
+    "infeasible whatever": (
+        lambda: Path("pack.mps").write_text(KNAPSACK.replace("least 1 value", "least 9 value")),
+        [],
+        "line 2: no optimal decision .*infeasible",
+    ),
+    "quadratic": (
+        lambda: Path("pack.mps").write_text(KNAPSACK.replace("ENDATA", "QUADOBJ\n    tent tent 2\nENDATA")),
+        [],
+        "quadratic objective",
+    ),
+    "no program": (lambda: Path("pack.mps").write_text("day,x\n1,2\n"), [], "pack.mps"),
+    "program's ending": (lambda: None, ["--program", "x.csv"], r"x.csv should end in .mps or .lp"),
+    "no file": (lambda: None, ["--program", "missing.mps"], "missing.mps"),
+    "tables' ending": (lambda: None, ["--features", "pack.mps"], r"pack.mps should end in .csv or .parquet"),
+    "no folder": (lambda: None, ["--out", "nowhere/model.dfl"], "does not exist"),
+    "input as output": (lambda: None, ["--out", "x.csv"], "--out and --features are both x.csv"),
+    "unknown side": (lambda: sides("wieght"), ["--instances", "sides.csv"], "column 'wieght' is neither.*'weight'"),
+    "unknown bound": (lambda: sides("upper:ropes"), ["--instances", "sides.csv"], "'upper:ropes' is neither.*'rope'"),
+    "infinite side": (lambda: sides("weight", np.inf), ["--instances", "sides.csv"], "line 2, column 'weight': only bounds"),
+    "crossed": (lambda: sides("lower:rope", 2.0), ["--instances", "sides.csv"], "line 2: the bounds of 'rope' leave nothing"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TRAIN_ERRORS)
+def test_train_says_what_is_wrong_and_leaves_what_was_there(case: str, folder: Path, capsys: Output) -> None:
+    prepare, options, message = TRAIN_ERRORS[case]
+    Path("model.dfl").write_text("the model of yesterday")
+    prepare()
+    before = sorted(path.name for path in folder.iterdir())
+    assert train("pack.mps", *options) == 1
+    seen = capsys.readouterr()
+    assert seen.err.startswith("dfl: error: ")
+    assert seen.err.count("\n") == 1
+    assert re.search(message, seen.err)
+    assert Path("model.dfl").read_text() == "the model of yesterday"
+    assert sorted(path.name for path in folder.iterdir()) == before
+
+
+def test_sides_of_rows_that_have_none(folder: Path, capsys: Output) -> None:
+    Path("pack.mps").write_text(KNAPSACK.replace("BOUNDS", "RANGES\n    S volume 5\nBOUNDS"))
+    for program, name, message in (
+        ("transport.lp", "alone", "call the column lower:ship_a or upper:ship_a"),
+        ("pack.mps", "volume", "'volume' has two limits"),
+    ):
+        sides(name)
+        assert train(program, "--instances", "sides.csv") == 1
+        assert message in capsys.readouterr().err
+
+
+DECIDE_ERRORS = {
+    "missing column": (lambda: renamed("new.csv", wind="winds"), [], "new.csv lacks the column 'wind' .*did you mean 'winds'"),
+    "extra column": (lambda: None, ["--features", "more.csv"], "more.csv has the column 'fog'"),
+    "missing value": (lambda: with_cell("new.csv", 0, "rain", None), [], "new.csv, line 2, column 'rain' is empty"),
+    "costs": (lambda: None, ["--costs", "new-y-transport.csv"], "new-y-transport.csv lacks the column 'tent'"),
+    "row count": (lambda: None, ["--costs", "y-pack.csv"], "new.csv has 6 rows and y-pack.csv has 40"),
+    "instances": (lambda: None, ["--instances", "new.csv"], "was trained without --instances"),
+    "ending": (lambda: None, ["--out", "decisions.xlsx"], r"decisions.xlsx should end in .csv or .parquet"),
+    "no model": (lambda: None, ["--model", "missing.dfl"], "missing.dfl"),
+    "foreign": (lambda: None, ["--model", "x.csv"], "x.csv is not a model that can be read here"),
+    "damaged": (lambda: Path("model.dfl").write_bytes(Path("model.dfl").read_bytes()[:-80]), [], "model.dfl is not a model"),
+    "from Python": (lambda: None, ["--model", "python.dfl"], "python.dfl was not made by dfl train"),
+}  # fmt: skip
+
+
+def test_decide_says_what_is_wrong_and_leaves_what_was_there(folder: Path, capsys: Output) -> None:
+    assert train() == 0
+    DecisionFocusedRegressor.load("model.dfl").save("python.dfl")
+    pd.read_csv("new.csv").assign(fog=1).to_csv("more.csv", index=False)
+    Path("decisions.csv").write_text("yesterday's")
+    kept = {path.name: path.read_bytes() for path in folder.iterdir()}
+    for case, (prepare, options, message) in DECIDE_ERRORS.items():
+        prepare()
+        capsys.readouterr()
+        assert decide(*options) == 1, case
+        error = capsys.readouterr().err
+        assert error.startswith("dfl: error: ")
+        assert error.count("\n") == 1
+        assert re.search(message, error), case
+        assert {path.name for path in folder.iterdir()} == kept.keys()
+        assert Path("decisions.csv").read_text() == "yesterday's"
+        for name, content in kept.items():
+            Path(name).write_bytes(content)
