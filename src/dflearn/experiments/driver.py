@@ -55,6 +55,7 @@ def run_study(
             summary.skipped.append(config)
         else:
             queue.append(config)
+    expected = {config.key: 0.0 if estimate is None else estimate(config) for config in queue}
     begun = time.monotonic()
     running: dict[str, float] = {}  # when each is expected to end
     with _Bar(len(configs), len(configs) - len(queue) - len(summary.skipped), progress and bool(queue)) as bar:
@@ -62,16 +63,17 @@ def run_study(
             while queue or running:
                 while queue and len(running) < executor.slots:
                     config = queue.pop(0)
-                    expected = 0.0 if estimate is None else estimate(config)
-                    if budget is not None and time.monotonic() - begun + expected > budget:
+                    if budget is not None and time.monotonic() - begun + expected[config.key] > budget:
                         summary.left.append(config)
                         continue
                     store.put_running(config)
                     executor.submit(config)
-                    running[config.key] = time.monotonic() + expected
+                    running[config.key] = time.monotonic() + expected[config.key]
                 if not running:
                     break
-                bar.show(running, queue, summary, _time_left(running, queue, executor.slots, estimate))
+                left = sum(max(0.0, end - time.monotonic()) for end in running.values())
+                left = (left + sum(expected[config.key] for config in queue)) / executor.slots
+                bar.show(len(running), len(queue), len(summary.failed), None if estimate is None else left)
                 outcome = executor.next(REFRESH)
                 if outcome is None:
                     continue
@@ -88,15 +90,6 @@ def run_study(
         finally:
             store.clear_running()
     return summary
-
-
-def _time_left(
-    running: dict[str, float], queue: list[RunConfig], slots: int, estimate: Callable[[RunConfig], float] | None
-) -> float | None:
-    if estimate is None:
-        return None
-    under_way = sum(max(0.0, end - time.monotonic()) for end in running.values())
-    return (under_way + sum(map(estimate, queue))) / slots
 
 
 def duration(seconds: float) -> str:
@@ -123,8 +116,8 @@ class _Bar:
     def __exit__(self, *exception: object) -> None:
         self.bar.close()
 
-    def show(self, running: dict[str, float], queue: list[RunConfig], summary: Summary, left: float | None) -> None:
-        parts = [f"{len(running)} running", f"{len(queue)} waiting", f"{len(summary.failed)} failed"]
+    def show(self, running: int, waiting: int, failed: int, left: float | None) -> None:
+        parts = [f"{running} running", f"{waiting} waiting", f"{failed} failed"]
         if left is not None:
             parts.append(f"about {duration(left)} left")
         self.bar.set_postfix_str(", ".join(parts))

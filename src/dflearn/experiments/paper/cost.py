@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from statistics import mean
 
 from dflearn.experiments.config import RunConfig
 from dflearn.experiments.paper.published import published_rows
 from dflearn.experiments.record import Record
-from dflearn.problems import PROBLEMS
+from dflearn.problems import PROBLEMS, problem_named
 
 # Rough guesses, in seconds, where nothing was measured: exact solves of one test instance by HiGHS, and start-up.
 SOLVE = {"SP": 0.0001, "KP-100": 0.06, "KP-200": 0.12, "KP-400": 0.3, "KP-500": 0.47, "CFL-50": 0.02, "CFL-100": 0.05, "CFL-200": 0.08, "CFL-250": 0.1}  # fmt: skip
@@ -72,8 +73,7 @@ class Costs:
         return STARTING + config.settings.epochs * (slowest if row is None else row.seconds) + solves
 
 
+@cache
 def _costs(problem: str) -> float:
     """How many costs are predicted."""
-    from dflearn.problems import problem_named
-
     return float(problem_named(problem).program.p)

@@ -1,0 +1,117 @@
+"""The paper's tables: the published figures, ranks, agreement, costs, and how tables look."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from experiment_helpers import made_up
+
+from dflearn.experiments.config import RunConfig, Settings, resolve
+from dflearn.experiments.methods import method_named
+from dflearn.experiments.paper.cost import STARTING, Costs
+from dflearn.experiments.paper.published import methods_of, problems_of, published_rows
+from dflearn.experiments.paper.render import HEADER, agreement_line, cells, render
+from dflearn.experiments.paper.tables import agreement, rows_of
+from dflearn.problems import PROBLEMS
+
+
+def run(method: str, seed: int = 1, problem: str = "SP-5") -> RunConfig:
+    return resolve(problem, method, seed)
+
+
+def test_all_published_rows_are_there_and_each_has_a_method() -> None:
+    rows = published_rows()
+    assert len(rows) == 131
+    assert {problem for problem, _ in rows} == set(PROBLEMS)
+    assert rows["KP-200", "SPO+^ILP"].regret == 0.20
+    assert rows["KP-200", "SPO+^ILP"].seconds == 4.98
+    for problem in PROBLEMS:
+        methods = methods_of(problem)
+        assert len(set(methods)) == len(methods)
+        assert {method for name, method in rows if name == problem} <= set(methods)
+        for method in methods:
+            assert resolve(problem, method_named(method).name, 1).problem == problem
+    assert problems_of("kp") == ["KP-100", "KP-200", "KP-400", "KP-500"]
+
+
+def test_printed_hyperparameters_get_a_row_where_they_differ() -> None:
+    printed = {name: [m for m in methods_of(name) if m.endswith("printed")] for name in PROBLEMS}
+    assert {name: methods for name, methods in printed.items() if methods} == {
+        "SP-5": ["SPO+^DYS printed"],
+        "SP-15": ["SCE^DYS printed"],
+        "KP-100": ["SqDE^DYS printed", "SPO+^DYS printed"],
+    }
+
+
+def test_means_deviations_and_ranks() -> None:
+    """Published on SP-5: MSE 0.45, SPO+^relax 0.32, PFY 0.32."""
+    records = [
+        made_up(run("MSE", 1), style=0.40, ratios=0.1),
+        made_up(run("MSE", 2), style=0.44, ratios=0.3),
+        made_up(run("SPO+^relax"), style=0.33),
+        made_up(run("PFY"), style=0.31),
+        made_up(run("SCE^smoothed"), style=0.20),
+        made_up(run("MSE", problem="SP-10"), style=9.0),
+    ]
+    rows = rows_of("SP-5", ["MSE", "SPO+^relax", "PFY", "SCE^smoothed", "CaVE"], records)
+    assert [row.method for row in rows] == ["MSE", "SPO+^relax", "PFY", "SCE^smoothed"]
+    mse, own = rows[0], rows[3]
+    assert (mse.seeds, mse.style, mse.ratios) == ((1, 2), pytest.approx(0.42), pytest.approx(0.2))
+    assert mse.style_deviation == pytest.approx(0.04 / 2**0.5)
+    assert mse.difference == pytest.approx(-0.03)
+    assert [(row.rank, row.published_rank) for row in rows] == [(3, 3), (2, 1.5), (1, 1.5), (None, None)]
+    assert own.published is None
+    found = agreement(rows)
+    assert (found.methods, found.ordered_alike, found.ordered, found.reversed_pairs) == (3, 2, 2, ())
+    # Ranks (3, 2, 1) and (3, 1.5, 1.5): Spearman is √3/2, Kendall's τ-b is 2/√6.
+    assert found.spearman == pytest.approx(3**0.5 / 2)
+    assert found.kendall == pytest.approx(2 / 6**0.5)
+
+
+def test_a_ranking_the_other_way_round_is_named() -> None:
+    rows = rows_of("SP-5", ["MSE", "PFY"], [made_up(run("MSE"), style=0.1), made_up(run("PFY"), style=0.2)])
+    assert "order 0 the same way" in agreement_line(agreement(rows))
+    assert "Published the other way round: PFY < MSE." in agreement_line(agreement(rows))
+    assert "too few to compare" in agreement_line(agreement(rows[:1]))
+
+
+def test_three_formats() -> None:
+    rows = rows_of("SP-5", ["SPO+^DYS", "MSE"], [made_up(run("SPO+^DYS")), made_up(run("MSE"), style=0.4)])
+    lines = [cells(row) for row in rows]
+    text = render(HEADER, lines, "text").splitlines()
+    assert len(text) == 4
+    assert len({len(line) for line in text}) == 1
+    markdown = render(HEADER, lines, "markdown").splitlines()
+    assert markdown[2].split(" | ")[:3] == ["| SPO+^DYS", "1", "0.33"]
+    assert {line.count("|") for line in markdown} == {len(HEADER) + 1}
+    latex = render(HEADER, lines, "latex").splitlines()
+    assert latex[0] == r"\begin{tabular}{l" + "r" * (len(HEADER) - 1) + "}"
+    assert latex[4].startswith(r"SPO+\textsuperscript{DYS} & 1 & 0.33 & 0.3000 & ")
+    assert render(("a", "b"), [("SPO+^p=5% x", "1 ± 2")], "latex").splitlines()[4] == (
+        r"SPO+\textsuperscript{p=5\%} x & 1 $\pm$ 2 \\"
+    )
+
+
+def test_costs_come_from_the_nearest_thing_measured() -> None:
+    wanted = run("SCE^DYS", 2)
+    assert Costs([]).estimate(wanted).source == "published seconds"
+    # 25 epochs of 0.94 s, and 4000 solves of 0.1 ms.
+    assert Costs([])(wanted) == pytest.approx(STARTING + 25 * 0.94 + 0.4)
+    other_size = made_up(run("SCE^DYS", problem="SP-10"), seconds=2.0)  # 20 s on the wall clock
+    scaled = Costs([other_size]).estimate(wanted)
+    assert scaled.seconds == pytest.approx(20 * 0.94 / 1.44)
+    assert scaled.source.startswith("SP-10")
+    same = Costs([other_size, made_up(run("SCE^DYS"), seconds=3.0)]).estimate(wanted)
+    assert (same.seconds, same.source) == (pytest.approx(30.0), "other seeds")
+    longer = replace(wanted, settings=Settings(epochs=50))
+    assert Costs([made_up(run("SCE^DYS"), seconds=3.0)])(longer) == pytest.approx(60.0)
+    # Without a published row: by the numbers of predicted costs, 40 and 180.
+    own = Costs([made_up(run("sSPO+", problem="SP-10"), seconds=1.8)])
+    assert own(run("sSPO+")) == pytest.approx(18 * 40 / 180)
+
+
+def test_published_figures_travel_with_the_package() -> None:
+    folder = Path(__file__).parents[2]
+    assert '"dflearn.experiments.paper" = ["*.csv"]' in (folder / "pyproject.toml").read_text()
