@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-BUDGET, LEAST = 20.0, 3
+BUDGET, MOST, LEAST = 20.0, 60.0, 3
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -132,7 +132,7 @@ def contest(
     """All entries on the data: one turn each that is kept apart, then `repeats` rounds of turns.
 
     Timed by the clock on the `wall` where there are several threads, else by the CPU time of the process.
-    Whoever has used up `BUDGET` seconds and has had `LEAST` rounds takes part in no more.
+    Whoever has used up `BUDGET` seconds takes part in no more after `LEAST` rounds, or after one where it used up `MOST`.
     """
     with contextlib.ExitStack() as stack:
         file = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dflearn-bench-"))) / "data.npz"
@@ -143,7 +143,8 @@ def contest(
         turns: dict[str, list[tuple[dict[str, float], dict[str, np.ndarray]]]] = {name: [] for name in racers}
         for _ in range(1 + repeats):
             for name, racer in racers.items():
-                if len(turns[name]) <= LEAST or sum(cost["cpu"] for cost, _ in turns[name]) < BUDGET:
+                spent = sum(cost["cpu"] * cost["calls"] for cost, _ in turns[name])
+                if len(turns[name]) < 2 or spent < BUDGET or (len(turns[name]) <= LEAST and spent < MOST):
                     turns[name].append(racer.turn())
     clock = "wall" if (threads > 1 if wall is None else wall) else "cpu"
     return {

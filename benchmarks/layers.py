@@ -50,8 +50,8 @@ def material(name: str, batch: int) -> dict[str, Any]:
         "h": program.h,
         "lower": program.lower,
         "upper": program.upper,
-        "S": program.objective.S.toarray(),
-        "d": program.objective.d,
+        "S": np.eye(program.n) if program.S is None else program.S.toarray(),
+        "d": program.d,
     }
 
 

@@ -41,7 +41,8 @@ class Turns:
         """Answer with seconds per call, and leave what was found in the file that the turn named."""
         cpu, wall = time.process_time() - self.cpu, time.perf_counter() - self.wall
         np.savez(self.file, **found)
-        answer = {"cpu": cpu / calls, "wall": wall / calls, "peak": peak_megabytes(), "imports": self.imports}
+        answer = {"cpu": cpu / calls, "wall": wall / calls, "calls": calls}
+        answer |= {"peak": peak_megabytes(), "imports": self.imports}
         print(json.dumps(answer), file=self.answers, flush=True)
 
     def serve(self, call: Callable[[], dict[str, np.ndarray]], seconds: float = 0.2) -> None:
