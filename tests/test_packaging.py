@@ -16,8 +16,9 @@ import pytest
 import dflearn
 
 ROOT = Path(__file__).parents[1]
-MODULES = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src" / "dflearn").rglob("*.py")}
-CONTENT = MODULES | {"dflearn/py.typed"}
+KINDS = {".py", ".csv", ".css", ".js"}
+FILES = {path for path in (ROOT / "src" / "dflearn").rglob("*") if path.suffix in KINDS}
+CONTENT = {path.relative_to(ROOT / "src").as_posix() for path in FILES} | {"dflearn/py.typed"}
 
 
 def run(*command: str | Path, cwd: Path) -> str:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 
 from dflearn.report import figures
+from dflearn.report.inline import PALETTE, inline_svg
 from dflearn.report.page import Page
 
 
 class Reader(HTMLParser):
     """Every opened tag is closed; cells and links are collected."""
 
-    EMPTY = {"meta", "img", "br"}
+    EMPTY = {"meta", "br"}
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,20 +37,44 @@ class Reader(HTMLParser):
             self.cells.append(data)
 
 
-def test_a_page_is_self_contained_and_escapes_what_it_shows(tmp_path: Path) -> None:
-    page = Page("Title <1>", "A lead.")
-    page.section("Numbers")
-    page.table(["method", "regret"], [["a<b", "0.5"], ["c", "0.25"]])
-    page.text("Small print.", faint=True)
-    page.figure(figures.learning_curves({"a": [3, 2, 1], "b": [2, 2, 2]}, "regret", floor=0.5), "Curves")
-    path = page.write(tmp_path / "new" / "index.html")
+def read(path: Path) -> Reader:
     reader = Reader()
     reader.feed(path.read_text(encoding="utf-8"))
     assert reader.open == []
+    return reader
+
+
+def test_a_page_is_self_contained_and_escapes_what_it_shows(tmp_path: Path) -> None:
+    page = Page("Title <1>", "A lead.", contents=True)
+    page.section("Numbers & more")
+    page.table(["method", "regret"], [["a<b", "0.5"], ["c", "0.25"]], choose=0)
+    page.text("Small print.", faint=True)
+    page.items([("word", "line < other")])
+    page.figure(figures.learning_curves({"a": [3, 2, 1], "b": [2, 2, 2]}, "regret", floor=0.5), "Curves", "Title")
+    page.gallery([(figures.learning_curves({"a": [3, 2, 1]}, "regret"), "first")])
+    page.folded("more", "a < b")
+    path = page.write(tmp_path / "new" / "index.html")
+    reader = read(path)
     assert reader.cells == ["a<b", "0.5", "c", "0.25"]
-    assert all(source.startswith("data:") for source in reader.sources)
-    assert len(reader.sources) == 1
+    assert reader.sources == ["#numbers-more"]
+    text = path.read_text(encoding="utf-8")
+    addresses = set(re.findall(r"https?://[^\s\"']+", text))
+    assert addresses <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}, "names of languages, not links"
+    assert "line &lt; other" in text
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_inline_figures_take_the_colours_of_the_page() -> None:
+    svg = inline_svg(figures.learning_curves({"MSE": [3, 2, 1]}, "regret"), "f7", "a caption")
+    assert "var(--grey)" in svg
+    assert "var(--ink)" in svg
+    assert not re.search("|".join(PALETTE), svg)
+    identifiers = re.findall(r'\bid="([^"]+)"', svg)
+    assert identifiers
+    assert all(identifier.startswith("f7-") for identifier in identifiers)
+    used = re.findall(r'(?:url\(#|href="#)([^")]+)', svg)
+    assert set(used) <= set(identifiers)
+    assert ">epoch</text>" in svg
 
 
 def test_figures_hold_one_artist_per_method() -> None:

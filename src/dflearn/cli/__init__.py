@@ -22,6 +22,7 @@ examples:
   dfl doctor SP-5 --loss regret --mu 0.01     why training does not move, and what to change
   dfl run experiment.toml                     a grid of runs, kept in a store and never repeated
   dfl paper table sp --sizes 5 --seeds 1      the paper's tables, made anew
+  dfl report experiment.toml -o report.html   what a study shows, as one page
   dfl bench epochs --quick                    how fast, against its peers (in a checkout)
 
 exit status: 0 done; 1 an error, said in one line on stderr; 2 wrong usage; 130 interrupted
@@ -52,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     from dflearn.cli import bench  # isort: skip
-    from dflearn.cli import experiments, paper  # isort: skip
+    from dflearn.cli import experiments, paper, report  # isort: skip
     from dflearn.cli import data, decide, demo, doctor, judge, train
 
     parser = argparse.ArgumentParser(
@@ -66,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for module in (demo, train, decide, data, judge, doctor):
         module.add_commands(commands)
-    for module in (experiments, paper):
+    for module in (experiments, paper, report):
         module.add_commands(commands)
     bench.add_commands(commands)
     return parser

@@ -2,90 +2,111 @@
 
 from __future__ import annotations
 
-import base64
 import html
-import io
-import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from dflearn.experiments.figures.style import write_whole
+from dflearn.report.inline import inline_svg, variables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-STYLE = """
-:root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --faint: #667; --line: #d9dde3; --accent: #0b66c3; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6e8eb; --paper: #14171b; --faint: #99a; --line: #333a42; --accent: #6bb1ff; } }
-body { font: 16px/1.55 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.7rem; line-height: 1.2; } h2 { font-size: 1.2rem; margin-top: 2.2rem; }
-.lead { font-size: 1.1rem; } .faint, figcaption { color: var(--faint); font-size: .9rem; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .35rem .8rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; } th { cursor: pointer; color: var(--accent); }
-figure { margin: 1.5rem 0; } figure img { max-width: 100%; background: #fff; border-radius: 6px; }
-"""
 
-SORT = """
-for (const table of document.querySelectorAll('table')) {
-  const body = table.tBodies[0];
-  table.querySelectorAll('th').forEach((head, column) => head.addEventListener('click', () => {
-    const down = head.dataset.down = head.dataset.down === 'yes' ? 'no' : 'yes';
-    const value = row => { const text = row.cells[column].textContent; const number = parseFloat(text); return isNaN(number) ? text : number; };
-    const rows = [...body.rows].sort((a, b) => { const x = value(a), y = value(b); return (x > y) - (x < y); });
-    if (down === 'no') rows.reverse();
-    rows.forEach(row => body.append(row));
-  }));
-}
-"""
+# The browser itself keeps the page from loading anything.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 
 
 class Page:
-    """A page that grows from top to bottom and is written whole."""
+    """A page that grows from top to bottom and is written whole.
 
-    def __init__(self, title: str, lead: str) -> None:
-        self.title = title
-        self._parts = [f"<h1>{html.escape(title)}</h1>", f'<p class="lead">{html.escape(lead)}</p>']
+    contents: a line of links to the sections, under the lead.
+    """
+
+    def __init__(self, title: str, lead: str, *, contents: bool = False) -> None:
+        self.title, self.lead, self.contents = title, lead, contents
+        self._parts: list[str] = []
+        self._sections: dict[str, str] = {}  # anchor → heading
+        self._figures = 0
 
     def section(self, heading: str) -> None:
-        self._parts.append(f"<h2>{html.escape(heading)}</h2>")
+        anchor = re.sub(r"\W+", "-", heading.lower()).strip("-")
+        self._sections[anchor] = heading
+        self._parts.append(f'<h2 id="{anchor}">{html.escape(heading)}</h2>')
 
     def text(self, paragraph: str, *, faint: bool = False) -> None:
         self._parts.append(f"<p{' class=faint' if faint else ''}>{html.escape(paragraph)}</p>")
 
-    def table(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """A click on a column's head sorts by it."""
-        cells = lambda tag, row: "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row)  # noqa: E731
-        body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-        self._parts.append(
-            f'<div class="wide"><table><thead><tr>{cells("th", header)}</tr></thead><tbody>{body}</tbody></table></div>'
-        )
+    def items(self, lines: Iterable[tuple[str, str]]) -> None:
+        """A list of lines that begin with a word in bold."""
+        body = "".join(f"<li><b>{html.escape(word)}</b> {html.escape(line)}</li>" for word, line in lines)
+        self._parts.append(f"<ul>{body}</ul>")
 
-    def figure(self, figure: Figure, caption: str) -> None:
+    def table(self, header: Sequence[str], rows: Sequence[Sequence[str]], *, choose: int | None = None) -> None:
+        """A click on a column's head sorts by it. choose: the column whose values become buttons that pick rows."""
+        heads = "".join(f'<th scope="col"><button type="button">{html.escape(cell)}</button></th>' for cell in header)
+        body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+        table = (
+            f'<div class="wide" tabindex="0"><table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
+        )
+        if choose is not None:
+            values = dict.fromkeys(row[choose] for row in rows)
+            buttons = "".join(
+                f'<button type="button" aria-pressed="{str(not value).lower()}" value="{html.escape(value)}">'
+                f"{html.escape(value or 'all')}</button>"
+                for value in ("", *values)
+            )
+            table = f'<div class="choice" data-column="{choose}">{buttons}</div>{table}'
+        self._parts.append(f"<section>{table}</section>")
+
+    def figure(self, figure: Figure, caption: str, title: str = "") -> None:
         """A matplotlib figure, inside the page."""
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="png", dpi=160)
-        data = base64.b64encode(buffer.getvalue()).decode()
-        text = html.escape(caption)
+        text = f"<b>{html.escape(title)}</b> {html.escape(caption)}" if title else html.escape(caption)
+        self._parts.append(f"<figure>{self._svg(figure, title or caption)}<figcaption>{text}</figcaption></figure>")
+
+    def gallery(self, figures: Iterable[tuple[Figure, str]]) -> None:
+        """Figures under their titles, side by side where there is room, below each other on a phone."""
+        body = "".join(
+            f"<figure><figcaption>{html.escape(title)}</figcaption>{self._svg(figure, title)}</figure>"
+            for figure, title in figures
+        )
+        self._parts.append(f'<div class="gallery">{body}</div>')
+
+    def _svg(self, figure: Figure, description: str) -> str:
+        self._figures += 1
+        return inline_svg(figure, f"f{self._figures}", description)
+
+    def folded(self, summary: str, text: str) -> None:
+        """Text in typewriter letters behind a line that opens it."""
         self._parts.append(
-            f'<figure><img alt="{text}" src="data:image/png;base64,{data}"><figcaption>{text}</figcaption></figure>'
+            f"<details><summary>{html.escape(summary)}</summary><pre>{html.escape(text)}</pre></details>"
         )
 
     def html(self) -> str:
+        head = [f"<h1>{html.escape(self.title)}</h1>", f'<p class="lead">{html.escape(self.lead)}</p>']
+        if self.contents:
+            links = "".join(f'<a href="#{anchor}">{html.escape(name)}</a>' for anchor, name in self._sections.items())
+            head.append(f"<nav>{links}</nav>")
+        colors = (
+            f":root {{ {variables(dark=False)} }}\n"
+            f"@media (prefers-color-scheme: dark) {{ :root {{ {variables(dark=True)} }} }}\n"
+        )
         return (
             '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
-            f"<title>{html.escape(self.title)}</title><style>{STYLE}</style></head>\n<body>"
-            + "\n".join(self._parts)
-            + f"\n<script>{SORT}</script></body></html>\n"
+            f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+            f"<title>{html.escape(self.title)}</title><style>\n{colors}{_asset('page.css')}</style></head>\n<body><main>"
+            + "\n".join([*head, *self._parts])
+            + f"\n</main><script>\n{_asset('page.js')}</script></body></html>\n"
         )
 
     def write(self, path: Path) -> Path:
         """The file appears whole or not at all."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            temporary.write_text(self.html(), encoding="utf-8")
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
-        return path
+        return write_whole(path, self.html().encode())
+
+
+def _asset(name: str) -> str:
+    return (files("dflearn.report") / name).read_text(encoding="utf-8")

@@ -111,13 +111,13 @@ def _draw(angles: np.ndarray, exact: np.ndarray, smoothed: np.ndarray) -> Figure
         axes.set_yticks([])
         axes.spines[:].set_visible(False)
     last = panels[2]
-    # The turn begins where the smoothed solution crosses into the last edge's second half: then both curves rise.
+    # The turn begins in the middle of the last edge; places are counted on beyond the last vertex, so both curves rise.
     places = [along(points) for points in (exact, smoothed)]
-    places = [np.where(place > len(VERTICES) - 0.5, place - len(VERTICES), place) for place in places]
-    start = int(np.argmin(places[1]))
+    start = int(np.argmin(np.abs(places[1] - (len(VERTICES) - 0.5))))
     turned = np.arange(len(angles)) * (angles[1] - angles[0])
     for place, color, width in zip(places, (style.INK, style.VERMILLION), (1.2, 2), strict=True):
-        last.plot(turned, np.roll(place, -start), color=color, linewidth=width)
+        rising = np.unwrap(np.roll(place, -start), period=len(VERTICES)) - len(VERTICES)
+        last.plot(turned, rising, color=color, linewidth=width)
     last.set(xlabel="degrees by which the costs have turned", title="where on the boundary the solution lies")
     last.set_xticks(range(0, 361, 60))
     last.set_yticks(range(len(VERTICES)), [f"vertex {k + 1}" for k in range(len(VERTICES))])

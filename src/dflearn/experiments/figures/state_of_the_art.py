@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from dflearn.experiments.figures import style
@@ -67,16 +67,7 @@ def scatter(summaries: Sequence[Summary], metric: str, columns: int = 3) -> Figu
         axes.set_ylabel(f"test regret\n({metric.replace('_', ' ')})")
     figure.draw_without_rendering()
     for axes, problem in zip(panels.flat, problems, strict=False):
-        some = [s for s in summaries if s.problem == problem]
-        top = _top(some)
-        style.label_points(
-            axes,
-            [
-                (s.seconds, min(s.regret, top), s.method if s.regret <= top else f"{s.method}: {s.regret:.2g} ↑",
-                 style.color_of(s.method))
-                for s in some
-            ],
-        )  # fmt: skip
+        name_points(axes, [s for s in summaries if s.problem == problem])
     return figure
 
 
@@ -104,3 +95,14 @@ def trade_offs(axes: Axes, summaries: Sequence[Summary]) -> None:
     axes.step(x, y, where="post", color=style.FAINT, linewidth=1, linestyle="--", zorder=0)
     axes.set(xlim=(left, right), ylim=(low, high))
     style.log_ticks(axes.xaxis)
+
+
+def name_points(axes: Axes, summaries: Sequence[Summary], some: Collection[str] | None = None) -> None:
+    """The methods' names beside the points of `trade_offs`, when the layout is final; only of `some` where given."""
+    top = _top(summaries)
+    labels = []
+    for s in summaries:
+        if some is None or s.method in some:
+            text = s.method if s.regret <= top else f"{s.method}: {s.regret:.2g} ↑"
+            labels.append((s.seconds, min(s.regret, top), text, style.color_of(s.method)))
+    style.label_points(axes, labels)

@@ -61,7 +61,7 @@ def summarize(records: Iterable[Record], metric: str = "mean_of_ratios") -> list
     """
     runs: defaultdict[tuple[str, str], list[Record]] = defaultdict(list)
     distinct = {record.config.question: record for record in records}  # exact solvers answer the same question alike
-    for record, method in _named(list(distinct.values())):
+    for record, method in named(list(distinct.values())):
         runs[record.config.problem, method].append(record)
     summaries = []
     for (problem, method), some in runs.items():
@@ -85,7 +85,7 @@ def summarize(records: Iterable[Record], metric: str = "mean_of_ratios") -> list
     return sorted(_ranked(summaries), key=lambda s: (problem_order(s.problem), s.regret))
 
 
-def _named(records: Sequence[Record]) -> list[tuple[Record, str]]:
+def named(records: Sequence[Record]) -> list[tuple[Record, str]]:
     """Each record with its method's name, to which settings and parameters are added where they differ between runs."""
     choices = [dict(r.config.parameters) | r.config.as_dict()["settings"] for r in records]
     values: defaultdict[tuple[str, str, str], set[Any]] = defaultdict(set)

@@ -1,0 +1,58 @@
+"""A matplotlib figure as SVG inside a page: its letters are the page's, its colours follow light and dark."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import TYPE_CHECKING
+
+from dflearn.experiments.figures import style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# What a colour of the plots is called in the page's style sheet, and what it becomes on a dark page.
+PALETTE = {
+    style.INK: ("ink", "#e6e8eb"),
+    style.FAINT: ("faint", "#9aa3b2"),
+    style.LINE: ("line", "#333a42"),
+    style.PAPER: ("paper", "#14171b"),
+    style.GREY: ("grey", "#a3a9b2"),
+    style.BLUE: ("blue", "#4aa8e8"),
+    style.SKY: ("sky", "#7cc8f5"),
+    style.VERMILLION: ("vermillion", "#ff8b42"),
+    style.ORANGE: ("orange", "#f0b429"),
+    style.GREEN: ("green", "#2fc79b"),
+    style.PINK: ("pink", "#dd93bd"),
+    style.WINE: ("wine", "#d46a9f"),
+    # One hue from light to dark turns around on a dark page, so that the strongest stays the strongest.
+    **{
+        color: (f"step{k}", dark)
+        for k, (color, dark) in enumerate(zip(style.SEQUENCE, style.SEQUENCE[::-1], strict=True))
+    },
+}
+_COLOR = re.compile("|".join(PALETTE))
+_IDENTIFIER = re.compile(r'(\bid="|url\(#|href="#)')
+
+
+def variables(*, dark: bool) -> str:
+    """The palette as custom properties of a style sheet."""
+    return " ".join(f"--{name}: {other if dark else color};" for color, (name, other) in PALETTE.items())
+
+
+def inline_svg(figure: Figure, prefix: str, caption: str) -> str:
+    """The figure as an <svg> element. prefix: what its identifiers begin with, different for each figure of a page."""
+    text = style.svg(figure, text=True).decode()
+    text = text[text.index("<svg") :]
+    opening, rest = text.split(">", 1)
+    box = re.search(r'viewBox="[^"]*"', opening)
+    assert box is not None
+    rest = re.sub(r"<metadata>.*?</metadata>", "", rest, flags=re.DOTALL)
+    rest = re.sub(r"\s*\n\s*", "\n", rest)
+    rest = _COLOR.sub(lambda match: f"var(--{PALETTE[match[0]][0]})", rest)
+    rest = _IDENTIFIER.sub(rf"\g<1>{prefix}-", rest)
+    width = float(box[0].split()[2])
+    return (
+        f'<svg {box[0]} style="max-width: {width:.0f}pt" role="img" aria-label="{html.escape(caption)}" '
+        f'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink">{rest.strip()}'
+    )
