@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from study_records import record, study
 
 from dflearn.cli.paper_figures import add_figure_command
 from dflearn.errors import DataError
+from dflearn.experiments import figures
 from dflearn.experiments.figures import (
     COMPUTED,
     FROM_RECORDS,
@@ -31,6 +31,7 @@ from dflearn.experiments.figures import (
 )
 from dflearn.experiments.paper.published import published_rows
 from dflearn.experiments.store import Store
+from study_records import record, study
 
 # -- one dimension --------------------------------------------------------------------------------------------------
 
@@ -333,13 +334,16 @@ def run(*arguments: str) -> None:
     options.run(options)
 
 
-def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     run("one-dimension", "--quick", "--out", str(tmp_path))
     printed = capsys.readouterr().out
     assert "not convex: f(−8) = 12, f(−6) = 10, f(−4) = 5.333" in printed
     assert (tmp_path / "one-dimension.svg").exists()
     with pytest.raises(DataError, match="perhaps 'gradients'; the figures are one-dimension"):
         run("gradient")
+    monkeypatch.setattr(figures, "COMPUTED", {"cave": ""})
+    run("all", "--quick", "--out", str(tmp_path), "--study", str(tmp_path / "none"))
+    assert "solvers is left out: there is no study at" in capsys.readouterr().out
     with pytest.raises(DataError, match="no study at"):
         run("solvers", "--study", str(tmp_path / "none"))
 

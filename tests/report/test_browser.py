@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,8 +9,6 @@ import browser
 import pytest
 
 from dflearn.report.study import study_page
-
-sys.path.append(str(Path(__file__).parents[1] / "experiments"))
 from study_records import study
 
 CHROMIUM = browser.find()

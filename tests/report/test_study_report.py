@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +15,6 @@ from dflearn.errors import DataError
 from dflearn.experiments.store import Store
 from dflearn.report import figures
 from dflearn.report.study import results_table, study_page, tables
-
-sys.path.append(str(Path(__file__).parents[1] / "experiments"))
 from study_records import record, study
 
 
@@ -104,6 +101,19 @@ def test_tables_in_other_formats() -> None:
     for part in ("% KP-100", "\\toprule", "\\bottomrule", "SPO+\\textsuperscript{p=5\\%}", "$\\pm$"):
         assert part in latex
     assert "SPO+^p=5%" in tables(records, "mean_of_ratios", "text")
+
+
+def test_the_page_says_what_is_missing(tmp_path: Path) -> None:
+    done, failed, missing = study(problems=("SP-5",), methods=("MSE", "PFY", "CaVE"), seeds=(1,))
+    with Store(tmp_path / "small.sqlite") as store:
+        store.put_wanted([one.config for one in (done, failed, missing)])
+        store.put(done)
+        store.put_failure(failed.config, "Traceback\nValueError: no")
+    run(str(tmp_path / "small.sqlite"), "-o", str(tmp_path / "report.html"), "--no-figures", "--title", "Mine")
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "Not finished: 1 of the study&#x27;s runs are not there yet." in text
+    assert "Failed: SP-5 PFY seed 1: ValueError: no" in text
+    assert "<title>Mine</title>" in text
 
 
 def run(*arguments: str) -> None:

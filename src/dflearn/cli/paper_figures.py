@@ -8,6 +8,7 @@ from typing import Any
 
 from dflearn.cli.arguments import add_command
 from dflearn.cli.experiments import store_of
+from dflearn.errors import DataError
 
 STUDY = Path("paper.sqlite")  # where `dfl paper table` keeps its runs
 
@@ -24,7 +25,7 @@ def add_figure_command(commands: Any) -> None:
         "  dfl paper figure one-dimension\n  dfl paper figure all --out figures\n"
         "  dfl paper figure state-of-the-art --study results/paper/runs.jsonl\n\nfigures:\n" + "\n".join(names),
     )
-    parser.add_argument("names", nargs="+", metavar="NAME", help="see below; `all` for every one")
+    parser.add_argument("names", nargs="+", metavar="NAME", help="see below; `all` for every one that the study allows")
     parser.add_argument("--out", type=Path, default=Path("figures"), metavar="DIR", help="default: figures")
     parser.add_argument("--quick", action="store_true", help="fewer draws and points, for a first look")
     parser.add_argument(
@@ -42,10 +43,19 @@ def figure(options: argparse.Namespace) -> None:
     from dflearn.experiments.figures import FROM_RECORDS, figure_names, make_figure
     from dflearn.experiments.figures.summaries import read_records
 
-    names = figure_names() if options.names == ["all"] else options.names
-    records = read_records(store_of(options.study)) if set(names) & set(FROM_RECORDS) else []
+    everything = options.names == ["all"]
+    names = figure_names() if everything else options.names
+    records = None
     for name in names:
-        made = make_figure(name, quick=options.quick, records=records, metric=options.metric)
+        try:
+            if name in FROM_RECORDS and records is None:
+                records = read_records(store_of(options.study))
+            made = make_figure(name, quick=options.quick, records=records or (), metric=options.metric)
+        except DataError as error:
+            if not (everything and name in FROM_RECORDS):
+                raise
+            print(f"{name} is left out: {error}")
+            continue
         files = made.write(options.out)
         print(made.title)
         print("\n".join(f"  {line}" for line in made.findings))

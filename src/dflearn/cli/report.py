@@ -41,11 +41,30 @@ def report(options: argparse.Namespace) -> None:
     if kind not in (".html", *TABLES):
         raise DataError(f"the name of a report ends in .html, {', '.join(TABLES)}; got {options.out.name!r}")
     check_folder(options.out)
-    records = read_records(store_of(options.study))
+    study = store_of(options.study)
+    records = read_records(study)
     if kind in TABLES:
         form: Any = TABLES[kind]
         write_whole(options.out, tables(records, options.metric, form).encode())
     else:
         title = options.title or f"Study {options.study.stem}"
-        study_page(records, title, options.metric, with_figures=not options.no_figures).write(options.out)
+        page = study_page(
+            records, title, options.metric, warnings=_gaps(study), with_figures=not options.no_figures
+        )  # fmt: skip
+        page.write(options.out)
     print(f"{len(records)} runs in {options.out}")
+
+
+def _gaps(study: Path) -> list[str]:
+    """What the study was asked for and does not hold, in words."""
+    from dflearn.experiments.store import Store
+
+    if study.suffix == ".jsonl":
+        return []
+    with Store(study, must_exist=True) as store:
+        progress = store.progress()
+    absent = len(progress.missing) + len(progress.running)
+    lines = [f"Not finished: {absent} of the study's runs are not there yet."] if absent else []
+    for failure in progress.failed:
+        lines.append(f"Failed: {failure.config}: {failure.error.strip().splitlines()[-1]}")
+    return lines

@@ -72,15 +72,25 @@ def tables(records: Sequence[Record], metric: str, form: Format) -> str:
 
 
 def study_page(
-    records: Iterable[Record], title: str, metric: str = "mean_of_ratios", *, with_figures: bool = True
+    records: Iterable[Record],
+    title: str,
+    metric: str = "mean_of_ratios",
+    *,
+    warnings: Iterable[str] = (),
+    with_figures: bool = True,
 ) -> Page:
-    """The page of these runs. with_figures: the paper's figures too, as far as the runs allow."""
+    """The page of these runs.
+
+    warnings: what the reader must know first. with_figures: the paper's figures too, as far as the runs allow.
+    """
     some = _checked(records)
     summaries = summarize(some, metric)
     problems = problems_of(summaries)
     of = {problem: [s for s in summaries if s.problem == problem] for problem in problems}
     page = Page(title, _lead(some, summaries), contents=True)
 
+    for warning in warnings:
+        page.text(warning)
     page.section("In short")
     page.items((problem, _in_words(own)) for problem, own in of.items())
     if len(problems) > 1:
