@@ -22,7 +22,7 @@ import numpy as np
 PRODUCTS = ("bench", "chair", "desk", "frame", "lamp", "shelf", "stool", "table")
 MACHINES = ("saw", "lathe", "paint")
 FEATURES = ("temperature", "visitors", "weekend", "price_index")
-DAYS, NEW_DAYS, FIRST = 400, 5, date(2024, 1, 1)
+DAYS, NEW_DAYS, FIRST = 240, 5, date(2024, 1, 1)
 
 
 def workshop(rng: np.random.Generator) -> str:
@@ -31,10 +31,21 @@ def workshop(rng: np.random.Generator) -> str:
     total = lambda factors: " + ".join(f"{f} make_{name}" for f, name in zip(factors, PRODUCTS, strict=True))  # noqa: E731
     rows = [f" {machine}: {total(h)} - overtime <= 60" for machine, h in zip(MACHINES, hours, strict=True)]
     bounds = [f" make_{name} <= 6" for name in PRODUCTS]
-    return "\n".join(
-        ["Maximize", f" profit: {total([1] * len(PRODUCTS))} - 18 overtime", "Subject To", *rows, "Bounds", *bounds]
-        + [" overtime <= 12", "General", " " + " ".join(f"make_{name}" for name in PRODUCTS), "End", ""]
-    )
+    objective = f" profit: {total([1] * len(PRODUCTS))} - 18 overtime"
+    whole = " ".join(f"make_{name}" for name in PRODUCTS)
+    lines = [
+        "Maximize",
+        objective,
+        "Subject To",
+        *rows,
+        "Bounds",
+        *bounds,
+        " overtime <= 12",
+        "General",
+        f" {whole}",
+        "End",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def days(count: int, truth: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import runpy
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -236,6 +237,24 @@ def test_parquet_in_and_out(folder: Path) -> None:
         assert torch.equal(value, weights[name])
     assert decide("--features", "new.parquet", "--out", "decisions.parquet") == 0
     pd.testing.assert_frame_equal(pd.read_parquet("decisions.parquet"), pd.read_csv("decisions.csv"))
+
+
+def test_the_commands_of_the_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
+    """They print what docs/command-line.md shows, figures apart: those may differ in the last digits elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    root = Path(__file__).parents[1]
+    monkeypatch.setattr("sys.argv", ["own_tables.py"])
+    runpy.run_path(str(root / "examples" / "own_tables.py"), run_name="__main__")
+    capsys.readouterr()
+    words = lambda text: re.findall(r"[A-Za-z][\w.-]*", text)  # noqa: E731
+    document = (root / "docs" / "command-line.md").read_text()
+    shown = re.findall(r"^```console\n\$ dfl ([^\n]*)\n(.*?)^```", document, re.DOTALL | re.MULTILINE)
+    assert [command.split()[0] for command, _ in shown] == ["train", "decide", "decide"]
+    for command, output in shown:
+        assert main(command.split()) == 0
+        assert words(capsys.readouterr().out) == words(output)
+    for name in ("x.csv", "y.csv", "hours.csv"):
+        assert "\n".join(Path(name).read_text().splitlines()[:3]) in document
 
 
 # -- what differs from row to row -----------------------------------------------------------------------------------

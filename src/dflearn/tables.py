@@ -209,8 +209,8 @@ def _numbers(path: Path, name: str, cells: Sequence[Any], places: Sequence[str],
             numbers[row] = float(cell)
         except (TypeError, ValueError) as error:
             raise DataError(
-                f"{where(row)} holds {str(cell)!r}, which is no number: write a category as columns of 0 and 1; a column "
-                "that names the rows is told by --id"
+                f"{where(row)} holds {str(cell)!r}, which is no number: if the column names the rows, add --id {name}; "
+                "write a category as columns of 0 and 1"
             ) from error
     bad = np.flatnonzero(np.isnan(numbers) if infinite else ~np.isfinite(numbers))
     if bad.size:

@@ -37,7 +37,7 @@ AVERAGE, TWO_STAGE, FOCUSED = "average costs", "two-stage", "decision-focused"
 WORDS = {
     "mean_of_ratios": ("mean of regret / optimum", ".2%"),
     "ratio_of_sums": ("total regret / total optimum", ".2%"),
-    "published_style": ("the same in batches of 32", ".2%"),
+    "published_style": ("as in published tables, by 32 rows", ".2%"),
     "absolute_regret": ("mean regret", ".4g"),
     "exact_share": ("decisions without regret", ".1%"),
     "mse": ("mean squared error of costs", ".4g"),
