@@ -1,6 +1,6 @@
 """The smoothed-QP layer against cvxpylayers and qpth: forward and backward of one batch, in float64.
 
-    python benchmarks/layers.py [--quick] [--repeats 5] [--threads 1] [--json results/bench/layers.json]
+    python benchmarks/layers.py [--quick] [--batches 1 32 256] [--repeats 5] [--threads 1] [--json results/bench/layers.json]
 
 Everyone solves min over w of (S y + d)ᵀw + (μ/2)‖w‖² on the same feasible set, μ = 1, and sends the same incoming gradient
 back to y. Cold: no start. Warm: from the multipliers of costs that differ by 2 %; the peers take no start. qpth gets the
@@ -10,6 +10,7 @@ answer, relative to its norm.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -82,13 +83,22 @@ def measure(name: str, batch: int, repeats: int, threads: int) -> dict[str, Any]
 
 def main() -> None:
     arguments = parser(__doc__, repeats=5)
+    arguments.add_argument("--batches", nargs="+", type=int, help="only these; the others keep what the JSON file has")
     options = arguments.parse_args()
     torch.set_num_threads(1)
-    cases = (
-        [("KP-100", 1), ("KP-100", 32)] if options.quick else [(name, size) for name in PROBLEMS for size in BATCHES]
-    )
-    rows = [measure(name, size, 2 if options.quick else options.repeats, options.threads) for name, size in cases]
-    report("The smoothed layer against its peers", {"forward and backward": rows}, options.json, command_line())
+    cases = [(name, batch) for name in PROBLEMS for batch in options.batches or BATCHES]
+    if options.quick:
+        cases = [("KP-100", 1), ("KP-100", 32)]
+    rows = {}
+    if options.batches and options.json and options.json.exists():
+        kept = json.loads(options.json.read_text())["subjects"]["forward and backward"]
+        rows = {(row["problem"], row["batch"]): row for row in kept}
+    for case in cases:
+        rows[case] = measure(*case, 2 if options.quick else options.repeats, options.threads)
+        ordered = [rows[name, batch] for name in PROBLEMS for batch in BATCHES if (name, batch) in rows]
+        subjects = {"forward and backward": ordered}
+        title = f"The smoothed layer against its peers, {options.threads} thread{'s' * (options.threads > 1)}"
+        report(title, subjects, options.json, command_line(), quiet=case != cases[-1])
 
 
 if __name__ == "__main__":

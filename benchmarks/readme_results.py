@@ -23,15 +23,17 @@ BLOCK = re.compile(r"(?<=<!-- results -->\n).*?(?=<!-- end of results -->)", re.
 SEEDS = 5  # a problem of the comparison is shown once all its seeds are done
 
 
-def rows_of(name: str, subject: str, **wanted: Any) -> list[dict[str, Any]]:
-    """The rows of one subject of a benchmark that have the wanted values."""
-    found = json.loads((ROOT / "results" / "bench" / f"{name}.json").read_text())["subjects"][subject]
-    return [row for row in found if all(row[key] == value for key, value in wanted.items())]
+def rows_of(name: str, subject: str) -> list[dict[str, Any]]:
+    """The rows of one subject of a benchmark; none where it was not measured."""
+    path = ROOT / "results" / "bench" / f"{name}.json"
+    return json.loads(path.read_text())["subjects"].get(subject, []) if path.exists() else []
 
 
 def ratios(title: str, file: str, subject: str, columns: dict[str, str], *places: str) -> str:
     """A table of ratios to two digits, one line per row of the benchmark, losing ones included."""
     rows = rows_of(file, subject)
+    if not rows:
+        return f"{title}: not measured."
     names = {place: place for place in places} | {key: name for key, name in columns.items() if key in rows[0]}
     lines = [f"| {' | '.join(show(row.get(key, '')) for key in names)} |" for row in rows]
     head = [f"{title} ([all columns](results/bench/{file}.md)):", "", f"| {' | '.join(names.values())} |"]
