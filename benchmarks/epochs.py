@@ -46,7 +46,7 @@ def entries(name: str, quick: bool = False) -> dict[str, Entry]:
         for loss, starts in {"SP": {"SPO+": ""}, "KP": {"SPO+": ", warm", "PFY": ", warm"}}[name[:2]].items():
             who += dict.fromkeys([loss, loss + starts, f"{loss}, {GUROBI}", f"{loss}, {ORTOOLS}"])
     if quick:
-        who = [each for each in who if "warm" not in each and "PFY" not in each and ORTOOLS not in each]
+        who = [each for each in who if not any(part in each for part in ("warm", "jfb", "PFY", ORTOOLS))]
     return {each: entry(each) for each in who}
 
 

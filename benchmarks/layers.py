@@ -88,7 +88,7 @@ def main() -> None:
     torch.set_num_threads(1)
     cases = [(name, batch) for name in PROBLEMS for batch in options.batches or BATCHES]
     if options.quick:
-        cases = [("KP-100", 1), ("KP-100", 32)]
+        cases = [("KP-100", 32)]
     rows = {}
     if options.batches and options.json and options.json.exists():
         kept = json.loads(options.json.read_text())["subjects"]["forward and backward"]

@@ -26,7 +26,7 @@ def ratios(folder: Path) -> dict[tuple[str, str, str, str], float]:
         for subject, rows in json.loads(path.read_text())["subjects"].items():
             for row in rows:
                 for column, value in row.items():
-                    if column.endswith("ratio") and place(row) != MEAN:
+                    if (column.endswith("ratio") or column.startswith("gain")) and place(row) != MEAN:
                         # Some tables have several rows per place: what else is text tells them apart.
                         text = " ".join(str(v) for k, v in row.items() if isinstance(v, str) and k != "problem")
                         found[path.stem, subject, f"{place(row)} {text}".strip(), column] = float(value)

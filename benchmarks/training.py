@@ -102,7 +102,7 @@ def overhead(repeats: int) -> list[dict[str, Any]]:
 
 
 def imports(repeats: int) -> list[dict[str, Any]]:
-    """CPU seconds of fresh processes."""
+    """CPU seconds of fresh processes; medians, so a first one that reads from the disk does not count."""
 
     def children() -> float:
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -112,8 +112,6 @@ def imports(repeats: int) -> list[dict[str, Any]]:
         return lambda: subprocess.run([sys.executable, "-c", code], check=True)
 
     ways = {name: run(code) for name, code in IMPORTS.items()}
-    for way in ways.values():
-        way()
     times = in_turns(ways, children, repeats)
     return [
         {
@@ -130,7 +128,7 @@ def main() -> None:
     options = parser(__doc__, repeats=15).parse_args()
     torch.set_num_threads(1)
     repeats = 5 if options.quick else options.repeats
-    rows = {"fit": overhead(repeats), "imports": imports(min(repeats, 7))}
+    rows = {"fit": overhead(repeats), "imports": imports(3 if options.quick else 7)}
     report("Training loop and imports", rows, options.json, command_line())
 
 
