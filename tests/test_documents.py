@@ -74,12 +74,25 @@ def test_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     runpy.run_path(str(path), run_name="__main__")
 
 
+def anchors(path: Path) -> set[str]:
+    """The headings of a document as code hosts make them into anchors."""
+    titles = re.findall(
+        r"^#+ (.+)$", re.sub(r"^```.*?^```", "", path.read_text(), flags=re.DOTALL | re.MULTILINE), re.MULTILINE
+    )
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
 def test_links_lead_somewhere(path: Path) -> None:
     for target in re.findall(r"\]\(([^)\s]+)\)|(?:src|href)=\"([^\"]+)\"", path.read_text()):
         place = "".join(target)
-        if not place.startswith(("http://", "https://", "#", "mailto:")):
-            assert (path.parent / place.partition("#")[0]).exists(), f"{name_of(path)} links to {place}"
+        if not place.startswith(("http://", "https://", "mailto:")):
+            name, _, anchor = place.partition("#")
+            file = path.parent / name if name else path
+            assert file.exists(), f"{name_of(path)} links to {place}"
+            assert not anchor or anchor in anchors(file), (
+                f"{name_of(path)} links to {place}, and there is no such heading"
+            )
 
 
 def test_every_document_is_in_the_index() -> None:
