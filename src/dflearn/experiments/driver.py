@@ -13,6 +13,7 @@ from dflearn.experiments.executors import Executor
 from dflearn.experiments.store import Store
 
 REFRESH = 1.0  # seconds between two looks at the clock
+PRIOR = 10.0  # seconds of finished work that the estimates are worth before they are corrected
 
 
 @dataclass
@@ -55,24 +56,23 @@ def run_study(
             summary.skipped.append(config)
         else:
             queue.append(config)
-    expected = {config.key: 0.0 if estimate is None else estimate(config) for config in queue}
-    begun = time.monotonic()
-    running: dict[str, float] = {}  # when each is expected to end
+    forecast, begun = _Forecast(queue, estimate), time.monotonic()
+    running: dict[str, RunConfig] = {}
     with _Bar(len(configs), len(configs) - len(queue) - len(summary.skipped), progress and bool(queue)) as bar:
         try:
             while queue or running:
                 while queue and len(running) < executor.slots:
                     config = queue.pop(0)
-                    if budget is not None and time.monotonic() - begun + expected[config.key] > budget:
+                    if budget is not None and time.monotonic() - begun + forecast.seconds(config) > budget:
                         summary.left.append(config)
                         continue
                     store.put_running(config)
                     executor.submit(config)
-                    running[config.key] = time.monotonic() + expected[config.key]
+                    forecast.begin(config)
+                    running[config.key] = config
                 if not running:
                     break
-                left = sum(max(0.0, end - time.monotonic()) for end in running.values())
-                left = (left + sum(expected[config.key] for config in queue)) / executor.slots
+                left = forecast.left(list(running.values()), queue) / executor.slots
                 bar.show(len(running), len(queue), len(summary.failed), None if estimate is None else left)
                 outcome = executor.next(REFRESH)
                 if outcome is None:
@@ -80,6 +80,7 @@ def run_study(
                 del running[outcome.config.key]
                 if outcome.record is not None:
                     store.put(outcome.record)
+                    forecast.end(outcome.config)
                     summary.done += 1
                     bar.advance()
                 else:
@@ -90,6 +91,31 @@ def run_study(
         finally:
             store.clear_running()
     return summary
+
+
+class _Forecast:
+    """How long runs will take: the estimates, corrected by how far off they were for the runs that ended since."""
+
+    def __init__(self, configs: Sequence[RunConfig], estimate: Callable[[RunConfig], float] | None) -> None:
+        self.estimates = {config.key: 0.0 if estimate is None else estimate(config) for config in configs}
+        self.began: dict[str, float] = {}
+        self.taken = self.foreseen = PRIOR
+
+    def seconds(self, config: RunConfig) -> float:
+        return self.estimates[config.key] * self.taken / self.foreseen
+
+    def begin(self, config: RunConfig) -> None:
+        self.began[config.key] = time.monotonic()
+
+    def end(self, config: RunConfig) -> None:
+        self.taken += time.monotonic() - self.began[config.key]
+        self.foreseen += self.estimates[config.key]
+
+    def left(self, running: Sequence[RunConfig], waiting: Sequence[RunConfig]) -> float:
+        """Seconds of work that is left, on one core."""
+        now = time.monotonic()
+        under_way = (self.seconds(config) - (now - self.began[config.key]) for config in running)
+        return sum(max(0.0, seconds) for seconds in under_way) + sum(map(self.seconds, waiting))
 
 
 def duration(seconds: float) -> str:
