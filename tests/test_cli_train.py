@@ -388,9 +388,9 @@ TRAIN_ERRORS = {
     "row count": (lambda: first_rows("y-pack.csv", 30), [], "x.csv has 40 rows and y-pack.csv has 30"),
     "few rows": (lambda: [first_rows(p, 9) for p in ("x.csv", "y-pack.csv")], [], "x.csv has 9 rows; .* 10 is the least"),
     "test share": (lambda: None, ["--test", "0.9"], "--test 0.9 of 40 rows is 36"),
-    "loss": (lambda: None, ["--loss", "spo"], "loss is one of mse, sce"),
-    "mse": (lambda: None, ["--loss", "mse"], "two-stage model is trained with mse anyway"),
-    "layer": (lambda: None, ["--layer", "soft"], "layer is 'auto', one of"),
+    "loss": (lambda: None, ["--loss", "spo"], "--loss is one of sce, .*; got 'spo'"),
+    "mse": (lambda: None, ["--loss", "mse"], "--loss is one of sce, "),
+    "layer": (lambda: None, ["--layer", "soft"], "--layer is one of auto, smoothed"),
     "unbounded": (
         lambda: Path("pack.mps").write_text(KNAPSACK.replace("UP B spare 2", "FR B spare").replace("weight 1\nRHS", "volume 0\nRHS")),
         [],

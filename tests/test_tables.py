@@ -129,7 +129,7 @@ def test_ids_are_there_and_unique(tmp_path: Path) -> None:
     path = csv_file(tmp_path, "day,a\nmon,1\ntue,2\nmon,3\n")
     with pytest.raises(DataError, match="id 'mon' stands in line 2 and in line 4"):
         read_table(path, "day")
-    with pytest.raises(DataError, match="has no column 'days', which --id names; did you mean 'day'"):
+    with pytest.raises(DataError, match=r"has no column 'days' to name the rows \(--id\); did you mean 'day'"):
         read_table(path, "days")
     with pytest.raises(DataError, match="line 3: the id column 'day' is empty"):
         read_table(csv_file(tmp_path, "day,a\nmon,1\n,2\n"), "day")

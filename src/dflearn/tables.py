@@ -100,7 +100,7 @@ def read_table(path: str | os.PathLike[str], id_column: str | None = None, *, in
     ids = None
     if id_column is not None:
         if id_column not in held:
-            raise DataError(f"{path} has no column {id_column!r}, which --id names{closest(id_column, names)}")
+            raise DataError(f"{path} has no column {id_column!r} to name the rows (--id){closest(id_column, names)}")
         ids = tuple(str(cell).strip() for cell in held.pop(id_column))
         _check_ids(path, id_column, ids, places)
     if not held:

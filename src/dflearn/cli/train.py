@@ -72,14 +72,19 @@ def add_commands(commands: Any) -> None:
 
 
 def train(options: argparse.Namespace) -> None:
+    import dflearn.estimator  # noqa: F401  # what can be wrong is told now rather than after an hour of solving
+    from dflearn.methods import LAYERS, LOSSES
+
     check_output(options, "program", "features", "costs", "instances")
-    if options.loss == "mse":
-        raise DataError("the two-stage model is trained with mse anyway: --loss names what it is compared with")
+    for name, known in (("loss", [loss for loss in LOSSES if loss != "mse"]), ("layer", ["auto", *LAYERS])):
+        if getattr(options, name) not in known:
+            raise DataError(f"--{name} is one of {', '.join(known)}; got {getattr(options, name)!r}")
     tables = read_tables(options, options.id)
+    training_rows, test_rows = parts(tables, options)
     source, program = read_program(options, tables)
     places = {} if tables.instances is None else places_of(tables.instances, source)
     data, solver = labelled(tables, program, places, options)
-    rest, test = parts(data, options)
+    rest, test = data.subset(training_rows), data.subset(test_rows)
 
     print(f"{options.program}: {program.sense}, {program.n} variables, of which {program.p} have predicted costs")
     models = {name: fit(loss, program, rest, options) for name, loss in ((TWO_STAGE, "mse"), (FOCUSED, options.loss))}
@@ -99,9 +104,7 @@ def train(options: argparse.Namespace) -> None:
     difference = compare(tested[FOCUSED], tested[TWO_STAGE])
     print(f"\n{comparison_table(tested, difference)}\n\n{in_words(difference)}")
     if tested[AVERAGE].absolute_regret <= min(tested[TWO_STAGE].absolute_regret, tested[FOCUSED].absolute_regret):
-        print(
-            "note: neither model beats deciding with average costs, so these features tell little here, or training is short"
-        )
+        print("note: neither beats average costs: the features tell too little, or are too many for so few rows")
     regrets = {name: judged.absolute_regret for name, judged in chosen_by.items()}
     chosen = FOCUSED if regrets[FOCUSED] < regrets[TWO_STAGE] else TWO_STAGE
     other = TWO_STAGE if chosen == FOCUSED else FOCUSED
@@ -125,6 +128,23 @@ def train(options: argparse.Namespace) -> None:
         f"Next: dfl decide --model {options.out} --features NEW{options.features.suffix}"
         f"{' --instances NEW_INSTANCES' + options.instances.suffix if places else ''} --out decisions.csv"
     )
+
+
+def parts(tables: Tables, options: argparse.Namespace) -> tuple[np.ndarray, np.ndarray]:
+    """The rows to train on and choose by, and those to test on."""
+    rows = len(tables.features)
+    if rows < LEAST_ROWS:
+        raise DataError(
+            f"{options.features} has {rows} rows; to train, choose and test, {LEAST_ROWS} is the least, and some hundreds "
+            "are better"
+        )
+    count = round(options.test * rows)
+    if not 2 <= count <= rows // 2:
+        raise DataError(
+            f"--test {options.test} of {rows} rows is {count}: at least 2, and at most half of them, can test"
+        )
+    order = np.arange(rows) if options.ordered else np.random.RandomState(options.seed).permutation(rows)
+    return order[:-count], order[-count:]
 
 
 def read_program(options: argparse.Namespace, tables: Tables) -> tuple[LinearModel, Program]:
@@ -159,28 +179,12 @@ def labelled(
     from dflearn.solvers.highs import HiGHS
 
     assert tables.costs is not None
-    if len(tables.features) < LEAST_ROWS:
-        raise DataError(
-            f"{options.features} has {len(tables.features)} rows; to train, choose and test, {LEAST_ROWS} is the least, "
-            "and some hundreds are better"
-        )
     instance = instance_of(tables.instances, places, program)
     costs = torch.tensor(tables.costs.columns(program.cost_names or (), "the program"))
     solver = parallel(HiGHS(program), options.workers)
     solution = solve_cached(solver, costs, instance, cache=cache_of(options))
     check_solved(solution, tables, "optimal decision with the true costs")
     return DecisionDataset(torch.tensor(tables.features.values), costs, solution.decision, instance), solver
-
-
-def parts(data: DecisionDataset, options: argparse.Namespace) -> tuple[DecisionDataset, DecisionDataset]:
-    """The rows to train on and choose by, and those to test on."""
-    count = round(options.test * len(data))
-    if not 2 <= count <= len(data) // 2:
-        raise DataError(
-            f"--test {options.test} of {len(data)} rows is {count}: at least 2, and at most half of the rows, can test"
-        )
-    order = np.arange(len(data)) if options.ordered else np.random.RandomState(options.seed).permutation(len(data))
-    return data.subset(order[:-count]), data.subset(order[-count:])
 
 
 def fit(loss: str, program: Program, data: DecisionDataset, options: argparse.Namespace) -> DecisionFocusedRegressor:
