@@ -123,7 +123,7 @@ def draw(path: Path, found: Found) -> None:
 
 HEADING = """# Energy: {days} {kind} days, seeds {seeds}
 
-`python examples/energy_table.py --data energy_days.npz --instances schedule_load*.txt --out results/energy`
+`python examples/energy_table.py --data energy_days.npz --instances schedule_load1.txt --out results/energy`
 
 Σ regret / Σ optimum on the test days of all seeds; in brackets, how much less that is than two-stage, with its 95 %
 interval over days. Days are paired. The seeds draw their test days from the same {days} days, so that a day may be tested
