@@ -82,6 +82,19 @@ def test_manhattan_distances(mu: float, published: float, items: int) -> None:
     assert squared["distance"] == pytest.approx(2 * (1 - w[-1]), abs=1e-8)
 
 
+def test_manhattan_table() -> None:
+    made = make_figure("gradients", quick=True)
+    assert made.table is not None
+    header, rows = made.table
+    assert header == ["μ", "published", "μ‖w‖", "(μ/2)‖w‖²"]
+    assert rows[-4:] == [
+        ["1.05", "0.089", "0.089", "0.048"],
+        ["1.5", "0.465", "0.465", "0.333"],
+        ["2", "0.622", "0.622", "0.500"],
+        ["5", "1.165", "1.165", "0.933"],
+    ]
+
+
 def test_the_solution_that_the_appendix_gives_for_two_is_that_of_one_and_a_half() -> None:
     """0.77 and 0.23, so that the distance is 0.46."""
     distance = float(gradients.simulate(10, 1.5, "norm", draws=1, seed=1)["distance"])
@@ -233,6 +246,8 @@ def test_runs_in_other_settings_are_kept_apart() -> None:
     one = record("SP-5", "MSE", 1, 0.2, 1.0)
     short = replace(one, config=replace(one.config, settings=replace(one.config.settings, epochs=3)))
     assert {s.method for s in summaries.summarize([one, short])} == {"MSE (epochs=25)", "MSE (epochs=3)"}
+    assert [s.published is None for s in summaries.summarize([one])] == [False]
+    assert [s.published is None for s in summaries.summarize([short])] == [True], "other settings do not compare"
 
 
 def test_pareto_front_by_brute_force() -> None:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from dflearn.cli.arguments import add_command
+from dflearn.cli.arguments import add_command, table
 from dflearn.cli.experiments import store_of
 from dflearn.errors import DataError
 
@@ -59,4 +59,6 @@ def figure(options: argparse.Namespace) -> None:
         files = made.write(options.out)
         print(made.title)
         print("\n".join(f"  {line}" for line in made.findings))
+        if made.table is not None:
+            print("\n".join(f"  {line}" for line in table(*made.table).splitlines()))
         print(f"  {files[0].with_suffix('')}" + "".join(f" {file.suffix}" for file in files))

@@ -80,10 +80,10 @@ def trade_off(summaries: Sequence[Summary], ylabel: str) -> Figure:
 
 
 @style.styled
-def regret_bars(summaries: Sequence[Summary], xlabel: str, published: Mapping[str, float] | None = None) -> Figure:
+def regret_bars(summaries: Sequence[Summary], xlabel: str, *, published: bool = False) -> Figure:
     """One bar per method of one problem, least regret on top, ± one standard deviation between the seeds.
 
-    published: method → the paper's figure, a dash across the bar.
+    published: a dash across the bar where the paper's figure is.
     """
     figure = style.new_figure(4.7, 0.75 + 0.24 * len(summaries))
     axes = figure.add_subplot()
@@ -92,8 +92,8 @@ def regret_bars(summaries: Sequence[Summary], xlabel: str, published: Mapping[st
         axes.barh(place, s.regret, 0.72, color=style.color_of(s.method))
         if len(s.seeds) > 1:
             axes.errorbar(s.regret, place, xerr=s.deviation, color=style.INK, linewidth=1, capsize=2)
-        if published and s.method in published:
-            axes.plot(2 * [published[s.method]], [place - 0.42, place + 0.42], color=style.INK, linewidth=1.8)
+        if published and s.published is not None:
+            axes.plot(2 * [s.published.regret], [place - 0.42, place + 0.42], color=style.INK, linewidth=1.8)
     axes.set_yticks(range(len(ordered)), [s.method for s in ordered])
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=False, axis="y")

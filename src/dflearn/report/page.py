@@ -65,7 +65,9 @@ class Page:
     def figure(self, figure: Figure, caption: str, title: str = "") -> None:
         """A matplotlib figure, inside the page."""
         text = f"<b>{html.escape(title)}</b> {html.escape(caption)}" if title else html.escape(caption)
-        self._parts.append(f"<figure>{self._svg(figure, title or caption)}<figcaption>{text}</figcaption></figure>")
+        self._parts.append(
+            f'<figure><div class="scroll" tabindex="0">{self._svg(figure, title or caption)}</div><figcaption>{text}</figcaption></figure>'
+        )
 
     def gallery(self, figures: Iterable[tuple[Figure, str]]) -> None:
         """Figures under their titles, side by side where there is room, below each other on a phone."""

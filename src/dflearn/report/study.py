@@ -20,7 +20,6 @@ from dflearn.experiments.figures.summaries import (
     seeds_in_words,
     summarize,
 )
-from dflearn.experiments.paper.published import published_rows
 from dflearn.experiments.paper.render import Format, render
 from dflearn.experiments.record import Record
 from dflearn.report import figures
@@ -36,7 +35,7 @@ def results_table(records: Sequence[Record], metric: str) -> tuple[list[str], li
     header = ["method", "problem", "seeds", metric.replace("_", " "), "rank", "above the floor", "s/epoch", "published"]
     rows = []
     for s in summarize(records, metric):
-        published = published_rows().get((s.problem, s.method)) if metric == "published_style" else None
+        published = s.published if metric == "published_style" else None
         rows.append(
             [
                 s.method,
@@ -109,13 +108,13 @@ def study_page(
     page.gallery((figures.trade_off(own, label), problem) for problem, own in of.items())
 
     page.section("Problem by problem")
-    known = {problem: _published(problem) if metric == "published_style" else None for problem in problems}
+    published = metric == "published_style"
     page.text(
         f"Means over {seeds_in_words(summaries)}; whiskers: one standard deviation between the seeds."
-        + (" Dashes: as published." if any(known.values()) else ""),
+        + (" Dashes: as published." if published and any(s.published for s in summaries) else ""),
         faint=True,
     )
-    page.gallery((figures.regret_bars(own, label, known[problem]), problem) for problem, own in of.items())
+    page.gallery((figures.regret_bars(own, label, published=published), problem) for problem, own in of.items())
 
     curves = {problem: _curves(some, own) for problem, own in of.items()}
     if any(curves.values()):
@@ -213,10 +212,6 @@ def _listed(words: Sequence[str]) -> str:
 # -- pictures -------------------------------------------------------------------------------------------------------
 
 
-def _published(problem: str) -> dict[str, float]:
-    return {method: row.regret for (name, method), row in published_rows().items() if name == problem}
-
-
 def _curves(records: Sequence[Record], own: Sequence[Summary]) -> dict[str, list[float]]:
     """Method → mean validation regret after each epoch, of the methods to show."""
     shown = [s.method for s in own] if len(own) <= CURVES else [s.method for s in own[: CURVES - 1]]
@@ -244,8 +239,9 @@ def _add_figures(page: Page, records: Sequence[Record]) -> None:
             if name in COMPUTED:
                 raise
             continue  # the study holds none of the runs that this figure shows
-        sentences = [line for line in made.findings if " | " not in line]
-        page.figure(made.figure, " ".join(sentences), f"{made.title}.")
+        page.figure(made.figure, " ".join(made.findings), f"{made.title}.")
+        if made.table is not None:
+            page.table(*made.table)
 
 
 # -- provenance -----------------------------------------------------------------------------------------------------

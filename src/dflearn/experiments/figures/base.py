@@ -27,6 +27,7 @@ class Plot:
         figure: matplotlib's.
         rows: the numbers behind it, one mapping per row, all with the same keys.
         findings: sentences that state what the numbers say.
+        table: header and rows of a short table beside the figure, where there is one.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Plot:
     figure: Figure
     rows: Sequence[Row]
     findings: Sequence[str]
+    table: tuple[list[str], list[list[str]]] | None = None
 
     def csv(self) -> str:
         text = io.StringIO()

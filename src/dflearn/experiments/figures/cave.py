@@ -55,9 +55,10 @@ def make(quick: bool = False) -> Plot:
     values = turn(angles)
     right, aimed = values["regret"] <= 1e-9, values["CaVE loss"] <= 1e-9
     at_truth = turn(np.array([np.rad2deg(np.arctan2(TRUE[1], TRUE[0]))]))
+    between = lambda some: f"{some.min():g}° and {some.max():g}°".replace("-", "−")  # noqa: E731
     findings = [
-        f"The decision is right for predictions between {angles[right].min():g}° and {angles[right].max():g}°; CaVE's loss is "
-        f"zero between {angles[aimed].min():g}° and {angles[aimed].max():g}° only.",
+        f"The decision is right for predictions between {between(angles[right])}; CaVE's loss is zero between "
+        f"{between(angles[aimed])} only.",
         f"At the true values {TRUE} themselves the regret is {abs(at_truth['regret'][0]):g} and CaVE's loss "
         f"{at_truth['CaVE loss'][0]:.3f}: it pulls a perfect prediction away. The relaxation's solution there is "
         f"({at_truth['relaxed'][0, 0]:.2g}, {at_truth['relaxed'][0, 1]:.2g}).",

@@ -118,14 +118,14 @@ def make(quick: bool = False) -> Plot:
                     "excess gap quantile": float(np.quantile(drawn[size][1], 1 - level)),
                 }
             )
-    worst = max(
-        float(row[f"{kind} violations"]) - float(row["delta"]) for row in rows for kind in ("uniform", "excess")
-    )
     rates = [float(row[f"{kind} violations"]) for row in rows for kind in ("uniform", "excess")]
     loose = [float(row["uniform bound"]) / float(row["uniform gap quantile"]) for row in rows]
+    worst = max(
+        float(row[f"{kind} violations"]) / float(row["delta"]) for row in rows for kind in ("uniform", "excess")
+    )
     findings = [
-        f"Over {samples} samples of each size the share of violations is at most δ for every δ: the largest share is "
-        f"{max(rates):.3f}, and share − δ is at most {worst:.3f}.",
+        f"Of {samples} samples of each size at most {100 * max(rates):.1f} % violate a bound that holds with probability "
+        f"1 − δ, for δ from {min(LEVELS):g} to {max(LEVELS):g}; the largest ratio of that share to δ is {worst:.2f}.",
         f"The first bound is {min(loose):.1f} to {max(loose):.1f} times the quantile that it bounds; D = {span:.4f}, and the "
         f"Monte-Carlo error of the complexity is at most {max(float(row['standard error']) for row in rows):.4f}.",
     ]

@@ -116,7 +116,8 @@ def _draw(angles: np.ndarray, exact: np.ndarray, smoothed: np.ndarray) -> Figure
     start = int(np.argmin(np.abs(places[1] - (len(VERTICES) - 0.5))))
     turned = np.arange(len(angles)) * (angles[1] - angles[0])
     for place, color, width in zip(places, (style.INK, style.VERMILLION), (1.2, 2), strict=True):
-        rising = np.unwrap(np.roll(place, -start), period=len(VERTICES)) - len(VERTICES)
+        rising = np.unwrap(np.roll(place, -start), period=len(VERTICES))
+        rising -= len(VERTICES) * np.round((rising[0] + 0.5) / len(VERTICES))  # vertex 5 and vertex 0 are the same
         last.plot(turned, rising, color=color, linewidth=width)
     last.set(xlabel="degrees by which the costs have turned", title="where on the boundary the solution lies")
     last.set_xticks(range(0, 361, 60))

@@ -49,11 +49,11 @@ def make(quick: bool = False) -> Plot:
     left, middle, right = losses(np.array([-8.0, -6.0, -4.0]))["smoothed SCE"]
     negative = float(losses(np.array([-5.0]), true=-4.0)["smoothed SCE"][0])
     findings = [
-        f"Below ŷ = −μ = {-MU:g} the smoothed regret stays at {values['smoothed regret'][0]:g}: its gradient is zero "
+        f"Below ŷ = −μ = −{MU:g} the smoothed regret stays at {values['smoothed regret'][0]:g}: its gradient is zero "
         "where the decision is wrong. SCE falls towards the right decision there, smoothed or not.",
         f"Smoothed SCE is not convex: f(−8) = {left:.4g}, f(−6) = {middle:.4g}, f(−4) = {right:.4g}, and "
         f"{middle:.4g} lies above the mean {(left + right) / 2:.4g} of its neighbours.",
-        f"With an exact label smoothed SCE can be negative: {negative:.4f} at y = −4, ŷ = −5, μ = {MU:g}.",
+        f"With an exact label smoothed SCE can be negative: −{-negative:.4f} at y = −4, ŷ = −5, μ = {MU:g}.",
     ]
     rows = [
         {"prediction": float(prediction), **{name: float(values[name][i]) for name in LOSSES}}

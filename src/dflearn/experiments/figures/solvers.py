@@ -37,7 +37,9 @@ def _findings(summaries: list[Summary]) -> list[str]:
             if plain and smooth:
                 changes[problem] = min(smooth) / min(plain) - 1
         if changes:
-            told = ", ".join(f"{problem} {100 * change:+.0f} %" for problem, change in changes.items())
+            told = ", ".join(
+                f"{problem} {100 * change:+.0f} %".replace(" -", " −") for problem, change in changes.items()
+            )
             lines.append(f"{loss}: best regret with a differentiable solver against the best without: {told}.")
     return [*lines, f"Means over {seeds_in_words(summaries)}."]
 

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from dflearn.errors import DataError
-from dflearn.experiments.paper.published import published_rows
+from dflearn.experiments.config import Settings
+from dflearn.experiments.paper.published import PublishedRow, published_rows
 from dflearn.experiments.record import Record
 from dflearn.experiments.store import Store
 
@@ -27,6 +28,7 @@ class Summary:
         regret, deviation: of the chosen metric on the test set.
         seconds: of training per epoch.
         above_floor: Σ regret / Σ |optimum| minus the same of deciding with E[y | x]; NaN where that is not known.
+        as_in_paper: whether all runs had the paper's settings, so that its figures compare.
         rank: 1 for the method with the least regret on this problem; equal regrets share the mean of their ranks.
     """
 
@@ -38,7 +40,13 @@ class Summary:
     seconds: float
     seconds_deviation: float
     above_floor: float
+    as_in_paper: bool
     rank: float = float("nan")
+
+    @property
+    def published(self) -> PublishedRow | None:
+        """What the paper prints for this method and problem, if that compares."""
+        return published_rows().get((self.problem, self.method)) if self.as_in_paper else None
 
 
 def read_records(path: str | Path) -> list[Record]:
@@ -80,6 +88,7 @@ def summarize(records: Iterable[Record], metric: str = "mean_of_ratios") -> list
                 float(np.mean(seconds)),
                 _deviation(seconds),
                 float(np.mean([_above_floor(record) for record in some])),
+                all(record.config.settings == Settings() for record in some),
             )
         )
     return sorted(_ranked(summaries), key=lambda s: (problem_order(s.problem), s.regret))
@@ -164,7 +173,7 @@ def seeds_in_words(summaries: Iterable[Summary]) -> str:
 
 def as_row(summary: Summary, metric: str) -> dict[str, Any]:
     """A row of a figure's CSV; what the paper published beside it, empty where it has no such row."""
-    published = published_rows().get((summary.problem, summary.method))
+    published = summary.published
     return {
         "problem": summary.problem,
         "method": summary.method,

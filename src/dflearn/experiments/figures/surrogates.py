@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from dflearn.experiments.figures import style
 from dflearn.experiments.figures.base import Plot
 from dflearn.experiments.figures.summaries import Summary, as_row, problems_of, seeds_in_words, select, summarize
-from dflearn.experiments.paper.published import published_rows
 from dflearn.experiments.record import Record
 
 if TYPE_CHECKING:
@@ -72,21 +69,24 @@ def grouped_bars(axes: Axes, summaries: list[Summary], methods: list[str], *, pu
 
     published: a dash where the paper's figure is.
     """
-    known = published_rows() if published else {}
     problems = problems_of(s for s in summaries if s.method in methods)
     found = {(s.problem, s.method): s for s in summaries}
     width = 0.8 / len(methods)
+    dashes = False
     for k, method in enumerate(methods):
         color = style.color_of(method)
         for x, problem in enumerate(problems):
             at = x + (k - (len(methods) - 1) / 2) * width
-            if summary := found.get((problem, method)):
-                axes.bar(at, summary.regret, 0.9 * width, color=color)
-                if len(summary.seeds) > 1:
-                    axes.errorbar(at, summary.regret, summary.deviation, color=style.INK, linewidth=1, capsize=2)
-            if (problem, method) in known:
-                axes.plot(at + np.array([-0.45, 0.45]) * width, 2 * [known[problem, method].regret], color=style.INK,
-                          linewidth=1.6)  # fmt: skip
+            summary = found.get((problem, method))
+            if summary is None:
+                continue
+            axes.bar(at, summary.regret, 0.9 * width, color=color)
+            if len(summary.seeds) > 1:
+                axes.errorbar(at, summary.regret, summary.deviation, color=style.INK, linewidth=1, capsize=2)
+            if published and summary.published is not None:
+                ends = [at - 0.45 * width, at + 0.45 * width]
+                axes.plot(ends, 2 * [summary.published.regret], color=style.INK, linewidth=1.6)
+                dashes = True
     axes.set_xticks(range(len(problems)), problems)
     axes.grid(visible=False, axis="x")
     axes.set_ylim(0, 1.12 * axes.get_ylim()[1])
@@ -95,6 +95,6 @@ def grouped_bars(axes: Axes, summaries: list[Summary], methods: list[str], *, pu
         text = axes.text(place, 0.985, style.parts(method)[0], color=style.color_of(method), weight="bold", ha="right",
                          va="top", transform=axes.transAxes)  # fmt: skip
         place = axes.transAxes.inverted().transform((text.get_window_extent().x0, 0))[0] - 0.02
-    if known:
+    if dashes:
         axes.text(place, 0.985, "▬ published", color=style.INK, fontsize=8.5, ha="right", va="top",
                   transform=axes.transAxes)  # fmt: skip

@@ -97,7 +97,7 @@ def make(quick: bool = False) -> Plot:
 def _draw(paths: dict[str, dict[str, np.ndarray]]) -> Figure:
     figure = style.new_figure(8.6, 4.0)
     left, right = figure.subplots(1, 2, width_ratios=[1.15, 1])
-    low, high = -0.02, 0.16
+    low, high = -0.02, 0.17
     left.fill_between([low, high], [low, high], low, color=style.LINE, alpha=0.6, linewidth=0)
     left.plot([low, high], [low, high], color=style.FAINT, linewidth=1)
     colors = dict(zip(NAMES, (style.WINE, style.VERMILLION, style.ORANGE), strict=True))
@@ -108,7 +108,7 @@ def _draw(paths: dict[str, dict[str, np.ndarray]]) -> Figure:
         left.plot(x[::4], y[::4], shapes[name], color=colors[name], markersize=3.5)
         left.plot(x[-1], y[-1], shapes[name], color=colors[name], markersize=8)
     left.plot(*PRINTED_START, "o", color=style.INK, markerfacecolor="none", markersize=8)
-    left.annotate("start as printed:\nno regret", PRINTED_START, (10, 0), textcoords="offset points", va="center",
+    left.annotate("start as printed,\nno regret", PRINTED_START, (10, 0), textcoords="offset points", va="center",
                   fontsize=8.5)  # fmt: skip
     left.annotate("start, and all of\nregret training", START, (9, 1), textcoords="offset points", fontsize=8.5,
                   color=colors["smoothed regret"])  # fmt: skip
@@ -116,7 +116,7 @@ def _draw(paths: dict[str, dict[str, np.ndarray]]) -> Figure:
         left.annotate(
             name, paths[name]["predictions"][-1], offset, textcoords="offset points", ha="right", color=colors[name]
         )
-    left.text(0.156, -0.015, "ŷ₁ > ŷ₂: the right item", ha="right", color=style.FAINT)
+    left.text(0.166, -0.015, "ŷ₁ > ŷ₂: the right item", ha="right", color=style.FAINT)
     left.set(xlabel="ŷ₁", ylabel="ŷ₂", xlim=(low, high), ylim=(low, high), title="the prediction")
     left.set_box_aspect(1)
     ends = []
