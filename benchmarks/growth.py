@@ -1,18 +1,19 @@
 """How time and memory grow with the size of the problem, up to 25,050 variables.
 
-    python benchmarks/growth.py [--quick] [--repeats 5] [--problems SP-5 SP-10 …] [--json results/bench/growth.json]
+    python benchmarks/growth.py [--quick] [--repeats 5] [--problems SP-5 SP-10 …] [--parts Smoothed …] [--json results/bench/growth.json]
 
 Each part at each size in a process of its own. Layers: forward and backward of a batch of 32, per instance. Labels: the
 problem's exact solver, per instance; integer programs that HiGHS does not prove optimal in 20 s are marked. Memory is what
 a size adds at its peak to what was there after a small problem. The exponent of a family is the slope of the least-squares
 line through the logarithms of its larger half: of time against the entries of the matrix and of its factor, of memory
 against the variables. Nothing quadratic in memory means exponents well below 2.
-With --problems, the other problems keep what the JSON file has of them.
+With --problems, the other problems, and with --parts the other parts, keep what the JSON file has of them.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ PARTS = ("DavisYin unrolled", "DavisYin jfb", "Smoothed", "labels, relaxed", "la
 INTEGER = ("KP", "CFL")  # where labels differ from relaxed ones
 
 
-def measure(name: str, repeats: int, parts: tuple[str, ...]) -> dict[str, Any]:
+def measure(name: str, repeats: int, parts: Sequence[str]) -> dict[str, Any]:
     """One row: a size."""
     row: dict[str, Any] = {"problem": name}
     for part in parts:
@@ -71,15 +72,16 @@ def exponents(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def main() -> None:
     arguments = parser(__doc__, repeats=3)
     arguments.add_argument("--problems", nargs="+", metavar="NAME")
+    arguments.add_argument("--parts", nargs="+", choices=PARTS, metavar="PART", default=PARTS)
     options = arguments.parse_args()
     known = [name for family in FAMILIES.values() for name in family]
     names = options.problems or (QUICK if options.quick else known)
-    parts = ("DavisYin unrolled", "Smoothed") if options.quick else PARTS
+    parts = ("DavisYin unrolled", "Smoothed") if options.quick else options.parts
     sizes: dict[str, dict[str, Any]] = {}
     if options.problems and options.json and options.json.exists():
         sizes = {row["problem"]: row for row in json.loads(options.json.read_text())["subjects"]["sizes"]}
     for name in names:
-        sizes[name] = measure(name, 1 if options.quick else options.repeats, parts)
+        sizes[name] = {**sizes.get(name, {}), **measure(name, 1 if options.quick else options.repeats, parts)}
         rows = [sizes[each] for each in known if each in sizes]
         subjects = {"sizes": rows, "exponents": exponents(rows)}
         report("Growth with size", subjects, options.json, command_line(), quiet=name != names[-1])
