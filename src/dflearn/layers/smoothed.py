@@ -224,7 +224,7 @@ class Smoothed(Layer):
             infeasible = status == int(Status.INFEASIBLE)
             norm = np.linalg.norm(w, axis=1)
             gap = kappa * norm - self.mu
-            settled = (np.abs(gap) <= 1e-11 * self.mu) | (high - low <= 1e-15 * kappa)
+            settled = (np.abs(gap) <= 10 * self.tolerance * self.mu) | (high - low <= 1e-15 * kappa)
             settled |= infeasible | (kappa >= ceiling) | (kappa <= floor)
             if settled.all():
                 break
