@@ -12,18 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+from matplotlib.figure import Figure
 
-from dflearn.report.figures import COLORS, new_figure
 from growth import FAMILIES, PARTS
 from targets import RESULTS
 
-SHOWN = {
-    "SPO+": "SPO+",
-    "SPO+, PyEPO + Gurobi": "SPO+, PyEPO + Gurobi",
-    "SCE^DYS": "SCE^DYS",
-    "SCE^DYS as published": "SCE^DYS as published",
-    "SCE^smoothed": "SCE^smoothed",
-}
+COLORS = ("#0b66c3", "#7f7f7f", "#1a8f5a", "#c0392b", "#8a4fbe")
+SHOWN = ("SPO+", "SPO+, PyEPO + Gurobi", "SCE^DYS", "SCE^DYS as published", "SCE^smoothed")
 
 
 def read(folder: Path, name: str) -> dict[str, Any]:
@@ -40,40 +35,44 @@ def regret_against_time(folder: Path) -> Any:
     """One line per method: the regret after each epoch, at the seconds of training that it took to get there."""
     measured = read(folder, "epochs")["measured"]
     names = [name for name, found in measured.items() if "SPO+, PyEPO + Gurobi" in found]
-    figure = new_figure(4.2 * len(names), 3.6)
+    figure = Figure(figsize=(4.2 * len(names), 3.6), layout="constrained")
     for k, name in enumerate(names):
         axes = figure.add_subplot(1, len(names), k + 1)
-        for (who, label), color in zip(SHOWN.items(), COLORS, strict=False):
+        for who, color in zip(SHOWN, COLORS, strict=True):
             if who in measured[name]:
                 found = measured[name][who]
                 # The first epoch may compile: it counts like the others.
                 seconds = list(accumulate([found["seconds"], *found["turns"][1:]]))
-                axes.plot(seconds, found["regrets"], "o-", markersize=3, label=label, color=color)
+                axes.plot(seconds, found["regrets"], "o-", markersize=3, label=who, color=color)
         title = name if name.startswith("SP") else f"{name}, relaxed"
         grid(axes, xscale="log", xlabel="seconds of training, one thread", title=title)
         if not k:
             axes.set_ylabel("test regret, ratio of sums")
-            axes.legend(frameon=False, fontsize=8)
+            figure.legend(
+                *axes.get_legend_handles_labels(), loc="outside lower center", ncols=len(SHOWN), frameon=False
+            )
     return figure
 
 
 def growth(folder: Path) -> Any:
     """Time and memory of each part, one column per family of problems, on logarithmic axes."""
     rows = read(folder, "growth")["subjects"]["sizes"]
-    figure = new_figure(4.2 * len(FAMILIES), 6.4)
+    figure = Figure(figsize=(4.2 * len(FAMILIES), 6.4), layout="constrained")
     for k, (family, names) in enumerate(FAMILIES.items()):
         sizes = [row for row in rows if row["problem"] in names]
         for line, (unit, ylabel) in enumerate({"ms": "ms per instance", "MiB": "MiB added"}.items()):
             axes = figure.add_subplot(2, len(FAMILIES), line * len(FAMILIES) + k + 1)
-            for part, color in zip(PARTS, COLORS, strict=False):
+            for part, color in zip(PARTS, COLORS, strict=True):
                 known = [row for row in sizes if row.get(f"{part} {unit}", 0) > 0]
                 x, y = [row["variables"] for row in known], [row[f"{part} {unit}"] for row in known]
                 axes.plot(x, y, "o-", markersize=3, label=part, color=color)
             grid(axes, xscale="log", yscale="log", xlabel="variables", title=family if not line else "")
             if not k:
                 axes.set_ylabel(ylabel)
-                if not line:
-                    axes.legend(frameon=False, fontsize=8)
+            if not k and not line:
+                figure.legend(
+                    *axes.get_legend_handles_labels(), loc="outside lower center", ncols=len(PARTS), frameon=False
+                )
     return figure
 
 
