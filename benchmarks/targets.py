@@ -30,6 +30,7 @@ class Target:
         file, subject, column: where its figures are.
         must, goal: bounds from below (from above with `at_most`); `None` where nothing is asked.
         rows: which rows count, by what their place contains; empty for all but the mean.
+        count: how many rows a full run has.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Target:
     goal: float | None
     rows: str = ""
     at_most: bool = False
+    count: int = 1
 
     def figures(self, folder: Path = RESULTS) -> dict[str, float]:
         """Place → figure; empty where nothing was measured."""
@@ -58,15 +60,16 @@ class Target:
         return (max if self.at_most else min)(figures, key=figures.__getitem__)
 
     def verdict(self, figures: dict[str, float]) -> str:
-        """In words, with the rows that fall short."""
+        """In words, with the rows that fall short, and how many rows there are where some are missing."""
         if not figures:
             return "not measured"
+        part = f" ({len(figures)} of {self.count} rows)" if len(figures) < self.count else ""
         if self.goal is not None and all(self.reached(value, self.goal) for value in figures.values()):
-            return "goal met"
+            return "goal met" + part
         short = {row: value for row, value in figures.items() if self.must and not self.reached(value, self.must)}
         if not short:
-            return "met" if self.must is not None else "goal missed"
-        return "**missed** on " + ", ".join(f"{row} ({two_digits(value)})" for row, value in short.items())
+            return ("met" if self.must is not None else "goal missed") + part
+        return "**missed** on " + ", ".join(f"{row} ({two_digits(value)})" for row, value in short.items()) + part
 
 
 def place(row: dict[str, Any]) -> str:
@@ -80,32 +83,33 @@ def two_digits(value: float) -> str:
 
 def _targets() -> Iterator[Target]:
     spo = "PyEPO + Gurobi"
-    yield Target(f"SPO+ against {spo}", "epochs", "SPO+ on shortest paths", "cold ratio", 10, 50)
+    yield Target(f"SPO+ against {spo}", "epochs", "SPO+ on shortest paths", "cold ratio", 10, 50, count=2)
     for loss in ("SPO+", "PFY"):
         for start in ("cold", "warm"):
             name = f"{loss} on relaxed knapsacks, {start}, against {spo}"
-            yield Target(name, "epochs", f"{loss} on relaxed knapsacks", f"{start} ratio", 2, 5)
+            yield Target(name, "epochs", f"{loss} on relaxed knapsacks", f"{start} ratio", 2, 5, count=2)
     for way, peer in (("unrolled", "the published layer"), ("jfb", "dense jfb")):
         subject = "SCE^DYS against the published layer"
-        yield Target(f"SCE^DYS {way} against {peer}", "epochs", subject, f"{way} ratio", 4, 20)
-        yield Target(f"the same, {MEAN}", "epochs", subject, f"{way} ratio", 10, None, rows=MEAN)
+        yield Target(f"SCE^DYS {way} against {peer}", "epochs", subject, f"{way} ratio", 4, 20, count=12)
+        yield Target("the same, mean of the rows above", "epochs", subject, f"{way} ratio", 10, None, rows=MEAN)
     for start in ("cold", "warm"):
         name = f"SCE^smoothed {start} against the published layer"
-        yield Target(name, "epochs", "SCE^smoothed against the published layer", f"{start} ratio", 4, 20)
+        yield Target(name, "epochs", "SCE^smoothed against the published layer", f"{start} ratio", 4, 20, count=12)
     for way in ("SCE^DYS", "SCE^smoothed cold", "SCE^smoothed warm"):
-        yield Target(f"{way} against SPO+ of {spo}", "epochs", "SCE against PyEPO's SPO+", f"{way} ratio", 2, 8)
+        name = f"{way} against SPO+ of {spo}"
+        yield Target(name, "epochs", "SCE against PyEPO's SPO+", f"{way} ratio", 2, 8, count=4)
     for peer in ("cvxpylayers", "qpth"):
         for start, must, goal in (("cold", 25, 100), ("warm", 100, None)):
             name = f"smoothed layer, {start}, against {peer}"
-            yield Target(name, "layers", "forward and backward", f"{peer} {start} ratio", must, goal)
-    yield Target("1000 labels against PyEPO's data set", "labelling", "peers", "Gurobi ratio", 10, 100)
+            yield Target(name, "layers", "forward and backward", f"{peer} {start} ratio", must, goal, count=9)
+    yield Target("1000 labels against PyEPO's data set", "labelling", "peers", "Gurobi ratio", 10, 100, count=2)
     yield Target("labels on two threads against one", "labelling", "threads", "threads ratio", 1.6, 1.9, "CFL")
     for part in ("DavisYin unrolled", "DavisYin jfb", "Smoothed", "labels, relaxed"):
         name = f"{part}: exponent of memory in the variables"
-        yield Target(name, "growth", "exponents", f"{part} MiB, exponent", 1.9, 1.2, at_most=True)
+        yield Target(name, "growth", "exponents", f"{part} MiB, exponent", 1.9, 1.2, at_most=True, count=3)
     for part in ("DavisYin unrolled", "Smoothed"):
         name = f"{part}: exponent of time in nnz(A) + nnz(L)"
-        yield Target(name, "growth", "exponents", f"{part} ms, exponent", None, 1.2, at_most=True)
+        yield Target(name, "growth", "exponents", f"{part} ms, exponent", None, 1.2, at_most=True, count=3)
     yield Target("`fit` beyond a loop by hand, ms per step", "training", "fit", "overhead ms", 0.3, None, "fit", True)
     name = "imports beyond `import torch`, s"
     yield Target(name, "training", "imports", "beyond torch s", 0.5, 0.3, "training uses", True)
