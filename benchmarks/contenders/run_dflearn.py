@@ -91,11 +91,11 @@ def layer(data: Any, turns: Turns, way: str) -> None:
 def labels(data: Any, turns: Turns) -> None:
     from dflearn.labels import label
 
-    problem = problem_named(str(data["problem"]), seed=1)
+    solver = problem_named(str(data["problem"]), seed=1).solver()
     dataset = DecisionDataset(torch.tensor(data["features"]), torch.tensor(data["costs"]))
 
     def call() -> dict[str, np.ndarray]:
-        found = label(dataset, problem.solver(), progress=False, workers=threads())
+        found = label(dataset, solver, progress=False, workers=threads())
         assert found.decisions is not None
         return {"decisions": found.decisions.numpy()}
 

@@ -100,11 +100,11 @@ def solve_cached(
         for first in range(0, len(missing), chunk):
             part = missing[first : first + chunk]
             index = [rows[key][0] for key in part]
-            records = _records(solver.solve(costs[index].double(), None if instance is None else instance[index]))
-            for key, record in zip(part, records, strict=True):
-                answers.put(rows[key], record)
+            solution = solver.solve(costs[index].double(), None if instance is None else instance[index])
+            answers.take([rows[key] for key in part], solution)
             if store is not None:
-                store.put((key, record) for key, record in zip(part, records, strict=True) if record.status in KEPT)
+                records = zip(part, _records(solution), strict=True)
+                store.put((key, record) for key, record in records if record.status in KEPT)
             bar.update(len(part))
     return answers.solution(y, batch, time.perf_counter() - begun)
 
@@ -188,6 +188,14 @@ class _Answers:
     def put(self, rows: list[int], record: _Record) -> None:
         self.status[rows], self.objective[rows], self.bound[rows] = record.status, record.objective, record.bound
         self.decision[rows] = torch.tensor(record.decision, dtype=self.decision.dtype)
+
+    def take(self, places: list[list[int]], solution: Solution) -> None:
+        """The answers of a solve, all at once: its instance i goes to the rows `places[i]`."""
+        rows = torch.tensor([row for own in places for row in own])
+        origin = torch.tensor([i for i, own in enumerate(places) for _ in own])
+        for name in ("decision", "status", "objective", "bound"):
+            held = getattr(self, name)
+            held[rows] = getattr(solution, name)[origin].to(held.dtype)
 
     def solution(self, y: Tensor, batch: torch.Size, seconds: float) -> Solution:
         return Solution(
