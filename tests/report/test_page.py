@@ -77,6 +77,14 @@ def test_inline_figures_take_the_colours_of_the_page() -> None:
     assert ">epoch</text>" in svg
 
 
+def test_curves_that_stand_still_or_diverge() -> None:
+    for curve in ([0.5, 0.5], [0.0, 0.0], [0.5, float("nan")], [float("nan")] * 2):
+        axes = figures.learning_curves({"a": curve}, "regret").axes[0]
+        low, high = axes.get_ylim()
+        assert low < high
+        assert [text.get_text() for text in axes.texts] == (["a"] if curve[-1] == curve[-1] else [])
+
+
 def test_figures_hold_one_artist_per_method() -> None:
     curves = figures.learning_curves({"a": [1.0, 0.5], "b": [1.0, 0.7]}, "regret", floor=0.2)
     assert [line.get_label() for line in curves.axes[0].lines] == ["a", "b", "deciding with E[y | x]"]

@@ -33,14 +33,18 @@ def learning_curves(
         axes.plot(epochs, curve, label=name, color=color, linestyle=style.dash_of(name), linewidth=1.8)
         ends.append((epochs[-1], float(curve[-1]), name, color))
     if floor is not None:
-        axes.axhline(floor, label=FLOOR, color=style.INK, linestyle=":", linewidth=1)
+        axes.axhline(floor, label=FLOOR, color=style.INK, linestyle="--", linewidth=1)
         ends.append((max((end[0] for end in ends), default=1), floor, FLOOR, style.INK))
     axes.set(xlabel="epoch", ylabel=ylabel)
+    ends = [end for end in ends if np.isfinite(end[1])]  # what diverged has no end to name
     values = np.concatenate([np.asarray(curve, float) for curve in curves.values()])
-    lowest = float(np.nanmin(values)) if floor is None else min(floor, float(np.nanmin(values)))
-    # The first epochs may be so bad that nothing else could be seen.
-    highest = min(float(np.nanmax(values)), 2 * max(float(curve[-1]) for curve in curves.values()))
-    axes.set_ylim(lowest - 0.06 * (highest - lowest), highest + 0.03 * (highest - lowest))
+    values = values[np.isfinite(values)]
+    if len(values) and ends:
+        lowest = min(float(values.min()), *(end[1] for end in ends))
+        # The first epochs may be so bad that nothing else could be seen.
+        highest = min(float(values.max()), 2 * max(end[1] for end in ends))
+        room = max(highest - lowest, 0.1 * abs(highest), 1e-6)
+        axes.set_ylim(lowest - 0.06 * room, highest + 0.03 * room)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     style.label_ends(axes, ends, 0.07 if width > 5 else 0.1)
     return figure
