@@ -9,11 +9,14 @@ import pytest
 import torch
 from experiment_helpers import TINY, tiny
 
+from dflearn.experiments.config import Settings, resolve
 from dflearn.experiments.methods import Prepared, Task, method_named, method_names
 from dflearn.experiments.paper.hyperparameters import cvx_tau, dys_in_code, dys_printed
 from dflearn.experiments.run import run
 from dflearn.labels import label
 from dflearn.problems import problem_named
+
+SMALLEST = Settings(points=32, test=16, validation=0.25, epochs=1, batch_size=8)
 
 
 def prepared(problem_name: str, method: str) -> tuple[Task, Prepared]:
@@ -26,7 +29,7 @@ def prepared(problem_name: str, method: str) -> tuple[Task, Prepared]:
 
 @pytest.mark.parametrize("method", method_names())
 def test_every_method_trains_on_a_mixed_integer_program(method: str, cache: Path) -> None:
-    record = run(tiny("CFL-6x2", method), cache)
+    record = run(resolve("CFL-6x2", method, 1, SMALLEST), cache)
     assert all(np.isfinite(record.history["loss"]))
     assert 0 <= record.metric("mean_of_ratios") < 10
     assert record.training_solver
@@ -35,7 +38,7 @@ def test_every_method_trains_on_a_mixed_integer_program(method: str, cache: Path
 @pytest.mark.parametrize("problem", ["SP-3", "KP-10"])
 def test_methods_that_differ_between_problems_train_there_too(problem: str, cache: Path) -> None:
     for method in ("SPO+^p=5%", "PFY", "CaVE", "SqDE^DYS", "SCE^CVX", "SCE^DYS unrolled"):
-        assert all(np.isfinite(run(tiny(problem, method), cache).history["loss"]))
+        assert all(np.isfinite(run(resolve(problem, method, 1, SMALLEST), cache).history["loss"]))
 
 
 def test_three_ways_to_solve_the_same_paths_give_the_same_model() -> None:

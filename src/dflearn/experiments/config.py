@@ -7,14 +7,13 @@ import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from dflearn.errors import DataError
 from dflearn.experiments.methods import Plain, resolve_parameters
 from dflearn.problems import problem_named
-from dflearn.program import Program
 
 #: Raised when a bug is fixed that changed numbers: finished runs of another version no longer count.
 RESULTS_VERSION = 1
@@ -110,11 +109,13 @@ def resolve(
     settings = Settings() if settings is None else settings
     built = problem_named(problem, seed=seed, features=settings.features, degree=settings.degree, noise=settings.noise)
     own = tuple(sorted(resolve_parameters(method, built.name, parameters).items()))
-    chosen: ExactSolver = "gurobi" if solver == "gurobi" and _fits_gurobi(built.program) else "default"
+    chosen: ExactSolver = "gurobi" if solver == "gurobi" and _fits_gurobi(built.name) else "default"
     return RunConfig(built.name, method, seed, own, settings, chosen)
 
 
-def _fits_gurobi(program: Program) -> bool:
+@cache
+def _fits_gurobi(problem: str) -> bool:
+    program = problem_named(problem).program  # its size is that of every seed
     rows = program.A.shape[0] + program.G.shape[0]
     return program.is_integer and max(program.n, rows) <= GUROBI_LIMIT
 
