@@ -57,22 +57,23 @@ def regret_against_time(folder: Path) -> Any:
 def growth(folder: Path) -> Any:
     """Time and memory of each part, one column per family of problems, on logarithmic axes."""
     rows = read(folder, "growth")["subjects"]["sizes"]
-    figure = Figure(figsize=(4.2 * len(FAMILIES), 6.4), layout="constrained")
-    for k, (family, names) in enumerate(FAMILIES.items()):
-        sizes = [row for row in rows if row["problem"] in names]
+    measured = {family: [row for row in rows if row["problem"] in names] for family, names in FAMILIES.items()}
+    families = {family: sizes for family, sizes in measured.items() if sizes}
+    figure = Figure(figsize=(4.2 * len(families), 6.4), layout="constrained")
+    for k, (family, sizes) in enumerate(families.items()):
         for line, (unit, ylabel) in enumerate({"ms": "ms per instance", "MiB": "MiB added"}.items()):
-            axes = figure.add_subplot(2, len(FAMILIES), line * len(FAMILIES) + k + 1)
+            axes = figure.add_subplot(2, len(families), line * len(families) + k + 1)
             for part, color in zip(PARTS, COLORS, strict=True):
                 known = [row for row in sizes if row.get(f"{part} {unit}", 0) > 0]
-                x, y = [row["variables"] for row in known], [row[f"{part} {unit}"] for row in known]
-                axes.plot(x, y, "o-", markersize=3, label=part, color=color)
+                if known:
+                    x, y = [row["variables"] for row in known], [row[f"{part} {unit}"] for row in known]
+                    axes.plot(x, y, "o-", markersize=3, label=part, color=color)
             grid(axes, xscale="log", yscale="log", xlabel="variables", title=family if not line else "")
             if not k:
                 axes.set_ylabel(ylabel)
             if not k and not line:
-                figure.legend(
-                    *axes.get_legend_handles_labels(), loc="outside lower center", ncols=len(PARTS), frameon=False
-                )
+                handles = axes.get_legend_handles_labels()
+                figure.legend(*handles, loc="outside lower center", ncols=len(PARTS), frameon=False)
     return figure
 
 
