@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import select
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ OPTIONS = (
     "--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
     "--no-first-run", "--disable-extensions", "--disable-background-networking", "--disable-component-update",
 )  # fmt: skip
+PATIENCE = 120  # seconds, on a busy machine
 # Chromium reads commands from file descriptor 3 and writes answers to 4.
 LAUNCH = """
 import fcntl, os, sys
@@ -38,8 +40,7 @@ class Browser:
     def __init__(self, path: str) -> None:
         self.profile = tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True)
         commands, self._out = os.pipe()
-        answers, write = os.pipe()
-        self._in = os.fdopen(answers, "rb")
+        self._in, write = os.pipe()
         launch = [sys.executable, "-c", LAUNCH, str(commands), str(write), path, *OPTIONS]
         self.process = subprocess.Popen(
             [*launch, f"--user-data-dir={self.profile.name}"], pass_fds=(commands, write),
@@ -69,7 +70,8 @@ class Browser:
 
     def _read(self) -> dict[str, Any]:
         while b"\0" not in self._rest:
-            part = self._in.read1(1 << 16)
+            assert select.select([self._in], [], [], PATIENCE)[0], f"Chromium has said nothing for {PATIENCE} s"
+            part = os.read(self._in, 1 << 16)
             assert part, f"Chromium has ended with status {self.process.wait()}"
             self._rest += part
         line, _, self._rest = self._rest.partition(b"\0")
@@ -122,7 +124,7 @@ class Browser:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         os.close(self._out)  # Chromium ends when its commands do
-        self._in.close()
+        os.close(self._in)
         try:
             self.process.wait(20)
         except subprocess.TimeoutExpired:

@@ -62,6 +62,13 @@ def test_every_problem_has_its_three_pictures(tmp_path: Path) -> None:
     assert "\\begin{tabular}" in text
 
 
+def test_unequal_seeds_are_said() -> None:
+    records = study(problems=("SP-5",), methods=("MSE", "PFY"), seeds=(1, 2))
+    assert "Not every method has run with the same seeds" not in study_page(records, "All", with_figures=False).html()
+    text = study_page(records[:-1], "Some", with_figures=False).html()
+    assert "Not every method has run with the same seeds" in text
+
+
 def test_a_study_with_one_run(tmp_path: Path) -> None:
     text = study_page([record("SP-5", "MSE", 1, 0.2, 0.1)], "One", with_figures=False).html()
     assert "1 run: 1 method on 1 problem, one seed each" in text

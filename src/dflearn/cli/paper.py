@@ -26,7 +26,7 @@ def add_commands(commands: Any) -> None:
         description="The paper's tables and figures, made anew.",
     )
     inner = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    add_command(inner, "list", list_all, "name the tables, the methods and what was published")
+    add_command(inner, "list", list_all, "name the tables, the methods, the figures and what was published")
     made = add_command(
         inner,
         "table",
@@ -130,6 +130,7 @@ def configs_asked(tables: list[str], options: argparse.Namespace) -> list[RunCon
 
 
 def list_all(options: argparse.Namespace) -> None:
+    from dflearn.experiments.figures import COMPUTED, FROM_RECORDS
     from dflearn.experiments.methods import method_named, method_names
     from dflearn.experiments.paper.published import problems_of, published_rows
 
@@ -142,6 +143,9 @@ def list_all(options: argparse.Namespace) -> None:
     print("\nmethods:")
     for name in method_names():
         print(f"  {name:<26}{method_named(name).about}")
+    print("\nfigures:")
+    for name, about in {**COMPUTED, **FROM_RECORDS}.items():
+        print(f"  {name:<26}{about}")
 
 
 def table(options: argparse.Namespace) -> None:

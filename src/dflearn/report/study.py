@@ -92,9 +92,12 @@ def study_page(
         page.text(warning)
     page.section("In short")
     page.items((problem, _in_words(own)) for problem, own in of.items())
-    if len(problems) > 1:
+    if len({s.seeds for s in summaries}) > 1:
+        page.text("Not every method has run with the same seeds yet, so some of these means are over other data.")
+    header, rows = _overall(summaries, problems)
+    if len(problems) > 1 and rows:
         page.text("Over all problems, the methods that ran on every one of them:")
-        page.table(*_overall(summaries, problems))
+        page.table(header, rows)
 
     page.section("All results")
     page.table(*results_table(some, metric), choose=1)
@@ -190,7 +193,7 @@ def _overall(summaries: Sequence[Summary], problems: Sequence[str]) -> tuple[lis
         slower = float(np.exp(np.mean([np.log(s.seconds / fastest[s.problem]) for s in own])))
         wins = sum(s.rank == 1 for s in own)
         rows.append([method, f"{np.mean([s.rank for s in own]):.2f}", str(wins), f"{slower:.3g}"])
-    return ["method", "mean rank", "times best", "time, times the fastest's"], rows
+    return ["method", "mean rank", "times best", "time relative to the fastest"], rows
 
 
 def _legend(metric: str) -> str:
