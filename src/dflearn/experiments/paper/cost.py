@@ -1,79 +1,113 @@
-"""What a run would take: measured where the same or a similar run is known, otherwise from the published seconds."""
+"""What a run would take: from what was measured, as near to it as there is; otherwise from the published seconds."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from statistics import mean
+from statistics import mean, median
 
 from dflearn.experiments.config import RunConfig
 from dflearn.experiments.paper.published import published_rows
 from dflearn.experiments.record import Record
-from dflearn.problems import PROBLEMS, problem_named
+from dflearn.problems import problem_named
 
-# Rough guesses, in seconds, where nothing was measured: exact solves of one test instance by HiGHS, and start-up.
-SOLVE = {"SP": 0.0001, "KP-100": 0.06, "KP-200": 0.12, "KP-400": 0.3, "KP-500": 0.47, "CFL-50": 0.02, "CFL-100": 0.05, "CFL-200": 0.08, "CFL-250": 0.1}  # fmt: skip
-STARTING = 3.0
+# Rough guesses where nothing was measured: seconds of an exact solve of one instance by HiGHS.
+SOLVE = {
+    "SP-5": 1e-4, "SP-10": 1e-4, "SP-15": 1e-4, "SP-25": 2e-4,
+    "KP-100": 0.06, "KP-200": 0.12, "KP-400": 0.3, "KP-500": 0.47,
+    "CFL-50": 0.02, "CFL-100": 0.05, "CFL-200": 0.08, "CFL-250": 0.1,
+}  # fmt: skip
+UNKNOWN = 0.1  # the same for problems that the paper does not have
+SOLVES = 2.0  # exact solves per instance drawn: labels, and the test set by the prediction and by E[y | x]
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds on one core, and where the figure comes from."""
+    """CPU seconds on one core, and where the training part of them comes from."""
 
     seconds: float
     source: str
 
 
 class Costs:
-    """Estimates from what the records show.
+    """Estimates: seconds of training, plus seconds of exact solves for labels and evaluation.
 
-    1. Other seeds of the same method on the same problem: the mean of their wall-clock seconds.
-    2. The same method on another size of the problem: its seconds, times the ratio of the published seconds per epoch of
-       the two sizes where both are published, else times the ratio of the numbers of predicted costs.
-    3. Otherwise the published seconds per epoch (or, for methods without a published row, those of the slowest published
-       method of that problem), times the epochs, plus a rough guess of the exact solves of labels and evaluation.
+    Training, per epoch, from the first of these that there is:
+    1. other seeds of the method on this problem;
+    2. the method on the nearest other size, times the ratio of the published seconds of the two sizes where both are
+       published, else times the ratio of the numbers of predicted costs;
+    3. the published seconds, times the median ratio of ours to the published ones over all that was measured;
+    4. the method on another kind of problem, times the ratio of the numbers of predicted costs;
+    5. the published seconds of the slowest method on the problem, corrected as in 3.
+
+    Solves: the mean of what other runs on the problem took; without one, a rough guess, corrected by the nearest size.
     """
 
     def __init__(self, records: Iterable[Record]) -> None:
-        found: dict[tuple[str, str], list[tuple[int, float]]] = {}
+        training: dict[tuple[str, str], list[float]] = {}
+        solving: dict[str, list[float]] = {}
         for record in records:
-            entry = (record.config.settings.epochs, record.seconds["total_wall"])
-            found.setdefault((record.config.problem, record.config.method), []).append(entry)
-        self.measured = {key: mean(seconds / epochs for epochs, seconds in runs) for key, runs in found.items()}
+            config, seconds = record.config, record.seconds
+            spent = (seconds["prepare"] + seconds["train"]) / config.settings.epochs
+            training.setdefault((config.problem, config.method), []).append(spent)
+            spent = (seconds["labels"] + seconds["evaluate"]) / config.settings.points
+            solving.setdefault(config.problem, []).append(spent)
+        self.training = {key: mean(values) for key, values in training.items()}
+        self.solving = {problem: mean(values) for problem, values in solving.items()}
+        rows = published_rows()
+        ratios = [value / rows[key].seconds for key, value in self.training.items() if key in rows]
+        self.against_published = median(ratios) if ratios else 1.0
 
     def __call__(self, config: RunConfig) -> float:
         return self.estimate(config).seconds
 
     def estimate(self, config: RunConfig) -> Estimate:
-        epochs, here = config.settings.epochs, (config.problem, config.method)
-        if here in self.measured:
-            return Estimate(self.measured[here] * epochs, "other seeds")
-        kind = config.problem.split("-")[0]
-        sizes = [name for name in PROBLEMS if name.startswith(f"{kind}-") and (name, config.method) in self.measured]
-        if sizes and config.problem in PROBLEMS:
-            near = min(sizes, key=lambda name: abs(PROBLEMS.index(name) - PROBLEMS.index(config.problem)))
-            factor = self._ratio(config.problem, near, config.method)
-            return Estimate(self.measured[near, config.method] * epochs * factor, f"{near}, scaled by {factor:.2g}")
-        return Estimate(self._guess(config, kind), "published seconds")
+        per_epoch, source = self._training(config.problem, config.method)
+        solves = config.settings.points * self._solving(config.problem)
+        return Estimate(per_epoch * config.settings.epochs + solves, source)
 
-    @staticmethod
-    def _ratio(problem: str, other: str, method: str) -> float:
+    def _training(self, problem: str, method: str) -> tuple[float, str]:
+        if (problem, method) in self.training:
+            return self.training[problem, method], "other seeds"
         rows = published_rows()
-        if (problem, method) in rows and (other, method) in rows:
-            return rows[problem, method].seconds / rows[other, method].seconds
-        return _costs(problem) / _costs(other)
+        known = [name for name, other in self.training if other == method]
+        near = _nearest(problem, [name for name in known if _kind(name) == _kind(problem)])
+        if near is not None:
+            both = (problem, method) in rows and (near, method) in rows
+            published = rows[problem, method].seconds / rows[near, method].seconds if both else 0.0
+            factor = published or _size(problem) / _size(near)
+            return self.training[near, method] * factor, f"{near}, scaled by {factor:.2g}"
+        if (problem, method) in rows:
+            return rows[problem, method].seconds * self.against_published, self._corrected("published seconds")
+        if known:
+            factor = _size(problem) / _size(known[0])
+            return self.training[known[0], method] * factor, f"{known[0]}, scaled by {factor:.2g}"
+        slowest = max((row.seconds for row in rows.values() if row.problem == problem), default=10.0)
+        return slowest * self.against_published, self._corrected("slowest published method")
 
-    @staticmethod
-    def _guess(config: RunConfig, kind: str) -> float:
-        rows = published_rows()
-        row = rows.get((config.problem, config.method))
-        slowest = max((r.seconds for r in rows.values() if r.problem == config.problem), default=10.0)
-        solves = 2 * config.settings.points * SOLVE.get(config.problem, SOLVE.get(kind, 0.1))
-        return STARTING + config.settings.epochs * (slowest if row is None else row.seconds) + solves
+    def _corrected(self, what: str) -> str:
+        return what if self.against_published == 1 else f"{what} times {self.against_published:.2g}"
+
+    def _solving(self, problem: str) -> float:
+        """Seconds per instance drawn."""
+        if problem in self.solving:
+            return self.solving[problem]
+        near = _nearest(problem, [name for name in self.solving if _kind(name) == _kind(problem)])
+        guess = SOLVES * SOLVE.get(problem, UNKNOWN)
+        return guess if near is None else guess * self.solving[near] / (SOLVES * SOLVE.get(near, UNKNOWN))
+
+
+def _kind(problem: str) -> str:
+    return problem.partition("-")[0]
+
+
+def _nearest(problem: str, others: list[str]) -> str | None:
+    """The one among `others` whose size is nearest."""
+    return min(others, key=lambda name: abs(_size(name) - _size(problem)), default=None)
 
 
 @cache
-def _costs(problem: str) -> float:
+def _size(problem: str) -> float:
     """How many costs are predicted."""
     return float(problem_named(problem).program.p)
