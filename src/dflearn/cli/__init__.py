@@ -52,9 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from dflearn.cli import bench  # isort: skip
-    from dflearn.cli import experiments, paper, report  # isort: skip
-    from dflearn.cli import data, decide, demo, doctor, judge, train
+    from dflearn.cli import bench, data, decide, demo, doctor, experiments, judge, paper, report, train
 
     parser = argparse.ArgumentParser(
         prog="dfl",
@@ -65,9 +63,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"dfl {__version__}")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (demo, train, decide, data, judge, doctor):
+    for module in (demo, train, decide, data, judge, doctor, experiments, paper, report, bench):
         module.add_commands(commands)
-    for module in (experiments, paper, report):
-        module.add_commands(commands)
-    bench.add_commands(commands)
     return parser
