@@ -13,7 +13,6 @@ With --problems, the other problems keep what the JSON file has of them.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +27,7 @@ from dflearn.methods import Scale
 from dflearn.models import Linear
 from dflearn.problems import PROBLEMS, problem_named
 from dflearn.problems.base import Problem
-from harness import command_line, geometric_mean, parser, provenance, report
+from harness import command_line, earlier, geometric_mean, parser, provenance, report
 
 TRAIN, TEST, BATCH, LEARNING_RATE, SEED = 800, 1000, 32, 0.005, 1
 QUICK = ("SP-15", "KP-100", "CFL-50")
@@ -221,18 +220,18 @@ def main() -> None:
     options = arguments.parse_args()
     torch.set_num_threads(1)  # of this process, which only judges
     names = options.problems or (QUICK if options.quick else PROBLEMS)
-    measured: Measured = {}
-    commits: dict[str, str] = {}
-    if options.problems and options.json and options.json.exists():
-        kept = json.loads(options.json.read_text())
-        measured, commits = kept["measured"], kept["commits"]
+    kept = earlier(options.json, options.problems)
+    measured: Measured = kept["measured"] if kept else {}
+    commits: dict[str, str] = kept["commits"] if kept else {}
     for name in names:
         measured[name] = measure(name, options.repeats, options.threads, options.quick)
         commits[name] = provenance()["commit"]
         ordered = {known: measured[known] for known in PROBLEMS if known in measured}
         rows = {title: rows for title, subject in SUBJECTS.items() if (rows := subject.rows(ordered))}
         heading = f"Seconds per epoch, {options.threads} thread{'s' * (options.threads > 1)}"
-        report(heading, rows, options.json, command_line(), quiet=name != names[-1], commits=commits, measured=ordered)
+        report(
+            heading, rows, options.json, command_line(kept), quiet=name != names[-1], commits=commits, measured=ordered
+        )
 
 
 if __name__ == "__main__":

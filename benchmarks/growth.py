@@ -12,14 +12,13 @@ With --problems, the other problems, and with --parts the other parts, keep what
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from contest import Entry, contest
-from harness import command_line, parser, report
+from harness import command_line, earlier, parser, report
 
 FAMILIES = {
     "SP": ("SP-5", "SP-10", "SP-15", "SP-25", "SP-50", "SP-100"),
@@ -77,14 +76,14 @@ def main() -> None:
     known = [name for family in FAMILIES.values() for name in family]
     names = options.problems or (QUICK if options.quick else known)
     parts = ("DavisYin unrolled", "Smoothed") if options.quick else options.parts
-    sizes: dict[str, dict[str, Any]] = {}
-    if options.problems and options.json and options.json.exists():
-        sizes = {row["problem"]: row for row in json.loads(options.json.read_text())["subjects"]["sizes"]}
+    kept = earlier(options.json, options.problems)
+    sizes: dict[str, dict[str, Any]] = {row["problem"]: row for row in kept["subjects"]["sizes"]} if kept else {}
     for name in names:
         sizes[name] = {**sizes.get(name, {}), **measure(name, 1 if options.quick else options.repeats, parts)}
         rows = [sizes[each] for each in known if each in sizes]
-        subjects = {"sizes": rows, "exponents": exponents(rows)}
-        report("Growth with size", subjects, options.json, command_line(), quiet=name != names[-1])
+        slopes = exponents(rows)
+        subjects = {"sizes": rows} | ({"exponents": slopes} if slopes else {})
+        report("Growth with size", subjects, options.json, command_line(kept), quiet=name != names[-1])
 
 
 if __name__ == "__main__":

@@ -125,9 +125,15 @@ def parser(description: str | None, repeats: int = 9) -> argparse.ArgumentParser
     return arguments
 
 
-def command_line() -> str:
-    """How this script was called, from the root of the repository."""
-    return " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+def command_line(kept: Mapping[str, Any] | None = None) -> str:
+    """How this script was called, from the root of the repository; after the calls that made what is kept of a file."""
+    before = kept["command"].split("; ") if kept else []
+    return "; ".join(dict.fromkeys([*before, f"python benchmarks/{' '.join([Path(sys.argv[0]).name, *sys.argv[1:]])}"]))
+
+
+def earlier(file: Path | None, wanted: object) -> dict[str, Any] | None:
+    """What the file has already, where only a part of it is `wanted` anew."""
+    return json.loads(file.read_text()) if wanted and file is not None and file.exists() else None
 
 
 def report(

@@ -9,7 +9,6 @@ row of plain arithmetic says how much of a second core there was. With --subject
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ import torch
 
 from contest import Entry, contest
 from dflearn.problems import problem_named
-from harness import command_line, parser, report
+from harness import command_line, earlier, parser, report
 
 COUNT, THREADED = 1000, 64
 DFLEARN = Entry("run_dflearn.py")
@@ -74,12 +73,11 @@ def main() -> None:
     arguments.add_argument("--subjects", nargs="+", choices=subjects)
     options = arguments.parse_args()
     torch.set_num_threads(1)
-    rows = {}
-    if options.subjects and options.json and options.json.exists():
-        rows = json.loads(options.json.read_text())["subjects"]
+    kept = earlier(options.json, options.subjects)
+    rows = kept["subjects"] if kept else {}
     names = options.subjects or (["peers"] if options.quick else list(subjects))
     rows |= {name: subjects[name](2 if options.quick else options.repeats, options.quick) for name in names}
-    report("Labelling", rows, options.json, command_line())
+    report("Labelling", rows, options.json, command_line(kept))
 
 
 if __name__ == "__main__":

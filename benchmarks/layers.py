@@ -10,7 +10,6 @@ answer, relative to its norm.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ import torch
 
 from contest import Entry, contest
 from dflearn.problems import problem_named
-from harness import command_line, parser, report
+from harness import command_line, earlier, parser, report
 
 MU = 1.0
 PROBLEMS, BATCHES = ("SP-10", "KP-100", "CFL-50"), (1, 32, 256)
@@ -89,16 +88,15 @@ def main() -> None:
     cases = [(name, batch) for name in PROBLEMS for batch in options.batches or BATCHES]
     if options.quick:
         cases = [("KP-100", 32)]
-    rows = {}
-    if options.batches and options.json and options.json.exists():
-        kept = json.loads(options.json.read_text())["subjects"]["forward and backward"]
-        rows = {(row["problem"], row["batch"]): row for row in kept}
+    kept = earlier(options.json, options.batches)
+    held = kept["subjects"]["forward and backward"] if kept else []
+    rows = {(row["problem"], row["batch"]): row for row in held}
     for case in cases:
         rows[case] = measure(*case, 2 if options.quick else options.repeats, options.threads)
         ordered = [rows[name, batch] for name in PROBLEMS for batch in BATCHES if (name, batch) in rows]
         subjects = {"forward and backward": ordered}
         title = f"The smoothed layer against its peers, {options.threads} thread{'s' * (options.threads > 1)}"
-        report(title, subjects, options.json, command_line(), quiet=case != cases[-1])
+        report(title, subjects, options.json, command_line(kept), quiet=case != cases[-1])
 
 
 if __name__ == "__main__":

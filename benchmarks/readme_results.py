@@ -120,8 +120,8 @@ PFY is `FenchelYoung` through `Perturbed`; SCE^DYS and SCE^smoothed are `SCE` th
 Training is timed in seconds per epoch of 800 instances: the same data, linear model, start, order, batches of 32 and Adam
 for everyone, each in a process of its own, in turns, on one thread, in CPU time; medians, warm-up apart. Ratios are the
 peer's time over ours, to two digits; below 1 the peer is faster. Cold: no start. Warm: each instance starts where its last
-solve ended. `make bench OUT=results/bench` made the tables; [what they mean](docs/performance.md), with times, memory,
-accuracy, versions and the machine beside each ratio in [results/bench](results/bench).
+solve ended. [What the tables mean](docs/performance.md); the pages linked from them hold times, memory, accuracy, versions,
+the machine, the commit and the command that made them. `make bench OUT=results/bench` makes all of them anew.
 
 {speed()}
 
