@@ -11,6 +11,7 @@ from dflearn.experiments.figures import style
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+DARK_SEQUENCE = ("#3f7fbf", "#5595cf", "#6eabdd", "#8cc0ec", "#b0d6f6", "#d9ecfc")
 # What a colour of the plots is called in the page's style sheet, and what it becomes on a dark page.
 PALETTE = {
     style.INK: ("ink", "#e6e8eb"),
@@ -25,11 +26,8 @@ PALETTE = {
     style.GREEN: ("green", "#2fc79b"),
     style.PINK: ("pink", "#dd93bd"),
     style.WINE: ("wine", "#d46a9f"),
-    # One hue from light to dark turns around on a dark page, so that the strongest stays the strongest.
-    **{
-        color: (f"step{k}", dark)
-        for k, (color, dark) in enumerate(zip(style.SEQUENCE, style.SEQUENCE[::-1], strict=True))
-    },
+    # On a dark page the strongest of one hue is the lightest.
+    **{color: (f"step{k}", dark) for k, (color, dark) in enumerate(zip(style.SEQUENCE, DARK_SEQUENCE, strict=True))},
 }
 _COLOR = re.compile("|".join(PALETTE))
 _IDENTIFIER = re.compile(r'(\bid="|url\(#|href="#)')
@@ -53,6 +51,6 @@ def inline_svg(figure: Figure, prefix: str, caption: str) -> str:
     rest = _IDENTIFIER.sub(rf"\g<1>{prefix}-", rest)
     width = float(box[0].split()[2])
     return (
-        f'<svg {box[0]} style="max-width: {width:.0f}pt" role="img" aria-label="{html.escape(caption)}" '
+        f'<svg {box[0]} style="--natural: {width:.0f}pt" role="img" aria-label="{html.escape(caption)}" '
         f'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink">{rest.strip()}'
     )

@@ -45,6 +45,11 @@ class Page:
         body = "".join(f"<li><b>{html.escape(word)}</b> {html.escape(line)}</li>" for word, line in lines)
         self._parts.append(f"<ul>{body}</ul>")
 
+    def facts(self, rows: Iterable[tuple[str, str]]) -> None:
+        """Names and what they stand for, in two columns."""
+        body = "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd>" for name, value in rows)
+        self._parts.append(f"<dl>{body}</dl>")
+
     def table(self, header: Sequence[str], rows: Sequence[Sequence[str]], *, choose: int | None = None) -> None:
         """A click on a column's head sorts by it. choose: the column whose values become buttons that pick rows."""
         heads = "".join(f'<th scope="col"><button type="button">{html.escape(cell)}</button></th>' for cell in header)

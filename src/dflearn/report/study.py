@@ -135,7 +135,7 @@ def study_page(
     if with_figures:
         _add_figures(page, some)
     page.section("Where the numbers come from")
-    page.table(["", "value"], _provenance(some))
+    page.facts(_provenance(some))
     return page
 
 
@@ -250,7 +250,7 @@ def _add_figures(page: Page, records: Sequence[Record]) -> None:
 # -- provenance -----------------------------------------------------------------------------------------------------
 
 
-def _provenance(records: Sequence[Record]) -> list[list[str]]:
+def _provenance(records: Sequence[Record]) -> list[tuple[str, str]]:
     machines = [record.machine for record in records]
     versions: defaultdict[str, set[str]] = defaultdict(set)
     for machine in machines:
@@ -262,22 +262,22 @@ def _provenance(records: Sequence[Record]) -> list[list[str]]:
             settings[name].add(value)
     problems = sorted({record.config.problem for record in records}, key=problem_order)
     hours = sum(record.seconds.get("total_wall", 0.0) for record in records) / 3600
-    rows = [
-        ["runs", str(len(records))],
-        ["problems", ", ".join(problems)],
-        ["seeds", _values({record.config.seed for record in records})],
-        ["exact solver", _values({record.solver for record in records})],
-        ["commit", _of(machines, "commit")],
-        ["processor", _of(machines, "processor")],
-        ["system", _of(machines, "system")],
-        ["python", _of(machines, "python")],
-        *([package, _values(found)] for package, found in versions.items()),
-        *([name.replace("_", " "), _values(found)] for name, found in settings.items()),
-        ["time of all runs", f"{hours:.2f} hours"],
-        ["largest memory of a run", f"{max(record.peak_megabytes for record in records):.0f} MB"],
-    ]
+    facts = {
+        "runs": str(len(records)),
+        "problems": ", ".join(problems),
+        "seeds": _values({record.config.seed for record in records}),
+        "exact solver": _values({record.solver for record in records}),
+        "commit": _of(machines, "commit"),
+        "processor": _of(machines, "processor"),
+        "system": _of(machines, "system"),
+        "python": _of(machines, "python"),
+        "packages": ", ".join(f"{package} {_values(found)}" for package, found in versions.items()),
+        **{name.replace("_", " "): _values(found) for name, found in settings.items()},
+        "time of all runs": f"{hours:.2f} hours",
+        "largest memory of a run": f"{max(record.peak_megabytes for record in records):.0f} MB",
+    }
     notes = {note for record in records for note in record.notes}
-    return [*rows, *(["note", note] for note in sorted(notes))]
+    return [*facts.items(), *(("note", note) for note in sorted(notes))]
 
 
 def _of(machines: Sequence[Mapping[str, Any]], key: str) -> str:
