@@ -9,6 +9,7 @@ import pytest
 import torch
 from experiment_helpers import TINY, tiny
 
+from dflearn.errors import DataError
 from dflearn.experiments.config import Settings, resolve
 from dflearn.experiments.methods import Prepared, Task, method_named, method_names
 from dflearn.experiments.paper.hyperparameters import cvx_tau, dys_in_code, dys_printed
@@ -91,6 +92,12 @@ def test_labels_are_those_of_the_authors() -> None:
     assert made.train.decisions is not None
     assert made.train.costs is not None
     torch.testing.assert_close(made.train.decisions, made.loss.layer(made.train.costs))
+
+
+def test_labels_that_do_not_exist() -> None:
+    for method, known in (("SCE^DYS", "'exact' or 'relaxed'"), ("SCE^CVX", "'exact', 'relaxed' or 'smoothed'")):
+        with pytest.raises(DataError, match=f"labels are {known} for this method, got 'none'"):
+            run(resolve("SP-3", method, 1, SMALLEST, {"labels": "none"}))
 
 
 def test_hyperparameters_are_the_published_ones() -> None:

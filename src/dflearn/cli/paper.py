@@ -174,9 +174,8 @@ def table(options: argparse.Namespace) -> None:
     for failure in failures:
         print(f"failed: {failure.config}: {failure.error.splitlines()[-1]}")
     if len(records) < len(configs):
-        print(
-            f"{len(configs) - len(records)} of {len(configs)} runs are missing; `dfl paper cost` says what they would take"
-        )
+        missing = len(configs) - len(records)
+        print(f"{missing} of {len(configs)} runs are missing; `dfl paper cost` says what they would take")
 
 
 def run_all(options: argparse.Namespace) -> None:
@@ -223,9 +222,8 @@ def show_cost(options: argparse.Namespace) -> None:
         rows.append([problem, method, str(len(runs)), duration(estimate.seconds * len(runs)), estimate.source])
     if rows:
         print(text_table(["problem", "method", "missing runs", "would take", "estimated from"], rows))
-    print(
-        f"\n{len(missing)} of {len(configs)} runs are missing; together about {duration(sum(map(costs, missing)))} on one core"
-    )
+    together = duration(sum(map(costs, missing)))
+    print(f"\n{len(missing)} of {len(configs)} runs are missing; together about {together} on one core")
 
 
 def _take(store: Any, options: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""Configuration: a TOML file says which grid of runs in which settings; the resolved config of a run is its identity."""
+"""Configuration: a TOML file says which grid of runs, in which settings; a run's resolved config is its identity."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Settings:
     """Data and training; the defaults are the paper's.
 
     Attributes:
-        points: instances drawn, of which `test` (a number, or a share below 1) are held out first, then `validation` out of
-            the rest; the others train.
+        points: instances drawn, of which `test` (a number, or a share below 1) are held out first, then `validation`
+            out of the rest; the others train.
         features, degree, noise: of the generator.
     """
 

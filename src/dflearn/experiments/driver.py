@@ -38,7 +38,8 @@ def run_study(
 ) -> Summary:
     """Carry out the runs that the store does not hold, in the given order.
 
-    An interruption (Ctrl-C) leaves every finished run in the store and raises `KeyboardInterrupt`; the next call goes on.
+    An interruption (Ctrl-C) leaves every finished run in the store and raises `KeyboardInterrupt`; the next call goes
+    on.
 
     Args:
         retry_failed: also repeat runs that failed before.

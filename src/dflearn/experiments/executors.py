@@ -1,7 +1,7 @@
 """Who carries out runs: this process, or local processes. Only the driver writes the store.
 
-The interface is small on purpose: hand over a resolved config, get back a record or an error. A cluster (Ray, say) needs
-`submit` to start a remote task and `next` to wait for whichever ends first.
+The interface is small on purpose: hand over a resolved config, get back a record or an error. A cluster (Ray, say)
+needs `submit` to start a remote task and `next` to wait for whichever ends first.
 """
 
 from __future__ import annotations
@@ -87,10 +87,10 @@ class InProcess(Executor):
 
 
 class LocalProcesses(Executor):
-    """Runs in processes of their own on this machine, each on one thread, so that a run that is timed has a core to itself.
+    """Runs in processes of their own on this machine, each on one thread, so that a timed run has a core to itself.
 
-    A process serves many runs, since importing torch takes seconds. One that dies (out of memory, say) fails the run it had
-    and is replaced. All of them end when the driver does, however that happens.
+    A process serves many runs, since importing torch takes seconds. One that dies (out of memory, say) fails the run it
+    had and is replaced. All of them end when the driver does, however that happens.
     """
 
     def __init__(self, slots: int, cache: str | Path | None = None) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,7 +38,6 @@ from dflearn.solvers.highs import HiGHS
 from dflearn.solvers.wrappers import Pooled
 
 Plain = float | int | str | bool
-Labels = Literal["exact", "relaxed", "smoothed"]
 ROWS_AT_A_TIME = 256  # instances whose smoothed labels are computed at once
 
 
@@ -55,13 +54,25 @@ class Task:
     def generator(self) -> torch.Generator:
         return torch.Generator().manual_seed(self.seed)
 
-    def relaxed_labels(self) -> DecisionDataset:
-        return label(self.train, self.problem.relaxed_solver(), progress=False)
+    def labelled(self, layer: Layer | None = None) -> DecisionDataset:
+        """The training data with the decisions that the parameter `labels` names; "smoothed" are those of `layer`."""
+        kind = self.parameters["labels"]
+        if kind == "exact":
+            return self.train
+        if kind == "relaxed":
+            return label(self.train, self.problem.relaxed_solver(), progress=False)
+        if kind != "smoothed" or layer is None:
+            known = "'exact' or 'relaxed'" if layer is None else "'exact', 'relaxed' or 'smoothed'"
+            raise DataError(f"labels are {known} for this method, got {kind!r}")
+        assert self.train.costs is not None
+        with torch.no_grad():
+            parts = [layer(costs) for costs in self.train.costs.split(ROWS_AT_A_TIME)]
+        return self.train.with_decisions(torch.cat(parts))
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What `fit` needs: the loss, the training data with the labels that this method trains on, and warm starts or not."""
+    """What `fit` needs: the loss, the training data with the labels that the method trains on, warm starts or not."""
 
     loss: Loss
     train: DecisionDataset
@@ -243,7 +254,7 @@ def _as_published(loss: str) -> Callable[[Task], Prepared]:
 
     def prepare(task: Task) -> Prepared:
         own = task.parameters
-        train = task.relaxed_labels() if own["labels"] == "relaxed" else task.train
+        train = task.labelled()
         assert train.decisions is not None
         layer = DavisYin.as_published(
             task.problem, own["tau"], own["alpha"], own["iterations"], generator=task.generator()
@@ -274,13 +285,7 @@ def _smoothed(loss: Callable[[Layer], Loss], make: Callable[..., Layer], **optio
         if mu == "auto":
             mu = Scale.of(program.objective, task.train).mu
         layer = make(program, mu, **options)
-        train = task.train
-        if own.get("labels") == "smoothed":
-            assert train.costs is not None
-            with torch.no_grad():
-                parts = [layer(costs) for costs in train.costs.split(ROWS_AT_A_TIME)]
-            train = train.with_decisions(torch.cat(parts))
-        return Prepared(loss(layer), train)
+        return Prepared(loss(layer), task.labelled(layer) if "labels" in own else task.train)
 
     return prepare
 

@@ -26,8 +26,8 @@ class Record:
     Attributes:
         config: the resolved config.
         metrics: name of a metric of `evaluate` → value, lower and upper end of its 95 % interval, on the test set.
-        history: column → one value per epoch. `loss`, `gradient`, `validation_…` (regret on the relaxation), and seconds:
-            `cpu_seconds` of training alone, `wall_seconds` of training alone, `validation_seconds` (CPU).
+        history: column → one value per epoch. `loss`, `gradient`, `validation_…` (regret on the relaxation), and
+            seconds: `cpu_seconds` and `wall_seconds` of training alone, `validation_seconds` (CPU).
         seconds: CPU seconds: `epoch` (mean over the epochs after the first, in which code may be compiled), `labels`,
             `prepare` (the method's own set-up), `train`, `evaluate`; and on the wall clock: `epoch_wall`, `total_wall`.
         peak_megabytes: the largest resident memory of the process during the run.
@@ -133,7 +133,7 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 class PeakMemory:
-    """The largest resident memory since this was made, where the system can tell (Linux); since the process began otherwise."""
+    """The largest resident memory since this was made; on systems that cannot tell (all but Linux), since the start."""
 
     def __init__(self) -> None:
         try:

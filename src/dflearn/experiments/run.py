@@ -33,7 +33,7 @@ def run(config: RunConfig, cache: str | Path | None = None) -> Record:
     """Carry out one run on one thread. Equal configs give equal figures, whatever ran before.
 
     Args:
-        cache: a folder that remembers exact solves of labels and evaluation, as of `dflearn.label`. It changes no figure.
+        cache: a folder that remembers exact solves of labels and evaluation, as of `dflearn.label`.
     """
     with _one_thread():
         return _run(config, cache)
@@ -109,7 +109,7 @@ def exact_solver(problem: Problem, config: RunConfig) -> Solver:
 
 
 class _Clock(Callback):
-    """Times each epoch's training apart from its validation, and validates on the relaxation, which is cheap everywhere."""
+    """Times each epoch's training apart from its validation, which is on the relaxation: cheap everywhere."""
 
     columns = (
         "validation_absolute_regret",

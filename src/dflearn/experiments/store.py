@@ -31,7 +31,8 @@ CREATE TABLE IF NOT EXISTS runs (
     key TEXT PRIMARY KEY, question TEXT NOT NULL, results_version INTEGER NOT NULL, problem TEXT NOT NULL,
     method TEXT NOT NULL, seed INTEGER NOT NULL, record TEXT NOT NULL, regrets BLOB, optima BLOB);
 CREATE INDEX IF NOT EXISTS runs_by_question ON runs (question);
-CREATE TABLE IF NOT EXISTS failures (key TEXT PRIMARY KEY, config TEXT NOT NULL, error TEXT NOT NULL, ended REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS failures (
+    key TEXT PRIMARY KEY, config TEXT NOT NULL, error TEXT NOT NULL, ended REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS wanted (key TEXT PRIMARY KEY, position INTEGER NOT NULL, config TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS running (key TEXT PRIMARY KEY, began REAL NOT NULL, process INTEGER NOT NULL);
 """
@@ -188,8 +189,8 @@ class Store:
     def export(self, path: str | Path) -> int:
         """Write every finished run to a .csv, .parquet or .jsonl file and return how many there are.
 
-        The first two are tables with a column per setting, parameter and metric. The third holds all of a record but the
-        figures of single instances, a line per run; `import_lines` reads it.
+        The first two are tables with a column per setting, parameter and metric. The third holds all of a record but
+        the figures of single instances, a line per run; `import_lines` reads it.
         """
         path, records = Path(path), self.records()
         kind = path.suffix.lower()

@@ -16,7 +16,7 @@ PRINTED_TAU = {"SP-10": 1.0, "KP-100": 1.0, "CFL-50": 0.1, "CFL-100": 0.1, "CFL-
 CODE_TAU = {("SP-15", "SCE"): 1.0, ("SP-5", "SPO+"): 1.0}
 CODE_ALPHA = {("KP-100", "SPO+"): 0.1, ("KP-100", "SqDE"): 0.1}
 
-# τ of the exactly solved smoothed problem (CVX): for Regret, SqDE and SCE, then for SPO+. One where a problem is not listed.
+# τ of the exactly solved smoothed problem (CVX): for Regret, SqDE and SCE, then for SPO+; one for problems not listed.
 # The tables have no CVX rows beyond SP-10, KP-200 and CFL-100; the code has values for them all the same.
 CVX_TAU = {
     "SP-5": (1.0, 0.1), "SP-10": (0.1, 0.01), "SP-15": (0.1, 0.01), "SP-25": (0.1, 0.1),

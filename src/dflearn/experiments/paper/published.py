@@ -45,7 +45,7 @@ _OWN += [f"{loss}^DYS {version}" for version in ("clean", "unrolled") for loss i
 
 
 def methods_of(problem: str) -> list[str]:
-    """The methods of a problem's table: the published rows, then ours, with "printed" ones where text and code differ."""
+    """The methods of a problem's table: the published rows, then ours; "printed" ones where text and code differ."""
     published = [method for name, method in published_rows() if name == problem]
     order = sorted(published, key=_order)
     # SPO+^relax of facility location is HiGHS with warm starts already: we have no faster solver for it.

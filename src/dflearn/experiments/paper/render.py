@@ -15,10 +15,10 @@ HEADER = (
     "rank", "published rank",
 )  # fmt: skip
 LEGEND = (
-    "published and ours: normalized regret in the published style, mean(regret) × mean(1/optimum) per test batch of 32; "
-    "mean of ratios: the formula of the text. ± is the standard deviation over seeds. s/epoch: CPU seconds of training per "
-    "epoch on one core, validation apart; published s: as printed, on the authors' machine, validation included. Ranks are "
-    "among the methods with a published row; ties share the mean of their places."
+    "published and ours: normalized regret in the published style, mean(regret) × mean(1/optimum) per test batch of "
+    "32; mean of ratios: the formula of the text. ± is the standard deviation over seeds. s/epoch: CPU seconds of "
+    "training per epoch on one core, validation apart; published s: as printed, on the authors' machine, validation "
+    "included. Ranks are among the methods with a published row; ties share the mean of their places."
 )
 
 
@@ -47,8 +47,9 @@ def agreement_line(found: Agreement) -> str:
     if found.spearman is None or found.kendall is None:
         return f"Ranking: {found.methods} methods with a published row, too few to compare."
     text = (
-        f"Ranking: of {found.ordered} pairs of methods that the published figures order, ours order {found.ordered_alike} "
-        f"the same way (Spearman {found.spearman:.2f}, Kendall {found.kendall:.2f}, {found.methods} methods)."
+        f"Ranking: of {found.ordered} pairs of methods that the published figures order, ours order "
+        f"{found.ordered_alike} the same way (Spearman {found.spearman:.2f}, Kendall {found.kendall:.2f}, "
+        f"{found.methods} methods)."
     )
     if found.reversed_pairs:
         pairs = ", ".join(f"{better} < {worse}" for better, worse in found.reversed_pairs)

@@ -50,8 +50,8 @@ class Agreement:
     """How far two rankings of the same methods agree; `None` where there are fewer than two, or all are tied.
 
     Attributes:
-        ordered_alike, ordered: pairs of methods that both order the same way, among those that the published table, with
-            its two digits, orders at all.
+        ordered_alike, ordered: pairs of methods that both order the same way, among those that the published table,
+            with its two digits, orders at all.
     """
 
     methods: int
