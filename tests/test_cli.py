@@ -187,7 +187,7 @@ def test_demo_trains_and_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert float(rows["SPO+"][0]) < float(rows["MSE"][0])  # the first epochs already tell
     assert out.count("wins") == 3
     page = (tmp_path / "demo" / "index.html").read_text(encoding="utf-8")
-    assert page.count("data:image/png") == 3
+    assert page.count("<svg ") == 3
     assert "SCE^smoothed" in page
 
 
