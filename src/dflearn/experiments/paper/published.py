@@ -40,7 +40,7 @@ def problems_of(table: str) -> list[str]:
 
 # What we add to the published rows of every problem, in the order of the tables.
 _LAYERED = ("Regret", "SqDE", "SPO+", "SCE")
-_OWN = ["SCE^relax", "SCE^smoothed", "sSPO+"]
+_OWN = ["CaVE clean", "CaVE exact", "SCE^relax", "SCE^smoothed", "sSPO+"]
 _OWN += [f"{loss}^DYS {version}" for version in ("clean", "unrolled") for loss in _LAYERED]
 
 
