@@ -25,6 +25,7 @@ ORDER = [
     "_version",
     "_lazy",
     "errors",
+    "files",
     "kernels",
     "program",
     "equality_form",

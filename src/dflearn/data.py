@@ -9,7 +9,6 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor
 
 from dflearn.errors import DataError
+from dflearn.files import replacing
 from dflearn.program import Instance
 
 FORMAT, VERSION = "dflearn dataset", 1  # the marker of a saved file, and the newest version that this code reads
@@ -197,22 +197,13 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one .npz file (numpy's format, nothing pickled). It appears whole or not at all."""
-        path = Path(path)
         arrays = {name: value.detach().cpu() for name, value in self._tensors().items()}
         for name, value in arrays.items():
             if value.dtype == torch.bfloat16:
                 raise DataError(f"{name} is bfloat16, which numpy files cannot hold: call .to(torch.float32) first")
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            with open(temporary, "wb") as file:
-                marker = {"format": np.array(FORMAT), "version": np.array(VERSION)}
-                marker["origin"] = np.array(json.dumps(self.origin))
-                np.savez(file, allow_pickle=False, **marker, **{name: v.numpy() for name, v in arrays.items()})
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        marker = {"format": np.array(FORMAT), "version": np.array(VERSION), "origin": np.array(json.dumps(self.origin))}
+        with replacing(path) as temporary, open(temporary, "wb") as file:
+            np.savez(file, allow_pickle=False, **marker, **{name: v.numpy() for name, v in arrays.items()})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> DecisionDataset:

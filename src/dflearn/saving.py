@@ -15,7 +15,6 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +22,7 @@ import scipy.sparse as sp
 from torch import Tensor
 
 from dflearn.errors import DataError, MissingExtraError
+from dflearn.files import replacing
 from dflearn.program import Program
 
 FORMAT, VERSION = "dflearn model", 1  # the marker of a saved file, and the newest version that this code reads
@@ -71,18 +71,9 @@ def write(
         WEIGHTS: save({name: value.detach().cpu().contiguous() for name, value in weights.items()}),
         PROGRAM: _pack(program),
     }
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            with zipfile.ZipFile(file, "w") as archive:
-                for name, part in parts.items():
-                    archive.writestr(zipfile.ZipInfo(name), part)  # ZipInfo's own date: the same each time
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+        for name, part in parts.items():
+            archive.writestr(zipfile.ZipInfo(name), part)  # ZipInfo's own date: the same each time
 
 
 def read(path: str | os.PathLike[str]) -> Saved:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dflearn.errors import DataError, MissingExtraError
+from dflearn.files import replacing
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,8 +114,7 @@ def write_table(path: str | os.PathLike[str], columns: Mapping[str, Sequence[Any
     """Write columns by name to a .csv or .parquet file, whole or not at all; in a .csv file a NaN is an empty cell."""
     path = Path(path)
     check_writable(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    with replacing(path) as temporary:
         if _ending(path) == ".parquet":
             arrow = _arrow()
             arrow.parquet.write_table(arrow.table({name: list(cells) for name, cells in columns.items()}), temporary)
@@ -124,9 +124,6 @@ def write_table(path: str | os.PathLike[str], columns: Mapping[str, Sequence[Any
                 writer.writerow(columns)
                 for row in zip(*columns.values(), strict=True):
                     writer.writerow("" if cell != cell else cell for cell in row)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def check_writable(path: Path) -> None:

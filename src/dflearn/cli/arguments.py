@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dflearn.errors import DataError
+from dflearn.files import write_whole
 
 if TYPE_CHECKING:
     from dflearn.data import DecisionDataset
@@ -114,12 +114,7 @@ def check_folder(path: Path) -> None:
 
 def write_json(path: Path, content: Any) -> None:
     """The file appears whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_whole(path, (json.dumps(content, indent=2, allow_nan=False) + "\n").encode())
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:

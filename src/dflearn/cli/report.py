@@ -33,8 +33,8 @@ def add_commands(commands: Any) -> None:
 
 
 def report(options: argparse.Namespace) -> None:
-    from dflearn.experiments.figures.style import write_whole
     from dflearn.experiments.figures.summaries import read_records
+    from dflearn.files import write_whole
     from dflearn.report.study import study_page, tables
 
     kind = options.out.suffix.lower()

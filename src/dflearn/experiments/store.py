@@ -22,6 +22,7 @@ import numpy as np
 from dflearn.errors import DataError, MissingExtraError
 from dflearn.experiments.config import RESULTS_VERSION, RunConfig
 from dflearn.experiments.record import Record
+from dflearn.files import write_whole
 
 FORMAT = 1  # of the tables below
 
@@ -290,12 +291,7 @@ def _write(path: Path, content: bytes) -> None:
     """The file appears whole or not at all."""
     if not path.absolute().parent.is_dir():
         raise DataError(f"the folder of {path} does not exist")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_whole(path, content)
 
 
 def _packed(values: np.ndarray | None) -> bytes | None:

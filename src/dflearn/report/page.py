@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dflearn.experiments.figures.style import write_whole
+from dflearn.files import write_whole
 from dflearn.report.inline import inline_svg, variables
 
 if TYPE_CHECKING:

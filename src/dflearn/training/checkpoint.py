@@ -13,6 +13,7 @@ import torch
 
 from dflearn.data import DecisionDataset
 from dflearn.errors import CheckpointError
+from dflearn.files import replacing
 
 FORMAT = "dflearn checkpoint 1"
 
@@ -21,15 +22,8 @@ def save(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
     """Write tensors and plain values to `path`, atomically."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            torch.save({"format": FORMAT, **content}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        torch.save({"format": FORMAT, **content}, file)
 
 
 def load(path: str | os.PathLike[str], config: dict[str, Any]) -> dict[str, Any] | None:

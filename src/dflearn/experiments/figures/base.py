@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflearn.experiments.figures import style
+from dflearn.files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,9 +49,9 @@ class Plot:
     def write(self, folder: Path) -> list[Path]:
         """NAME.png, NAME.svg and NAME.csv, each whole or not at all."""
         return [
-            style.write_whole(folder / f"{self.name}.png", style.png(self.figure)),
-            style.write_whole(folder / f"{self.name}.svg", style.svg(self.figure)),
-            style.write_whole(folder / f"{self.name}.csv", self.csv().encode()),
+            write_whole(folder / f"{self.name}.png", style.png(self.figure)),
+            write_whole(folder / f"{self.name}.svg", style.svg(self.figure)),
+            write_whole(folder / f"{self.name}.csv", self.csv().encode()),
         ]
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
-import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
 import numpy as np
@@ -220,18 +218,6 @@ def label_points(axes: Axes, points: Sequence[tuple[float, float, str, str]]) ->
 
 def _area(box: Any) -> float:
     return 0.0 if box is None else box.width * box.height
-
-
-def write_whole(path: Path, content: bytes) -> Path:
-    """The file appears whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return path
 
 
 def png(figure: Figure) -> bytes:
