@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -101,7 +101,7 @@ def overhead(repeats: int) -> list[dict[str, Any]]:
     ]
 
 
-def imports(repeats: int) -> list[dict[str, Any]]:
+def imports(repeats: int, names: Iterable[str]) -> list[dict[str, Any]]:
     """CPU seconds of fresh processes; medians, so a first one that reads from the disk does not count."""
 
     def children() -> float:
@@ -111,7 +111,7 @@ def imports(repeats: int) -> list[dict[str, Any]]:
     def run(code: str) -> Callable[[], Any]:
         return lambda: subprocess.run([sys.executable, "-c", code], check=True)
 
-    ways = {name: run(code) for name, code in IMPORTS.items()}
+    ways = {name: run(IMPORTS[name]) for name in names}
     times = in_turns(ways, children, repeats)
     return [
         {
@@ -128,7 +128,8 @@ def main() -> None:
     options = parser(__doc__, repeats=15).parse_args()
     torch.set_num_threads(1)
     repeats = 5 if options.quick else options.repeats
-    rows = {"fit": overhead(repeats), "imports": imports(3 if options.quick else 7)}
+    quick = ("nothing", "torch", "torch and what training uses")
+    rows = {"fit": overhead(repeats), "imports": imports(3, quick) if options.quick else imports(7, IMPORTS)}
     report("Training loop and imports", rows, options.json, command_line())
 
 
