@@ -180,13 +180,38 @@ def test_what_is_printed_is_what_the_saved_model_does(folder: Path, capsys: Outp
     assert metrics["mean_of_ratios"]["value"] == pytest.approx((regrets / optima).mean(), abs=1e-9)
     assert metrics["mse"]["value"] == pytest.approx(((regressor.predict(x) - y) ** 2).mean())
     validation = {name: one["metrics"]["absolute_regret"]["value"] for name, one in record["validation"].items()}
-    assert record["chosen"] == min(validation, key=lambda name: (validation[name], name == "decision-focused"))
+    assert record["chosen"] == min(validation, key=lambda name: (validation[name], name != "two-stage"))
     assert f"the {record['chosen']} model" in out
-    assert {"seed": 4, "loss": "spo+", "model": "mlp", "features": "x.csv"}.items() <= record["options"].items()
+    assert {"seed": 4, "loss": ["spo+"], "model": "mlp", "features": "x.csv"}.items() <= record["options"].items()
     assert {"dflearn", "torch", "highspy"} <= set(held["packages"])
     assert held["parameters"]["random_state"] == 4
     for words in ("mean of regret / optimum", "total regret / total optimum", "decisions without regret", "[95%"):
         assert words in out
+
+
+def test_each_loss_is_a_column_and_the_best_on_the_rows_to_choose_by_is_compared(folder: Path, capsys: Output) -> None:
+    assert train("pack.mps", "--loss", "sce", "pfy", "sce", "--epochs", "8") == 0
+    out, record = capsys.readouterr().out, metadata()["record"]
+    assert list(record["test"]) == ["average costs", "two-stage", "sce", "pfy"]
+    assert list(record["validation"]) == ["two-stage", "sce", "pfy"]
+    regrets, tested = (
+        {name: one["metrics"]["absolute_regret"]["value"] for name, one in record[part].items()}
+        for part in ("validation", "test")
+    )
+    compared = min(("sce", "pfy"), key=regrets.__getitem__)
+    assert (record["compared"], record["chosen"]) == (compared, min(regrets, key=regrets.__getitem__))
+    assert record["difference"]["absolute_regret"]["value"] == pytest.approx(tested[compared] - tested["two-stage"])
+    assert re.search(rf"average costs +two-stage +sce +pfy +{compared} − two-stage", out)
+    assert f"two-stage {regrets['two-stage']:.4g}, sce {regrets['sce']:.4g}, pfy {regrets['pfy']:.4g}." in out
+    assert train() == 0
+    assert metadata()["record"]["options"]["loss"] == ["spo+", "sce"]
+
+
+def test_positive_models(folder: Path) -> None:
+    assert train("transport.lp", "--positive") == 0
+    regressor = DecisionFocusedRegressor.load("model.dfl")
+    assert regressor.positive
+    assert regressor.predict(1e3 * np.random.default_rng(0).normal(size=(50, 3))).min() >= 0
 
 
 def test_the_same_seed_writes_the_same_file(folder: Path) -> None:
@@ -336,7 +361,7 @@ def test_doctor_looks_at_a_saved_model(folder: Path, capsys: Output) -> None:
     capsys.readouterr()
     tables = ["--features", "x.csv", "--costs", "y-pack.csv"]
     for more, words in (
-        ([], "MSE on" if "two" in metadata()["record"]["chosen"] else "SCE"),
+        ([], {"two-stage": "MSE on", "spo+": "SPOPlus", "sce": "SCE"}[metadata()["record"]["chosen"]]),
         (["--loss", "spo+"], "SPOPlus"),
     ):
         assert main(["doctor", "--model", "model.dfl", *tables, *more]) == 0
@@ -390,6 +415,12 @@ TRAIN_ERRORS = {
     "test share": (lambda: None, ["--test", "0.9"], "--test 0.9 of 40 rows is 36"),
     "loss": (lambda: None, ["--loss", "spo"], "--loss is one of sce, .*; got 'spo'"),
     "mse": (lambda: None, ["--loss", "mse"], "--loss is one of sce, "),
+    "one loss of two": (lambda: None, ["--loss", "sce", "spo"], "got 'spo'"),
+    "positive": (
+        lambda: with_cell("y-pack.csv", 3, "boots", -0.5),
+        ["--positive"],
+        "y-pack.csv, line 5, column 'boots' holds -0.5, and --positive",
+    ),
     "layer": (lambda: None, ["--layer", "soft"], "--layer is one of auto, smoothed"),
     "unbounded": (
         lambda: Path("pack.mps").write_text(KNAPSACK.replace("UP B spare 2", "FR B spare").replace("weight 1\nRHS", "volume 0\nRHS")),

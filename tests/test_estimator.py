@@ -293,11 +293,37 @@ def test_standardize_is_a_standard_scaler(model: Any) -> None:
     np.testing.assert_array_equal(regressor.predict(constant), regressor.predict(constant + np.array([0, 9, 0])))
 
 
+def test_positive_predictions_where_smoothing_alone_holds_quantities_down() -> None:
+    """Two warehouses ship at least 18 and 16 to two shops: a negative price would ship all there is."""
+    arrivals, departures = np.array([[1.0, 0, 1, 0], [0, 1, 0, 1]]), np.array([[1.0, 1, 0, 0], [0, 0, 1, 1]])
+    program = Program(G=np.vstack([departures, -arrivals]), h=[30, 30, -18, -16], upper=30)
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(120, 3))
+    prices = 3 + np.exp(features @ rng.uniform(-1, 1, (3, 4)))
+    free, positive = (
+        quick(program, epochs=20, lr=0.02, positive=positive).fit(features[:80], prices[:80])
+        for positive in (False, True)
+    )
+    assert free.predict(features).min() < 0 < positive.predict(features).min()
+    assert positive.score(features[80:], prices[80:]) > 0.1 * free.score(features[80:], prices[80:])
+    np.testing.assert_allclose(positive.decide(features) @ arrivals.T, np.tile([18, 16], (120, 1)))
+
+
+@pytest.mark.parametrize("model", ["linear", "mlp", torch.nn.Linear(3, ITEMS)])
+def test_positive_is_a_softplus_in_units_of_the_costs(model: Any) -> None:
+    regressor = quick(model=model, positive=True, loss="mse").fit(X, Y)
+    before, scale = regressor.model_[0], np.abs(Y).mean()
+    plain = before(torch.tensor(X)).detach().numpy()
+    np.testing.assert_allclose(regressor.predict(X), scale * np.log1p(np.exp(plain / scale)))
+    with pytest.raises(DataError, match=r"negative costs, -2 the least"):
+        quick(positive=True).fit(X, Y - Y.min() - 2)
+
+
 def test_the_rows_held_out_are_known() -> None:
     regressor = quick(validation_fraction=0.25, standardize=True).fit(X, Y, decisions=W)
     trained_on = np.setdiff1d(np.arange(60), regressor.held_out_)
     assert len(regressor.held_out_) == 15
-    np.testing.assert_allclose(regressor.model_.model[0].mean, X[trained_on].mean(0))
+    np.testing.assert_allclose(regressor.model_[0].mean, X[trained_on].mean(0))
     assert quick(validation_fraction=0).fit(X, Y, decisions=W).held_out_.size == 0
 
 

@@ -74,6 +74,8 @@ def rewritten(file: Path, **changes: Any) -> Path:
         {},
         {"model": "mlp", "hidden": (5, 4), "standardize": True},
         {"loss": "sce", "mu": 0.5},
+        {"positive": True},
+        {"positive": True, "standardize": True, "model": "mlp", "hidden": (4,)},
         {"random_state": None, "cache": Path("somewhere"), "lr": np.float64(0.01), "loss": "mse"},
         {"problem": problem_named("TopK-6x2", seed=5, noise=0.25)},
         {"problem": Program(n=ITEMS, upper=[1.0] * 5 + [np.inf], G=np.eye(ITEMS), h=np.ones(ITEMS), S=-np.eye(ITEMS))},

@@ -15,13 +15,13 @@ from torch import Tensor, nn
 
 from dflearn import saving
 from dflearn.data import DecisionDataset
-from dflearn.errors import DataError, MissingExtraError, ProgramError, ShapeError
+from dflearn.errors import DataError, MissingExtraError, ShapeError
 from dflearn.labels import label
 from dflearn.layers.base import Layer
 from dflearn.losses.base import Loss
 from dflearn.methods import Amount, Scale, Task, make_loss
-from dflearn.models import MLP, Linear
-from dflearn.problems import Problem, problem_of_origin
+from dflearn.models import MLP, Linear, Positive, Scaled, Standardize
+from dflearn.problems import Problem
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Solver
 from dflearn.training import Callback, History, Run, fit
@@ -60,6 +60,8 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
             or a module, which is copied, and whose output is taken as it is. With features per cost, "linear" and
             "mlp" are one map that all costs share.
         standardize: subtract from each feature its mean, and divide by its standard deviation, over the instances trained on.
+        positive: whether costs are known to be positive. Predictions are then made so, by a softplus in units of mean |y|
+            after the model: see `dflearn.models.Positive`.
         mu: smoothing of "smoothed" and "davis-yin"; "auto" is mean |S y| / mean largest |w*|.
         sigma: noise of "perturbed"; "auto" is mean |y|.
         step: step of "davis-yin"; "auto" leaves it to the layer.
@@ -89,6 +91,7 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         model: str | nn.Module = "linear",
         hidden: Sequence[int] = (64,),
         standardize: bool = False,
+        positive: bool = False,
         mu: Amount = "auto",
         sigma: Amount = "auto",
         step: Amount = "auto",
@@ -107,6 +110,7 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         self.model = model
         self.hidden = hidden
         self.standardize = standardize
+        self.positive = positive
         self.mu = mu
         self.sigma = sigma
         self.step = step
@@ -142,6 +146,8 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
                 "them, pass decisions and a loss that needs no costs, such as 'fenchel-young'"
             )
         X, y = self._validate(X, y)
+        if self.positive and y is not None and y.min() < 0:
+            raise DataError(f"positive=True, and y holds negative costs, {y.min():.4g} the least: leave it at False")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         task = self._task(None if y is None else y.reshape(len(X), -1).shape[1])
         self._shape, self._one_dimensional = X.shape[1:], y is not None and y.ndim == 1
@@ -215,14 +221,17 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
 
     def _build(self, p: int, scale: float, seed: int, features: Tensor | None = None) -> nn.Module:
         """The untrained model in float64, for features of the shape seen in `fit`; standardized as `features` are."""
+        model = copy.deepcopy(self.model) if isinstance(self.model, nn.Module) else self._named(p, scale, seed)
+        parts = [model]
+        if self.standardize:
+            parts.insert(0, Standardize(self._shape[-1], features))
+        if self.positive:
+            parts.append(Positive(scale))
+        return (nn.Sequential(*parts) if len(parts) > 1 else model).double()
+
+    def _named(self, p: int, scale: float, seed: int) -> nn.Module:
+        """The model that `model` names."""
         per_cost, k = len(self._shape) == 2, self._shape[-1]
-        first = [Standardize(k, features)] if self.standardize else []
-        if isinstance(self.model, nn.Module):
-            return (
-                nn.Sequential(*first, copy.deepcopy(self.model)).double()
-                if first
-                else copy.deepcopy(self.model).double()
-            )
         if self.model not in ("linear", "shared", "mlp"):
             raise DataError(f"model is 'linear', 'shared', 'mlp' or a torch module; got {self.model!r}")
         if len(self._shape) > 2 or (per_cost and self._shape[0] != p) or (self.model == "shared" and not per_cost):
@@ -233,8 +242,7 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
             )
         outputs = 1 if per_cost else p
         net = MLP(k, outputs, hidden=self.hidden, seed=seed) if self.model == "mlp" else Linear(k, outputs, seed=seed)
-        last = [nn.Flatten(-2)] if per_cost else []
-        return Scaled(nn.Sequential(*first, net, *last) if first or last else net, scale).double()
+        return Scaled(nn.Sequential(net, nn.Flatten(-2)) if per_cost else net, scale)
 
     # -- use ------------------------------------------------------------------------------------------------------
 
@@ -304,8 +312,8 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         parameters = {name: value for name, value in self.get_params(deep=False).items() if name != "problem"}
         metadata = {
             "class": type(self).__name__,
-            "parameters": {name: _plain(name, value) for name, value in parameters.items()},
-            "origin": _origin(self.problem),
+            "parameters": {name: saving.plain(name, value) for name, value in parameters.items()},
+            "origin": saving.origin_of(self.problem),
             "features": list(self._shape),
             "feature_names": list(map(str, getattr(self, "feature_names_in_", []))),
             "one_dimensional": self._one_dimensional,
@@ -323,7 +331,8 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         try:
             if metadata["class"] != cls.__name__:
                 raise DataError(f"it holds a {metadata['class']}, not a {cls.__name__}")
-            return cls(_restore(metadata["origin"], program), **metadata["parameters"])._filled(metadata, weights)
+            problem = saving.problem_from(metadata["origin"], program)
+            return cls(problem, **metadata["parameters"])._filled(metadata, weights)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise DataError(f"{path} is not a model that can be read here: {error}") from error
 
@@ -343,36 +352,6 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         return self
 
 
-class Scaled(nn.Module):
-    """scale · model(x): a model that works in units of the costs."""
-
-    def __init__(self, model: nn.Module, scale: float) -> None:
-        super().__init__()
-        self.model = model
-        self.register_buffer("scale", torch.tensor(scale, dtype=torch.float64))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.model(x) * self.scale
-
-
-class Standardize(nn.Module):
-    """(x − mean) / standard deviation over the given features `(count, …, k)`; a constant one becomes zero."""
-
-    mean: Tensor
-    deviation: Tensor
-
-    def __init__(self, k: int, features: Tensor | None = None) -> None:
-        super().__init__()
-        flat = torch.zeros(1, k, dtype=torch.float64) if features is None else features.double().reshape(-1, k)
-        deviation = flat.std(0, correction=0)
-        constant = deviation <= 1e-9 * flat.abs().amax(0)
-        self.register_buffer("mean", flat.mean(0))
-        self.register_buffer("deviation", torch.where(constant, torch.inf, deviation))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return (x - self.mean) / self.deviation
-
-
 class _Report(Callback):
     """A line per epoch."""
 
@@ -382,52 +361,7 @@ class _Report(Callback):
         print(f"epoch {row['epoch']}: loss {row['loss']:.4g}{judged}, {row['seconds']:.2f} s")
 
 
-# -- what a file can hold -------------------------------------------------------------------------------------------
-
-
-def _plain(name: str, value: Any) -> Any:
-    """The value as JSON holds it; an error where it is an object."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, os.PathLike):
-        value = os.fspath(value)
-    if isinstance(value, (list, tuple)):
-        return [_plain(name, one) for one in value]
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if name == "model":
-        remedy = (
-            "use model='linear', 'shared' or 'mlp', or keep the weights alone, with "
-            "safetensors.torch.save_file(regressor.model_.state_dict(), path), and build the module anew"
-        )
-    else:
-        remedy = f"predictions do not depend on it: name one with set_params({name}=…), then save"
-    raise DataError(f"{name} is a {type(value).__name__}, and a file holds names and numbers only: {remedy}")
-
-
 def _same(a: Solver, b: Solver) -> bool:
     """Whether two solvers give the same answers."""
     fingerprints = {None if one.program is None else one.program.fingerprint for one in (a, b)}
     return a.identity == b.identity and len(fingerprints) == 1
-
-
-def _origin(problem: Problem | Program | Solver | None) -> dict[str, Any]:
-    """How to make the problem again: by its name and configuration, or, empty, from the program alone."""
-    if not isinstance(problem, Problem):
-        return {}
-    try:
-        known = problem_of_origin(problem.origin) == problem
-    except (DataError, ProgramError):
-        known = False
-    if not known:
-        raise DataError(f"{problem!r} is a problem of your own, which a file cannot hold: fit with its program instead")
-    return problem.origin
-
-
-def _restore(origin: dict[str, Any], program: Program) -> Problem | Program:
-    if not origin:
-        return program
-    problem = problem_of_origin(origin)
-    if problem.program.fingerprint != program.fingerprint:
-        raise DataError(f"{problem.name} is another program here than where the file was written")
-    return problem

@@ -60,3 +60,49 @@ class MLP(nn.Sequential):
             for inner, outer in pairwise(widths[1:]):
                 modules += [activation(), nn.Linear(inner, outer)]
         super().__init__(*modules)
+
+
+# -- what goes before and after a model -----------------------------------------------------------------------------
+
+
+class Scaled(nn.Module):
+    """scale · model(x): a model that works in units of the costs."""
+
+    def __init__(self, model: nn.Module, scale: float) -> None:
+        super().__init__()
+        self.model = model
+        self.register_buffer("scale", torch.tensor(scale, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model(x) * self.scale
+
+
+class Standardize(nn.Module):
+    """(x − mean) / standard deviation over the given features `(count, …, k)`; a constant one becomes zero."""
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, k: int, features: Tensor | None = None) -> None:
+        super().__init__()
+        flat = torch.zeros(1, k, dtype=torch.float64) if features is None else features.double().reshape(-1, k)
+        deviation = flat.std(0, correction=0)
+        constant = deviation <= 1e-9 * flat.abs().amax(0)
+        self.register_buffer("mean", flat.mean(0))
+        self.register_buffer("deviation", torch.where(constant, torch.inf, deviation))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - self.mean) / self.deviation
+
+
+class Positive(nn.Module):
+    """scale · log(1 + exp(ŷ / scale)), a softplus: positive, and nearly ŷ where that is several times the scale."""
+
+    scale: Tensor
+
+    def __init__(self, scale: float = 1.0) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.tensor(scale, dtype=torch.float64))
+
+    def forward(self, costs: Tensor) -> Tensor:
+        return nn.functional.softplus(costs / self.scale) * self.scale

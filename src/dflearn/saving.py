@@ -21,9 +21,11 @@ import numpy as np
 import scipy.sparse as sp
 from torch import Tensor
 
-from dflearn.errors import DataError, MissingExtraError
+from dflearn.errors import DataError, MissingExtraError, ProgramError
 from dflearn.files import replacing
+from dflearn.problems import Problem, problem_of_origin
 from dflearn.program import Program
+from dflearn.solvers.base import Solver
 
 FORMAT, VERSION = "dflearn model", 1  # the marker of a saved file, and the newest version that this code reads
 METADATA, WEIGHTS, PROGRAM = "metadata.json", "weights.safetensors", "program.npz"
@@ -103,6 +105,52 @@ def _parts(file: Any) -> dict[str, bytes]:
         if missing:
             raise DataError(f"it lacks {', '.join(sorted(missing))}")
         return {name: archive.read(name) for name in (METADATA, WEIGHTS, PROGRAM)}  # read checks each checksum
+
+
+# -- what a file can hold -------------------------------------------------------------------------------------------
+
+
+def plain(name: str, value: Any) -> Any:
+    """The value as JSON holds it; an error where it is an object."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if isinstance(value, (list, tuple)):
+        return [plain(name, one) for one in value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if name == "model":
+        remedy = (
+            "use model='linear', 'shared' or 'mlp', or keep the weights alone, with "
+            "safetensors.torch.save_file(regressor.model_.state_dict(), path), and build the module anew"
+        )
+    else:
+        remedy = f"predictions do not depend on it: name one with set_params({name}=…), then save"
+    raise DataError(f"{name} is a {type(value).__name__}, and a file holds names and numbers only: {remedy}")
+
+
+def origin_of(problem: Problem | Program | Solver | None) -> dict[str, Any]:
+    """How to make the problem again: by its name and configuration, or, empty, from the program alone."""
+    if not isinstance(problem, Problem):
+        return {}
+    try:
+        known = problem_of_origin(problem.origin) == problem
+    except (DataError, ProgramError):
+        known = False
+    if not known:
+        raise DataError(f"{problem!r} is a problem of your own, which a file cannot hold: fit with its program instead")
+    return problem.origin
+
+
+def problem_from(origin: dict[str, Any], program: Program) -> Problem | Program:
+    """What `origin_of` says, made again."""
+    if not origin:
+        return program
+    problem = problem_of_origin(origin)
+    if problem.program.fingerprint != program.fingerprint:
+        raise DataError(f"{problem.name} is another program here than where the file was written")
+    return problem
 
 
 # -- programs -------------------------------------------------------------------------------------------------------

@@ -29,11 +29,12 @@ if TYPE_CHECKING:
     from dflearn.frontends.linear_model import LinearModel
     from dflearn.program import Program
     from dflearn.solvers.base import Solver
+    from dflearn.tables import Table
 
 LEAST_ROWS = 10  # below it, a test says nothing
 EPOCHS, STEPS = 100, 1000  # of training, at least
 BATCH, HELD_OUT = 32, 0.2  # rows in a step; share of the rows, those to test on apart, to choose by
-AVERAGE, TWO_STAGE, FOCUSED = "average costs", "two-stage", "decision-focused"
+AVERAGE, TWO_STAGE = "average costs", "two-stage"  # the other models are called by their losses
 WORDS = {
     "mean_of_ratios": ("mean of regret / optimum", ".2%"),
     "ratio_of_sums": ("total regret / total optimum", ".2%"),
@@ -51,16 +52,23 @@ def add_commands(commands: Any) -> None:
         train,
         "train a model on your own program and tables, and save it",
         "  dfl train --program model.mps --features x.csv --costs y.csv --out model.dfl\n"
-        "  dfl train --program model.lp --features x.parquet --costs y.parquet --id day --loss spo+ --out model.dfl\n\n"
+        "  dfl train --program model.lp --features x.parquet --costs y.parquet --id day --positive --out model.dfl\n\n"
         "Tables have one row per instance. The columns of the costs are variables of the program, whose coefficients\n"
         "in the objective are predicted from all columns of the features; other coefficients stay as in the file.",
     )
     parser.add_argument("--program", type=Path, required=True, metavar="FILE", help="the program, .mps or .lp (or .gz)")
     add_table_options(parser, costs="table of true costs, .csv or .parquet", required=True)
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the model file to write")
-    parser.add_argument("--loss", default="sce", help="sce (default), spo+, smoothed-spo+, fenchel-young, pfy, …")
+    parser.add_argument(
+        "--loss",
+        nargs="+",
+        default=["spo+", "sce"],
+        metavar="NAME",
+        help="one model is trained with each: spo+, sce (default: both), smoothed-spo+, fenchel-young, pfy, …",
+    )
     parser.add_argument("--layer", default="auto", help="smoothed, davis-yin, perturbed, relaxed or exact")
     parser.add_argument("--model", choices=("linear", "mlp"), default="linear", help="kind of model (default: linear)")
+    parser.add_argument("--positive", action="store_true", help="costs are known to be positive: predict no others")
     parser.add_argument(
         "--epochs", type=positive, help=f"default: {EPOCHS}, or more where few rows make for less than {STEPS} steps"
     )
@@ -76,10 +84,14 @@ def train(options: argparse.Namespace) -> None:
     from dflearn.methods import LAYERS, LOSSES
 
     check_output(options, "program", "features", "costs", "instances")
-    for name, known in (("loss", [loss for loss in LOSSES if loss != "mse"]), ("layer", ["auto", *LAYERS])):
-        if getattr(options, name) not in known:
-            raise DataError(f"--{name} is one of {', '.join(known)}; got {getattr(options, name)!r}")
+    losses = [loss for loss in LOSSES if loss != "mse"]
+    for name, asked, known in (("loss", options.loss, losses), ("layer", [options.layer], ["auto", *LAYERS])):
+        unknown = [one for one in asked if one not in known]
+        if unknown:
+            raise DataError(f"--{name} is one of {', '.join(known)}; got {unknown[0]!r}")
     tables = read_tables(options, options.id)
+    if options.positive and tables.costs is not None:
+        check_positive(tables.costs)
     training_rows, test_rows = parts(tables, options)
     source, program = read_program(options, tables)
     places = {} if tables.instances is None else places_of(tables.instances, source)
@@ -87,27 +99,33 @@ def train(options: argparse.Namespace) -> None:
     rest, test = data.subset(training_rows), data.subset(test_rows)
 
     print(f"{options.program}: {program.sense}, {program.n} variables, of which {program.p} have predicted costs")
-    models = {name: fit(loss, program, rest, options) for name, loss in ((TWO_STAGE, "mse"), (FOCUSED, options.loss))}
+    models = {}
+    for name, loss in {TWO_STAGE: "mse", **{loss: loss for loss in options.loss}}.items():
+        with working(f"training the {name} model"):
+            models[name] = fit(loss, program, rest, options)
     held_out = rest.subset(models[TWO_STAGE].held_out_)
     print(
         f"{len(data)} rows: {len(rest) - len(held_out)} to train on, {len(held_out)} to choose by, {len(test)} to test on"
     )
     for name in constant_features(tables):
         print(f"note: the feature {name!r} has the same value in all rows, so it tells nothing")
-    chosen_by = {name: judge(model.predict, program, held_out, solver, options) for name, model in models.items()}
-    tested = {name: judge(model.predict, program, test, solver, options) for name, model in models.items()}
-    average = rest.batch().require("costs").mean(0).numpy()
-    tested = {AVERAGE: judge(lambda x: np.tile(average, (len(x), 1)), program, test, solver, options), **tested}
+    with working("deciding with each model"):
+        chosen_by = {name: judge(model.predict, program, held_out, solver, options) for name, model in models.items()}
+        tested = {name: judge(model.predict, program, test, solver, options) for name, model in models.items()}
+        average = rest.batch().require("costs").mean(0).numpy()
+        baseline = judge(lambda x: np.tile(average, (len(x), 1)), program, test, solver, options)
 
     from dflearn.evaluation import compare
 
-    difference = compare(tested[FOCUSED], tested[TWO_STAGE])
-    print(f"\n{comparison_table(tested, difference)}\n\n{in_words(difference)}")
-    if tested[AVERAGE].absolute_regret <= min(tested[TWO_STAGE].absolute_regret, tested[FOCUSED].absolute_regret):
-        print("note: neither beats average costs: the features tell too little, or are too many for so few rows")
     regrets = {name: judged.absolute_regret for name, judged in chosen_by.items()}
-    chosen = FOCUSED if regrets[FOCUSED] < regrets[TWO_STAGE] else TWO_STAGE
-    other = TWO_STAGE if chosen == FOCUSED else FOCUSED
+    chosen = min(regrets, key=regrets.__getitem__)  # the first of equals, so two-stage where nothing is better
+    focused = min(options.loss, key=regrets.__getitem__)
+    difference = compare(tested[focused], tested[TWO_STAGE])
+    print(
+        f"\n{comparison_table({AVERAGE: baseline, **tested}, difference, focused)}\n\n{in_words(difference, focused)}"
+    )
+    if baseline.absolute_regret <= min(judged.absolute_regret for judged in tested.values()):
+        print("note: none beats average costs: the features tell too little, or are too many for so few rows")
     models[chosen].save(
         options.out,
         {
@@ -116,18 +134,36 @@ def train(options: argparse.Namespace) -> None:
             "instances": places,
             "offset": source.offset,
             "chosen": chosen,
+            "compared": focused,
             "options": {name: _plain(value) for name, value in vars(options).items() if name != "run"},
             "validation": {name: judged.as_dict() for name, judged in chosen_by.items()},
-            "test": {name: judged.as_dict() for name, judged in tested.items()},
+            "test": {name: judged.as_dict() for name, judged in {AVERAGE: baseline, **tested}.items()},
             "difference": difference.as_dict(),
         },
     )
     print(
-        f"\n{options.out}: the {chosen} model, whose mean regret on the rows to choose by is {regrets[chosen]:.4g} "
-        f"({other}: {regrets[other]:.4g}).\n"
+        f"\n{options.out}: the {chosen} model. Mean regret on the rows to choose by: "
+        f"{', '.join(f'{name} {regret:.4g}' for name, regret in regrets.items())}.\n"
         f"Next: dfl decide --model {options.out} --features NEW{options.features.suffix}"
         f"{' --instances NEW_INSTANCES' + options.instances.suffix if places else ''} --out decisions.csv"
     )
+
+
+def check_positive(costs: Table) -> None:
+    negative = np.argwhere(costs.values < 0)
+    if len(negative):
+        row, column = negative[0]
+        raise DataError(
+            f"{costs.where(row)}, column {costs.names[column]!r} holds {costs.values[row, column]:g}, and --positive says "
+            "that no cost is negative: leave it out"
+        )
+
+
+def working(what: str) -> Any:
+    """While it lasts, a line on stderr, where that is a terminal."""
+    from tqdm import tqdm
+
+    return tqdm(desc=what, bar_format="{desc} …", leave=False, disable=None)
 
 
 def parts(tables: Tables, options: argparse.Namespace) -> tuple[np.ndarray, np.ndarray]:
@@ -198,6 +234,7 @@ def fit(loss: str, program: Program, data: DecisionDataset, options: argparse.Na
         layer=options.layer,
         model=options.model,
         standardize=True,
+        positive=options.positive,
         epochs=options.epochs or max(EPOCHS, math.ceil(STEPS * BATCH / ((1 - HELD_OUT) * len(data)))),
         batch_size=BATCH,
         validation_fraction=HELD_OUT,
@@ -223,7 +260,7 @@ def constant_features(tables: Tables) -> list[str]:
     return [name for name, column in zip(table.names, table.values.T, strict=True) if (column == column[0]).all()]
 
 
-def comparison_table(tested: dict[str, Evaluation], difference: Comparison) -> str:
+def comparison_table(tested: dict[str, Evaluation], difference: Comparison, focused: str) -> str:
     rows = []
     for metric, (words, form) in WORDS.items():
         cells = [_cell(judged.metrics[metric].value, form) for judged in tested.values()]
@@ -232,10 +269,11 @@ def comparison_table(tested: dict[str, Evaluation], difference: Comparison) -> s
             value, low, high = (_cell(number, f"+{form}") for number in getattr(difference, metric))
             between = f"{value} [{low}, {high}]"
         rows.append([words, *cells, between])
-    return table(["on the test rows", *tested, f"difference [{difference.confidence:.0%} interval]"], rows)
+    last = f"{focused} − {TWO_STAGE} [{difference.confidence:.0%} interval]"
+    return table(["on the test rows", *tested, last], rows)
 
 
-def in_words(difference: Comparison) -> str:
+def in_words(difference: Comparison, focused: str) -> str:
     """What the comparison says, and how surely."""
     value, low, high = difference.absolute_regret
     counts = f"less regret on {difference.wins} rows, the same on {difference.ties}, more on {difference.losses}"
@@ -243,7 +281,7 @@ def in_words(difference: Comparison) -> str:
         verdict = "The difference may be chance: its interval holds zero. More rows would tell."
     else:
         verdict = f"Decision-focused training {'lowers' if value < 0 else 'raises'} the regret, beyond chance."
-    return f"{FOCUSED} against {TWO_STAGE}: {counts}.\n{verdict}"
+    return f"{focused} against {TWO_STAGE}: {counts}.\n{verdict}"
 
 
 def _cell(number: float, form: str) -> str:
