@@ -207,8 +207,15 @@ def test_each_loss_is_a_column_and_the_best_on_the_rows_to_choose_by_is_compared
     assert metadata()["record"]["options"]["loss"] == ["spo+", "sce"]
 
 
-def test_positive_models(folder: Path) -> None:
+def test_positive_models(folder: Path, capsys: Output) -> None:
+    costs = pd.read_csv("y-transport.csv")
+    (costs - costs.min() + 0.01).to_csv("y-transport.csv", index=False)
+    assert train("transport.lp", "--epochs", "200") == 0
+    assert re.search(
+        r"note: all costs are positive, and predictions of .* are not: see --positive", capsys.readouterr().out
+    )
     assert train("transport.lp", "--positive") == 0
+    assert "see --positive" not in capsys.readouterr().out
     regressor = DecisionFocusedRegressor.load("model.dfl")
     assert regressor.positive
     assert regressor.predict(1e3 * np.random.default_rng(0).normal(size=(50, 3))).min() >= 0

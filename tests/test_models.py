@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from dflearn.errors import ShapeError
-from dflearn.models import MLP, Linear, SharedLinear
+from dflearn.models import MLP, Linear, Positive, SharedLinear
 
 MAKERS = {
     "linear": lambda seed: Linear(3, 5, seed=seed),
@@ -52,3 +52,12 @@ def test_mlp_is_what_it_says() -> None:
     assert len(MLP(3, 5, hidden=())) == 1
     with pytest.raises(ShapeError, match="width"):
         MLP(3, 5, hidden=(0,))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_positive_is_a_softplus_of_any_size(dtype: torch.dtype) -> None:
+    costs = torch.tensor([[-2e9, -3.0, 0.0], [3.0, 400.0, 2e9]], dtype=dtype)
+    found = Positive(10.0)(costs)
+    assert found.dtype == dtype
+    assert (found >= 0).all()
+    torch.testing.assert_close(found, 10 * torch.logaddexp(costs / 10, torch.zeros_like(costs)))

@@ -126,6 +126,9 @@ def train(options: argparse.Namespace) -> None:
     )
     if baseline.absolute_regret <= min(judged.absolute_regret for judged in tested.values()):
         print("note: none beats average costs: the features tell too little, or are too many for so few rows")
+    below = [name for name, model in models.items() if model.predict(held_out.features.numpy()).min() < 0]
+    if below and rest.batch().require("costs").min() > 0:
+        print(f"note: all costs are positive, and predictions of {', '.join(below)} are not: see --positive")
     models[chosen].save(
         options.out,
         {
