@@ -8,7 +8,6 @@ by 2 %. cvxpylayers solves the same squared-norm problem (it has no warm start) 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +18,7 @@ from torch import Tensor
 from dflearn.layers import CvxpySmoothed, Smoothed
 from dflearn.layers.base import Layer
 from dflearn.problems import problem_named
-from harness import first_call, medians, parser, peak_megabytes, report
+from harness import command_line, earlier, first_call, medians, parser, peak_megabytes, report
 
 MU = 1.0
 BATCH = 32
@@ -36,11 +35,11 @@ def moved(costs: Tensor) -> Tensor:
 
 def step(layer: Layer, costs: Tensor, start: Tensor | None = None) -> Callable[[], Tensor]:
     """Forward and backward with the same incoming gradient for everyone."""
-    weight = torch.linspace(-1, 1, layer.objective.n, dtype=costs.dtype)
+    incoming = torch.linspace(-1, 1, layer.objective.n, dtype=costs.dtype).expand(len(costs), -1)
 
     def run() -> Tensor:
         y = costs.clone().requires_grad_()
-        (layer.solve(y, None, start).check().decision * weight).sum().backward()
+        layer.solve(y, None, start).check().decision.backward(incoming)
         assert y.grad is not None
         return y.grad
 
@@ -151,6 +150,7 @@ def growth(repeats: int) -> list[dict[str, Any]]:
 
 def methods(repeats: int) -> list[dict[str, Any]]:
     """Why cold instances start with interior points: steps of both methods, 64 instances each, at three values of μ."""
+    from dflearn.kernels.lanes import all_tiles
     from dflearn.kernels.smoothed import Answer
 
     rows = []
@@ -165,7 +165,7 @@ def methods(repeats: int) -> list[dict[str, Any]]:
 
                 def run(answer: Answer = answer, way: str = way, layer: Smoothed = layer, data: Any = data) -> None:
                     answer.y[:] = 0.0
-                    layer._run(data, np.arange(64), way == "Newton from zero", 300, answer)
+                    layer._run(data, all_tiles(64), way == "Newton from zero", 300, answer)
 
                 seconds = medians({way: run}, min(repeats, 3))[way]
                 done = answer.residual <= 1e-6
@@ -187,12 +187,12 @@ def main() -> None:
         "peers": peers,
         "methods": methods,
     }  # memory is a peak: growth first
-    arguments.add_argument("--subjects", nargs="+", choices=subjects, default=list(subjects))
+    arguments.add_argument("--subjects", nargs="+", choices=subjects)
     options = arguments.parse_args()
-    rows = {name: subjects[name](options.repeats) for name in options.subjects}
-    report(
-        "The exact smoothed layer", rows, options.json, "python benchmarks/" + " ".join(["smoothed.py", *sys.argv[1:]])
-    )
+    kept = earlier(options.json, options.subjects)
+    rows = kept["subjects"] if kept else {}
+    rows |= {name: subjects[name](options.repeats) for name in options.subjects or subjects}
+    report("The exact smoothed layer", rows, options.json, command_line(kept))
 
 
 if __name__ == "__main__":
