@@ -27,6 +27,8 @@ ORDER = [
     "errors",
     "files",
     "kernels",
+    "arrays",
+    "objective",
     "program",
     "equality_form",
     "solvers",
