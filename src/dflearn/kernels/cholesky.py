@@ -213,9 +213,8 @@ def factorize(pattern: Pattern, values: Any, work: Any, vanish: float) -> None:
         for u in range(pattern.update_start[j], pattern.update_start[j + 1]):
             k, entry = pattern.update_column[u], pattern.update_entry[u]
             factor = get(values, entry) * get(values, entries + k)
-            for p in range(
-                pattern.column_start[k + 1] - entry
-            ):  # loops from zero compile to less than loops from `entry`
+            below = pattern.column_start[k + 1] - entry
+            for p in range(below):  # loops from zero compile to less than loops from `entry`
                 i = pattern.row[entry + p]
                 put(work, i, get(work, i) - get(values, entry + p) * factor)
         pivot = get(work, j)
