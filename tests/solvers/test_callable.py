@@ -104,7 +104,7 @@ def test_processes() -> None:
         assert torch.equal(parallel.solve(y).decision, y)
         y[7] = -1
         with pytest.raises(
-            SolverError, match=r"among the instances 6 to 7, instance 1: fails_on_negative_sum raised Zero"
+            SolverError, match=r"counting from instance 7, instance 0: fails_on_negative_sum raised Zero"
         ):
             parallel.solve(y)
 

@@ -122,7 +122,7 @@ class Parallel(Wrapper):
             except DflearnError as error:
                 for other in futures:
                     other.cancel()
-                raise type(error)(f"among the instances {part.start} to {part.stop - 1}, {error}") from error
+                raise type(error)(f"counting from instance {part.start}, {error}") from error
         return Raw(*(_join([getattr(answer, f.name) for answer in answers]) for f in fields(Raw)))
 
 
