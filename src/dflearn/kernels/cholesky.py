@@ -213,10 +213,9 @@ def factorize(pattern: Pattern, values: Any, work: Any, vanish: float) -> None:
         for u in range(pattern.update_start[j], pattern.update_start[j + 1]):
             k, entry = pattern.update_column[u], pattern.update_entry[u]
             factor = get(values, entry) * get(values, entries + k)
-            below = pattern.column_start[k + 1] - entry
-            for p in range(below):  # loops from zero compile to less than loops from `entry`
-                i = pattern.row[entry + p]
-                put(work, i, get(work, i) - get(values, entry + p) * factor)
+            for p in range(entry, pattern.column_start[k + 1]):
+                i = pattern.row[p]
+                put(work, i, get(work, i) - get(values, p) * factor)
         pivot = get(work, j)
         put(values, entries + j, where(pivot > vanish * diagonal, 1.0 / pivot, 0.0))
         for p in range(pattern.column_start[j], pattern.column_start[j + 1]):
@@ -230,10 +229,9 @@ def substitute(pattern: Pattern, values: Any, x: Any) -> None:
     for j in range(m):
         factor = get(x, j) * get(values, entries + j)
         put(x, j, factor)
-        first = pattern.column_start[j]
-        for p in range(pattern.column_start[j + 1] - first):
-            i = pattern.row[first + p]
-            put(x, i, get(x, i) - get(values, first + p) * factor)
+        for p in range(pattern.column_start[j], pattern.column_start[j + 1]):
+            i = pattern.row[p]
+            put(x, i, get(x, i) - get(values, p) * factor)
     for j in range(m - 1, -1, -1):
         total = spread(0.0)
         for p in range(pattern.column_start[j], pattern.column_start[j + 1]):

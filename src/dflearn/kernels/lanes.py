@@ -279,9 +279,9 @@ def wide_tile(items: int, lanes: int, dtype: Any) -> np.ndarray:
 def gather(start: Any, column: Any, value: Any, x: Any, out: Any) -> None:
     """out = Matrix · x for a matrix by rows."""
     for i in range(out.shape[0]):
-        total, first = spread(0.0), start[i]
-        for k in range(start[i + 1] - first):
-            total = total + value[first + k] * get(x, column[first + k])
+        total = spread(0.0)
+        for k in range(start[i], start[i + 1]):
+            total = total + value[k] * get(x, column[k])
         put(out, i, total)
 
 
