@@ -30,7 +30,7 @@ from dflearn.experiments.figures import (
     two_items,
 )
 from dflearn.experiments.paper.published import published_rows
-from dflearn.experiments.store import Store
+from dflearn.experiments.store import Store, read_records
 from study_records import record, study
 
 ROOT = Path(__file__).parents[2]
@@ -290,11 +290,11 @@ def test_records_of_a_store_and_of_an_export(tmp_path: Path) -> None:
             store.put(one)
         store.export(tmp_path / "study.jsonl")
     for name in ("study.sqlite", "study.jsonl"):
-        read = summaries.read_records(tmp_path / name)
+        read = read_records(tmp_path / name)
         assert {r.config for r in read} == {r.config for r in some}
     for name in ("none", "none.jsonl"):
         with pytest.raises(DataError, match="no study at"):
-            summaries.read_records(tmp_path / name)
+            read_records(tmp_path / name)
 
 
 # -- style and files ------------------------------------------------------------------------------------------------

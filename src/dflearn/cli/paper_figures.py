@@ -41,7 +41,7 @@ def add_figure_command(commands: Any) -> None:
 
 def figure(options: argparse.Namespace) -> None:
     from dflearn.experiments.figures import FROM_RECORDS, figure_names, make_figure
-    from dflearn.experiments.figures.summaries import read_records
+    from dflearn.experiments.store import read_records
 
     everything = options.names == ["all"]
     names = figure_names() if everything else options.names

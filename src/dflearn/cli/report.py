@@ -33,7 +33,7 @@ def add_commands(commands: Any) -> None:
 
 
 def report(options: argparse.Namespace) -> None:
-    from dflearn.experiments.figures.summaries import read_records
+    from dflearn.experiments.store import read_records
     from dflearn.files import write_whole
     from dflearn.report.study import study_page, tables
 

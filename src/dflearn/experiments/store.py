@@ -217,6 +217,8 @@ class Store:
 def read_records(path: str | Path) -> list[Record]:
     """Every finished run of this results version in a store, or in a .jsonl file that was exported from one."""
     if Path(path).suffix == ".jsonl":
+        if not Path(path).exists():
+            raise DataError(f"there is no study at {path}")
         return read_lines(path)
     with Store(path, must_exist=True) as store:
         return store.records()

@@ -8,6 +8,7 @@ Both work on w ≥ 0 and one system of rows, in which bounds are rows too:
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -115,9 +116,9 @@ class _Dense(Layer):
             device=self.right.device,
         )
 
+    @abstractmethod
     def _iterate(self, c: Tensor, right: Tensor) -> Tensor:
         """c `(count, n + slacks)` → P₂ of the last z, differentiable."""
-        raise NotImplementedError
 
 
 class AsPublished(_Dense):

@@ -6,7 +6,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from dflearn.errors import DataError
 from dflearn.experiments.config import Settings
 from dflearn.experiments.paper.published import PublishedRow, published_rows
 from dflearn.experiments.record import Record
-from dflearn.experiments.store import Store
 
 FAMILIES = ("SP", "KP", "CFL")
 
@@ -47,19 +45,6 @@ class Summary:
     def published(self) -> PublishedRow | None:
         """What the paper prints for this method and problem, if that compares."""
         return published_rows().get((self.problem, self.method)) if self.as_in_paper else None
-
-
-def read_records(path: str | Path) -> list[Record]:
-    """The finished runs of a study: of its store, or of an exported .jsonl file."""
-    path = Path(path)
-    if path.suffix != ".jsonl":
-        with Store(path, must_exist=True) as store:
-            return store.records()
-    if not path.exists():
-        raise DataError(f"there is no study at {path}")
-    with Store(":memory:") as store:
-        store.import_lines(path)
-        return store.records()
 
 
 def summarize(records: Iterable[Record], metric: str = "mean_of_ratios") -> list[Summary]:
