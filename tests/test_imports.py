@@ -48,6 +48,7 @@ ORDER = [
     "training",
     "estimator",
     "experiments",
+    "integrations",
     "report",
     "doctor",
     "testing",
@@ -60,10 +61,14 @@ EXCEPTIONS = {("program", "equality_form")}
 OPTIONAL = {
     "cvxpy": ["cvxpy", "cvxpylayers", "clarabel", "diffcp"],
     "gurobi": ["gurobipy"],
+    "lightning": ["lightning"],
+    "mlflow": ["mlflow"],
     "parquet": ["pyarrow"],
     "plot": ["matplotlib"],
     "pyomo": ["pyomo"],
+    "ray": ["ray"],
     "sklearn": ["sklearn", "safetensors"],
+    "tensorboard": ["tensorboard"],
     "bench": ["pyepo", "pyscipopt"],
     "test": ["pandas"],
 }

@@ -1,0 +1,1 @@
+"""Other people's engines around ours: Ray for many machines, Lightning for training at scale, MLflow and TensorBoard."""
