@@ -265,6 +265,23 @@ def test_callbacks() -> None:
     assert history.stopped == "callback"
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+@pytest.mark.parametrize("moment", ["on_start", "on_epoch_end", "on_end"])
+def test_callbacks_hear_of_an_error(error: type[BaseException], moment: str) -> None:
+    class Records(Callback):
+        def on_error(self, run: Run, error: BaseException) -> None:
+            heard.append((run.epoch, type(error)))
+
+    def fail(self: Callback, *arguments: Any) -> None:
+        raise error
+
+    heard: list[Any] = []
+    fails = type("Fails", (Callback,), {moment: fail})()
+    with pytest.raises(error):
+        fit(Linear(FEATURES, ITEMS), MSE(), TRAIN, epochs=1, callbacks=[Records(), fails])
+    assert heard == [(0 if moment == "on_start" else 1, error)]
+
+
 def test_a_callback_may_add_plain_values_only() -> None:
     class Odd(Callback):
         def on_epoch_end(self, run: Run, row: dict[str, Any]) -> None:

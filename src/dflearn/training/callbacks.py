@@ -1,4 +1,4 @@
-"""The callback interface: three moments of a run."""
+"""The callback interface: four moments of a run."""
 
 from __future__ import annotations
 
@@ -20,3 +20,6 @@ class Callback:
 
     def on_end(self, run: Run) -> None:
         """After the last epoch, when the weights that are kept are in place."""
+
+    def on_error(self, run: Run, error: BaseException) -> None:
+        """When the run ends in an error or is interrupted (`KeyboardInterrupt`), which is raised again afterwards."""

@@ -67,19 +67,24 @@ def fit(
     with torch.random.fork_rng(devices=run.cuda_devices):
         torch.manual_seed(seed)
         run.resume(checkpoint)
-        for callback in callbacks:
-            callback.on_start(run)
-        with _progress_bar(run, progress) as bar:
-            while not run.history.stopped and run.epoch < epochs:
-                row = run.train_epoch(bar.update)
-                run.judge(row)
-                asked = [callback.on_epoch_end(run, row) for callback in callbacks]
-                run.end_epoch(row, stop=any(asked))
-                run.save(checkpoint)
-                bar.set_postfix_str(_summary(run), refresh=False)
-        run.finish()
-        for callback in callbacks:
-            callback.on_end(run)
+        try:
+            for callback in callbacks:
+                callback.on_start(run)
+            with _progress_bar(run, progress) as bar:
+                while not run.history.stopped and run.epoch < epochs:
+                    row = run.train_epoch(bar.update)
+                    run.judge(row)
+                    asked = [callback.on_epoch_end(run, row) for callback in callbacks]
+                    run.end_epoch(row, stop=any(asked))
+                    run.save(checkpoint)
+                    bar.set_postfix_str(_summary(run), refresh=False)
+            run.finish()
+            for callback in callbacks:
+                callback.on_end(run)
+        except BaseException as error:
+            for callback in callbacks:
+                callback.on_error(run, error)
+            raise
     return run.history
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import warnings
 from collections.abc import Callable, Iterable
@@ -15,13 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from dflearn.data import DecisionDataset
-from dflearn.errors import CheckpointError, DataError, DflearnError
+from dflearn.errors import CheckpointError, DataError
 from dflearn.losses.base import Loss
 from dflearn.solvers.base import Solver
 from dflearn.training import checkpoint as files
-from dflearn.training.divergence import diagnose, exploded, ids_of, weights_are_finite
+from dflearn.training.divergence import weights_are_finite
 from dflearn.training.history import History
 from dflearn.training.starts import Starts
+from dflearn.training.step import copy_weights, evaluate, measure
 from dflearn.training.validation import Validation
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Run:
         self.train = train.to(self.device)
         self.settings, self.epoch, self.history = settings, 0, History()
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self.optimizer = _make_optimizer(optimizer, self.parameters, settings.lr)
+        self.optimizer = make_optimizer(optimizer, self.parameters, settings.lr)
         self.scheduler = None if scheduler is None else scheduler(self.optimizer)
         self.generator = torch.Generator().manual_seed(settings.seed)
         self.best_weights: dict[str, Tensor] | None = None
@@ -123,7 +123,7 @@ class Run:
         """One pass over the training data; the epoch's row. `tick` is called after each step."""
         self.model.train()
         order = torch.randperm(len(self.train), generator=self.generator)
-        last_finite = _copy(self.model)
+        last_finite = copy_weights(self.model)
         seconds = {"predict": 0.0, "solve": 0.0, "backward": 0.0}
         total, gradients = 0.0, 0.0
         steps = order.split(self.settings.batch_size)
@@ -154,31 +154,12 @@ class Run:
         batch = self.train.batch(index)
         if self.starts is not None:
             batch = replace(batch, start=self.starts.get(index))
-        predicted = self.model(batch.features)
-        try:
-            output = self.loss.evaluate(predicted, batch)
-        except DflearnError as error:
-            if exploded(batch, predicted):
-                raise diagnose(self.model, batch, predicted, None, self.epoch + 1, step) from error
-            error.add_note(f"in epoch {self.epoch + 1}, step {step}, on the instances with ids {ids_of(batch)}")
-            raise
-        if not output.value.requires_grad:
-            raise DataError(
-                f"{type(self.loss).__name__} through {type(self.loss.layer).__name__} does not depend on the predicted "
-                "costs, so nothing can be learned: use a differentiable layer, or SPOPlus, SCE or FenchelYoung"
-            )
+        predicted, output = evaluate(self.model, self.loss, batch, self.epoch + 1, step)
         evaluated = perf_counter()
         mean = output.value.mean()
         self.optimizer.zero_grad()
         mean.backward()
-        # One transfer brings the loss and every gradient's norm: a step that is not finite is never taken.
-        norms = [
-            torch.linalg.vector_norm(parameter.grad) for parameter in self.parameters if parameter.grad is not None
-        ]
-        value, *sizes = torch.stack([mean.detach(), *(norm.to(mean) for norm in norms)]).tolist()
-        gradient = math.hypot(*sizes)
-        if not math.isfinite(value + gradient):
-            raise diagnose(self.model, batch, predicted, output.value, self.epoch + 1, step)
+        value, gradient = measure(self.model, mean, batch, predicted, output.value, self.epoch + 1, step)
         self.optimizer.step()
         solve = 0.0
         if output.solution is not None:
@@ -199,7 +180,7 @@ class Run:
         row["seconds"] += row["seconds_validation"]
         self.history.rows.append(row)
         if self.settings.keep == "best" and self.history.best is row:
-            self.best_weights = _copy(self.model)
+            self.best_weights = copy_weights(self.model)
 
     def end_epoch(self, row: dict[str, Any], stop: bool) -> None:
         """Step the scheduler and decide whether this epoch was the last."""
@@ -292,18 +273,15 @@ class Run:
             torch.cuda.set_rng_state(state, device)
 
 
-def _make_optimizer(
+def make_optimizer(
     optimizer: str | MakeOptimizer, parameters: Iterable[nn.Parameter], lr: float
 ) -> torch.optim.Optimizer:
+    """The optimizer of this name, or what the callable makes of `(parameters, lr=lr)`."""
     if isinstance(optimizer, str):
         if optimizer not in OPTIMIZERS:
             raise DataError(f"optimizer is one of {', '.join(OPTIMIZERS)}, or a callable; got {optimizer!r}")
         optimizer = OPTIMIZERS[optimizer]
     return optimizer(parameters, lr=lr)
-
-
-def _copy(model: nn.Module) -> dict[str, Tensor]:
-    return {name: value.detach().clone() for name, value in model.state_dict().items()}
 
 
 def _device_of(model: nn.Module) -> torch.device:

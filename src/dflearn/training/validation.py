@@ -54,37 +54,59 @@ class Validation:
             )
         return solver.solve(data.costs.double(), data.instance).check().decision
 
-    @torch.no_grad()
+    def move(self, device: torch.device) -> None:
+        """Hold the data on this device, where the model is."""
+        if self.data.features.device != device:
+            self.data = self.data.to(device)
+            if self.solver is not None:
+                self.labels = self.labels.to(device)
+
     def __call__(self, model: nn.Module) -> dict[str, float]:
+        return self.metrics(self.totals(model, torch.arange(len(self.data))))
+
+    @torch.no_grad()
+    def totals(self, model: nn.Module, rows: Tensor) -> Tensor:
+        """Sums over the instances at `rows`, float64 `(3,)`: those of several parts of the data add up.
+
+        They are the number of instances, Σ regret and Σ |optimum|; or the number of instances, Σ loss and 0.
+        """
         was_training = model.training
         model.eval()
-        rows = torch.arange(len(self.data)).split(CHUNK)
-        chunks = [self.data.batch(part) for part in rows]
+        chunks = [self.data.batch(part) for part in rows.split(CHUNK)]
         predicted = [model(batch.features) for batch in chunks]
         model.train(was_training)
         if self.solver is None:
-            return self._loss(predicted, chunks)
-        return self._regret(self.solver, predicted, chunks)
+            value = self._losses(predicted, chunks)
+            return torch.stack([value.new_tensor(len(rows)), value.sum(), value.new_zeros(())])
+        regret, optimum = self._regrets(self.solver, predicted, chunks, rows)
+        return torch.stack([regret.new_tensor(len(rows)), regret.sum(), optimum.abs().sum()])
 
-    def _loss(self, predicted: list[Tensor], chunks: list[Batch]) -> dict[str, float]:
+    def metrics(self, totals: Tensor) -> dict[str, float]:
+        """What `totals` come to, by name."""
+        count, total, optimum = totals
+        mean = (total / count).item()
+        if self.solver is None:
+            return {"validation_loss": mean}
+        return {"validation_absolute_regret": mean, "validation_ratio_of_sums": (total / optimum).item()}
+
+    def _losses(self, predicted: list[Tensor], chunks: list[Batch]) -> Tensor:
         state = self.loss.state_dict()
         value = torch.cat([self.loss(y, batch) for y, batch in zip(predicted, chunks, strict=True)])
         self.loss.load_state_dict(state)
-        return {"validation_loss": value.double().mean().item()}
+        return value.double()
 
-    def _regret(self, solver: Solver, predicted: list[Tensor], chunks: list[Batch]) -> dict[str, float]:
+    def _regrets(
+        self, solver: Solver, predicted: list[Tensor], chunks: list[Batch], rows: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Regret and optimum of each instance at `rows`."""
         decisions = [
             solver.solve(y.double(), batch.instance).check().decision
             for y, batch in zip(predicted, chunks, strict=True)
         ]
-        data = self.data.batch()
+        data, labels = self.data.batch(rows), self.labels[rows]
         costs = data.require("costs").double()
-        regret = solver.objective(costs, torch.cat(decisions) - self.labels, data.instance)
-        optimum = solver.objective(costs, self.labels, data.instance).abs().sum()
-        return {
-            "validation_absolute_regret": regret.mean().item(),
-            "validation_ratio_of_sums": (regret.sum() / optimum).item(),
-        }
+        regret = solver.objective(costs, torch.cat(decisions) - labels, data.instance)
+        return regret, solver.objective(costs, labels, data.instance)
 
 
 def _feasible(labels: Tensor, solver: Solver, data: Batch) -> bool:

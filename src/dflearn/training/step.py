@@ -1,0 +1,52 @@
+"""The parts of a training step that `fit` shares with other loops: the loss, and what to check before the weights move."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from dflearn.data import Batch
+from dflearn.errors import DataError, DflearnError
+from dflearn.losses.base import Loss, LossOutput
+from dflearn.training.divergence import diagnose, exploded, ids_of
+
+
+def evaluate(model: nn.Module, loss: Loss, batch: Batch, epoch: int, step: int) -> tuple[Tensor, LossOutput]:
+    """Predicted costs and their loss; an error says in which step it happened, and to which instances."""
+    predicted = model(batch.features)
+    try:
+        output = loss.evaluate(predicted, batch)
+    except DflearnError as error:
+        if exploded(batch, predicted):
+            raise diagnose(model, batch, predicted, None, epoch, step) from error
+        error.add_note(f"in epoch {epoch}, step {step}, on the instances with ids {ids_of(batch)}")
+        raise
+    if not output.value.requires_grad:
+        raise DataError(
+            f"{type(loss).__name__} through {type(loss.layer).__name__} does not depend on the predicted "
+            "costs, so nothing can be learned: use a differentiable layer, or SPOPlus, SCE or FenchelYoung"
+        )
+    return predicted, output
+
+
+def measure(
+    model: nn.Module, mean: Tensor, batch: Batch, predicted: Tensor, value: Tensor, epoch: int, step: int
+) -> tuple[float, float]:
+    """Mean loss and norm of the gradient, after the backward pass; an error where they are not finite.
+
+    So a step that is not finite is never taken.
+    """
+    moving = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    # One transfer brings the loss and every gradient's norm.
+    norms = [torch.linalg.vector_norm(p.grad).to(mean) for p in moving if p.grad is not None]
+    number, *sizes = torch.stack([mean.detach(), *norms]).tolist()
+    norm = math.hypot(*sizes)
+    if not math.isfinite(number + norm):
+        raise diagnose(model, batch, predicted, value, epoch, step)
+    return number, norm
+
+
+def copy_weights(model: nn.Module) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}
