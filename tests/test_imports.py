@@ -187,9 +187,11 @@ for name in {names!r}:
     try:
         importlib.import_module(name)
     except MissingExtraError as error:
-        print(name, "dflearn[sklearn]" in str(error))
+        print(name, str(error).partition("dflearn[")[2].partition("]")[0])
 """
-    assert run(blocking(*blocked) + code).split() == ["dflearn.estimator", "True"] * ("dflearn.estimator" in names)
+    made_for = dict(line.split() for line in run(blocking(*blocked) + code).splitlines())
+    assert made_for.pop("dflearn.estimator") == "sklearn"
+    assert all(name == f"dflearn.integrations.{extra}" for name, extra in made_for.items()), made_for
 
 
 def test_core_imports_without_compiled_solvers() -> None:

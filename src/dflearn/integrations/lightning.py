@@ -1,0 +1,269 @@
+"""`DecisionModule`: decision-focused training under a Lightning `Trainer`, in one process or in many (DDP)."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from dflearn.data import DecisionDataset
+from dflearn.errors import DataError, MissingExtraError
+from dflearn.losses.base import Loss
+from dflearn.solvers.base import Solver
+from dflearn.training.divergence import weights_are_finite
+from dflearn.training.history import History
+from dflearn.training.run import MakeOptimizer, MakeScheduler, Settings, make_optimizer
+from dflearn.training.starts import Starts
+from dflearn.training.step import copy_weights, evaluate, measure
+from dflearn.training.validation import CHUNK, Validation
+
+try:
+    from lightning.pytorch import LightningModule
+except ModuleNotFoundError as error:
+    raise MissingExtraError("DecisionModule needs the package lightning: pip install 'dflearn[lightning]'") from error
+
+if TYPE_CHECKING:
+    from dflearn.problems.base import Problem
+
+
+class Share(NamedTuple):
+    """A process's part of one batch: its instances, and how many there are per process on average."""
+
+    rows: Tensor
+    size: float
+
+
+class Shares:
+    """The batches of each epoch in the order of `fit`, of which each of R processes takes its rows.
+
+    A batch has R · `batch_size` instances, the last one what remains; a process's share of it may be empty.
+    """
+
+    def __init__(self, module: DecisionModule) -> None:
+        self.module, self.world = module, module.trainer.world_size
+        self.count, self.whole = len(module.data), module.batch_size * self.world
+        self._begin()
+
+    def _begin(self) -> None:
+        self.generator, self.drawn = torch.Generator().manual_seed(self.module.seed), 0
+
+    def __len__(self) -> int:
+        return math.ceil(self.count / self.whole)
+
+    def __iter__(self) -> Iterator[Share]:
+        for batch in self._order(self.module.current_epoch).split(self.whole):
+            yield Share(batch.tensor_split(self.world)[self.module.global_rank], len(batch) / self.world)
+
+    def _order(self, epoch: int) -> Tensor:
+        """The permutation of this epoch: one is drawn for each epoch, so a resumed run draws those it has missed."""
+        if self.drawn > epoch:
+            self._begin()
+        while self.drawn <= epoch:
+            order = torch.randperm(self.count, generator=self.generator)
+            self.drawn += 1
+        return order
+
+
+class Chunks:
+    """Numbers of instances, some at a time. (Lightning takes a bare tuple of tensors for several data loaders.)"""
+
+    def __init__(self, rows: Tensor) -> None:
+        self.parts = rows.split(CHUNK)
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter(self.parts)
+
+
+class DecisionModule(LightningModule):
+    """Model, loss and data, trained by a Lightning `Trainer` as `fit` trains them.
+
+        module = DecisionModule(model, loss, train, validation=validation, problem=problem)
+        Trainer(max_epochs=25, accelerator="cpu", devices=2, strategy="ddp").fit(module)
+        module.history.rows    # one row per epoch, as from `fit`
+
+    In one process, the same arguments give the weights and the losses of `fit`. With R processes, each step is one of
+    `fit` with batches of R · `batch_size` instances: they come from the same permutation of the data, and each process
+    takes its rows of every batch. With N instances in a batch, a process's loss is (R/N) Σ loss over its own ones, so the
+    gradient averaged over processes is that of the batch's mean, also where the last batch cannot be divided evenly.
+
+    Validation is shared among the processes too, and its metrics are those of the whole set. They are logged, as are
+    `loss` and `gradient`, under their names in the history, for `EarlyStopping`, `ModelCheckpoint` and any logger.
+
+    Warm starts stay in the process that made them. An instance that comes to another process in a later epoch finds
+    there the start of its last visit, or a blank one; the decision depends on it within the layer's tolerance only. A
+    checkpoint holds the history, the state of the loss and the starts of the first process, with which all processes go
+    on when it is loaded. Checkpoints are meant for the end of an epoch.
+
+    Torch's own generator (dropout) is left to `lightning.seed_everything`. A layer that draws noise does so in each
+    process: pass it another seed in each, as in `Perturbed(solver, generator=rank)`, or they all draw the same.
+
+    Args:
+        model, loss, train, validation, problem, optimizer, lr, scheduler, seed, warm_start, warm_start_bytes: as of `fit`.
+        batch_size: instances per step and process.
+
+    Attributes:
+        history: as from `fit`, but that of the seconds there is only the whole.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Loss,
+        train: DecisionDataset,
+        *,
+        validation: DecisionDataset | None = None,
+        problem: Problem | Solver | None = None,
+        batch_size: int = 32,
+        optimizer: str | MakeOptimizer = "adam",
+        lr: float = 0.005,
+        scheduler: MakeScheduler | None = None,
+        seed: int = 0,
+        warm_start: bool = True,
+        warm_start_bytes: int = 2**30,
+    ) -> None:
+        super().__init__()
+        Settings(0, batch_size, lr, seed, None, warm_start, warm_start_bytes, "last")  # checks the numbers
+        if not len(train):
+            raise DataError("the training set is empty")
+        if validation is None and problem is not None:
+            raise DataError("`problem` judges the run on validation data: pass `validation` too")
+        self.save_hyperparameters("batch_size", "lr", "seed", "warm_start")
+        self.model, self.loss, self.data = model, loss, train
+        self.batch_size, self.seed = batch_size, seed
+        self.lr, self._make_optimizer, self._make_scheduler = lr, optimizer, scheduler
+        self.history = History()
+        self.validation = None if validation is None else Validation(validation, loss, problem)
+        self.starts, note = Starts.of(loss.layer if warm_start else None, len(train), warm_start_bytes)
+        if self.validation is not None:
+            self.history.monitored = self.validation.monitored
+            self._note(self.validation.note)
+        self._note(note)
+
+    def _note(self, text: str) -> None:
+        if text:
+            self.history.notes.append(text)
+            warnings.warn(text, RuntimeWarning, stacklevel=3)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Features `(*batch, k)` or `(*batch, p, k)` → predicted costs `(*batch, p)`."""
+        return self.model(features)
+
+    def configure_optimizers(self) -> Any:
+        parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        optimizer = make_optimizer(self._make_optimizer, parameters, self.lr)
+        if self._make_scheduler is None:
+            return optimizer
+        schedule = {"scheduler": self._make_scheduler(optimizer), "monitor": self.history.monitored or "loss"}
+        return {"optimizer": optimizer, "lr_scheduler": schedule}
+
+    # -- data ---------------------------------------------------------------------------------------------------
+
+    def train_dataloader(self) -> Shares:
+        return Shares(self)
+
+    def val_dataloader(self) -> Chunks:
+        """This process's part of the validation set, as numbers of instances, in chunks; one that is empty at least."""
+        rows = torch.arange(0 if self.validation is None else len(self.validation.data))
+        return Chunks(rows.tensor_split(self.trainer.world_size)[self.global_rank])
+
+    # -- one epoch ----------------------------------------------------------------------------------------------
+
+    def on_fit_start(self) -> None:
+        if self.data.features.device != self.device:
+            self.data = self.data.to(self.device)
+
+    def on_train_epoch_start(self) -> None:
+        self._last_finite = copy_weights(self.model)
+        self._total = torch.zeros((), dtype=torch.float64, device=self.device)
+        self._gradients: list[float] = []
+        self._metrics: dict[str, float] = {}
+        self._lr = float(self.trainer.optimizers[0].param_groups[0]["lr"])  # at the end, the scheduler has changed it
+        self._begun = perf_counter()
+
+    def training_step(self, share: Share, step: int) -> Tensor:
+        """(R/N) Σ loss over this process's instances of the batch."""
+        rows, size = share
+        batch = self.data.batch(rows)
+        if self.starts is not None:
+            batch = replace(batch, start=self.starts.get(rows))
+        place = (self.current_epoch + 1, step + 1)
+        with self._keeping_finite_weights():
+            predicted, output = evaluate(self.model, self.loss, batch, *place)
+        if self.starts is not None and output.solution is not None and output.solution.start is not None:
+            self.starts.put(rows, output.solution.start)
+        mean = output.value.sum() / size
+        # What is not finite here is to spoil the gradient, which all processes see: so they stop together.
+        mean = mean * torch.where(mean.detach().isfinite(), 1.0, torch.nan)
+        self._total += mean.detach().double() * size
+        self._step = (mean.detach(), batch, predicted.detach(), output.value.detach(), *place)
+        return mean
+
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """By now the gradient is the average over processes."""
+        with self._keeping_finite_weights():
+            self._gradients.append(measure(self.model, *self._step)[1])
+
+    @contextmanager
+    def _keeping_finite_weights(self) -> Iterator[None]:
+        try:
+            yield
+        except FloatingPointError as error:
+            if not weights_are_finite(self.model):
+                self.model.load_state_dict(self._last_finite)
+            if self.trainer.world_size > 1:
+                error.add_note(f"in process {self.global_rank}; the cause may lie in another, which names it")
+            raise
+
+    def on_train_epoch_end(self) -> None:
+        row = {
+            "epoch": self.current_epoch + 1,
+            "loss": self._over_processes(self._total).item() / len(self.data),
+            "gradient": sum(self._gradients) / max(len(self._gradients), 1),
+            "lr": self._lr,
+            "seconds": perf_counter() - self._begun,
+        }
+        self.log_dict({name: row[name] for name in ("loss", "gradient")}, prog_bar=True, sync_dist=True)
+        if self.history.monitored is not None:
+            row |= self._metrics or {self.history.monitored: math.nan}  # an epoch that the trainer did not validate
+        self.history.rows.append(row)
+
+    def _over_processes(self, value: Tensor) -> Tensor:
+        """The sum over all processes, known to each."""
+        return self.trainer.strategy.reduce(value, reduce_op="sum")
+
+    # -- validation ---------------------------------------------------------------------------------------------
+
+    def on_validation_epoch_start(self) -> None:
+        self._totals = torch.zeros(3, dtype=torch.float64, device=self.device)
+        if self.validation is not None:
+            self.validation.move(self.device)
+
+    def validation_step(self, rows: Tensor, step: int) -> None:
+        if self.validation is not None:
+            self._totals += self.validation.totals(self.model, rows)
+
+    def on_validation_epoch_end(self) -> None:
+        if self.validation is not None:
+            self._metrics = self.validation.metrics(self._over_processes(self._totals))
+            self.log_dict(self._metrics, prog_bar=True, sync_dist=True)
+
+    # -- checkpoints --------------------------------------------------------------------------------------------
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        starts = None if self.starts is None else self.starts.rows
+        checkpoint["dflearn"] = {"rows": [dict(row) for row in self.history.rows], "starts": starts}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.history.rows[:] = checkpoint["dflearn"]["rows"]
+        if self.starts is not None and checkpoint["dflearn"]["starts"] is not None:
+            self.starts.rows = checkpoint["dflearn"]["starts"]
