@@ -105,7 +105,8 @@ class DecisionModule(LightningModule):
     on when it is loaded. Checkpoints are meant for the end of an epoch.
 
     Torch's own generator (dropout) is left to `lightning.seed_everything`. A layer that draws noise does so in each
-    process: pass it another seed in each, as in `Perturbed(solver, generator=rank)`, or they all draw the same.
+    process: pass it another seed in each, as in `Perturbed(solver, generator=rank)`, or they all draw the same. A gradient
+    that is not finite ends the run, so gradient scaling (`precision="16-mixed"`) is not for this module; "bf16-mixed" is.
 
     Args:
         model, loss, train, validation, problem, optimizer, lr, scheduler, seed, warm_start, warm_start_bytes: as of `fit`.
@@ -176,6 +177,10 @@ class DecisionModule(LightningModule):
         rows = torch.arange(0 if self.validation is None else len(self.validation.data))
         return Chunks(rows.tensor_split(self.trainer.world_size)[self.global_rank])
 
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        """Numbers of instances stay on the CPU, as in `fit`; the data that they pick are on the device."""
+        return batch
+
     # -- one epoch ----------------------------------------------------------------------------------------------
 
     def on_fit_start(self) -> None:
@@ -184,7 +189,7 @@ class DecisionModule(LightningModule):
 
     def on_train_epoch_start(self) -> None:
         self._last_finite = copy_weights(self.model)
-        self._total = torch.zeros((), dtype=torch.float64, device=self.device)
+        self._sums = torch.zeros(2, dtype=torch.float64, device=self.device)  # of losses and instances
         self._gradients: list[float] = []
         self._metrics: dict[str, float] = {}
         self._lr = float(self.trainer.optimizers[0].param_groups[0]["lr"])  # at the end, the scheduler has changed it
@@ -204,7 +209,7 @@ class DecisionModule(LightningModule):
         mean = output.value.sum() / size
         # What is not finite here is to spoil the gradient, which all processes see: so they stop together.
         mean = mean * torch.where(mean.detach().isfinite(), 1.0, torch.nan)
-        self._total += mean.detach().double() * size
+        self._sums += size * torch.stack([mean.detach(), torch.ones_like(mean)]).double()
         self._step = (mean.detach(), batch, predicted.detach(), output.value.detach(), *place)
         return mean
 
@@ -225,9 +230,10 @@ class DecisionModule(LightningModule):
             raise
 
     def on_train_epoch_end(self) -> None:
+        total, count = self._over_processes(self._sums).tolist()
         row = {
             "epoch": self.current_epoch + 1,
-            "loss": self._over_processes(self._total).item() / len(self.data),
+            "loss": total / count,
             "gradient": sum(self._gradients) / max(len(self._gradients), 1),
             "lr": self._lr,
             "seconds": perf_counter() - self._begun,
