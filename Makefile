@@ -29,7 +29,7 @@ test: $(VENV)/.installed-test  ## ruff, mypy and every test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(ONE_THREAD) $(BIN)/python -m pytest -n 2
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist loadgroup
 
 # Passive: OpenMP threads that wait for torch's next operation would spin on the cores that kernels' threads need.
 bench: $(VENV)/.installed-bench peers  ## time dflearn and its peers side by side (QUICK=1: a part of it)

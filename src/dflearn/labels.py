@@ -71,7 +71,7 @@ def solve_cached(
     """`solver.solve(y, instance)`, in chunks, where each instance that `cache` remembers is not solved again.
 
     Always cold. Equal instances are solved once. Every finished chunk is stored at once, so an interruption loses
-    at most the chunk it hit. y `(*batch, p)`; instance fields `(*batch, k)`.
+    at most the chunks under way. y `(*batch, p)`; instance fields `(*batch, k)`.
     """
     begun = time.perf_counter()
     batch = check_costs(y, solver.objective)
@@ -97,10 +97,11 @@ def solve_cached(
             else:
                 answers.put(places, record)
         bar = stack.enter_context(progress_bar(len(missing), "solving", progress))
-        for first in range(0, len(missing), chunk):
-            part = missing[first : first + chunk]
-            index = [rows[key][0] for key in part]
-            solution = solver.solve(costs[index].double(), None if instance is None else instance[index])
+        parts = [missing[first : first + chunk] for first in range(0, len(missing), chunk)]
+        firsts = ([rows[key][0] for key in part] for part in parts)
+        batches = ((costs[index].double(), None if instance is None else instance[index]) for index in firsts)
+        for number, solution in solver.solve_each(batches):
+            part = parts[number]
             answers.take([rows[key] for key in part], solution)
             if store is not None:
                 records = zip(part, _records(solution), strict=True)

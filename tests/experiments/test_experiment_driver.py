@@ -24,8 +24,8 @@ FAILING = tiny("CFL-6x2", "SCE^DYS", parameters={"alpha": -1.0})  # refused when
 class Recorder(Executor):
     """Ends every run at once, with a made-up record or an error, and remembers the order."""
 
-    def __init__(self, slots: int = 1, fails: tuple[RunConfig, ...] = ()) -> None:
-        self.slots, self.fails = slots, fails
+    def __init__(self, slots: int = 1, fails: tuple[RunConfig, ...] = (), losses: int = 0) -> None:
+        self.slots, self.fails, self.losses = slots, fails, losses
         self.seen: list[RunConfig] = []
         self.waiting: list[RunConfig] = []
 
@@ -36,6 +36,9 @@ class Recorder(Executor):
 
     def next(self, timeout: float | None = None) -> Outcome | None:
         config = self.waiting.pop()
+        if self.losses:
+            self.losses -= 1
+            return Outcome(config, error="the node is gone", lost=True)
         return Outcome(config, error="broken") if config in self.fails else Outcome(config, made_up(config))
 
     def close(self) -> None:
@@ -59,6 +62,19 @@ def test_finished_runs_are_not_repeated_and_failed_ones_on_request_only(store: S
     assert run_study(configs, store, third, progress=False, retry_failed=True).done == 1
     assert third.seen == [configs[2]]
     assert store.progress().done == configs
+
+
+def test_a_run_whose_machine_is_lost_is_tried_again_so_often_and_no_more(store: Store) -> None:
+    configs = [tiny(seed=1), tiny(seed=2)]
+    executor = Recorder(losses=2)
+    assert run_study(configs, store, executor, progress=False).done == 2
+    assert executor.seen == [configs[0], configs[0], configs[0], configs[1]]
+    unlucky = tiny(seed=3)
+    summary = run_study([unlucky], store, Recorder(losses=2), retries=1, progress=False)
+    assert summary.failed == [unlucky]
+    assert store.failures()[0].error == "the node is gone (tried 2 times)"
+    assert run_study([unlucky], store, Recorder(), retry_failed=True, progress=False).done == 1
+    assert store.failures() == []
 
 
 def test_a_budget_leaves_out_what_would_not_fit(store: Store) -> None:
@@ -93,6 +109,7 @@ def test_processes_give_the_same_figures_and_survive_one_that_dies(store: Store,
         assert outcome is not None
         assert outcome.error is not None
         assert "ended by signal 9" in outcome.error
+        assert outcome.lost
         run_study([tiny(), tiny(method="SPO+^relax"), FAILING], store, executor, progress=False)
     for method in ("MSE", "SPO+^relax"):
         there, here = store.get(tiny(method=method)), InProcess(cache)

@@ -72,13 +72,35 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
 
 def add_solve_options(parser: argparse.ArgumentParser) -> None:
     """How solves are carried out and remembered."""
-    parser.add_argument("--workers", type=positive, default=1, help="instances solved side by side (default: 1)")
+    add_worker_options(parser)
+    add_cache_options(parser)
+
+
+def add_worker_options(parser: argparse.ArgumentParser) -> None:
+    """Who solves; `spread` reads these."""
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--workers", type=positive, default=1, help="instances solved side by side (default: 1)")
+    add_ray_options(parser, how)
+
+
+def add_ray_options(parser: argparse.ArgumentParser, instead: Any) -> None:
+    """A Ray cluster, instead of the other options of a group: where it is, and what a task there may take."""
+    instead.add_argument(
+        "--executor", choices=("local", "ray"), default="local", help="this machine (default), or a Ray cluster"
+    )
+    parser.add_argument("--address", help="of the cluster: host:port, or auto (default: start one on this machine)")
+    parser.add_argument(
+        "--memory", type=float, default=2.0, metavar="GIB", help="declared for each task on the cluster (default: 2)"
+    )
+
+
+def add_cache_options(parser: argparse.ArgumentParser) -> None:
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--cache",
         type=Path,
         metavar="DIR",
-        help="folder that remembers solves (default: $DFLEARN_CACHE or ~/.cache/dflearn)",
+        help="folder that remembers exact solves (default: $DFLEARN_CACHE or ~/.cache/dflearn)",
     )
     where.add_argument("--no-cache", action="store_true", help="remember no solves")
 
@@ -91,12 +113,17 @@ def cache_of(options: argparse.Namespace) -> Path | None:
     return options.cache or default_cache()
 
 
-def parallel(solver: Solver, workers: int) -> Solver:
-    if workers == 1:
+def spread(solver: Solver, options: argparse.Namespace) -> Solver:
+    """The solver, on as many workers as the options of `add_solve_options` say."""
+    if options.executor == "ray":
+        from dflearn.integrations.ray import GIGABYTE, OnRay
+
+        return OnRay(solver, options.address, options.memory * GIGABYTE)
+    if options.workers == 1:
         return solver
     from dflearn.solvers.wrappers import Parallel
 
-    return Parallel(solver, workers)
+    return Parallel(solver, options.workers)
 
 
 def positive(text: str) -> int:

@@ -16,6 +16,7 @@ from dflearn.cli.arguments import (
     positive,
     problem_behind,
     problem_of,
+    spread,
     table,
 )
 
@@ -43,7 +44,8 @@ def add_commands(commands: Any) -> None:
         label,
         "compute the optimal decision of every instance",
         "  dfl label data.npz --out labelled.npz\n"
-        "  dfl label data.npz --relaxed --workers 2 --out relaxed.npz\n\n"
+        "  dfl label data.npz --relaxed --workers 2 --out relaxed.npz\n"
+        "  dfl label data.npz --executor ray --address 10.0.0.1:6379 --out labelled.npz\n\n"
         "Solves are remembered: an interrupted run goes on where it stopped.",
     )
     parser.add_argument("data", type=Path, help="a file that dfl generate or DecisionDataset.save wrote")
@@ -82,6 +84,8 @@ def label(options: argparse.Namespace) -> None:
     problem = problem_behind(dataset, options)
     solver = problem.relaxed_solver() if options.relaxed else problem.solver()
     begun = perf_counter()
+    if options.executor == "ray":
+        solver = spread(solver, options)
     labelled = labels.label(dataset, solver, cache=cache_of(options), workers=options.workers)
     labelled.save(options.out)
     what = "relaxed decisions" if options.relaxed else "optimal decisions"

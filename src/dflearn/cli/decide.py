@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dflearn.cli.arguments import add_command, parallel, positive
+from dflearn.cli.arguments import add_command, add_worker_options, spread
 from dflearn.cli.inputs import add_table_options, check_output, check_solved, instance_of, load_model, tables_for
 from dflearn.tables import check_writable, write_table
 
@@ -35,7 +35,7 @@ def add_commands(commands: Any) -> None:
     parser.add_argument(
         "--partial", action="store_true", help="write rows without a decision too, empty, instead of stopping"
     )
-    parser.add_argument("--workers", type=positive, default=1, help="instances solved side by side (default: 1)")
+    add_worker_options(parser)
 
 
 def decide(options: argparse.Namespace) -> None:
@@ -44,7 +44,7 @@ def decide(options: argparse.Namespace) -> None:
     check_output(options, "model", "features", "costs", "instances")
     check_writable(options.out)
     regressor, program = load_model(options.model)
-    record, solver = regressor.record_, parallel(regressor.solver_, options.workers)
+    record, solver = regressor.record_, spread(regressor.solver_, options)
     tables = tables_for(record, options)
     instance = instance_of(tables.instances, record["instances"], program)
     predicted = regressor.predict(tables.features.columns(record["features"], "the features in training"))

@@ -11,9 +11,9 @@ from dflearn.cli.arguments import (
     add_problem_options,
     add_solve_options,
     cache_of,
-    parallel,
     positive,
     problem_of,
+    spread,
     table,
 )
 from dflearn.cli.inputs import add_row_options, instance_of, load_model, tables_for
@@ -72,7 +72,7 @@ def doctor(options: argparse.Namespace) -> None:
     if options.demo:
         vars(options).update(DEMO)
     problem = problem_of(options)
-    solver = parallel(problem.solver(), options.workers)
+    solver = spread(problem.solver(), options)
     data = label(problem.generate(options.count), solver, cache=cache_of(options))
     names = ("regret", "sce") if options.demo else (options.loss,)
     rows = [examine(name, problem, data, options) for name in names]

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dflearn.cli.arguments import add_command, cache_of, positive, table
+from dflearn.cli.arguments import add_cache_options, add_command, add_ray_options, cache_of, positive, table
 from dflearn.errors import DataError
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from dflearn.experiments.config import RunConfig
     from dflearn.experiments.driver import Summary
+    from dflearn.experiments.executors import Executor
     from dflearn.experiments.store import Store
 
 ENDING = ".sqlite"
@@ -26,7 +27,8 @@ def add_commands(commands: Any) -> None:
         "run",
         run,
         "carry out a study: a grid of problems, methods and seeds from a TOML file",
-        "  dfl run experiment.toml\n  dfl run experiment.toml --jobs 2 --retry-failed\n\n"
+        "  dfl run experiment.toml\n  dfl run experiment.toml --jobs 2 --retry-failed\n"
+        "  dfl run experiment.toml --executor ray --address 10.0.0.1:6379\n\n"
         "Finished runs are kept in experiment.sqlite beside the file and never repeated: call it again to go on.",
     )
     parser.add_argument("study", type=Path, help="the TOML file")
@@ -50,19 +52,20 @@ def add_commands(commands: Any) -> None:
 
 def add_executor_options(parser: argparse.ArgumentParser) -> None:
     """How runs are carried out."""
-    parser.add_argument(
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument(
         "--jobs", type=positive, help="runs side by side, each in a process of its own (default: one per core)"
     )
-    parser.add_argument("--in-process", action="store_true", help="one after the other in this process")
-    parser.add_argument("--retry-failed", action="store_true", help="also repeat runs that failed before")
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument(
-        "--cache",
-        type=Path,
-        metavar="DIR",
-        help="folder that remembers exact solves (default: $DFLEARN_CACHE or ~/.cache/dflearn)",
+    how.add_argument("--in-process", action="store_true", help="one after the other in this process")
+    add_ray_options(parser, how)
+    parser.add_argument(
+        "--retries",
+        type=int,
+        default=2,
+        help="how often a run is tried again whose process or node was lost (default: 2)",
     )
-    where.add_argument("--no-cache", action="store_true", help="remember no solves")
+    parser.add_argument("--retry-failed", action="store_true", help="also repeat runs that failed before")
+    add_cache_options(parser)
 
 
 def store_of(study: Path) -> Path:
@@ -75,22 +78,34 @@ def carry_out(
 ) -> Summary:
     """Run what is missing, with a progress bar, and say what failed."""
     from dflearn.experiments.driver import run_study
-    from dflearn.experiments.executors import Executor, InProcess, LocalProcesses, available_cores
     from dflearn.experiments.paper.cost import Costs
 
     missing = sum(not store.has(config) for config in configs)
-    executor: Executor
-    if options.in_process:
-        executor = InProcess(cache_of(options))
-    else:
-        executor = LocalProcesses(options.jobs or max(1, min(available_cores(), missing)), cache_of(options))
-    with executor:
+    with _executor(options, missing) as executor:
         summary = run_study(
-            configs, store, executor, retry_failed=options.retry_failed, budget=budget, estimate=Costs(store.records())
+            configs,
+            store,
+            executor,
+            retry_failed=options.retry_failed,
+            retries=options.retries,
+            budget=budget,
+            estimate=Costs(store.records()),
         )
     if summary.skipped:
         print(f"{len(summary.skipped)} runs failed before and were not repeated; --retry-failed repeats them")
     return summary
+
+
+def _executor(options: argparse.Namespace, missing: int) -> Executor:
+    from dflearn.experiments.executors import InProcess, LocalProcesses, available_cores
+
+    if options.in_process or not missing:
+        return InProcess(cache_of(options))
+    if options.executor == "ray":
+        from dflearn.integrations.ray import GIGABYTE, RayExecutor
+
+        return RayExecutor(options.address, cache_of(options), options.memory * GIGABYTE)
+    return LocalProcesses(options.jobs or min(available_cores(), missing), cache_of(options))
 
 
 def run(options: argparse.Namespace) -> None:

@@ -17,8 +17,8 @@ from dflearn.cli.arguments import (
     add_solve_options,
     cache_of,
     check_folder,
-    parallel,
     problem_behind,
+    spread,
     write_json,
 )
 from dflearn.errors import DataError
@@ -77,7 +77,7 @@ def evaluate(options: argparse.Namespace) -> None:
         torch.as_tensor(costs),
         problem,
         dataset,
-        parallel(problem.solver(), options.workers),
+        spread(problem.solver(), options),
         cache=cache_of(options),
         pessimistic=options.pessimistic,
         floor=not options.no_floor,

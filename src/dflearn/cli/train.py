@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dflearn.cli.arguments import add_command, add_solve_options, cache_of, parallel, positive, table
+from dflearn.cli.arguments import add_command, add_solve_options, cache_of, positive, spread, table
 from dflearn.cli.inputs import (
     Tables,
     add_table_options,
@@ -220,7 +220,7 @@ def labelled(
     assert tables.costs is not None
     instance = instance_of(tables.instances, places, program)
     costs = torch.tensor(tables.costs.columns(program.cost_names or (), "the program"))
-    solver = parallel(HiGHS(program), options.workers)
+    solver = spread(HiGHS(program), options)
     solution = solve_cached(solver, costs, instance, cache=cache_of(options))
     check_solved(solution, tables, "optimal decision with the true costs")
     return DecisionDataset(torch.tensor(tables.features.values), costs, solution.decision, instance), solver

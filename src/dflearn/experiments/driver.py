@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ from dflearn.experiments.executors import Executor
 from dflearn.experiments.store import Store
 
 REFRESH = 1.0  # seconds between two looks at the clock
+RETRIES = 2  # how often a run is tried again whose process or machine was lost
 PRIOR = 10.0  # seconds of finished work that the estimates are worth before they are corrected
 
 
@@ -32,6 +34,7 @@ def run_study(
     executor: Executor,
     *,
     retry_failed: bool = False,
+    retries: int = RETRIES,
     budget: float | None = None,
     estimate: Callable[[RunConfig], float] | None = None,
     progress: bool = True,
@@ -43,6 +46,8 @@ def run_study(
 
     Args:
         retry_failed: also repeat runs that failed before.
+        retries: how often a run is tried again at once when its process or machine is lost. A run that raised an error
+            itself would raise it again, so it fails the first time.
         budget: seconds on the wall clock; a run that is not expected to end within them is not begun.
         estimate: seconds that a run is expected to take; for the budget and for the time left.
     """
@@ -59,6 +64,7 @@ def run_study(
             queue.append(config)
     forecast, begun = _Forecast(queue, estimate), time.monotonic()
     running: dict[str, RunConfig] = {}
+    losses: Counter[str] = Counter()
     with _Bar(len(configs), len(configs) - len(queue) - len(summary.skipped), progress and bool(queue)) as bar:
         try:
             while queue or running:
@@ -79,16 +85,21 @@ def run_study(
                 if outcome is None:
                     continue
                 del running[outcome.config.key]
+                config, key = outcome.config, outcome.config.key
+                losses[key] += outcome.lost
                 if outcome.record is not None:
                     store.put(outcome.record)
-                    forecast.end(outcome.config)
+                    forecast.end(config)
                     summary.done += 1
                     bar.advance()
+                elif outcome.lost and losses[key] <= retries:
+                    queue.insert(0, config)
+                    bar.write(f"try {losses[key] + 1} of {retries + 1}: {config}: {outcome.reason}")
                 else:
-                    assert outcome.error is not None
-                    store.put_failure(outcome.config, outcome.error)
-                    summary.failed.append(outcome.config)
-                    bar.write(f"failed: {outcome.config}: {outcome.error.splitlines()[-1]}")
+                    tries = f" (tried {losses[key]} times)" if losses[key] > 1 else ""
+                    store.put_failure(config, f"{outcome.error}{tries}")
+                    summary.failed.append(config)
+                    bar.write(f"failed: {config}: {outcome.reason}{tries}")
         finally:
             store.clear_running()
     return summary

@@ -1,7 +1,7 @@
 """Who carries out runs: this process, or local processes. Only the driver writes the store.
 
-The interface is small on purpose: hand over a resolved config, get back a record or an error. A cluster (Ray, say)
-needs `submit` to start a remote task and `next` to wait for whichever ends first.
+The interface is small on purpose: hand over a resolved config, get back a record or an error. The executor for a cluster
+is `dflearn.integrations.ray.RayExecutor`.
 """
 
 from __future__ import annotations
@@ -32,18 +32,27 @@ PATIENCE = 5.0  # seconds that a worker has to end before it is killed
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended: exactly one of `record` and `error` is there."""
+    """How a run ended: exactly one of `record` and `error` is there.
+
+    `lost`: not the run but its process or its machine failed, so that it may well succeed elsewhere or later.
+    """
 
     config: RunConfig
     record: Record | None = None
     error: str | None = None
+    lost: bool = False
+
+    @property
+    def reason(self) -> str:
+        """The line of the error that says what happened."""
+        return "" if self.error is None else self.error.splitlines()[-1]
 
 
 class Executor(ABC):
     """Carries out runs. `with` closes it; closing ends what is under way.
 
     Attributes:
-        slots: how many runs may be under way at once; `submit` no more than that.
+        slots: how many runs may be under way at once; `submit` no more than that. May change from call to call.
     """
 
     slots: int
@@ -169,7 +178,8 @@ class _Worker:
             self.end()
             code = self.process.exitcode
             how = f"by signal {-code}" if code is not None and code < 0 else f"with exit status {code}"
-            return Outcome(config, error=f"the process of this run ended {how}; out of memory is the usual reason")
+            error = f"the process of this run ended {how}; out of memory is the usual reason"
+            return Outcome(config, error=error, lost=True)
 
     def end(self) -> None:
         self.connection.close()  # an idle worker reads the end of the line and returns

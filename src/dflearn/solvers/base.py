@@ -9,8 +9,8 @@ from __future__ import annotations
 import enum
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from time import perf_counter
 from typing import Any, Literal
 
@@ -106,6 +106,12 @@ class Raw:
     start: np.ndarray | None = None
 
     @classmethod
+    def join(cls, parts: Sequence[Raw]) -> Raw:
+        """The answers to the instances of all parts, in their order."""
+        columns = ([getattr(part, field.name) for part in parts] for field in fields(cls))
+        return cls(*(None if column[0] is None else np.concatenate(column) for column in columns))  # type: ignore[arg-type]
+
+    @classmethod
     def empty(cls, count: int, n: int) -> Raw:
         """Nothing solved yet: NaN decisions, every status `FAILED`, no bound."""
         return cls(
@@ -182,6 +188,14 @@ class Solver(TakesStart, ABC):
             start=None if raw.start is None else torch.as_tensor(raw.start).reshape(*batch, self.start_width),
             seconds=perf_counter() - begun,
         )
+
+    def solve_each(self, batches: Iterable[tuple[Tensor, Instance | None]]) -> Iterator[tuple[int, Solution]]:
+        """Solve many batches, cold: the number of a batch and its answer, in the order in which answers come.
+
+        Batches are taken when there is room for them, so that they may be made one by one.
+        """
+        for number, (y, instance) in enumerate(batches):
+            yield number, self.solve(y, instance)
 
     @abstractmethod
     def _solve(self, c: np.ndarray, sides: Mapping[str, np.ndarray] | None, start: np.ndarray | None) -> Raw:

@@ -123,7 +123,7 @@ class Parallel(Wrapper):
                 for other in futures:
                     other.cancel()
                 raise type(error)(f"counting from instance {part.start}, {error}") from error
-        return Raw(*(_join([getattr(answer, f.name) for answer in answers]) for f in fields(Raw)))
+        return Raw.join(answers)
 
 
 def _parts(count: int, workers: int) -> list[slice]:
@@ -159,10 +159,6 @@ def _shutdown(pool: Executor, process: int) -> None:
 def _cores() -> int:
     """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _join(parts: list[Any]) -> Any:
-    return None if parts[0] is None else np.concatenate(parts)
 
 
 class Pooled(Wrapper):
