@@ -28,7 +28,7 @@ from training_helpers import weights
 
 # Batches of 16 leave one instance in the end, which leaves one process with none; or five, three for one and two for the
 # other.
-COUNTS, EPOCHS, BATCH_SIZE = (49, 53), 3, 8
+RUNS, EPOCHS, BATCH_SIZE = ((49, True), (53, True), (53, False)), 2, 8  # instances, warm starts
 QUIET = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
 OPTIONS: dict[str, Any] = {"validation": knapsack_data(21, 2), "problem": HiGHS(PROGRAM), "lr": 0.05, "seed": 7}
 
@@ -51,16 +51,15 @@ def trainer() -> Trainer:
 
 def main(folder: Path) -> None:
     found: dict[str, Any] = {}
-    for count in COUNTS:
-        for warm_start in (True, False):
-            data, model = knapsack_data(count, 1), Linear(FEATURES, ITEMS)
-            module = DecisionModule(model, spo_plus(), data, batch_size=BATCH_SIZE, warm_start=warm_start, **OPTIONS)
-            trainer().fit(module)
-            found[f"{count} {warm_start}"] = {
-                "rows": module.history.rows,
-                "weights": weights(model).tolist(),
-                "warm": module.starts and (module.starts.rows >= 0).all(1).nonzero().flatten().tolist(),
-            }
+    for count, warm_start in RUNS:
+        data, model = knapsack_data(count, 1), Linear(FEATURES, ITEMS)
+        module = DecisionModule(model, spo_plus(), data, batch_size=BATCH_SIZE, warm_start=warm_start, **OPTIONS)
+        trainer().fit(module)
+        found[f"{count} {warm_start}"] = {
+            "rows": module.history.rows,
+            "weights": weights(model).tolist(),
+            "warm": module.starts and (module.starts.rows >= 0).all(1).nonzero().flatten().tolist(),
+        }
     try:
         trainer().fit(DecisionModule(Linear(FEATURES, ITEMS), BreaksOnOne(), data))
     except DivergenceError as error:
