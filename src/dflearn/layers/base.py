@@ -55,10 +55,18 @@ def as_rows(x: Tensor, count: int, dtype: Any = None) -> np.ndarray:
     """`(*batch, k)` as a contiguous array `(count, k)` for the kernels: float64 or float32 as it is, or the dtype given."""
     if dtype is None:
         dtype = np.float32 if x.dtype == torch.float32 else np.float64
-    rows = x.detach().reshape(count, x.shape[-1])
+    rows = x.detach()
+    if x.ndim != 2:
+        rows = rows.reshape(count, x.shape[-1])
     if rows.dtype not in (torch.float32, torch.float64):
         rows = rows.double()
     return np.ascontiguousarray(rows.cpu().numpy(), dtype)
+
+
+def in_shape(rows: np.ndarray, batch: torch.Size) -> Tensor:
+    """What kernels answered, `(count, …)`, as a tensor `(*batch, …)` on the same memory."""
+    tensor = torch.from_numpy(rows)
+    return tensor if len(batch) == 1 else tensor.reshape((*batch, *rows.shape[1:]))
 
 
 class Exact(Layer):

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from dflearn.errors import ProgramError
-from dflearn.layers.base import Layer, as_rows
+from dflearn.layers.base import Layer, as_rows, in_shape
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Solution, Status, check_start
 
@@ -133,14 +133,14 @@ class DavisYin(Layer):
         record = self.gradient == "unrolled" and costs.requires_grad and torch.is_grad_enabled()
         run = _Run(self, costs, sides, given, record)
         status = run.status()
-        w = torch.from_numpy(run.answer.w).to(y).reshape(costs.shape)
+        w = in_shape(run.answer.w, batch).to(y)
         return Solution(
             decision=_AttachGradient.apply(costs, w, run.backward),
-            status=torch.from_numpy(status).reshape(batch),
-            objective=torch.from_numpy(run.answer.value).reshape(batch),
+            status=in_shape(status, batch),
+            objective=in_shape(run.answer.value, batch),
             bound=torch.full(batch, -torch.inf, dtype=torch.float64),
             start=None if start is None else run.start().reshape(*batch, self.width),
-            residual=torch.from_numpy(run.answer.residual).reshape(batch),
+            residual=in_shape(run.answer.residual, batch),
         )
 
     @cached_property
@@ -294,7 +294,7 @@ class _Run:
         """(dw/dc)ᵀ gradient, `(*batch, n)` → `(*batch, n)`."""
         g = as_rows(gradient, len(self.c), self.c.dtype)
         rule = {"jfb": self._jacobian_free, "unrolled": self._unrolled, "implicit": self._implicit}
-        return torch.from_numpy(rule[self.layer.gradient](g)).to(gradient).reshape(gradient.shape)
+        return in_shape(rule[self.layer.gradient](g), gradient.shape[:-1]).to(gradient)
 
     def _jacobian_free(self, g: np.ndarray) -> np.ndarray:
         from dflearn.kernels.davis_yin import jacobian_free

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from dflearn.errors import ProgramError
-from dflearn.layers.base import Layer, as_rows
+from dflearn.layers.base import Layer, as_rows, in_shape
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Solution, Status, check_start
 
@@ -106,21 +106,21 @@ class Smoothed(Layer):
             answer = self._solve_squared(c, kappa, sides, given)
             status = self._finish(c, kappa, sides, answer)
         face = _Face(self, answer.inside, answer.in_force, kappa)
-        decision = _AttachGradient.apply(costs, torch.from_numpy(answer.w).to(costs).reshape(costs.shape), face)
-        objective = torch.from_numpy(answer.objective).reshape(batch)
-        bound = np.where(status == Status.OPTIMAL, answer.objective, -np.inf)
+        decision = _AttachGradient.apply(costs, in_shape(answer.w, batch).to(costs), face)
+        optimal = status == int(Status.OPTIMAL)
+        bound = answer.objective if optimal.all() else np.where(optimal, answer.objective, -np.inf)
         new_start = None
         if start is not None:
-            columns = [answer.y, kappa[:, None]] if self.regularizer == "norm" else [answer.y]
-            new_start = torch.from_numpy(np.hstack(columns)).reshape(*batch, self.start_width)
+            rows = np.hstack([answer.y, kappa[:, None]]) if self.regularizer == "norm" else answer.y
+            new_start = in_shape(rows, batch)
         return Solution(
             decision=decision,
-            status=torch.from_numpy(status).reshape(batch),
-            objective=objective,
-            bound=torch.from_numpy(bound).reshape(batch),
+            status=in_shape(status, batch),
+            objective=in_shape(answer.objective, batch),
+            bound=in_shape(bound, batch),
             start=new_start,
-            residual=torch.from_numpy(answer.residual).reshape(batch),
-            fallback=torch.from_numpy(answer.newton_steps < 0).reshape(batch),
+            residual=in_shape(answer.residual, batch),
+            fallback=in_shape(answer.newton_steps < 0, batch),
         )
 
     # -- the squared regularizer ----------------------------------------------------------------------------------
@@ -148,10 +148,11 @@ class Smoothed(Layer):
             self._run(data, all_tiles(c.shape[0]), False, POLISH_STEPS, answer)
             return answer
         known = np.isfinite(start).all(1)
-        answer.y[known] = self._kernel.inwards(start[known])
-        self._run(data, tiles(np.flatnonzero(known)), True, WARM_STEPS, answer)
-        pending = np.flatnonzero(~known | (answer.newton_steps < 0))
-        self._run(data, tiles(pending), False, POLISH_STEPS, answer)
+        answer.y[:] = self._kernel.inwards(start)  # the rows of unknown ones are not read
+        self._run(data, all_tiles(len(c)) if known.all() else tiles(np.flatnonzero(known)), True, WARM_STEPS, answer)
+        pending = answer.newton_steps < 0  # not finished, or not begun
+        if pending.any():
+            self._run(data, tiles(np.flatnonzero(pending)), False, POLISH_STEPS, answer)
         return answer._replace(y=self._kernel.outwards(answer.y))
 
     def _run(self, data: Data, tiles: list[Tile], warm: bool, newton_limit: int, answer: Answer) -> None:
@@ -352,4 +353,4 @@ class _AttachGradient(torch.autograd.Function):
             with np.errstate(divide="ignore", invalid="ignore"):
                 share = np.where(room > 0, (w * out).sum(1) / room, 0.0)
             out = out + share[:, None] * along
-        return torch.from_numpy(out).to(gradient).reshape(gradient.shape), None, None
+        return in_shape(out, gradient.shape[:-1]).to(gradient), None, None

@@ -78,11 +78,10 @@ class Solution:
 
     def check(self, accept: tuple[Status, ...] = (Status.OPTIMAL, Status.FEASIBLE)) -> Solution:
         """Itself, when every status is among `accept`; otherwise an error that names the first other instance."""
-        status = self.status.reshape(-1).cpu().numpy()
-        unwanted = np.ones(len(Status), bool)
-        unwanted[list(accept)] = False
-        bad = np.flatnonzero(unwanted[status])
-        if bad.size:
+        status = self.status.cpu().numpy().ravel()
+        found = set(status.tolist())
+        if not found.issubset(accept):
+            bad = np.flatnonzero(~np.isin(status, accept))
             first = Status(int(status[bad[0]]))
             raise SolverError(
                 f"instance {bad[0]} is {first.name} ({bad.size} of {status.size} instances not solved): {first.message}"
@@ -249,4 +248,5 @@ def check_start(start: Tensor | None, batch: torch.Size, width: int) -> np.ndarr
         raise ShapeError("this solver takes no start: pass start=None")
     if start.shape != (*batch, width):
         raise ShapeError(f"start must have shape {(*batch, width)}; got {tuple(start.shape)}")
-    return start.detach().cpu().reshape(-1, width).numpy()
+    rows = start.detach().cpu()
+    return (rows if rows.ndim == 2 else rows.reshape(-1, width)).numpy()
