@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,8 @@ def test_a_table_from_nothing_and_again(
     cost = capsys.readouterr().out
     assert "9 of 10 runs are missing" in cost
     assert "other seeds" in cost
+    assert main(["paper", "cost", "--tables", "sp", "--sizes", "5", "--methods", "MSE", "--whole", "--cores", "4"]) == 0
+    assert re.search(r"all 5 runs together about .*\non 4 cores about", capsys.readouterr().out)
     assert main(["paper", "all", "--budget", "0.0001", "--tables", "kp", "--seeds", "1", "--in-process"]) == 0
     assert "0 of them new" in capsys.readouterr().out
 

@@ -10,7 +10,7 @@ from experiment_helpers import made_up
 
 from dflearn.experiments.config import RunConfig, Settings, resolve
 from dflearn.experiments.methods import method_named
-from dflearn.experiments.paper.cost import Costs, Estimate
+from dflearn.experiments.paper.cost import Costs, Estimate, makespan
 from dflearn.experiments.paper.published import methods_of, problems_of, published_rows
 from dflearn.experiments.paper.render import HEADER, agreement_line, cells, render
 from dflearn.experiments.paper.tables import agreement, rows_of
@@ -123,6 +123,13 @@ def test_costs_come_from_the_nearest_thing_measured() -> None:
     elsewhere = own.estimate(run("sSPO+", problem="CFL-50"))
     assert elsewhere == Estimate(pytest.approx(25 * 1.8 * 250 / 180 + 80), "SP-10, scaled by 1.4")
     assert Costs([]).estimate(run("sSPO+")).source == "slowest published method"
+
+
+def test_the_last_of_some_runs_ends_on_some_cores() -> None:
+    assert makespan([3, 1, 1, 1], 1) == 6
+    assert makespan([3, 1, 1, 1], 2) == 3
+    assert makespan([5, 4, 3, 3], 2) == 8
+    assert makespan([5, 4], 64) == 5
 
 
 def test_published_figures_travel_with_the_package() -> None:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dflearn.cli.arguments import add_command, table as text_table
+from dflearn.cli.arguments import add_command, positive, table as text_table
 from dflearn.cli.experiments import add_executor_options, carry_out
 from dflearn.cli.paper_figures import add_figure_command
 from dflearn.errors import DataError
@@ -54,8 +54,14 @@ def add_commands(commands: Any) -> None:
     _add_choice(everything)
     add_executor_options(everything)
     cost = add_command(
-        inner, "cost", show_cost, "say what each missing row would take", "  dfl paper cost --tables kp --gurobi"
+        inner,
+        "cost",
+        show_cost,
+        "say what each missing row would take",
+        "  dfl paper cost --tables kp --gurobi\n  dfl paper cost --cores 64",
     )
+    cost.add_argument("--whole", action="store_true", help="count the runs that are there too: the whole study")
+    cost.add_argument("--cores", type=positive, help="also say when the last run would end on so many cores")
     cost.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES), help="default: all")
     _add_choice(cost)
     add_figure_command(inner)
@@ -203,7 +209,7 @@ def run_all(options: argparse.Namespace) -> None:
 
 def show_cost(options: argparse.Namespace) -> None:
     from dflearn.experiments.driver import duration
-    from dflearn.experiments.paper.cost import Costs
+    from dflearn.experiments.paper.cost import Costs, makespan
     from dflearn.experiments.store import Store
 
     configs = configs_asked(options.tables, options)
@@ -212,7 +218,8 @@ def show_cost(options: argparse.Namespace) -> None:
     else:
         with Store(options.store) as store:
             _take(store, options)
-            costs, missing = Costs(store.records()), [config for config in configs if not store.has(config)]
+            costs = Costs(store.records())
+            missing = configs if options.whole else [config for config in configs if not store.has(config)]
     groups: dict[tuple[str, str], list[RunConfig]] = {}
     for config in missing:
         groups.setdefault((config.problem, config.method), []).append(config)
@@ -221,9 +228,13 @@ def show_cost(options: argparse.Namespace) -> None:
         estimate = costs.estimate(runs[0])
         rows.append([problem, method, str(len(runs)), duration(estimate.seconds * len(runs)), estimate.source])
     if rows:
-        print(text_table(["problem", "method", "missing runs", "would take", "estimated from"], rows))
-    together = duration(sum(map(costs, missing)))
-    print(f"\n{len(missing)} of {len(configs)} runs are missing; together about {together} on one core")
+        print(text_table(["problem", "method", "runs", "would take", "estimated from"], rows))
+    seconds = [costs(config) for config in missing]
+    what = f"all {len(configs)} runs" if options.whole else f"{len(missing)} of {len(configs)} runs are missing;"
+    print(f"\n{what} together about {duration(sum(seconds))} on one core")
+    if options.cores and seconds:
+        whole, longest = duration(makespan(seconds, options.cores)), duration(max(seconds))
+        print(f"on {options.cores} cores about {whole}; the longest run takes {longest}")
 
 
 def _take(store: Any, options: argparse.Namespace) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -96,6 +97,14 @@ class Costs:
         near = _nearest(problem, [name for name in self.solving if _kind(name) == _kind(problem)])
         guess = SOLVES * SOLVE.get(problem, UNKNOWN)
         return guess if near is None else guess * self.solving[near] / (SOLVES * SOLVE.get(near, UNKNOWN))
+
+
+def makespan(seconds: Iterable[float], cores: int) -> float:
+    """When the last of these runs ends on so many cores, the longest begun first."""
+    busy_until = [0.0] * cores
+    for taken in sorted(seconds, reverse=True):
+        heapq.heapreplace(busy_until, busy_until[0] + taken)
+    return max(busy_until)
 
 
 def _kind(problem: str) -> str:
