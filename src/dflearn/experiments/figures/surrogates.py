@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -64,6 +65,12 @@ def _draw(summaries: list[Summary], metric: str) -> Figure:
     return figure
 
 
+def _top(summaries: Iterable[Summary]) -> float:
+    """Where the axis ends at the latest: bars far beyond their published figure are cut off, not the others flattened."""
+    usual = [s.regret for s in summaries if s.published is None or s.regret <= 1.5 * s.published.regret]
+    return 1.5 * max(usual, default=math.inf)
+
+
 def grouped_bars(axes: Axes, summaries: list[Summary], methods: list[str], *, published: bool) -> None:
     """A group of bars per problem, one bar per method in its colour, ±1 standard deviation between the seeds.
 
@@ -72,7 +79,7 @@ def grouped_bars(axes: Axes, summaries: list[Summary], methods: list[str], *, pu
     problems = problems_of(s for s in summaries if s.method in methods)
     found = {(s.problem, s.method): s for s in summaries}
     width = 0.8 / len(methods)
-    dashes = False
+    dashes, top = False, _top(summaries) if published else math.inf
     for k, method in enumerate(methods):
         color = style.color_of(method)
         for x, problem in enumerate(problems):
@@ -80,8 +87,11 @@ def grouped_bars(axes: Axes, summaries: list[Summary], methods: list[str], *, pu
             summary = found.get((problem, method))
             if summary is None:
                 continue
-            axes.bar(at, summary.regret, 0.9 * width, color=color)
-            if len(summary.seeds) > 1:
+            axes.bar(at, min(summary.regret, 0.88 * top), 0.9 * width, color=color)
+            if summary.regret > top:
+                text = f"{summary.regret:.2g} ↑"
+                axes.text(at, 0.02 * top, text, color="white", weight="bold", rotation=90, ha="center", va="bottom")
+            elif len(summary.seeds) > 1:
                 axes.errorbar(at, summary.regret, summary.deviation, color=style.INK, linewidth=1, capsize=2)
             if published and summary.published is not None:
                 ends = [at - 0.45 * width, at + 0.45 * width]
@@ -89,7 +99,7 @@ def grouped_bars(axes: Axes, summaries: list[Summary], methods: list[str], *, pu
                 dashes = True
     axes.set_xticks(range(len(problems)), problems)
     axes.grid(visible=False, axis="x")
-    axes.set_ylim(0, 1.12 * axes.get_ylim()[1])
+    axes.set_ylim(0, min(1.12 * axes.get_ylim()[1], top))
     place = 0.99
     for method in reversed(methods):
         text = axes.text(place, 0.985, style.parts(method)[0], color=style.color_of(method), weight="bold", ha="right",
