@@ -247,9 +247,17 @@ def test_what_a_solver_raises_and_who_does_not_answer(connected: Any) -> None:
         dict(solver.solve_each([(torch.zeros(2, 99, dtype=torch.float64), None)]))
 
 
-def test_an_address_without_a_cluster() -> None:
+@pytest.mark.parametrize("address", ["nonsense", "127.0.0.1:1", "ray://127.0.0.1:1"])
+def test_an_address_without_a_cluster(address: str) -> None:
     from dflearn.errors import DataError
     from dflearn.integrations.ray import connect
 
-    with pytest.raises(DataError, match="no Ray cluster answers at nonsense"):
-        connect("nonsense")
+    with pytest.raises(DataError, match=f"no Ray cluster answers at {address} .*: start one with"):
+        connect(address)
+
+
+def test_an_address_alone_is_refused(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from dflearn.cli import main
+
+    assert main(["run", str(study), "--address", "10.0.0.1:6379"]) != 0
+    assert "add --executor ray" in capsys.readouterr().err

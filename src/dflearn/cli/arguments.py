@@ -113,9 +113,16 @@ def cache_of(options: argparse.Namespace) -> Path | None:
     return options.cache or default_cache()
 
 
+def on_ray(options: argparse.Namespace) -> bool:
+    """Whether the options of `add_ray_options` ask for a cluster."""
+    if options.address is not None and options.executor != "ray":
+        raise DataError("--address is that of a Ray cluster: add --executor ray")
+    return options.executor == "ray"
+
+
 def spread(solver: Solver, options: argparse.Namespace) -> Solver:
-    """The solver, on as many workers as the options of `add_solve_options` say."""
-    if options.executor == "ray":
+    """The solver, on as many workers as the options of `add_worker_options` say."""
+    if on_ray(options):
         from dflearn.integrations.ray import GIGABYTE, OnRay
 
         return OnRay(solver, options.address, options.memory * GIGABYTE)

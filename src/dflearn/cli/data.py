@@ -13,6 +13,7 @@ from dflearn.cli.arguments import (
     add_solve_options,
     cache_of,
     check_folder,
+    on_ray,
     positive,
     problem_behind,
     problem_of,
@@ -84,7 +85,7 @@ def label(options: argparse.Namespace) -> None:
     problem = problem_behind(dataset, options)
     solver = problem.relaxed_solver() if options.relaxed else problem.solver()
     begun = perf_counter()
-    if options.executor == "ray":
+    if on_ray(options):
         solver = spread(solver, options)
     labelled = labels.label(dataset, solver, cache=cache_of(options), workers=options.workers)
     labelled.save(options.out)

@@ -7,7 +7,15 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dflearn.cli.arguments import add_cache_options, add_command, add_ray_options, cache_of, positive, table
+from dflearn.cli.arguments import (
+    add_cache_options,
+    add_command,
+    add_ray_options,
+    cache_of,
+    on_ray,
+    positive,
+    table,
+)
 from dflearn.errors import DataError
 
 if TYPE_CHECKING:
@@ -99,9 +107,10 @@ def carry_out(
 def _executor(options: argparse.Namespace, missing: int) -> Executor:
     from dflearn.experiments.executors import InProcess, LocalProcesses, available_cores
 
+    ray = on_ray(options)
     if options.in_process or not missing:
         return InProcess(cache_of(options))
-    if options.executor == "ray":
+    if ray:
         from dflearn.integrations.ray import GIGABYTE, RayExecutor
 
         return RayExecutor(options.address, cache_of(options), options.memory * GIGABYTE)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import platform
+import re
+import socket
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +35,7 @@ except ImportError as error:
 GIGABYTE = 2**30
 RETRIES = 2  # how often solves are handed out again whose worker or node was lost
 LOOPBACK = "127.0.0.1"
+PATIENCE = 10.0  # seconds that a cluster has to answer
 
 
 def connect(address: str | None = None) -> bool:
@@ -50,8 +53,10 @@ def connect(address: str | None = None) -> bool:
         ray.init("local", num_cpus=available_cores(), include_dashboard=False, _node_ip_address=LOOPBACK, **quiet)
         return True
     try:
+        if place := re.fullmatch(r"(?:ray://)?(.+):(\d+)", address):  # Ray itself would wait for minutes
+            socket.create_connection((place[1], int(place[2])), timeout=PATIENCE).close()
         ray.init(address, **quiet)
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         reason = str(error).partition("\n")[0]
         raise DataError(
             f"no Ray cluster answers at {address} ({reason}): start one with `ray start --head`, or leave the address "
