@@ -89,8 +89,8 @@ def grouped_bars(axes: Axes, summaries: list[Summary], methods: list[str], *, pu
                 continue
             axes.bar(at, min(summary.regret, 0.88 * top), 0.9 * width, color=color)
             if summary.regret > top:
-                text = f"{summary.regret:.2g} ↑"
-                axes.text(at, 0.02 * top, text, color="white", weight="bold", rotation=90, ha="center", va="bottom")
+                number = f"{summary.regret:.2g} ↑"
+                axes.text(at, 0.02 * top, number, color="white", weight="bold", rotation=90, ha="center", va="bottom")
             elif len(summary.seeds) > 1:
                 axes.errorbar(at, summary.regret, summary.deviation, color=style.INK, linewidth=1, capsize=2)
             if published and summary.published is not None:
