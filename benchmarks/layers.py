@@ -5,7 +5,7 @@
 Everyone solves min over w of (S y + d)ᵀw + (μ/2)‖w‖² on the same feasible set, μ = 1, and sends the same incoming gradient
 back to y. Cold: no start. Warm: from the multipliers of costs that differ by 2 %; the peers take no start. qpth gets the
 bounds as rows, since it knows no others, and dependent equalities are left out for it. Differences are from our cold
-answer, relative to its norm.
+answer, relative to its norm. Nothing: a layer that solves nothing, which is what torch takes around any of them.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ PROBLEMS, BATCHES = ("SP-10", "KP-100", "CFL-50"), (1, 32, 256)
 ENTRIES = {
     "cold": Entry("run_dflearn.py", ("cold",)),
     "warm": Entry("run_dflearn.py", ("warm",)),
+    "nothing": Entry("run_dflearn.py", ("nothing",)),
     "cvxpylayers": Entry("run_dflearn.py", ("cvxpylayers",)),
     "qpth": Entry("run_qpth.py", (), "qpth"),
 }

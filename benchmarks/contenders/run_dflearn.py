@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ from dflearn.losses import SCE, FenchelYoung, SPOPlus
 from dflearn.losses.base import Loss
 from dflearn.problems import problem_named
 from dflearn.problems.base import Problem
+from dflearn.program import Program
+from dflearn.solvers.base import Solution
 from dflearn.training import Callback, fit
 
 STEP = 0.01  # of every Davis-Yin layer, as published
@@ -67,16 +70,43 @@ def epochs(data: Any, turns: Turns, method: str) -> None:
     )  # fmt: skip
 
 
+class Nothing(Layer):
+    """A layer that knows the decision and whose gradient is zero: what torch itself takes around any layer."""
+
+    class Known(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, y: torch.Tensor, decision: np.ndarray) -> torch.Tensor:
+            ctx.zero = np.zeros(y.shape)
+            return torch.from_numpy(decision)
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+            return torch.from_numpy(ctx.zero), None
+
+    def __init__(self, program: Program, y: torch.Tensor) -> None:
+        super().__init__(program.objective)
+        self.known = Smoothed(program).solve(y)
+
+    def solve(self, y: torch.Tensor, instance: Any = None, start: Any = None) -> Solution:
+        return replace(self.known, decision=self.Known.apply(y, self.known.decision.numpy()))
+
+    def _solve(self, y: torch.Tensor, instance: Any, start: Any) -> Solution:
+        raise NotImplementedError
+
+
 def layer(data: Any, turns: Turns, way: str) -> None:
     program, mu = problem_named(str(data["problem"]), seed=1).program, float(data["mu"])
     costs, near, weight = (torch.tensor(data[part]) for part in ("costs", "near", "incoming"))
-    start, made = None, Smoothed(program, mu)
+    start: torch.Tensor | None = None
+    made: Layer = Smoothed(program, mu)
     if way == "warm":
         start = made.solve(costs, None, made.no_start(len(costs))).start
+    if way == "nothing":
+        made = Nothing(program, near)
     if way == "cvxpylayers":
         from dflearn.layers import CvxpySmoothed
 
-        made: Layer = CvxpySmoothed(program, mu)  # type: ignore[no-redef]
+        made = CvxpySmoothed(program, mu)
 
     def call() -> dict[str, np.ndarray]:
         y = near.clone().requires_grad_()

@@ -59,16 +59,12 @@ class Answer(NamedTuple):
 
     @classmethod
     def empty(cls, count: int, n: int, m: int, dtype: Any = np.float64) -> Answer:
-        return cls(
-            np.empty((count, m)),
-            np.empty((count, n), dtype),
-            np.empty((count, n), np.uint8),
-            np.empty((count, m), np.uint8),
-            np.empty(count),
-            np.full(count, np.inf),
-            np.full(count, -2, np.int64),
-            np.full(count, -2, np.int64),
-        )
+        not_run = np.empty((2, count), np.int64)
+        not_run.fill(-2)
+        residual = np.empty(count)
+        residual.fill(np.inf)
+        faces = np.empty((count, n), np.uint8), np.empty((count, m), np.uint8)
+        return cls(np.empty((count, m)), np.empty((count, n), dtype), *faces, np.empty(count), residual, *not_run)
 
 
 class Workspace(NamedTuple):

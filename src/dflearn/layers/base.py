@@ -53,14 +53,14 @@ class Layer(nn.Module, TakesStart, ABC):
 
 def as_rows(x: Tensor, count: int, dtype: Any = None) -> np.ndarray:
     """`(*batch, k)` as a contiguous array `(count, k)` for the kernels: float64 or float32 as it is, or the dtype given."""
-    if dtype is None:
-        dtype = np.float32 if x.dtype == torch.float32 else np.float64
     rows = x.detach()
     if x.ndim != 2:
         rows = rows.reshape(count, x.shape[-1])
-    if rows.dtype not in (torch.float32, torch.float64):
+    if x.dtype not in (torch.float32, torch.float64):
         rows = rows.double()
-    return np.ascontiguousarray(rows.cpu().numpy(), dtype)
+    if not x.is_cpu:
+        rows = rows.cpu()
+    return np.ascontiguousarray(rows.numpy(), dtype)
 
 
 def in_shape(rows: np.ndarray, batch: torch.Size) -> Tensor:

@@ -107,8 +107,7 @@ class Smoothed(Layer):
             status = self._finish(c, kappa, sides, answer)
         face = _Face(self, answer.inside, answer.in_force, kappa)
         decision = _AttachGradient.apply(costs, in_shape(answer.w, batch).to(costs), face)
-        optimal = status == int(Status.OPTIMAL)
-        bound = answer.objective if optimal.all() else np.where(optimal, answer.objective, -np.inf)
+        bound = np.where(status, -np.inf, answer.objective) if status.any() else answer.objective  # OPTIMAL is 0
         new_start = None
         if start is not None:
             rows = np.hstack([answer.y, kappa[:, None]]) if self.regularizer == "norm" else answer.y
@@ -253,7 +252,7 @@ class Smoothed(Layer):
         infeasible: np.ndarray | None = None,
     ) -> np.ndarray:
         """Status per instance; those above the accepted residual, and not known to be infeasible, are solved by HiGHS."""
-        status = np.full(c.shape[0], int(Status.OPTIMAL), np.int8)
+        status = np.zeros(c.shape[0], np.int8)  # OPTIMAL
         accepted = answer.residual <= ACCEPTED_RESIDUAL
         if accepted.all():
             return status
