@@ -1,6 +1,6 @@
 """The smoothed-QP layer against cvxpylayers and qpth: forward and backward of one batch, in float64.
 
-    python benchmarks/layers.py [--quick] [--batches 1 32 256] [--repeats 5] [--threads 1] [--json results/bench/layers.json]
+    python benchmarks/layers.py [--quick] [--problems KP-100 …] [--batches 1 32 256] [--repeats 5] [--threads 1] [--json results/bench/layers.json]
 
 Everyone solves min over w of (S y + d)ᵀw + (μ/2)‖w‖² on the same feasible set, μ = 1, and sends the same incoming gradient
 back to y. Cold: no start. Warm: from the multipliers of costs that differ by 2 %; the peers take no start. qpth gets the
@@ -84,12 +84,13 @@ def measure(name: str, batch: int, repeats: int, threads: int) -> dict[str, Any]
 def main() -> None:
     arguments = parser(__doc__, repeats=5)
     arguments.add_argument("--batches", nargs="+", type=int, help="only these; the others keep what the JSON file has")
+    arguments.add_argument("--problems", nargs="+", choices=PROBLEMS, help="the same for problems")
     options = arguments.parse_args()
     torch.set_num_threads(1)
-    cases = [(name, batch) for name in PROBLEMS for batch in options.batches or BATCHES]
+    cases = [(name, batch) for name in options.problems or PROBLEMS for batch in options.batches or BATCHES]
     if options.quick:
         cases = [("KP-100", 32)]
-    kept = earlier(options.json, options.batches)
+    kept = earlier(options.json, options.batches or options.problems)
     held = kept["subjects"]["forward and backward"] if kept else []
     rows = {(row["problem"], row["batch"]): row for row in held}
     for case in cases:
