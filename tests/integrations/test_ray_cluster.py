@@ -60,16 +60,18 @@ def in_the_background(work: Callable[[], None]) -> threading.Thread:
 
 
 def processes(title: str) -> list[int]:
-    """The workers that carry out tasks of this name now; Ray names processes so."""
-    found = []
+    """The workers of our cluster that carry out tasks of this name now; Ray names processes so."""
+    names, parents = {}, {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                if (entry / "cmdline").read_bytes().startswith(f"ray::{title}".encode()):
-                    found.append(int(entry.name))
+                names[int(entry.name)] = (entry / "cmdline").read_bytes()
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
             except OSError:
-                continue
-    return found
+                continue  # it has just ended
+    ours = {process for process, parent in parents.items() if parent == os.getpid()}
+    named = [process for process, name in names.items() if name.startswith(f"ray::{title}".encode())]
+    return [process for process in named if parents.get(process) in ours]
 
 
 def wait_until(happened: Callable[[], Any], seconds: float = 120.0) -> None:
