@@ -55,6 +55,7 @@ def test_newton_alone_from_zero() -> None:
     c = problem.generate(8, dtype=torch.float64).costs.numpy()
     kernel = layer._kernel
     answer = Answer.empty(8, layer.program.n, kernel.rows)
+    answer.y[:] = 0.0
     data = kernel.data(c, np.full(8, 20.0), layer.program.sides(None, 8))
     solve_tile(kernel.system, data, np.arange(8), 8, True, 100, 0, 1e-10, 1e-8, kernel.workspace(), answer)
     assert (answer.newton_steps > 0).all()
