@@ -19,7 +19,6 @@ from turns import Turns, threads
 
 from dflearn.data import DecisionDataset
 from dflearn.layers import DavisYin, DenseJacobianFree, Exact, Perturbed, Smoothed
-from dflearn.layers.base import Layer
 from dflearn.losses import SCE, FenchelYoung, SPOPlus
 from dflearn.losses.base import Loss
 from dflearn.problems import problem_named
@@ -70,8 +69,8 @@ def epochs(data: Any, turns: Turns, method: str) -> None:
     )  # fmt: skip
 
 
-class Nothing(Layer):
-    """A layer that knows the decision and whose gradient is zero: what torch itself takes around any layer."""
+class Nothing:
+    """In place of a layer: the decision is known and the gradient zero, which leaves what torch takes around any layer."""
 
     class Known(torch.autograd.Function):
         @staticmethod
@@ -84,21 +83,17 @@ class Nothing(Layer):
             return torch.from_numpy(ctx.zero), None
 
     def __init__(self, program: Program, y: torch.Tensor) -> None:
-        super().__init__(program.objective)
         self.known = Smoothed(program).solve(y)
 
     def solve(self, y: torch.Tensor, instance: Any = None, start: Any = None) -> Solution:
         return replace(self.known, decision=self.Known.apply(y, self.known.decision.numpy()))
-
-    def _solve(self, y: torch.Tensor, instance: Any, start: Any) -> Solution:
-        raise NotImplementedError
 
 
 def layer(data: Any, turns: Turns, way: str) -> None:
     program, mu = problem_named(str(data["problem"]), seed=1).program, float(data["mu"])
     costs, near, weight = (torch.tensor(data[part]) for part in ("costs", "near", "incoming"))
     start: torch.Tensor | None = None
-    made: Layer = Smoothed(program, mu)
+    made: Any = Smoothed(program, mu)
     if way == "warm":
         start = made.solve(costs, None, made.no_start(len(costs))).start
     if way == "nothing":
