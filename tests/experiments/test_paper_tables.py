@@ -12,7 +12,7 @@ from dflearn.experiments.config import RunConfig, Settings, resolve
 from dflearn.experiments.methods import method_named
 from dflearn.experiments.paper.cost import Costs, Estimate, makespan
 from dflearn.experiments.paper.published import methods_of, problems_of, published_rows
-from dflearn.experiments.paper.render import HEADER, agreement_line, cells, render
+from dflearn.experiments.paper.render import HEADER, SUMMARY_HEADER, agreement_line, cells, render, summary_cells
 from dflearn.experiments.paper.tables import agreement, rows_of
 from dflearn.experiments.record import Record
 from dflearn.problems import PROBLEMS
@@ -69,6 +69,26 @@ def test_means_deviations_and_ranks() -> None:
     # Ranks (3, 2, 1) and (3, 1.5, 1.5): Spearman is √3/2, Kendall's τ-b is 2/√6.
     assert found.spearman == pytest.approx(3**0.5 / 2)
     assert found.kendall == pytest.approx(2 / 6**0.5)
+
+
+def test_a_problem_in_a_line() -> None:
+    records = [
+        made_up(run("MSE", 1), style=0.44),
+        made_up(run("MSE", 2), style=0.45),
+        made_up(run("SPO+^relax"), style=0.35),
+        made_up(run("PFY"), style=0.50),
+        made_up(run("SCE^smoothed"), style=0.20),
+    ]
+    rows = rows_of("SP-5", methods_of("SP-5"), records)
+    assert dict(zip(SUMMARY_HEADER, summary_cells("SP-5", rows, published=12), strict=True)) == {
+        "problem": "SP-5",
+        "published rows run": "3 of 12",
+        "seeds": "1 to 2",
+        "within 0.01": "1 of 3",
+        "further apart": "SPO+^relax 0.350 (0.32), PFY 0.500 (0.32)",
+        "pairs ordered alike": "1 of 2",
+    }
+    assert summary_cells("SP-5", rows[:1], published=12)[2] == "2"
 
 
 def test_a_ranking_the_other_way_round_is_named() -> None:

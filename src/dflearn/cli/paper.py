@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,7 @@ from dflearn.errors import DataError
 
 if TYPE_CHECKING:
     from dflearn.experiments.config import RunConfig
+    from dflearn.experiments.store import Store
 
 TABLES = ("sp", "kp", "cfl")
 STORE = Path("paper.sqlite")
@@ -41,6 +44,16 @@ def add_commands(commands: Any) -> None:
     made.add_argument("--format", choices=FORMATS, default="text", help="default: text")
     made.add_argument("--no-run", action="store_true", help="show what is there and run nothing")
     add_executor_options(made)
+    brief = add_command(
+        inner,
+        "summary",
+        summary,
+        "say problem by problem how near the runs come to the published tables",
+        "  dfl paper summary --from results/paper/runs.jsonl",
+    )
+    brief.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES), help="default: all")
+    brief.add_argument("--format", choices=FORMATS, default="text", help="default: text")
+    _add_choice(brief)
     everything = add_command(
         inner,
         "all",
@@ -157,11 +170,9 @@ def list_all(options: argparse.Namespace) -> None:
 def table(options: argparse.Namespace) -> None:
     from dflearn.experiments.paper.render import HEADER, LEGEND, agreement_line, cells, render
     from dflearn.experiments.paper.tables import agreement, rows_of
-    from dflearn.experiments.store import Store
 
     configs = configs_asked([options.table], options)
-    with Store(options.store) as store:
-        _take(store, options)
+    with _opened(options, to_run=not options.no_run) as store:
         if not options.no_run:
             carry_out(configs, store, options)
         records = [record for config in configs if (record := store.get(config)) is not None]
@@ -184,16 +195,32 @@ def table(options: argparse.Namespace) -> None:
         print(f"{missing} of {len(configs)} runs are missing; `dfl paper cost` says what they would take")
 
 
+def summary(options: argparse.Namespace) -> None:
+    from dflearn.experiments.paper.render import SUMMARY_HEADER, SUMMARY_LEGEND, render, summary_cells
+    from dflearn.experiments.paper.tables import rows_of
+
+    with _opened(options, to_run=False) as store:
+        records = [record for config in configs_asked(options.tables, options) if (record := store.get(config))]
+    lines = []
+    for problem in (problem for name in options.tables for problem in problems_asked(name, options.sizes)):
+        published = methods_asked(problem, ["published"])
+        rows = rows_of(problem, published, records)
+        if rows:
+            lines.append(summary_cells(problem, rows, len(published)))
+    if not lines:
+        raise DataError("there are no runs of a published row; `dfl paper table` makes them, --from takes an export")
+    print(render(SUMMARY_HEADER, lines, options.format) + "\n")
+    print(("% " if options.format == "latex" else "") + SUMMARY_LEGEND)
+
+
 def run_all(options: argparse.Namespace) -> None:
     from dflearn.experiments.driver import duration
     from dflearn.experiments.paper.cost import Costs
-    from dflearn.experiments.store import Store
 
     if not options.budget > 0:
         raise DataError(f"the budget is a positive number of hours, got {options.budget}")
     configs = configs_asked(options.tables, options)
-    with Store(options.store) as store:
-        _take(store, options)
+    with _opened(options, to_run=True) as store:
         costs = Costs(store.records())
         place = {seed: number for number, seed in enumerate(seeds_of(options.seeds), 1)}
         configs.sort(key=lambda config: costs(config) * place[config.seed])
@@ -210,16 +237,11 @@ def run_all(options: argparse.Namespace) -> None:
 def show_cost(options: argparse.Namespace) -> None:
     from dflearn.experiments.driver import duration
     from dflearn.experiments.paper.cost import Costs, makespan
-    from dflearn.experiments.store import Store
 
     configs = configs_asked(options.tables, options)
-    if not options.store.exists() and options.source is None:
-        costs, missing = Costs([]), configs
-    else:
-        with Store(options.store) as store:
-            _take(store, options)
-            costs = Costs(store.records())
-            missing = configs if options.whole else [config for config in configs if not store.has(config)]
+    with _opened(options, to_run=False) as store:
+        costs = Costs(store.records())
+        missing = configs if options.whole else [config for config in configs if not store.has(config)]
     groups: dict[tuple[str, str], list[RunConfig]] = {}
     for config in missing:
         groups.setdefault((config.problem, config.method), []).append(config)
@@ -237,9 +259,15 @@ def show_cost(options: argparse.Namespace) -> None:
         print(f"on {options.cores} cores about {whole}; the longest run takes {longest}")
 
 
-def _take(store: Any, options: argparse.Namespace) -> None:
-    if options.source is not None:
-        store.import_lines(options.source)
+@contextmanager
+def _opened(options: argparse.Namespace, *, to_run: bool) -> Iterator[Store]:
+    """The store, with what --from brings; a command that runs nothing does not make a file where there is none."""
+    from dflearn.experiments.store import Store
+
+    with Store(options.store if to_run or options.store.exists() else ":memory:") as store:
+        if options.source is not None:
+            store.import_lines(options.source)
+        yield store
 
 
 def _ranges(words: list[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from dflearn.experiments.paper.tables import Agreement, Row
+from dflearn.experiments.paper.tables import Agreement, Row, agreement
 
 Format = Literal["text", "markdown", "latex"]
 FORMATS: tuple[Format, ...] = ("text", "markdown", "latex")
@@ -20,6 +20,35 @@ LEGEND = (
     "training per epoch on one core, validation apart; published s: as printed, on the authors' machine, validation "
     "included. Ranks are among the methods with a published row; ties share the mean of their places."
 )
+
+NEAR = 0.01  # the published figures have two digits
+SUMMARY_HEADER = ("problem", "published rows run", "seeds", f"within {NEAR:g}", "further apart", "pairs ordered alike")
+SUMMARY_LEGEND = (
+    f"Within {NEAR:g}: rows whose mean over the seeds is that near to the published figure, in the published style; "
+    "further apart: ours, in brackets the published one. Pairs ordered alike: of the pairs of methods that the published "
+    "figures order, those that ours order the same way."
+)
+
+
+def summary_cells(problem: str, rows: Sequence[Row], published: int) -> list[str]:
+    """One problem in a line: how much of its published table is there, and how near it comes."""
+    compared = [(row, row.published, row.difference) for row in rows if row.published and row.difference is not None]
+    far = [(row, theirs) for row, theirs, difference in compared if abs(difference) > NEAR]
+    found = agreement(rows)
+    return [
+        problem,
+        f"{len(compared)} of {published}",
+        seed_counts([row for row, _, _ in compared]),
+        f"{len(compared) - len(far)} of {len(compared)}",
+        ", ".join(f"{row.method} {row.style:.3f} ({theirs.regret:.2f})" for row, theirs in far),
+        f"{found.ordered_alike} of {found.ordered}",
+    ]
+
+
+def seed_counts(rows: Sequence[Row]) -> str:
+    """How many seeds the rows have: "5", or "2 to 5"."""
+    counts = {len(row.seeds) for row in rows}
+    return " to ".join(map(str, sorted({min(counts), max(counts)}))) if counts else ""
 
 
 def cells(row: Row) -> list[str]:
