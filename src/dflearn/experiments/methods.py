@@ -12,6 +12,8 @@ A name reads LOSS^SOLVER, with a word after it where there are several versions:
     SPO+^relax          the LP relaxation by the best solver we have for it (a path oracle, a two-row simplex, HiGHS)
     SPO+^relax cold     the same LPs by HiGHS from scratch; "warm": by HiGHS from the instance's last basis
     CaVE                three steps of Clarabel, as the authors have it; "clean": of our own method; "exact": to the end
+    SCE^smoothed scaled the model works in units of mean |y|: its output is multiplied by that. The paper's does not, and
+                        where costs are large, 25 epochs at its learning rate leave predictions short of them
 """
 
 from __future__ import annotations
@@ -40,18 +42,23 @@ from dflearn.solvers.highs import HiGHS
 from dflearn.solvers.wrappers import Pooled
 
 Plain = float | int | str | bool
+SCALED = ("MSE", "SPO+^relax", "PFY", "SCE^DYS unrolled", "SCE^smoothed", "sSPO+")  # the ones with a version "scaled"
 ROWS_AT_A_TIME = 256  # instances whose smoothed labels are computed at once
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a method starts from: the problem, training data with exact labels, and how integer programs are solved."""
+    """What a method starts from: the problem, training data with exact labels, and how integer programs are solved.
+
+    unit: of the costs; parameters that are costs, or costs per decision, are multiplied by it.
+    """
 
     problem: Problem
     train: DecisionDataset
     seed: int
     parameters: Mapping[str, Any]
     exact_solver: Callable[[], Solver]
+    unit: float = 1.0
 
     def generator(self) -> torch.Generator:
         return torch.Generator().manual_seed(self.seed)
@@ -74,11 +81,15 @@ class Task:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What `fit` needs: the loss, the training data with the labels that the method trains on, warm starts or not."""
+    """What `fit` needs: the loss, the training data with the labels that the method trains on, warm starts or not.
+
+    scale: what the model's output is multiplied by.
+    """
 
     loss: Loss
     train: DecisionDataset
     warm_start: bool = True
+    scale: float = 1.0
 
     @property
     def solver(self) -> str:
@@ -203,7 +214,7 @@ _add("SPO+^p=5%", "subgradient; one batch in twenty is solved", _fixed(ratio=pub
 
 def _perturbed(solver: Callable[[Task], Solver]) -> Callable[[Task], Prepared]:
     def prepare(task: Task) -> Prepared:
-        sigma, samples = task.parameters["sigma"], task.parameters["samples"]
+        sigma, samples = task.parameters["sigma"] * task.unit, task.parameters["samples"]
         return Prepared(FenchelYoung(Perturbed(solver(task), sigma, samples, task.generator())), task.train)
 
     return prepare
@@ -273,8 +284,9 @@ def _as_published(loss: str) -> Callable[[Task], Prepared]:
 
 def _clean(loss: str) -> Callable[[Task], Prepared]:
     def prepare(task: Task) -> Prepared:
-        own = task.parameters
-        layer = DavisYin(task.problem.program, own["tau"], own["alpha"], own["iterations"], gradient=own["gradient"])
+        own, unit = task.parameters, task.unit
+        tau, alpha = own["tau"] * unit, own["alpha"] / unit
+        layer = DavisYin(task.problem.program, tau, alpha, own["iterations"], gradient=own["gradient"])
         return Prepared(_THROUGH_LAYERS[loss](layer), task.train)
 
     return prepare
@@ -348,3 +360,22 @@ _add(
     _fixed(mu="auto"),
     _smoothed(SmoothedSPOPlus, Smoothed),
 )
+
+# -- in units of the costs ------------------------------------------------------------------------------------------
+
+
+def _scaled(prepare: Callable[[Task], Prepared]) -> Callable[[Task], Prepared]:
+    """The same as if all costs had been divided by mean |y|, and the decisions' objective with them."""
+
+    def prepare_scaled(task: Task) -> Prepared:
+        unit = Scale.of(task.problem.program.objective, task.train).costs
+        return replace(prepare(replace(task, unit=unit)), scale=unit)
+
+    return prepare_scaled
+
+
+for _name in SCALED:
+    _plain = _METHODS[_name]
+    _add(
+        f"{_name} scaled", "the same; the model works in units of mean |y|", _plain.parameters, _scaled(_plain.prepare)
+    )

@@ -19,6 +19,7 @@ from dflearn.experiments.config import RunConfig
 from dflearn.experiments.methods import Task, method_named
 from dflearn.experiments.record import PeakMemory, Record, machine
 from dflearn.labels import label
+from dflearn.models import Scaled
 from dflearn.problems import problem_named
 from dflearn.problems.base import Problem
 from dflearn.solvers.base import Solver
@@ -58,7 +59,9 @@ def _run(config: RunConfig, cache: str | Path | None) -> Record:
     watch.lap("prepare")
 
     torch.manual_seed(config.seed)
-    model = nn.Linear(settings.features, problem.program.p)
+    model: nn.Module = nn.Linear(settings.features, problem.program.p)
+    if prepared.scale != 1:
+        model = Scaled(model, prepared.scale)
     clock = _Clock(validation, problem)
     history = fit(
         model,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+from dflearn.experiments.methods import SCALED
 from dflearn.experiments.paper.hyperparameters import dys_in_code, dys_printed
 from dflearn.problems import PROBLEMS
 
@@ -42,6 +43,7 @@ def problems_of(table: str) -> list[str]:
 _LAYERED = ("Regret", "SqDE", "SPO+", "SCE")
 _OWN = ["CaVE clean", "CaVE exact", "SCE^relax", "SCE^smoothed", "sSPO+"]
 _OWN += [f"{loss}^DYS {version}" for version in ("clean", "unrolled") for loss in _LAYERED]
+_OWN += [f"{method} scaled" for method in SCALED]
 
 
 def methods_of(problem: str) -> list[str]:
