@@ -155,7 +155,7 @@ def test_ties() -> None:
 
 def test_predictions_of_another_size() -> None:
     loss = SCE(Smoothed(PROGRAM, 1.0))
-    for factor, said in ((100.0, "1e+02 times as large"), (0.01, "0.01 times as large")):
+    for factor, said in ((100.0, "1e+02 times as large"), (3.0, "3 times as large"), (0.3, "0.3 times as large")):
         found = diagnose(Given(), loss, replace_features(factor), problem=PROGRAM)
         assert found.size == pytest.approx(factor)
         assert found.spread == pytest.approx(factor)

@@ -115,6 +115,13 @@ def test_figures_of_the_readme_are_those_of_the_results() -> None:
     assert shown[0] == script["block"](), "run: python benchmarks/readme_results.py"
 
 
+def test_tables_of_the_paper_are_those_of_its_runs() -> None:
+    script = runpy.run_path(str(ROOT / "benchmarks" / "paper_tables.py"))
+    assert (ROOT / "results" / "paper" / "tables.md").read_text() == script["page"](), (
+        "run: python benchmarks/paper_tables.py"
+    )
+
+
 ROWS = re.compile(r"<!-- rows of (\S+) -->\n(.*?)<!-- end -->", re.DOTALL)
 
 

@@ -14,6 +14,7 @@ from dflearn.losses.squared_decision_error import SquaredDecisionError
 from dflearn.methods import Scale
 
 CONVERGED = 1e-4  # a residual above this is no solution
+OUT_OF_SIZE = 2.5  # predictions so many times as large as costs, or as small, train worse: docs/choosing.md has figures
 
 
 def failed(error: DflearnError) -> Finding:
@@ -116,12 +117,12 @@ def _about_predictions(found: Diagnosis) -> Iterator[Finding]:
         )
     if found.size is None or found.spread is None:
         return
-    if not 0.1 <= found.size <= 10:
+    if not 1 / OUT_OF_SIZE <= found.size <= OUT_OF_SIZE:
         yield Finding(
             "warning",
             f"Predicted costs are {found.size:.2g} times as large as true ones.",
-            "Smoothing (mu, sigma) is then out of proportion, and so is a known part d of the objective. Scale the "
-            "model's output to the costs, train longer, or begin with MSE.",
+            "Smoothing (mu, sigma) is then out of proportion, and so is a known part d of the objective. Let the model "
+            "work in units of the costs, models.Scaled(model, mean |y|), train longer, or begin with MSE.",
         )
     elif found.spread < 0.05:
         yield Finding(

@@ -1,0 +1,103 @@
+"""results/paper/tables.md, written from results/paper/runs.jsonl: every table of the paper beside our figures.
+
+    python benchmarks/paper_tables.py
+
+Nothing is run here: `dfl paper table` and `dfl paper all` make the runs. A test compares the page with what this would
+write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from dflearn.experiments.methods import SCALED, method_names
+from dflearn.experiments.paper.published import methods_of, published_rows
+from dflearn.experiments.paper.render import (
+    HEADER,
+    LEGEND,
+    SUMMARY_HEADER,
+    SUMMARY_LEGEND,
+    agreement_line,
+    cells,
+    render,
+    summary_cells,
+)
+from dflearn.experiments.paper.tables import agreement, rows_of
+from dflearn.experiments.record import Record
+from dflearn.experiments.store import read_lines
+from dflearn.problems import PROBLEMS
+
+FOLDER = Path(__file__).resolve().parents[1] / "results" / "paper"
+UNITS_HEADER = (
+    "problem", "method", "seeds", "published style", "scaled", "difference", "mean of ratios", "scaled", "difference",
+)  # fmt: skip
+
+
+def summary(records: Sequence[Record]) -> str:
+    lines = []
+    for problem in PROBLEMS:
+        published = [method for name, method in published_rows() if name == problem]
+        rows = rows_of(problem, published, records)
+        if rows:
+            lines.append(summary_cells(problem, rows, len(published)))
+    return render(SUMMARY_HEADER, lines, "markdown")
+
+
+def units(records: Sequence[Record]) -> str:
+    """Every method that has a scaled version beside that version, over the seeds that both have."""
+    found = {(r.config.problem, r.config.method, r.config.seed): r for r in records}
+    lines = []
+    for problem in PROBLEMS:
+        for method in SCALED:
+            scaled = f"{method} scaled"
+            seeds = [s for p, m, s in found if (p, m) == (problem, scaled) and (problem, method, s) in found]
+            if not seeds:
+                continue
+            line = [problem, method, str(len(seeds))]
+            for metric in ("published_style", "mean_of_ratios"):
+                plain, other = (
+                    np.array([found[problem, name, seed].metric(metric) for seed in seeds]) for name in (method, scaled)
+                )
+                change = other - plain
+                spread = f" ± {change.std(ddof=1) / len(seeds) ** 0.5:.4f}" if len(seeds) > 1 else ""
+                line += [f"{plain.mean():.4f}", f"{other.mean():.4f}", f"{change.mean():+.4f}{spread}"]
+            lines.append(line)
+    return render(UNITS_HEADER, lines, "markdown")
+
+
+def every_row(records: Sequence[Record]) -> list[str]:
+    parts = []
+    for problem in PROBLEMS:
+        known = methods_of(problem)
+        rows = rows_of(problem, [*known, *(name for name in method_names() if name not in known)], records)
+        if rows:
+            solvers = ", ".join(sorted({row.solver for row in rows}))
+            table = render(HEADER, [cells(row) for row in rows], "markdown")
+            parts.append(f"### {problem}, judged by {solvers}\n\n{table}\n\n{agreement_line(agreement(rows))}")
+    return parts
+
+
+def page() -> str:
+    records = read_lines(FOLDER / "runs.jsonl")
+    parts = [
+        "# Our figures beside the published ones",
+        f"{len(records)} runs; written by `python benchmarks/paper_tables.py` from `runs.jsonl`.",
+        "## How near",
+        summary(records),
+        SUMMARY_LEGEND + " `dfl paper summary --from results/paper/runs.jsonl` prints this.",
+        "## In units of the costs",
+        "Scaled: the model's output is multiplied by the mean |y| of the training data, and parameters that are costs "
+        "with it; all else is the same, seed by seed. ± is the standard error of the mean difference between the seeds.",
+        units(records),
+        "## Every row",
+        LEGEND + " `dfl paper table sp --from results/paper/runs.jsonl --no-run` and so on print these.",
+        *every_row(records),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+if __name__ == "__main__":
+    (FOLDER / "tables.md").write_text(page())
