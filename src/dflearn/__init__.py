@@ -34,9 +34,10 @@ if TYPE_CHECKING:
     from dflearn.program import Instance as Instance, Objective as Objective, Program as Program
     from dflearn.solvers.base import Solution as Solution, Solver as Solver, Status as Status
     from dflearn.solvers.callable import from_callable as from_callable
+    from dflearn.solvers.few_rows import FewRowBinary as FewRowBinary, FewRowLP as FewRowLP
     from dflearn.solvers.gurobi import Gurobi as Gurobi
     from dflearn.solvers.highs import HiGHS as HiGHS
-    from dflearn.solvers.oracles import DagShortestPath as DagShortestPath, FewRowLP as FewRowLP
+    from dflearn.solvers.oracles import DagShortestPath as DagShortestPath
     from dflearn.solvers.wrappers import Parallel as Parallel, Pooled as Pooled
     from dflearn.training import Callback as Callback, History as History, fit as fit, tune as tune
 
@@ -47,7 +48,8 @@ _NAMES = {
     "dflearn.solvers.highs": ("HiGHS",),
     "dflearn.solvers.gurobi": ("Gurobi",),
     "dflearn.solvers.callable": ("from_callable",),
-    "dflearn.solvers.oracles": ("DagShortestPath", "FewRowLP"),
+    "dflearn.solvers.few_rows": ("FewRowBinary", "FewRowLP"),
+    "dflearn.solvers.oracles": ("DagShortestPath",),
     "dflearn.solvers.wrappers": ("Parallel", "Pooled"),
     "dflearn.frontends.files": ("from_lp", "from_mps"),
     "dflearn.frontends.scipy": ("from_linprog", "from_milp"),

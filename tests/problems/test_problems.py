@@ -78,7 +78,8 @@ def test_the_contract_check_finds_what_is_wrong(problem: Problem, complaint: str
     ("problem", "solver", "relaxed_solver"),
     [
         (ShortestPath(3, 4), "DagShortestPath", "DagShortestPath"),
-        (Knapsack(12), "HiGHS", "FewRowLP"),
+        (Knapsack(12), "FewRowBinary", "FewRowLP"),
+        (Knapsack(9, 5), "HiGHS", "FewRowLP"),
         (Knapsack(9, 17), "HiGHS", "HiGHS"),
         (FacilityLocation(6, 3), "HiGHS", "HiGHS"),
         (TopK(8, 3), "TopK", "TopK"),

@@ -12,10 +12,10 @@ import torch
 
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Status
+from dflearn.solvers.few_rows import FewRowLP
 from dflearn.solvers.gurobi import Gurobi
 from dflearn.solvers.highs import HiGHS
 from dflearn.solvers.model import ModelSolver
-from dflearn.solvers.oracles import FewRowLP
 
 STATUSES = {"optimal": Status.OPTIMAL, "infeasible": Status.INFEASIBLE, "unbounded": Status.UNBOUNDED}
 

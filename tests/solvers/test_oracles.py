@@ -14,9 +14,9 @@ import torch
 
 from dflearn.errors import ProgramError, ShapeError
 from dflearn.program import Instance, Program
-from dflearn.solvers.base import Basis, Status
+from dflearn.solvers.base import Status
 from dflearn.solvers.highs import HiGHS
-from dflearn.solvers.oracles import DagShortestPath, FewRowLP, TopK
+from dflearn.solvers.oracles import DagShortestPath, TopK
 
 # -- shortest paths -----------------------------------------------------------------------------------------------------
 
@@ -228,114 +228,3 @@ def test_oracles_refuse_sides_and_starts(solver: DagShortestPath | TopK) -> None
         solver.solve(y, None, torch.zeros(2, 4))
     with pytest.raises(ShapeError, match="costs have batch shape"):
         solver.solve(y, Instance(d=torch.ones(1, 4)))
-
-
-# -- few rows -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("items", [5, 40, 200])
-@pytest.mark.parametrize("dimensions", [1, 2, 5])
-def test_relaxed_knapsacks_against_highs(items: int, dimensions: int) -> None:
-    program = programs.knapsack(items, dimensions).relax()
-    rng = np.random.RandomState(items)
-    for values in (
-        rng.uniform(0, 5, (20, items)),
-        np.ceil(rng.uniform(0, 5, (20, items))),
-    ):  # the second with many ties
-        y = torch.tensor(values)
-        answer, best = FewRowLP(program).solve(y).check((Status.OPTIMAL,)), HiGHS(program).solve(y)
-        torch.testing.assert_close(answer.objective, best.objective, rtol=1e-11, atol=1e-11)
-        assert program.violation(answer.decision).max() <= 1e-12
-        between = ((answer.decision > 0) & (answer.decision < 1)).sum(-1)
-        assert between.max() <= dimensions, "a vertex has at most one fraction for each row"
-
-
-def test_few_rows_with_sides_of_their_own() -> None:
-    program = programs.supply()
-    count = 30
-    generator = torch.Generator().manual_seed(0)
-    draw = lambda *shape: torch.rand(*shape, generator=generator, dtype=torch.float64)  # noqa: E731
-    instance = Instance(
-        b=torch.tensor(program.b) + 0.1 * draw(count, 2),
-        h=torch.tensor(program.h) + 1 - 8 * draw(count, 3),
-        lower=-1 - draw(count, 8),
-        upper=1 + draw(count, 8),
-        d=draw(count, 8),
-    )
-    y = draw(count, 8) - 0.5
-    solver = FewRowLP(program)
-    best = HiGHS(program).solve(y, instance)
-    assert len(best.counts()) == 2, "some are infeasible"
-    for fields in (("b",), ("h",), ("lower", "upper"), ("b", "h", "lower", "upper", "d")):
-        own = Instance(**{name: instance.present()[name] for name in fields})
-        answer, best = solver.solve(y, own), HiGHS(program).solve(y, own)
-        assert torch.equal(answer.status, best.status)
-        torch.testing.assert_close(answer.objective, best.objective, equal_nan=True)
-        assert torch.equal(answer.decision.isnan().any(-1), best.status != Status.OPTIMAL)
-        assert torch.equal(answer.bound == -torch.inf, best.status != Status.OPTIMAL)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"G": np.ones((3, 4)), "h": [2, 2, 2]},  # the same row three times
-        {"A": np.ones((2, 4)), "b": [2, 2]},
-        {"A": [[1, 1, 1, 1], [2, 2, 2, 2]], "b": [2, 4]},
-        {"G": np.vstack([np.eye(4), np.ones((1, 4))]), "h": [1, 1, 1, 1, 2]},  # rows that are bounds
-        {"G": [[1, 1, 1, 1]], "h": [0]},  # a single decision
-        {"G": [[1e-6, 1e6, 1, 1]], "h": [1]},
-        {"A": [[1, -1, 1, -1]], "b": [0], "lower": [0, 0, 1, 1]},  # fixed variables
-    ],
-)
-def test_degenerate_rows(arguments: dict[str, Any]) -> None:
-    program = Program(**arguments, upper=1)
-    y = torch.tensor(list(itertools.product([-1.0, 0.0, 1.0], repeat=4)), dtype=torch.float64)  # ties everywhere
-    solver = FewRowLP(program)
-    answer, best = solver.solve(y).check((Status.OPTIMAL,)), HiGHS(program).solve(y).check((Status.OPTIMAL,))
-    torch.testing.assert_close(answer.objective, best.objective, rtol=1e-7, atol=1e-7)
-    assert program.violation(answer.decision).max() <= 1e-9
-    start = solver.solve(y, None, solver.no_start(len(y))).start
-    warm = solver.solve(y.flip(0), None, start)
-    torch.testing.assert_close(warm.objective, answer.objective.flip(0), rtol=1e-7, atol=1e-7)
-
-
-def test_a_basis_travels_between_solvers() -> None:
-    program = programs.knapsack(30, 3).relax()
-    y = torch.rand(9, 30, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    few, highs = FewRowLP(program), HiGHS(program)
-    wanted = highs.solve(y).objective
-    for one, other in ((few, highs), (highs, few)):
-        start = one.solve(y, None, one.no_start(9)).start
-        assert start is not None
-        assert ((start == Basis.BASIC).sum(-1) == 3).all()
-        torch.testing.assert_close(other.solve(y, None, start).objective, wanted)
-    nonsense = torch.full((9, 33), int(Basis.BASIC), dtype=torch.int8)
-    torch.testing.assert_close(few.solve(y, None, nonsense).objective, wanted)
-
-
-def test_the_start_that_was_passed_stays_as_it_was() -> None:
-    solver = FewRowLP(programs.knapsack(10).relax())
-    start = solver.no_start(2)
-    assert start is not None
-    solver.solve(torch.rand(2, 10, generator=torch.Generator().manual_seed(0)), None, start)
-    assert start.eq(Basis.NONE).all()
-
-
-@pytest.mark.parametrize(
-    ("program", "message"),
-    [
-        (programs.knapsack(), r"it has integer variables; did you mean program.relax\(\)"),
-        (programs.shortest_path(5), "it has 25 rows, more than 16"),
-        (Program(G=np.ones((1, 3)), h=[1]), "needs finite bounds on every variable"),
-        (Program(n=2, lower=-np.inf, upper=1), "needs finite bounds on every variable"),
-    ],
-)
-def test_programs_that_few_rows_refuses(program: Program, message: str) -> None:
-    with pytest.raises(ProgramError, match=message):
-        FewRowLP(program)
-
-
-def test_few_rows_refuses_infinite_bounds_of_an_instance() -> None:
-    solver = FewRowLP(programs.knapsack(3).relax())
-    with pytest.raises(ProgramError, match="needs finite bounds"):
-        solver.solve(torch.ones(1, 3), Instance(upper=torch.full((1, 3), torch.inf)))

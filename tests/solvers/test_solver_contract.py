@@ -13,9 +13,10 @@ from dflearn.errors import ProgramError, SolverError
 from dflearn.program import Program
 from dflearn.solvers.base import Raw, Solver, Status
 from dflearn.solvers.callable import from_callable
+from dflearn.solvers.few_rows import FewRowBinary, FewRowLP
 from dflearn.solvers.gurobi import Gurobi
 from dflearn.solvers.highs import HiGHS
-from dflearn.solvers.oracles import DagShortestPath, FewRowLP, TopK
+from dflearn.solvers.oracles import DagShortestPath, TopK
 from dflearn.solvers.wrappers import Parallel, Pooled
 from dflearn.testing.solvers import check_solver
 
@@ -38,6 +39,7 @@ SOLVERS: dict[str, Callable[[Program], Solver]] = {
     "DagShortestPath": DagShortestPath.of,
     "TopK": TopK.of,
     "FewRowLP": FewRowLP,
+    "FewRowBinary": FewRowBinary,
     "Parallel HiGHS": lambda program: Parallel(HiGHS(program), workers=2),
     "Pooled HiGHS": lambda program: Pooled(HiGHS(program), ratio=1),
 }
@@ -45,6 +47,7 @@ SOLVERS: dict[str, Callable[[Program], Solver]] = {
 SPECIAL = {
     "DagShortestPath": {"path"},
     "TopK": {"at most k", "exactly k"},
+    "FewRowBinary": {"knapsack", "at most k"},
     "FewRowLP": {"path", "relaxed knapsack", "relaxed facility location", "supply", "no rows"},
 }
 

@@ -185,7 +185,7 @@ class EnergyKnapsack:
         )
 
     def relaxed_solver(self) -> Solver:
-        from dflearn.solvers.oracles import FewRowLP
+        from dflearn.solvers.few_rows import FewRowLP
 
         return FewRowLP(self.program.relax())
 

@@ -43,8 +43,13 @@ class Knapsack(PolynomialProblem):
         """The capacity of each dimension."""
         return math.floor(round(self.capacity_share * self.items, 9))  # 0.29 · 100 is 29, not 28.999…
 
+    def solver(self) -> Solver:
+        from dflearn.solvers.few_rows import MOST_BINARY_ROWS, FewRowBinary
+
+        return FewRowBinary(self.program) if self.dimensions <= MOST_BINARY_ROWS else super().solver()
+
     def relaxed_solver(self) -> Solver:
-        from dflearn.solvers.oracles import MOST_ROWS, FewRowLP
+        from dflearn.solvers.few_rows import MOST_ROWS, FewRowLP
 
         return FewRowLP(self.relaxation) if self.dimensions <= MOST_ROWS else super().relaxed_solver()
 

@@ -1,4 +1,4 @@
-"""Exact solvers for programs of a known shape: shortest paths, the k best, linear programs with few rows.
+"""Exact solvers for programs of a known shape: shortest paths, the k best; `few_rows` has more.
 
 `of(program)` recognizes the shape, or refuses and says why. Where one fits, it is faster than a general solver by orders
 of magnitude, and just as exact.
@@ -12,16 +12,13 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from torch import Tensor
 
 from dflearn.errors import ProgramError
 from dflearn.program import Instance, Program
-from dflearn.solvers.base import Basis, Raw, Solution, Solver, Status, check_costs, check_instance, check_start
+from dflearn.solvers.base import Raw, Solution, Solver, Status, check_costs, check_instance, check_start
 from dflearn.solvers.graph import Graph
-
-MOST_ROWS = 16  # above, the dense inverse of `FewRowLP` is no longer small
 
 
 class Oracle(Solver):
@@ -163,14 +160,14 @@ class TopK(Oracle):
         at_most = program.G.shape[0] == 1
         row, side = (program.G, program.h) if at_most else (program.A, program.b)
         if program.A.shape[0] + program.G.shape[0] != 1:
-            raise _refusal("TopK", program, f"it has {program.A.shape[0] + program.G.shape[0]} rows, not one")
+            raise refusal("TopK", program, f"it has {program.A.shape[0] + program.G.shape[0]} rows, not one")
         if row.nnz != program.n or np.ptp(row.data) or row.data[0] <= 0:
-            raise _refusal("TopK", program, "the coefficients of its row are not all equal and positive")
+            raise refusal("TopK", program, "the coefficients of its row are not all equal and positive")
         if program.lower.any() or (program.upper != 1).any():
-            raise _refusal("TopK", program, "its bounds are not 0 and 1")
+            raise refusal("TopK", program, "its bounds are not 0 and 1")
         k = side[0] / row.data[0]
         if k != np.rint(k) or not 0 < k <= program.n:
-            raise _refusal("TopK", program, f"k is {k:g}, not an integer between 1 and {program.n}")
+            raise refusal("TopK", program, f"k is {k:g}, not an integer between 1 and {program.n}")
         oracle = cls.__new__(cls)
         oracle._take(program, int(k), at_most)
         return oracle
@@ -186,57 +183,5 @@ class TopK(Oracle):
         return decision, (least.values.double() * chosen).sum(-1)
 
 
-class FewRowLP(Solver):
-    """Exact LPs with few rows and finite bounds, such as the relaxed multi-dimensional knapsack: a simplex method of its own.
-
-    Right-hand sides and bounds may differ from instance to instance. A `start` is a basis, as that of HiGHS.
-    """
-
-    parallel = "threads"
-    program: Program
-    start_dtype = torch.int8
-    start_blank = Basis.NONE
-
-    def __init__(self, program: Program) -> None:
-        rows = program.A.shape[0] + program.G.shape[0]
-        if program.is_integer:
-            raise _refusal("FewRowLP", program, "it has integer variables; did you mean program.relax()?")
-        if rows > MOST_ROWS:
-            raise _refusal("FewRowLP", program, f"it has {rows} rows, more than {MOST_ROWS}")
-        _require_finite(program.lower, program.upper)
-        self.program, self.objective = program, program.objective
-        self.start_width = program.n + rows
-        self._rows = np.ascontiguousarray(sp.vstack([program.A, program.G]).toarray())
-
-    def __repr__(self) -> str:
-        return f"FewRowLP({self.program!r})"
-
-    @property
-    def identity(self) -> str:
-        return "FewRowLP"
-
-    def _solve(self, c: np.ndarray, sides: Mapping[str, np.ndarray] | None, start: np.ndarray | None) -> Raw:
-        from dflearn.kernels.few_row_lp import solve_batch
-
-        assert sides is not None
-        _require_finite(sides["lower"], sides["upper"])
-        lines = {name: np.atleast_2d(part) for name, part in sides.items()}
-        count = max(len(lines["b"]), len(lines["h"]))
-        side = np.hstack([np.broadcast_to(lines[name], (count, lines[name].shape[1])) for name in ("b", "h")])
-        codes = np.empty((0, self.start_width), np.int8) if start is None else start
-        # Fresh copies in one layout: the kernel is compiled once, and the caller's start stays as it is.
-        side, lower, upper, codes = (np.array(x, order="C") for x in (side, lines["lower"], lines["upper"], codes))
-        out = Raw.empty(*c.shape)
-        solve_batch(self._rows, self.program.A.shape[0], c, side, lower, upper, codes, out.decision, out.status)
-        value = np.einsum("ij,ij->i", c, out.decision)
-        bound = np.where(out.status == Status.OPTIMAL, value, -np.inf)
-        return Raw(out.decision, out.status, value, bound, None if start is None else codes)
-
-
-def _require_finite(lower: np.ndarray, upper: np.ndarray) -> None:
-    if not (np.isfinite(lower).all() and np.isfinite(upper).all()):
-        raise ProgramError("FewRowLP needs finite bounds on every variable: add them, or use HiGHS")
-
-
-def _refusal(oracle: str, program: Program, reason: str) -> ProgramError:
+def refusal(oracle: str, program: Program, reason: str) -> ProgramError:
     return ProgramError(f"{oracle} cannot solve {program!r}: {reason}")

@@ -1,0 +1,143 @@
+"""Exact solvers for programs with few rows and bounds on every variable, such as knapsacks in a few dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from dflearn.errors import ProgramError
+from dflearn.program import Program
+from dflearn.solvers.base import Basis, Raw, Solver, Status
+from dflearn.solvers.oracles import refusal
+
+MOST_ROWS = 16  # above, the dense inverse of `FewRowLP` is no longer small
+MOST_BINARY_ROWS = 4  # above, `FewRowBinary` enumerates more than branch and bound
+STEPS = 50_000_000  # of `FewRowBinary` on one instance, about a second; HiGHS solves what needs more
+
+
+class _Sides(NamedTuple):
+    """Right-hand sides, equations first, and bounds: one line per instance, or one for all."""
+
+    side: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+
+
+class _FewRows(Solver):
+    """What both solvers share: rows as one dense matrix, equations first."""
+
+    parallel = "threads"
+    program: Program
+
+    def __init__(self, program: Program) -> None:
+        self.program, self.objective = program, program.objective
+        self._rows = np.ascontiguousarray(sp.vstack([program.A, program.G]).toarray())
+
+    def __repr__(self) -> str:
+        return f"{self.identity}({self.program!r})"
+
+    @property
+    def identity(self) -> str:
+        return type(self).__name__
+
+    def _lines(self, sides: Mapping[str, np.ndarray] | None) -> _Sides:
+        """Fresh copies in one layout: the kernels are compiled once."""
+        assert sides is not None
+        lines = {name: np.atleast_2d(part) for name, part in sides.items()}
+        count = max(len(lines["b"]), len(lines["h"]))
+        side = np.hstack([np.broadcast_to(lines[name], (count, lines[name].shape[1])) for name in ("b", "h")])
+        return _Sides(*(np.array(part, order="C") for part in (side, lines["lower"], lines["upper"])))
+
+    def _refuse_rows(self, most: int) -> None:
+        if len(self._rows) > most:
+            raise refusal(self.identity, self.program, f"it has {len(self._rows)} rows, more than {most}")
+
+
+class FewRowLP(_FewRows):
+    """Exact LPs with few rows and finite bounds, such as the relaxed multi-dimensional knapsack: a simplex method of its own.
+
+    Right-hand sides and bounds may differ from instance to instance. A `start` is a basis, as that of HiGHS.
+    """
+
+    start_dtype = torch.int8
+    start_blank = Basis.NONE
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program)
+        if program.is_integer:
+            raise refusal("FewRowLP", program, "it has integer variables; did you mean program.relax()?")
+        self._refuse_rows(MOST_ROWS)
+        _require_finite(program.lower, program.upper)
+        self.start_width = program.n + len(self._rows)
+
+    def _solve(self, c: np.ndarray, sides: Mapping[str, np.ndarray] | None, start: np.ndarray | None) -> Raw:
+        from dflearn.kernels.few_row_lp import solve_batch
+
+        lines = self._lines(sides)
+        _require_finite(lines.lower, lines.upper)
+        # The caller's start stays as it is.
+        codes = np.empty((0, self.start_width), np.int8) if start is None else np.array(start, order="C")
+        out = Raw.empty(*c.shape)
+        solve_batch(self._rows, self.program.A.shape[0], c, *lines, codes, out.decision, out.status)
+        value, bound = _values(c, out)
+        return Raw(out.decision, out.status, value, bound, None if start is None else codes)
+
+
+class FewRowBinary(_FewRows):
+    """Exact yes-or-no decisions under few inequalities, such as the multi-dimensional knapsack: branch and bound by loss.
+
+    Right-hand sides and bounds may differ from instance to instance. An instance that needs more than `STEPS` steps is
+    solved by HiGHS.
+    """
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program)
+        if not program.integer.all():
+            raise refusal("FewRowBinary", program, "it has variables that are not integer; did you mean FewRowLP?")
+        if program.A.shape[0]:
+            raise refusal("FewRowBinary", program, "it has equations")
+        self._refuse_rows(MOST_BINARY_ROWS)
+        _require_binary(program.lower, program.upper)
+
+    def _solve(self, c: np.ndarray, sides: Mapping[str, np.ndarray] | None, start: np.ndarray | None) -> Raw:
+        from dflearn.kernels.few_row_binary import solve_batch
+
+        lines = self._lines(sides)
+        _require_binary(lines.lower, lines.upper)
+        out = Raw.empty(*c.shape)
+        solve_batch(self._rows, c, *lines, STEPS, out.decision, out.status)
+        out.objective[:], out.bound[:] = _values(c, out)
+        hard = np.flatnonzero(out.status == Status.FAILED)
+        if hard.size:
+            from dflearn.solvers.highs import HiGHS
+
+            assert sides is not None
+            own = {name: part[hard] if part.ndim == 2 else part for name, part in sides.items()}
+            rest = HiGHS(self.program)._solve(c[hard], own, None)
+            out.decision[hard], out.status[hard] = rest.decision, rest.status
+            out.objective[hard], out.bound[hard] = rest.objective, rest.bound
+        return out
+
+
+def _values(c: np.ndarray, out: Raw) -> tuple[np.ndarray, np.ndarray]:
+    """The objective of every decision, and the bound that proves it."""
+    value = np.einsum("ij,ij->i", c, out.decision)
+    return value, np.where(out.status == Status.OPTIMAL, value, -np.inf)
+
+
+def _require_finite(lower: np.ndarray, upper: np.ndarray) -> None:
+    if not (np.isfinite(lower).all() and np.isfinite(upper).all()):
+        raise ProgramError("FewRowLP needs finite bounds on every variable: add them, or use HiGHS")
+
+
+def _require_binary(lower: np.ndarray, upper: np.ndarray) -> None:
+    width = upper - lower
+    whole = np.isfinite(lower).all() and (lower == np.round(lower)).all()
+    if not whole or not ((width == 0) | (width == 1)).all():
+        raise ProgramError(
+            "FewRowBinary needs variables with two values, or one: bounds such as 0 and 1. Otherwise use HiGHS"
+        )
