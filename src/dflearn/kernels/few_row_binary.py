@@ -8,6 +8,9 @@ it. Any decision w is that one with a set of variables flipped, and
 so a feasible w loses against the bound what its flips cost and what the room that it leaves would be worth. With the prices
 of the linear relaxation the optimum loses little, and few sets of flips lose less. A depth-first search through the flips,
 cheapest first, finds the best of all that lose less than a budget. The budget grows until there is one: it is optimal.
+
+Where that takes too many steps, the problem is split in two at a variable that is a fraction in the relaxation. The parts
+have prices of their own, which fit better, and what was found so far limits their budgets.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ import numpy as np
 from dflearn.kernels.few_row_lp import FAILED, FEASIBILITY, INFEASIBLE, OPTIMAL, invert, iterate, room, slack_basis
 
 FIRST, GROWTH = 0.05, 1.4  # the first budget, in prices of a row's largest entry, and how budgets grow
+PATIENCE = 20_000  # steps after which a part is split, about half a millisecond
+DEPTH = 64  # splits on the way to a part
 
 jit = numba.njit(nogil=True, cache=True, error_model="numpy")
 
@@ -31,25 +36,76 @@ def solve_batch(rows: Any, c: Any, side: Any, lower: Any, upper: Any, limit: Any
     side, lower and upper have one line per instance or one for all; bounds are whole numbers at most 1 apart. An instance
     that needs more than `limit` steps is left `FAILED`.
     """
+    n = rows.shape[1]
+    parts = np.empty((2, DEPTH, n))
+    for i in range(c.shape[0]):
+        parts[0, 0] = lower[min(i, lower.shape[0] - 1)]
+        parts[1, 0] = upper[min(i, upper.shape[0] - 1)]
+        status[i] = solve_parts(rows, c[i], side[min(i, side.shape[0] - 1)], parts, limit, w[i])
+        if status[i] != OPTIMAL:
+            w[i] = np.nan
+
+
+@jit
+def solve_parts(rows: Any, c: Any, side: Any, parts: Any, limit: Any, w: Any) -> Any:
+    """Write the optimal decision to w, and give the status. parts: lower and upper bounds of what is still to be solved."""
     m, n = rows.shape
     code, basis, slack_room = np.empty(n + m, np.int8), np.empty(m, np.int64), np.empty(m)
     work, candidate = np.empty((4, n + m)), np.empty(n + m, np.int64)
-    price = np.empty(m)
-    for i in range(c.shape[0]):
-        s, lo, up = (
-            side[min(i, side.shape[0] - 1)],
-            lower[min(i, lower.shape[0] - 1)],
-            upper[min(i, upper.shape[0] - 1)],
-        )
+    relaxed, found, price = np.empty(n), np.empty(n), np.empty(m)
+    better = gain(c)
+    best, steps, count = np.inf, limit, 1
+    while count > 0:
+        last = count - 1
+        lower, upper = parts[0, last], parts[1, last]
+        count = last
         for r in range(m):
-            slack_room[r] = room(rows[r], s[r], lo, up)
+            slack_room[r] = room(rows[r], side[r], lower, upper)
         slack_basis(code, basis)
-        status[i] = iterate(rows, c[i], s, lo, up, slack_room, code, basis, work, candidate, w[i])
-        if status[i] == OPTIMAL:
-            row_prices(rows, c[i], basis, price)
-            status[i] = best_flips(rows, c[i], s, lo, up, price, limit, w[i])
-        if status[i] != OPTIMAL:
-            w[i] = np.nan
+        status = iterate(rows, c, side, lower, upper, slack_room, code, basis, work, candidate, relaxed)
+        if status == INFEASIBLE:
+            continue
+        if status == FAILED:
+            return FAILED
+        row_prices(rows, c, basis, price)
+        value, left = best_flips(rows, c, side, lower, upper, price, best - better, PATIENCE, found)
+        if value < best:
+            best = value
+            w[:] = found
+        if left >= 0:
+            continue
+        steps -= PATIENCE
+        split = most_fractional(relaxed, lower, upper)
+        if steps < 0 or count + 2 > DEPTH or split < 0:
+            return FAILED
+        # Two parts: the last is solved next, and has the variable where the relaxation is nearer.
+        parts[:, last + 1] = parts[:, last]
+        near = lower[split] if relaxed[split] - lower[split] < 0.5 else upper[split]
+        parts[:, last, split] = lower[split] + upper[split] - near
+        parts[:, last + 1, split] = near
+        count = last + 2
+    return OPTIMAL if best < np.inf else INFEASIBLE
+
+
+@jit
+def gain(c: Any) -> Any:
+    """By how much a better decision is better at least: 1 where all costs are whole, otherwise what rounding leaves."""
+    total, whole = 0.0, True
+    for j in range(c.size):
+        total += abs(c[j])
+        whole &= c[j] == np.round(c[j])
+    return 1.0 - 1e-6 if whole and total < 1e9 else 1e-12 * total
+
+
+@jit
+def most_fractional(relaxed: Any, lower: Any, upper: Any) -> Any:
+    """The variable furthest from both of its bounds; −1 where none is between them."""
+    split, furthest = -1, 1e-9
+    for j in range(relaxed.size):
+        distance = min(relaxed[j] - lower[j], upper[j] - relaxed[j])
+        if distance > furthest:
+            split, furthest = j, distance
+    return split
 
 
 @jit
@@ -67,57 +123,59 @@ def row_prices(rows: Any, c: Any, basis: Any, price: Any) -> None:
 
 
 @jit
-def best_flips(rows: Any, c: Any, side: Any, lower: Any, upper: Any, price: Any, limit: Any, w: Any) -> Any:
-    """Write the optimal decision to w, and give the status."""
+def best_flips(
+    rows: Any, c: Any, side: Any, lower: Any, upper: Any, price: Any, target: Any, patience: Any, w: Any
+) -> Any:
+    """The best decision below `target`, written to w: its value, infinite where there is none, and the steps left.
+
+    Fewer than zero steps left: given up, and there may be better ones.
+    """
     m, n = rows.shape
     reduced = c.copy()
     for r in range(m):
         for j in range(n):
             reduced[j] += price[r] * rows[r, j]
-    order = np.argsort(np.abs(reduced))
-    left = np.empty(m)  # what the unflipped decision leaves of each row; a row may be broken by its tolerance
+    left = np.empty(m)  # what the unflipped decision leaves of each row, which may be broken by its tolerance
+    bound = 0.0
     for r in range(m):
         left[r] = side[r] + FEASIBILITY * (1.0 + abs(side[r]))
+        bound -= price[r] * left[r]
     cost, change, index = np.empty(n), np.empty((n, m)), np.empty(n, np.int64)
-    largest, most = np.zeros(m), 0.0
-    flips = 0
-    for j in order:
+    largest, most, flips = np.zeros(m), 0.0, 0
+    for j in np.argsort(np.abs(reduced)):
         w[j] = upper[j] if reduced[j] < 0.0 else lower[j]
-        other = lower[j] + upper[j] - w[j]
+        bound += reduced[j] * w[j]
         for r in range(m):
             left[r] -= rows[r, j] * w[j]
-        if other != w[j]:
+        if lower[j] < upper[j]:
             cost[flips], index[flips] = abs(reduced[j]), j
             most += cost[flips]
             for r in range(m):
-                change[flips, r] = rows[r, j] * (w[j] - other)
+                change[flips, r] = rows[r, j] if reduced[j] < 0.0 else -rows[r, j]
                 largest[r] = max(largest[r], abs(change[flips, r]))
                 most += price[r] * abs(change[flips, r])
             flips += 1
-    budget, scale = 0.0, 0.0
+    budget = 0.0
     for r in range(m):
         budget += FIRST * price[r] * largest[r]
         most += price[r] * abs(left[r])
-    for j in range(n):
-        scale = max(scale, abs(c[j]))
-    budget = max(budget, 1e-9 * scale)
     if budget == 0.0:
-        budget = 1.0  # all costs are zero: whatever is feasible will do
+        budget = most + 1.0  # no row has a price: where the flips cost nothing, whatever is feasible will do
 
-    chosen, path = np.empty(flips, np.int64), np.empty(flips + 1, np.int64)
+    path, chosen = np.empty(flips + 1, np.int64), np.empty(flips, np.int64)
     at, spent = np.empty((flips + 1, m)), np.empty(flips + 1)
-    steps, tried = limit, 0.0
-    while tried <= most:  # nothing loses more than that
-        found, steps = search(cost[:flips], change, left, price, largest, budget, steps, path, at, spent, chosen)
-        if steps < 0:
-            return FAILED
+    while True:
+        last = budget > min(most, target - bound)  # nothing loses more, or may
+        budget = min(budget, target - bound)
+        found, patience = search(cost[:flips], change, left, price, largest, budget, patience, path, at, spent, chosen)
         if found >= 0:
             for k in range(found):
                 j = index[chosen[k]]
                 w[j] = lower[j] + upper[j] - w[j]
-            return OPTIMAL
-        tried, budget = budget, GROWTH * budget
-    return INFEASIBLE
+            return np.dot(c, w), patience
+        if last or patience < 0:
+            return np.inf, patience
+        budget *= GROWTH
 
 
 @jit

@@ -16,7 +16,7 @@ from dflearn.solvers.oracles import refusal
 
 MOST_ROWS = 16  # above, the dense inverse of `FewRowLP` is no longer small
 MOST_BINARY_ROWS = 4  # above, `FewRowBinary` enumerates more than branch and bound
-STEPS = 50_000_000  # of `FewRowBinary` on one instance, about a second; HiGHS solves what needs more
+STEPS = 10_000_000  # of `FewRowBinary` on one instance, a few tenths of a second; HiGHS solves what needs more
 
 
 class _Sides(NamedTuple):
