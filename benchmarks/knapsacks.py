@@ -38,7 +38,7 @@ def against_general_solvers(repeats: int, quick: bool) -> list[dict[str, Any]]:
         ours = FewRowBinary(program)
         for costs, y in {
             "true": data.batch().require("costs"),
-            "E[y | x]": problem.expected_costs(data.features),
+            "expected": problem.expected_costs(data.features),
         }.items():
             few, others = y[:INSTANCES], {"HiGHS": HiGHS(program), "Gurobi": Gurobi(program)}
             best = ours.solve(few).check().objective  # compiles, too

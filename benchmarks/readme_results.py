@@ -58,7 +58,11 @@ def speed() -> str:
     oracles = ratios(
         "Exact solvers against HiGHS at its best", "solvers", "oracles", {"gain": "times as fast"}, "problem", "oracle"
     )
-    every = folded("Every ratio with one thread", *training(), layers(), labels, oracles)
+    knapsacks = ratios(
+        "Exact knapsacks, `FewRowBinary` against general solvers; costs are true or expected values",
+        "knapsacks", "against general solvers", {"HiGHS ratio": "HiGHS", "Gurobi ratio": "Gurobi"}, "problem", "costs",
+    )  # fmt: skip
+    every = folded("Every ratio with one thread", *training(), layers(), labels, oracles, knapsacks)
     return "\n\n".join([table(verdicts()), every])
 
 

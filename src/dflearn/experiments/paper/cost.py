@@ -13,10 +13,10 @@ from dflearn.experiments.paper.published import published_rows
 from dflearn.experiments.record import Record
 from dflearn.problems import problem_named
 
-# Rough guesses where nothing was measured: seconds of an exact solve of one instance by HiGHS.
+# Rough guesses where nothing was measured: seconds of an exact solve of one instance by the problem's own solver.
 SOLVE = {
     "SP-5": 1e-4, "SP-10": 1e-4, "SP-15": 1e-4, "SP-25": 2e-4,
-    "KP-100": 0.06, "KP-200": 0.12, "KP-400": 0.3, "KP-500": 0.47,
+    "KP-100": 2e-4, "KP-200": 3e-4, "KP-400": 0.01, "KP-500": 0.01,
     "CFL-50": 0.02, "CFL-100": 0.05, "CFL-200": 0.08, "CFL-250": 0.1,
 }  # fmt: skip
 UNKNOWN = 0.1  # the same for problems that the paper does not have
