@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from dflearn.errors import ProgramError
+from dflearn.kernels.few_row_binary import search
 from dflearn.program import Instance, Program
 from dflearn.solvers import few_rows
 from dflearn.solvers.base import Basis, Status
@@ -174,6 +175,17 @@ def test_any_rows_against_every_decision(seed: int) -> None:
             assert answer.status[i] == Status.OPTIMAL
             assert float(answer.objective[i]) == pytest.approx(wanted, abs=1e-9)
             assert (rows @ answer.decision[i].numpy() <= h[i] + 1e-8).all()
+
+
+@pytest.mark.parametrize("tiny", [0.0, 1e-300, 1e-20, 1e-9])
+def test_flips_that_cost_next_to_nothing(tiny: float) -> None:
+    """The search may pay for any number of them."""
+    cost, change = np.array([tiny, tiny, 1.0]), np.array([[1.0], [2.0], [2.0]])
+    path, at, spent, chosen = np.empty(4, np.int64), np.empty((4, 1)), np.empty(4), np.empty(3, np.int64)
+    left, price, largest = np.array([-2.0]), np.array([0.5]), np.array([2.0])
+    found, steps = search(cost, change, left, price, largest, 10.0, 100, path, at, spent, chosen)
+    assert (found, chosen[0]) == (1, 1)
+    assert steps >= 0
 
 
 def test_bounds_of_an_instance_fix_variables() -> None:

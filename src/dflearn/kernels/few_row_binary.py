@@ -202,9 +202,9 @@ def search(
         # Is any set worth a look that adds flip k, or later ones, to the present set?
         promising = k < flips and spent[depth] + cost[k] < best
         if promising:
-            more = flips - k  # flips that can still be paid for
+            more = float(flips - k)  # flips that can still be paid for
             if cost[k] > 0.0:
-                more = min(more, int((best - spent[depth]) / cost[k]))
+                more = min(more, np.floor((best - spent[depth]) / cost[k]))
             loss = spent[depth]
             for r in range(m):
                 reach = more * largest[r]
