@@ -8,7 +8,7 @@ write.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +25,7 @@ from dflearn.experiments.paper.render import (
     render,
     summary_cells,
 )
-from dflearn.experiments.paper.tables import agreement, rows_of
+from dflearn.experiments.paper.tables import Row, agreement, rows_of
 from dflearn.experiments.record import Record
 from dflearn.experiments.store import read_lines
 from dflearn.problems import PROBLEMS
@@ -33,6 +33,14 @@ from dflearn.problems import PROBLEMS
 FOLDER = Path(__file__).resolve().parents[1] / "results" / "paper"
 UNITS_HEADER = (
     "problem", "method", "seeds", "published style", "scaled", "difference", "mean of ratios", "scaled", "difference",
+)  # fmt: skip
+
+LOSSES = (
+    *(f"{loss}^{layer}" for layer in ("CVX", "DYS") for loss in ("Regret", "SqDE", "SPO+", "SCE")),
+    "SCE^relax", "SCE^ILP", "MSE",
+)  # fmt: skip
+TIMES = (
+    "SPO+^relax cold", "SPO+^relax warm", "SPO+^relax", "SPO+^ILP", "PFY", "SCE^DYS", "SCE^DYS unrolled", "SCE^smoothed",
 )  # fmt: skip
 
 
@@ -68,6 +76,16 @@ def units(records: Sequence[Record]) -> str:
     return render(UNITS_HEADER, lines, "markdown")
 
 
+def columns(records: Sequence[Record], methods: Sequence[str], show: Callable[[Row], str]) -> str:
+    """One line per problem that has at least two of the methods."""
+    lines = []
+    for problem in PROBLEMS:
+        rows = {row.method: row for row in rows_of(problem, methods, records)}
+        if len(rows) > 1:
+            lines.append([problem, *(show(rows[method]) if method in rows else "" for method in methods)])
+    return render(["problem", *methods], lines, "markdown")
+
+
 def every_row(records: Sequence[Record]) -> list[str]:
     parts = []
     for problem in PROBLEMS:
@@ -92,6 +110,13 @@ def page() -> str:
         "Scaled: the model's output is multiplied by the mean |y| of the training data, and parameters that are costs "
         "with it; all else is the same, seed by seed. ± is the standard error of the mean difference between the seeds.",
         units(records),
+        "## Surrogate and decision losses, with differentiable solvers and without",
+        "Published style, means over the seeds.",
+        columns(records, LOSSES, lambda row: f"{row.style:.3f}"),
+        "## Seconds per epoch",
+        "CPU seconds of training per epoch of 800 instances, validation apart. Integer programs in SPO+^ILP are solved by "
+        "Gurobi on KP-100, CFL-50 and CFL-100 and by FewRowBinary on the other knapsacks.",
+        columns(records, TIMES, lambda row: f"{row.seconds:.3g}"),
         "## Every row",
         LEGEND + " `dfl paper table sp --from results/paper/runs.jsonl --no-run` and so on print these.",
         *every_row(records),

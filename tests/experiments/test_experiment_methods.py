@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from experiment_helpers import TINY, tiny
-from torch import nn
 
 from dflearn.data import DecisionDataset
 from dflearn.errors import DataError
@@ -18,7 +17,7 @@ from dflearn.experiments.methods import SCALED, Prepared, Task, method_named, me
 from dflearn.experiments.paper.hyperparameters import cvx_tau, dys_in_code, dys_printed
 from dflearn.experiments.run import run
 from dflearn.labels import label
-from dflearn.models import Scaled
+from dflearn.models import Linear, Scaled
 from dflearn.problems import problem_named
 from dflearn.training import fit
 
@@ -58,16 +57,18 @@ def test_three_ways_to_solve_the_same_paths_give_the_same_model() -> None:
 @pytest.mark.parametrize("method", SCALED)
 @pytest.mark.parametrize("problem", ["SP-4", "KP-10"])
 def test_scaled_is_the_same_with_costs_that_were_divided(problem: str, method: str) -> None:
-    task, own = prepared(problem, f"{method} scaled")
+    task, _ = prepared(problem, f"{method} scaled")
+    task = replace(task, train=task.train.to(torch.float64))  # in float32 rounding may turn a decision
+    own = method_named(f"{method} scaled").prepare(task)
     assert task.train.costs is not None
     assert own.scale == pytest.approx(float(task.train.costs.abs().mean()))
     small = DecisionDataset(task.train.features, task.train.costs / own.scale, task.train.decisions)
     plain = method_named(method).prepare(replace(task, train=small))
-    models = [nn.Linear(10, task.problem.program.p) for _ in range(2)]
-    models[1].load_state_dict(models[0].state_dict())
+    models = [Linear(10, task.problem.program.p).double() for _ in range(2)]
     fit(Scaled(models[0], own.scale), own.loss, own.train, epochs=3, lr=0.05, progress=False)
     fit(models[1], plain.loss, plain.train, epochs=3, lr=0.05, progress=False)
-    torch.testing.assert_close(models[0].weight, models[1].weight, rtol=1e-3, atol=1e-3)
+    # Adam's ε is not in units of the costs.
+    torch.testing.assert_close(models[0].weight, models[1].weight, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("problem", ["SP-3", "KP-10", "CFL-6x2"])
