@@ -22,6 +22,7 @@ from dflearn.experiments.paper.render import (
     SUMMARY_LEGEND,
     agreement_line,
     cells,
+    judges,
     render,
     summary_cells,
 )
@@ -92,9 +93,8 @@ def every_row(records: Sequence[Record]) -> list[str]:
         known = methods_of(problem)
         rows = rows_of(problem, [*known, *(name for name in method_names() if name not in known)], records)
         if rows:
-            solvers = ", ".join(sorted({row.solver for row in rows}))
             table = render(HEADER, [cells(row) for row in rows], "markdown")
-            parts.append(f"### {problem}, judged by {solvers}\n\n{table}\n\n{agreement_line(agreement(rows))}")
+            parts.append(f"### {problem}, judged by {judges(rows)}\n\n{table}\n\n{agreement_line(agreement(rows))}")
     return parts
 
 

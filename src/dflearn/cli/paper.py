@@ -168,7 +168,7 @@ def list_all(options: argparse.Namespace) -> None:
 
 
 def table(options: argparse.Namespace) -> None:
-    from dflearn.experiments.paper.render import HEADER, LEGEND, agreement_line, cells, render
+    from dflearn.experiments.paper.render import HEADER, LEGEND, agreement_line, cells, judges, render
     from dflearn.experiments.paper.tables import agreement, rows_of
 
     configs = configs_asked([options.table], options)
@@ -182,8 +182,7 @@ def table(options: argparse.Namespace) -> None:
         if not rows:
             print(f"{problem}: no runs\n")
             continue
-        solvers = ", ".join(sorted({row.solver for row in rows}))
-        title = f"{problem}, seeds {_ranges(options.seeds)}, judged by {solvers}"
+        title = f"{problem}, seeds {_ranges(options.seeds)}, judged by {judges(rows)}"
         print({"text": title, "markdown": f"### {title}", "latex": f"% {title}"}[options.format] + "\n")
         print(render(HEADER, [cells(row) for row in rows], options.format) + "\n")
         print(("% " if options.format == "latex" else "") + agreement_line(agreement(rows)) + "\n")

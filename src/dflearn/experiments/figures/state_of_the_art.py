@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-METHODS = ("MSE", "SPO+^relax", "SPO+^ILP", "SPO+^p=5%", "PFY", "CaVE", "SCE^DYS", "SCE^smoothed", "sSPO+")
+PUBLISHED = ("MSE", "SPO+^relax", "SPO+^ILP", "SPO+^p=5%", "PFY", "CaVE", "SCE^DYS")
+METHODS = (*PUBLISHED, "SCE^smoothed", "SCE^smoothed scaled")
 
 
 def make(records: Iterable[Record], metric: str = "published_style") -> Plot:

@@ -45,6 +45,11 @@ def summary_cells(problem: str, rows: Sequence[Row], published: int) -> list[str
     ]
 
 
+def judges(rows: Sequence[Row]) -> str:
+    """The exact solvers that judged these rows."""
+    return ", ".join(sorted({name for row in rows for name in row.solver.split(", ")}))
+
+
 def seed_counts(rows: Sequence[Row]) -> str:
     """How many seeds the rows have: "5", or "2 to 5"."""
     counts = {len(row.seeds) for row in rows}
