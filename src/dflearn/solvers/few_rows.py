@@ -35,7 +35,6 @@ class _FewRows(Solver):
 
     def __init__(self, program: Program) -> None:
         self.program, self.objective = program, program.objective
-        self._rows = np.ascontiguousarray(sp.vstack([program.A, program.G]).toarray())
 
     def __repr__(self) -> str:
         return f"{self.identity}({self.program!r})"
@@ -52,9 +51,11 @@ class _FewRows(Solver):
         side = np.hstack([np.broadcast_to(lines[name], (count, lines[name].shape[1])) for name in ("b", "h")])
         return _Sides(*(np.array(part, order="C") for part in (side, lines["lower"], lines["upper"])))
 
-    def _refuse_rows(self, most: int) -> None:
-        if len(self._rows) > most:
-            raise refusal(self.identity, self.program, f"it has {len(self._rows)} rows, more than {most}")
+    def _take_rows(self, most: int) -> None:
+        rows = sp.vstack([self.program.A, self.program.G])
+        if rows.shape[0] > most:  # dense, they might not fit into memory
+            raise refusal(self.identity, self.program, f"it has {rows.shape[0]} rows, more than {most}")
+        self._rows = np.ascontiguousarray(rows.toarray())
 
 
 class FewRowLP(_FewRows):
@@ -70,7 +71,7 @@ class FewRowLP(_FewRows):
         super().__init__(program)
         if program.is_integer:
             raise refusal("FewRowLP", program, "it has integer variables; did you mean program.relax()?")
-        self._refuse_rows(MOST_ROWS)
+        self._take_rows(MOST_ROWS)
         _require_finite(program.lower, program.upper)
         self.start_width = program.n + len(self._rows)
 
@@ -100,7 +101,7 @@ class FewRowBinary(_FewRows):
             raise refusal("FewRowBinary", program, "it has variables that are not integer; did you mean FewRowLP?")
         if program.A.shape[0]:
             raise refusal("FewRowBinary", program, "it has equations")
-        self._refuse_rows(MOST_BINARY_ROWS)
+        self._take_rows(MOST_BINARY_ROWS)
         _require_binary(program.lower, program.upper)
 
     def _solve(self, c: np.ndarray, sides: Mapping[str, np.ndarray] | None, start: np.ndarray | None) -> Raw:
