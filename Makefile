@@ -34,16 +34,16 @@ test: $(VENV)/.installed-test  ## ruff, mypy and every test
 # Passive: OpenMP threads that wait for torch's next operation would spin on the cores that kernels' threads need.
 bench: $(VENV)/.installed-bench peers  ## time dflearn and its peers side by side (QUICK=1: a part of it)
 	set -e; for name in $(BENCHMARKS); do \
-		$(ONE_THREAD) OMP_WAIT_POLICY=passive $(BIN)/python benchmarks/$$name.py \
+		$(ONE_THREAD) OMP_WAIT_POLICY=passive $(BIN)/python benchmarks/speed/$$name.py \
 			$(if $(QUICK),--quick) $(if $(THREADS),--threads $(THREADS)) --json $(OUT)/$${name}$(SUFFIX).json; \
 	done
-	$(BIN)/python benchmarks/plots.py $(OUT)
-	$(BIN)/python benchmarks/targets.py $(OUT)
-	$(BIN)/python benchmarks/regression.py $(OUT)
+	$(BIN)/python benchmarks/speed/plots.py $(OUT)
+	$(BIN)/python benchmarks/speed/targets.py $(OUT)
+	$(BIN)/python benchmarks/speed/regression.py $(OUT)
 
 peers: .venv-ortools/.installed .venv-qpth/.installed  ## set up the peers that need environments of their own
 
-.venv-%/.installed: benchmarks/environments/%.txt
+.venv-%/.installed: benchmarks/speed/environments/%.txt
 	$(PYTHON) -m venv .venv-$*
 	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@

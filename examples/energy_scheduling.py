@@ -19,8 +19,8 @@ import torch
 
 import dflearn as dfl
 from dflearn.data import Split
+from dflearn.data.cache import default_cache
 from dflearn.evaluation import Evaluation
-from dflearn.labels import default_cache
 from dflearn.problems.energy import EnergyDays, load_energy_days, split_days
 from dflearn.problems.scheduling import Scheduling
 from energy_methods import METHODS, SETTINGS, Judged, judge

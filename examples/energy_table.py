@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from dflearn import estimates
 from dflearn.data import Split
-from dflearn.labels import default_cache
+from dflearn.data.cache import default_cache
+from dflearn.evaluation import estimates
 from dflearn.problems.energy import EnergyDays, EnergyKnapsack, load_energy_days
 from dflearn.problems.scheduling import Scheduling
 from dflearn.solvers.base import Solver

@@ -27,8 +27,8 @@ import numpy as np
 import torch
 
 import dflearn as dfl
-from dflearn import estimates
 from dflearn.data import DecisionDataset, Split
+from dflearn.evaluation import estimates
 from dflearn.losses import MSE, SCE, SmoothedSPOPlus, SPOPlus
 from rows import append, read
 from tours import FORMULATIONS, Tours, travel_times

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,6 @@ import pytest
 from dflearn.cli import bench, main
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import contest
 import epochs
@@ -43,7 +41,7 @@ while True:
 def script(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> str:
     path = folder / "contender.py"
     path.write_text(text)
-    monkeypatch.setenv("PYTHONPATH", str(ROOT / "benchmarks" / "contenders"))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "benchmarks" / "speed" / "contenders"))
     return str(path)
 
 
@@ -167,7 +165,7 @@ def test_targets_point_at_committed_results() -> None:
 
 
 def test_peers_are_pinned() -> None:
-    for path in (ROOT / "benchmarks" / "environments").glob("*.txt"):
+    for path in (ROOT / "benchmarks" / "speed" / "environments").glob("*.txt"):
         lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
         assert all(re.fullmatch(r"[\w.-]+==[\w.]+", line) for line in lines)
         assert any(line.startswith(f"{path.stem}==") for line in lines)

@@ -109,16 +109,16 @@ def test_readme_example_is_the_file_in_examples() -> None:
 
 
 def test_figures_of_the_readme_are_those_of_the_results() -> None:
-    script = runpy.run_path(str(ROOT / "benchmarks" / "readme_results.py"))
+    script = runpy.run_path(str(ROOT / "benchmarks" / "pages" / "readme_results.py"))
     shown = script["BLOCK"].search((ROOT / "README.md").read_text())
     assert shown is not None
-    assert shown[0] == script["block"](), "run: python benchmarks/readme_results.py"
+    assert shown[0] == script["block"](), "run: python benchmarks/pages/readme_results.py"
 
 
 def test_tables_of_the_paper_are_those_of_its_runs() -> None:
-    script = runpy.run_path(str(ROOT / "benchmarks" / "paper_tables.py"))
+    script = runpy.run_path(str(ROOT / "benchmarks" / "pages" / "paper_tables.py"))
     assert (ROOT / "results" / "paper" / "tables.md").read_text() == script["page"](), (
-        "run: python benchmarks/paper_tables.py"
+        "run: python benchmarks/pages/paper_tables.py"
     )
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         solvers as solvers,
     )
     from dflearn.data import Batch as Batch, DecisionDataset as DecisionDataset
+    from dflearn.data.labels import label as label
     from dflearn.doctor import Diagnosis as Diagnosis, diagnose as diagnose
     from dflearn.estimator import DecisionFocusedRegressor as DecisionFocusedRegressor
     from dflearn.evaluation import Evaluation as Evaluation, compare as compare, evaluate as evaluate
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from dflearn.frontends.pyepo import from_pyepo as from_pyepo, to_pyepo as to_pyepo
     from dflearn.frontends.pyomo import from_pyomo as from_pyomo
     from dflearn.frontends.scipy import from_linprog as from_linprog, from_milp as from_milp
-    from dflearn.labels import label as label
     from dflearn.layers.base import Exact as Exact, Layer as Layer
     from dflearn.layers.cvxpy import CvxpySmoothed as CvxpySmoothed
     from dflearn.layers.davis_yin import DavisYin as DavisYin
@@ -64,7 +64,7 @@ _NAMES = {
     "dflearn.layers.davis_yin": ("DavisYin",),
     "dflearn.layers.cvxpy": ("CvxpySmoothed",),
     "dflearn.data": ("Batch", "DecisionDataset"),
-    "dflearn.labels": ("label",),
+    "dflearn.data.labels": ("label",),
     "dflearn.evaluation": ("compare", "evaluate", "Evaluation"),
     "dflearn.estimator": ("DecisionFocusedRegressor",),
     "dflearn.doctor": ("diagnose", "Diagnosis"),

@@ -9,6 +9,10 @@ class ProgramError(DflearnError, ValueError):
     """A program that cannot be: wrong shapes, crossed bounds, empty or inconsistent rows, NaN."""
 
 
+class OptionError(DflearnError, ValueError):
+    """An argument, a setting or a name that is none of those on offer; the message lists them."""
+
+
 class ShapeError(DflearnError, ValueError):
     """A tensor whose shape or values do not fit; the message says what came and what was wanted."""
 

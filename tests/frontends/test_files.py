@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gurobi_models import build, optimum
-from random_models import COUNT, check, choose, random_model, solve, with_costs
 
 import dflearn as dfl
+from support.gurobi_models import build, optimum
+from support.random_models import COUNT, check, choose, random_model, solve, with_costs
 
 READERS = {"mps": dfl.from_mps, "lp": dfl.from_lp}
 

@@ -13,7 +13,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from closed_form_layers import SmoothedBox, SmoothedTopOne, top_one
 from dflearn import layers
 from dflearn.layers import CvxpySmoothed, DavisYin, Exact, Layer, Perturbed, Smoothed
 from dflearn.problems import problem_named
@@ -21,6 +20,7 @@ from dflearn.program import Instance, Program
 from dflearn.solvers.base import Solution
 from dflearn.solvers.highs import HiGHS
 from dflearn.testing.layers import check_layer
+from support.closed_form_layers import SmoothedBox, SmoothedTopOne, top_one
 
 COUNT = 4
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from closed_form_layers import SmoothedBox
 from dflearn.errors import MissingExtraError, ProgramError, SolverError
 from dflearn.layers.cvxpy import KEPT, CvxpySmoothed
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Status
+from support.closed_form_layers import SmoothedBox
 
 SIMPLEX = Program(A=np.ones((1, 3)), b=[1])
 

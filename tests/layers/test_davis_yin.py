@@ -9,14 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from reference import RandomCase, clarabel_smoothed, jacobian, random_case, smoothed_objective
 from torch import Tensor
 
 from dflearn.errors import DflearnError, ProgramError, ShapeError
 from dflearn.layers import AsPublished, DavisYin, DenseJacobianFree, Smoothed
 from dflearn.problems import problem_named
 from dflearn.program import Instance, Program
+from dflearn.program.sides import Sides
 from dflearn.solvers.base import Status
+from support.reference import RandomCase, clarabel_smoothed, jacobian, random_case, smoothed_objective
 
 ITERATIONS = 25
 KINK = 1e-9  # where some z comes this close to a bound, derivatives are not compared
@@ -49,14 +50,15 @@ class Plain(NamedTuple):
                 [program.G.toarray(), np.eye(slacks)],
             ]
         )
-        sides = {k: np.broadcast_to(v, (count, v.shape[-1])) for k, v in program.sides(instance, count).items()}
+        parts = program.sides(instance, count).parts().values()
+        sides = Sides(*(np.broadcast_to(part, (count, part.shape[-1])) for part in parts))
         inverse = np.linalg.pinv(matrix, rcond=1e-10) if len(matrix) else np.zeros(matrix.shape[::-1])
         parts = (
             matrix,
             inverse,
-            np.hstack([sides["b"], sides["h"]]),
-            np.hstack([sides["lower"], np.zeros((count, slacks))]),
-            np.hstack([sides["upper"], np.full((count, slacks), np.inf)]),
+            np.hstack([sides.b, sides.h]),
+            np.hstack([sides.lower, np.zeros((count, slacks))]),
+            np.hstack([sides.upper, np.full((count, slacks), np.inf)]),
             np.concatenate([np.full(program.n, mu), np.zeros(slacks)]),
         )
         return cls(*(torch.tensor(part, dtype=torch.float64) for part in parts), program.n)

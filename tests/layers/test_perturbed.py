@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from torch import Tensor
 from dflearn.errors import ProgramError, SolverError
 from dflearn.layers.perturbed import Perturbed
 from dflearn.program import Instance, Program
+from dflearn.program.sides import Sides
 from dflearn.solvers.base import Raw, Solver, Status
 from dflearn.solvers.highs import HiGHS
 
@@ -31,10 +31,10 @@ class Box(Solver):
         self.start_width = n
         self.seen: list[np.ndarray | None] = []
 
-    def _solve(self, c: np.ndarray, sides: Mapping[str, np.ndarray] | None, start: np.ndarray | None) -> Raw:
+    def _solve(self, c: np.ndarray, sides: Sides | None, start: np.ndarray | None) -> Raw:
         assert sides is not None
         self.seen.append(start)
-        upper = np.broadcast_to(sides["upper"], c.shape)
+        upper = np.broadcast_to(sides.upper, c.shape)
         w = np.where(c < 0, upper, 0.0)
         status = np.where((upper < 0).any(1), int(Status.INFEASIBLE), int(Status.OPTIMAL)).astype(np.int8)
         w[status != Status.OPTIMAL] = np.nan

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from dflearn.errors import ProgramError, ShapeError
-from dflearn.problems import PROBLEMS, FacilityLocation, Knapsack, Problem, ShortestPath, TopK, problem_named
+from dflearn.problems import PROBLEMS, FacilityLocation, Knapsack, Problem, Selection, ShortestPath, problem_named
 from dflearn.problems.polynomial import PolynomialProblem, integral_of_ceiling
 from dflearn.testing.problems import check_problem
 
@@ -25,8 +25,8 @@ SMALL = [
     Knapsack(9, 17, capacity_share=2),  # more dimensions than the solver for few rows takes
     FacilityLocation(6, 3),
     FacilityLocation(5, 4, degree=5, noise=1.0, seed=4),
-    TopK(8, 3),
-    TopK(5, 5, degree=1, seed=5),
+    Selection(8, 3),
+    Selection(5, 5, degree=1, seed=5),
 ]
 
 
@@ -36,27 +36,27 @@ def test_contract(problem: Problem) -> None:
 
 
 @dataclass(frozen=True)
-class WrongMean(TopK):
+class WrongMean(Selection):
     def _expected_costs(self, features: np.ndarray) -> np.ndarray:
         return 1.1 * super()._expected_costs(features)
 
 
 @dataclass(frozen=True)
-class Unrepeatable(TopK):
+class Unrepeatable(Selection):
     def _draw_features(self, rng: np.random.RandomState, count: int) -> np.ndarray:
         return np.random.RandomState().normal(size=(count, self.features))
 
 
 @dataclass(frozen=True)
-class Misnamed(TopK):
+class Misnamed(Selection):
     def _build_program(self, structure):  # type: ignore[no-untyped-def]
         return Knapsack(self.items).program
 
 
 @dataclass(frozen=True)
-class WrongSolver(TopK):
+class WrongSolver(Selection):
     def solver(self):  # type: ignore[no-untyped-def]
-        return TopK(self.items, self.k + 1).solver()
+        return Selection(self.items, self.k + 1).solver()
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_the_contract_check_finds_what_is_wrong(problem: Problem, complaint: str
         (Knapsack(9, 5), "HiGHS", "FewRowLP"),
         (Knapsack(9, 17), "HiGHS", "HiGHS"),
         (FacilityLocation(6, 3), "HiGHS", "HiGHS"),
-        (TopK(8, 3), "TopK", "TopK"),
+        (Selection(8, 3), "TopK", "TopK"),
     ],
     ids=lambda value: getattr(value, "name", None),
 )
@@ -185,7 +185,7 @@ def test_shortest_path_is_the_best_of_all_paths() -> None:
 
 def test_knapsack_and_top_k_are_the_best_of_all_subsets() -> None:
     subsets = torch.tensor(list(itertools.product([0.0, 1.0], repeat=9)), dtype=torch.float64)
-    knapsack, top_k = Knapsack(9, capacity_share=1.7, seed=2), TopK(9, 4, seed=2)
+    knapsack, top_k = Knapsack(9, capacity_share=1.7, seed=2), Selection(9, 4, seed=2)
     for problem, weights, limit in (
         (knapsack, torch.tensor(knapsack.structure["weights"]), 15.0),
         (top_k, torch.ones(1, 9, dtype=torch.float64), 4.0),
@@ -281,11 +281,11 @@ def test_an_unknown_option_lists_the_valid_ones() -> None:
         lambda: Knapsack(5, capacity_share=0),
         lambda: Knapsack(5, 0),
         lambda: FacilityLocation(3, 0),
-        lambda: TopK(3, 4),
-        lambda: TopK(3, 1, degree=0),
-        lambda: TopK(3, 1, noise=-0.1),
-        lambda: TopK(3, 1, features=0),
-        lambda: TopK(3, 1, seed=-1),
+        lambda: Selection(3, 4),
+        lambda: Selection(3, 1, degree=0),
+        lambda: Selection(3, 1, noise=-0.1),
+        lambda: Selection(3, 1, features=0),
+        lambda: Selection(3, 1, seed=-1),
     ],
 )
 def test_impossible_configurations_are_refused(make) -> None:  # type: ignore[no-untyped-def]

@@ -10,15 +10,15 @@ import pytest
 import torch
 
 from dflearn.errors import DataError, ProgramError
-from dflearn.problems.scheduling import Scheduling, Task
+from dflearn.problems.scheduling import Job, Scheduling
 from dflearn.solvers.base import Status
 from dflearn.solvers.highs import HiGHS
 
 TINY = Scheduling(
     tasks=(
-        Task(2, 0, 6, 10.0, (3.0, 1.0)),
-        Task(3, 1, 6, 5.0, (2.0, 2.0)),
-        Task(1, 0, 4, 20.0, (4.0, 0.0)),
+        Job(2, 0, 6, 10.0, (3.0, 1.0)),
+        Job(3, 1, 6, 5.0, (2.0, 2.0)),
+        Job(1, 0, 4, 20.0, (4.0, 0.0)),
     ),
     capacities=((5.0, 2.0), (4.0, 3.0)),
     slots=6,
@@ -78,7 +78,7 @@ def test_reading_the_text_format(tmp_path: Path) -> None:
     assert problem.name == "load"
     assert (problem.slots, problem.minutes) == (48, 30)
     assert problem.capacities == ((5481.0,), (5583.0,))
-    assert problem.tasks == (Task(10, 1, 25, 471.40, (2610.0,)), Task(23, 8, 47, 426.43, (2361.0,)))
+    assert problem.tasks == (Job(10, 1, 25, 471.40, (2610.0,)), Job(23, 8, 47, 426.43, (2361.0,)))
     # One task runs alone: the cheapest window of its length. Here both fit everywhere.
     prices = np.random.RandomState(1).uniform(20, 80, (2, 48))
     alone = [
@@ -105,9 +105,9 @@ def test_synthetic_instances_have_a_schedule(seed: int) -> None:
     ("tasks", "capacities", "complaint"),
     [
         ((), ((1.0,),), "at least one task"),
-        ((Task(2, 0, 4, 1.0, (1.0, 1.0)),), ((1.0,),), "1 resources"),
-        ((Task(5, 0, 4, 1.0, (1.0,)),), ((1.0,),), "task 0 has no start"),
-        ((Task(2, 0, 49, 1.0, (1.0,)),), ((1.0,),), "task 0 has no start"),
+        ((Job(2, 0, 4, 1.0, (1.0, 1.0)),), ((1.0,),), "1 resources"),
+        ((Job(5, 0, 4, 1.0, (1.0,)),), ((1.0,),), "task 0 has no start"),
+        ((Job(2, 0, 49, 1.0, (1.0,)),), ((1.0,),), "task 0 has no start"),
     ],
 )
 def test_impossible_instances_are_refused(tasks, capacities, complaint) -> None:  # type: ignore[no-untyped-def]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -11,37 +10,7 @@ import numpy as np
 from dflearn.report import figures
 from dflearn.report.inline import PALETTE, inline_svg
 from dflearn.report.page import Page
-
-
-class Reader(HTMLParser):
-    """Every opened tag is closed; cells and links are collected."""
-
-    EMPTY = {"meta", "br"}
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.cells: list[str] = []
-        self.sources: list[str] = []
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.sources += [value or "" for name, value in attributes if name in ("src", "href")]
-        if tag not in self.EMPTY:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] == "td":
-            self.cells.append(data)
-
-
-def read(path: Path) -> Reader:
-    reader = Reader()
-    reader.feed(path.read_text(encoding="utf-8"))
-    assert reader.open == []
-    return reader
+from support.html_reader import read
 
 
 def test_a_page_is_self_contained_and_escapes_what_it_shows(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import itertools
 from typing import Any
 
 import numpy as np
-import programs
 import pytest
 import torch
 
@@ -17,6 +16,7 @@ from dflearn.solvers import few_rows
 from dflearn.solvers.base import Basis, Status
 from dflearn.solvers.few_rows import FewRowBinary, FewRowLP
 from dflearn.solvers.highs import HiGHS
+from support import programs
 
 # -- linear programs ------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ import pickle
 from typing import Any
 
 import numpy as np
-import programs
 import pytest
 import scipy.sparse as sp
 import torch
@@ -17,6 +16,7 @@ from dflearn.program import Instance, Program
 from dflearn.solvers.base import Status
 from dflearn.solvers.highs import HiGHS
 from dflearn.solvers.oracles import DagShortestPath, TopK
+from support import programs
 
 # -- shortest paths -----------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ import threading
 from typing import Any
 
 import numpy as np
-import programs
 import pytest
 import torch
 
@@ -20,6 +19,7 @@ from dflearn.solvers.base import Raw, Solver, Status
 from dflearn.solvers.highs import HiGHS
 from dflearn.solvers.oracles import DagShortestPath
 from dflearn.solvers.wrappers import Parallel, Pooled, _parts
+from support import programs
 
 
 def random_costs(program: Program, count: int, seed: int = 0) -> torch.Tensor:

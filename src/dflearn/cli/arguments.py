@@ -106,7 +106,7 @@ def add_cache_options(parser: argparse.ArgumentParser) -> None:
 
 
 def cache_of(options: argparse.Namespace) -> Path | None:
-    from dflearn.labels import default_cache
+    from dflearn.data.cache import default_cache
 
     if options.no_cache:
         return None

@@ -20,7 +20,7 @@ BENCHMARKS = {
     "smoothed": "the smoothed layer by itself",
     "davis_yin": "the Davis-Yin layer by itself",
 }
-FOLDER = Path(__file__).resolve().parents[3] / "benchmarks"
+FOLDER = Path(__file__).resolve().parents[3] / "benchmarks" / "speed"
 
 
 def add_commands(commands: Any) -> None:

@@ -77,8 +77,7 @@ def generate(options: argparse.Namespace) -> None:
 
 
 def label(options: argparse.Namespace) -> None:
-    from dflearn import labels
-    from dflearn.data import DecisionDataset
+    from dflearn.data import DecisionDataset, labels
 
     check_folder(options.out)
     dataset = DecisionDataset.load(options.data)

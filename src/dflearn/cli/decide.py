@@ -11,7 +11,7 @@ import numpy as np
 
 from dflearn.cli.arguments import add_command, add_worker_options, spread
 from dflearn.cli.inputs import add_table_options, check_output, check_solved, instance_of, load_model, tables_for
-from dflearn.tables import check_writable, write_table
+from dflearn.data.tables import check_writable, write_table
 
 if TYPE_CHECKING:
     from dflearn.program import Program

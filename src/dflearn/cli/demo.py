@@ -55,8 +55,8 @@ class Trained:
 
 
 def demo(options: argparse.Namespace) -> None:
+    from dflearn.data.labels import label
     from dflearn.evaluation import METRICS, compare, evaluate
-    from dflearn.labels import label
     from dflearn.problems import ShortestPath
 
     problem = ShortestPath(SIDE, SIDE, seed=SEED)

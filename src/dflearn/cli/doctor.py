@@ -21,8 +21,8 @@ from dflearn.errors import DataError
 
 if TYPE_CHECKING:
     from dflearn.data import DecisionDataset
+    from dflearn.data.scale import Scale
     from dflearn.losses.base import Loss
-    from dflearn.methods import Scale
     from dflearn.problems.base import Problem
     from dflearn.program import Program
 
@@ -59,7 +59,7 @@ def add_commands(commands: Any) -> None:
 
 
 def doctor(options: argparse.Namespace) -> None:
-    from dflearn.labels import label
+    from dflearn.data.labels import label
 
     if options.model is not None:
         examine_saved(options)
@@ -82,9 +82,9 @@ def doctor(options: argparse.Namespace) -> None:
 
 def examine(name: str, problem: Problem, data: DecisionDataset, options: argparse.Namespace) -> list[str]:
     """Print the diagnosis of an untrained linear model; a row of the table, once it is trained."""
+    from dflearn.data.scale import Scale
     from dflearn.doctor import diagnose
     from dflearn.evaluation import evaluate
-    from dflearn.methods import Scale
     from dflearn.models import Linear
     from dflearn.training import fit
 
@@ -128,11 +128,12 @@ def examine_saved(options: argparse.Namespace) -> None:
 
 
 def _loss(name: str, problem: Problem | Program, scale: Scale, options: argparse.Namespace, seed: int) -> Loss:
-    from dflearn.methods import Task, make_loss
+    from dflearn.estimator.choices import make_loss
+    from dflearn.solvers.task import DecisionTask
 
     given = {key: getattr(options, key) for key in ("mu", "sigma", "step")}
     amounts = {key: value for key, value in given.items() if value is not None}
-    return make_loss(name, options.layer, Task.of(problem), scale, seed=seed, **amounts)
+    return make_loss(name, options.layer, DecisionTask.of(problem), scale, seed=seed, **amounts)
 
 
 def _count(text: str | None) -> int | None:

@@ -21,10 +21,10 @@ from dflearn.errors import DataError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dflearn.experiments.config import RunConfig
-    from dflearn.experiments.driver import Summary
-    from dflearn.experiments.executors import Executor
-    from dflearn.experiments.store import Store
+    from dflearn.studies.config import RunConfig
+    from dflearn.studies.driver import StudyOutcome
+    from dflearn.studies.executors import Executor
+    from dflearn.studies.store import Store
 
 ENDING = ".sqlite"
 
@@ -83,10 +83,10 @@ def store_of(study: Path) -> Path:
 
 def carry_out(
     configs: Sequence[RunConfig], store: Store, options: argparse.Namespace, budget: float | None = None
-) -> Summary:
+) -> StudyOutcome:
     """Run what is missing, with a progress bar, and say what failed."""
-    from dflearn.experiments.driver import run_study
-    from dflearn.experiments.paper.cost import Costs
+    from dflearn.studies.cost import Costs
+    from dflearn.studies.driver import run_study
 
     missing = sum(not store.has(config) for config in configs)
     with _executor(options, missing) as executor:
@@ -105,7 +105,7 @@ def carry_out(
 
 
 def _executor(options: argparse.Namespace, missing: int) -> Executor:
-    from dflearn.experiments.executors import InProcess, LocalProcesses, available_cores
+    from dflearn.studies.executors import InProcess, LocalProcesses, available_cores
 
     ray = on_ray(options)
     if options.in_process or not missing:
@@ -118,8 +118,8 @@ def _executor(options: argparse.Namespace, missing: int) -> Executor:
 
 
 def run(options: argparse.Namespace) -> None:
-    from dflearn.experiments.config import read_study
-    from dflearn.experiments.store import Store
+    from dflearn.studies.config import read_study
+    from dflearn.studies.store import Store
 
     configs = read_study(options.study).runs()
     with Store(options.store or store_of(options.study)) as store:
@@ -143,9 +143,9 @@ def run(options: argparse.Namespace) -> None:
 
 
 def status(options: argparse.Namespace) -> None:
-    from dflearn.experiments.driver import duration
-    from dflearn.experiments.paper.cost import Costs
-    from dflearn.experiments.store import Store
+    from dflearn.studies.cost import Costs
+    from dflearn.studies.driver import duration
+    from dflearn.studies.store import Store
 
     with Store(store_of(options.study), must_exist=True) as store:
         progress, costs = store.progress(), Costs(store.records())
@@ -165,7 +165,7 @@ def status(options: argparse.Namespace) -> None:
 
 
 def export(options: argparse.Namespace) -> None:
-    from dflearn.experiments.store import Store
+    from dflearn.studies.store import Store
 
     with Store(store_of(options.study), must_exist=True) as store:
         count = store.export(options.out)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from dflearn.data.tables import Table, closest, read_table
 from dflearn.errors import DataError, SolverError
-from dflearn.tables import Table, closest, read_table
 
 if TYPE_CHECKING:
     from dflearn.estimator import DecisionFocusedRegressor
@@ -132,7 +132,8 @@ def instance_of(table: Table | None, places: Mapping[str, Sequence[Any]], progra
     """The `Instance` `(rows, …)` that a table describes: the program's own values but for its columns."""
     import torch
 
-    from dflearn.program import Instance, integer_bounds
+    from dflearn.program import Instance
+    from dflearn.program.sides import integer_bounds
 
     if table is None:
         return None

@@ -14,8 +14,8 @@ from dflearn.cli.paper_figures import add_figure_command
 from dflearn.errors import DataError
 
 if TYPE_CHECKING:
-    from dflearn.experiments.config import RunConfig
-    from dflearn.experiments.store import Store
+    from dflearn.studies.config import RunConfig
+    from dflearn.studies.store import Store
 
 TABLES = ("sp", "kp", "cfl")
 STORE = Path("paper.sqlite")
@@ -110,7 +110,7 @@ def seeds_of(words: list[str]) -> list[int]:
 
 
 def problems_asked(name: str, sizes: list[int] | None) -> list[str]:
-    from dflearn.experiments.paper.published import problems_of
+    from dflearn.paper.published import problems_of
 
     known = problems_of(name)
     if sizes is None:
@@ -124,8 +124,8 @@ def problems_asked(name: str, sizes: list[int] | None) -> list[str]:
 
 def methods_asked(problem: str, words: list[str]) -> list[str]:
     """Names as they are; published, own and all stand for the rows of that problem's table."""
-    from dflearn.experiments.methods import method_named
-    from dflearn.experiments.paper.published import methods_of, published_rows
+    from dflearn.paper.methods import method_named
+    from dflearn.paper.published import methods_of, published_rows
 
     rows = methods_of(problem)
     published = [method for method in rows if (problem, method) in published_rows()]
@@ -136,7 +136,7 @@ def methods_asked(problem: str, words: list[str]) -> list[str]:
 
 def configs_asked(tables: list[str], options: argparse.Namespace) -> list[RunConfig]:
     """Every run that the options name."""
-    from dflearn.experiments.config import resolve
+    from dflearn.studies.config import resolve
 
     solver: Any = "gurobi" if options.gurobi else "default"
     return [
@@ -149,9 +149,9 @@ def configs_asked(tables: list[str], options: argparse.Namespace) -> list[RunCon
 
 
 def list_all(options: argparse.Namespace) -> None:
-    from dflearn.experiments.figures import COMPUTED, FROM_RECORDS
-    from dflearn.experiments.methods import method_named, method_names
-    from dflearn.experiments.paper.published import problems_of, published_rows
+    from dflearn.paper.figures import COMPUTED, FROM_RECORDS
+    from dflearn.paper.methods import method_named, method_names
+    from dflearn.paper.published import problems_of, published_rows
 
     rows = []
     for name in TABLES:
@@ -168,8 +168,8 @@ def list_all(options: argparse.Namespace) -> None:
 
 
 def table(options: argparse.Namespace) -> None:
-    from dflearn.experiments.paper.render import HEADER, LEGEND, agreement_line, cells, judges, render
-    from dflearn.experiments.paper.tables import agreement, rows_of
+    from dflearn.paper.render import HEADER, LEGEND, agreement_line, cells, judges, render
+    from dflearn.paper.tables import agreement, rows_of
 
     configs = configs_asked([options.table], options)
     with _opened(options, to_run=not options.no_run) as store:
@@ -195,8 +195,8 @@ def table(options: argparse.Namespace) -> None:
 
 
 def summary(options: argparse.Namespace) -> None:
-    from dflearn.experiments.paper.render import SUMMARY_HEADER, SUMMARY_LEGEND, render, summary_cells
-    from dflearn.experiments.paper.tables import rows_of
+    from dflearn.paper.render import SUMMARY_HEADER, SUMMARY_LEGEND, render, summary_cells
+    from dflearn.paper.tables import rows_of
 
     with _opened(options, to_run=False) as store:
         records = [record for config in configs_asked(options.tables, options) if (record := store.get(config))]
@@ -213,8 +213,8 @@ def summary(options: argparse.Namespace) -> None:
 
 
 def run_all(options: argparse.Namespace) -> None:
-    from dflearn.experiments.driver import duration
-    from dflearn.experiments.paper.cost import Costs
+    from dflearn.studies.cost import Costs
+    from dflearn.studies.driver import duration
 
     if not options.budget > 0:
         raise DataError(f"the budget is a positive number of hours, got {options.budget}")
@@ -234,8 +234,8 @@ def run_all(options: argparse.Namespace) -> None:
 
 
 def show_cost(options: argparse.Namespace) -> None:
-    from dflearn.experiments.driver import duration
-    from dflearn.experiments.paper.cost import Costs, makespan
+    from dflearn.studies.cost import Costs, makespan
+    from dflearn.studies.driver import duration
 
     configs = configs_asked(options.tables, options)
     with _opened(options, to_run=False) as store:
@@ -261,7 +261,7 @@ def show_cost(options: argparse.Namespace) -> None:
 @contextmanager
 def _opened(options: argparse.Namespace, *, to_run: bool) -> Iterator[Store]:
     """The store, with what --from brings; a command that runs nothing does not make a file where there is none."""
-    from dflearn.experiments.store import Store
+    from dflearn.studies.store import Store
 
     with Store(options.store if to_run or options.store.exists() else ":memory:") as store:
         if options.source is not None:

@@ -14,7 +14,7 @@ STUDY = Path("paper.sqlite")  # where `dfl paper table` keeps its runs
 
 
 def add_figure_command(commands: Any) -> None:
-    from dflearn.experiments.figures import COMPUTED, FROM_RECORDS
+    from dflearn.paper.figures import COMPUTED, FROM_RECORDS
 
     names = [f"  {name:18}{about}" for name, about in {**COMPUTED, **FROM_RECORDS}.items()]
     parser = add_command(
@@ -40,8 +40,8 @@ def add_figure_command(commands: Any) -> None:
 
 
 def figure(options: argparse.Namespace) -> None:
-    from dflearn.experiments.figures import FROM_RECORDS, figure_names, make_figure
-    from dflearn.experiments.store import read_records
+    from dflearn.paper.figures import FROM_RECORDS, figure_names, make_figure
+    from dflearn.studies.store import read_records
 
     everything = options.names == ["all"]
     names = figure_names() if everything else options.names

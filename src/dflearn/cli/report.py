@@ -33,9 +33,9 @@ def add_commands(commands: Any) -> None:
 
 
 def report(options: argparse.Namespace) -> None:
-    from dflearn.experiments.store import read_records
     from dflearn.files import write_whole
     from dflearn.report.study import study_page, tables
+    from dflearn.studies.store import read_records
 
     kind = options.out.suffix.lower()
     if kind not in (".html", *TABLES):
@@ -57,7 +57,7 @@ def report(options: argparse.Namespace) -> None:
 
 def _gaps(study: Path) -> list[str]:
     """What the study was asked for and does not hold, in words."""
-    from dflearn.experiments.store import Store
+    from dflearn.studies.store import Store
 
     if study.suffix == ".jsonl":
         return []

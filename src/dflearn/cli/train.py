@@ -24,12 +24,12 @@ from dflearn.errors import DataError, ProgramError
 
 if TYPE_CHECKING:
     from dflearn.data import DecisionDataset
+    from dflearn.data.tables import Table
     from dflearn.estimator import DecisionFocusedRegressor
     from dflearn.evaluation import Comparison, Evaluation
     from dflearn.frontends.linear_model import LinearModel
     from dflearn.program import Program
     from dflearn.solvers.base import Solver
-    from dflearn.tables import Table
 
 LEAST_ROWS = 10  # below it, a test says nothing
 EPOCHS, STEPS = 100, 1000  # of training, at least
@@ -81,7 +81,7 @@ def add_commands(commands: Any) -> None:
 
 def train(options: argparse.Namespace) -> None:
     import dflearn.estimator  # noqa: F401  # what can be wrong is told now rather than after an hour of solving
-    from dflearn.methods import LAYERS, LOSSES
+    from dflearn.estimator.choices import LAYERS, LOSSES
 
     check_output(options, "program", "features", "costs", "instances")
     losses = [loss for loss in LOSSES if loss != "mse"]
@@ -214,7 +214,7 @@ def labelled(
     import torch
 
     from dflearn.data import DecisionDataset
-    from dflearn.labels import solve_cached
+    from dflearn.data.labels import solve_cached
     from dflearn.solvers.highs import HiGHS
 
     assert tables.costs is not None

@@ -9,15 +9,15 @@ import torch
 from torch import nn
 
 from dflearn.data import DecisionDataset
+from dflearn.data.labels import label
 from dflearn.doctor import measures
 from dflearn.doctor.diagnosis import Diagnosis, Finding
 from dflearn.doctor.findings import failed, findings
 from dflearn.errors import DataError, SolverError
 from dflearn.evaluation import evaluate
-from dflearn.labels import label
 from dflearn.losses.base import Loss
-from dflearn.methods import Task
 from dflearn.program import Program
+from dflearn.solvers.task import DecisionTask
 
 if TYPE_CHECKING:
     from dflearn.problems.base import Problem
@@ -50,7 +50,7 @@ def diagnose(
     noted: list[Finding] = []
     try:
         if problem is not None and data.decisions is None and data.costs is not None:
-            data = label(data, Task.of(problem).solver, progress=False)
+            data = label(data, DecisionTask.of(problem).solver, progress=False)
         output, gradient = measures.gradient(loss, predicted, data.batch())
         found["gradients"] = measures.pull(output, gradient, predicted)
         found |= {} if output.solution is None else measures.solving(output.solution)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dflearn.data import DecisionDataset
+from dflearn.data.scale import Scale
 from dflearn.doctor.diagnosis import Diagnosis, Finding, Severity
 from dflearn.errors import DflearnError, SolverError
 from dflearn.layers.base import Layer
 from dflearn.losses.base import Loss
 from dflearn.losses.regret import Regret
 from dflearn.losses.squared_decision_error import SquaredDecisionError
-from dflearn.methods import Scale
 
 CONVERGED = 1e-4  # a residual above this is no solution
 OUT_OF_SIZE = 2.5  # predictions so many times as large as costs, or as small, train worse: docs/choosing.md has figures

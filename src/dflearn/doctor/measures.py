@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from dflearn.data import Batch, DecisionDataset
 from dflearn.doctor.diagnosis import VANISHING
-from dflearn.evaluation import EXACT, Evaluation
+from dflearn.evaluation.pessimistic import worst_optimal
+from dflearn.evaluation.regret import EXACT, Evaluation
 from dflearn.losses.base import Loss, LossOutput
-from dflearn.pessimistic import worst_optimal
 from dflearn.program import Program
 from dflearn.solvers.base import Solution
 
@@ -31,11 +31,11 @@ def predict(model: nn.Module, data: DecisionDataset) -> Tensor:
     return predicted.detach().cpu().double()
 
 
-def _evaluate(loss: Loss, predicted: Tensor, batch: Batch) -> LossOutput:
+def _output_of(loss: Loss, predicted: Tensor, batch: Batch) -> LossOutput:
     """The loss, leaving no trace in what it holds (noise generators, pools)."""
     state = loss.state_dict()
     try:
-        return loss.evaluate(predicted, batch)
+        return loss.output(predicted, batch)
     finally:
         loss.load_state_dict(state)
 
@@ -43,7 +43,7 @@ def _evaluate(loss: Loss, predicted: Tensor, batch: Batch) -> LossOutput:
 def gradient(loss: Loss, predicted: Tensor, batch: Batch) -> tuple[LossOutput, Tensor]:
     """The loss and its gradient with respect to the predicted costs, `(count, p)`."""
     leaf = predicted.clone().requires_grad_()
-    output = _evaluate(loss, leaf, batch)
+    output = _output_of(loss, leaf, batch)
     if not output.value.requires_grad:
         return output, torch.zeros_like(predicted)
     return output, torch.autograd.grad(output.value.sum(), leaf)[0]
@@ -79,7 +79,7 @@ def confirmed_slopes(
     confirmed = torch.zeros(len(rows), dtype=torch.bool)
     with torch.no_grad():
         for step in STEPS:
-            ahead, behind = (_evaluate(loss, at + sign * step * direction, batch).value for sign in (1, -1))
+            ahead, behind = (_output_of(loss, at + sign * step * direction, batch).value for sign in (1, -1))
             measured = (ahead - behind) / (2 * step)
             size = torch.maximum(torch.maximum(measured.abs(), claimed.abs()), least)
             confirmed |= (measured - claimed).abs() <= AGREES * size

@@ -11,7 +11,8 @@ import scipy.sparse as sp
 
 from dflearn.errors import ProgramError
 from dflearn.frontends.costs import Coefficients
-from dflearn.program import ROUNDING, Program, Sense, integer_bounds
+from dflearn.program import Program, Sense
+from dflearn.program.sides import ROUNDING, integer_bounds
 
 CONSTANT = "constant"  # the name of the variable, fixed to 1, that carries a model's offset
 

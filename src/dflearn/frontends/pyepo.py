@@ -79,8 +79,13 @@ def _from_pyomo(optmodel: Any) -> Program:
 def _with_costs(program: Program, S: sp.csr_array, d: np.ndarray) -> Program:
     """The program with costs y, where S y + d are the coefficients of its variables in its own sense."""
     sign = -1.0 if program.sense == "maximize" else 1.0
-    names = [f"cost[{k}]" for k in range(S.shape[1])]
-    return replace(program, S=None if sign > 0 and is_identity(S) else sign * S, d=sign * d + 0.0, cost_names=names)
+    names = tuple(f"cost[{k}]" for k in range(S.shape[1]))
+    return replace(
+        program,
+        S=None if sign > 0 and is_identity(S) else sign * S,
+        d=sign * d + 0.0,
+        cost_names=names,
+    )
 
 
 def to_pyepo(problem: Program | Solver) -> Any:

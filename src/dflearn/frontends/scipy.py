@@ -12,7 +12,8 @@ from scipy.optimize import Bounds, LinearConstraint
 from dflearn.errors import ProgramError
 from dflearn.frontends.costs import Coefficients, by_index
 from dflearn.frontends.linear_model import LinearModel
-from dflearn.program import Program, integer_bounds
+from dflearn.program import Program
+from dflearn.program.sides import integer_bounds
 
 
 def from_linprog(

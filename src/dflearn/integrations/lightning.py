@@ -19,9 +19,9 @@ from dflearn.losses.base import Loss
 from dflearn.solvers.base import Solver
 from dflearn.training.divergence import weights_are_finite
 from dflearn.training.history import History
-from dflearn.training.run import MakeOptimizer, MakeScheduler, Settings, make_optimizer
+from dflearn.training.run import FitOptions, MakeOptimizer, MakeScheduler, make_optimizer
 from dflearn.training.starts import Starts
-from dflearn.training.step import copy_weights, evaluate, measure
+from dflearn.training.step import copy_weights, loss_of, measure
 from dflearn.training.validation import CHUNK, Validation
 
 try:
@@ -133,7 +133,7 @@ class DecisionModule(LightningModule):
         warm_start_bytes: int = 2**30,
     ) -> None:
         super().__init__()
-        Settings(0, batch_size, lr, seed, None, warm_start, warm_start_bytes, "last")  # checks the numbers
+        FitOptions(0, batch_size, lr, seed, None, warm_start, warm_start_bytes, "last")  # checks the numbers
         if not len(train):
             raise DataError("the training set is empty")
         if validation is None and problem is not None:
@@ -203,7 +203,7 @@ class DecisionModule(LightningModule):
             batch = replace(batch, start=self.starts.get(rows))
         place = (self.current_epoch + 1, step + 1)
         with self._keeping_finite_weights():
-            predicted, output = evaluate(self.model, self.loss, batch, *place)
+            predicted, output = loss_of(self.model, self.loss, batch, *place)
         if self.starts is not None and output.solution is not None and output.solution.start is not None:
             self.starts.put(rows, output.solution.start)
         mean = output.value.sum() / size

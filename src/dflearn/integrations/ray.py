@@ -9,7 +9,7 @@ import os
 import platform
 import re
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,14 @@ import numpy as np
 from torch import Tensor
 
 from dflearn._version import __version__
+from dflearn.data.labels import CHUNK
 from dflearn.errors import DataError, MissingExtraError, SolverError
-from dflearn.experiments.config import RESULTS_VERSION, RunConfig
-from dflearn.experiments.executors import ONE_THREAD, Executor, Outcome, available_cores, carry_out
-from dflearn.labels import CHUNK
 from dflearn.program import Instance
+from dflearn.program.sides import Sides
 from dflearn.solvers.base import Raw, Solution, Solver
 from dflearn.solvers.wrappers import Wrapper
+from dflearn.studies.config import RESULTS_VERSION, RunConfig
+from dflearn.studies.executors import ONE_THREAD, Executor, Outcome, available_cores, carry_out
 
 try:
     import ray
@@ -171,7 +172,7 @@ class OnRay(Wrapper):
     def solve_each(self, batches: Iterable[tuple[Tensor, Instance | None]]) -> Iterator[tuple[int, Solution]]:
         yield from self._spread("solve", batches)
 
-    def _solve(self, c: np.ndarray, sides: Mapping[str, np.ndarray] | None, start: np.ndarray | None) -> Raw:
+    def _solve(self, c: np.ndarray, sides: Sides | None, start: np.ndarray | None) -> Raw:
         if not len(c):
             return self.solver._solve(c, sides, start)
         rows = [slice(first, first + CHUNK) for first in range(0, len(c), CHUNK)]

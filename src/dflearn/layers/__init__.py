@@ -5,19 +5,19 @@ from typing import TYPE_CHECKING
 from dflearn._lazy import lazy
 
 if TYPE_CHECKING:
-    from dflearn.layers.as_published import AsPublished as AsPublished, DenseJacobianFree as DenseJacobianFree
     from dflearn.layers.base import Exact as Exact, Layer as Layer
     from dflearn.layers.cvxpy import CvxpySmoothed as CvxpySmoothed
     from dflearn.layers.davis_yin import DavisYin as DavisYin
     from dflearn.layers.perturbed import Perturbed as Perturbed
     from dflearn.layers.smoothed import Smoothed as Smoothed
+    from dflearn.paper.as_published import AsPublished as AsPublished, DenseJacobianFree as DenseJacobianFree
 
 _NAMES = {
     "dflearn.layers.base": ("Exact", "Layer"),
     "dflearn.layers.perturbed": ("Perturbed",),
     "dflearn.layers.smoothed": ("Smoothed",),
     "dflearn.layers.davis_yin": ("DavisYin",),
-    "dflearn.layers.as_published": ("AsPublished", "DenseJacobianFree"),
+    "dflearn.paper.as_published": ("AsPublished", "DenseJacobianFree"),
     "dflearn.layers.cvxpy": ("CvxpySmoothed",),
 }
 

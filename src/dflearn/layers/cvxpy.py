@@ -5,9 +5,10 @@ CVXPY writes the program as a cone program, Clarabel solves it, diffcp different
 
 from __future__ import annotations
 
+import operator
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -21,14 +22,13 @@ from torch.autograd.function import once_differentiable
 from dflearn.errors import MissingExtraError, ProgramError
 from dflearn.layers.base import Layer
 from dflearn.program import Instance, Program
+from dflearn.program.sides import Side, Sides
 from dflearn.solvers.base import Solution, Status
 
 SOLVED = 1e-5  # relative residual up to which an answer counts as optimal; Clarabel reaches about 1e-7 on cone programs
 AT_ZERO = 1e-6  # relative length below which a decision counts as the kink of ‖w‖₂
 BACKWARD_ONLY = ("mode", "n_jobs_backward", "derivative_kwargs")
 KEPT = 32  # how many shapes of the constraints stay compiled
-
-Sides = Mapping[str, np.ndarray]
 
 
 class CvxpySmoothed(Layer):
@@ -86,11 +86,11 @@ class CvxpySmoothed(Layer):
         batch = y.shape[:-1]
         count, n = batch.numel(), self.program.n
         sides = self.program.sides(instance, count)
-        self.program.equality_form().right_hand_side(sides["b"], sides["h"])  # refuses what contradicts dropped rows
+        self.program.equality_form().right_hand_side(sides)  # refuses what contradicts dropped rows
         c = self.objective.vector(y, instance).reshape(count, n).cpu().double()
         w, residual = c * 0, np.zeros(count)
         for rows in _alike(sides, count):
-            part = {name: side[rows] if side.ndim == 2 else side for name, side in sides.items()}
+            part = sides.rows(rows)
             found, multipliers = _Implicit.apply(c[rows], *self._compile(part).bind(part), self.solver_args)
             w = w.index_put((torch.as_tensor(rows),), found)
             residual[rows] = self._residual(c[rows].detach().numpy(), found.detach().numpy(), multipliers.numpy(), part)
@@ -108,10 +108,10 @@ class CvxpySmoothed(Layer):
 
     def _compile(self, sides: Sides) -> _Compiled:
         """The program as a CVXPY layer in which c and what differs between the instances are parameters."""
-        differs = {name for name, side in sides.items() if side.ndim == 2}
+        differs = set(sides.differing)
         if differs & {"lower", "upper"}:
             differs |= {"lower", "upper"}
-        lower, upper = (side[0] if side.ndim == 2 else side for side in (sides["lower"], sides["upper"]))
+        lower, upper = (sides.lines(name)[0] for name in ("lower", "upper"))
         fixed = lower == upper
         below, above = np.isfinite(lower) & ~fixed, np.isfinite(upper) & ~fixed
         key = (*sorted(differs), fixed.tobytes(), below.tobytes(), above.tobytes())
@@ -122,14 +122,14 @@ class CvxpySmoothed(Layer):
                 self._compiled[key] = self._write(differs, fixed, below, above)
             return self._compiled[key]
 
-    def _write(self, differs: set[str], fixed: np.ndarray, below: np.ndarray, above: np.ndarray) -> _Compiled:
+    def _write(self, differs: set[Side], fixed: np.ndarray, below: np.ndarray, above: np.ndarray) -> _Compiled:
         import cvxpy
         from cvxpylayers.torch import CvxpyLayer
 
         w, parameters = cvxpy.Variable(self.program.n), [cvxpy.Parameter(self.program.n)]
-        slots: list[tuple[str, np.ndarray]] = []
+        slots: list[tuple[Side, np.ndarray]] = []
 
-        def side(name: str, where: np.ndarray) -> Any:
+        def side(name: Side, where: np.ndarray) -> Any:
             if name not in differs:
                 return getattr(self.program, name)[where]
             slots.append((name, where))
@@ -143,11 +143,12 @@ class CvxpySmoothed(Layer):
             rows.append(self.program.G @ w <= side("h", np.arange(self.program.G.shape[0])))
         bounds = []
         # A variable whose bounds are equal is fixed by one equality: two inequalities would have no interior.
-        for mask, name, write in (
-            (fixed, "lower", lambda part, limit: part == limit),
-            (below, "lower", lambda part, limit: part >= limit),
-            (above, "upper", lambda part, limit: part <= limit),
-        ):
+        kinds: tuple[tuple[np.ndarray, Side, Callable[[Any, Any], Any]], ...] = (
+            (fixed, "lower", operator.eq),
+            (below, "lower", operator.ge),
+            (above, "upper", operator.le),
+        )
+        for mask, name, write in kinds:
             if mask.any():
                 bounds.append(write(w[np.flatnonzero(mask)], side(name, np.flatnonzero(mask))))
         smoothing = self.mu / 2 * cvxpy.sum_squares(w) if self.regularizer == "squared" else self.mu * cvxpy.norm(w, 2)
@@ -162,7 +163,7 @@ class CvxpySmoothed(Layer):
         rows:  A w = b  and  min(ν, h − G w) = 0.
         """
         A, G = self.program.A[self.program.equality_form().kept], self.program.G
-        b = sides["b"][..., self.program.equality_form().kept]
+        b = sides.b[..., self.program.equality_form().kept]
         nu = multipliers[:, A.shape[0] :]
         slope = c + (sp.vstack([A, G]).T @ multipliers.T).T
         size_of_w, size_of_c = (1 + np.abs(x).max(1, initial=0, keepdims=True) for x in (w, c))
@@ -173,20 +174,20 @@ class CvxpySmoothed(Layer):
             slope = slope + self.mu * w
         else:
             slope = slope + np.where(kink, 0, self.mu * w / np.maximum(length, np.finfo(float).tiny))
-        gap = w - np.clip(w - step * slope, sides["lower"], sides["upper"])
+        gap = w - np.clip(w - step * slope, sides.lower, sides.upper)
         # At w = 0 every vector of length up to μ is a subgradient of μ‖w‖₂.
         excess = np.maximum(np.linalg.norm(gap, axis=1, keepdims=True) - step * self.mu, 0)
         parts = (
             np.where(kink, excess, np.abs(gap)) / size_of_w,
             np.abs((A @ w.T).T - b) / (1 + np.abs(b)),
-            np.abs(np.minimum(step * nu, sides["h"] - (G @ w.T).T)) / (1 + np.abs(sides["h"])),
+            np.abs(np.minimum(step * nu, sides.h - (G @ w.T).T)) / (1 + np.abs(sides.h)),
         )
         return np.max([part.max(1, initial=0) for part in parts], axis=0)
 
     def _status(self, c: Tensor, w: Tensor, residual: np.ndarray, sides: Sides) -> np.ndarray:
         status = np.full(len(residual), int(Status.OPTIMAL), np.int8)
         for i in np.flatnonzero(~(residual <= SOLVED)):
-            own = {name: torch.as_tensor(side[i] if side.ndim == 2 else side.copy()) for name, side in sides.items()}
+            own = {name: torch.tensor(side) for name, side in sides.row(i).parts().items()}
             status[i] = self._why(c[i], w[i], Instance(**own))
         return status
 
@@ -215,12 +216,13 @@ class _Compiled:
     """A CVXPY layer (c, *parameters) → (w, *multipliers), and which entries of which sides its parameters are."""
 
     layer: Any
-    slots: list[tuple[str, np.ndarray]]
+    slots: list[tuple[Side, np.ndarray]]
 
     def bind(self, sides: Sides) -> tuple[Any, list[Tensor]]:
         """The layer and the values of its parameters `(count, k)`."""
-        count = max((side.shape[0] for side in sides.values() if side.ndim == 2), default=0)
-        values = (np.broadcast_to(sides[name], (count, sides[name].shape[-1]))[:, where] for name, where in self.slots)
+        lines = {name: sides.lines(name) for name, _ in self.slots}
+        count = max((len(line) for line in lines.values()), default=0)
+        values = (np.broadcast_to(lines[name], (count, lines[name].shape[1]))[:, where] for name, where in self.slots)
         return self.layer, [torch.as_tensor(value) for value in values]
 
 
@@ -256,8 +258,8 @@ class _Implicit(torch.autograd.Function):
 def _alike(sides: Sides, count: int) -> list[np.ndarray]:
     """The instances `(count,)` in groups whose bounds are finite, and equal, in the same places."""
     everyone = np.arange(count)
-    lower, upper = sides["lower"], sides["upper"]
-    if not count or lower.ndim == upper.ndim == 1:
+    lower, upper = sides.lower, sides.upper
+    if not count or not {"lower", "upper"} & set(sides.differing):
         return [everyone] if count else []
     shape = (count, lower.shape[-1])
     kinds = [np.broadcast_to(kind, shape) for kind in (np.isfinite(lower), np.isfinite(upper), lower == upper)]

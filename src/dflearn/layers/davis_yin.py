@@ -7,7 +7,7 @@ projections are then cheap: a clip onto the bounds, and P₁ onto the rows throu
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,12 +19,13 @@ from torch.autograd.function import once_differentiable
 from dflearn.errors import ProgramError
 from dflearn.layers.base import Layer, as_rows, in_shape
 from dflearn.program import Instance, Program
+from dflearn.program.sides import Sides
 from dflearn.solvers.base import Solution, Status, check_start
 
 if TYPE_CHECKING:
     from dflearn.kernels.davis_yin import Answer, System
     from dflearn.kernels.lanes import Tile
-    from dflearn.layers.as_published import AsPublished, HasProgram
+    from dflearn.paper.as_published import AsPublished, HasProgram
 
 Gradient = Literal["jfb", "unrolled", "implicit"]
 GRADIENTS: tuple[Gradient, ...] = ("jfb", "unrolled", "implicit")
@@ -108,7 +109,7 @@ class DavisYin(Layer):
         problem: HasProgram | Program, tau: float, alpha: float = 0.01, iterations: int = 100, **options: Any
     ) -> AsPublished:
         """The layer of the paper's own code, in dense torch; see `AsPublished` for it and for its options."""
-        from dflearn.layers.as_published import AsPublished
+        from dflearn.paper.as_published import AsPublished
 
         return AsPublished(problem, tau, alpha, iterations, **options)
 
@@ -155,9 +156,7 @@ class DavisYin(Layer):
 class _Run:
     """One batch on its way through the kernels, and back. Arrays are `(count, ·)` in the dtype of the computation."""
 
-    def __init__(
-        self, layer: DavisYin, costs: Tensor, sides: Mapping[str, np.ndarray], start: np.ndarray | None, record: bool
-    ) -> None:
+    def __init__(self, layer: DavisYin, costs: Tensor, sides: Sides, start: np.ndarray | None, record: bool) -> None:
         self.layer, self.kernel, self.sides = layer, layer._kernel, sides
         self.dtype = torch.float64 if costs.dtype == torch.float64 else torch.float32
         dtype = np.float64 if self.dtype == torch.float64 else np.float32
@@ -351,12 +350,12 @@ class _Kernel:
             self._systems[dtype] = System.of(self.factor, dtype)
         return self._systems[dtype]
 
-    def sides(self, sides: Mapping[str, np.ndarray], dtype: Any) -> tuple[np.ndarray, ...]:
+    def sides(self, sides: Sides, dtype: Any) -> tuple[np.ndarray, ...]:
         """r `(count or 1, m)` for the scaled rows in elimination order, and bounds `(N,)` or `(count, N)`."""
-        own = all(side is getattr(self.program, name) for name, side in sides.items())
+        own = sides is self.program.own_sides
         if own and dtype in self._own_sides:
             return self._own_sides[dtype]
-        r = np.atleast_2d(self.form.right_hand_side(sides["b"], sides["h"]))[:, self.factor.order] * self.factor.scale
+        r = self.form.right_hand_side(sides)[:, self.factor.order] * self.factor.scale
         with np.errstate(over="ignore"):  # a bound too large for the dtype is none
             result = tuple(part.astype(dtype) for part in (r, *np.broadcast_arrays(*self.form.bounds(sides))))
         if own:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from dflearn.program import Program
+from dflearn.program.sides import Sides
 from dflearn.solvers.base import Status
 
 AT_BOUND = 1e-7  # relative distance at which a variable or row counts as at its bound
@@ -30,7 +30,7 @@ def no_result(program: Program, status: Status) -> Result:
     return Result(status, np.full(program.n, np.nan), np.inf, np.zeros(program.n, np.uint8), np.ones(rows, np.uint8))
 
 
-def solve_with_highs(program: Program, c: np.ndarray, mu: float, sides: Mapping[str, np.ndarray]) -> Result:
+def solve_with_highs(program: Program, c: np.ndarray, mu: float, sides: Sides) -> Result:
     """min cᵀw + (μ/2)‖w‖² over the program's rows and bounds, for one instance."""
     import highspy
 
@@ -41,9 +41,9 @@ def solve_with_highs(program: Program, c: np.ndarray, mu: float, sides: Mapping[
     lp: Any = highspy.HighsLp()
     lp.num_col_, lp.num_row_ = n, rows
     lp.col_cost_ = np.zeros(n)
-    lp.col_lower_, lp.col_upper_ = sides["lower"], sides["upper"]
-    lp.row_lower_ = np.concatenate([sides["b"], np.full(len(sides["h"]), -np.inf)])
-    lp.row_upper_ = np.concatenate([sides["b"], sides["h"]])
+    lp.col_lower_, lp.col_upper_ = sides.lower, sides.upper
+    lp.row_lower_ = np.concatenate([sides.b, np.full(len(sides.h), -np.inf)])
+    lp.row_upper_ = np.concatenate([sides.b, sides.h])
     lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
     lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = matrix.indptr, matrix.indices, matrix.data
     highs: Any = highspy.Highs()
@@ -63,16 +63,16 @@ def solve_with_highs(program: Program, c: np.ndarray, mu: float, sides: Mapping[
     if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
         return no_result(program, Status.FAILED)
     solution = highs.getSolution()
-    w = np.clip(np.array(solution.col_value), sides["lower"], sides["upper"])
+    w = np.clip(np.array(solution.col_value), sides.lower, sides.upper)
     y = -np.array(solution.row_dual) * (mu / scale)
-    slack = sides["h"] - program.G @ w
+    slack = sides.h - program.G @ w
     width = 1 + np.abs(w)
-    inside = (w - sides["lower"] > AT_BOUND * width) & (sides["upper"] - w > AT_BOUND * width)
+    inside = (w - sides.lower > AT_BOUND * width) & (sides.upper - w > AT_BOUND * width)
     in_force = np.ones(form.matrix.shape[0], bool)
-    in_force[len(form.kept) :] = (slack <= AT_BOUND * (1 + np.abs(sides["h"]))) & (y[program.A.shape[0] :] > AT_BOUND)
+    in_force[len(form.kept) :] = (slack <= AT_BOUND * (1 + np.abs(sides.h))) & (y[program.A.shape[0] :] > AT_BOUND)
     # The residual of w = clip(−(c + Mᵀy)/μ), and of the rows.
-    implied = np.clip(-(c / scale + matrix.T @ y) / (mu / scale), sides["lower"], sides["upper"])
-    gap = np.abs(program.A @ w - sides["b"]).max(initial=0.0), np.maximum(-slack, 0).max(initial=0.0)
-    size = 1 + max(np.abs(sides["b"]).max(initial=0.0), np.abs(sides["h"]).max(initial=0.0))
+    implied = np.clip(-(c / scale + matrix.T @ y) / (mu / scale), sides.lower, sides.upper)
+    gap = np.abs(program.A @ w - sides.b).max(initial=0.0), np.maximum(-slack, 0).max(initial=0.0)
+    size = 1 + max(np.abs(sides.b).max(initial=0.0), np.abs(sides.h).max(initial=0.0))
     residual = max(float(np.abs(implied - w).max(initial=0.0)) * mu / scale, max(gap) / size)
     return Result(Status.OPTIMAL, w, residual, inside.astype(np.uint8), in_force.astype(np.uint8))

@@ -10,7 +10,6 @@ What neither finishes is solved one by one by HiGHS, and counted.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -22,6 +21,7 @@ from torch.autograd.function import once_differentiable
 from dflearn.errors import ProgramError
 from dflearn.layers.base import Layer, as_rows, in_shape
 from dflearn.program import Instance, Program
+from dflearn.program.sides import Sides
 from dflearn.solvers.base import Solution, Status, check_start
 
 if TYPE_CHECKING:
@@ -134,9 +134,7 @@ class Smoothed(Layer):
             self._scratch.space = self._kernel.workspace()
         return self._scratch.space
 
-    def _solve_squared(
-        self, c: np.ndarray, mu: np.ndarray, sides: Mapping[str, np.ndarray], start: np.ndarray | None
-    ) -> Answer:
+    def _solve_squared(self, c: np.ndarray, mu: np.ndarray, sides: Sides, start: np.ndarray | None) -> Answer:
         """Instances with a start by Newton's method; the others, and those it does not finish, from scratch."""
         from dflearn.kernels.lanes import all_tiles, tiles
         from dflearn.kernels.smoothed import Answer
@@ -180,7 +178,7 @@ class Smoothed(Layer):
         run_tiles(project, all_tiles(v.shape[0]))
         return out
 
-    def multiplier_slope(self, c: np.ndarray, sides: Mapping[str, np.ndarray], steps: int) -> np.ndarray:
+    def multiplier_slope(self, c: np.ndarray, sides: Sides, steps: int) -> np.ndarray:
         """Mᵀy − z_l + z_u after so many interior-point steps on costs c `(count, n)` of size about one; `(count, n)`."""
         from dflearn.kernels.lanes import all_tiles
         from dflearn.kernels.smoothed import cone_tile
@@ -197,7 +195,7 @@ class Smoothed(Layer):
     # -- the norm as regularizer ----------------------------------------------------------------------------------
 
     def _solve_norm(
-        self, c: np.ndarray, sides: Mapping[str, np.ndarray], start: np.ndarray | None
+        self, c: np.ndarray, sides: Sides, start: np.ndarray | None
     ) -> tuple[Answer, np.ndarray, np.ndarray]:
         """The answer, κ and the status of each instance.
 
@@ -247,7 +245,7 @@ class Smoothed(Layer):
         self,
         c: np.ndarray,
         mu: np.ndarray,
-        sides: Mapping[str, np.ndarray],
+        sides: Sides,
         answer: Answer,
         infeasible: np.ndarray | None = None,
     ) -> np.ndarray:
@@ -260,11 +258,10 @@ class Smoothed(Layer):
 
         for i in np.flatnonzero(~accepted):
             own_mu, own_c = mu[i % len(mu)], c[i].astype(np.float64)
-            own = {name: part if part.ndim == 1 else part[i] for name, part in sides.items()}
             if infeasible is not None and infeasible[i]:
                 result = no_result(self.program, Status.INFEASIBLE)
             else:
-                result = solve_with_highs(self.program, own_c, own_mu, own)
+                result = solve_with_highs(self.program, own_c, own_mu, sides.row(i))
             accurate = result.residual <= ACCEPTED_RESIDUAL or result.status is not Status.OPTIMAL
             status[i] = int(result.status if accurate else Status.FEASIBLE)
             answer.w[i] = result.w
@@ -288,7 +285,7 @@ class _Kernel:
         inequality = np.ascontiguousarray(self.form.is_inequality[self.factor.order])
         self.system: System = System(self.factor.pattern, self.factor.by_rows, self.factor.by_columns, inequality)
         self.rows = self.factor.rows
-        self.own_sides = self._sides({name: getattr(program, name) for name in ("b", "h", "lower", "upper")})
+        self.own_sides = self._sides(program.own_sides)
         self.program = program
 
     def workspace(self) -> Workspace:
@@ -296,16 +293,16 @@ class _Kernel:
 
         return Workspace.of(self.factor)
 
-    def data(self, c: np.ndarray, mu: np.ndarray, sides: Mapping[str, np.ndarray]) -> Data:
+    def data(self, c: np.ndarray, mu: np.ndarray, sides: Sides) -> Data:
         from dflearn.kernels.smoothed import Data
 
-        shared = all(side is getattr(self.program, name) for name, side in sides.items())
-        return Data(c, np.ascontiguousarray(mu), *(self.own_sides if shared else self._sides(sides)))
+        lines = self.own_sides if sides is self.program.own_sides else self._sides(sides)
+        return Data(c, np.ascontiguousarray(mu), *lines)
 
-    def _sides(self, sides: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+    def _sides(self, sides: Sides) -> tuple[np.ndarray, ...]:
         """r, lower and upper of the kernels."""
-        r = np.atleast_2d(self.form.right_hand_side(sides["b"], sides["h"]))[:, self.factor.order] * self.factor.scale
-        return tuple(np.ascontiguousarray(np.atleast_2d(part)) for part in (r, sides["lower"], sides["upper"]))
+        r = self.form.right_hand_side(sides)[:, self.factor.order] * self.factor.scale
+        return tuple(np.ascontiguousarray(part) for part in (r, sides.lines("lower"), sides.lines("upper")))
 
     def inwards(self, y: np.ndarray) -> np.ndarray:
         """Multipliers of the program's rows → of the scaled rows in elimination order."""

@@ -30,7 +30,7 @@ class LossOutput:
 class Loss(nn.Module, ABC):
     """Predicted costs ŷ `(*batch, p)`, batch → loss `(*batch,)`.
 
-    Subclasses write `_evaluate` and declare in `needs` what the data must hold.
+    Subclasses write `_output` and declare in `needs` what the data must hold.
 
     Attributes:
         layer: what turns costs into a decision; `None` for a loss that solves nothing.
@@ -45,9 +45,9 @@ class Loss(nn.Module, ABC):
         self.layer = layer
 
     def forward(self, predicted: Tensor, batch: Batch) -> Tensor:
-        return self.evaluate(predicted, batch).value
+        return self.output(predicted, batch).value
 
-    def evaluate(self, predicted: Tensor, batch: Batch) -> LossOutput:
+    def output(self, predicted: Tensor, batch: Batch) -> LossOutput:
         """The value together with the decision that was computed on the way."""
         for field in self.needs:
             if getattr(batch, field) is None:
@@ -62,10 +62,10 @@ class Loss(nn.Module, ABC):
                 f"predicted costs {tuple(predicted.shape)} and decisions {tuple(batch.decisions.shape)} "
                 "differ in their batch shape"
             )
-        return self._evaluate(predicted, batch)
+        return self._output(predicted, batch)
 
     @abstractmethod
-    def _evaluate(self, predicted: Tensor, batch: Batch) -> LossOutput: ...
+    def _output(self, predicted: Tensor, batch: Batch) -> LossOutput: ...
 
 
 _REMEDY = {

@@ -53,7 +53,7 @@ class CaVE(Loss):
         # A row that does not bind gets a right-hand side that no vector of length one reaches.
         self._out_of_reach = 2.0 * np.sqrt(np.asarray(program.G.multiply(program.G).sum(axis=1)).reshape(-1))
 
-    def _evaluate(self, predicted: Tensor, batch: Batch) -> LossOutput:
+    def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
         v = -self.program.objective.vector(predicted, batch.instance)
         unit = v.detach().double() / v.detach().double().norm(dim=-1, keepdim=True).clamp_min(torch.finfo(v.dtype).tiny)
         cone = self.tangent_cone(batch.require("decisions"), batch.instance)
@@ -73,17 +73,17 @@ class CaVE(Loss):
         """The directions that stay feasible at w, as right-hand sides and bounds of the cone's program."""
         flat = w.detach().double().reshape(-1, self.program.n).cpu().numpy()
         sides = self.program.sides(instance, flat.shape[0])
-        violation = self.program.violation(w, instance)
-        if bool((violation > 1e-4).any()):
-            bad = int((violation.reshape(-1) > 1e-4).nonzero()[0])
+        feasible = self.program.is_feasible(w, instance).reshape(-1)
+        if not bool(feasible.all()):
+            bad = int((~feasible).nonzero()[0])
             raise ProgramError(
                 f"instance {bad}: the decision violates the program's constraints, so it has no normal cone; "
                 "CaVE needs decisions of this very program"
             )
-        slack = sides["h"] - np.asarray((self.program.G @ flat.T).T)
-        tight = slack <= TIGHT * (1 + np.abs(sides["h"]))
-        low = flat - sides["lower"] <= TIGHT * (1 + np.abs(flat))
-        high = sides["upper"] - flat <= TIGHT * (1 + np.abs(flat))
+        slack = sides.h - np.asarray((self.program.G @ flat.T).T)
+        tight = slack <= TIGHT * (1 + np.abs(sides.h))
+        low = flat - sides.lower <= TIGHT * (1 + np.abs(flat))
+        high = sides.upper - flat <= TIGHT * (1 + np.abs(flat))
         field = lambda array: torch.as_tensor(np.ascontiguousarray(array)).reshape(*w.shape[:-1], array.shape[-1])  # noqa: E731
         return Instance(
             h=field(np.where(tight, 0.0, self._out_of_reach)),

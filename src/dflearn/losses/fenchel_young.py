@@ -23,7 +23,7 @@ class FenchelYoung(Loss):
     def __init__(self, layer: Layer) -> None:
         super().__init__(layer)
 
-    def _evaluate(self, predicted: Tensor, batch: Batch) -> LossOutput:
+    def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
         return fenchel_young(self.layer, predicted, batch)
 
 

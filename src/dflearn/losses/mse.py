@@ -19,5 +19,5 @@ class MSE(Loss):
     def __init__(self) -> None:
         super().__init__()
 
-    def _evaluate(self, predicted: Tensor, batch: Batch) -> LossOutput:
+    def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
         return LossOutput((predicted - batch.require("costs")).square().mean(-1))

@@ -21,7 +21,7 @@ class Regret(Loss):
     def __init__(self, layer: Layer) -> None:
         super().__init__(layer)
 
-    def _evaluate(self, predicted: Tensor, batch: Batch) -> LossOutput:
+    def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
         solution = self.layer.solve(predicted, batch.instance, batch.start).check()
         excess = solution.decision - batch.require("decisions")
         return LossOutput(self.layer.objective(batch.require("costs"), excess, batch.instance), solution)

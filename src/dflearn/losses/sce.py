@@ -51,7 +51,7 @@ class SCE(Loss):
     def extra_repr(self) -> str:
         return f"variant={self.variant!r}, label={self.label!r}"
 
-    def _evaluate(self, predicted: Tensor, batch: Batch) -> LossOutput:
+    def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
         objective, instance = self.layer.objective, batch.instance
         solution = self.layer.solve(predicted, instance, batch.start).check()
         if self.label == "exact":

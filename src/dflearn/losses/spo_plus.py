@@ -23,7 +23,7 @@ class SPOPlus(Loss):
     def __init__(self, layer: Layer) -> None:
         super().__init__(layer)
 
-    def _evaluate(self, predicted: Tensor, batch: Batch) -> LossOutput:
+    def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
         shifted = 2 * predicted - batch.require("costs")
         solution = self.layer.solve(shifted, batch.instance, batch.start).check()
         difference = batch.require("decisions") - solution.decision
@@ -44,5 +44,5 @@ class SmoothedSPOPlus(Loss):
     def __init__(self, layer: Layer) -> None:
         super().__init__(layer)
 
-    def _evaluate(self, predicted: Tensor, batch: Batch) -> LossOutput:
+    def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
         return fenchel_young(self.layer, 2 * predicted - batch.require("costs"), batch)

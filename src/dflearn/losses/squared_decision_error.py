@@ -31,7 +31,7 @@ class SquaredDecisionError(Loss):
     def extra_repr(self) -> str:
         return f"reduction={self.reduction!r}"
 
-    def _evaluate(self, predicted: Tensor, batch: Batch) -> LossOutput:
+    def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
         solution = self.layer.solve(predicted, batch.instance, batch.start).check()
         squares = (batch.require("decisions") - solution.decision).square()
         return LossOutput(squares.sum(-1) if self.reduction == "sum" else squares.mean(-1), solution)

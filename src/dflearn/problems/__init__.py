@@ -14,8 +14,8 @@ from dflearn.problems.registry import (
     problem_of_origin as problem_of_origin,
 )
 from dflearn.problems.scheduling import Scheduling as Scheduling
+from dflearn.problems.selection import Selection as Selection
 from dflearn.problems.shortest_path import ShortestPath as ShortestPath
-from dflearn.problems.top_k import TopK as TopK
 
 __all__ = [
     "PROBLEMS",
@@ -25,8 +25,8 @@ __all__ = [
     "Knapsack",
     "Problem",
     "Scheduling",
+    "Selection",
     "ShortestPath",
-    "TopK",
     "load_energy_days",
     "problem_named",
     "problem_of_origin",

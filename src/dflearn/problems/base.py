@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -16,10 +16,11 @@ from dflearn.data import DecisionDataset
 from dflearn.errors import ProgramError, ShapeError
 from dflearn.program import Program
 from dflearn.solvers.base import Solver
+from dflearn.solvers.task import Decides, DecisionTask
 
 
 @dataclass(frozen=True)
-class Problem(ABC):
+class Problem(Decides):
     """Configuration only: equal fields mean the same program and the same data, on every machine.
 
     One stream, `numpy.random.RandomState(seed)`, draws the structure (what all instances share: weights, demands, the
@@ -67,6 +68,12 @@ class Problem(ABC):
         from dflearn.solvers.highs import HiGHS
 
         return HiGHS(self.relaxation)
+
+    def task(self) -> DecisionTask:
+        """What is decided, for `fit`, `evaluate` and all others."""
+        return DecisionTask(
+            self.program.objective, self.solver(), self.relaxed_solver(), self.program, self.expected_costs, self.name
+        )
 
     @property
     def origin(self) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from dflearn.errors import DataError, ProgramError
 from dflearn.problems.facility_location import PUBLISHED_FACILITIES, FacilityLocation
 from dflearn.problems.knapsack import Knapsack
 from dflearn.problems.polynomial import PolynomialProblem
+from dflearn.problems.selection import Selection
 from dflearn.problems.shortest_path import ShortestPath
-from dflearn.problems.top_k import TopK
 
 #: The names of the paper's problems, in the order of its tables.
 PROBLEMS = (
@@ -23,7 +23,12 @@ PROBLEMS = (
 
 FORMS = "SP-{side}, SP-{rows}x{columns}, KP-{items}, KP-{items}x{dimensions}, CFL-{customers}x{facilities}, TopK-{items}x{k}"
 
-_KINDS: dict[str, type[PolynomialProblem]] = {"SP": ShortestPath, "KP": Knapsack, "CFL": FacilityLocation, "TopK": TopK}
+_KINDS: dict[str, type[PolynomialProblem]] = {
+    "SP": ShortestPath,
+    "KP": Knapsack,
+    "CFL": FacilityLocation,
+    "TopK": Selection,
+}
 
 
 def problem_named(name: str, **options: Any) -> PolynomialProblem:

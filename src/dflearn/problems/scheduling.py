@@ -20,7 +20,7 @@ from dflearn.solvers.base import Solver
 
 
 @dataclass(frozen=True)
-class Task:
+class Job:
     """Runs for `duration` slots without a pause, inside the slots earliest … latest_end − 1.
 
     power: drawn while it runs.  use: of each resource of its machine.
@@ -55,7 +55,7 @@ class Scheduling:
         minutes: length of a slot.
     """
 
-    tasks: tuple[Task, ...]
+    tasks: tuple[Job, ...]
     capacities: tuple[tuple[float, ...], ...]
     slots: int = 48
     minutes: int = 30
@@ -90,7 +90,7 @@ class Scheduling:
             capacities = tuple(
                 _numbers(words, 4 + resources)[4:] for _ in range(int(next(words)))
             )  # its own power and number are not used
-            tasks = tuple(_task(_numbers(words, 5 + resources)) for _ in range(int(next(words))))
+            tasks = tuple(_job(_numbers(words, 5 + resources)) for _ in range(int(next(words))))
         except (StopIteration, RuntimeError, ValueError) as error:
             raise DataError(
                 f"{path} is not a scheduling instance: it ends early or holds words that are no numbers"
@@ -105,7 +105,7 @@ class Scheduling:
         rng = np.random.RandomState(seed)
         slots, capacity = 48, 100.0
         used = np.zeros((machines, slots))
-        found: list[Task] = []
+        found: list[Job] = []
         while len(found) < tasks:
             duration, use = int(rng.randint(2, 24)), float(rng.randint(10, 60))
             start, machine = int(rng.randint(0, slots - duration + 1)), rng.randint(machines)
@@ -114,12 +114,12 @@ class Scheduling:
                 continue
             used[machine, run] += use
             earliest, latest_end = max(0, start - rng.randint(20)), min(slots, start + duration + rng.randint(20))
-            found.append(Task(duration, earliest, latest_end, float(rng.randint(50, 500)), (use,)))
+            found.append(Job(duration, earliest, latest_end, float(rng.randint(50, 500)), (use,)))
         return cls(tuple(found), ((capacity,),) * machines, name=f"synthetic schedule of {tasks} tasks")
 
     @cached_property
     def variables(self) -> np.ndarray:
-        """Task, machine and start of every variable, int64 `(n, 3)`, in the order of the program."""
+        """Job, machine and start of every variable, int64 `(n, 3)`, in the order of the program."""
         machines = range(len(self.capacities))
         return np.array([(f, m, t) for f, task in enumerate(self.tasks) for m in machines for t in task.starts])
 
@@ -173,6 +173,6 @@ def _numbers(words: Iterator[str], count: int) -> tuple[float, ...]:
     return tuple(float(next(words)) for _ in range(count))
 
 
-def _task(numbers: tuple[float, ...]) -> Task:
+def _job(numbers: tuple[float, ...]) -> Job:
     _, duration, earliest, latest_end, power, *use = numbers
-    return Task(int(duration), int(earliest), int(latest_end), power, tuple(use))
+    return Job(int(duration), int(earliest), int(latest_end), power, tuple(use))

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dflearn.experiments.figures import style
-from dflearn.experiments.figures.state_of_the_art import METHODS, name_points, trade_offs
-from dflearn.experiments.figures.summaries import Summary, pareto_front
+from dflearn.paper.figures.state_of_the_art import METHODS, name_points, trade_offs
+from dflearn.report import style
+from dflearn.studies.summary import MethodSummary, pareto_front
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -68,7 +68,7 @@ def regret_against_time(points: Mapping[str, tuple[float, float, float]], xlabel
 
 
 @style.styled
-def trade_off(summaries: Sequence[Summary], ylabel: str) -> Figure:
+def trade_off(summaries: Sequence[MethodSummary], ylabel: str) -> Figure:
     """Regret against training time on one problem, with the Pareto front.
 
     Of many methods only those of the front and of the paper's comparison are named.
@@ -84,7 +84,7 @@ def trade_off(summaries: Sequence[Summary], ylabel: str) -> Figure:
 
 
 @style.styled
-def regret_bars(summaries: Sequence[Summary], xlabel: str, *, published: bool = False) -> Figure:
+def regret_bars(summaries: Sequence[MethodSummary], xlabel: str, *, published: bool = False) -> Figure:
     """One bar per method of one problem, least regret on top, ± one standard deviation between the seeds.
 
     published: a dash across the bar where the paper's figure is.

@@ -6,7 +6,7 @@ import html
 import re
 from typing import TYPE_CHECKING
 
-from dflearn.experiments.figures import style
+from dflearn.report import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,9 +10,13 @@ import numpy as np
 
 from dflearn.errors import DataError
 from dflearn.evaluation import METRICS
-from dflearn.experiments.figures import COMPUTED, FROM_RECORDS, make_figure
-from dflearn.experiments.figures.summaries import (
-    Summary,
+from dflearn.paper.figures import COMPUTED, FROM_RECORDS, make_figure
+from dflearn.paper.render import Format, render
+from dflearn.report import figures
+from dflearn.report.page import Page
+from dflearn.studies.record import Record
+from dflearn.studies.summary import (
+    MethodSummary,
     named,
     pareto_front,
     problem_order,
@@ -20,10 +24,6 @@ from dflearn.experiments.figures.summaries import (
     seeds_in_words,
     summarize,
 )
-from dflearn.experiments.paper.render import Format, render
-from dflearn.experiments.record import Record
-from dflearn.report import figures
-from dflearn.report.page import Page
 
 CURVE = "validation_ratio_of_sums"
 CURVES = 8  # methods whose learning curves fit into one picture
@@ -151,7 +151,7 @@ def _checked(records: Iterable[Record]) -> list[Record]:
 # -- in words -------------------------------------------------------------------------------------------------------
 
 
-def _lead(records: Sequence[Record], summaries: Sequence[Summary]) -> str:
+def _lead(records: Sequence[Record], summaries: Sequence[MethodSummary]) -> str:
     problems, methods = problems_of(summaries), {s.method for s in summaries}
     wins: defaultdict[str, list[str]] = defaultdict(list)
     for s in summaries:
@@ -165,7 +165,7 @@ def _lead(records: Sequence[Record], summaries: Sequence[Summary]) -> str:
     )
 
 
-def _in_words(own: Sequence[Summary]) -> str:
+def _in_words(own: Sequence[MethodSummary]) -> str:
     """What one problem's runs say: the best, what it gains, and what comes close in less time."""
     best = min(own, key=lambda s: s.regret)
     text = f"{best.method} has the least regret, {with_deviation(best.regret, best.deviation, len(best.seeds))}"
@@ -181,9 +181,9 @@ def _in_words(own: Sequence[Summary]) -> str:
     return text + "."
 
 
-def _overall(summaries: Sequence[Summary], problems: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+def _overall(summaries: Sequence[MethodSummary], problems: Sequence[str]) -> tuple[list[str], list[list[str]]]:
     """Header and rows: mean rank and times best of the methods that have run on every problem."""
-    by_method: defaultdict[str, list[Summary]] = defaultdict(list)
+    by_method: defaultdict[str, list[MethodSummary]] = defaultdict(list)
     for s in summaries:
         by_method[s.method].append(s)
     everywhere = {method: own for method, own in by_method.items() if len(own) == len(problems)}
@@ -215,7 +215,7 @@ def _listed(words: Sequence[str]) -> str:
 # -- pictures -------------------------------------------------------------------------------------------------------
 
 
-def _curves(records: Sequence[Record], own: Sequence[Summary]) -> dict[str, list[float]]:
+def _curves(records: Sequence[Record], own: Sequence[MethodSummary]) -> dict[str, list[float]]:
     """Method → mean validation regret after each epoch, of the methods to show."""
     shown = [s.method for s in own] if len(own) <= CURVES else [s.method for s in own[: CURVES - 1]]
     if len(own) > CURVES and BASELINE in (s.method for s in own) and BASELINE not in shown:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from time import perf_counter
 from typing import Any, Literal
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from dflearn.errors import ShapeError, SolverError
 from dflearn.program import Instance, Objective, Program
+from dflearn.program.sides import Sides
 
 
 class Status(enum.IntEnum):
@@ -197,7 +198,7 @@ class Solver(TakesStart, ABC):
             yield number, self.solve(y, instance)
 
     @abstractmethod
-    def _solve(self, c: np.ndarray, sides: Mapping[str, np.ndarray] | None, start: np.ndarray | None) -> Raw:
+    def _solve(self, c: np.ndarray, sides: Sides | None, start: np.ndarray | None) -> Raw:
         """c `(count, n)` float64; sides as of `Program.sides`; start `(count, start_width)` or `None`."""
 
     @property

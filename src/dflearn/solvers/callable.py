@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from dflearn.errors import ProgramError, ShapeError, SolverError
 from dflearn.program import Objective, Sense
+from dflearn.program.sides import Sides
 from dflearn.solvers.base import Raw, Solver, Status
 
 
@@ -63,7 +64,7 @@ class CallableSolver(Solver):
     def identity(self) -> str:
         return f"from_callable {self.name}"
 
-    def _solve(self, c: np.ndarray, sides: Mapping[str, np.ndarray] | None, start: np.ndarray | None) -> Raw:
+    def _solve(self, c: np.ndarray, sides: Sides | None, start: np.ndarray | None) -> Raw:
         out = Raw.empty(*c.shape)
         if self.batched:
             out.decision[:] = self._call(c, c.shape, "the batch")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +10,7 @@ import torch
 
 from dflearn.errors import ProgramError
 from dflearn.program import Program
+from dflearn.program.sides import Sides
 from dflearn.solvers.base import Basis, Raw, Solver, Status
 from dflearn.solvers.oracles import refusal
 
@@ -19,10 +19,10 @@ MOST_BINARY_ROWS = 4  # above, `FewRowBinary` enumerates more than branch and bo
 STEPS = 10_000_000  # of `FewRowBinary` on one instance, a few tenths of a second; HiGHS solves what needs more
 
 
-class _Sides(NamedTuple):
+class _Lines(NamedTuple):
     """Right-hand sides, equations first, and bounds: one line per instance, or one for all."""
 
-    side: np.ndarray
+    right: np.ndarray
     lower: np.ndarray
     upper: np.ndarray
 
@@ -43,13 +43,11 @@ class _FewRows(Solver):
     def identity(self) -> str:
         return type(self).__name__
 
-    def _lines(self, sides: Mapping[str, np.ndarray] | None) -> _Sides:
+    def _lines(self, sides: Sides | None) -> _Lines:
         """Fresh copies in one layout: the kernels are compiled once."""
         assert sides is not None
-        lines = {name: np.atleast_2d(part) for name, part in sides.items()}
-        count = max(len(lines["b"]), len(lines["h"]))
-        side = np.hstack([np.broadcast_to(lines[name], (count, lines[name].shape[1])) for name in ("b", "h")])
-        return _Sides(*(np.array(part, order="C") for part in (side, lines["lower"], lines["upper"])))
+        parts = (sides.right_hand_sides(), sides.lines("lower"), sides.lines("upper"))
+        return _Lines(*(np.array(part, order="C") for part in parts))
 
     def _take_rows(self, most: int) -> None:
         rows = sp.vstack([self.program.A, self.program.G])
@@ -75,7 +73,7 @@ class FewRowLP(_FewRows):
         _require_finite(program.lower, program.upper)
         self.start_width = program.n + len(self._rows)
 
-    def _solve(self, c: np.ndarray, sides: Mapping[str, np.ndarray] | None, start: np.ndarray | None) -> Raw:
+    def _solve(self, c: np.ndarray, sides: Sides | None, start: np.ndarray | None) -> Raw:
         from dflearn.kernels.few_row_lp import solve_batch
 
         lines = self._lines(sides)
@@ -104,7 +102,7 @@ class FewRowBinary(_FewRows):
         self._take_rows(MOST_BINARY_ROWS)
         _require_binary(program.lower, program.upper)
 
-    def _solve(self, c: np.ndarray, sides: Mapping[str, np.ndarray] | None, start: np.ndarray | None) -> Raw:
+    def _solve(self, c: np.ndarray, sides: Sides | None, start: np.ndarray | None) -> Raw:
         from dflearn.kernels.few_row_binary import solve_batch
 
         lines = self._lines(sides)
@@ -117,8 +115,7 @@ class FewRowBinary(_FewRows):
             from dflearn.solvers.highs import HiGHS
 
             assert sides is not None
-            own = {name: part[hard] if part.ndim == 2 else part for name, part in sides.items()}
-            rest = HiGHS(self.program)._solve(c[hard], own, None)
+            rest = HiGHS(self.program)._solve(c[hard], sides.rows(hard), None)
             out.decision[hard], out.status[hard] = rest.decision, rest.status
             out.objective[hard], out.bound[hard] = rest.objective, rest.bound
         return out

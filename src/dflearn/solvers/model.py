@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +17,8 @@ import numpy as np
 import torch
 
 from dflearn.errors import ProgramError, ShapeError
-from dflearn.program import Program, integer_bounds
+from dflearn.program import Program
+from dflearn.program.sides import Sides, integer_bounds
 from dflearn.solvers.base import Basis, Raw, Solver, Status
 
 TOLERANCE = 1e-6  # largest relative violation of a row that the rounding of integer variables may cause
@@ -69,7 +69,7 @@ class ModelSolver(Solver):
             self._models.model, self._models.process = self._build(), os.getpid()
         return self._models.model
 
-    def _solve(self, c: np.ndarray, sides: Mapping[str, np.ndarray] | None, start: np.ndarray | None) -> Raw:
+    def _solve(self, c: np.ndarray, sides: Sides | None, start: np.ndarray | None) -> Raw:
         assert sides is not None
         model, count = self._model(), c.shape[0]
         out = Raw.empty(count, self.objective.n)
@@ -80,9 +80,8 @@ class ModelSolver(Solver):
         units = cost_units(c)
         for i in range(count):
             if units[i]:
-                own = {name: part if part.ndim == 1 else part[i] for name, part in sides.items()}
                 warm = None if start is None or start[i].min() == Basis.NONE else start[i]
-                model.solve(c[i], units[i], own, warm, out, i)
+                model.solve(c[i], units[i], sides.row(i), warm, out, i)
         np.add(out.decision, 0.0, out=out.decision)  # turns −0 into 0
         out.objective[:] = np.einsum("ij,ij->i", c, out.decision)
         np.fmin(out.bound, out.objective, out=out.bound)  # where there is no objective, there is no bound either
@@ -121,22 +120,20 @@ class Model(ABC):
     def basis(self, w: np.ndarray, codes: np.ndarray) -> None:
         """Write the basis of the last run, an LP solved to optimality at w, into `codes` `(n + rows,)`."""
 
-    def solve(
-        self, c: np.ndarray, unit: float, sides: Mapping[str, np.ndarray], start: np.ndarray | None, out: Raw, i: int
-    ) -> None:
+    def solve(self, c: np.ndarray, unit: float, sides: Sides, start: np.ndarray | None, out: Raw, i: int) -> None:
         """Solve one instance with costs c · unit; write decision, status, bound and start into row i of `out`.
 
         The row begins as `FAILED`, without a bound, and stays so where nothing can be said.
         """
-        if self.equalities and np.abs(sides["b"]).max() >= LARGEST:
+        if self.equalities and np.abs(sides.b).max() >= LARGEST:
             return
-        lower, upper = sides["lower"], sides["upper"]
+        lower, upper = sides.lower, sides.upper
         if self.integer:
             lower, upper = integer_bounds(lower, upper, self.program.integer)
             if (lower > upper).any():
                 out.status[i] = Status.INFEASIBLE
                 return
-        self.set_sides((sides["b"], sides["h"]), (lower, upper))
+        self.set_sides((sides.b, sides.h), (lower, upper))
         if unit != 1.0:
             c = c * unit
         status = self.run(c, start)

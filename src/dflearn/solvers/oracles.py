@@ -7,7 +7,6 @@ of magnitude, and just as exact.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from time import perf_counter
 from typing import Any
 
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from dflearn.errors import ProgramError
 from dflearn.program import Instance, Program
+from dflearn.program.sides import Sides
 from dflearn.solvers.base import Raw, Solution, Solver, Status, check_costs, check_instance, check_start
 from dflearn.solvers.graph import Graph
 
@@ -66,18 +66,17 @@ class Oracle(Solver):
             seconds=perf_counter() - begun,
         )
 
-    def _solve(self, c: np.ndarray, sides: Mapping[str, np.ndarray] | None, start: np.ndarray | None) -> Raw:
+    def _solve(self, c: np.ndarray, sides: Sides | None, start: np.ndarray | None) -> Raw:
         assert sides is not None
         self._refuse_sides(sides)
         decision, value = (part.numpy() for part in self._decide(torch.from_numpy(c)))
         return Raw(decision, np.full(len(c), int(Status.OPTIMAL), np.int8), value, value.copy())
 
-    def _refuse_sides(self, sides: Mapping[str, np.ndarray]) -> None:
-        own = [name for name, part in sides.items() if part.ndim == 2]
-        if own:
+    def _refuse_sides(self, sides: Sides) -> None:
+        if not sides.is_shared:
             raise ProgramError(
                 f"{type(self).__name__} solves the same constraints for every instance, but these have their own "
-                f"{', '.join(own)}: use HiGHS"
+                f"{', '.join(sides.differing)}: use HiGHS"
             )
 
     @abstractmethod

@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import pickle
 import weakref
-from collections.abc import Mapping
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import fields, replace
 from typing import Any, Literal
@@ -16,9 +15,8 @@ import torch
 from torch import Tensor
 
 from dflearn.errors import DflearnError, ProgramError, ShapeError
+from dflearn.program.sides import Sides
 from dflearn.solvers.base import Raw, Solver, Status
-
-TOLERANCE = 1e-5  # violation of a constraint up to which a decision, perhaps in float32, may enter a pool
 
 
 class Wrapper(Solver):
@@ -34,10 +32,10 @@ class Wrapper(Solver):
         )
 
     def _part(
-        self, rows: Any, c: np.ndarray, sides: Mapping[str, np.ndarray] | None, start: np.ndarray | None
-    ) -> tuple[np.ndarray, Mapping[str, np.ndarray] | None, np.ndarray | None]:
+        self, rows: Any, c: np.ndarray, sides: Sides | None, start: np.ndarray | None
+    ) -> tuple[np.ndarray, Sides | None, np.ndarray | None]:
         """The arguments of `_solve` for some of the instances."""
-        own = None if sides is None else {name: s if s.ndim == 1 else s[rows] for name, s in sides.items()}
+        own = None if sides is None else sides.rows(rows)
         return np.ascontiguousarray(c[rows]), own, None if start is None else start[rows]
 
 
@@ -107,7 +105,7 @@ class Parallel(Wrapper):
                 f"{self.solver!r} cannot be sent to other processes ({error}): define its function in a module"
             ) from error
 
-    def _solve(self, c: np.ndarray, sides: Mapping[str, np.ndarray] | None, start: np.ndarray | None) -> Raw:
+    def _solve(self, c: np.ndarray, sides: Sides | None, start: np.ndarray | None) -> Raw:
         count = len(c)
         if self.workers == 1 or count < 2:
             return self.solver._solve(c, sides, start)
@@ -147,7 +145,7 @@ def _keep(pickled: bytes) -> None:
     _kept = pickle.loads(pickled)
 
 
-def _solve_kept(c: np.ndarray, sides: Mapping[str, np.ndarray] | None, start: np.ndarray | None) -> Raw:
+def _solve_kept(c: np.ndarray, sides: Sides | None, start: np.ndarray | None) -> Raw:
     return _kept._solve(c, sides, start)
 
 
@@ -226,11 +224,10 @@ class Pooled(Wrapper):
         generator.set_state(state["generator"])
         self.__dict__.update({**state, "generator": generator})
 
-    def _solve(self, c: np.ndarray, sides: Mapping[str, np.ndarray] | None, start: np.ndarray | None) -> Raw:
-        own = [name for name, part in (sides or {}).items() if part.ndim == 2]
-        if own:
+    def _solve(self, c: np.ndarray, sides: Sides | None, start: np.ndarray | None) -> Raw:
+        if sides is not None and not sides.is_shared:
             raise ProgramError(
-                f"a pool needs all instances to share their constraints, but these have their own {', '.join(own)}: what is "
+                f"a pool needs all instances to share their constraints, but these have their own {', '.join(sides.differing)}: what is "
                 "feasible for one need not be for another; solve every instance instead"
             )
         count = len(c)
@@ -282,9 +279,7 @@ class Pooled(Wrapper):
         if not bool(torch.isfinite(initial).all()):
             raise ShapeError("initial decisions hold a NaN or an infinity")
         if self.program is not None:
-            integers = initial.detach().cpu()[:, torch.tensor(self.program.integer)]
-            whole = ((integers - integers.round()).abs() <= TOLERANCE).all(-1)
-            bad = (~whole | (self.program.violation(initial) > TOLERANCE)).nonzero()
+            bad = (~self.program.is_feasible(initial)).nonzero()
             if bad.numel():
                 raise ProgramError(
                     f"initial decision {int(bad[0])} breaks the constraints of {self.program!r} ({bad.numel()} such decisions): "

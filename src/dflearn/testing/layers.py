@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -196,11 +197,14 @@ def _check_refusals(case: _Case) -> None:
 def _check_infeasible(case: _Case) -> None:
     """Instance 1 gets bounds that allow one point only, and that point violates the first row."""
     sides = case.program.sides(case.instance, len(case.y))
-    rows, side = (case.program.A, sides["b"]) if case.program.A.shape[0] else (case.program.G, sides["h"])
-    row, limit = torch.as_tensor(rows[[0]].toarray()[0]), float(side[1, 0] if side.ndim == 2 else side[0])
+    rows, side = (case.program.A, sides.b) if case.program.A.shape[0] else (case.program.G, sides.h)
+    row, limit = (
+        torch.as_tensor(rows[[0]].toarray()[0]),
+        float(np.broadcast_to(side, (len(case.y), rows.shape[0]))[1, 0]),
+    )
     w = case.solution.decision[1]
     point = w + row * ((limit - row @ w + 1 + abs(limit)) / (row @ row))
-    bounds = {name: torch.tensor(sides[name]).expand(len(case.y), -1).clone() for name in ("lower", "upper")}
+    bounds = {name: torch.tensor(getattr(sides, name)).expand(len(case.y), -1).clone() for name in ("lower", "upper")}
     for bound in bounds.values():
         bound[1] = point
     present = {} if case.instance is None else case.instance.present()

@@ -111,7 +111,7 @@ def _check_start(loss: Loss, predicted: Tensor, batch: Batch, value: Tensor, tol
         return
     start = loss.layer.no_start(len(predicted))
     for _ in range(2):
-        output = loss.evaluate(predicted, replace(batch, start=start))
+        output = loss.output(predicted, replace(batch, start=start))
         assert output.solution is not None, "the loss solves something and does not hand on the solution"
         assert output.solution.start is not None, "the loss does not pass the batch's start to its layer"
         _close(output.value, value, tolerance, "a warm start changes the value")

@@ -15,7 +15,7 @@ from dflearn.losses.base import Loss
 from dflearn.solvers.base import Solver
 from dflearn.training.callbacks import Callback
 from dflearn.training.history import History
-from dflearn.training.run import MakeOptimizer, MakeScheduler, Run, Settings
+from dflearn.training.run import FitOptions, MakeOptimizer, MakeScheduler, Run
 
 if TYPE_CHECKING:
     from dflearn.problems.base import Problem
@@ -62,7 +62,7 @@ def fit(
         keep: which weights the model has in the end: the last epoch's, or those best on the validation data.
         progress: show a progress bar (on a terminal only).
     """
-    settings = Settings(epochs, batch_size, lr, seed, early_stopping, warm_start, warm_start_bytes, keep)
+    settings = FitOptions(epochs, batch_size, lr, seed, early_stopping, warm_start, warm_start_bytes, keep)
     run = Run(model, loss, train, validation, problem, settings, optimizer, scheduler, device)
     with torch.random.fork_rng(devices=run.cuda_devices):
         torch.manual_seed(seed)

@@ -21,7 +21,7 @@ from dflearn.training import checkpoint as files
 from dflearn.training.divergence import weights_are_finite
 from dflearn.training.history import History
 from dflearn.training.starts import Starts
-from dflearn.training.step import copy_weights, evaluate, measure
+from dflearn.training.step import copy_weights, loss_of, measure
 from dflearn.training.validation import Validation
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ PLAIN = (int, float, str, bool, type(None))  # what a row may hold, so that chec
 
 
 @dataclass(frozen=True)
-class Settings:
+class FitOptions:
     """The numbers of a run."""
 
     epochs: int
@@ -78,7 +78,7 @@ class Run:
         train: DecisionDataset,
         validation: DecisionDataset | None,
         problem: Problem | Solver | None,
-        settings: Settings,
+        settings: FitOptions,
         optimizer: str | MakeOptimizer,
         scheduler: MakeScheduler | None,
         device: str | torch.device | None,
@@ -154,7 +154,7 @@ class Run:
         batch = self.train.batch(index)
         if self.starts is not None:
             batch = replace(batch, start=self.starts.get(index))
-        predicted, output = evaluate(self.model, self.loss, batch, self.epoch + 1, step)
+        predicted, output = loss_of(self.model, self.loss, batch, self.epoch + 1, step)
         evaluated = perf_counter()
         mean = output.value.mean()
         self.optimizer.zero_grad()

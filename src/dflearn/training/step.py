@@ -13,11 +13,11 @@ from dflearn.losses.base import Loss, LossOutput
 from dflearn.training.divergence import diagnose, exploded, ids_of
 
 
-def evaluate(model: nn.Module, loss: Loss, batch: Batch, epoch: int, step: int) -> tuple[Tensor, LossOutput]:
+def loss_of(model: nn.Module, loss: Loss, batch: Batch, epoch: int, step: int) -> tuple[Tensor, LossOutput]:
     """Predicted costs and their loss; an error says in which step it happened, and to which instances."""
     predicted = model(batch.features)
     try:
-        output = loss.evaluate(predicted, batch)
+        output = loss.output(predicted, batch)
     except DflearnError as error:
         if exploded(batch, predicted):
             raise diagnose(model, batch, predicted, None, epoch, step) from error

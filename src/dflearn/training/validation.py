@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from dflearn.data import Batch, DecisionDataset
 from dflearn.errors import DataError
-from dflearn.evaluation import LABEL_TOLERANCE
 from dflearn.losses.base import Loss
 from dflearn.solvers.base import Solver
 
@@ -46,7 +45,7 @@ class Validation:
             )
         if data.decisions is not None:
             labels = data.decisions.double()
-            if _feasible(labels, solver, data):
+            if solver.program is None or bool(solver.program.is_feasible(labels, data.instance).all()):
                 return labels
             self.note = (
                 "the decisions of the validation set are not feasible for the program that judges (they may come from "
@@ -107,12 +106,3 @@ class Validation:
         costs = data.require("costs").double()
         regret = solver.objective(costs, torch.cat(decisions) - labels, data.instance)
         return regret, solver.objective(costs, labels, data.instance)
-
-
-def _feasible(labels: Tensor, solver: Solver, data: Batch) -> bool:
-    if solver.program is None:
-        return True
-    integer = torch.tensor(solver.program.integer, device=labels.device)
-    fraction = (labels - labels.round()).abs() * integer
-    violation = solver.program.violation(labels, data.instance)
-    return max(float(violation.max()), float(fraction.max())) <= LABEL_TOLERANCE

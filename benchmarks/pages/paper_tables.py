@@ -1,0 +1,128 @@
+"""results/paper/tables.md, written from results/paper/runs.jsonl: every table of the paper beside our figures.
+
+    python benchmarks/pages/paper_tables.py
+
+Nothing is run here: `dfl paper table` and `dfl paper all` make the runs. A test compares the page with what this would
+write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from dflearn.paper.methods import SCALED, method_names
+from dflearn.paper.published import methods_of, published_rows
+from dflearn.paper.render import (
+    HEADER,
+    LEGEND,
+    SUMMARY_HEADER,
+    SUMMARY_LEGEND,
+    agreement_line,
+    cells,
+    judges,
+    render,
+    summary_cells,
+)
+from dflearn.paper.tables import Row, agreement, rows_of
+from dflearn.problems import PROBLEMS
+from dflearn.studies.record import Record
+from dflearn.studies.store import read_lines
+
+FOLDER = Path(__file__).resolve().parents[2] / "results" / "paper"
+UNITS_HEADER = (
+    "problem", "method", "seeds", "published style", "scaled", "difference", "mean of ratios", "scaled", "difference",
+)  # fmt: skip
+
+LOSSES = (
+    *(f"{loss}^{layer}" for layer in ("CVX", "DYS") for loss in ("Regret", "SqDE", "SPO+", "SCE")),
+    "SCE^relax", "SCE^ILP", "MSE",
+)  # fmt: skip
+TIMES = (
+    "SPO+^relax cold", "SPO+^relax warm", "SPO+^relax", "SPO+^ILP", "PFY", "SCE^DYS", "SCE^DYS unrolled", "SCE^smoothed",
+)  # fmt: skip
+
+
+def summary(records: Sequence[Record]) -> str:
+    lines = []
+    for problem in PROBLEMS:
+        published = [method for name, method in published_rows() if name == problem]
+        rows = rows_of(problem, published, records)
+        if rows:
+            lines.append(summary_cells(problem, rows, len(published)))
+    return render(SUMMARY_HEADER, lines, "markdown")
+
+
+def units(records: Sequence[Record]) -> str:
+    """Every method that has a scaled version beside that version, over the seeds that both have."""
+    found = {(r.config.problem, r.config.method, r.config.seed): r for r in records}
+    lines = []
+    for problem in PROBLEMS:
+        for method in SCALED:
+            scaled = f"{method} scaled"
+            seeds = [s for p, m, s in found if (p, m) == (problem, scaled) and (problem, method, s) in found]
+            if not seeds:
+                continue
+            line = [problem, method, str(len(seeds))]
+            for metric in ("published_style", "mean_of_ratios"):
+                plain, other = (
+                    np.array([found[problem, name, seed].metric(metric) for seed in seeds]) for name in (method, scaled)
+                )
+                change = other - plain
+                spread = f" ± {change.std(ddof=1) / len(seeds) ** 0.5:.4f}" if len(seeds) > 1 else ""
+                line += [f"{plain.mean():.4f}", f"{other.mean():.4f}", f"{change.mean():+.4f}{spread}"]
+            lines.append(line)
+    return render(UNITS_HEADER, lines, "markdown")
+
+
+def columns(records: Sequence[Record], methods: Sequence[str], show: Callable[[Row], str]) -> str:
+    """One line per problem that has at least two of the methods."""
+    lines = []
+    for problem in PROBLEMS:
+        rows = {row.method: row for row in rows_of(problem, methods, records)}
+        if len(rows) > 1:
+            lines.append([problem, *(show(rows[method]) if method in rows else "" for method in methods)])
+    return render(["problem", *methods], lines, "markdown")
+
+
+def every_row(records: Sequence[Record]) -> list[str]:
+    parts = []
+    for problem in PROBLEMS:
+        known = methods_of(problem)
+        rows = rows_of(problem, [*known, *(name for name in method_names() if name not in known)], records)
+        if rows:
+            table = render(HEADER, [cells(row) for row in rows], "markdown")
+            parts.append(f"### {problem}, judged by {judges(rows)}\n\n{table}\n\n{agreement_line(agreement(rows))}")
+    return parts
+
+
+def page() -> str:
+    records = read_lines(FOLDER / "runs.jsonl")
+    parts = [
+        "# Our figures beside the published ones",
+        f"{len(records)} runs; written by `python benchmarks/pages/paper_tables.py` from `runs.jsonl`.",
+        "## How near",
+        summary(records),
+        SUMMARY_LEGEND + " `dfl paper summary --from results/paper/runs.jsonl` prints this.",
+        "## In units of the costs",
+        "Scaled: the model's output is multiplied by the mean |y| of the training data, and parameters that are costs "
+        "with it; all else is the same, seed by seed. ± is the standard error of the mean difference between the seeds.",
+        units(records),
+        "## Surrogate and decision losses, with differentiable solvers and without",
+        "Published style, means over the seeds.",
+        columns(records, LOSSES, lambda row: f"{row.style:.3f}"),
+        "## Seconds per epoch",
+        "CPU seconds of training per epoch of 800 instances, validation apart. Integer programs in SPO+^ILP are solved by "
+        "Gurobi on KP-100, CFL-50 and CFL-100 and by FewRowBinary on the other knapsacks.",
+        columns(records, TIMES, lambda row: f"{row.seconds:.3g}"),
+        "## Every row",
+        LEGEND + " `dfl paper table sp --from results/paper/runs.jsonl --no-run` and so on print these.",
+        *every_row(records),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+if __name__ == "__main__":
+    (FOLDER / "tables.md").write_text(page())

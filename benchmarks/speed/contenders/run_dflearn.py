@@ -1,0 +1,156 @@
+"""dflearn as a contender, and the layers of the literature that live in it.
+
+run_dflearn.py epochs DATA METHOD     one epoch of `fit` a turn
+run_dflearn.py layer DATA WAY         forward and backward of a layer
+run_dflearn.py labels DATA            `label` of all instances
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from turns import Turns, threads
+
+from dflearn.data import DecisionDataset
+from dflearn.layers import DavisYin, DenseJacobianFree, Exact, Perturbed, Smoothed
+from dflearn.losses import SCE, FenchelYoung, SPOPlus
+from dflearn.losses.base import Loss
+from dflearn.problems import problem_named
+from dflearn.problems.base import Problem
+from dflearn.program import Program
+from dflearn.solvers.base import Solution
+from dflearn.training import Callback, fit
+
+STEP = 0.01  # of every Davis-Yin layer, as published
+
+# Each takes the problem, the published τ, and the μ of the exact smoothed layer.
+METHODS: dict[str, Callable[[Problem, float, float], Loss]] = {
+    "SPO+": lambda problem, tau, mu: SPOPlus(Exact(problem.relaxed_solver())),
+    "PFY": lambda problem, tau, mu: FenchelYoung(Perturbed(problem.relaxed_solver(), 1.0, 1, 135)),
+    "SCE^DYS": lambda problem, tau, mu: SCE(DavisYin(problem.program, tau, STEP, gradient="unrolled")),
+    "SCE^DYS jfb": lambda problem, tau, mu: SCE(DavisYin(problem.program, tau, STEP, gradient="jfb")),
+    "SCE^DYS as published": lambda problem, tau, mu: SCE(DavisYin.as_published(problem, tau, STEP)),
+    "SCE^DYS dense jfb": lambda problem, tau, mu: SCE(DenseJacobianFree(problem, tau, STEP)),
+    "SCE^smoothed": lambda problem, tau, mu: SCE(Smoothed(problem.program, mu)),
+}
+
+
+class Pace(Callback):
+    """Each epoch is a turn."""
+
+    def __init__(self, turns: Turns) -> None:
+        self.turns = turns
+
+    def on_start(self, run: Any) -> None:
+        self.turns.begin()
+
+    def on_epoch_end(self, run: Any, row: dict[str, Any]) -> None:
+        found = {name: value.detach().numpy() for name, value in run.model.state_dict().items()}
+        self.turns.end(loss=np.array(row["loss"]), **found)
+        self.turns.begin()
+
+
+def epochs(data: Any, turns: Turns, method: str) -> None:
+    name, _, start = method.partition(", ")
+    problem = problem_named(str(data["problem"]), seed=1)
+    loss = METHODS[name](problem, float(data["tau"]), float(data["mu"]))
+    train = DecisionDataset(*(torch.tensor(data[part]) for part in ("features", "costs", "decisions")))
+    model = nn.Linear(train.features.shape[1], problem.program.p)
+    model.load_state_dict({part: torch.tensor(data[part]) for part in ("weight", "bias")})
+    fit(
+        model, loss, train, epochs=10**6, batch_size=int(data["batch"]), lr=float(data["lr"]), seed=int(data["seed"]),
+        warm_start=start == "warm", callbacks=[Pace(turns)], progress=False,
+    )  # fmt: skip
+
+
+class Nothing:
+    """In place of a layer: the decision is known and the gradient zero, which leaves what torch takes around any layer."""
+
+    class Known(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, y: torch.Tensor, decision: np.ndarray) -> torch.Tensor:
+            ctx.zero = np.zeros(y.shape)
+            return torch.from_numpy(decision)
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+            return torch.from_numpy(ctx.zero), None
+
+    def __init__(self, program: Program, y: torch.Tensor) -> None:
+        self.known = Smoothed(program).solve(y)
+
+    def solve(self, y: torch.Tensor, instance: Any = None, start: Any = None) -> Solution:
+        return replace(self.known, decision=self.Known.apply(y, self.known.decision.numpy()))
+
+
+def layer(data: Any, turns: Turns, way: str) -> None:
+    program, mu = problem_named(str(data["problem"]), seed=1).program, float(data["mu"])
+    costs, near, weight = (torch.tensor(data[part]) for part in ("costs", "near", "incoming"))
+    start: torch.Tensor | None = None
+    made: Any = Smoothed(program, mu)
+    if way == "warm":
+        start = made.solve(costs, None, made.no_start(len(costs))).start
+    if way == "nothing":
+        made = Nothing(program, near)
+    if way == "cvxpylayers":
+        from dflearn.layers import CvxpySmoothed
+
+        made = CvxpySmoothed(program, mu)
+
+    def call() -> dict[str, np.ndarray]:
+        y = near.clone().requires_grad_()
+        decision = made.solve(y, None, start).check().decision
+        (decision * weight).sum().backward()
+        assert y.grad is not None
+        return {"decision": decision.detach().numpy(), "gradient": y.grad.numpy()}
+
+    turns.serve(call)
+
+
+def labels(data: Any, turns: Turns) -> None:
+    from dflearn.data.labels import label
+
+    solver = problem_named(str(data["problem"]), seed=1).solver()
+    dataset = DecisionDataset(torch.tensor(data["features"]), torch.tensor(data["costs"]))
+
+    def call() -> dict[str, np.ndarray]:
+        found = label(dataset, solver, progress=False, workers=threads())
+        assert found.decisions is not None
+        return {"decisions": found.decisions.numpy()}
+
+    turns.serve(call)
+
+
+def arithmetic(data: Any, turns: Turns) -> None:
+    from dflearn.kernels.lanes import jit
+    from dflearn.kernels.threads import run_tiles
+
+    @jit
+    def roots(number: int) -> float:
+        total = 0.0
+        for i in range(number):
+            total += np.sqrt(i)
+        return total
+
+    def call() -> dict[str, np.ndarray]:
+        run_tiles(lambda _: roots(20_000_000) and None, range(4))
+        return {}
+
+    turns.serve(call)
+
+
+def main() -> None:
+    subject, path, *way = sys.argv[1:]
+    with np.load(path) as file:
+        data = dict(file)
+    {"epochs": epochs, "layer": layer, "labels": labels, "arithmetic": arithmetic}[subject](data, Turns(), *way)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,238 @@
+"""Seconds per epoch of training, against PyEPO and against the published Davis-Yin layer.
+
+    python benchmarks/speed/epochs.py [--problems SP-15 KP-100 …] [--quick] [--repeats 9] [--threads 1] [--json results/bench/epochs.json]
+
+Everyone trains the same linear model from the same weights on the same 800 instances in the same order: batches of 32,
+Adam at 0.005. dflearn trains with `fit`; PyEPO in the plain loop that one would write by hand, on tensors that are
+indexed, which is faster than a DataLoader. Knapsacks and locations are relaxed: labels, training and regret. The regret
+is the ratio of sums over 1000 other instances after as many epochs as all of a row were timed.
+
+Cold: no start. Warm: from where the same instance's last solve ended. PyEPO's solvers go on from the last instance's basis.
+With --problems, the other problems keep what the JSON file has of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from contest import Entry, Result, contest
+from dflearn.data import DecisionDataset
+from dflearn.data.labels import label
+from dflearn.data.scale import Scale
+from dflearn.evaluation import evaluate
+from dflearn.models import Linear
+from dflearn.problems import PROBLEMS, problem_named
+from dflearn.problems.base import Problem
+from harness import command_line, earlier, geometric_mean, parser, provenance, report
+
+TRAIN, TEST, BATCH, LEARNING_RATE, SEED = 800, 1000, 32, 0.005, 1
+QUICK = ("SP-15", "KP-100", "CFL-50")
+PYEPO = ("SP-15", "SP-25", "KP-100", "KP-400")  # where the peers are measured
+# τ as printed in the paper's table of hyperparameters.
+PUBLISHED_TAU = {"SP-10": 1.0, "KP-100": 1.0} | {name: 0.1 for name in PROBLEMS if name.startswith("CFL")}
+
+GUROBI, ORTOOLS = "PyEPO + Gurobi", "PyEPO + OR-Tools"
+
+
+def entries(name: str, quick: bool = False) -> dict[str, Entry]:
+    """Who trains on the problem."""
+    who = ["SCE^DYS", "SCE^DYS as published", "SCE^DYS jfb", "SCE^DYS dense jfb", "SCE^smoothed", "SCE^smoothed, warm"]
+    if name in PYEPO:
+        for loss, starts in {"SP": {"SPO+": ""}, "KP": {"SPO+": ", warm", "PFY": ", warm"}}[name[:2]].items():
+            who += dict.fromkeys([loss, loss + starts, f"{loss}, {GUROBI}", f"{loss}, {ORTOOLS}"])
+    if quick:
+        who = [each for each in who if not any(part in each for part in ("warm", "jfb", "PFY", ORTOOLS))]
+    return {each: entry(each) for each in who}
+
+
+def entry(who: str) -> Entry:
+    if "PyEPO" not in who:
+        return Entry("run_dflearn.py", (who,))
+    return Entry("run_pyepo.py", (who.replace("PyEPO + ", ""),), "ortools" if who.endswith(ORTOOLS) else "")
+
+
+def material(problem: Problem) -> tuple[dict[str, Any], DecisionDataset]:
+    """What every contender is given, and the instances that it is judged on."""
+    data = label(problem.generate(TRAIN + TEST), problem.relaxed_solver(), progress=False)
+    train, test = data.subset(slice(TRAIN)), data.subset(slice(TRAIN, None))
+    assert train.costs is not None
+    assert train.decisions is not None
+    model = Linear(train.features.shape[1], problem.program.p, seed=SEED)
+    given = {
+        "problem": problem.name,
+        "features": train.features.numpy(),
+        "costs": train.costs.numpy(),
+        "decisions": train.decisions.numpy(),
+        "weight": model.weight.detach().numpy(),
+        "bias": model.bias.detach().numpy(),
+        "tau": PUBLISHED_TAU.get(problem.name, 0.0),
+        "mu": Scale.of(problem.program.objective, train).mu,
+        "lr": LEARNING_RATE,
+        "batch": BATCH,
+        "seed": SEED,
+    }
+    if problem.name.startswith("SP"):
+        given["grid"] = (problem.rows, problem.columns)  # type: ignore[attr-defined]
+    if problem.name.startswith("KP"):
+        given |= {"weights": problem.structure["weights"], "capacity": problem.program.h}
+    return given, test
+
+
+def regret(problem: Problem, test: DecisionDataset, found: dict[str, np.ndarray]) -> float:
+    """Ratio of sums of the relaxation's regret."""
+    model = torch.nn.Linear(found["weight"].shape[1], found["weight"].shape[0])
+    model.load_state_dict({part: torch.tensor(found[part]) for part in ("weight", "bias")})
+    judged = evaluate(model, problem.relaxation, test, problem.relaxed_solver(), progress=False, floor=False)
+    return judged.ratio_of_sums
+
+
+def difference(one: Result, other: Result) -> float:
+    """How far the weights of two runs are apart, relative, after the last epoch that both have."""
+    last = min(len(one.found), len(other.found)) - 1
+    a, b = one.found[last]["weight"], other.found[last]["weight"]
+    return float(np.linalg.norm(a - b) / np.linalg.norm(b))
+
+
+def measure(name: str, repeats: int | None, threads: int, quick: bool) -> dict[str, dict[str, Any]]:
+    """The contest on one problem: per contender its times, memory and regrets, as plain values."""
+    problem = problem_named(name, seed=SEED)
+    given, test = material(problem)
+    # Where there are peers epochs are short, and make the curves of regret against time.
+    repeats = repeats or (2 if quick else 9 if name in PYEPO else 5)
+    results = contest(entries(name, quick), "epochs", given, repeats, threads)
+    measured = {}
+    for who, result in results.items():
+        measured[who] = {
+            "first": result.first,
+            "seconds": result.seconds,
+            "MiB": result.peak,
+            "MiB of imports": result.imports,
+            "turns": [round(turn, 6) for turn in result.turns],
+            "regrets": [round(regret(problem, test, found), 6) for found in result.found],
+        }
+        peer = f"{who.partition(',')[0]}, {GUROBI}"
+        if peer in results and "Py" not in who:
+            measured[who]["difference"] = difference(result, results[peer])
+    return measured
+
+
+# -- tables: what the contests say about each subject ---------------------------------------------------------------
+
+Measured = dict[str, dict[str, dict[str, Any]]]  # problem → contender → what `measure` found
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A table: contenders by the names of its columns, and the ratios of their times.
+
+    Attributes:
+        columns: short name → contender; a row needs the first.
+        ratios: name of the ratio → (the slower column, the faster one).
+        kind: the problems' letters, or empty for all.
+    """
+
+    columns: dict[str, str]
+    ratios: dict[str, tuple[str, str]]
+    kind: str = ""
+    mean: bool = False
+
+    def rows(self, measured: Measured) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = []
+        first = next(iter(self.columns.values()))
+        for name, contenders in measured.items():
+            if first not in contenders or not name.startswith(self.kind):
+                continue
+            held = {column: contenders[who] for column, who in self.columns.items() if who in contenders}
+            row: dict[str, Any] = {"problem": name}
+            row |= {f"{column} s": found["seconds"] for column, found in held.items()}
+            row |= {
+                ratio: held[slow]["seconds"] / held[fast]["seconds"]
+                for ratio, (slow, fast) in self.ratios.items()
+                if slow in held and fast in held
+            }
+            row |= {f"weights differ, {column}": v["difference"] for column, v in held.items() if "difference" in v}
+            epochs = min(len(found["regrets"]) for found in held.values())
+            row["epochs"] = epochs
+            row |= {f"regret, {column}": found["regrets"][epochs - 1] for column, found in held.items()}
+            row |= {f"first epoch s, {column}": found["first"] for column, found in held.items()}
+            row |= {f"MiB, {column}": found["MiB"] for column, found in held.items()}
+            rows.append(row)
+        if self.mean and len(rows) > 1:
+            rows.append(geometric_mean(rows, *self.ratios))
+        return rows
+
+
+def against_pyepo(loss: str, kind: str) -> Subject:
+    """dflearn's and PyEPO's implementation of one loss."""
+    columns = {
+        "cold": loss,
+        "warm": f"{loss}, warm",
+        "Gurobi": f"{loss}, {GUROBI}",
+        "OR-Tools": f"{loss}, {ORTOOLS}",
+    }
+    ratios = {
+        "cold ratio": ("Gurobi", "cold"),
+        "warm ratio": ("Gurobi", "warm"),
+        "OR-Tools ratio": ("OR-Tools", "cold"),
+    }
+    return Subject(columns, ratios, kind)
+
+
+PUBLISHED = "SCE^DYS as published"
+SUBJECTS = {
+    "SPO+ on shortest paths": against_pyepo("SPO+", "SP"),
+    "SPO+ on relaxed knapsacks": against_pyepo("SPO+", "KP"),
+    "PFY on relaxed knapsacks": against_pyepo("PFY", "KP"),
+    "SCE^DYS against the published layer": Subject(
+        {"unrolled": "SCE^DYS", "as published": PUBLISHED, "jfb": "SCE^DYS jfb", "dense jfb": "SCE^DYS dense jfb"},
+        {"unrolled ratio": ("as published", "unrolled"), "jfb ratio": ("dense jfb", "jfb")},
+        mean=True,
+    ),
+    "SCE^smoothed against the published layer": Subject(
+        {"cold": "SCE^smoothed", "warm": "SCE^smoothed, warm", "as published": PUBLISHED},
+        {"cold ratio": ("as published", "cold"), "warm ratio": ("as published", "warm")},
+        mean=True,
+    ),
+    "SCE against PyEPO's SPO+": Subject(
+        {
+            "SPO+, Gurobi": f"SPO+, {GUROBI}",
+            "SCE^DYS": "SCE^DYS",
+            "SCE^DYS jfb": "SCE^DYS jfb",
+            "SCE^smoothed cold": "SCE^smoothed",
+            "SCE^smoothed warm": "SCE^smoothed, warm",
+        },
+        {
+            f"{ours} ratio": ("SPO+, Gurobi", ours)
+            for ours in ("SCE^DYS", "SCE^DYS jfb", "SCE^smoothed cold", "SCE^smoothed warm")
+        },
+    ),
+}
+
+
+def main() -> None:
+    arguments = parser(__doc__)
+    arguments.set_defaults(repeats=None)
+    arguments.add_argument("--problems", nargs="+", choices=PROBLEMS, metavar="NAME", help="default: all twelve")
+    options = arguments.parse_args()
+    torch.set_num_threads(1)  # of this process, which only judges
+    names = options.problems or (QUICK if options.quick else PROBLEMS)
+    kept = earlier(options.json, options.problems)
+    measured: Measured = kept["measured"] if kept else {}
+    commits: dict[str, str] = kept["commits"] if kept else {}
+    for name in names:
+        measured[name] = measure(name, options.repeats, options.threads, options.quick)
+        commits[name] = provenance()["commit"]
+        ordered = {known: measured[known] for known in PROBLEMS if known in measured}
+        rows = {title: rows for title, subject in SUBJECTS.items() if (rows := subject.rows(ordered))}
+        heading = f"Seconds per epoch, {options.threads} thread{'s' * (options.threads > 1)}"
+        report(
+            heading, rows, options.json, command_line(kept), quiet=name != names[-1], commits=commits, measured=ordered
+        )
+
+
+if __name__ == "__main__":
+    main()

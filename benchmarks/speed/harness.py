@@ -1,0 +1,167 @@
+"""What every benchmark shares: interleaved repeats, medians, a table, and a record of machine and versions.
+
+One-thread timings use the CPU time of the process, which other work on the machine hardly touches; timings of several
+threads use the clock on the wall.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from contenders.turns import peak_megabytes as peak_megabytes, reset_peak as reset_peak
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = (
+    "dflearn",
+    "torch",
+    "numpy",
+    "scipy",
+    "numba",
+    "highspy",
+    "cvxpy",
+    "cvxpylayers",
+    "gurobipy",
+    "pyepo",
+)
+PEERS = ("ortools", "qpth")  # in environments of their own, pinned by environments/*.txt
+
+
+def medians(ways: Mapping[str, Callable[[], Any]], repeats: int, *, wall: bool = False) -> dict[str, float]:
+    """Median seconds of each way, after one uncounted call of each; in turns, so that a slow spell falls on all alike."""
+    clock = time.perf_counter if wall else time.process_time
+    for way in ways.values():
+        way()
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(repeats):
+        for name, way in ways.items():
+            begun = clock()
+            way()
+            times[name].append(clock() - begun)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def first_call(way: Callable[[], Any]) -> float:
+    """Seconds of a call that may compile or import."""
+    begun = time.perf_counter()
+    way()
+    return time.perf_counter() - begun
+
+
+def provenance() -> dict[str, Any]:
+    """Machine, versions and commit."""
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    for peer in PEERS:
+        pinned = (ROOT / "benchmarks" / "speed" / "environments" / f"{peer}.txt").read_text().splitlines()
+        versions[peer] = next(line.partition("==")[2] for line in pinned if line.startswith(f"{peer}=="))
+    try:
+        commit = subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=ROOT,
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        commit = "unknown"
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "versions": versions,
+        "commit": commit,
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as Markdown; numbers with three significant digits."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    show = lambda value: f"{value:.3g}" if isinstance(value, float) else str(value)  # noqa: E731
+    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    lines += ["| " + " | ".join(show(row.get(column, "")) for column in columns) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def geometric_mean(rows: Sequence[Mapping[str, Any]], *keys: str) -> dict[str, Any]:
+    """The last row of a table: the geometric mean of those ratios that every row has."""
+    common = [key for key in keys if all(key in row for row in rows)]
+    mean = {key: math.exp(statistics.fmean(math.log(row[key]) for row in rows)) for key in common}
+    return {"problem": "geometric mean", **mean}
+
+
+def parser(description: str | None, repeats: int = 9) -> argparse.ArgumentParser:
+    """The options that all benchmarks take."""
+    arguments = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument(
+        "--repeats", type=int, default=repeats, help="how often each way is timed (the median counts)"
+    )
+    arguments.add_argument("--json", type=Path, help="write rows, machine and versions to this file; a table beside it")
+    arguments.add_argument("--quick", action="store_true", help="a part of the rows, the same as in the full run")
+    arguments.add_argument("--threads", type=int, default=1, help="threads for everyone (default: 1)")
+    return arguments
+
+
+def command_line(kept: Mapping[str, Any] | None = None) -> str:
+    """How this script was called, from the root of the repository; after the calls that made what is kept of a file."""
+    before = kept["command"].split("; ") if kept else []
+    return "; ".join(
+        dict.fromkeys([*before, f"python benchmarks/speed/{' '.join([Path(sys.argv[0]).name, *sys.argv[1:]])}"])
+    )
+
+
+def earlier(file: Path | None, wanted: object) -> dict[str, Any] | None:
+    """What the file has already, where only a part of it is `wanted` anew."""
+    return json.loads(file.read_text()) if wanted and file is not None and file.exists() else None
+
+
+def report(
+    title: str,
+    subjects: Mapping[str, Sequence[Mapping[str, Any]]],
+    file: Path | None,
+    command: str,
+    quiet: bool = False,
+    **more: Any,
+) -> None:
+    """Print one table per subject; with a file, write JSON (and `more` in it) there and Markdown beside it."""
+    record = {"title": title, "command": command, **provenance(), "subjects": subjects, **more}
+    text = f"# {title}\n\n`{command}`\n\n{record['processor']}, {record['cores']} cores, {record['versions']}, "
+    text += f"commit {record['commit']}\n"
+    for name, rows in subjects.items():
+        text += f"\n## {name}\n\n{table(rows)}\n"
+    if not quiet:
+        print(text)
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write(file, json.dumps(record, indent=1) + "\n")
+        write(file.with_suffix(".md"), text)
+
+
+def write(file: Path, text: str) -> None:
+    """The file appears whole or not at all."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    temporary.write_text(text)
+    os.replace(temporary, file)

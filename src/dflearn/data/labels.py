@@ -1,0 +1,155 @@
+"""Labels: exact, cold solves of many instances, each kept on disk as soon as it is known, so that none is paid twice."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Hashable, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from dflearn.data import DecisionDataset
+from dflearn.data.cache import KEPT, Cache, CachedSolve, keys_of, solves_of
+from dflearn.errors import DataError, SolverError
+from dflearn.program import Instance
+from dflearn.solvers.base import Solution, Solver, Status, check_costs, check_instance
+
+CHUNK = 32  # solves between two writes: what an interruption can cost at most
+PROGRESS_DELAY = 2.0  # seconds before a progress bar appears
+
+
+def label(
+    dataset: DecisionDataset,
+    solver: Solver,
+    *,
+    cache: str | Path | None = None,
+    progress: bool = True,
+    workers: int = 1,
+    accept: Sequence[Status] = (Status.OPTIMAL,),
+) -> DecisionDataset:
+    """The data set with decisions w*(y) of its costs, computed by `solver` (replacing any it had).
+
+    Args:
+        cache: a folder that remembers solves (see `default_cache`), or `None` to remember nothing.
+        workers: how many instances are solved side by side.
+        accept: the statuses that make a label; add `Status.FEASIBLE` to take decisions that hit a limit.
+    """
+    if dataset.costs is None:
+        raise DataError("these data hold no costs, so there is nothing to compute decisions from")
+    with contextlib.ExitStack() as stack:
+        if workers > 1:
+            from dflearn.solvers.wrappers import Parallel
+
+            solver = stack.enter_context(Parallel(solver, workers))
+        chunk = CHUNK * workers
+        solution = solve_cached(solver, dataset.costs, dataset.instance, cache=cache, progress=progress, chunk=chunk)
+    check_statuses(solution, dataset.ids, accept)
+    return dataset.with_decisions(solution.decision)
+
+
+def solve_cached(
+    solver: Solver,
+    y: Tensor,
+    instance: Instance | None = None,
+    *,
+    cache: str | Path | None = None,
+    progress: bool = True,
+    chunk: int = CHUNK,
+) -> Solution:
+    """`solver.solve(y, instance)`, in chunks, where each instance that `cache` remembers is not solved again.
+
+    Always cold. Equal instances are solved once. Every finished chunk is stored at once, so an interruption loses
+    at most the chunks under way. y `(*batch, p)`; instance fields `(*batch, k)`.
+    """
+    begun = time.perf_counter()
+    batch = check_costs(y, solver.objective)
+    if solver.get_state():
+        raise SolverError(f"the answers of {solver!r} depend on what it solved before; labels need an exact solver")
+    check_instance(instance, batch)
+    costs = y.detach().cpu().reshape(-1, solver.objective.p)
+    if instance is not None:
+        instance = instance.map(lambda value: value.detach().cpu().reshape(-1, value.shape[-1]))
+    answers = _Answers(costs.shape[0], solver.objective.n, y.dtype)
+
+    with contextlib.ExitStack() as stack:
+        store = None if cache is None else stack.enter_context(Cache(Path(cache), solver))
+        keys = range(len(costs)) if store is None else keys_of(solver, costs, instance, chunk)
+        rows: dict[Hashable, list[int]] = {}
+        for row, key in enumerate(keys):
+            rows.setdefault(key, []).append(row)
+        missing = []
+        for key, places in rows.items():
+            record = None if store is None else store.get(key)
+            if record is None:
+                missing.append(key)
+            else:
+                answers.put(places, record)
+        bar = stack.enter_context(progress_bar(len(missing), "solving", progress))
+        parts = [missing[first : first + chunk] for first in range(0, len(missing), chunk)]
+        firsts = ([rows[key][0] for key in part] for part in parts)
+        batches = ((costs[index].double(), None if instance is None else instance[index]) for index in firsts)
+        for number, solution in solver.solve_each(batches):
+            part = parts[number]
+            answers.take([rows[key] for key in part], solution)
+            if store is not None:
+                records = zip(part, solves_of(solution), strict=True)
+                store.put((key, record) for key, record in records if record.status in KEPT)
+            bar.update(len(part))
+    return answers.solution(y, batch, time.perf_counter() - begun)
+
+
+def check_statuses(solution: Solution, ids: Tensor, accept: Sequence[Status] = (Status.OPTIMAL,)) -> None:
+    """Nothing where every status is among `accept`; otherwise an error that names instances, statuses and remedies."""
+    wanted = torch.tensor([int(status) for status in accept], dtype=solution.status.dtype)
+    bad = ~torch.isin(solution.status, wanted)
+    if not bool(bad.any()):
+        return
+    lines = [f"{int(bad.sum())} of {bad.numel()} instances have no acceptable decision."]
+    for code in torch.unique(solution.status[bad]).tolist():
+        status = Status(code)
+        which = ids[solution.status == code].tolist()
+        shown = ", ".join(map(str, which[:8])) + (", …" if len(which) > 8 else "")
+        lines.append(f"{status.name}: ids {shown} ({len(which)}): {status.message}.")
+        if status is Status.FEASIBLE:
+            lines.append("To use these decisions as they are, pass accept=(Status.OPTIMAL, Status.FEASIBLE).")
+    raise SolverError(" ".join(lines))
+
+
+def progress_bar(total: int, what: str, show: bool = True):  # type: ignore[no-untyped-def]  # tqdm has no types
+    """A bar on a terminal, once the work has taken `PROGRESS_DELAY` seconds; silent otherwise."""
+    from tqdm import tqdm
+
+    return tqdm(total=total, desc=what, delay=PROGRESS_DELAY, disable=None if show else True, leave=False)
+
+
+class _Answers:
+    """The answers to all instances, filled in as they come."""
+
+    def __init__(self, count: int, n: int, dtype: torch.dtype) -> None:
+        self.decision = torch.full((count, n), torch.nan, dtype=dtype)
+        self.status = torch.full((count,), int(Status.FAILED), dtype=torch.int8)
+        self.objective = torch.full((count,), torch.nan, dtype=torch.float64)
+        self.bound = torch.full((count,), -torch.inf, dtype=torch.float64)
+
+    def put(self, rows: list[int], record: CachedSolve) -> None:
+        self.status[rows], self.objective[rows], self.bound[rows] = record.status, record.objective, record.bound
+        self.decision[rows] = torch.tensor(record.decision, dtype=self.decision.dtype)
+
+    def take(self, places: list[list[int]], solution: Solution) -> None:
+        """The answers of a solve, all at once: its instance i goes to the rows `places[i]`."""
+        rows = torch.tensor([row for own in places for row in own])
+        origin = torch.tensor([i for i, own in enumerate(places) for _ in own])
+        for name in ("decision", "status", "objective", "bound"):
+            held = getattr(self, name)
+            held[rows] = getattr(solution, name)[origin].to(held.dtype)
+
+    def solution(self, y: Tensor, batch: torch.Size, seconds: float) -> Solution:
+        return Solution(
+            decision=self.decision.to(y.device).reshape(*batch, self.decision.shape[-1]),
+            status=self.status.reshape(batch),
+            objective=self.objective.reshape(batch),
+            bound=self.bound.reshape(batch),
+            seconds=seconds,
+        )

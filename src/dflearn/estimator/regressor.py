@@ -1,0 +1,369 @@
+"""`DecisionFocusedRegressor`: the whole way from features to decisions behind scikit-learn's conventions."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from dflearn.data import DecisionDataset
+from dflearn.data.labels import label
+from dflearn.data.scale import Scale
+from dflearn.errors import DataError, MissingExtraError, ShapeError
+from dflearn.estimator import saving
+from dflearn.estimator.choices import Amount, make_loss
+from dflearn.layers.base import Layer
+from dflearn.losses.base import Loss
+from dflearn.models import MLP, Linear, Positive, Scaled, Standardize
+from dflearn.problems import Problem
+from dflearn.program import Instance, Program
+from dflearn.solvers.base import Solver
+from dflearn.solvers.task import DecisionTask
+from dflearn.training import Callback, History, Run, fit
+
+try:
+    from sklearn.base import BaseEstimator, RegressorMixin
+    from sklearn.model_selection import train_test_split
+    from sklearn.utils import check_random_state
+    from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+except ModuleNotFoundError as error:
+    raise MissingExtraError(
+        "DecisionFocusedRegressor follows scikit-learn, which is not installed: pip install 'dflearn[sklearn]'"
+    ) from error
+
+ROWS = 4096  # instances predicted at a time
+
+
+class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
+    """Predict the costs of a (mixed-integer) linear program so that the decisions made with them are good.
+
+        regressor = DecisionFocusedRegressor(problem).fit(X, y)
+        regressor.predict(X)    # costs
+        regressor.decide(X)     # decisions: optimal for the predicted costs, feasible for the true program
+
+    X has one row of features per instance, `(n_samples, k)`, or one per predicted cost, `(n_samples, p, k)`; y are the
+    true costs `(n_samples, p)`. Scale the features, with `standardize` or a `StandardScaler` in a `Pipeline`; the scale of
+    the costs is taken care of: the model's output is multiplied by mean |y|, and what is "auto" is relative to it.
+
+    Args:
+        problem: what is decided: a `Problem`, a `Program` (solved by HiGHS), or any exact `Solver`.
+        loss: "sce" (default), "spo+", "smoothed-spo+", "fenchel-young", "pfy", "sce-plain", "regret", "sqde", "cave",
+            "mse", or a `Loss`. Without y: "fenchel-young", "pfy", "sce-plain", "sqde" or "cave".
+        layer: what the loss solves while training: "smoothed", "davis-yin", "perturbed", "relaxed", "exact", a `Layer`,
+            or "auto": "relaxed" for "spo+", "perturbed" for "pfy", otherwise "smoothed".
+        model: "linear"; "mlp", with the widths of its layers in `hidden`; "shared", which insists on features per cost;
+            or a module, which is copied, and whose output is taken as it is. With features per cost, "linear" and
+            "mlp" are one map that all costs share.
+        standardize: subtract from each feature its mean, and divide by its standard deviation, over the instances trained on.
+        positive: whether costs are known to be positive. Predictions are then made so, by a softplus in units of mean |y|
+            after the model: see `dflearn.models.Positive`.
+        mu: smoothing of "smoothed" and "davis-yin"; "auto" is mean |S y| / mean largest |w*|.
+        sigma: noise of "perturbed"; "auto" is mean |y|.
+        step: step of "davis-yin"; "auto" leaves it to the layer.
+        epochs, batch_size, lr: of Adam; `lr` acts on the model before its output is scaled.
+        validation_fraction: share of the instances held out. The epoch whose decisions have the least regret on them,
+            on the LP relaxation, is kept. 0 trains on all of them and keeps the last epoch.
+        early_stopping: how many epochs without improvement end the training; `None`: never.
+        cache: folder that remembers the exact solves behind labels and scores, across fits and runs.
+        random_state: seed of initial weights, held-out part, order of the instances and noise.
+        verbose: print a line per epoch.
+
+    Attributes:
+        model_: the trained module, features → costs, in float64.
+        loss_, solver_: the loss it was trained with, and the exact solver that decides.
+        scale_: the `Scale` of the training data.
+        history_: the `History` of the training.
+        held_out_: the rows of X that were held out for validation, int64.
+        record_: what `save` was given to keep, after `load`.
+    """
+
+    def __init__(
+        self,
+        problem: Problem | Program | Solver | None = None,
+        *,
+        loss: str | Loss = "sce",
+        layer: str | Layer = "auto",
+        model: str | nn.Module = "linear",
+        hidden: Sequence[int] = (64,),
+        standardize: bool = False,
+        positive: bool = False,
+        mu: Amount = "auto",
+        sigma: Amount = "auto",
+        step: Amount = "auto",
+        epochs: int = 100,
+        batch_size: int = 32,
+        lr: float = 0.005,
+        validation_fraction: float = 0.2,
+        early_stopping: int | None = 10,
+        cache: str | Path | None = None,
+        random_state: Any = 0,
+        verbose: bool = False,
+    ) -> None:
+        self.problem = problem
+        self.loss = loss
+        self.layer = layer
+        self.model = model
+        self.hidden = hidden
+        self.standardize = standardize
+        self.positive = positive
+        self.mu = mu
+        self.sigma = sigma
+        self.step = step
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.lr = lr
+        self.validation_fraction = validation_fraction
+        self.early_stopping = early_stopping
+        self.cache = cache
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        tags.target_tags.multi_output = True
+        tags.regressor_tags.poor_score = True  # the score is minus a regret, so never above zero
+        return tags
+
+    # -- training -------------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None, *, decisions: Any = None, instance: Instance | None = None) -> Self:
+        """Train on features X and costs y `(n_samples, p)`, or on decisions alone where the loss needs no costs.
+
+        Args:
+            decisions: w* `(n_samples, n)`; by default computed from y by the exact solver. Who fits several times to
+                the same data, in a grid search, say, computes them once and passes them.
+            instance: what differs from instance to instance, each field `(n_samples, …)`.
+        """
+        if y is None and decisions is None:
+            raise DataError(
+                "DecisionFocusedRegressor requires y to be passed, but the target y is None: y are the costs. Without "
+                "them, pass decisions and a loss that needs no costs, such as 'fenchel-young'"
+            )
+        X, y = self._validate(X, y)
+        if self.positive and y is not None and y.min() < 0:
+            raise DataError(f"positive=True, and y holds negative costs, {y.min():.4g} the least: leave it at False")
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        task = self._task(None if y is None else y.reshape(len(X), -1).shape[1])
+        self._shape, self._one_dimensional = X.shape[1:], y is not None and y.ndim == 1
+        self._with_instances = instance is not None
+        data = self._data(X, None if y is None else y.reshape(len(X), -1), decisions, instance)
+        solves = "decisions" in self.loss.needs if isinstance(self.loss, Loss) else self.loss != "mse"
+        if solves and data.decisions is None:
+            data = label(data, task.solver, cache=self.cache, progress=self.verbose)
+        self.scale_ = Scale.of(task.objective, data)
+        self.loss_ = make_loss(
+            self.loss, self.layer, task, self.scale_, mu=self.mu, sigma=self.sigma, step=self.step, seed=seed
+        )
+        self.solver_ = task.solver
+        kept, self.held_out_ = self._split(len(data), seed)
+        train, validation = data.subset(kept), data.subset(self.held_out_) if len(self.held_out_) else None
+        self.model_ = self._build(task.objective.p, self.scale_.costs, seed, train.features)
+        judged_by_regret = validation is not None and data.costs is not None
+        self.history_ = fit(
+            self.model_,
+            self.loss_,
+            train,
+            validation=validation,
+            problem=task.relaxed if judged_by_regret else None,
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            lr=self.lr,
+            early_stopping=None if validation is None else self.early_stopping,
+            keep="last" if validation is None else "best",
+            seed=seed,
+            callbacks=[_Report()] if self.verbose else [],
+            progress=False,
+        )
+        return self
+
+    def _task(self, p: int | None) -> DecisionTask:
+        """What is decided, when there are p costs (unknown without y)."""
+        if self.problem is None:
+            raise DataError(
+                "nothing says what is decided: pass a Problem, a Program or a Solver, as in "
+                "DecisionFocusedRegressor(dflearn.Program(A=…, b=…, upper=1))"
+            )
+        task = DecisionTask.of(self.problem)
+        if p is not None and p != task.objective.p:
+            raise ShapeError(f"the problem has {task.objective.p} costs, and y has {p}")
+        return task
+
+    def _validate(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray | None]:
+        options = {"dtype": np.float64, "allow_nd": True}
+        if y is None:
+            return validate_data(self, X, **options), None
+        X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, **options)
+        return X, np.asarray(y, np.float64)
+
+    def _data(self, X: np.ndarray, y: np.ndarray | None, decisions: Any, instance: Instance | None) -> DecisionDataset:
+        if decisions is not None:
+            decisions = check_array(decisions, dtype=np.float64, input_name="decisions")
+        costs, optimal = (None if array is None else torch.tensor(array) for array in (y, decisions))
+        return DecisionDataset(
+            torch.tensor(X), costs, optimal, None if instance is None else instance.to(torch.float64)
+        )
+
+    def _split(self, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """The rows to train on, and those held out."""
+        if not 0 <= self.validation_fraction < 1:
+            raise DataError(f"validation_fraction lies in [0, 1), got {self.validation_fraction}")
+        rows, held_out = np.arange(count), round(self.validation_fraction * count)
+        if held_out == 0:
+            return rows, rows[:0]
+        train, validation = train_test_split(rows, test_size=held_out, random_state=seed)
+        return train, validation
+
+    def _build(self, p: int, scale: float, seed: int, features: Tensor | None = None) -> nn.Module:
+        """The untrained model in float64, for features of the shape seen in `fit`; standardized as `features` are."""
+        model = copy.deepcopy(self.model) if isinstance(self.model, nn.Module) else self._named(p, scale, seed)
+        parts = [model]
+        if self.standardize:
+            parts.insert(0, Standardize(self._shape[-1], features))
+        if self.positive:
+            parts.append(Positive(scale))
+        return (nn.Sequential(*parts) if len(parts) > 1 else model).double()
+
+    def _named(self, p: int, scale: float, seed: int) -> nn.Module:
+        """The model that `model` names."""
+        per_cost, k = len(self._shape) == 2, self._shape[-1]
+        if self.model not in ("linear", "shared", "mlp"):
+            raise DataError(f"model is 'linear', 'shared', 'mlp' or a torch module; got {self.model!r}")
+        if len(self._shape) > 2 or (per_cost and self._shape[0] != p) or (self.model == "shared" and not per_cost):
+            wanted = f"(n_samples, {p}, k)" if per_cost or self.model == "shared" else "(n_samples, k)"
+            raise ShapeError(
+                f"model={self.model!r} wants features of shape {wanted}; got (n_samples, "
+                f"{', '.join(map(str, self._shape))})"
+            )
+        outputs = 1 if per_cost else p
+        net = MLP(k, outputs, hidden=self.hidden, seed=seed) if self.model == "mlp" else Linear(k, outputs, seed=seed)
+        return Scaled(nn.Sequential(net, nn.Flatten(-2)) if per_cost else net, scale)
+
+    # -- use ------------------------------------------------------------------------------------------------------
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Predicted costs, float64 `(n_samples, p)`; `(n_samples,)` where y had that shape."""
+        check_is_fitted(self, "model_")
+        X = validate_data(self, X, dtype=np.float64, allow_nd=True, reset=False)
+        if X.shape[1:] != self._shape:
+            raise ShapeError(
+                f"features had shape (n_samples, {', '.join(map(str, self._shape))}) in fit; got {X.shape}"
+            )
+        self.model_.eval()
+        with torch.no_grad():
+            costs = torch.cat([self.model_(part) for part in torch.tensor(X).split(ROWS)])
+        return costs.numpy().reshape(-1) if self._one_dimensional else costs.numpy()
+
+    def decide(self, X: Any, instance: Instance | None = None) -> np.ndarray:
+        """For each row of X the decision that is optimal for the predicted costs, `(n_samples, n)`.
+
+        It is feasible for the true program, integrality included; an error names the first instance without any.
+        """
+        return self._solve(self.predict(X), instance).numpy()
+
+    def _solve(self, costs: np.ndarray, instance: Instance | None) -> Tensor:
+        y = torch.as_tensor(costs, dtype=torch.float64).reshape(len(costs), -1)
+        return self.solver_.solve(y, instance).check().decision
+
+    def score(self, X: Any, y: Any, *, decisions: Any = None, instance: Instance | None = None) -> float:
+        """−Σ regret / Σ |optimum|: minus the normalized regret of `decide(X)` under the true costs y.
+
+        Zero is perfect and larger is better, as scikit-learn expects. `decisions` are the optimal ones, by default
+        computed from y by the exact solver. This is not R².
+        """
+        y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
+        if self._with_instances and instance is None:
+            raise DataError(
+                "fit was told what differs between instances, and score was not: pass instance. A grid search passes it "
+                "after sklearn.set_config(enable_metadata_routing=True) and "
+                "regressor.set_fit_request(instance=True).set_score_request(instance=True)"
+            )
+        decided = self._solve(self.predict(X), instance)
+        data = self._data(np.zeros((len(y), 0)), y.reshape(len(y), -1), decisions, instance)
+        if data.decisions is None:
+            data = label(data, self.solver_, cache=self.cache, progress=self.verbose)
+        objective, batch = self.solver_.objective, data.batch()
+        costs, optimal = batch.require("costs"), batch.require("decisions")
+        regret = objective(costs, decided - optimal, instance).sum().item()
+        optimum = objective(costs, optimal, instance).abs().sum().item()
+        return -regret / optimum if optimum > 0 else 0.0 if regret == 0 else -np.inf
+
+    # -- files ----------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str], record: Mapping[str, Any] | None = None) -> None:
+        """Write the fitted estimator to one file, without pickle; `load` gives it back, answer for answer.
+
+        `record` is what else to keep, as JSON holds it: what the columns of X are called, how the model did, ….
+        A file holds names and numbers. What is an object of your own (a module, a loss, a solver) is refused here.
+        """
+        check_is_fitted(self, "model_")
+        held = self.problem.program if isinstance(self.problem, Solver) else self.problem
+        program = held.program if isinstance(held, Problem) else held
+        if held is None or program is None or not _same(DecisionTask.of(held).solver, self.solver_):
+            raise DataError(
+                f"{self.solver_!r} cannot be saved, and decisions depend on it: fit with a Problem or a Program, "
+                "or keep the weights alone, with safetensors.torch.save_file(regressor.model_.state_dict(), path)"
+            )
+        parameters = {name: value for name, value in self.get_params(deep=False).items() if name != "problem"}
+        metadata = {
+            "class": type(self).__name__,
+            "parameters": {name: saving.plain(name, value) for name, value in parameters.items()},
+            "origin": saving.origin_of(self.problem),
+            "features": list(self._shape),
+            "feature_names": list(map(str, getattr(self, "feature_names_in_", []))),
+            "one_dimensional": self._one_dimensional,
+            "with_instances": self._with_instances,
+            "record": dict(record or {}),
+            "scale": asdict(self.scale_),
+            "history": asdict(self.history_),
+        }
+        saving.write(path, metadata, self.model_.state_dict(), program)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what `save` wrote; a file that is anything else, damaged, or of a newer version is refused."""
+        metadata, weights, program = saving.read(path)
+        try:
+            if metadata["class"] != cls.__name__:
+                raise DataError(f"it holds a {metadata['class']}, not a {cls.__name__}")
+            problem = saving.problem_from(metadata["origin"], program)
+            return cls(problem, **metadata["parameters"])._filled(metadata, weights)
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise DataError(f"{path} is not a model that can be read here: {error}") from error
+
+    def _filled(self, metadata: dict[str, Any], weights: dict[str, Tensor]) -> Self:
+        self.hidden = tuple(self.hidden)
+        self._shape, self._one_dimensional = tuple(metadata["features"]), metadata["one_dimensional"]
+        self._with_instances, self.record_ = metadata.get("with_instances", False), metadata.get("record", {})
+        self.n_features_in_ = self._shape[0]
+        if metadata["feature_names"]:
+            self.feature_names_in_ = np.array(metadata["feature_names"], dtype=object)
+        self.scale_, self.history_ = Scale(**metadata["scale"]), History(**metadata["history"])
+        task = self._task(None)
+        self.solver_ = task.solver
+        self.model_ = self._build(task.objective.p, self.scale_.costs, seed=0)
+        self.model_.load_state_dict(weights)
+        self.loss_ = make_loss(self.loss, self.layer, task, self.scale_, mu=self.mu, sigma=self.sigma, step=self.step)
+        return self
+
+
+class _Report(Callback):
+    """A line per epoch."""
+
+    def on_epoch_end(self, run: Run, row: dict[str, Any]) -> None:
+        monitored = run.history.monitored
+        judged = "" if monitored is None else f", {monitored.replace('_', ' ')} {row[monitored]:.4g}"
+        print(f"epoch {row['epoch']}: loss {row['loss']:.4g}{judged}, {row['seconds']:.2f} s")
+
+
+def _same(a: Solver, b: Solver) -> bool:
+    """Whether two solvers give the same answers."""
+    fingerprints = {None if one.program is None else one.program.fingerprint for one in (a, b)}
+    return a.identity == b.identity and len(fingerprints) == 1

@@ -1,0 +1,378 @@
+"""Evaluation: decide with the predicted costs on the true program, then count what those decisions cost.
+
+    regret_i = obj(y_i, w*(ŷ_i)) − obj(y_i, w*(y_i)),   optimum_i = obj(y_i, w*(y_i))
+
+Everyone calls some average of regret_i / |optimum_i| "normalized regret"; here each average has its own name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from dflearn.data import DecisionDataset
+from dflearn.data.labels import check_statuses, solve_cached
+from dflearn.errors import DataError, ShapeError
+from dflearn.evaluation import estimates
+from dflearn.evaluation.estimates import Estimate
+from dflearn.program import Program
+from dflearn.solvers.base import Solver, Status
+
+if TYPE_CHECKING:
+    from dflearn.problems.base import Problem
+
+Predictor = Callable[[Tensor], Tensor]
+
+PUBLISHED_BATCH = 32  # rows per batch of the paper's test loop
+EXACT = 1e-6  # a regret this small relative to the optimum is round-off: the decision is as good as optimal
+ZERO = 1e-9  # an optimum this small relative to the average one is zero, and no ratio is formed with it
+PREDICTION_ROWS = 4096  # instances predicted at a time
+
+METRICS = {
+    "mean_of_ratios": "mean of regret / |optimum|: the paper's formula",
+    "ratio_of_sums": "Σ regret / Σ |optimum|: PyEPO's",
+    "published_style": "mean regret × mean 1/|optimum| in each batch of 32, averaged over rows: the paper's tables",
+    "absolute_regret": "mean regret",
+    "pessimistic_regret": "mean regret of the worst decision that is optimal for the prediction",
+    "mse": "mean squared error of the predicted costs",
+    "exact_share": "share of decisions without regret",
+    "floor_absolute_regret": "mean regret of deciding with E[y | x], the best any predictor can do",
+    "floor_ratio_of_sums": "Σ regret / Σ |optimum| of deciding with E[y | x]",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Per-instance results, float64 `(count,)`, and the metrics computed from them.
+
+    Attributes:
+        problem, solver: name of the program and identity of the solver.
+        ids: int64 `(count,)`.
+        regrets: obj(y, w(ŷ)) − obj(y, w*), never clipped: a solver with a gap can make some slightly negative.
+        optima: obj(y, w*), as the problem states it (values, not their negatives, where it maximizes).
+        squared_errors: mean over the costs of (ŷ − y)².
+        pessimistic_regrets, floor_regrets: where they were asked for and known.
+        decisions: w(ŷ) `(count, n)`.
+        confidence: level of all intervals.
+    """
+
+    problem: str
+    solver: str
+    ids: np.ndarray
+    regrets: np.ndarray
+    optima: np.ndarray
+    squared_errors: np.ndarray
+    pessimistic_regrets: np.ndarray | None = None
+    floor_regrets: np.ndarray | None = None
+    decisions: Tensor | None = field(default=None, repr=False)
+    confidence: float = 0.95
+
+    @cached_property
+    def metrics(self) -> dict[str, Estimate]:
+        """Every metric of `METRICS` that is known, with its interval.
+
+        Means have Student's t interval, ratios of sums the same by the delta method, the share Wilson's, and the
+        published style the percentile bootstrap over instances. Instances with a zero optimum are left out of
+        `mean_of_ratios` and `published_style`.
+        """
+        level, size, kept = self.confidence, np.abs(self.optima), ~self.zero_optima
+        inverse = np.divide(1.0, size, out=np.full_like(size, np.nan), where=kept)
+        found = {
+            "mean_of_ratios": estimates.mean(self.regrets[kept] * inverse[kept], level),
+            "ratio_of_sums": estimates.ratio_of_sums(self.regrets, size, level),
+            "published_style": estimates.batched_product(self.regrets, inverse, PUBLISHED_BATCH, level),
+            "absolute_regret": estimates.mean(self.regrets, level),
+            "mse": estimates.mean(self.squared_errors, level),
+            "exact_share": estimates.share(self.regrets <= EXACT * self._scale, level),
+        }
+        if self.pessimistic_regrets is not None:
+            found["pessimistic_regret"] = estimates.mean(self.pessimistic_regrets, level)
+        if self.floor_regrets is not None:
+            found["floor_absolute_regret"] = estimates.mean(self.floor_regrets, level)
+            found["floor_ratio_of_sums"] = estimates.ratio_of_sums(self.floor_regrets, size, level)
+        return {name: found[name] for name in METRICS if name in found}
+
+    @property
+    def mean_of_ratios(self) -> float:
+        return self.metrics["mean_of_ratios"].value
+
+    @property
+    def ratio_of_sums(self) -> float:
+        return self.metrics["ratio_of_sums"].value
+
+    @property
+    def published_style(self) -> float:
+        return self.metrics["published_style"].value
+
+    @property
+    def absolute_regret(self) -> float:
+        return self.metrics["absolute_regret"].value
+
+    @property
+    def pessimistic_regret(self) -> float:
+        if "pessimistic_regret" not in self.metrics:
+            raise DataError("the pessimistic regret was not computed: evaluate with pessimistic=True")
+        return self.metrics["pessimistic_regret"].value
+
+    @property
+    def mse(self) -> float:
+        return self.metrics["mse"].value
+
+    @property
+    def exact_share(self) -> float:
+        return self.metrics["exact_share"].value
+
+    @property
+    def zero_optima(self) -> np.ndarray:
+        """Where the optimum is zero, bool `(count,)`."""
+        return np.abs(self.optima) <= ZERO * self._average
+
+    @property
+    def negative_regrets(self) -> np.ndarray:
+        """Where the decision beats the label by more than round-off, bool `(count,)`: the label was not optimal."""
+        return self.regrets < -EXACT * self._scale
+
+    @property
+    def _average(self) -> float:
+        return float(np.abs(self.optima).mean()) if self.optima.size else 0.0
+
+    @property
+    def _scale(self) -> np.ndarray:
+        return np.where(self.zero_optima, self._average, np.abs(self.optima))
+
+    # -- to read ------------------------------------------------------------------------------------------------
+
+    def notes(self) -> list[str]:
+        """What a reader must know about these figures."""
+        notes, count = [], len(self.ids)
+        if zeros := int(self.zero_optima.sum()):
+            notes.append(
+                f"{zeros} of {count} instances have a zero optimum: left out of mean_of_ratios and published_style"
+            )
+        if negative := int(self.negative_regrets.sum()):
+            notes.append(
+                f"{negative} of {count} regrets are negative, the most by {self.regrets.min():.3g}: "
+                "those labels are optimal only up to the solver's gap"
+            )
+        return notes
+
+    def summary(self) -> str:
+        lines = [f"{self.problem}: {len(self.ids)} instances, decided by {self.solver}"]
+        for name, (value, low, high) in self.metrics.items():
+            lines.append(f"  {name:<22}{value:>11.4g}  {f'[{low:.4g}, {high:.4g}]':<22}{METRICS[name]}")
+        lines.append(f"  in brackets: {self.confidence:.0%} confidence")
+        return "\n".join(lines + [f"  note: {note}" for note in self.notes()])
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: plain numbers, `None` for what is not finite."""
+        return {
+            "problem": self.problem,
+            "solver": self.solver,
+            "instances": len(self.ids),
+            "confidence": self.confidence,
+            "metrics": _plain(self.metrics),
+            "zero_optima": int(self.zero_optima.sum()),
+            "negative_regrets": int(self.negative_regrets.sum()),
+            "most_negative_regret": float(min(self.regrets.min(initial=0.0), 0.0)),
+        }
+
+
+def evaluate(
+    predictor: Predictor | Tensor | np.ndarray,
+    problem: Problem | Program,
+    dataset: DecisionDataset,
+    solver: Solver | None = None,
+    *,
+    cache: str | Path | None = None,
+    progress: bool = True,
+    pessimistic: bool = False,
+    floor: bool = True,
+    confidence: float = 0.95,
+    accept: Sequence[Status] = (Status.OPTIMAL,),
+) -> Evaluation:
+    """Judge predicted costs by the decisions they lead to on the true (MI)LP, solved exactly and cold.
+
+    Args:
+        predictor: features → costs (a module is put into eval mode meanwhile), or the predicted costs `(count, p)`.
+        problem: a `Problem`, which also knows E[y | x] and so the floor, or just a `Program`.
+        dataset: features and true costs; its decisions are the labels, computed here where it has none.
+        solver: an exact solver of the program; default: the problem's own, or HiGHS.
+        cache: a folder that remembers solves, as of `label`.
+        pessimistic: also find the worst decision that is optimal for each prediction: one more (MI)LP per instance.
+        floor: also decide with E[y | x], where the problem knows it: one more solve per instance.
+        confidence: level of the intervals.
+        accept: the statuses of decisions that may count.
+    """
+    if not 0 < confidence < 1:
+        raise DataError(f"confidence lies strictly between 0 and 1, got {confidence}")
+    program = problem if isinstance(problem, Program) else problem.program
+    solver = _exact_solver(problem, program, solver)
+    costs, instance, objective = _costs(dataset, program), dataset.instance, program.objective
+    predicted = _predict(predictor, dataset, program)
+
+    def decide(y: Tensor) -> Tensor:
+        solution = solve_cached(solver, y, instance, cache=cache, progress=progress)
+        check_statuses(solution, dataset.ids, accept)
+        return solution.decision
+
+    labels = decide(costs) if dataset.decisions is None else _labels(dataset, program)
+    decisions = decide(predicted)
+    # One difference of decisions instead of two objectives: equal decisions have regret zero, not round-off.
+    regrets = objective(costs, decisions - labels, instance).numpy()
+    optima = objective(costs, labels, instance).numpy()
+    worst = unavoidable = None
+    if pessimistic:
+        from dflearn.evaluation.pessimistic import worst_optimal
+
+        worst = worst_optimal(program, predicted, costs, decisions, instance, dataset.ids, progress=progress) - optima
+    if floor and not isinstance(problem, Program):
+        best = problem.expected_costs(dataset.features.double())
+        unavoidable = objective(costs, decide(best) - labels, instance).numpy()
+    return Evaluation(
+        problem=program.name,
+        solver=solver.identity,
+        ids=dataset.ids.numpy(),
+        regrets=regrets,
+        optima=-optima if program.sense == "maximize" else optima,
+        squared_errors=(predicted - costs).square().mean(-1).numpy(),
+        pessimistic_regrets=worst,
+        floor_regrets=unavoidable,
+        decisions=decisions,
+        confidence=confidence,
+    )
+
+
+def _exact_solver(problem: Problem | Program, program: Program, solver: Solver | None) -> Solver:
+    if solver is None:
+        if not isinstance(problem, Program):
+            return problem.solver()
+        from dflearn.solvers.highs import HiGHS
+
+        return HiGHS(program)
+    if solver.program is not None and solver.program.fingerprint != program.fingerprint:
+        raise DataError(
+            f"the solver solves {solver.program!r}, but decisions are judged on {program!r}; "
+            "smoothing and relaxation are for training only"
+        )
+    return solver
+
+
+def _costs(dataset: DecisionDataset, program: Program) -> Tensor:
+    if dataset.costs is None:
+        raise DataError("regret is measured with the true costs, and these data hold none")
+    if dataset.costs.shape[1:] != (program.p,):
+        raise ShapeError(f"{program.name} has {program.p} costs; those of the data are {tuple(dataset.costs.shape)}")
+    return dataset.costs.detach().cpu().double()
+
+
+def _labels(dataset: DecisionDataset, program: Program) -> Tensor:
+    """The decisions of the data in float64; an error where they are not decisions of this program at all."""
+    assert dataset.decisions is not None
+    labels = dataset.decisions.detach().cpu().double()
+    if labels.shape[1:] != (program.n,):
+        raise ShapeError(f"{program.name} has {program.n} variables; the labels have shape {tuple(labels.shape)}")
+    bad = ~program.is_feasible(labels, dataset.instance)
+    if bool(bad.any()):
+        raise DataError(
+            f"{int(bad.sum())} of {len(bad)} labels are not feasible for {program.name} (first: id "
+            f"{int(dataset.ids[bad][0])}): they may come from the relaxation or from another problem; "
+            "label the data with an exact solver of this program, or evaluate data without decisions"
+        )
+    return labels
+
+
+def _predict(predictor: Predictor | Tensor | np.ndarray, dataset: DecisionDataset, program: Program) -> Tensor:
+    """Predicted costs, float64 `(count, p)`."""
+    if isinstance(predictor, Tensor | np.ndarray):
+        predicted = torch.as_tensor(predictor)
+    else:
+        module = predictor if isinstance(predictor, nn.Module) else None
+        parameter = None if module is None else next(module.parameters(), None)
+        training = module is not None and module.training
+        if module is not None:
+            module.eval()
+        try:
+            with torch.no_grad():
+                parts = dataset.features.split(PREDICTION_ROWS)
+                predicted = torch.cat(
+                    [predictor(part if parameter is None else part.to(parameter)).cpu() for part in parts]
+                )
+        finally:
+            if module is not None:
+                module.train(training)
+    if predicted.shape != (len(dataset), program.p):
+        raise ShapeError(
+            f"predictions must have shape {(len(dataset), program.p)}, one row per instance and one column per cost "
+            f"of {program.name}; got {tuple(predicted.shape)}"
+        )
+    return predicted.detach().cpu().double()
+
+
+# -- two evaluations side by side -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Paired differences a − b on the same instances, with intervals: negative favours a.
+
+    `wins` counts the instances on which a has less regret than b, beyond round-off.
+    """
+
+    absolute_regret: Estimate
+    mean_of_ratios: Estimate
+    ratio_of_sums: Estimate
+    wins: int
+    ties: int
+    losses: int
+    confidence: float
+
+    def summary(self) -> str:
+        names = ("absolute_regret", "mean_of_ratios", "ratio_of_sums")
+        lines = [f"  {name:<22}{getattr(self, name)}" for name in names]
+        lines.append(f"  {self.wins} wins, {self.ties} ties, {self.losses} losses; {self.confidence:.0%} confidence")
+        return "\n".join(["paired difference, negative favours the first", *lines])
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    def as_dict(self) -> dict[str, Any]:
+        names = ("absolute_regret", "mean_of_ratios", "ratio_of_sums")
+        counts = {name: getattr(self, name) for name in ("wins", "ties", "losses", "confidence")}
+        return {**_plain({name: getattr(self, name) for name in names}), **counts}
+
+
+def compare(a: Evaluation, b: Evaluation) -> Comparison:
+    """How much less regret a has than b, instance by instance; both must have judged the same instances."""
+    if a.problem != b.problem or not np.array_equal(a.ids, b.ids):
+        raise DataError("only evaluations of the same instances of the same problem, in the same order, can be paired")
+    if not np.allclose(a.optima, b.optima, rtol=1e-3, atol=ZERO * a._average):
+        raise DataError("the two evaluations have different optima, so they did not judge the same data")
+    difference, size, kept = a.regrets - b.regrets, np.abs(a.optima), ~a.zero_optima
+    better, worse = difference < -EXACT * a._scale, difference > EXACT * a._scale
+    return Comparison(
+        absolute_regret=estimates.mean(difference, a.confidence),
+        mean_of_ratios=estimates.mean(difference[kept] / size[kept], a.confidence),
+        ratio_of_sums=estimates.ratio_of_sums(difference, size, a.confidence),
+        wins=int(better.sum()),
+        ties=int((~better & ~worse).sum()),
+        losses=int(worse.sum()),
+        confidence=a.confidence,
+    )
+
+
+def _plain(found: dict[str, Estimate]) -> dict[str, dict[str, float | None]]:
+    """Estimates as JSON can hold them."""
+    return {
+        name: {part: number if np.isfinite(number) else None for part, number in estimate._asdict().items()}
+        for name, estimate in found.items()
+    }

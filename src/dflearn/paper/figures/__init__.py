@@ -1,0 +1,47 @@
+"""The paper's figures, one module each: computed with the package's own layers and losses, or from a study's records."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from dflearn.errors import DataError
+
+if TYPE_CHECKING:
+    from dflearn.paper.figures.base import Plot
+    from dflearn.studies.record import Record
+
+COMPUTED = {
+    "one-dimension": "regret and SCE of one variable, with and without smoothing",
+    "gradients": "best of M items: gradients of regret and SCE, and the table of Manhattan distances",
+    "two-items": "two items and room for one: regret training stands still, SCE moves",
+    "geometry": "solutions of an LP and of the smoothed LP as the costs turn",
+    "cave": "why CaVE fails on knapsacks",
+    "generalization": "the generalization bound of SCE on 50 linear maps",
+}
+FROM_RECORDS = {
+    "surrogates": "surrogate losses against decision losses through differentiable layers",
+    "solvers": "SPO+ and SCE with differentiable and other solvers: regret and time",
+    "state-of-the-art": "regret against time, with the best trade-offs",
+}
+
+
+def figure_names() -> list[str]:
+    return [*COMPUTED, *FROM_RECORDS]
+
+
+def make_figure(
+    name: str, *, quick: bool = False, records: Iterable[Record] = (), metric: str = "published_style"
+) -> Plot:
+    """The figure of that name.
+
+    quick: fewer draws and points, for a first look. records, metric: what the figures of FROM_RECORDS show.
+    """
+    if name not in figure_names():
+        near = difflib.get_close_matches(name, figure_names(), 1, 0.4)
+        hint = f"; perhaps {near[0]!r}" if near else ""
+        raise DataError(f"no figure is named {name!r}{hint}; the figures are {', '.join(figure_names())}")
+    module = import_module(f"{__name__}.{name.replace('-', '_')}")
+    return module.make(quick=quick) if name in COMPUTED else module.make(list(records), metric)

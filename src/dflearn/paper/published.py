@@ -1,0 +1,66 @@
+"""The published tables: 131 rows of regret and seconds per epoch, shipped with the package."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from dflearn.paper.hyperparameters import dys_in_code, dys_printed
+from dflearn.paper.methods import SCALED
+from dflearn.problems import PROBLEMS
+
+
+@dataclass(frozen=True)
+class PublishedRow:
+    """One row: the regret in the published style, rounded to two digits, and seconds per epoch on an i7-13800H."""
+
+    problem: str
+    method: str
+    regret: float
+    seconds: float
+
+
+@cache
+def published_rows() -> dict[tuple[str, str], PublishedRow]:
+    """Every row of the paper's tables by problem and method."""
+    text = (files("dflearn.paper") / "published_results.csv").read_text()
+    found = {}
+    for row in csv.DictReader(text.splitlines()):
+        name, method = f"{row['problem']}-{row['size']}", row["method"]
+        regret, seconds = row["normalized_regret_as_published"], row["seconds_per_epoch_i7_13800H"]
+        found[name, method] = PublishedRow(name, method, float(regret), float(seconds))
+    return found
+
+
+def problems_of(table: str) -> list[str]:
+    """The problems of a table (sp, kp or cfl), smallest first."""
+    return [name for name in PROBLEMS if name.startswith(f"{table.upper()}-")]
+
+
+# What we add to the published rows of every problem, in the order of the tables.
+_LAYERED = ("Regret", "SqDE", "SPO+", "SCE")
+_OWN = ["CaVE clean", "CaVE exact", "SCE^relax", "SCE^smoothed", "sSPO+"]
+_OWN += [f"{loss}^DYS {version}" for version in ("clean", "unrolled") for loss in _LAYERED]
+_OWN += [f"{method} scaled" for method in SCALED]
+
+
+def methods_of(problem: str) -> list[str]:
+    """The methods of a problem's table: the published rows, then ours; "printed" ones where text and code differ."""
+    published = [method for name, method in published_rows() if name == problem]
+    order = sorted(published, key=_order)
+    # SPO+^relax of facility location is HiGHS with warm starts already: we have no faster solver for it.
+    timed = ["SPO+^relax cold"] + ([] if problem.startswith("CFL") else ["SPO+^relax warm"])
+    integer = [] if problem.startswith("SP") else ["PFY^relax", "SCE^ILP"]
+    printed = [f"{loss}^DYS printed" for loss in _LAYERED if dys_printed(problem) != dys_in_code(problem, loss)]
+    return [*order, *timed, *printed, *integer, *_OWN]
+
+
+_LOSSES = ("MSE", "Regret", "SqDE", "SPO+", "SCE", "PFY", "CaVE")
+_SOLVERS = ("", "CVX", "DYS", "relax", "ILP", "p=5%")
+
+
+def _order(method: str) -> tuple[int, int]:
+    loss, _, solver = method.partition("^")
+    return _LOSSES.index(loss), _SOLVERS.index(solver)

@@ -1,0 +1,152 @@
+"""A program as one system of equations: Â (w, s) = b̂ with one slack per inequality, bounds kept as bounds.
+
+    A w = b,   G w + s = h,   lower ≤ w ≤ upper,   s ≥ 0
+
+Linearly dependent rows of A are found and dropped (a slack makes every row of G independent); a right-hand side that
+contradicts the dropped rows is an error that names the row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy.sparse as sp
+
+from dflearn.errors import ProgramError
+from dflearn.program.sides import Sides
+
+if TYPE_CHECKING:
+    from dflearn.program.program import Program
+
+DEPENDENT = 1e-7  # a row whose part orthogonal to the others is this short, relative to the row, counts as dependent
+SUSPECT = 1e-10  # squared sine at which a row is looked at more closely
+CONTRADICTION = 1e-7  # relative gap between a dropped row's right-hand side and what the kept rows imply
+
+
+@dataclass(frozen=True, eq=False)
+class EqualityForm:
+    """Â (m, n + slacks), rows: the kept equalities, then the inequalities; columns: the variables, then the slacks.
+
+    Attributes:
+        matrix: Â, CSR.
+        n: decision variables; `slacks`: inequalities, one slack each.
+        kept, dropped: rows of A.
+        combination: dropped rows = combination @ kept rows, `(dropped, kept)`.
+    """
+
+    matrix: sp.csr_array
+    n: int
+    slacks: int
+    kept: np.ndarray
+    dropped: np.ndarray
+    combination: sp.csr_array
+
+    @classmethod
+    def of(cls, program: Program) -> EqualityForm:
+        kept, dropped, combination = independent_rows(program.A)
+        slacks = program.G.shape[0]
+        top = sp.hstack([program.A[kept], sp.csr_array((len(kept), slacks))])
+        bottom = sp.hstack([program.G, sp.eye_array(slacks)]) if slacks else sp.csr_array((0, program.n))
+        form = cls(
+            matrix=sp.csr_array(sp.vstack([top, bottom])),
+            n=program.n,
+            slacks=slacks,
+            kept=kept,
+            dropped=dropped,
+            combination=combination,
+        )
+        form.right_hand_side(program.own_sides)
+        return form
+
+    @property
+    def is_inequality(self) -> np.ndarray:
+        """Which rows of Â carry a slack, `(m,)`."""
+        return np.arange(self.matrix.shape[0]) >= len(self.kept)
+
+    def rows_without_slacks(self) -> sp.csr_array:
+        """The kept equalities and the inequalities over the decision variables alone, `(m, n)`."""
+        return sp.csr_array(self.matrix[:, : self.n])
+
+    def right_hand_side(self, sides: Sides) -> np.ndarray:
+        """b̂ `(count, m)`, or `(1, m)` where all instances share it; checked against the dropped rows."""
+        self._check_dropped(sides.b)
+        return replace(sides, b=sides.b[..., self.kept]).right_hand_sides()
+
+    def bounds(self, sides: Sides) -> tuple[np.ndarray, np.ndarray]:
+        """Lower and upper bounds of variables and slacks, `(n + slacks,)` or `(count, n + slacks)`."""
+
+        def extended(part: np.ndarray, slack: float) -> np.ndarray:
+            return np.concatenate([part, np.full((*part.shape[:-1], self.slacks), slack)], axis=-1)
+
+        return extended(sides.lower, 0.0), extended(sides.upper, np.inf)
+
+    def _check_dropped(self, b: np.ndarray) -> None:
+        if not len(self.dropped):
+            return
+        implied = (self.combination @ b[..., self.kept].T).T
+        size = 1 + np.abs(b[..., self.dropped]) + (abs(self.combination) @ np.abs(b[..., self.kept]).T).T
+        wrong = np.argwhere(np.abs(implied - b[..., self.dropped]) > CONTRADICTION * size)
+        if wrong.size:
+            where = tuple(int(i) for i in wrong[0])
+            row = int(self.dropped[where[-1]])
+            who = f"instance {where[0]}: " if b.ndim == 2 else ""
+            raise ProgramError(
+                f"{who}equality row {row} is a combination of other rows, which imply b[{row}] = {implied[where]:.6g}, "
+                f"but b[{row}] = {b[..., self.dropped][where]:.6g}: no decision satisfies both; correct b"
+            )
+
+
+def independent_rows(matrix: sp.csr_array) -> tuple[np.ndarray, np.ndarray, sp.csr_array]:
+    """Rows to keep, rows that depend on them, and the combination that gives the latter from the former.
+
+    A sparse factorization of M Mᵀ (rows scaled to length one) marks suspects by vanishing pivots; least squares on the
+    other rows decides.
+    """
+    m = matrix.shape[0]
+    everything, nothing = np.arange(m), np.zeros(0, np.int64)
+    if m == 0:
+        return everything, nothing, sp.csr_array((0, 0))
+    from dflearn.kernels.cholesky import SparseFactor
+    from dflearn.kernels.lanes import LANES
+
+    factor = SparseFactor.of(matrix)
+    numeric = factor.numeric(np.ones((matrix.shape[1], LANES)), vanish=SUSPECT)
+    suspects = factor.order[numeric.vanished()]
+    if not len(suspects):
+        return everything, nothing, sp.csr_array((0, m))
+    rest = np.setdiff1d(everything, suspects)
+    weights = least_squares(matrix[rest], matrix[suspects])
+    leftover = matrix[suspects] - weights @ matrix[rest]
+    length = lambda rows: np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)).reshape(-1))  # noqa: E731
+    dependent = length(sp.csr_array(leftover)) <= DEPENDENT * length(matrix[suspects])
+    if dependent.all():
+        return rest, suspects, weights
+    # Suspects that are independent after all go back; what depends on them too is found by a second look.
+    kept = np.sort(np.concatenate([rest, suspects[~dependent]]))
+    dropped = suspects[dependent]
+    return kept, dropped, least_squares(matrix[kept], matrix[dropped])
+
+
+def least_squares(basis: sp.csr_array, rows: sp.csr_array) -> sp.csr_array:
+    """Weights W `(rows, basis rows)` with W · basis ≈ rows, small weights rounded away."""
+    from dflearn.kernels.cholesky import SparseFactor
+    from dflearn.kernels.lanes import LANES
+
+    factor = SparseFactor.of(basis)
+    numeric = factor.numeric(np.ones((basis.shape[1], LANES)), vanish=0.0)
+    weights = np.zeros((rows.shape[0], basis.shape[0]))
+    scaled = factor.matrix
+    for first in range(0, rows.shape[0], LANES):
+        part = sp.csr_array(rows[first : first + LANES])
+        solution = np.zeros((basis.shape[0], LANES))
+        residual = part.toarray()
+        for _ in range(3):  # with refinement
+            target = np.zeros_like(solution)
+            target[:, : part.shape[0]] = scaled @ residual.T
+            solution += numeric.solve(target)
+            residual = part.toarray() - (scaled.T @ solution[:, : part.shape[0]]).T
+        weights[first : first + LANES, factor.order] = (factor.scale[:, None] * solution[:, : part.shape[0]]).T
+    weights[np.abs(weights) < 1e-12] = 0.0
+    return sp.csr_array(weights)

@@ -1,0 +1,80 @@
+"""`DecisionTask`: one answer to "what is decided", whatever it was said with."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from dflearn.errors import OptionError
+from dflearn.program import Objective, Program
+from dflearn.solvers.base import Solver
+from dflearn.solvers.callable import from_callable
+from dflearn.solvers.recognition import best_solver
+
+
+@dataclass(frozen=True, eq=False)
+class DecisionTask:
+    """What is decided.
+
+    Attributes:
+        objective: obj(y, w), by which decisions are judged.
+        solver: solves the true program exactly: labels and judges.
+        relaxed: a cheaper solver of the LP relaxation, to train with; the exact one where no program is known.
+        program: the program, where one is known.
+        expected_costs: features → E[y | x], where the problem knows it: the floor of every regret.
+        name: what messages and reports call it.
+    """
+
+    objective: Objective
+    solver: Solver
+    relaxed: Solver
+    program: Program | None = None
+    expected_costs: Callable[[Tensor], Tensor] | None = None
+    name: str = "decision"
+
+    @classmethod
+    def of(cls, what: Decided, costs: int | None = None) -> DecisionTask:
+        """The task of a `Problem`, a `Program`, a `Solver`, or a function c → w that only decides.
+
+        A program is solved by the fastest exact solver that its structure allows: see `best_solver`.
+
+        Args:
+            costs: how many costs there are, where only the data tell it: a function needs it.
+        """
+        if isinstance(what, DecisionTask):
+            return what
+        if isinstance(what, Decides):
+            return what.task()
+        if isinstance(what, Program):
+            return cls(what.objective, best_solver(what), best_solver(what.relax()), what, name=what.name)
+        if isinstance(what, Solver):
+            program = what.program
+            integer = program is not None and program.is_integer
+            relaxed = best_solver(program.relax()) if program is not None and integer else what
+            return cls(what.objective, what, relaxed, program, name="decision" if program is None else program.name)
+        if callable(what) and not isinstance(what, type):
+            if costs is None:
+                raise OptionError(
+                    "a function decides for as many costs as the data have, and here no data tell how many: "
+                    "wrap it with dflearn.from_callable(function, n)"
+                )
+            return cls.of(from_callable(what, costs))
+        raise OptionError(
+            f"a Problem, a Program, a Solver or a function from costs to a decision says what is decided; got a "
+            f"{type(what).__name__}. For example: dflearn.problems.problem_named('SP-5')"
+        )
+
+
+class Decides(ABC):
+    """Whatever knows its own task; `Problem` does."""
+
+    @abstractmethod
+    def task(self) -> DecisionTask: ...
+
+
+Decided = DecisionTask | Decides | Program | Solver | Callable[[np.ndarray], Any]

@@ -1,0 +1,225 @@
+"""Who carries out runs: this process, or local processes. Only the driver writes the store.
+
+The interface is small on purpose: hand over a resolved config, get back a record or an error. The executor for a cluster
+is `dflearn.integrations.ray.RayExecutor`.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from dflearn.errors import DataError, DflearnError
+from dflearn.studies.config import RunConfig
+from dflearn.studies.record import Record
+
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+PATIENCE = 5.0  # seconds that a worker has to end before it is killed
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended: exactly one of `record` and `error` is there.
+
+    `lost`: not the run but its process or its machine failed, so that it may well succeed elsewhere or later.
+    """
+
+    config: RunConfig
+    record: Record | None = None
+    error: str | None = None
+    lost: bool = False
+
+    @property
+    def reason(self) -> str:
+        """The line of the error that says what happened."""
+        return "" if self.error is None else self.error.splitlines()[-1]
+
+
+class Executor(ABC):
+    """Carries out runs. `with` closes it; closing ends what is under way.
+
+    Attributes:
+        slots: how many runs may be under way at once; `submit` no more than that. May change from call to call.
+    """
+
+    slots: int
+
+    @abstractmethod
+    def submit(self, config: RunConfig) -> None:
+        """Start a run."""
+
+    @abstractmethod
+    def next(self, timeout: float | None = None) -> Outcome | None:
+        """Wait until a run that was submitted ends; `None` after `timeout` seconds without one."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End everything."""
+
+    def __enter__(self) -> Executor:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class InProcess(Executor):
+    """Runs here, one after the other: for tests, debuggers and small studies."""
+
+    slots = 1
+
+    def __init__(self, cache: str | Path | None = None) -> None:
+        self.cache = cache
+        self._waiting: list[RunConfig] = []
+
+    def submit(self, config: RunConfig) -> None:
+        self._waiting.append(config)
+
+    def next(self, timeout: float | None = None) -> Outcome | None:
+        return carry_out(self._waiting.pop(0), self.cache)
+
+    def close(self) -> None:
+        self._waiting.clear()
+
+
+class LocalProcesses(Executor):
+    """Runs in processes of their own on this machine, each on one thread, so that a timed run has a core to itself.
+
+    A process serves many runs, since importing torch takes seconds. One that dies (out of memory, say) fails the run it
+    had and is replaced. All of them end when the driver does, however that happens.
+    """
+
+    def __init__(self, slots: int, cache: str | Path | None = None) -> None:
+        cores = available_cores()
+        if not 1 <= slots <= cores:
+            raise DataError(
+                f"{slots} jobs were asked for, and there are {cores} cores: runs that are timed need one each"
+            )
+        self.slots, self.cache = slots, cache
+        self._idle: list[_Worker] = []
+        self._busy: list[_Worker] = []
+
+    def submit(self, config: RunConfig) -> None:
+        worker = self._idle.pop() if self._idle else _Worker(self.cache)
+        self._busy.append(worker)
+        worker.begin(config)
+
+    def next(self, timeout: float | None = None) -> Outcome | None:
+        ready = wait([worker.connection for worker in self._busy], timeout)
+        if not ready:
+            return None
+        worker = next(worker for worker in self._busy if worker.connection in ready)
+        self._busy.remove(worker)
+        outcome = worker.outcome()
+        if worker.process.is_alive():
+            self._idle.append(worker)
+        return outcome
+
+    def close(self) -> None:
+        for worker in self._busy:
+            worker.process.terminate()
+        for worker in self._idle + self._busy:
+            worker.end()
+        self._idle, self._busy = [], []
+
+
+def available_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def carry_out(config: RunConfig, cache: str | Path | None) -> Outcome:
+    """One run, with any error as text: what we raise on purpose in one line, the rest with its traceback."""
+    from dflearn.studies.run import run
+
+    try:
+        return Outcome(config, run(config, cache))
+    except DflearnError as error:
+        return Outcome(config, error=f"{type(error).__name__}: {error}")
+    except Exception as error:
+        return Outcome(config, error="".join(traceback.format_exception(error)).strip())
+
+
+class _Worker:
+    """The driver's end of one process."""
+
+    def __init__(self, cache: str | Path | None) -> None:
+        # Not a fork: it would copy the locks of torch's and numba's threads.
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, cache), daemon=True)
+        with _environment(ONE_THREAD):
+            self.process.start()
+        theirs.close()
+        self.config: RunConfig | None = None
+
+    def begin(self, config: RunConfig) -> None:
+        self.config = config
+        self.connection.send(config)
+
+    def outcome(self) -> Outcome:
+        assert self.config is not None
+        config, self.config = self.config, None
+        try:
+            return self.connection.recv()
+        except (EOFError, OSError):
+            self.end()
+            code = self.process.exitcode
+            how = f"by signal {-code}" if code is not None and code < 0 else f"with exit status {code}"
+            error = f"the process of this run ended {how}; out of memory is the usual reason"
+            return Outcome(config, error=error, lost=True)
+
+    def end(self) -> None:
+        self.connection.close()  # an idle worker reads the end of the line and returns
+        self.process.join(PATIENCE)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+
+
+def _serve(connection: Connection, cache: str | Path | None) -> None:
+    """The life of a worker process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver, which then ends us
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    tqdm.set_lock(threading.RLock())  # the default lock is a semaphore, which a worker that is ended would leave behind
+    while True:
+        try:
+            config = connection.recv()
+        except (EOFError, OSError):
+            return
+        connection.send(carry_out(config, cache))
+
+
+def _end_with_parent() -> None:
+    """A driver that was killed cannot end its workers, so each of them watches it."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+@contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Environment variables for processes that start meanwhile."""
+    before: dict[str, Any] = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,0 +1,155 @@
+"""What one run leaves behind: its config, its figures, its times, and what it ran on."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dflearn.studies.config import RESULTS_VERSION, RunConfig
+
+PACKAGES = ("dflearn", "torch", "numpy", "scipy", "numba", "highspy", "gurobipy", "cvxpy", "cvxpylayers", "clarabel")
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """One finished run.
+
+    Attributes:
+        config: the resolved config.
+        metrics: name of a metric of `evaluate` → value, lower and upper end of its 95 % interval, on the test set.
+        history: column → one value per epoch. `loss`, `gradient`, `validation_…` (regret on the relaxation), and
+            seconds: `cpu_seconds` and `wall_seconds` of training alone, `validation_seconds` (CPU).
+        seconds: CPU seconds: `epoch` (mean over the epochs after the first, in which code may be compiled), `labels`,
+            `prepare` (the method's own set-up), `train`, `evaluate`; and on the wall clock: `epoch_wall`, `total_wall`.
+        peak_megabytes: the largest resident memory of the process during the run.
+        solver: identity of the exact solver that labelled and judged.
+        training_solver: what solved inside the loss.
+        machine: processor, versions of packages, commit, when it ended.
+        notes: what a reader of the figures must know.
+        regrets, optima: per test instance, float32 `(count,)`, in the order of the split; `None` in a text export.
+    """
+
+    config: RunConfig
+    metrics: Mapping[str, tuple[float, float, float]]
+    history: Mapping[str, list[float]]
+    seconds: Mapping[str, float]
+    peak_megabytes: float
+    solver: str
+    training_solver: str
+    machine: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
+    regrets: np.ndarray | None = field(default=None, repr=False)
+    optima: np.ndarray | None = field(default=None, repr=False)
+
+    def metric(self, name: str) -> float:
+        return self.metrics[name][0]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON, without the arrays."""
+        return {
+            "key": self.config.key,
+            "results_version": RESULTS_VERSION,
+            "config": self.config.as_dict(),
+            "metrics": {name: list(values) for name, values in self.metrics.items()},
+            "history": dict(self.history),
+            "seconds": dict(self.seconds),
+            "peak_megabytes": self.peak_megabytes,
+            "solver": self.solver,
+            "training_solver": self.training_solver,
+            "machine": dict(self.machine),
+            "notes": list(self.notes),
+        }
+
+    @classmethod
+    def from_dict(
+        cls, content: Mapping[str, Any], regrets: np.ndarray | None = None, optima: np.ndarray | None = None
+    ) -> Record:
+        """What `as_dict` gave, of any results version; `key` and `results_version` are for the caller to look at."""
+        return cls(
+            config=RunConfig.from_dict(content["config"]),
+            metrics={name: (values[0], values[1], values[2]) for name, values in content["metrics"].items()},
+            history=content["history"],
+            seconds=content["seconds"],
+            peak_megabytes=content["peak_megabytes"],
+            solver=content["solver"],
+            training_solver=content["training_solver"],
+            machine=content["machine"],
+            notes=tuple(content["notes"]),
+            regrets=regrets,
+            optima=optima,
+        )
+
+
+# -- the machine ----------------------------------------------------------------------------------------------------
+
+
+@cache
+def machine() -> dict[str, Any]:
+    """Processor, versions and commit."""
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return {
+        "processor": _processor(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "versions": versions,
+        "commit": _commit(),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def _commit() -> str:
+    """The commit of the source tree; "-dirty" where the package's files differ from it."""
+    folder = Path(__file__).parents[1]
+    try:
+        commit = _git(folder, "rev-parse", "--short", "HEAD")
+        return commit + ("-dirty" if _git(folder, "status", "--porcelain", "--", ".") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    return subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, cwd=folder).stdout.strip()
+
+
+class PeakMemory:
+    """The largest resident memory since this was made; on systems that cannot tell (all but Linux), since the start."""
+
+    def __init__(self) -> None:
+        try:
+            Path("/proc/self/clear_refs").write_text("5")  # the kernel's high-water mark starts anew
+            self._status: Path | None = Path("/proc/self/status")
+        except OSError:
+            self._status = None
+
+    def megabytes(self) -> float:
+        if self._status is not None:
+            for line in self._status.read_text().splitlines():
+                if line.startswith("VmHWM:"):
+                    return round(int(line.split()[1]) / 1024, 1)
+        if os.name == "posix":
+            import resource
+
+            unit = 1024**2 if platform.system() == "Darwin" else 1024
+            return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit, 1)
+        return float("nan")

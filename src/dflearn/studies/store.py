@@ -1,0 +1,318 @@
+"""The store of a study: one SQLite file in which every finished run is one row, written in one transaction.
+
+Whatever ends the process, `kill -9` or a power cut included, a run is either there whole or not at all.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import sqlite3
+import time
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dflearn.errors import DataError, MissingExtraError
+from dflearn.files import write_whole
+from dflearn.studies.config import RESULTS_VERSION, RunConfig
+from dflearn.studies.record import Record
+
+FORMAT = 1  # of the tables below
+
+# Plain rollback journal and synchronous=FULL: one file, safe against power cuts, readable while a study runs.
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS runs (
+    key TEXT PRIMARY KEY, question TEXT NOT NULL, results_version INTEGER NOT NULL, problem TEXT NOT NULL,
+    method TEXT NOT NULL, seed INTEGER NOT NULL, record TEXT NOT NULL, regrets BLOB, optima BLOB);
+CREATE INDEX IF NOT EXISTS runs_by_question ON runs (question);
+CREATE TABLE IF NOT EXISTS failures (
+    key TEXT PRIMARY KEY, config TEXT NOT NULL, error TEXT NOT NULL, ended REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS wanted (key TEXT PRIMARY KEY, position INTEGER NOT NULL, config TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS running (key TEXT PRIMARY KEY, began REAL NOT NULL, process INTEGER NOT NULL);
+"""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run that ended in an error: it is kept, shown, and repeated on request only."""
+
+    config: RunConfig
+    error: str
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a study stands: the runs it was last asked for, by what became of them."""
+
+    done: list[RunConfig]
+    running: dict[RunConfig, float]  # since when
+    failed: list[Failure]
+    missing: list[RunConfig]
+
+
+class Store:
+    """The file of a study. Only one process, the driver, writes; any number may read meanwhile.
+
+    Args:
+        path: made where it does not exist, unless `must_exist`.
+    """
+
+    def __init__(self, path: str | Path, *, must_exist: bool = False) -> None:
+        self.path = Path(path)
+        if must_exist and not self.path.exists():
+            raise DataError(f"there is no study at {self.path}")
+        if not self.path.absolute().parent.is_dir():
+            raise DataError(f"the folder of {self.path} does not exist")
+        self.connection = sqlite3.connect(self.path, timeout=60)
+        try:
+            self.connection.execute("PRAGMA synchronous = FULL")
+            (version,) = self.connection.execute("PRAGMA user_version").fetchone()
+            if version > FORMAT:
+                raise DataError(f"{self.path} was written by a newer dflearn (format {version}): update dflearn")
+            with self.connection:
+                self.connection.executescript(SCHEMA)
+                self.connection.execute(f"PRAGMA user_version = {FORMAT}")
+        except sqlite3.DatabaseError as error:
+            self.connection.close()
+            raise DataError(f"{self.path} cannot be used as a study: {error}; name another file") from error
+        except DataError:
+            self.connection.close()
+            raise
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.connection.close()
+
+    # -- writing ------------------------------------------------------------------------------------------------
+
+    def put(self, record: Record) -> None:
+        """Keep a finished run; a failure of the same run before is forgotten."""
+        config = record.config
+        names = (config.key, config.question, RESULTS_VERSION, config.problem, config.method, config.seed)
+        row = (*names, json.dumps(record.as_dict()), _packed(record.regrets), _packed(record.optima))
+        with self.connection:
+            self.connection.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+            self.connection.execute("DELETE FROM failures WHERE key = ?", (config.key,))
+            self.connection.execute("DELETE FROM running WHERE key = ?", (config.key,))
+
+    def put_failure(self, config: RunConfig, error: str) -> None:
+        with self.connection:
+            row = (config.key, json.dumps(config.as_dict()), error, time.time())
+            self.connection.execute("INSERT OR REPLACE INTO failures VALUES (?, ?, ?, ?)", row)
+            self.connection.execute("DELETE FROM running WHERE key = ?", (config.key,))
+
+    def put_wanted(self, configs: Sequence[RunConfig]) -> None:
+        """What the study is asked for now; `progress` tells of these."""
+        with self.connection:
+            self.connection.execute("DELETE FROM wanted")
+            self.connection.executemany(
+                "INSERT OR REPLACE INTO wanted VALUES (?, ?, ?)",
+                ((config.key, place, json.dumps(config.as_dict())) for place, config in enumerate(configs)),
+            )
+
+    def put_running(self, config: RunConfig) -> None:
+        with self.connection:
+            row = (config.key, time.time(), os.getpid())
+            self.connection.execute("INSERT OR REPLACE INTO running VALUES (?, ?, ?)", row)
+
+    def clear_running(self) -> None:
+        """Forget what this driver, or one that was killed, had under way."""
+        gone = [(key,) for key, _, process in self._running() if process == os.getpid() or not _alive(process)]
+        with self.connection:
+            self.connection.executemany("DELETE FROM running WHERE key = ?", gone)
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def get(self, config: RunConfig) -> Record | None:
+        """The finished run of this config, or else one that differs in nothing but the exact solver."""
+        columns = "SELECT record, regrets, optima FROM runs WHERE results_version = ? AND "
+        for condition, value in (("key = ?", config.key), ("question = ? ORDER BY key", config.question)):
+            row = self.connection.execute(columns + condition, (RESULTS_VERSION, value)).fetchone()
+            if row is not None:
+                return _record(*row)
+        return None
+
+    def has(self, config: RunConfig) -> bool:
+        row = self.connection.execute(
+            "SELECT 1 FROM runs WHERE question = ? AND results_version = ?", (config.question, RESULTS_VERSION)
+        ).fetchone()
+        return row is not None
+
+    def records(self) -> list[Record]:
+        """Every finished run of this results version, by problem, method and seed."""
+        rows = self.connection.execute(
+            "SELECT record, regrets, optima FROM runs WHERE results_version = ? ORDER BY problem, method, seed, key",
+            (RESULTS_VERSION,),
+        )
+        return [_record(*row) for row in rows]
+
+    def failures(self) -> list[Failure]:
+        rows = self.connection.execute("SELECT key, config, error FROM failures ORDER BY ended")
+        found = [(key, Failure(RunConfig.from_dict(json.loads(config)), error)) for key, config, error in rows]
+        return [failure for key, failure in found if failure.config.key == key]  # others are of an old results version
+
+    def failure(self, config: RunConfig) -> Failure | None:
+        row = self.connection.execute("SELECT error FROM failures WHERE key = ?", (config.key,)).fetchone()
+        return None if row is None else Failure(config, row[0])
+
+    def progress(self) -> Progress:
+        """Where the runs stand that were asked for last."""
+        rows = self.connection.execute("SELECT config FROM wanted ORDER BY position")
+        wanted = [RunConfig.from_dict(json.loads(config)) for (config,) in rows]
+        under_way = {key: began for key, began, process in self._running() if _alive(process)}
+        failures = {failure.config.key: failure for failure in self.failures()}
+        found = Progress([], {}, [], [])
+        for config in wanted:
+            if self.has(config):
+                found.done.append(config)
+            elif config.key in under_way:
+                found.running[config] = under_way[config.key]
+            elif config.key in failures:
+                found.failed.append(failures[config.key])
+            else:
+                found.missing.append(config)
+        return found
+
+    def _running(self) -> list[tuple[str, float, int]]:
+        return self.connection.execute("SELECT key, began, process FROM running ORDER BY began").fetchall()
+
+    # -- out and in ---------------------------------------------------------------------------------------------
+
+    def export(self, path: str | Path) -> int:
+        """Write every finished run to a .csv, .parquet or .jsonl file and return how many there are.
+
+        The first two are tables with a column per setting, parameter and metric. The third holds all of a record but
+        the figures of single instances, a line per run; `import_lines` reads it.
+        """
+        path, records = Path(path), self.records()
+        kind = path.suffix.lower()
+        if kind == ".jsonl":
+            text = "".join(json.dumps(record.as_dict(), sort_keys=True) + "\n" for record in records)
+            _write(path, text.encode())
+        elif kind == ".csv":
+            _write(path, _csv(records))
+        elif kind == ".parquet":
+            _write(path, _parquet(records))
+        else:
+            raise DataError(f"the name of an export ends in .csv, .parquet or .jsonl, got {path.name!r}")
+        return len(records)
+
+    def import_lines(self, path: str | Path) -> int:
+        """Take the runs of an exported .jsonl file that are not here yet, and return how many."""
+        new = [record for record in read_lines(path) if not self.has(record.config)]
+        for record in new:
+            self.put(record)
+        return len(new)
+
+
+def read_records(path: str | Path) -> list[Record]:
+    """Every finished run of this results version in a store, or in a .jsonl file that was exported from one."""
+    if Path(path).suffix == ".jsonl":
+        if not Path(path).exists():
+            raise DataError(f"there is no study at {path}")
+        return read_lines(path)
+    with Store(path, must_exist=True) as store:
+        return store.records()
+
+
+def read_lines(path: str | Path) -> list[Record]:
+    """The runs of a .jsonl export; those of another results version are left out."""
+    found = []
+    for number, line in enumerate(Path(path).read_text().splitlines(), 1):
+        try:
+            content = json.loads(line)
+            if content["results_version"] == RESULTS_VERSION:
+                found.append(Record.from_dict(content))
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(f"line {number} of {path} is not an exported run: {error!r}") from error
+    return found
+
+
+# -- helpers --------------------------------------------------------------------------------------------------------
+
+
+def flat(record: Record) -> dict[str, Any]:
+    """A record as one row of a table: what differs from run to run, without history and single instances."""
+    config = record.config
+    row: dict[str, Any] = {"problem": config.problem, "method": config.method, "seed": config.seed}
+    row |= {f"parameter_{name}": value for name, value in config.parameters}
+    row |= {f"setting_{name}": value for name, value in config.as_dict()["settings"].items()}
+    for name, (value, low, high) in record.metrics.items():
+        row |= {name: value, f"{name}_low": low, f"{name}_high": high}
+    row |= {f"seconds_{name}": value for name, value in record.seconds.items()}
+    row |= {"peak_megabytes": record.peak_megabytes, "solver": record.solver, "training_solver": record.training_solver}
+    row |= {name: value for name, value in record.machine.items() if name != "versions"}
+    row |= {f"version_{name}": value for name, value in record.machine["versions"].items()}
+    return row | {"notes": " | ".join(record.notes), "key": config.key, "results_version": RESULTS_VERSION}
+
+
+def _table(records: Iterable[Record]) -> tuple[list[str], list[dict[str, Any]]]:
+    rows = [flat(record) for record in records]
+    return list(dict.fromkeys(name for row in rows for name in row)), rows
+
+
+def _csv(records: Iterable[Record]) -> bytes:
+    columns, rows = _table(records)
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, columns)
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().encode()
+
+
+def _parquet(records: Iterable[Record]) -> bytes:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingExtraError("a Parquet file needs the package pyarrow: pip install dflearn[parquet]") from error
+    columns, rows = _table(records)
+    # A parameter may be a number for one method and a word for another: a column has one type, so it becomes text.
+    arrays = {}
+    for name in columns:
+        values = [row.get(name) for row in rows]
+        kinds = {type(value) for value in values if value is not None}
+        arrays[name] = (
+            values if kinds <= {int, float} or len(kinds) <= 1 else [None if v is None else str(v) for v in values]
+        )
+    buffer = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table(arrays), buffer)
+    return buffer.getvalue()
+
+
+def _write(path: Path, content: bytes) -> None:
+    """The file appears whole or not at all."""
+    if not path.absolute().parent.is_dir():
+        raise DataError(f"the folder of {path} does not exist")
+    write_whole(path, content)
+
+
+def _packed(values: np.ndarray | None) -> bytes | None:
+    return None if values is None else zlib.compress(values.astype("<f4").tobytes(), 6)
+
+
+def _unpacked(packed: bytes | None) -> np.ndarray | None:
+    return None if packed is None else np.frombuffer(zlib.decompress(packed), "<f4")
+
+
+def _record(text: str, regrets: bytes | None, optima: bytes | None) -> Record:
+    return Record.from_dict(json.loads(text), _unpacked(regrets), _unpacked(optima))
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

@@ -1,0 +1,266 @@
+"""Labels: the cache solves nothing twice, survives interruption and damage, and never hands out a bad status."""
+
+from __future__ import annotations
+
+import sqlite3
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import platformdirs
+import pytest
+import torch
+
+from dflearn.data import DecisionDataset
+from dflearn.data.cache import default_cache
+from dflearn.data.labels import label, solve_cached
+from dflearn.errors import DataError, ShapeError, SolverError
+from dflearn.program import Instance, Program
+from dflearn.program.sides import Sides
+from dflearn.solvers.base import Raw, Solver, Status
+from dflearn.solvers.highs import HiGHS
+
+N = 6
+
+
+class Counting(Solver):
+    """HiGHS, with a count of the instances solved and something to do before each chunk."""
+
+    def __init__(
+        self, program: Program, before: Callable[[int], None] = lambda solved: None, name: str = "one"
+    ) -> None:
+        self.program, self.objective = program, program.objective
+        self.inner, self.before, self.name, self.solved = HiGHS(program), before, name, 0
+
+    @property
+    def identity(self) -> str:
+        return self.name
+
+    def _solve(self, c: np.ndarray, sides: Sides | None, start: np.ndarray | None) -> Raw:
+        assert start is None
+        self.before(self.solved)
+        self.solved += len(c)
+        return self.inner._solve(c, sides, None)
+
+
+@pytest.fixture
+def program() -> Program:
+    return Program(G=np.arange(2.0, 2 + N)[None], h=[11], upper=1, S=-np.eye(N), integer=True, sense="maximize")
+
+
+@pytest.fixture
+def costs() -> torch.Tensor:
+    return torch.as_tensor(np.random.RandomState(0).uniform(1, 9, (20, N)), dtype=torch.float32)
+
+
+def files(cache: Path) -> list[Path]:
+    return sorted((cache / "solutions").glob("*.sqlite"))
+
+
+def same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return torch.equal(one.nan_to_num(-7), other.nan_to_num(-7))
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_equals_the_plain_solve(program: Program, costs: torch.Tensor, tmp_path: Path, cached: bool, dtype) -> None:
+    y = costs.to(dtype).reshape(4, 5, N)
+    wanted = HiGHS(program).solve(y)
+    for _ in range(2):  # the second time from the cache
+        found = solve_cached(HiGHS(program), y, cache=tmp_path if cached else None, chunk=7)
+        assert found.decision.dtype == dtype
+        for name in ("decision", "status", "objective", "bound"):
+            assert same(getattr(found, name), getattr(wanted, name)), name
+    assert bool(files(tmp_path)) == cached
+
+
+def test_nothing_is_solved_twice(program: Program, costs: torch.Tensor, tmp_path: Path) -> None:
+    solver = Counting(program)
+    solve_cached(solver, costs[:12], cache=tmp_path)
+    assert solver.solved == 12
+    solve_cached(solver, costs[5:], cache=tmp_path)  # seven rows known
+    assert solver.solved == 20
+    solve_cached(solver, costs.double().flip(0), cache=tmp_path)  # another order and dtype, the same numbers
+    assert solver.solved == 20
+    twice = Counting(program)
+    answer = solve_cached(twice, torch.cat([costs, costs]), cache=tmp_path / "new")  # equal rows within one call
+    assert twice.solved == 20
+    assert torch.equal(answer.decision[:20], answer.decision[20:])
+
+
+def test_another_program_solver_or_instance_is_another_question(
+    program: Program, costs: torch.Tensor, tmp_path: Path
+) -> None:
+    solve_cached(Counting(program), costs, cache=tmp_path)
+    for other in (
+        Counting(replace_h(program, 12)),
+        Counting(program.relax()),
+        Counting(program, name="another tolerance"),
+    ):
+        solve_cached(other, costs, cache=tmp_path)
+        assert other.solved == 20
+    solver = Counting(program)
+    h = torch.full((20, 1), 11.0)
+    h[3:5] = 9.0
+    solve_cached(solver, costs, Instance(h=h), cache=tmp_path)
+    assert solver.solved == 20
+    h[4] = 8.0
+    answer = solve_cached(solver, costs, Instance(h=h), cache=tmp_path)
+    assert solver.solved == 21
+    assert torch.equal(answer.decision, HiGHS(program).solve(costs, Instance(h=h)).decision)
+
+
+def replace_h(program: Program, value: float) -> Program:
+    return replace(program, h=[value])
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_an_interruption_keeps_what_is_finished(
+    program: Program, costs: torch.Tensor, tmp_path: Path, error: type[BaseException]
+) -> None:
+    def stop(solved: int) -> None:
+        if solved >= 12:
+            raise error
+
+    interrupted = Counting(program, stop)
+    with pytest.raises(error):
+        solve_cached(interrupted, costs, cache=tmp_path, chunk=4)
+    resumed = Counting(program)
+    answer = solve_cached(resumed, costs, cache=tmp_path, chunk=4)
+    assert (interrupted.solved, resumed.solved) == (12, 8)
+    assert torch.equal(answer.decision, HiGHS(program).solve(costs).decision)
+
+
+def damage_entries(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        rows = connection.execute("SELECT key, packed FROM solutions ORDER BY key").fetchall()
+        spoilt = (rows[0][1][:-1], rows[1][1][:5] + b"\xff" + rows[1][1][6:], zlib.compress(b"short"))
+        for (key, _), packed in zip(rows, spoilt, strict=False):
+            connection.execute("UPDATE solutions SET packed = ? WHERE key = ?", (packed, key))
+    connection.close()
+
+
+def test_damaged_entries_are_named_and_solved_again(program: Program, costs: torch.Tensor, tmp_path: Path) -> None:
+    solve_cached(Counting(program), costs, cache=tmp_path)
+    (path,) = files(tmp_path)
+    damage_entries(path)
+    solver = Counting(program)
+    with pytest.warns(RuntimeWarning, match=path.name):
+        answer = solve_cached(solver, costs, cache=tmp_path)
+    assert solver.solved == 3
+    assert torch.equal(answer.decision, HiGHS(program).solve(costs).decision)
+    solve_cached(solver, costs, cache=tmp_path)  # repaired: no warning, no solve
+    assert solver.solved == 3
+
+
+@pytest.mark.parametrize(
+    "spoil", [lambda b: b"no database at all" * 99, lambda b: b[:4096] + b"\xff" * (len(b) - 4096)]
+)
+def test_a_damaged_file_is_moved_aside(
+    program: Program, costs: torch.Tensor, tmp_path: Path, spoil: Callable[[bytes], bytes]
+) -> None:
+    solve_cached(Counting(program), costs, cache=tmp_path)
+    (path,) = files(tmp_path)
+    path.write_bytes(spoil(path.read_bytes()))
+    solver = Counting(program)
+    with pytest.warns(RuntimeWarning, match=rf"{path.name} is damaged.*moved to"):
+        solve_cached(solver, costs, cache=tmp_path)
+    assert solver.solved == 20
+    assert len(list(path.parent.glob("*.damaged-*"))) == 1
+    solve_cached(solver, costs, cache=tmp_path)
+    assert solver.solved == 20
+
+
+def test_an_unusable_folder_is_an_error_with_a_remedy(program: Program, costs: torch.Tensor, tmp_path: Path) -> None:
+    (tmp_path / "solutions").write_text("in the way")
+    with pytest.raises(DataError, match="name another folder"):
+        solve_cached(HiGHS(program), costs, cache=tmp_path)
+
+
+def test_default_cache_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DFLEARN_CACHE", str(tmp_path))
+    assert default_cache() == tmp_path
+    monkeypatch.delenv("DFLEARN_CACHE")
+    assert default_cache() == platformdirs.user_cache_path("dflearn", appauthor=False)
+
+
+def test_batches_of_any_shape(program: Program, costs: torch.Tensor, tmp_path: Path) -> None:
+    assert solve_cached(HiGHS(program), costs[0], cache=tmp_path).decision.shape == (N,)
+    assert solve_cached(HiGHS(program), costs[:1], cache=tmp_path).decision.shape == (1, N)
+    empty = solve_cached(HiGHS(program), costs[:0], cache=tmp_path)
+    assert empty.decision.shape == (0, N)
+    assert empty.status.shape == (0,)
+    with pytest.raises(ShapeError, match="batch shape"):
+        solve_cached(HiGHS(program), costs, Instance(h=torch.ones(3, 1)))
+
+
+class Stateful(Counting):
+    def get_state(self) -> dict[str, int]:
+        return {"solved": self.solved}
+
+
+def test_a_solver_with_a_memory_makes_no_labels(program: Program, costs: torch.Tensor) -> None:
+    with pytest.raises(SolverError, match="depend on what it solved before"):
+        solve_cached(Stateful(program), costs)
+
+
+class Scripted(Solver):
+    """Answers zeros with the statuses it is told."""
+
+    def __init__(self, program: Program, status: list[Status]) -> None:
+        self.program, self.objective, self.script, self.solved = program, program.objective, status, 0
+
+    @property
+    def identity(self) -> str:
+        return "scripted"
+
+    def _solve(self, c: np.ndarray, sides: Sides | None, start: np.ndarray | None) -> Raw:
+        raw = Raw.empty(len(c), N)
+        raw.status[:] = self.script[: len(c)]
+        raw.decision[[Status(int(code)).has_decision for code in raw.status]] = 0.0
+        self.solved += len(c)
+        return raw
+
+
+def test_label_fills_decisions_and_keeps_the_rest(program: Program, costs: torch.Tensor, tmp_path: Path) -> None:
+    h = torch.linspace(8, 14, 20)[:, None]
+    data = DecisionDataset(torch.zeros(20, 2), costs, instance=Instance(h=h), ids=torch.arange(20) + 100)
+    done = label(data, HiGHS(program), cache=tmp_path)
+    assert torch.equal(done.decisions, HiGHS(program).solve(costs, Instance(h=h)).decision)
+    assert done.ids.tolist() == data.ids.tolist()
+    assert torch.equal(done.instance.h, h)
+    assert data.decisions is None
+
+
+def test_workers_give_the_same_labels_and_share_the_cache(
+    program: Program, costs: torch.Tensor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = DecisionDataset(torch.zeros(20, 2), costs)
+    wanted = label(data, HiGHS(program)).decisions
+    assert torch.equal(label(data, HiGHS(program), cache=tmp_path, workers=3).decisions, wanted)
+    monkeypatch.setattr(HiGHS, "_solve", None)  # nothing may be solved any more
+    assert torch.equal(label(data, HiGHS(program), cache=tmp_path).decisions, wanted)
+
+
+def test_label_refuses_what_is_not_optimal(program: Program, costs: torch.Tensor) -> None:
+    data = DecisionDataset(torch.zeros(4, 2), costs[:4], ids=torch.tensor([7, 8, 9, 10]))
+    script = [Status.OPTIMAL, Status.FEASIBLE, Status.INFEASIBLE, Status.FEASIBLE]
+    with pytest.raises(SolverError, match=r"3 of 4 .*FEASIBLE: ids 8, 10 \(2\).*accept=.*INFEASIBLE: ids 9 \(1\)"):
+        label(data, Scripted(program, script))
+    both = (Status.OPTIMAL, Status.FEASIBLE)
+    with pytest.raises(SolverError, match=r"1 of 4 .*INFEASIBLE: ids 9"):
+        label(data, Scripted(program, script), accept=both)
+    assert label(data, Scripted(program, [*both, *both]), accept=both).decisions.shape == (4, N)
+    with pytest.raises(DataError, match="no costs"):
+        label(DecisionDataset(torch.zeros(4, 2)), HiGHS(program))
+
+
+def test_what_says_nothing_is_not_kept(program: Program, costs: torch.Tensor, tmp_path: Path) -> None:
+    solver = Scripted(program, [Status.OPTIMAL, Status.NOT_FOUND, Status.INFEASIBLE, Status.FAILED])
+    first = solve_cached(solver, costs[:4], cache=tmp_path)
+    assert first.status.tolist() == [0, 4, 2, 5]
+    solver.script = [Status.OPTIMAL, Status.OPTIMAL]
+    assert solve_cached(solver, costs[:4], cache=tmp_path).status.tolist() == [0, 0, 2, 0]
+    assert solver.solved == 6

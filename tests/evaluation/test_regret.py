@@ -1,0 +1,342 @@
+"""Evaluation: every metric against hand computation, a literal reimplementation, enumeration or scipy."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+from torch import Tensor, nn
+
+from dflearn.data import DecisionDataset
+from dflearn.data.labels import label
+from dflearn.errors import DataError, ShapeError, SolverError
+from dflearn.evaluation import METRICS, Evaluation, compare, estimates, evaluate
+from dflearn.problems import problem_named
+from dflearn.program import Instance, Program
+from dflearn.solvers.base import Raw, Status
+from dflearn.solvers.highs import HiGHS
+
+
+def choose_one(n: int, **options: object) -> Program:
+    """Choose one of n: the decision is the unit vector of the least cost."""
+    return Program(A=np.ones((1, n)), b=[1], upper=1, name="choice", **options)
+
+
+def dataset(costs: object, **options: object) -> DecisionDataset:
+    y = torch.tensor(costs, dtype=torch.float64)
+    return DecisionDataset(torch.zeros(len(y), 1, dtype=torch.float64), y, **options)
+
+
+COSTS = [[1.0, 2.0], [4.0, 2.0], [3.0, 6.0]]
+PREDICTED = torch.tensor([[0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])  # right, wrong, wrong
+
+
+def test_every_metric_by_hand() -> None:
+    found = evaluate(PREDICTED, choose_one(2), dataset(COSTS))
+    assert found.regrets.tolist() == [0, 2, 3]
+    assert found.optima.tolist() == [1, 2, 3]
+    assert found.regrets.dtype == found.optima.dtype == np.float64
+    assert found.mean_of_ratios == pytest.approx(2 / 3)
+    assert found.ratio_of_sums == pytest.approx(5 / 6)
+    assert found.published_style == pytest.approx(5 / 3 * (1 + 1 / 2 + 1 / 3) / 3)
+    assert found.absolute_regret == pytest.approx(5 / 3)
+    assert found.mse == pytest.approx((1 + 8.5 + 20) / 3)
+    assert found.exact_share == pytest.approx(1 / 3)
+    assert found.decisions is not None
+    assert found.decisions.tolist() == [[1, 0], [1, 0], [0, 1]]
+    with pytest.raises(DataError, match="pessimistic=True"):
+        _ = found.pessimistic_regret
+    assert "floor_absolute_regret" not in found.metrics
+
+
+def test_maximization_has_positive_optima_and_regrets() -> None:
+    found = evaluate(-PREDICTED, choose_one(2, S=-np.eye(2), sense="maximize"), dataset(COSTS))
+    assert found.optima.tolist() == [2, 4, 6]
+    assert found.regrets.tolist() == [1, 0, 0]
+    assert found.mean_of_ratios == pytest.approx(1 / 6)
+    assert found.published_style == pytest.approx(1 / 3 * (1 / 2 + 1 / 4 + 1 / 6) / 3)
+
+
+def example(count: int, seed: int = 0, **changes: object) -> Evaluation:
+    rng = np.random.RandomState(seed)
+    optima = rng.lognormal(size=count)
+    held = {"regrets": np.maximum(rng.normal(0.2, 0.3, count), 0) * optima, "optima": optima, **changes}
+    return Evaluation("example", "none", np.arange(count), squared_errors=rng.rand(count), **held)
+
+
+@pytest.mark.parametrize("count", [1, 31, 32, 33, 1000])
+def test_published_style_is_the_literal_broadcast(count: int) -> None:
+    found = example(count)
+    total = 0.0
+    for first in range(0, count, 32):
+        regret, optimum = found.regrets[first : first + 32], found.optima[first : first + 32, None]
+        matrix = regret / optimum  # (B,) against (B, 1)
+        assert matrix.shape == (len(regret), len(regret))
+        total += matrix.mean() * len(regret)  # a test loop averages its batches by their number of rows
+    assert found.published_style == pytest.approx(total / count, rel=1e-12)
+
+
+def test_zero_optima_are_left_out_of_ratios_and_said() -> None:
+    found = evaluate(PREDICTED, choose_one(2), dataset([[0.0, 2.0], [4.0, 2.0], [3.0, 6.0]]))
+    assert found.zero_optima.tolist() == [True, False, False]
+    assert found.mean_of_ratios == pytest.approx(1)
+    assert found.ratio_of_sums == pytest.approx(1)
+    assert found.published_style == pytest.approx(5 / 2 * (1 / 2 + 1 / 3) / 2)
+    assert found.absolute_regret == pytest.approx(5 / 3)
+    assert found.exact_share == pytest.approx(1 / 3)
+    assert "1 of 3 instances have a zero optimum" in found.summary()
+    nothing = evaluate(PREDICTED, choose_one(2), dataset([[0.0, 2.0]] * 3))
+    assert np.isnan([nothing.mean_of_ratios, nothing.ratio_of_sums, nothing.published_style]).all()
+    assert nothing.as_dict()["metrics"]["mean_of_ratios"] == {"value": None, "low": None, "high": None}
+
+
+def test_negative_regrets_are_counted_never_clipped() -> None:
+    poor = torch.tensor([[0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])  # the first label is not optimal
+    found = evaluate(PREDICTED, choose_one(2), dataset(COSTS, decisions=poor))
+    assert found.regrets.tolist() == [-1, 2, 3]
+    assert found.absolute_regret == pytest.approx(4 / 3)
+    assert found.negative_regrets.tolist() == [True, False, False]
+    assert found.as_dict()["most_negative_regret"] == -1
+    assert "1 of 3 regrets are negative, the most by -1" in found.summary()
+
+
+# -- intervals ------------------------------------------------------------------------------------------------------
+
+
+def test_intervals_against_scipy() -> None:
+    found = example(400)
+    ratios = found.regrets / found.optima
+    for name, values in (("absolute_regret", found.regrets), ("mean_of_ratios", ratios), ("mse", found.squared_errors)):
+        wanted = scipy.stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
+        assert found.metrics[name][1:] == pytest.approx(tuple(wanted))
+    exact = int((found.regrets == 0).sum())
+    wilson = scipy.stats.binomtest(exact, 400).proportion_ci(0.95, method="wilson")
+    assert found.metrics["exact_share"] == pytest.approx((exact / 400, *wilson))
+
+
+def test_ratio_interval_against_the_jackknife() -> None:
+    found = example(400)
+    r, o = found.regrets, found.optima
+    value, low, high = found.metrics["ratio_of_sums"]
+    left_out = (r.sum() - r) / (o.sum() - o)
+    error = np.sqrt(399 / 400 * ((left_out - left_out.mean()) ** 2).sum())
+    assert (high - low) / 2 == pytest.approx(error * scipy.stats.t.ppf(0.975, 399), rel=0.01)
+    assert (low + high) / 2 == pytest.approx(value)
+
+
+def test_published_interval_against_a_plain_bootstrap() -> None:
+    found = example(200)
+    rng, drawn = np.random.RandomState(7), []
+    for _ in range(2000):
+        rows = rng.choice(200, 200)
+        batches = [(found.regrets[rows[i : i + 32]], found.optima[rows[i : i + 32]]) for i in range(0, 200, 32)]
+        drawn.append(sum((r[None] / o[:, None]).mean() * len(r) for r, o in batches) / 200)
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    assert found.metrics["published_style"][1:] == pytest.approx((low, high), rel=0.1)
+    assert example(200).metrics["published_style"] == found.metrics["published_style"]  # the same seed each time
+
+
+def test_intervals_of_few_or_no_instances() -> None:
+    none = example(0)
+    assert np.isnan([value for estimate in none.metrics.values() for value in estimate]).all()
+    assert np.isnan(example(1).metrics["absolute_regret"][1:]).all()
+    assert estimates.mean(np.array([1.0, np.inf]), 0.95).value == np.inf
+    wide, narrow = example(50, confidence=0.99), example(50, confidence=0.5)
+    for name in narrow.metrics:
+        assert wide.metrics[name].low < narrow.metrics[name].low < narrow.metrics[name].high < wide.metrics[name].high
+
+
+# -- pessimistic regret ---------------------------------------------------------------------------------------------
+
+
+def test_pessimistic_breaks_ties_against_the_prediction() -> None:
+    data = dataset([[2.0, 7.0, 1.0], [2.0, 7.0, 1.0], [2.0, 7.0, 1.0]])
+    predicted = torch.tensor([[1.0, 1.0, 5.0], [0.0, 0.0, 0.0], [3.0, 2.0, 1.0]])  # tie of two, of all, of none
+    found = evaluate(predicted, choose_one(3), data, pessimistic=True)
+    assert found.pessimistic_regrets == pytest.approx(np.array([6.0, 6.0, 0.0]), abs=1e-5)
+    assert found.pessimistic_regret == pytest.approx(4.0)
+    assert (found.regrets <= found.pessimistic_regrets + 1e-6).all()
+
+
+def test_pessimistic_is_infinite_where_ties_are_unbounded() -> None:
+    program = Program(G=[[-1.0, 0.0]], h=[-1.0])  # w₀ ≥ 1, w₁ ≥ 0
+    found = evaluate(torch.tensor([[1.0, 0.0]]), program, dataset([[1.0, 1.0]]), pessimistic=True)
+    assert found.regrets.tolist() == [0.0]
+    assert found.pessimistic_regret == np.inf
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_pessimistic_against_enumeration(seed: int) -> None:
+    """Small knapsacks with capacities and a known cost d per instance; integer predictions make many ties."""
+    rng, n, count = np.random.RandomState(seed), 7, 12
+    program = Program(
+        G=rng.randint(1, 6, (2, n)), h=[9, 9], upper=1, S=-np.eye(n), integer=True, sense="maximize", name="small"
+    )
+    h, d = rng.randint(6, 14, (count, 2)).astype(float), rng.randint(0, 2, (count, n)).astype(float)
+    instance = Instance(h=torch.tensor(h), d=torch.tensor(d))
+    y, guess = rng.uniform(1, 5, (count, n)), rng.randint(0, 3, (count, n)).astype(float)
+    found = evaluate(torch.tensor(guess), program, dataset(y, instance=instance), pessimistic=True)
+    everything = np.array(list(itertools.product([0, 1], repeat=n)))
+    for i in range(count):
+        feasible = everything[(everything @ program.G.toarray().T <= h[i]).all(1)]
+        believed, true = feasible @ (d[i] - guess[i]), feasible @ (d[i] - y[i])
+        tied = np.isclose(believed, believed.min())
+        assert -found.optima[i] == pytest.approx(true.min())
+        assert found.pessimistic_regrets[i] == pytest.approx(true[tied].max() - true.min(), abs=1e-4)
+    assert tied.sum() >= 1
+
+
+# -- predictors, problems, labels -----------------------------------------------------------------------------------
+
+
+class Noisy(nn.Module):
+    """A linear map in float32 with dropout, to see the mode and the dtype it is called in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.dropout = nn.Linear(10, 40), nn.Dropout(0.9)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.dropout(self.linear(x))
+
+
+def test_module_callable_and_tensor_agree() -> None:
+    problem = problem_named("SP-5", seed=1)
+    data = problem.generate(30, seed=2)
+    torch.manual_seed(0)
+    module = Noisy().train()
+    found = evaluate(module, problem, data.to(torch.float64))
+    assert module.training
+    again = evaluate(lambda x: module.linear(x), problem.program, data)
+    direct = evaluate(module.linear(data.features), problem.program, data)
+    numpy = evaluate(module.linear(data.features).detach().numpy(), problem.program, data)
+    for other in (again, direct, numpy):
+        np.testing.assert_allclose(found.regrets, other.regrets, atol=1e-6)
+    assert found.problem == "SP-5"
+
+
+def test_floor_is_the_regret_of_deciding_with_the_mean() -> None:
+    problem = problem_named("SP-5", seed=1)
+    data = label(problem.generate(200, seed=3), problem.solver())
+    found = evaluate(data.costs, problem, data)
+    assert found.absolute_regret == 0  # the true costs as prediction
+    assert found.exact_share == 1
+    solver = HiGHS(problem.program)
+    w = solver.solve(problem.expected_costs(data.features)).decision
+    wanted = problem.program.objective(data.costs, w) - problem.program.objective(data.costs, data.decisions)
+    np.testing.assert_allclose(found.floor_regrets, wanted.numpy(), atol=1e-5)
+    assert found.metrics["floor_absolute_regret"].value == pytest.approx(float(wanted.mean()), rel=1e-4)
+    size = float(problem.program.objective(data.costs, data.decisions).sum())
+    assert found.metrics["floor_ratio_of_sums"].value == pytest.approx(float(wanted.sum()) / size, rel=1e-4)
+    mean = evaluate(problem.expected_costs, problem, data)
+    np.testing.assert_allclose(mean.regrets, found.floor_regrets, atol=1e-6)
+    assert mean.absolute_regret > 0
+    assert evaluate(data.costs, problem, data, floor=False).floor_regrets is None
+
+
+def test_labels_are_taken_or_computed_and_solves_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = problem_named("KP-20", seed=1)
+    bare = problem.generate(12, seed=2)
+    labelled = label(bare, HiGHS(problem.program))
+    predicted = problem.expected_costs(bare.features)
+    solved, solve = [], HiGHS._solve
+    monkeypatch.setattr(HiGHS, "_solve", lambda self, c, *rest: solved.append(len(c)) or solve(self, c, *rest))
+
+    def judge(data: DecisionDataset, cache: Path | None) -> Evaluation:
+        solved.clear()
+        return evaluate(predicted, problem.program, data, HiGHS(problem.program), cache=cache)
+
+    one = judge(bare, tmp_path)
+    assert sum(solved) == 24
+    two = judge(bare, tmp_path)
+    assert sum(solved) == 0
+    three = judge(labelled, None)
+    assert sum(solved) == 12
+    for other in (two, three):
+        np.testing.assert_allclose(one.regrets, other.regrets, atol=1e-9)
+
+
+def test_what_cannot_be_judged_is_refused() -> None:
+    problem = problem_named("KP-10", seed=1)
+    program, data = problem.program, problem.generate(12, seed=2)
+    predicted = data.costs
+    assert predicted is not None
+    with pytest.raises(DataError, match="relaxation"):
+        evaluate(predicted, problem, label(data, problem.relaxed_solver()))
+    with pytest.raises(DataError, match="training only"):
+        evaluate(predicted, problem, data, HiGHS(program.relax()))
+    with pytest.raises(ShapeError, match=r"\(12, 10\)"):
+        evaluate(predicted[:5], problem, data)
+    with pytest.raises(ShapeError, match="NaN"):
+        evaluate(predicted * torch.nan, problem, data)
+    with pytest.raises(DataError, match="hold none"):
+        evaluate(predicted, problem, DecisionDataset(data.features))
+    with pytest.raises(ShapeError, match="10 costs"):
+        evaluate(predicted, problem, DecisionDataset(data.features, predicted[:, :3]))
+    with pytest.raises(ShapeError, match="10 variables"):
+        evaluate(predicted, problem, DecisionDataset(data.features, predicted, predicted[:, :3]))
+    with pytest.raises(DataError, match="confidence"):
+        evaluate(predicted, problem, data, confidence=95)
+    infeasible = Program(A=np.ones((1, 2)), b=[3], upper=1)
+    with pytest.raises(SolverError, match=r"INFEASIBLE: ids 0, 1, 2"):
+        evaluate(PREDICTED, infeasible, dataset(COSTS))
+
+
+def test_decisions_that_hit_a_limit_must_be_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    solve = HiGHS._solve
+
+    def limited(self: HiGHS, c: np.ndarray, *rest: object) -> Raw:
+        raw = solve(self, c, *rest)
+        raw.status[:] = int(Status.FEASIBLE)
+        return raw
+
+    monkeypatch.setattr(HiGHS, "_solve", limited)
+    with pytest.raises(SolverError, match="FEASIBLE: ids 0, 1, 2"):
+        evaluate(PREDICTED, choose_one(2), dataset(COSTS))
+    both = (Status.OPTIMAL, Status.FEASIBLE)
+    assert evaluate(PREDICTED, choose_one(2), dataset(COSTS), accept=both).ratio_of_sums == pytest.approx(5 / 6)
+
+
+# -- compare and print ----------------------------------------------------------------------------------------------
+
+
+def test_compare_by_hand_and_against_scipy() -> None:
+    data = dataset(COSTS)
+    one = evaluate(PREDICTED, choose_one(2), data)  # regrets 0, 2, 3
+    other = evaluate(-PREDICTED, choose_one(2), data)  # regrets 1, 0, 0
+    found = compare(one, other)
+    assert (found.wins, found.ties, found.losses) == (1, 0, 2)
+    assert found.absolute_regret.value == pytest.approx(4 / 3)
+    assert found.mean_of_ratios.value == pytest.approx((-1 + 1 + 1) / 3)
+    assert found.ratio_of_sums.value == pytest.approx(4 / 6)
+    wanted = scipy.stats.ttest_rel(one.regrets, other.regrets).confidence_interval(0.95)
+    assert found.absolute_regret[1:] == pytest.approx(tuple(wanted))
+    same = compare(one, one)
+    assert (same.wins, same.ties, same.losses) == (0, 3, 0)
+    assert same.absolute_regret == (0, 0, 0)
+    assert "1 wins, 0 ties, 2 losses" in str(found)
+    assert json.loads(json.dumps(found.as_dict()))["ties"] == 0
+
+
+def test_compare_refuses_other_instances() -> None:
+    one = evaluate(PREDICTED, choose_one(2), dataset(COSTS))
+    with pytest.raises(DataError, match="same instances"):
+        compare(one, evaluate(PREDICTED, choose_one(2), dataset(COSTS, ids=torch.tensor([3, 4, 5]))))
+    with pytest.raises(DataError, match="different optima"):
+        compare(one, evaluate(PREDICTED, choose_one(2), dataset((2 * np.array(COSTS)).tolist())))
+
+
+def test_summary_and_dict_hold_every_metric() -> None:
+    problem = problem_named("SP-5", seed=1)
+    found = evaluate(problem.expected_costs, problem, problem.generate(20, seed=2), pessimistic=True)
+    assert list(found.metrics) == list(METRICS)
+    for name in METRICS:
+        assert name in str(found)
+    record = json.loads(json.dumps(found.as_dict(), allow_nan=False))
+    assert set(record["metrics"]) == set(METRICS)
+    assert record["instances"] == 20

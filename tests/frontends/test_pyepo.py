@@ -1,0 +1,254 @@
+"""`from_pyepo` against PyEPO's own solves, and PyEPO's losses and metrics on `to_pyepo` against ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import highspy  # noqa: F401  (before PyEPO)
+import numpy as np
+import pyepo
+import pyomo.environ  # noqa: F401  (before PyEPO)
+import pytest
+import torch
+from pyepo.dsl import Maximize, Minimize, Parameter, Problem, Variable
+from pyepo.model import grb, omo
+
+import dflearn as dfl
+from support.random_models import COUNT, random_model, solve
+
+RNG = np.random.default_rng(0)
+WEIGHTS = RNG.uniform(1, 5, (2, 8))
+
+
+def partial(backend: str, sense: Any) -> Any:
+    """In PyEPO's modelling language: the prediction is one part of the objective, the rest is known."""
+    x, y, c = Variable(4, ub=1), Variable(3, ub=2, vtype=pyepo.INTEGER), Parameter(4)
+    known = np.array([0.5, -1.0, 2.0])
+    rows = [x.sum() + y.sum() <= 5, x.sum() >= 1, y.sum() >= 2]
+    options = {"solver": "appsi_highs"} if backend == "pyomo" else {}
+    return Problem(sense(c @ x + known @ y), rows).compile(backend=backend, **options)
+
+
+MODELS: dict[str, Callable[[], Any]] = {
+    "shortest path": lambda: grb.shortestPathModel((4, 4)),
+    "knapsack": lambda: grb.knapsackModel(WEIGHTS, WEIGHTS.sum(1) / 2),
+    "relaxed knapsack": lambda: grb.knapsackModel(WEIGHTS, WEIGHTS.sum(1) / 2).relax(),
+    "tour, two arcs per edge": lambda: grb.tspMTZModel(5),
+    "shortest path, Pyomo": lambda: omo.shortestPathModel((3, 4), solver="appsi_highs"),
+    "knapsack, Pyomo": lambda: omo.knapsackModel(WEIGHTS, WEIGHTS.sum(1) / 2, solver="appsi_highs"),
+    "partly predicted": lambda: partial("gurobi", Minimize),
+    "partly predicted, Pyomo": lambda: partial("pyomo", Maximize),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_from_pyepo(name: str) -> None:
+    check(MODELS[name](), seed=1)
+
+
+@pytest.mark.parametrize("seed", range(COUNT))
+def test_from_pyepo_at_random(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    if seed % 2:
+        check(grb.shortestPathModel(tuple(rng.integers(2, 5, 2).tolist())), seed)
+    else:
+        weights = rng.uniform(1, 5, rng.integers(1, 8, 2))
+        check(grb.knapsackModel(weights, weights.sum(1) * rng.uniform(0.2, 0.8)), seed)
+
+
+def check(model: Any, seed: int, count: int = 3) -> None:
+    """PyEPO's optimum on random costs."""
+    program = dfl.from_pyepo(model)
+    assert program.p == model.num_cost
+    for costs in np.random.default_rng(seed).uniform(-1, 5, (count, model.num_cost)):
+        model.setObj(torch.as_tensor(costs))
+        _, best = model.solve()
+        assert solve(program, costs)[0] == pytest.approx(best, rel=1e-6, abs=1e-9)
+
+
+def test_costs_of_a_tour_enter_two_arcs() -> None:
+    program = dfl.from_pyepo(grb.tspMTZModel(4))
+    assert program.p == 6
+    assert (program.S.sum(0) == 2).all()
+    assert program.cost_names == tuple(f"cost[{k}]" for k in range(6))
+
+
+def test_from_pyepo_leaves_the_objective_alone() -> None:
+    model = grb.knapsackModel(WEIGHTS, WEIGHTS.sum(1) / 2)
+    model.setObj(np.arange(8.0))
+    before = model.solve()
+    dfl.from_pyepo(model)
+    np.testing.assert_array_equal(model.solve()[0], before[0])
+    assert model.solve()[1] == before[1]
+
+
+class Own(pyepo.model.opt.optModel):
+    """A model without a modelling tool behind it."""
+
+    def _getModel(self) -> tuple[None, list[int]]:
+        return None, [0, 1]
+
+    def setObj(self, c: Any) -> None:
+        self.c = np.asarray(c)
+
+    def solve(self) -> tuple[np.ndarray, float]:
+        return np.eye(2)[self.c.argmin()], float(self.c.min())
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: grb.portfolioModel(3, np.eye(3)), "quadratic constraints"),
+        (lambda: grb.tspDFJModel(4), "lazy constraints"),
+        (Own, "from_callable"),
+    ],
+)
+def test_refused(make: Any, message: str) -> None:
+    with pytest.raises(dfl.errors.ProgramError, match=message):
+        dfl.from_pyepo(make())
+
+
+def test_the_remedy_in_the_message_works() -> None:
+    model = Own()
+    solver = dfl.from_callable(lambda c: (model.setObj(c), model.solve())[1][0], n=model.num_cost)
+    assert solver.solve(torch.tensor([[3.0, 1.0]])).decision.tolist() == [[0, 1]]
+
+
+# -- the other way ------------------------------------------------------------------------------------------------
+
+
+def facilities() -> dfl.Program:
+    """S and d: open one of two places at known costs, serve two customers; a cost may enter two variables."""
+    return dfl.Program(
+        A=[[1, 1, 0, 0, 0, 0], [0, 0, 1, 1, 0, 0]], b=[1, 1],
+        G=[[1, 0, 1, 0, -2, 0], [0, 1, 0, 1, 0, -2]], h=[0, 0],
+        upper=1, integer=[4, 5], S=[[2, 0, 0], [0, 1, 0], [0, 0, 1], [0.5, 0, 1], [0, 0, 0], [0, 0, 0]],
+        d=[0, 0.1, 0, 0, 1.0, 1.3],
+    )  # fmt: skip
+
+
+PROGRAMS: dict[str, Callable[[], dfl.Program]] = {
+    "shortest path": lambda: dfl.problems.ShortestPath(4, 4).program,
+    "knapsack, values": lambda: dfl.problems.Knapsack(8, capacity_share=2.0).program,
+    "S and d": facilities,
+    **{f"random {seed}": lambda seed=seed: program_of(seed) for seed in (0, 2, 3, 9)},
+}
+
+
+def program_of(seed: int) -> dfl.Program:
+    """A random model, maximizing where the seed is a multiple of three, in which half of the objective is predicted."""
+    model = random_model(seed)
+    program = dfl.from_milp(
+        model.c,
+        integrality=model.integer.astype(int),
+        bounds=(model.lower, model.upper),
+        constraints=(model.M, model.row_lower, model.row_upper),
+        costs=range(0, model.n, 2),
+    )
+    sign = -1 if model.maximize else 1
+    return dfl.Program(
+        **{name: getattr(program, name) for name in ("A", "b", "G", "h", "lower", "upper", "integer")},
+        S=sign * program.S,
+        d=sign * program.d,
+        sense="maximize" if model.maximize else "minimize",
+    )
+
+
+def batch_of(program: dfl.Program, count: int = 12) -> tuple[dfl.DecisionDataset, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    costs, predicted = torch.randn(2, count, program.p, generator=generator, dtype=torch.float64)
+    return dfl.label(dfl.DecisionDataset(torch.zeros(count, 1), costs), dfl.HiGHS(program)), predicted
+
+
+def labels(data: dfl.DecisionDataset, program: dfl.Program) -> tuple[torch.Tensor, ...]:
+    """Costs, decisions and optima as PyEPO's losses take them; its optima are in the model's own sense."""
+    batch = data.batch()
+    costs, decisions = batch.require("costs"), batch.require("decisions")
+    sign = -1 if program.sense == "maximize" else 1
+    return costs, decisions, sign * program.objective(costs, decisions)[:, None]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_spo_plus_is_ours(name: str) -> None:
+    program = PROGRAMS[name]()
+    data, predicted = batch_of(program)
+    ours, theirs = predicted.clone().requires_grad_(), predicted.clone().requires_grad_()
+    value = dfl.losses.SPOPlus(dfl.Exact(dfl.HiGHS(program)))(ours, data.batch())
+    loss = pyepo.func.SPOPlus(dfl.to_pyepo(program), reduction="none")
+    other = loss(theirs, *labels(data, program))
+    torch.testing.assert_close(other, value)
+    value.sum().backward()
+    other.sum().backward()
+    torch.testing.assert_close(theirs.grad, ours.grad)
+    assert value.max() > 1e-3
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_regret_is_ours(name: str) -> None:
+    program = PROGRAMS[name]()
+    data, predicted = batch_of(program)
+    model = dfl.to_pyepo(dfl.HiGHS(program))
+    dataset = pyepo.data.dataset.optDataset(model, predicted.numpy(), labels(data, program)[0].numpy())
+    loader = torch.utils.data.DataLoader(dataset, batch_size=5)
+    found = pyepo.metric.regret(torch.nn.Identity(), model, loader)
+    assert found == pytest.approx(dfl.evaluate(predicted, program, data).ratio_of_sums, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["shortest path", "knapsack, values", "S and d"])
+def test_other_losses_run(name: str) -> None:
+    program = PROGRAMS[name]()
+    data, predicted = batch_of(program)
+    costs, decisions, _ = labels(data, program)
+    model = dfl.to_pyepo(program)
+    assert model.num_cost == program.p
+    for loss, target in (
+        (pyepo.func.perturbationGradient(model, sigma=0.5), (costs,)),
+        (pyepo.func.perturbedFenchelYoung(model, n_samples=2, sigma=0.5), (decisions,)),
+        (pyepo.func.blackboxOpt(model, lambd=10), ()),
+    ):
+        y = predicted.clone().requires_grad_()
+        loss(y, *target).sum().backward()
+        assert y.grad is not None
+        assert y.grad.shape == predicted.shape
+
+
+def test_a_model_of_pyepo_there_and_back() -> None:
+    """PyEPO → program → PyEPO gives PyEPO's own decisions and optima."""
+    theirs = grb.knapsackModel(WEIGHTS, WEIGHTS.sum(1) / 2)
+    ours = dfl.to_pyepo(dfl.from_pyepo(theirs))
+    assert ours.modelSense == theirs.modelSense == pyepo.EPO.MAXIMIZE
+    for costs in np.random.default_rng(3).uniform(1, 5, (10, 8)):
+        answers = []
+        for model in (theirs, ours, ours.copy(), ours.rebuild()):
+            model.setObj(torch.as_tensor(costs))
+            answers.append(model.solve())
+        for decision, value in answers[1:]:
+            np.testing.assert_allclose(decision, answers[0][0], atol=1e-6)
+            assert value == pytest.approx(answers[0][1])
+    relaxed = ours.relax()
+    relaxed.setObj(np.arange(8.0))
+    ours.setObj(np.arange(8.0))
+    assert relaxed.solve()[1] > ours.solve()[1]
+
+
+def test_to_pyepo_of_any_solver() -> None:
+    solver = dfl.from_callable(lambda c: np.eye(3)[c.argmin()], n=3)
+    model = dfl.to_pyepo(solver)
+    model.setObj([3.0, 1.0, 2.0])
+    decision, value = model.solve()
+    assert decision.tolist() == [0, 1, 0]
+    assert value == 1
+    with pytest.raises(dfl.errors.ProgramError, match="no program"):
+        model.relax()
+    with pytest.raises(dfl.errors.ShapeError, match=r"\(\*batch, 3\)"):
+        model.setObj([1.0])
+    with pytest.raises(dfl.errors.ShapeError, match="3 coefficients"):
+        model._setFullObj([1.0])
+
+
+def test_an_unsolved_instance_is_an_error() -> None:
+    model = dfl.to_pyepo(dfl.Program(A=[[1, 1]], b=[3], upper=1))
+    model.setObj([1.0, 1.0])
+    with pytest.raises(RuntimeError, match="INFEASIBLE"):
+        model.solve()

@@ -1,0 +1,165 @@
+"""`check_loss` on every loss through every kind of layer, and proof that it notices broken ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from dflearn.data import Batch
+from dflearn.layers.base import Exact, Layer
+from dflearn.layers.perturbed import Perturbed
+from dflearn.layers.smoothed import Smoothed
+from dflearn.losses import (
+    MSE,
+    SCE,
+    FenchelYoung,
+    Loss,
+    LossOutput,
+    Regret,
+    SmoothedSPOPlus,
+    SPOPlus,
+    SquaredDecisionError,
+)
+from dflearn.program import Instance, Program
+from dflearn.solvers.highs import HiGHS
+from dflearn.testing.losses import check_loss
+from support.closed_form_layers import SmoothedBox
+
+N, P, COUNT = 4, 3, 5
+RNG = np.random.RandomState(1)
+PROGRAM = Program(lower=-0.5, upper=1, S=RNG.normal(size=(N, P)), d=RNG.normal(size=N))
+
+LAYERS: dict[str, Callable[[], Layer]] = {
+    "exact": lambda: Exact(HiGHS(PROGRAM)),
+    "smoothed": lambda: Smoothed(PROGRAM, 0.7),
+    "closed form": lambda: SmoothedBox(PROGRAM, 0.7),
+    "perturbed": lambda: Perturbed(HiGHS(PROGRAM), sigma=0.3, samples=2),
+}
+LOSSES: dict[str, Callable[[Layer], Loss]] = {
+    "regret": Regret,
+    "squared decision error": SquaredDecisionError,
+    "mean squared decision error": lambda layer: SquaredDecisionError(layer, reduction="mean"),
+    "SPO+": SPOPlus,
+    "smoothed SPO+": SmoothedSPOPlus,
+    "SCE": SCE,
+    "plain SCE": lambda layer: SCE(layer, variant="plain"),
+    "SCE, smoothed label": lambda layer: SCE(layer, label="smoothed"),
+    "plain SCE, smoothed label": lambda layer: SCE(layer, variant="plain", label="smoothed"),
+    "Fenchel-Young": FenchelYoung,
+}
+# Losses whose gradient is that of their value: through `Exact` these are piecewise linear, and a random point is
+# inside a piece. The score-function estimate behind `Perturbed` is unbiased, not the gradient of the sampled value.
+THROUGH_PERTURBED = {"Fenchel-Young", "smoothed SPO+"}
+CHECKED_ELSEWHERE = {"CaVE"}
+
+
+def example(instances: bool = False) -> tuple[Tensor, Batch]:
+    rng = np.random.RandomState(2)
+    instance = Instance(d=torch.tensor(rng.normal(size=(COUNT, N)))) if instances else None
+    y = torch.tensor(rng.normal(size=(COUNT, P)))
+    decisions = HiGHS(PROGRAM).solve(y, instance).decision
+    return torch.tensor(rng.normal(size=(COUNT, P))), Batch(torch.zeros(COUNT, 1), y, decisions, instance)
+
+
+@pytest.mark.parametrize("instances", [False, True], ids=["shared", "instances"])
+@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("name", LOSSES)
+def test_every_loss_through_every_layer(name: str, layer: str, instances: bool) -> None:
+    loss = LOSSES[name](LAYERS[layer]())
+    predicted, batch = example(instances)
+    random = layer == "perturbed"
+    check_loss(loss, predicted, batch, random=random, differentiable=not random or name in THROUGH_PERTURBED)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_the_smoothed_layer_gives_what_its_closed_form_gives(name: str) -> None:
+    predicted, batch = example(instances=True)
+    results = []
+    for layer in ("smoothed", "closed form"):
+        point = predicted.clone().requires_grad_()
+        value = LOSSES[name](LAYERS[layer]())(point, batch)
+        results.append((value, *torch.autograd.grad(value.sum(), point)))
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-7)
+
+
+def test_mse() -> None:
+    check_loss(MSE(), *example(), differentiable=True)
+
+
+def test_float32() -> None:
+    predicted, batch = example()
+    check_loss(SCE(LAYERS["smoothed"]()), predicted.float(), batch.to(torch.float32), tolerance=1e-4)
+
+
+def test_no_loss_is_forgotten() -> None:
+    import dflearn.losses
+
+    public = {getattr(dflearn.losses, name) for name in dflearn.losses.__all__ if name not in CHECKED_ELSEWHERE}
+    here = {type(make(LAYERS["exact"]())) for make in LOSSES.values()} | {MSE}
+    assert {kind for kind in public if issubclass(kind, Loss)} == here | {Loss}
+
+
+class Reduced(MSE):
+    def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
+        return LossOutput(super()._output(predicted, batch).value.mean())
+
+
+class AveragedGradient(MSE):
+    """The classic mistake: each instance's gradient divided by the size of the batch."""
+
+    def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
+        value = super()._output(predicted, batch).value
+        scaled = value / max(len(predicted), 1) if predicted.ndim > 1 else value
+        return LossOutput(scaled + (value - scaled).detach())
+
+
+class WrongGradient(MSE):
+    def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
+        value = super()._output(predicted, batch).value
+        return LossOutput(2 * value - value.detach())
+
+
+class Greedy(MSE):
+    needs = ("costs", "decisions")
+
+    def evaluate(self, predicted: Tensor, batch: Batch) -> LossOutput:
+        return self._output(predicted, batch)
+
+
+class Broadcasting(MSE):
+    def evaluate(self, predicted: Tensor, batch: Batch) -> LossOutput:
+        batch.require("costs")
+        return self._output(predicted, batch)
+
+
+class AlwaysDouble(MSE):
+    def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
+        return LossOutput(super()._output(predicted, batch).value.double())
+
+
+class ForgetsStart(Regret):
+    def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
+        return super()._output(predicted, Batch(batch.features, batch.costs, batch.decisions))
+
+
+@pytest.mark.parametrize(
+    ("loss", "complaint"),
+    [
+        (Reduced(), "not reduced"),
+        (AveragedGradient(), "another gradient when it is alone"),
+        (WrongGradient(), "finite differences"),
+        (Greedy(), "needs decisions"),
+        (Broadcasting(), "are taken for"),
+        (AlwaysDouble(), "give a value in"),
+        (ForgetsStart(LAYERS["exact"]()), "does not pass the batch's start"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Loss) else "",
+)
+def test_broken_losses_are_noticed(loss: Loss, complaint: str) -> None:
+    with pytest.raises(AssertionError, match=complaint):
+        check_loss(loss, *example(), differentiable=True)

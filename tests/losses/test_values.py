@@ -1,0 +1,189 @@
+"""Every loss against its equation, written out in numpy over an enumerated feasible set, with S, d and instances."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from dflearn.data import Batch
+from dflearn.errors import DataError
+from dflearn.layers.base import Exact
+from dflearn.layers.perturbed import Perturbed
+from dflearn.losses import MSE, SCE, FenchelYoung, Loss, Regret, SmoothedSPOPlus, SPOPlus, SquaredDecisionError
+from dflearn.program import Instance, Program
+from dflearn.solvers.highs import HiGHS
+from support.closed_form_layers import SmoothedBox
+
+N, P, COUNT, MU = 5, 3, 6, 0.7
+RNG = np.random.RandomState(0)
+S, D = RNG.normal(size=(N, P)), RNG.normal(size=N)
+WEIGHTS = RNG.uniform(1, 3, N)
+POINTS = np.array([w for w in itertools.product((0.0, 1.0), repeat=N) if WEIGHTS @ w <= 5])
+KNAPSACK = Program(G=WEIGHTS[None], h=[5], upper=1, S=S, d=D, integer=True)
+BOX = Program(lower=-0.5, upper=1, S=S, d=D)
+Y, PREDICTED = RNG.normal(size=(COUNT, P)), RNG.normal(size=(COUNT, P))
+
+
+def best(y: np.ndarray) -> np.ndarray:
+    """The optimal decisions of the knapsack by enumeration.  `(count, p)` → `(count, n)`."""
+    return POINTS[((y @ S.T + D) @ POINTS.T).argmin(1)]
+
+
+def clipped(y: np.ndarray) -> np.ndarray:
+    """The smoothed decisions of the box."""
+    return np.clip(-(y @ S.T + D) / MU, -0.5, 1)
+
+
+def obj(y: np.ndarray, w: np.ndarray) -> np.ndarray:
+    return ((y @ S.T + D) * w).sum(1)
+
+
+def value_and_gradient(loss: Loss, decisions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    predicted = torch.tensor(PREDICTED, requires_grad=True)
+    batch = Batch(torch.zeros(COUNT, 1), torch.tensor(Y), torch.tensor(decisions))
+    value = loss(predicted, batch)
+    if not value.requires_grad:
+        return value.numpy(), np.zeros_like(PREDICTED)
+    value.sum().backward()
+    return value.detach().numpy(), predicted.grad.numpy()
+
+
+def test_mse_is_the_mean_over_coefficients_and_then_over_instances() -> None:
+    value, gradient = value_and_gradient(MSE(), best(Y))
+    np.testing.assert_allclose(value, ((PREDICTED - Y) ** 2).mean(1))
+    np.testing.assert_allclose(gradient, 2 * (PREDICTED - Y) / P)
+    np.testing.assert_allclose(value.mean(), nn.MSELoss()(torch.tensor(PREDICTED), torch.tensor(Y)).item())
+
+
+def test_losses_through_an_exact_solver() -> None:
+    layer, w, label, tilde = Exact(HiGHS(KNAPSACK)), best(PREDICTED), best(Y), best(2 * PREDICTED - Y)
+    shifted = 2 * PREDICTED - Y
+    regret = obj(Y, w) - obj(Y, label)
+    plain = obj(PREDICTED, label) - obj(PREDICTED, w)
+    spo_plus = obj(shifted, label) - obj(shifted, tilde)
+    nothing, contrast, doubled = np.zeros_like(Y), (label - w) @ S, 2 * (label - tilde) @ S
+    for loss, wanted, slope in (
+        (Regret(layer), regret, nothing),
+        (SquaredDecisionError(layer), ((label - w) ** 2).sum(1), nothing),
+        (SquaredDecisionError(layer, reduction="mean"), ((label - w) ** 2).mean(1), nothing),
+        (SCE(layer), plain + regret, contrast),
+        (SCE(layer, label="smoothed"), plain + regret, contrast),
+        (SCE(layer, variant="plain"), plain, contrast),
+        (FenchelYoung(layer), plain, contrast),
+        (SPOPlus(layer), spo_plus, doubled),
+        (SmoothedSPOPlus(layer), spo_plus, doubled),
+    ):
+        value, gradient = value_and_gradient(loss, label)
+        np.testing.assert_allclose(value, wanted, atol=1e-9, err_msg=repr(loss))
+        np.testing.assert_allclose(gradient, slope, atol=1e-9, err_msg=repr(loss))
+
+
+def test_losses_through_a_smoothed_layer() -> None:
+    """Gradients by the formulas of the paper: direct part plus the layer's Jacobian, −1/μ where the clip is inactive."""
+    layer, label, w = SmoothedBox(BOX, MU), best(Y), clipped(PREDICTED)
+    shifted = 2 * PREDICTED - Y
+    tilde = clipped(shifted)
+
+    def pulled_back(at: np.ndarray, v: np.ndarray) -> np.ndarray:
+        """(∂w/∂y)ᵀ v at the decision `at`."""
+        return -(v * ((at > -0.5) & (at < 1))) @ S / MU
+
+    omega = lambda w: MU / 2 * (w**2).sum(1)  # noqa: E731
+    c, c_predicted, c_shifted = (y @ S.T + D for y in (Y, PREDICTED, shifted))
+    regret = obj(Y, w) - obj(Y, label)
+    plain = obj(PREDICTED, label) - obj(PREDICTED, w)
+    own = clipped(Y)
+    for loss, wanted, slope in (
+        (Regret(layer), regret, pulled_back(w, c)),
+        (SquaredDecisionError(layer), ((label - w) ** 2).sum(1), 2 * pulled_back(w, w - label)),
+        (SquaredDecisionError(layer, reduction="mean"), ((label - w) ** 2).mean(1), 2 * pulled_back(w, w - label) / N),
+        (SCE(layer), plain + regret, (label - w) @ S + pulled_back(w, c - c_predicted)),
+        (SCE(layer, variant="plain"), plain, (label - w) @ S - pulled_back(w, c_predicted)),
+        (
+            SCE(layer, label="smoothed"),
+            ((c_predicted - c) * (own - w)).sum(1),
+            (own - w) @ S + pulled_back(w, c - c_predicted),
+        ),
+        (
+            SCE(layer, variant="plain", label="smoothed"),
+            obj(PREDICTED, own) - obj(PREDICTED, w),
+            (own - w) @ S - pulled_back(w, c_predicted),
+        ),
+        (
+            SPOPlus(layer),
+            obj(shifted, label) - obj(shifted, tilde),
+            2 * (label - tilde) @ S - 2 * pulled_back(tilde, c_shifted),
+        ),
+        (FenchelYoung(layer), plain + omega(label) - omega(w), (label - w) @ S),
+        (
+            SmoothedSPOPlus(layer),
+            obj(shifted, label) + omega(label) - obj(shifted, tilde) - omega(tilde),
+            2 * (label - tilde) @ S,
+        ),
+    ):
+        value, gradient = value_and_gradient(loss, label)
+        np.testing.assert_allclose(value, wanted, atol=1e-9, err_msg=repr(loss))
+        np.testing.assert_allclose(gradient, slope, atol=1e-9, err_msg=repr(loss))
+
+
+def test_perturbed_fenchel_young() -> None:
+    """The average over the noise of obj(ŷ + σZ, w* − w), w optimal under the noise; gradient Sᵀ(w* − mean w)."""
+    sigma, samples, label = 0.5, 4, best(Y)
+    layer = Perturbed(HiGHS(KNAPSACK), sigma, samples, torch.Generator().manual_seed(7))
+    value, gradient = value_and_gradient(FenchelYoung(layer), label)
+    noise = torch.randn(COUNT, samples, P, generator=torch.Generator().manual_seed(7), dtype=torch.float64).numpy()
+    noisy = PREDICTED[:, None] + sigma * noise
+    w = best(noisy.reshape(-1, P))
+    optimum = obj(noisy.reshape(-1, P), w).reshape(COUNT, samples).mean(1)
+    np.testing.assert_allclose(value, obj(PREDICTED, label) - optimum, atol=1e-9)
+    np.testing.assert_allclose(gradient, (label - w.reshape(COUNT, samples, N).mean(1)) @ S, atol=1e-9)
+
+
+def test_an_instance_replaces_d_and_bounds() -> None:
+    """Losses see the instance's own d and upper bounds, both in the decision and in the objective."""
+    d, upper = RNG.normal(size=(COUNT, N)), RNG.uniform(0.2, 2, (COUNT, N))
+    instance = Instance(d=torch.tensor(d), upper=torch.tensor(upper))
+    label = np.where(Y @ S.T + d < 0, upper, -0.5)
+    batch = Batch(torch.zeros(COUNT, 1), torch.tensor(Y), torch.tensor(label), instance)
+    predicted = torch.tensor(PREDICTED)
+    c, c_predicted = Y @ S.T + d, PREDICTED @ S.T + d
+    w = np.where(c_predicted < 0, upper, -0.5)
+    exact = Exact(HiGHS(BOX))
+    close = lambda value, wanted: np.testing.assert_allclose(value.numpy(), wanted, atol=1e-9)  # noqa: E731
+    close(Regret(exact)(predicted, batch), (c * (w - label)).sum(1))
+    close(SCE(exact)(predicted, batch), ((c_predicted - c) * (label - w)).sum(1))
+    c_shifted = 2 * c_predicted - c
+    tilde = np.where(c_shifted < 0, upper, -0.5)
+    close(SPOPlus(exact)(predicted, batch), (c_shifted * (label - tilde)).sum(1))
+    smoothed = np.clip(-c_predicted / MU, -0.5, upper)
+    wanted = (c_predicted * (label - smoothed)).sum(1) + MU / 2 * (label**2 - smoothed**2).sum(1)
+    close(FenchelYoung(SmoothedBox(BOX, MU))(predicted, batch), wanted)
+
+
+def test_smoothed_label_carries_no_gradient_and_counts_its_solve() -> None:
+    layer = SmoothedBox(BOX, MU)
+    costs = torch.tensor(Y, requires_grad=True)
+    predicted = torch.tensor(PREDICTED, requires_grad=True)
+    batch = Batch(torch.zeros(COUNT, 1), costs)
+    output = SCE(layer, variant="plain", label="smoothed").output(predicted, batch)
+    output.value.sum().backward()
+    assert costs.grad is None
+    assert output.solution is not None
+    assert output.solution.seconds > 0
+
+
+@pytest.mark.parametrize(
+    ("make", "word"),
+    [
+        (lambda layer: SCE(layer, variant="other"), "variant"),
+        (lambda layer: SCE(layer, label="other"), "label"),
+        (lambda layer: SquaredDecisionError(layer, reduction="none"), "reduction"),
+    ],
+)
+def test_unknown_options_are_refused(make: type[Loss], word: str) -> None:
+    with pytest.raises(DataError, match=word):
+        make(SmoothedBox(BOX, MU))  # type: ignore[call-arg]

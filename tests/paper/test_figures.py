@@ -1,0 +1,377 @@
+"""The paper's figures: their numbers against closed forms, published values and brute force; their files; the command."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import itertools
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dflearn.cli.paper_figures import add_figure_command
+from dflearn.errors import DataError
+from dflearn.paper import figures
+from dflearn.paper.figures import (
+    COMPUTED,
+    FROM_RECORDS,
+    cave,
+    figure_names,
+    generalization,
+    geometry,
+    gradients,
+    make_figure,
+    one_dimension,
+    two_items,
+)
+from dflearn.paper.published import published_rows
+from dflearn.report import style
+from dflearn.studies import summary as summaries
+from dflearn.studies.store import Store, read_records
+from support.study_records import record, study
+
+ROOT = Path(__file__).parents[2]
+
+# -- one dimension --------------------------------------------------------------------------------------------------
+
+
+def test_one_dimension_has_the_closed_form_values() -> None:
+    at = np.linspace(-9.9, 5.9, 40)  # zero, where two decisions tie, is not among them
+    y, mu = 4.0, 6.0
+    exact, smoothed, shifted = (at < 0) * 1.0, np.clip(-at / mu, 0, 1), (2 * at - y < 0) * 1.0
+    expected = {
+        "regret": y * exact,
+        "smoothed regret": y * smoothed,
+        "SCE": (at - y) * (0 - exact),
+        "smoothed SCE": (at - y) * (0 - smoothed),
+        "SPO+": (2 * at - y) * (0 - shifted),
+    }
+    values = one_dimension.losses(at)
+    assert list(values) == list(expected)
+    for name in expected:
+        np.testing.assert_allclose(values[name], expected[name], atol=1e-9)
+
+
+def test_smoothed_sce_is_neither_convex_nor_nonnegative() -> None:
+    """Two slips of the paper's text."""
+    values = one_dimension.losses(np.array([-8.0, -6.0, -4.0]))["smoothed SCE"]
+    np.testing.assert_allclose(values, [12, 10, 16 / 3], atol=1e-9)
+    assert values[1] > (values[0] + values[2]) / 2
+    np.testing.assert_allclose(one_dimension.losses(np.array([-5.0]), true=-4.0)["smoothed SCE"], -1 / 6, atol=1e-9)
+
+
+# -- gradients ------------------------------------------------------------------------------------------------------
+
+
+def simplex_projection(v: np.ndarray) -> np.ndarray:
+    """The nearest point with Σ w = 1, w ≥ 0, by sorting."""
+    falling = np.sort(v)[::-1]
+    excess = (np.cumsum(falling) - 1) / np.arange(1, len(v) + 1)
+    return np.maximum(v - excess[falling > excess][-1], 0)
+
+
+@pytest.mark.parametrize(("mu", "published"), [(0.99, 0.0), (1.05, 0.089), (1.5, 0.465), (2.0, 0.622), (5.0, 1.165)])
+@pytest.mark.parametrize("items", [5, 40])
+def test_manhattan_distances(mu: float, published: float, items: int) -> None:
+    """The norm gives the published table; the square gives what projecting y/μ onto the simplex gives."""
+    norm = gradients.simulate(items, mu, "norm", draws=2, seed=1)
+    assert round(float(norm["distance"]), 3) == published
+    squared = gradients.simulate(items, mu, "squared", draws=2, seed=1)
+    w = simplex_projection(np.arange(1.0, items + 1) / mu)
+    assert squared["distance"] == pytest.approx(2 * (1 - w[-1]), abs=1e-8)
+
+
+def test_manhattan_table() -> None:
+    made = make_figure("gradients", quick=True)
+    assert made.table is not None
+    header, rows = made.table
+    assert header == ["μ", "published", "μ‖w‖", "(μ/2)‖w‖²"]
+    assert rows[-4:] == [
+        ["1.05", "0.089", "0.089", "0.048"],
+        ["1.5", "0.465", "0.465", "0.333"],
+        ["2", "0.622", "0.622", "0.500"],
+        ["5", "1.165", "1.165", "0.933"],
+    ]
+
+
+def test_the_solution_that_the_appendix_gives_for_two_is_that_of_one_and_a_half() -> None:
+    """0.77 and 0.23, so that the distance is 0.46."""
+    distance = float(gradients.simulate(10, 1.5, "norm", draws=1, seed=1)["distance"])
+    assert (round(1 - distance / 2, 2), round(distance / 2, 2)) == (0.77, 0.23)
+
+
+def test_gradients_vanish_for_regret_and_not_for_sce() -> None:
+    items, draws, seed = 20, 20, 3
+    rng = np.random.RandomState(seed)
+    y, predicted = (np.stack([rng.permutation(items) + 1 for _ in range(draws)]) for _ in range(2))
+    wrong = float((y.argmax(1) != predicted.argmax(1)).mean())
+    for regularizer in gradients.REGULARIZERS:
+        row = gradients.simulate(items, 0.5, regularizer, draws, seed)
+        assert float(row["mean |gradient| of regret"]) < 1e-12
+        # w* − w(ŷ): plus and minus one, where the decision is wrong
+        assert row["mean |gradient| of SCE"] == pytest.approx(2 * wrong / items, abs=1e-9)
+        assert float(gradients.simulate(items, 2.0, regularizer, draws, seed)["mean |gradient| of regret"]) > 1e-3
+
+
+def test_published_distances_are_shipped() -> None:
+    assert len(gradients.published_distances()) == len(gradients.STRENGTHS) * len(gradients.ITEMS)
+
+
+# -- two items ------------------------------------------------------------------------------------------------------
+
+
+def test_two_items() -> None:
+    assert two_items.regret_of(two_items.PRINTED_START) == pytest.approx(0)
+    assert two_items.regret_of(two_items.START) == pytest.approx(0.4)
+    paths = two_items.trajectories(30)
+    still = paths["smoothed regret"]
+    np.testing.assert_array_equal(still["predictions"], np.tile(two_items.START, (31, 1)))
+    np.testing.assert_allclose(still["regrets"], 0.4)
+    # Far from the boundary SCE's gradient is Sᵀ(w* − w) = (−1, 1).
+    moved = paths["smoothed SCE"]["predictions"]
+    np.testing.assert_allclose(moved[1] - moved[0], two_items.STEP * np.array([1, -1]), atol=1e-12)
+    assert paths["smoothed SCE"]["regrets"][-1] == pytest.approx(0)
+    ahead = {name: path["predictions"][-1] @ [1, -1] for name, path in paths.items()}
+    assert 0 < ahead["SCE"] < 2 * two_items.STEP < two_items.MU < ahead["smoothed SCE"]
+
+
+# -- geometry -------------------------------------------------------------------------------------------------------
+
+
+def nearest_in_polygon(vertices: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """By looking at every edge."""
+    edges = np.roll(vertices, -1, axis=0) - vertices
+    normals = np.column_stack([edges[:, 1], -edges[:, 0]])
+    if ((normals * (target - vertices)).sum(1) <= 0).all():
+        return target
+    share = np.clip(((target - vertices) * edges).sum(1) / (edges**2).sum(1), 0, 1)
+    points = vertices + share[:, None] * edges
+    return points[np.linalg.norm(points - target, axis=1).argmin()]
+
+
+@pytest.mark.parametrize("mu", [0.3, geometry.MU, 2.0])
+def test_geometry(mu: float) -> None:
+    angles = np.arange(0.25, 360, 7.5)
+    exact, smoothed = geometry.solutions(angles, mu)
+    pull = np.column_stack([np.cos(np.deg2rad(angles)), np.sin(np.deg2rad(angles))])
+    np.testing.assert_allclose(exact, geometry.VERTICES[(pull @ geometry.VERTICES.T).argmax(1)], atol=1e-9)
+    expected = [nearest_in_polygon(geometry.VERTICES, target) for target in pull / mu]
+    np.testing.assert_allclose(smoothed, expected, atol=1e-8)
+
+
+def test_places_along_the_boundary() -> None:
+    first, second = geometry.VERTICES[2], geometry.VERTICES[3]
+    points = np.array([first + 0.25 * (second - first), 0.5 * (geometry.VERTICES[4] + geometry.VERTICES[0])])
+    np.testing.assert_allclose(geometry.along(points), [2.25, 4.5])
+
+
+# -- CaVE -----------------------------------------------------------------------------------------------------------
+
+
+def test_cave_counter_example() -> None:
+    angles = np.arange(-177.5, 180, 5.0)
+    x, y = np.cos(np.deg2rad(angles)), np.sin(np.deg2rad(angles))
+    values = cave.turn(angles)
+    np.testing.assert_allclose(values["label"], np.tile([1.0, 0.0], (len(angles), 1)), atol=1e-9)
+    # The cone of the binding constraints is {v₁ ≥ 0, v₂ ≤ 0}; a unit vector's cosine to its projection is the latter's length.
+    projected = np.hypot(np.maximum(x, 0), np.minimum(y, 0))
+    np.testing.assert_allclose(values["CaVE loss"], 1 - projected, atol=1e-7)
+    right = (x > 0) & (y < x)  # (1, 0) against (0, 0) and (0, 1); (1, 1) does not fit
+    np.testing.assert_allclose(values["regret"][right], 0, atol=1e-9)
+    assert (values["regret"][~right] > 0.3).all()
+    missed = (x > 0) & (y > 0) & (y < x)
+    assert (values["CaVE loss"][missed] > 0).all()
+    np.testing.assert_allclose(values["relaxed"][missed], np.tile([1, 2 / 3], (missed.sum(), 1)), atol=1e-9)
+
+
+# -- the generalization bound ---------------------------------------------------------------------------------------
+
+
+def test_complexity_against_all_samples_and_signs() -> None:
+    losses = np.array([[0.0, 1.0, 0.3], [0.5, 0.2, 0.9]])
+    exact = np.mean(
+        [
+            max((row[list(sample)] * signs).sum() / 2 for row in losses)
+            for sample in itertools.product(range(3), repeat=2)
+            for signs in itertools.product([-1, 1], repeat=2)
+        ]
+    )
+    value, error = generalization.complexity(losses, 2, 4000, np.random.RandomState(0))
+    assert abs(value - exact) < 4 * error
+
+
+def test_bound_holds() -> None:
+    losses, diameter = generalization.population_losses(population=500)
+    assert diameter == pytest.approx(np.sqrt(2))
+    assert losses.shape == (50, 500)
+    assert losses.min() >= -1e-9
+    assert losses.max() <= 2 * diameter
+    first, second = generalization.bounds(0.1, diameter, 100, 0.05)
+    assert first == pytest.approx(0.2 + 2 * np.sqrt(2) * np.sqrt(np.log(20) / 200))
+    assert second == pytest.approx(0.2 + 4 * np.sqrt(2) * np.sqrt(np.log(40) / 200))
+    rng = np.random.RandomState(0)
+    value, _ = generalization.complexity(losses, 30, 1000, rng)
+    gaps = generalization.gaps(losses, 30, 1000, rng)
+    for level in generalization.LEVELS:
+        for gap, bound in zip(gaps, generalization.bounds(value, diameter, 30, level), strict=True):
+            assert (gap > bound).mean() <= level
+    # Not only true, but about something: the gaps themselves are there.
+    assert np.quantile(gaps[0], 0.95) > 0.05
+
+
+# -- from records ---------------------------------------------------------------------------------------------------
+
+
+def test_summaries() -> None:
+    records = [
+        record("SP-5", "MSE", 1, 0.2, 1.0),
+        record("SP-5", "MSE", 2, 0.3, 2.0),
+        record("SP-5", "PFY", 1, 0.1, 3.0),
+    ]
+    best, other = summaries.summarize(records)
+    assert (best.method, best.rank, best.deviation) == ("PFY", 1, 0)
+    assert (other.method, other.rank, other.seeds) == ("MSE", 2, (1, 2))
+    assert other.regret == pytest.approx(0.25)
+    assert other.deviation == pytest.approx(0.05 * np.sqrt(2))
+    assert other.seconds == pytest.approx(1.5)
+    assert other.above_floor == pytest.approx(0.9 * 0.25 - 0.04)
+    with pytest.raises(DataError, match="no metric 'nonsense'; it has mean_of_ratios"):
+        summaries.summarize(records, "nonsense")
+
+
+def test_runs_in_other_settings_are_kept_apart() -> None:
+    from dataclasses import replace
+
+    one = record("SP-5", "MSE", 1, 0.2, 1.0)
+    short = replace(one, config=replace(one.config, settings=replace(one.config.settings, epochs=3)))
+    assert {s.method for s in summaries.summarize([one, short])} == {"MSE (epochs=25)", "MSE (epochs=3)"}
+    assert [s.published is None for s in summaries.summarize([one])] == [False]
+    assert [s.published is None for s in summaries.summarize([short])] == [True], "other settings do not compare"
+
+
+def test_pareto_front_by_brute_force() -> None:
+    rng = np.random.RandomState(1)
+    found = summaries.summarize(
+        [record("SP-5", f"m{k}", 1, rng.randint(1, 9) / 10, rng.randint(1, 9)) for k in range(30)]
+    )
+    spots = {(s.seconds, s.regret) for s in found}
+    undominated = {a for a in spots if not any(b != a and b[0] <= a[0] and b[1] <= a[1] for b in spots)}
+    assert {(s.seconds, s.regret) for s in summaries.pareto_front(found)} == undominated
+
+
+def test_problems_in_order() -> None:
+    some = ["CFL-50", "KP-100", "SP-10", "SP-5", "other"]
+    assert sorted(some, key=summaries.problem_order) == ["SP-5", "SP-10", "KP-100", "CFL-50", "other"]
+
+
+@pytest.mark.parametrize("name", FROM_RECORDS)
+def test_figures_from_records_show_the_records(name: str) -> None:
+    records = study()
+    made = make_figure(name, records=records, metric="mean_of_ratios")
+    assert made.rows
+    for row in made.rows:
+        own = [r for r in records if (r.config.problem, r.config.method) == (row["problem"], row["method"])]
+        assert row["seeds"] == len(own) == 3
+        assert row["mean_of_ratios"] == pytest.approx(np.mean([r.metric("mean_of_ratios") for r in own]))
+        assert row["seconds per epoch"] == pytest.approx(np.mean([r.seconds["epoch"] for r in own]))
+        published = published_rows().get((str(row["problem"]), str(row["method"])))
+        assert row["published regret"] == ("" if published is None else published.regret)
+    with pytest.raises(DataError, match="the study holds no runs that the figure"):
+        make_figure(name, records=[record("SP-5", "other", 1, 0.1, 1.0)])
+
+
+def test_records_of_a_store_and_of_an_export(tmp_path: Path) -> None:
+    some = study(seeds=(1,))
+    with Store(tmp_path / "study.sqlite") as store:
+        for one in some:
+            store.put(one)
+        store.export(tmp_path / "study.jsonl")
+    for name in ("study.sqlite", "study.jsonl"):
+        read = read_records(tmp_path / name)
+        assert {r.config for r in read} == {r.config for r in some}
+    for name in ("none", "none.jsonl"):
+        with pytest.raises(DataError, match="no study at"):
+            read_records(tmp_path / name)
+
+
+# -- style and files ------------------------------------------------------------------------------------------------
+
+
+def test_labels_are_spread() -> None:
+    np.testing.assert_allclose(style.spread([0.0, 1.0], 0.1), [0, 1])
+    np.testing.assert_allclose(style.spread([0.5, 0.5, 0.5], 0.2), [0.3, 0.5, 0.7])
+    spread = style.spread([0.9, 0.1, 0.12, 0.88], 0.05)
+    assert np.diff(np.sort(spread)).min() >= 0.05 - 1e-12
+    assert spread.argsort().tolist() == [1, 2, 3, 0]
+
+
+def test_methods_have_one_look() -> None:
+    assert style.parts("SCE^DYS clean") == ("SCE", "DYS", "clean")
+    assert style.color_of("SCE^DYS") == style.color_of("SCE^relax") != style.color_of("SPO+^DYS")
+    assert style.color_of("my own") == style.color_of("my own")
+
+
+def test_matplotlib_settings_stay_as_they_were() -> None:
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    make_figure("cave", quick=True)
+    assert dict(matplotlib.rcParams) == before
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_every_computed_figure_is_written(name: str, tmp_path: Path) -> None:
+    made = make_figure(name, quick=name in ("gradients", "generalization"))
+    if name not in ("gradients", "generalization"):
+        document = " ".join((ROOT / "docs" / "figures.md").read_text(encoding="utf-8").split())
+        assert all(finding in document for finding in made.findings), "docs/figures.md says what the command prints"
+    png, svg, table = made.write(tmp_path / "new")
+    assert (png.name, svg.name, table.name) == (f"{name}.png", f"{name}.svg", f"{name}.csv")
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert ElementTree.fromstring(svg.read_text()).tag.endswith("svg")
+    rows = list(csv.DictReader(io.StringIO(table.read_text())))
+    assert len(rows) == len(made.rows)
+    assert list(rows[0]) == list(made.rows[0])
+    assert made.findings
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == sorted(p.name for p in (png, svg, table))
+
+
+def test_the_same_plot_gives_the_same_file() -> None:
+    first, second = (style.svg(make_figure("geometry", quick=True).figure) for _ in range(2))
+    assert first == second
+
+
+# -- the command ----------------------------------------------------------------------------------------------------
+
+
+def run(*arguments: str) -> None:
+    parser = argparse.ArgumentParser()
+    add_figure_command(parser.add_subparsers(required=True))
+    options = parser.parse_args(["figure", *arguments])
+    options.run(options)
+
+
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    run("one-dimension", "--quick", "--out", str(tmp_path))
+    printed = capsys.readouterr().out
+    assert "not convex: f(−8) = 12, f(−6) = 10, f(−4) = 5.333" in printed
+    assert (tmp_path / "one-dimension.svg").exists()
+    with pytest.raises(DataError, match="perhaps 'gradients'; the figures are one-dimension"):
+        run("gradient")
+    monkeypatch.setattr(figures, "COMPUTED", {"cave": ""})
+    run("all", "--quick", "--out", str(tmp_path), "--study", str(tmp_path / "none"))
+    assert "solvers is left out: there is no study at" in capsys.readouterr().out
+    with pytest.raises(DataError, match="no study at"):
+        run("solvers", "--study", str(tmp_path / "none"))
+
+
+def test_command_reads_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Store(tmp_path / "study") as store:
+        for one in study(problems=("SP-5",), seeds=(1,)):
+            store.put(one)
+    run("state-of-the-art", "--study", str(tmp_path / "study"), "--out", str(tmp_path))
+    assert "Best trade-offs" in capsys.readouterr().out
+    assert len(figure_names()) == 9

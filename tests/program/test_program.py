@@ -1,0 +1,337 @@
+"""Programs: what they refuse and how they say so, what they are, their objective with its gradients, their instances."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+from dflearn.errors import DflearnError, ProgramError, ShapeError
+from dflearn.program import Instance, Objective, Program
+from dflearn.program.sides import check_bounds
+
+ONES = np.ones((1, 3))
+
+# -- what a program refuses -----------------------------------------------------------------------------------------
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "nothing tells n": ({}, "number of variables is unknown: pass A, G, S, d, array bounds or n"),
+    "parts disagree": ({"A": ONES, "b": [1], "n": 4}, r"disagree on the number of variables: \{'n': 4, 'A': 3\}"),
+    "bounds disagree": ({"A": ONES, "b": [1], "upper": [1, 1]}, "disagree"),
+    "n is negative": ({"n": -1}, "n must be a positive integer, got -1"),
+    "n is no integer": ({"n": 2.0}, "n must be a positive integer, got 2.0"),
+    "no variables": ({"A": np.zeros((0, 0))}, "at least one variable"),
+    "a vector for a matrix": ({"A": [1, 2], "b": [1]}, r"A must be a matrix, got shape \(2,\)"),
+    "ragged lines": ({"G": [[1, 2], [3]], "h": [1, 1]}, "G has lines of different lengths"),
+    "words for numbers": ({"A": [["a", "b"]], "b": [1]}, "A cannot be read as a matrix of numbers"),
+    "a word for a vector": ({"n": 2, "upper": "one"}, "upper cannot be read as a vector of numbers"),
+    "NaN in a matrix": ({"A": [[1, np.nan]], "b": [1]}, "A holds a NaN or an infinity"),
+    "an infinite coefficient": ({"G": [[1, np.inf]], "h": [1]}, "G holds a NaN or an infinity"),
+    "an empty row": ({"A": [[1, 1], [0, 0]], "b": [1, 0]}, "row 1 of A is empty .* drop it with its b"),
+    "no right-hand side": ({"A": ONES}, "A has 1 rows but b is missing"),
+    "a right-hand side too long": ({"G": ONES, "h": [1, 2]}, r"h must have shape \(1,\), got \(2,\)"),
+    "a right-hand side without rows": ({"n": 2, "b": [1]}, r"b must have shape \(0,\), got \(1,\)"),
+    "NaN on the right": ({"A": ONES, "b": [np.nan]}, r"b\[0\] is nan: finite numbers only"),
+    "infinity on the right": ({"G": ONES, "h": [np.inf]}, r"h\[0\] is inf: finite numbers only"),
+    "NaN in a bound": ({"n": 2, "lower": [0, np.nan]}, r"lower\[1\] is nan: numbers or ±inf only"),
+    "crossed bounds": ({"n": 2, "lower": [0, 2], "upper": 1}, "bounds of variable 1 cross: lower 2.0, upper 1.0"),
+    "a lower bound of infinity": (
+        {"n": 1, "lower": np.inf},
+        "bounds of variable 0 leave nothing: lower inf, upper inf",
+    ),
+    "an upper bound of minus infinity": (
+        {"n": 1, "lower": -np.inf, "upper": -np.inf},
+        "leave nothing: lower -inf, upper -inf",
+    ),
+    "S with the wrong rows": ({"n": 2, "S": np.ones((3, 2))}, "disagree"),
+    "an infinite d": ({"n": 2, "d": [0, np.inf]}, r"d\[1\] is inf: finite numbers only"),
+    "a mask too short": ({"n": 3, "integer": [True, False]}, r"boolean mask of shape \(3,\) or indices below 3"),
+    "an index too large": ({"n": 3, "integer": [3]}, "indices below 3"),
+    "a negative index": ({"n": 3, "integer": [-1]}, "indices below 3"),
+    "fractions for indices": ({"n": 3, "integer": [0.5]}, "indices below 3"),
+    "an unknown sense": ({"n": 3, "sense": "max"}, "sense is 'minimize' or 'maximize', got 'max'"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusals(case: str) -> None:
+    arguments, message = REFUSED[case]
+    with pytest.raises(ProgramError, match=message) as caught:
+        Program(**arguments)
+    assert isinstance(caught.value, DflearnError)
+    assert isinstance(caught.value, ValueError)
+
+
+# -- what a program is ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "matrix",
+    [
+        [[1, 0, 2]],
+        np.array([[1, 0, 2]]),
+        sp.coo_matrix(np.array([[1.0, 0, 2]])),
+        sp.csc_array(np.array([[1, 0, 2]])),
+        torch.tensor([[1.0, 0, 2]]),
+        torch.tensor([[1.0, 0, 2]]).to_sparse(),
+        sp.coo_array(([0.5, 0.5, 2.0, 0.0], ([0, 0, 0, 0], [0, 0, 2, 1])), shape=(1, 3)),
+    ],
+    ids=["list", "integers", "coo matrix", "csc array", "tensor", "sparse tensor", "duplicates and zeros"],
+)
+def test_matrices_of_any_kind(matrix: Any) -> None:
+    program = Program(A=matrix, b=torch.tensor([1]), upper=torch.ones(3), lower=[0, 0, 0])
+    reference = Program(A=np.array([[1.0, 0, 2]]), b=[1], upper=1)
+    assert program.A.nnz == 2
+    assert program.fingerprint == reference.fingerprint
+
+
+def test_defaults() -> None:
+    program = Program(n=3)
+    assert program.A.shape == program.G.shape == (0, 3)
+    assert program.b.shape == program.h.shape == (0,)
+    assert program.lower.tolist() == [0, 0, 0]
+    assert program.upper.tolist() == [np.inf] * 3
+    assert program.S is None
+    assert program.d.tolist() == [0, 0, 0]
+    assert program.p == 3
+    assert not program.is_integer
+
+
+def test_parts_are_copies_and_read_only() -> None:
+    A, upper = ONES.copy(), np.ones(3)
+    program = Program(A=A, b=[1], upper=upper)
+    A[:], upper[:] = 7, 7
+    assert program.A.toarray().tolist() == [[1, 1, 1]]
+    assert program.upper.tolist() == [1, 1, 1]
+    for part in (program.b, program.lower, program.upper, program.d, program.integer, program.A.data):
+        with pytest.raises(ValueError, match="read-only"):
+            part[:] = 0
+    with pytest.raises(AttributeError, match="cannot assign"):
+        program.n = 4  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("integer", "mask"),
+    [
+        (True, [1, 1, 1]),
+        (False, [0, 0, 0]),
+        ([0, 2], [1, 0, 1]),
+        ([], [0, 0, 0]),
+        (np.array([False, True, False]), [0, 1, 0]),
+    ],
+)
+def test_integer(integer: Any, mask: list[int]) -> None:
+    program = Program(n=3, integer=integer)
+    assert program.integer.tolist() == [bool(flag) for flag in mask]
+    assert program.is_integer == any(mask)
+
+
+def test_repr_says_what_matters() -> None:
+    program = Program(
+        A=np.ones((1, 3)), b=[1], G=np.eye(3), h=np.ones(3), upper=[1, np.inf, 1], S=np.ones((3, 2)), name="tiny"
+    )
+    assert repr(program) == (
+        "Program('tiny': minimize LP, 3 variables, 2 predicted costs, 1 equalities, 3 inequalities, "
+        "2 upper bounds, 6 nonzeros)"
+    )
+    assert "maximize MILP, 3 variables (1 integer)" in repr(Program(n=3, integer=[0], sense="maximize"))
+    assert "ILP, 3 variables (3 integer)" in repr(Program(n=3, integer=True))
+    assert repr(Objective(3, S=np.ones((3, 2)))) == "Objective(n=3, p=2, sense='minimize')"
+
+
+def test_relax() -> None:
+    program = Program(A=ONES, b=[1], upper=1, S=np.ones((3, 2)), d=[1, 2, 3], integer=True, sense="maximize", name="it")
+    relaxed = program.relax()
+    assert not relaxed.is_integer
+    assert relaxed.name == "it (relaxed)"
+    assert relaxed.sense == "maximize"
+    for part in ("b", "h", "lower", "upper", "d"):
+        assert np.array_equal(getattr(relaxed, part), getattr(program, part))
+    assert relaxed.relax() is relaxed
+    assert program.is_integer
+
+
+FULL: dict[str, Any] = {
+    "A": ONES, "b": [1.0], "G": 2 * ONES, "h": [5.0], "lower": 0.0, "upper": 1.0,
+    "S": np.eye(3), "d": [1.0, 2.0, 3.0], "integer": [0], "sense": "minimize",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("part", "other"),
+    [
+        ("A", 2 * ONES), ("b", [2.0]), ("G", ONES), ("h", [6.0]), ("lower", -1.0), ("upper", 2.0), ("S", 2 * np.eye(3)),
+        ("S", None), ("d", 0.0), ("integer", [1]), ("integer", False), ("sense", "maximize"),
+    ],
+)  # fmt: skip
+def test_fingerprint_sees_every_part(part: str, other: Any) -> None:
+    assert Program(**FULL).fingerprint != Program(**{**FULL, part: other}).fingerprint
+
+
+def test_fingerprint_sees_content_only() -> None:
+    program = Program(**FULL)
+    assert Program(**{**FULL, "name": "another"}).fingerprint == program.fingerprint
+    assert Program(**{**FULL, "A": sp.coo_array(ONES), "lower": [-0.0, 0, 0]}).fingerprint == program.fingerprint
+    assert pickle.loads(pickle.dumps(program)).fingerprint == program.fingerprint
+    # The same on every machine and in every process: caches on disk rely on it.
+    assert program.fingerprint == "c9294c4e74898dd81600ffb753d877165f9bd8420a12005585344736f933fd4e"
+
+
+# -- the objective --------------------------------------------------------------------------------------------------
+
+MAPS: dict[str, Any] = {
+    "identity": None,
+    "one cost per variable": sp.csr_array(([2.0, -1.0, 3.0], ([0, 1, 3], [1, 0, 1])), shape=(4, 2)),  # row 2 is empty
+    "general": np.array([[1.0, 2.0, 0.0], [0.0, -1.0, 4.0], [0.0, 0.0, 0.0], [3.0, 0.0, 1.0]]),
+}
+D = np.array([0.5, -1.0, 2.0, 0.0])
+
+
+@pytest.mark.parametrize("name", MAPS)
+@pytest.mark.parametrize("batch", [(), (1,), (3,), (2, 3), (0,)])
+def test_objective_values(name: str, batch: tuple[int, ...]) -> None:
+    S = MAPS[name]
+    objective = Objective(4, S, D)
+    dense = torch.eye(4, dtype=torch.float64) if S is None else torch.tensor(sp.csr_array(S).toarray())
+    generator = torch.Generator().manual_seed(0)
+    y = torch.randn(*batch, objective.p, generator=generator, dtype=torch.float64)
+    w, v = (torch.randn(*batch, 4, generator=generator, dtype=torch.float64) for _ in range(2))
+    c = y @ dense.T + torch.tensor(D)
+    torch.testing.assert_close(objective.vector(y), c)
+    torch.testing.assert_close(objective(y, w), (c * w).sum(-1))
+    torch.testing.assert_close(objective.transpose(v), v @ dense)
+    own = torch.randn(*batch, 4, generator=generator, dtype=torch.float64)
+    torch.testing.assert_close(objective.vector(y, Instance(d=own)), y @ dense.T + own)
+    torch.testing.assert_close(objective.vector(y, Instance(h=own)), c)
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_objective_gradients(name: str) -> None:
+    objective = Objective(4, MAPS[name], D)
+    generator = torch.Generator().manual_seed(0)
+    y = torch.randn(2, objective.p, generator=generator, dtype=torch.float64, requires_grad=True)
+    w = torch.randn(2, 4, generator=generator, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(objective.vector, (y,))
+    assert torch.autograd.gradcheck(objective.transpose, (w,))
+    assert torch.autograd.gradcheck(objective, (y, w))
+    assert torch.autograd.gradgradcheck(objective, (y, w))
+
+
+@pytest.mark.parametrize("name", MAPS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_objective_keeps_dtype_and_pickles(name: str, dtype: torch.dtype) -> None:
+    objective = Objective(4, MAPS[name], D)
+    y = torch.ones(2, objective.p, dtype=dtype)
+    assert objective.vector(y).dtype == objective.transpose(torch.ones(2, 4, dtype=dtype)).dtype == dtype
+    twin = pickle.loads(pickle.dumps(objective))
+    assert torch.equal(twin.vector(y), objective.vector(y))
+
+
+def test_objective_refusals() -> None:
+    with pytest.raises(ProgramError, match=r"needs 4 rows; its shape is \(3, 2\)"):
+        Objective(4, np.ones((3, 2)))
+    objective = Objective(4)
+    with pytest.raises(ShapeError, match=r"costs must have shape \(\*batch, 4\); got \(2, 3\)"):
+        objective.vector(torch.ones(2, 3))
+    with pytest.raises(ShapeError, match=r"decisions must have shape \(\*batch, 4\); got \(2, 1\)"):
+        objective(torch.ones(2, 4), torch.ones(2, 1))
+    with pytest.raises(ShapeError, match=r"the instance's d must have shape \(\*batch, 4\); got \(2, 1\)"):
+        objective.vector(torch.ones(2, 4), Instance(d=torch.ones(2, 1)))
+
+
+# -- instances ------------------------------------------------------------------------------------------------------
+
+PROGRAM = Program(A=ONES, b=[1], G=np.eye(3), h=np.ones(3), upper=2)
+
+
+def test_instance() -> None:
+    instance = Instance(b=torch.arange(3.0)[:, None], upper=torch.ones(3, 3))
+    assert set(instance.present()) == {"b", "upper"}
+    assert instance.batch_shape() == (3,)
+    assert instance[1:].batch_shape() == (2,)
+    second = instance[1].b
+    assert second is not None
+    assert second.tolist() == [1.0]
+    doubled = instance.to(torch.float64).upper
+    assert doubled is not None
+    assert doubled.dtype == torch.float64
+    assert Instance().batch_shape() is None
+    with pytest.raises(ShapeError, match="must share their batch shape"):
+        Instance(b=torch.zeros(3, 1), h=torch.zeros(2, 3)).batch_shape()
+
+
+def test_sides() -> None:
+    shared = PROGRAM.sides(None, 2)
+    assert shared.upper is PROGRAM.upper
+    h = torch.rand(2, 3)
+    own = PROGRAM.sides(Instance(h=h, d=torch.zeros(2, 3)), 2)
+    assert set(own) == {"b", "h", "lower", "upper"}
+    assert own.h.shape == (2, 3)
+    assert own.h.dtype == np.float64
+    h[:] = 0
+    assert own.h.any(), "sides must not change when the caller's tensor does"
+    assert own.b is PROGRAM.b
+
+
+def test_sides_of_grids_and_of_one() -> None:
+    grid = PROGRAM.sides(Instance(h=torch.arange(12.0).reshape(2, 2, 3)), 4).h
+    assert grid.tolist() == np.arange(12.0).reshape(4, 3).tolist()
+    assert PROGRAM.sides(Instance(h=torch.ones(3)), 1).h.shape == (1, 3)
+    assert Program(n=2).sides(Instance(b=torch.ones(5, 0)), 5).b.shape == (5, 0)
+    assert PROGRAM.sides(Instance(h=torch.ones(0, 3)), 0).h.shape == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("instance", "error", "message"),
+    [
+        (
+            Instance(h=torch.ones(2, 2)),
+            ShapeError,
+            r"the instance's h must have shape \(\*batch, 3\) for 2 .* got \(2, 2\)",
+        ),
+        (Instance(h=torch.ones(3, 3)), ShapeError, r"for 2 instances; got \(3, 3\)"),
+        (Instance(h=torch.tensor(1.0)), ShapeError, r"got \(\)"),
+        (Instance(d=torch.ones(2, 4)), ShapeError, r"the instance's d must have shape \(\*batch, 3\)"),
+        (Instance(h=np.ones((2, 3))), ShapeError, "the instance's h must be a tensor, got a ndarray"),
+        (Instance(b=torch.tensor([[1.0], [np.nan]])), ShapeError, "instance 1: b holds a NaN or an infinity"),
+        (Instance(d=torch.full((2, 3), np.inf)), ShapeError, "instance 0: d holds a NaN or an infinity"),
+        (
+            Instance(upper=torch.tensor([[np.inf] * 3, [1, np.nan, 1]])),
+            ShapeError,
+            "instance 1: upper holds a NaN$",
+        ),
+        (
+            Instance(upper=torch.tensor([[1.0] * 3, [1, -1, 1]])),
+            ProgramError,
+            "variable 1 of instance 1 cross: lower 0.0",
+        ),
+    ],
+)
+def test_sides_refuse(instance: Instance, error: type[DflearnError], message: str) -> None:
+    with pytest.raises(error, match=message):
+        PROGRAM.sides(instance, 2)
+
+
+def test_check_bounds_broadcasts() -> None:
+    check_bounds(np.zeros(2), np.ones((3, 2)))
+    with pytest.raises(ProgramError, match="variable 1 of instance 2 cross"):
+        check_bounds(np.array([0.0, 2.0]), np.array([[3.0, 3], [3, 3], [3, 1]]))
+
+
+def test_violation() -> None:
+    w = torch.tensor(
+        [[0.25, 0.25, 0.5], [1.0, 1.0, 1.0], [-0.5, 0.5, 1.0], [2.5, -1.5, 0.0], [0.0, 1.5, -0.5]]
+    ).double()
+    # Row by row: none; the sum is 3, 2 above b = 1 and relative to 1 + 1; a lower bound; bounds and rows; a row of G.
+    assert PROGRAM.violation(w).tolist() == pytest.approx([0, 1, 0.5, 1.5, 0.5])
+    own = Instance(b=torch.full((5, 1), 3.0), h=torch.full((5, 3), 3.0), lower=torch.full((5, 3), -2.0))
+    assert PROGRAM.violation(w, own).tolist() == pytest.approx([2 / 4, 0, 2 / 4, 2 / 4, 2 / 4])
+    assert PROGRAM.violation(w.reshape(5, 1, 3)).shape == (5, 1)
+    assert PROGRAM.violation(w[0]).shape == ()
+    assert PROGRAM.violation(w[:0]).shape == (0,)
+    with pytest.raises(ShapeError, match=r"decisions must have shape \(\*batch, 3\)"):
+        PROGRAM.violation(torch.ones(3, 2))

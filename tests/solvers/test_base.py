@@ -1,0 +1,97 @@
+"""Status, Solution and the checks of arguments that every solver inherits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from dflearn.errors import ShapeError, SolverError
+from dflearn.program import Instance, Program
+from dflearn.solvers.base import Raw, Solution, Solver, Status, check_costs
+from dflearn.solvers.callable import from_callable
+from dflearn.solvers.highs import HiGHS
+from support import programs
+
+
+def solution(*codes: Status) -> Solution:
+    status = torch.tensor([int(code) for code in codes], dtype=torch.int8)
+    number = torch.zeros(len(codes), dtype=torch.float64)
+    return Solution(torch.zeros(len(codes), 2), status, number, number)
+
+
+@pytest.mark.parametrize("status", Status)
+def test_every_status_says_what_happened_and_what_to_do(status: Status) -> None:
+    assert len(status.message) > 20
+    assert status.has_decision == (status in (Status.OPTIMAL, Status.FEASIBLE))
+
+
+def test_check_names_the_first_instance_that_is_not_accepted() -> None:
+    fine = solution(Status.OPTIMAL, Status.FEASIBLE)
+    assert fine.check() is fine
+    with pytest.raises(SolverError, match=r"instance 1 is FEASIBLE \(1 of 2 instances not solved\)"):
+        fine.check((Status.OPTIMAL,))
+    bad = solution(Status.OPTIMAL, Status.INFEASIBLE, Status.UNBOUNDED)
+    with pytest.raises(SolverError, match=r"instance 1 is INFEASIBLE \(2 of 3 .* check the right-hand sides"):
+        bad.check()
+    assert solution().check().counts() == {}
+    assert bad.counts() == {"OPTIMAL": 1, "INFEASIBLE": 1, "UNBOUNDED": 1}
+
+
+def test_raw_begins_as_failed() -> None:
+    raw = Raw.empty(2, 3)
+    assert raw.status.tolist() == [Status.FAILED] * 2
+    assert np.isnan(raw.decision).all()
+    assert np.isneginf(raw.bound).all()
+
+
+def test_costs_that_overflow_when_added_are_costs() -> None:
+    objective = Program(n=2).objective
+    for huge in (torch.full((3, 2), 3e38), torch.full((3, 2), 6e4, dtype=torch.float16)):
+        assert check_costs(huge, objective) == (3,)
+    cancel = torch.tensor([[torch.inf, 0.0], [0.0, -torch.inf]])
+    with pytest.raises(ShapeError, match=r"instance 0: costs hold a NaN or an infinity \(2 such instances\)"):
+        check_costs(cancel, objective)
+
+
+def test_an_instance_must_have_the_batch_of_the_costs() -> None:
+    """Six instances as (6,) and as (2, 3) are as many, and not the same."""
+    solver = HiGHS(programs.supply())
+    y = torch.zeros(6, 8)
+    with pytest.raises(ShapeError, match=r"costs have batch shape \(6,\), the instance's fields have \(2, 3\)"):
+        solver.solve(y, Instance(b=torch.zeros(2, 3, 2)))
+
+
+def test_a_solver_without_a_program_takes_no_sides() -> None:
+    solver = from_callable(np.sign, 2)
+    with pytest.raises(ShapeError, match="knows no constraints, so an instance may only override d"):
+        solver.solve(torch.ones(1, 2), Instance(upper=torch.ones(1, 2)))
+
+
+def test_half_precision_costs() -> None:
+    program = Program(A=[[1, 1]], b=[1], upper=1)
+    for dtype in (torch.float16, torch.bfloat16):
+        answer = HiGHS(program).solve(torch.tensor([[2.0, 1.0]], dtype=dtype))
+        assert answer.decision.dtype == dtype
+        assert answer.decision.tolist() == [[0.0, 1.0]]
+
+
+def test_most_solvers_have_no_state_and_no_start() -> None:
+    class Zero(Solver):
+        identity = "zero"
+
+        def __init__(self) -> None:
+            self.program = Program(n=2)
+            self.objective = self.program.objective
+
+        def _solve(self, c: np.ndarray, sides: object, start: object) -> Raw:
+            zero = np.zeros(len(c))
+            return Raw(np.zeros_like(c), np.zeros(len(c), np.int8), zero, zero)
+
+    solver = Zero()
+    assert solver.get_state() == {}
+    solver.set_state({})
+    assert solver.no_start(3) is None
+    with pytest.raises(ShapeError, match="takes no start"):
+        solver.solve(torch.ones(3, 2), None, torch.zeros(3, 4))
+    assert solver.solve(torch.ones(3, 2)).seconds > 0

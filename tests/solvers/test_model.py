@@ -1,0 +1,326 @@
+"""The rules that solvers on a model object share, on HiGHS, on Gurobi, and on a back end that misbehaves on purpose."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from dflearn.errors import MissingExtraError, ProgramError, ShapeError, SolverError
+from dflearn.program import Instance, Program
+from dflearn.solvers.base import Basis, Raw, Status
+from dflearn.solvers.gurobi import Gurobi
+from dflearn.solvers.highs import HiGHS
+from dflearn.solvers.model import Model, ModelSolver
+from dflearn.solvers.wrappers import Parallel
+from support import programs
+
+BACK_ENDS = [HiGHS, Gurobi]
+
+
+def random_costs(program: Program, count: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(count, program.p, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def own_sides(program: Program, count: int) -> Instance:
+    """Right-hand sides and upper bounds that differ from instance to instance, none tighter than the program's."""
+    generator = torch.Generator().manual_seed(1)
+    h = torch.tensor(program.h) + torch.rand(count, len(program.h), generator=generator, dtype=torch.float64)
+    step = torch.rand(count, program.n, generator=generator, dtype=torch.float64) * ~torch.tensor(program.integer)
+    return Instance(h=h, upper=torch.tensor(program.upper) + step)
+
+
+def in_child(solver: ModelSolver, y: torch.Tensor, answers: Any) -> None:
+    answers.put(solver.solve(y).objective.tolist())
+
+
+def solved_in_child(solver: ModelSolver, y: torch.Tensor) -> list[float]:
+    """The objectives, from a forked process that is given a minute."""
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    child = context.Process(target=in_child, args=(solver, y, answers), daemon=True)
+    child.start()
+    try:
+        return answers.get(timeout=60)
+    finally:
+        child.kill()
+        child.join()
+
+
+# -- answers depend on nothing but the instance -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", BACK_ENDS)
+@pytest.mark.parametrize("integer", [False, True])
+@pytest.mark.parametrize("own", [False, True])
+def test_history_leaves_no_trace(make: type[ModelSolver], integer: bool, own: bool) -> None:
+    """Bit for bit: what was solved before, on this model or another, does not matter."""
+    program = programs.facility_location() if integer else programs.facility_location().relax()
+    count = 24
+    y = random_costs(program, count)
+    instance = own_sides(program, count) if own else None
+    fresh = [make(program).solve(y[i], None if instance is None else instance[i]).decision for i in range(count)]
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(2))
+    solver = make(program)
+    for parallel in (solver, solver, Parallel(solver, workers=2)):
+        answer = parallel.solve(y[order], None if instance is None else instance[order])
+        assert torch.equal(answer.decision, torch.stack(fresh)[order])
+
+
+@pytest.mark.parametrize("make", BACK_ENDS)
+def test_sides_are_put_back(make: type[ModelSolver]) -> None:
+    program = programs.supply()
+    y, solver = random_costs(program, 5), make(programs.supply())
+    before = solver.solve(y).objective
+    assert not torch.allclose(solver.solve(y, own_sides(program, 5)).objective, before)
+    assert torch.equal(solver.solve(y).objective, before)
+
+
+@pytest.mark.parametrize("make", BACK_ENDS)
+@pytest.mark.parametrize("program", [programs.supply(), programs.knapsack(30).relax(), programs.shortest_path(5)])
+def test_starts_are_interchangeable(make: type[ModelSolver], program: Program) -> None:
+    """A basis of one back end is a start for every other, and for other costs and sides."""
+    y = random_costs(program, 6)
+    basis = make(program).solve(y, None, make(program).no_start(6)).start
+    assert basis is not None
+    rows = program.A.shape[0] + program.G.shape[0]
+    assert ((basis == Basis.BASIC).sum(-1) == rows).all()
+    instance = own_sides(program, 6)
+    for other in BACK_ENDS:
+        cold = other(program).solve(1.1 * y.flip(0), instance)
+        warm = other(program).solve(1.1 * y.flip(0), instance, basis)
+        torch.testing.assert_close(warm.objective, cold.objective, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("make", BACK_ENDS)
+def test_starts_of_instances_without_a_solution(make: type[ModelSolver]) -> None:
+    program = Program(A=[[1, 1]], b=[1], upper=1)
+    solver = make(program)
+    instance = Instance(b=torch.tensor([[1.0], [3.0]]))
+    y = torch.tensor([[1.0, 2.0], [1.0, 2.0]])
+    first = solver.solve(y, instance, solver.no_start(2))
+    assert first.start is not None
+    assert first.start[1].eq(Basis.NONE).all()
+    again = solver.solve(y, instance, first.start)
+    assert again.status.tolist() == [Status.OPTIMAL, Status.INFEASIBLE]
+    # A basis that fits no more is dropped, and the truth is found from cold.
+    swapped = solver.solve(y, instance, first.start[[0, 0]])
+    assert swapped.status.tolist() == [Status.OPTIMAL, Status.INFEASIBLE]
+    nonsense = torch.full_like(first.start, Basis.BASIC)
+    assert solver.solve(y, instance, nonsense).status.tolist() == [Status.OPTIMAL, Status.INFEASIBLE]
+    with pytest.raises(ShapeError, match="codes of a simplex basis, from -1 to 3"):
+        solver.solve(y, instance, torch.full_like(first.start, 9))
+
+
+# -- limits, failures, refusals -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", BACK_ENDS)
+def test_limits_and_gaps_are_validated(make: type[ModelSolver]) -> None:
+    for wrong in ({"time_limit": 0}, {"time_limit": np.nan}, {"gap": -1}, {"gap": np.nan}, {"threads": 0}):
+        with pytest.raises(ProgramError, match="need time_limit > 0, gap >= 0, threads >= 1"):
+            make(programs.supply(), **wrong)
+
+
+def test_a_limit_with_and_without_a_feasible_point() -> None:
+    """At the limit the slack basis of the knapsack is feasible (take nothing), that of the path is not."""
+    knapsack, path = programs.knapsack().relax(), programs.shortest_path()
+    found = HiGHS(knapsack, time_limit=1e-9).solve(random_costs(knapsack, 3).abs())
+    assert found.counts() == {"FEASIBLE": 3}
+    assert knapsack.violation(found.decision).max() <= 1e-9
+    assert torch.equal(found.bound, torch.full((3,), -torch.inf, dtype=torch.float64))
+    found.check()
+    missing = HiGHS(path, time_limit=1e-9).solve(random_costs(path, 3).abs())
+    assert missing.counts() == {"NOT_FOUND": 3}
+    assert missing.decision.isnan().all()
+    with pytest.raises(SolverError, match=r"instance 0 is NOT_FOUND .* raise the time limit"):
+        missing.check()
+
+
+def test_an_integer_program_at_its_limit() -> None:
+    rng = np.random.RandomState(0)
+    weights = rng.uniform(3, 8, (5, 60))
+    program = Program(G=weights, h=0.3 * weights.sum(1), upper=1, integer=True)
+    answer = HiGHS(program, time_limit=0.02).solve(torch.tensor(-rng.uniform(1, 5, (3, 60))))
+    assert set(answer.counts()) <= {"FEASIBLE", "NOT_FOUND", "OPTIMAL"}
+    known = answer.status <= Status.FEASIBLE
+    assert (answer.bound[known] <= answer.objective[known]).all()
+    assert (program.violation(answer.decision[known]) <= 1e-9).all()
+
+
+def test_the_time_limit_is_for_each_instance() -> None:
+    """HiGHS's own clock adds up all solves: with it, a long batch would run out of time."""
+    program = programs.knapsack(60).relax()
+    solver = HiGHS(program, time_limit=0.3)
+    y = random_costs(program, 200)
+    while solver._model().highs.getRunTime() < 0.4:  # type: ignore[attr-defined]
+        assert solver.solve(y).counts() == {"OPTIMAL": 200}
+
+
+@pytest.mark.parametrize("make", BACK_ENDS)
+def test_a_gap_is_taken(make: type[ModelSolver]) -> None:
+    program = programs.knapsack(30, 3)
+    y = random_costs(program, 4).abs()
+    exact, rough = make(program).solve(y), make(program, gap=0.5).solve(y)
+    assert rough.counts() == {"OPTIMAL": 4}
+    assert (rough.objective >= exact.objective - 1e-9).all()
+    assert (rough.bound <= exact.objective + 1e-9).all()
+    assert ((rough.objective - rough.bound) <= 0.5 * rough.objective.abs() + 1e-9).all()
+    torch.testing.assert_close(exact.bound, exact.objective)
+
+
+@pytest.mark.parametrize("make", BACK_ENDS)
+def test_numbers_that_back_ends_take_for_infinite(make: type[ModelSolver]) -> None:
+    """Solved as something else they would be wrong in silence."""
+    program = Program(A=[[1, 1]], b=[1], upper=1)
+    y = torch.tensor([[1.0, 2.0], [1e21, 2.0], [1.0, 2.0]])
+    answer = make(program).solve(y.double())
+    assert answer.status.tolist() == [Status.OPTIMAL, Status.FAILED, Status.OPTIMAL]
+    with pytest.raises(SolverError, match=r"instance 1 is FAILED .* check the scale"):
+        answer.check()
+    b = torch.tensor([[1.0], [1.0], [1e21]], dtype=torch.float64)
+    own = make(program).solve(torch.ones(3, 2), Instance(b=b))
+    assert own.status.tolist() == [Status.OPTIMAL, Status.OPTIMAL, Status.FAILED]
+
+
+def test_highs_refuses_a_program_it_cannot_hold() -> None:
+    with pytest.raises(ProgramError, match="HiGHS refused"):
+        HiGHS(Program(A=[[1e16, 1]], b=[1])).solve(torch.ones(2))
+
+
+def test_presolve_that_never_ended() -> None:
+    """HiGHS 1.15.1, left alone, tries the same step again and again on this program, whatever its time limit."""
+    program = Program(
+        A=[[-1, 0, -1, -3]], b=[-3], G=[[1, 3, -3, 2], [0, 0, -2, 1]], h=[2, 2],
+        lower=[0, 0, -np.inf, -2], upper=[1, 1, 2, 3], integer=[1, 3],
+    )  # fmt: skip
+    y = torch.tensor([[1.8591, -1.0741, 2.7408, 1.5273]], dtype=torch.float64)
+    wanted = Gurobi(program).solve(y).check().objective.tolist()
+    assert solved_in_child(HiGHS(program), y) == pytest.approx(wanted)
+
+
+# -- threads and processes ----------------------------------------------------------------------------------------------
+
+
+def test_solvers_with_different_threads_live_together() -> None:
+    """HiGHS keeps one scheduler for all, and refuses to run where another number of threads is asked for."""
+    program = programs.knapsack(20)
+    y = random_costs(program, 4)
+    one, two = HiGHS(program, threads=1), HiGHS(program, threads=2)
+    wanted = one.solve(y).check().objective
+    for solver in (two, one, two):
+        torch.testing.assert_close(solver.solve(y).check().objective, wanted)
+    assert one.identity != two.identity
+
+
+@pytest.mark.parametrize("make", BACK_ENDS)
+def test_after_a_fork(make: type[ModelSolver]) -> None:
+    program = programs.knapsack(12)
+    solver, y = make(program), random_costs(program, 3)
+    wanted = solver.solve(y).objective.tolist()
+    assert solved_in_child(solver, y) == pytest.approx(wanted)
+
+
+# -- integers are integers ------------------------------------------------------------------------------------------------
+
+
+class Sloppy(Model):
+    """A back end whose integers are off by its tolerance; it finds continuous variables again when integers are fixed."""
+
+    def __init__(self, program: Program, first: list[float], later: list[float] | None) -> None:
+        super().__init__(program)
+        self.first, self.later, self.bounds = first, later, [(program.lower, program.upper)]
+
+    def change_rows(self, b: np.ndarray, h: np.ndarray) -> None:
+        raise AssertionError("the rows are the program's own")
+
+    def change_bounds(self, lower: np.ndarray, upper: np.ndarray) -> None:
+        self.bounds.append((lower, upper))
+
+    def run(self, c: np.ndarray, basis: np.ndarray | None) -> Status | None:
+        return Status.INFEASIBLE if len(self.bounds) == 2 and self.later is None else Status.OPTIMAL
+
+    def decision(self) -> np.ndarray:
+        return np.array(self.first if len(self.bounds) == 1 or self.later is None else self.later)
+
+    def bound(self) -> float:
+        return -100.0
+
+    def basis(self, w: np.ndarray, codes: np.ndarray) -> None:
+        raise AssertionError("an integer program has no basis")
+
+
+def solve_sloppily(program: Program, model: Sloppy, c: list[float]) -> Raw:
+    class Solver(HiGHS):
+        def _build(self) -> Model:
+            return model
+
+    return Solver(program)._solve(np.array([c], dtype=float), program.sides(None, 1), None)
+
+
+def test_integers_are_rounded_and_the_objective_follows() -> None:
+    program = Program(G=[[1, 1]], h=[2], upper=3, integer=True)
+    out = solve_sloppily(program, Sloppy(program, [0.9999999, 1.0000001], None), [-1, -3])
+    assert out.status[0] == Status.OPTIMAL
+    assert out.decision[0].tolist() == [1.0, 1.0]
+    assert out.objective[0] == -4.0
+    assert out.bound[0] == -100.0
+
+
+def test_continuous_variables_follow_rounded_integers() -> None:
+    """x ≤ 10⁶ z: with z = 0.999999 rounded to 1 nothing breaks; with x above what z = 1 allows, x is found again."""
+    program = Program(G=[[1, -1e6]], h=[0], upper=[2e6, 2], integer=[1])
+    model = Sloppy(program, [1e6 + 1, 1.000001], [1e6, 1.0])
+    out = solve_sloppily(program, model, [-1, 0])
+    assert out.decision[0].tolist() == [1e6, 1.0]
+    assert out.objective[0] == -1e6
+    assert [bound.tolist() for bound in model.bounds[1]] == [[0, 1], [2e6, 1]]  # z fixed, x free
+    assert [bound.tolist() for bound in model.bounds[2]] == [[0, 0], [2e6, 2]]  # and the program's own again
+
+
+def test_integers_that_fit_no_row_are_a_failure() -> None:
+    """x ≥ ½ and x ≤ 10⁶ z, where z = 10⁻⁶ counted as zero: there is no such decision."""
+    program = Program(G=[[1, -1e6]], h=[0], lower=[0.5, 0], upper=[1, 1], integer=[1])
+    out = solve_sloppily(program, Sloppy(program, [0.5, 5e-7], None), [0, 1])
+    assert out.status[0] == Status.FAILED
+    assert np.isnan(out.decision[0]).all()
+    whole = Program(G=[[1e7, 0]], h=[0.5e7], upper=1, integer=True)
+    assert solve_sloppily(whole, Sloppy(whole, [0.6, 0.0], None), [-1, 0]).status[0] == Status.FAILED
+
+
+# -- Gurobi's own -------------------------------------------------------------------------------------------------------
+
+
+def test_gurobi_says_which_extra_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gurobipy", None)
+    with pytest.raises(MissingExtraError, match=r"pip install dflearn\[gurobi\]"):
+        Gurobi(programs.supply())
+
+
+def test_gurobi_says_what_its_small_licence_cannot_do() -> None:
+    if os.environ.get("GRB_LICENSE_FILE"):
+        return  # a full licence solves it
+    program = programs.knapsack(2500)
+    with pytest.raises(SolverError, match=r"small models only .* install a full licence or use HiGHS"):
+        Gurobi(program).solve(torch.ones(2500))
+
+
+@pytest.mark.parametrize("make", BACK_ENDS)
+@pytest.mark.parametrize("integer", [False, True])
+@pytest.mark.parametrize("size", [1e-9, 1e-6, 1e9])
+def test_the_unit_of_the_costs_does_not_matter(make: type[ModelSolver], integer: bool, size: float) -> None:
+    """Back ends have absolute tolerances; decisions for tiny costs are as optimal as for others."""
+    rng = np.random.RandomState(5)
+    program = Program(G=rng.uniform(1, 5, (2, 8)), h=[9.0, 10.0], upper=1, integer=integer)
+    y = random_costs(program, 40)
+    expected = make(program).solve(y)
+    solution = make(program).solve(y * size)
+    assert solution.counts() == {"OPTIMAL": 40}
+    torch.testing.assert_close(program.objective(y, solution.decision), expected.objective, rtol=1e-7, atol=1e-7)
+    torch.testing.assert_close(solution.objective, size * expected.objective)
+    torch.testing.assert_close(solution.bound / size, expected.bound, rtol=1e-6, atol=1e-6)

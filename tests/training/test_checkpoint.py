@@ -1,0 +1,199 @@
+"""Checkpoints: an interrupted run that goes on ends bit for bit where an uninterrupted one does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from dflearn.errors import CheckpointError
+from dflearn.layers.base import Exact
+from dflearn.layers.perturbed import Perturbed
+from dflearn.layers.smoothed import Smoothed
+from dflearn.losses import MSE, SCE, FenchelYoung, Loss, SPOPlus
+from dflearn.models import MLP, Linear
+from dflearn.program.sides import Sides
+from dflearn.solvers.base import Raw, Solver
+from dflearn.solvers.highs import HiGHS
+from dflearn.solvers.wrappers import Pooled
+from dflearn.training import Callback, History, Run, fit
+from support.small_problem import FEATURES, ITEMS, PROGRAM, RELAXED, knapsack_data
+from support.training_helpers import Scripted, weights
+
+TRAIN, VALIDATION = knapsack_data(40, 1), knapsack_data(15, 2)
+
+
+class Lazy(Solver):
+    """Solves every other batch, and otherwise answers with the last decision: an answer depends on what came before."""
+
+    identity = "lazy"
+
+    def __init__(self, solver: HiGHS) -> None:
+        self.solver, self.program, self.objective = solver, solver.program, solver.objective
+        self.calls, self.last = 0, np.zeros(ITEMS)
+
+    def __repr__(self) -> str:
+        return "Lazy()"
+
+    def get_state(self) -> dict[str, Any]:
+        return {"calls": self.calls, "last": torch.tensor(self.last)}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.calls, self.last = state["calls"], state["last"].numpy()
+
+    def _solve(self, c: np.ndarray, sides: Sides | None, start: np.ndarray | None) -> Raw:
+        self.calls += 1
+        if self.calls % 2:
+            raw = self.solver._solve(c, sides, None)
+            self.last = raw.decision[-1].copy()
+            return raw
+        w = np.tile(self.last, (len(c), 1))
+        value = (c * w).sum(1)
+        return Raw(w, np.zeros(len(c), np.int8), value, value - np.inf)
+
+
+LOSSES: dict[str, Callable[[], Loss]] = {
+    "MSE": MSE,
+    "HiGHS, warm starts": lambda: SPOPlus(Exact(HiGHS(RELAXED))),
+    "Perturbed, warm starts": lambda: FenchelYoung(Perturbed(HiGHS(RELAXED), 0.5, 2)),
+    "Smoothed, warm starts": lambda: SCE(Smoothed(RELAXED, mu=1.0)),
+    "Pooled": lambda: SPOPlus(Exact(Pooled(HiGHS(PROGRAM), 0.3))),
+    "Pooled, warm starts": lambda: SCE(Exact(Pooled(HiGHS(RELAXED), 0.3, per="batch", capacity=9))),
+    "a solver with a state": lambda: SPOPlus(Exact(Lazy(HiGHS(RELAXED)))),
+}
+
+
+def without_time(history: History) -> list[dict[str, Any]]:
+    return [{k: v for k, v in row.items() if not k.startswith("seconds")} for row in history.rows]
+
+
+def run(
+    loss: Loss, checkpoint: Path | None, epochs: int, model: nn.Module | None = None, **options: Any
+) -> tuple[nn.Module, History]:
+    model = Linear(FEATURES, ITEMS) if model is None else model
+    options = {"validation": VALIDATION, "problem": HiGHS(PROGRAM), "lr": 0.05, "batch_size": 16, **options}
+    return model, fit(model, loss, TRAIN, epochs=epochs, checkpoint=checkpoint, **options)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_resume_is_bitwise(name: str, tmp_path: Path) -> None:
+    make = LOSSES[name]
+    whole, history = run(make(), None, 5)
+    run(make(), tmp_path / "run.pt", 2)
+    resumed, continued = run(make(), tmp_path / "run.pt", 5, model=Linear(FEATURES, ITEMS, seed=9))
+    assert torch.equal(weights(whole), weights(resumed))
+    assert without_time(history) == without_time(continued)
+
+
+def test_resume_with_everything_that_has_a_state(tmp_path: Path) -> None:
+    """Dropout, momentum, a scheduler, best weights and early stopping."""
+
+    def options() -> dict[str, Any]:
+        return {
+            "model": nn.Sequential(Linear(FEATURES, 8), nn.Dropout(0.3), nn.BatchNorm1d(8), Linear(8, ITEMS)),
+            "optimizer": lambda parameters, lr: torch.optim.SGD(parameters, lr=lr, momentum=0.9),
+            "scheduler": lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 6),
+            "keep": "best",
+            "early_stopping": 4,
+            "lr": 0.01,
+        }
+
+    whole, history = run(MSE(), None, 6, **options())
+    for epochs in (1, 3, 6):
+        resumed, continued = run(MSE(), tmp_path / "run.pt", epochs, **options())
+    assert without_time(history) == without_time(continued)
+    assert history.stopped == continued.stopped
+    for one, other in zip(whole.state_dict().values(), resumed.state_dict().values(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_the_best_weights_survive(tmp_path: Path) -> None:
+    """The best epoch came before the interruption."""
+    options: dict[str, Any] = {"keep": "best", "problem": None}
+    best, _ = run(Scripted(1), None, 1, **options)
+    run(Scripted(1, 2), tmp_path / "run.pt", 2, **options)
+    resumed, history = run(Scripted(3, 4), tmp_path / "run.pt", 4, **options)
+    assert history.column("validation_loss") == [1, 2, 3, 4]
+    assert torch.equal(weights(resumed), weights(best))
+
+
+class Interrupt(Callback):
+    """Ctrl-C in the middle of the third epoch's end, before its checkpoint is written."""
+
+    def on_epoch_end(self, run: Run, row: dict[str, Any]) -> None:
+        if run.epoch == 3:
+            raise KeyboardInterrupt
+
+
+def test_resume_after_an_interruption(tmp_path: Path) -> None:
+    make = LOSSES["Perturbed, warm starts"]
+    whole, _ = run(make(), None, 4)
+    with pytest.raises(KeyboardInterrupt):
+        run(make(), tmp_path / "run.pt", 4, callbacks=[Interrupt()])
+    resumed, history = run(make(), tmp_path / "run.pt", 4)
+    assert history.column("epoch") == [1, 2, 3, 4]
+    assert torch.equal(weights(whole), weights(resumed))
+
+
+def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
+    class Stop(Callback):
+        def on_epoch_end(self, run: Run, row: dict[str, Any]) -> bool:
+            return run.epoch == 2
+
+    first, history = run(MSE(), tmp_path / "run.pt", 5, callbacks=[Stop()])
+    again, same = run(MSE(), tmp_path / "run.pt", 5)
+    assert same.rows == history.rows
+    assert same.stopped == "callback"
+    assert torch.equal(weights(first), weights(again))
+
+
+def test_the_file_holds_no_code_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+    run(LOSSES["HiGHS, warm starts"](), tmp_path / "new folder" / "run.pt", 1, keep="best")
+    assert [path.name for path in (tmp_path / "new folder").iterdir()] == ["run.pt"]
+    content = torch.load(tmp_path / "new folder" / "run.pt", weights_only=True)
+    assert content["epoch"] == 1
+    assert content["starts"].shape == (40, ITEMS + 1)
+    assert content["history"]["rows"][0]["epoch"] == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"lr": 0.01}, "lr: 0.05 there, 0.01 here"),
+        ({"seed": 3}, "seed: 0 there, 3 here"),
+        ({"batch_size": 8}, "batch_size"),
+        ({"keep": "best"}, "keep"),
+        ({"loss": SPOPlus(Exact(HiGHS(PROGRAM)))}, "loss"),
+        ({"model": MLP(FEATURES, ITEMS)}, "model"),
+        ({"optimizer": "sgd"}, "optimizer"),
+        ({"validation": VALIDATION.subset(slice(0, 5))}, "validation"),
+        ({"problem": None}, "problem"),
+        ({"warm_start": False}, "warm_start"),
+    ],
+)
+def test_another_run_is_refused_with_the_difference(change: dict[str, Any], named: str, tmp_path: Path) -> None:
+    run(MSE(), tmp_path / "run.pt", 1)
+    with pytest.raises(CheckpointError, match=named):
+        run(change.pop("loss", MSE()), tmp_path / "run.pt", 2, **change)
+
+
+def test_fewer_epochs_than_are_done_are_refused(tmp_path: Path) -> None:
+    run(MSE(), tmp_path / "run.pt", 2)
+    with pytest.raises(CheckpointError, match="2 epochs, more than the 1"):
+        run(MSE(), tmp_path / "run.pt", 1)
+
+
+def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run.pt"
+    run(MSE(), path, 1)
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        run(MSE(), path, 2)
+    torch.save({"weights": torch.ones(2)}, path)
+    with pytest.raises(CheckpointError, match="is not a"):
+        run(MSE(), path, 2)

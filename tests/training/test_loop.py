@@ -1,0 +1,449 @@
+"""`fit`: equal to a loop written by hand, and everything around that loop."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from dflearn.data import Batch, DecisionDataset
+from dflearn.errors import DataError, DivergenceError, ShapeError, SolverError
+from dflearn.layers.base import Exact
+from dflearn.layers.perturbed import Perturbed
+from dflearn.losses import MSE, SCE, FenchelYoung, Loss, LossOutput, Regret, SPOPlus
+from dflearn.models import MLP, Linear, SharedLinear
+from dflearn.program import Program
+from dflearn.solvers.highs import HiGHS
+from dflearn.training import Callback, Run, fit
+from support.closed_form_layers import SmoothedBox
+from support.small_problem import FEATURES, ITEMS, PROGRAM, RELAXED, knapsack_data
+from support.training_helpers import Scripted, weights
+
+TRAIN, VALIDATION = knapsack_data(50, 1), knapsack_data(20, 2)
+
+
+def spo_plus() -> SPOPlus:
+    return SPOPlus(Exact(HiGHS(RELAXED)))
+
+
+@pytest.mark.parametrize("make_loss", [MSE, spo_plus, lambda: FenchelYoung(Perturbed(HiGHS(RELAXED), 0.5, 2))])
+def test_fit_is_the_loop_one_would_write(make_loss: type[MSE]) -> None:
+    model = Linear(FEATURES, ITEMS)
+    history = fit(model, make_loss(), TRAIN, epochs=3, batch_size=16, lr=0.02, seed=7, warm_start=False)
+
+    by_hand, loss = Linear(FEATURES, ITEMS), make_loss()
+    optimizer = torch.optim.Adam(by_hand.parameters(), lr=0.02)
+    generator = torch.Generator().manual_seed(7)
+    means = []
+    for _ in range(3):
+        total = 0.0
+        for rows in torch.randperm(50, generator=generator).split(16):
+            value = loss(by_hand(TRAIN.features[rows]), TRAIN.batch(rows)).mean()
+            optimizer.zero_grad()
+            value.backward()
+            optimizer.step()
+            total += value.item() * len(rows)
+        means.append(total / 50)
+    assert torch.equal(weights(model), weights(by_hand))
+    assert history.column("loss") == means
+
+
+def test_training_lowers_validation_regret() -> None:
+    model = Linear(FEATURES, ITEMS)
+    options: dict[str, Any] = {"validation": VALIDATION, "problem": HiGHS(PROGRAM), "lr": 0.05}
+    first = fit(model, spo_plus(), TRAIN, epochs=1, **options).rows[0]
+    last = fit(model, spo_plus(), TRAIN, epochs=10, seed=1, **options).rows[-1]
+    assert last["validation_absolute_regret"] < 0.5 * first["validation_absolute_regret"]
+
+
+def test_rows() -> None:
+    """Validation metrics are those of `evaluate`, and the parts of the time add up."""
+    from dflearn.evaluation import evaluate
+
+    model = Linear(FEATURES, ITEMS)
+    history = fit(model, spo_plus(), TRAIN, validation=VALIDATION, problem=HiGHS(PROGRAM), epochs=2)
+    assert history.column("epoch") == [1, 2]
+    assert history.stopped == "epochs"
+    assert history.monitored == "validation_absolute_regret"
+    row = history.rows[-1]
+    judged = evaluate(model, PROGRAM, VALIDATION, floor=False)
+    assert row["validation_absolute_regret"] == pytest.approx(judged.absolute_regret)
+    assert row["validation_ratio_of_sums"] == pytest.approx(judged.ratio_of_sums)
+    parts = [row[f"seconds_{part}"] for part in ("predict", "solve", "backward", "validation")]
+    assert min(parts) > 0
+    assert row["seconds"] == pytest.approx(sum(parts))
+    assert row["lr"] == 0.005
+    assert row["gradient"] > 0
+
+
+def test_a_problem_judges_with_its_own_solver() -> None:
+    from dflearn.problems.shortest_path import ShortestPath
+
+    problem = ShortestPath(3, 3, seed=1)
+    data = problem.generate(30)
+    labelled = data.with_decisions(problem.solver().solve(data.costs).check().decision)
+    k, p = data.features.shape[-1], problem.program.p
+    history = fit(Linear(k, p), MSE(), labelled, validation=labelled, problem=problem, epochs=2)
+    assert history.rows[-1]["validation_absolute_regret"] >= 0
+
+
+def test_validation_leaves_no_trace() -> None:
+    """The run goes the same way with and without it, even where the loss draws random numbers."""
+    results = []
+    for validation in (None, VALIDATION):
+        model = MLP(FEATURES, ITEMS)
+        fit(model, FenchelYoung(Perturbed(HiGHS(RELAXED), 0.5)), TRAIN, validation=validation, epochs=2)
+        results.append(weights(model))
+    assert torch.equal(*results)
+
+
+def test_validation_labels_of_the_relaxation_are_not_believed() -> None:
+    relaxed = knapsack_data(20, 2, HiGHS(RELAXED))
+    regrets = []
+    for validation in (VALIDATION, DecisionDataset(relaxed.features, relaxed.costs)):
+        history = fit(Linear(FEATURES, ITEMS), MSE(), TRAIN, validation=validation, problem=HiGHS(PROGRAM), epochs=1)
+        regrets.append(history.rows[0]["validation_absolute_regret"])
+    with pytest.warns(RuntimeWarning, match="not feasible"):
+        history = fit(Linear(FEATURES, ITEMS), MSE(), TRAIN, validation=relaxed, problem=HiGHS(PROGRAM), epochs=1)
+    regrets.append(history.rows[0]["validation_absolute_regret"])
+    assert "relaxation" in history.notes[0]
+    assert regrets == pytest.approx([regrets[0]] * 3)
+
+
+# -- randomness -----------------------------------------------------------------------------------------------------
+
+
+class Dropout(nn.Sequential):
+    def __init__(self) -> None:
+        super().__init__(Linear(FEATURES, 8), nn.Dropout(0.5), Linear(8, ITEMS))
+
+
+@pytest.mark.parametrize("make_model", [lambda: Linear(FEATURES, ITEMS), Dropout], ids=["linear", "dropout"])
+def test_the_seed_decides_and_the_global_generator_does_not(make_model: type[nn.Module]) -> None:
+    results = []
+    for global_seed, seed in ((0, 0), (1, 0), (0, 1)):
+        model = make_model()
+        torch.manual_seed(global_seed)
+        before = torch.get_rng_state()
+        fit(model, MSE(), TRAIN, epochs=2, seed=seed)
+        assert torch.equal(torch.get_rng_state(), before)
+        results.append(weights(model))
+    assert torch.equal(results[0], results[1])
+    assert not torch.equal(results[0], results[2])
+
+
+# -- warm starts ----------------------------------------------------------------------------------------------------
+
+
+class CountsStarts(SPOPlus):
+    """Remembers how many instances of each batch came with a start of their own."""
+
+    def __init__(self) -> None:
+        super().__init__(Exact(HiGHS(RELAXED)))
+        self.warm: list[int] = []
+
+    def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
+        self.warm.append(-1 if batch.start is None else int((batch.start >= 0).all(-1).sum()))
+        return super()._output(predicted, batch)
+
+
+def test_warm_starts_give_the_same_losses() -> None:
+    losses = {}
+    for warm_start in (True, False):
+        loss = CountsStarts()
+        history = fit(Linear(FEATURES, ITEMS), loss, TRAIN, epochs=3, batch_size=25, warm_start=warm_start)
+        losses[warm_start] = history.column("loss")
+        assert loss.warm == ([0, 0, 25, 25, 25, 25] if warm_start else [-1] * 6)
+    assert losses[True] == pytest.approx(losses[False], rel=1e-5)
+
+
+def test_each_instance_gets_its_own_start() -> None:
+    """A layer whose start is its own input, so that a mixed-up store shows."""
+
+    class Remembers(SmoothedBox):
+        start_width = ITEMS
+
+        def _solve(self, y: Tensor, instance: Any, start: Tensor | None) -> Any:
+            from dataclasses import replace
+
+            assert start is not None
+            seen.append(start)
+            return replace(super()._solve(y, instance, None), start=y.detach().double())
+
+    class Identity(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(()))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * self.scale
+
+    seen: list[Tensor] = []
+    data = DecisionDataset(TRAIN.costs, TRAIN.costs, TRAIN.decisions, ids=torch.arange(100, 150))
+    fit(Identity(), SCE(Remembers(Program(upper=1, n=ITEMS), 1.0)), data, epochs=2, batch_size=16, lr=1e-12)
+    first, second = torch.cat(seen[:4]), torch.cat(seen[4:])
+    assert first.isnan().all()
+    generator = torch.Generator().manual_seed(0)
+    torch.randperm(50, generator=generator)
+    order = torch.randperm(50, generator=generator)
+    torch.testing.assert_close(second, TRAIN.costs[order].double())
+
+
+def test_too_many_starts_are_refused_with_a_note() -> None:
+    loss = CountsStarts()
+    with pytest.warns(RuntimeWarning, match="warm_start_bytes"):
+        history = fit(Linear(FEATURES, ITEMS), loss, TRAIN, epochs=1, warm_start_bytes=100)
+    assert set(loss.warm) == {-1}
+    assert "warm starts are off" in history.notes[0]
+
+
+# -- when to stop, and what to keep ---------------------------------------------------------------------------------
+
+
+class Snapshots(Callback):
+    def __init__(self) -> None:
+        self.weights: list[Tensor] = []
+
+    def on_epoch_end(self, run: Run, row: dict[str, Any]) -> None:
+        self.weights.append(weights(run.model))
+
+
+@pytest.mark.parametrize(
+    ("script", "patience", "epochs", "best"),
+    [
+        ((5, 4, 4.5, 4.2, 1), 2, 4, 2),
+        ((5, 4, 4, 4, 1), 2, 4, 2),
+        ((5, 6, 4, 5, 3), 2, 5, 5),
+        ((5, math.nan, math.nan, 1), 2, 3, 1),
+        ((5, 4, 3, 2, 1), 1, 5, 5),
+    ],
+)
+def test_early_stopping_and_best_weights(script: tuple[float, ...], patience: int, epochs: int, best: int) -> None:
+    for keep in ("last", "best"):
+        model, snapshots = Linear(FEATURES, ITEMS), Snapshots()
+        history = fit(
+            model,
+            Scripted(*script),
+            TRAIN,
+            validation=VALIDATION,
+            epochs=len(script),
+            early_stopping=patience,
+            keep=keep,
+            callbacks=[snapshots],
+        )
+        assert len(history.rows) == epochs
+        assert history.best is not None
+        assert history.best["epoch"] == best
+        assert history.stopped == ("early stopping" if epochs < len(script) else "epochs")
+        assert torch.equal(weights(model), snapshots.weights[(best if keep == "best" else epochs) - 1])
+
+
+def test_callbacks() -> None:
+    class Records(Callback):
+        def __init__(self) -> None:
+            self.calls: list[Any] = []
+
+        def on_start(self, run: Run) -> None:
+            self.calls.append(("start", run.epoch))
+
+        def on_epoch_end(self, run: Run, row: dict[str, Any]) -> bool:
+            row["mine"] = float(run.epoch)
+            self.calls.append(("epoch", run.epoch))
+            return run.epoch == 2
+
+        def on_end(self, run: Run) -> None:
+            self.calls.append(("end", run.epoch, run.history.stopped))
+
+    records, other = Records(), Snapshots()
+    history = fit(Linear(FEATURES, ITEMS), MSE(), TRAIN, epochs=5, callbacks=[records, other])
+    assert records.calls == [("start", 0), ("epoch", 1), ("epoch", 2), ("end", 2, "callback")]
+    assert len(other.weights) == 2
+    assert history.column("mine") == [1.0, 2.0]
+    assert history.stopped == "callback"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+@pytest.mark.parametrize("moment", ["on_start", "on_epoch_end", "on_end"])
+def test_callbacks_hear_of_an_error(error: type[BaseException], moment: str) -> None:
+    class Records(Callback):
+        def on_error(self, run: Run, error: BaseException) -> None:
+            heard.append((run.epoch, type(error)))
+
+    def fail(self: Callback, *arguments: Any) -> None:
+        raise error
+
+    heard: list[Any] = []
+    fails = type("Fails", (Callback,), {moment: fail})()
+    with pytest.raises(error):
+        fit(Linear(FEATURES, ITEMS), MSE(), TRAIN, epochs=1, callbacks=[Records(), fails])
+    assert heard == [(0 if moment == "on_start" else 1, error)]
+
+
+def test_a_callback_may_add_plain_values_only() -> None:
+    class Odd(Callback):
+        def on_epoch_end(self, run: Run, row: dict[str, Any]) -> None:
+            row["odd"] = torch.ones(1)
+
+    with pytest.raises(DataError, match=r"odd \(Tensor\)"):
+        fit(Linear(FEATURES, ITEMS), MSE(), TRAIN, epochs=1, callbacks=[Odd()])
+
+
+def test_optimizer_and_scheduler() -> None:
+    schedule = lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)  # noqa: E731
+    history = fit(
+        Linear(FEATURES, ITEMS), MSE(), TRAIN, epochs=3, lr=0.08, optimizer=torch.optim.SGD, scheduler=schedule
+    )
+    assert history.column("lr") == pytest.approx([0.08, 0.04, 0.02])
+    plateau = lambda optimizer: torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.1, patience=0)  # noqa: E731
+    history = fit(
+        Linear(FEATURES, ITEMS),
+        Scripted(1, 2, 2),
+        TRAIN,
+        validation=VALIDATION,
+        epochs=3,
+        optimizer="sgd",
+        scheduler=plateau,
+    )
+    assert history.column("lr") == pytest.approx([0.005, 0.005, 0.0005])
+
+
+def test_device_argument_and_frozen_parameters() -> None:
+    model = MLP(FEATURES, ITEMS)
+    model[0].requires_grad_(False)
+    before = weights(model[0])
+    fit(model, MSE(), TRAIN, epochs=1, device="cpu")
+    assert torch.equal(weights(model[0]), before)
+    with pytest.raises(RuntimeError, match="device"):
+        fit(model, MSE(), TRAIN, epochs=1, device="no such device")
+
+
+def test_features_per_coefficient() -> None:
+    """One shared map from each item's features to its value recovers it."""
+    x = torch.randn(40, ITEMS, 2, generator=torch.Generator().manual_seed(0))
+    data = DecisionDataset(x, x @ torch.tensor([1.0, -2.0]) + 0.5)
+    model = SharedLinear(2)
+    fit(model, MSE(), data, epochs=100, lr=0.05)
+    torch.testing.assert_close(weights(model), torch.tensor([1.0, -2.0, 0.5]), atol=1e-2, rtol=0)
+
+
+def test_no_epochs_and_batches_larger_than_the_data() -> None:
+    model = Linear(FEATURES, ITEMS)
+    before = weights(model)
+    assert fit(model, MSE(), TRAIN, epochs=0).rows == []
+    assert torch.equal(weights(model), before)
+    assert len(fit(model, MSE(), TRAIN, epochs=1, batch_size=1000).rows) == 1
+
+
+def test_progress_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """On a terminal the bar names the loss, the regret and the parts of the time; elsewhere it is silent."""
+    fit(Linear(FEATURES, ITEMS), MSE(), TRAIN, epochs=1)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    fit(Linear(FEATURES, ITEMS), spo_plus(), TRAIN, validation=VALIDATION, problem=HiGHS(PROGRAM), epochs=3)
+    shown = capsys.readouterr().err
+    for word in ("loss", "validation absolute regret", "solve", "backward"):
+        assert word in shown
+
+
+# -- what goes wrong ------------------------------------------------------------------------------------------------
+
+
+class Broken(MSE):
+    """Breaks at a given evaluation: in the value of one instance, or in the gradient alone."""
+
+    def __init__(self, at: int, what: str) -> None:
+        super().__init__()
+        self.at, self.what = at, what
+
+    def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
+        value = super()._output(predicted, batch).value
+        self.at -= 1
+        if self.at == 0 and self.what == "value":
+            value = value + torch.where(batch.require("ids") == 107, torch.nan, 0.0)
+        if self.at == 0 and self.what == "gradient":
+            value = value + (predicted - predicted.detach()).sum(-1).sqrt()
+        return LossOutput(value)
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("value", r"epoch 2, step 1: the loss is not finite, though .* Instances: 107\."),
+        ("gradient", r"epoch 2, step 1: the gradient is not finite, though the loss is"),
+    ],
+)
+def test_divergence_is_diagnosed_and_the_last_finite_weights_stay(what: str, message: str) -> None:
+    data = DecisionDataset(TRAIN.features, TRAIN.costs, TRAIN.decisions, ids=torch.arange(100, 150))
+    model, snapshots = Linear(FEATURES, ITEMS), Snapshots()
+    with pytest.raises(DivergenceError, match=message):
+        fit(model, Broken(2, what), data, epochs=3, batch_size=50, callbacks=[snapshots])
+    assert torch.equal(weights(model), snapshots.weights[0])
+
+
+@pytest.mark.parametrize("make_loss", [MSE, spo_plus], ids=["MSE", "SPO+"])
+def test_overflowing_weights_go_back_to_the_last_epoch(make_loss: type[Loss]) -> None:
+    model, data = Linear(FEATURES, ITEMS), DecisionDataset(100 * TRAIN.features, TRAIN.costs, TRAIN.decisions)
+    with pytest.raises(DivergenceError, match=r"epoch 1, step 2: the weights are no longer finite.*lower lr"):
+        fit(model, make_loss(), data, optimizer="sgd", lr=3e38)
+    assert torch.equal(weights(model), weights(Linear(FEATURES, ITEMS)))
+
+
+@pytest.mark.parametrize("make_loss", [MSE, spo_plus], ids=["MSE", "SPO+"])
+def test_exploding_predictions_are_named_before_the_solver_is_blamed(make_loss: type[Loss]) -> None:
+    model = Linear(FEATURES, ITEMS)
+    with pytest.raises(DivergenceError, match=r"predicted costs exploded.*lower lr"):
+        fit(model, make_loss(), TRAIN, optimizer="sgd", lr=1e35)
+    assert weights(model).isfinite().all()
+
+
+def test_overflowing_predictions_name_their_instances() -> None:
+    class Overflows(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Linear(FEATURES, ITEMS)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inner(x) + torch.where(x[:, :1] == TRAIN.features[3, 0], torch.inf, 0.0)
+
+    with pytest.raises(DivergenceError, match=r"predicted costs are not finite. Instances: 3\."):
+        fit(Overflows(), spo_plus(), TRAIN, epochs=1)
+
+
+def test_a_failing_solve_says_where_it_happened() -> None:
+    unbounded = Program(lower=-torch.inf, upper=torch.inf, n=ITEMS)
+    with pytest.raises(SolverError) as caught:
+        fit(Linear(FEATURES, ITEMS), SPOPlus(Exact(HiGHS(unbounded))), TRAIN, epochs=1, batch_size=4)
+    assert "epoch 1, step 1, on the instances with ids" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"epochs": -1}, DataError, "epochs"),
+        ({"batch_size": 0}, DataError, "batch_size"),
+        ({"lr": 0.0}, DataError, "lr"),
+        ({"optimizer": "best"}, DataError, "adam"),
+        ({"early_stopping": 0, "validation": VALIDATION}, DataError, "early_stopping"),
+        ({"early_stopping": 3}, DataError, "validation"),
+        ({"keep": "best"}, DataError, "validation"),
+        ({"keep": "worst"}, DataError, "keep"),
+        ({"problem": HiGHS(PROGRAM)}, DataError, "validation"),
+        ({"validation": VALIDATION.subset(slice(0, 0))}, DataError, "empty"),
+        ({"train": TRAIN.subset(slice(0, 0))}, DataError, "empty"),
+        ({"model": Linear(FEATURES, ITEMS + 1)}, ShapeError, "differ in shape"),
+        ({"train": DecisionDataset(TRAIN.features)}, DataError, "needs costs"),
+        (
+            {"validation": DecisionDataset(TRAIN.features), "problem": HiGHS(PROGRAM)},
+            DataError,
+            "validation regret needs true costs",
+        ),
+        ({"loss": Regret(Exact(HiGHS(RELAXED)))}, DataError, "does not depend on the predicted costs"),
+    ],
+)
+def test_mistakes_are_explained(options: dict[str, Any], error: type[Exception], message: str) -> None:
+    arguments = {"model": Linear(FEATURES, ITEMS), "loss": MSE(), "train": TRAIN, **options}
+    with pytest.raises(error, match=message):
+        fit(arguments.pop("model"), arguments.pop("loss"), arguments.pop("train"), **arguments)
