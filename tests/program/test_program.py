@@ -269,7 +269,8 @@ def test_sides() -> None:
     assert shared.upper is PROGRAM.upper
     h = torch.rand(2, 3)
     own = PROGRAM.sides(Instance(h=h, d=torch.zeros(2, 3)), 2)
-    assert set(own) == {"b", "h", "lower", "upper"}
+    assert set(own.parts()) == {"b", "h", "lower", "upper"}
+    assert own.differing == ("h",)
     assert own.h.shape == (2, 3)
     assert own.h.dtype == np.float64
     h[:] = 0
