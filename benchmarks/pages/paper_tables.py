@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dflearn.paper.methods import SCALED, method_names
+from dflearn.paper.methods import SCALED
 from dflearn.paper.published import methods_of, published_rows
 from dflearn.paper.render import (
     HEADER,
@@ -28,8 +28,8 @@ from dflearn.paper.render import (
 )
 from dflearn.paper.tables import Row, agreement, rows_of
 from dflearn.problems import PROBLEMS
+from dflearn.studies.methods import method_names
 from dflearn.studies.record import Record
-from dflearn.studies.store import read_lines
 
 FOLDER = Path(__file__).resolve().parents[2] / "results" / "paper"
 UNITS_HEADER = (
@@ -99,7 +99,7 @@ def every_row(records: Sequence[Record]) -> list[str]:
 
 
 def page() -> str:
-    records = read_lines(FOLDER / "runs.jsonl")
+    records = read_records(FOLDER / "runs.jsonl")
     parts = [
         "# Our figures beside the published ones",
         f"{len(records)} runs; written by `python benchmarks/pages/paper_tables.py` from `runs.jsonl`.",

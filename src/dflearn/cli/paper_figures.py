@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dflearn.cli.arguments import add_command, table
-from dflearn.cli.experiments import store_of
+from dflearn.cli.studies import store_of
 from dflearn.errors import DataError
 
 STUDY = Path("paper.sqlite")  # where `dfl paper table` keeps its runs

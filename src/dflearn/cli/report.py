@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dflearn.cli.arguments import add_command, check_folder
-from dflearn.cli.experiments import store_of
+from dflearn.cli.studies import store_of
 from dflearn.errors import DataError
 
 TABLES = {".md": "markdown", ".tex": "latex", ".txt": "text"}
