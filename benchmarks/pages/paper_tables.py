@@ -30,6 +30,7 @@ from dflearn.paper.tables import Row, agreement, rows_of
 from dflearn.problems import PROBLEMS
 from dflearn.studies.methods import method_names
 from dflearn.studies.record import Record
+from dflearn.studies.store import read_records
 
 FOLDER = Path(__file__).resolve().parents[2] / "results" / "paper"
 UNITS_HEADER = (

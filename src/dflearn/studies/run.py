@@ -215,7 +215,7 @@ class _Clock(Callback):
         if self.judged_by is not None:
             value = row["validation_loss" if self.judged_by == "loss" else "validation_absolute_regret"]
             if value < self.best or not self.best_weights:
-                self.best, self.best_epoch = value, len(run.history.rows) + 1
+                self.best, self.best_epoch = value, row["epoch"]
                 self.best_weights = deepcopy(run.model.state_dict())
         row["validation_seconds"] = time.process_time() - begun
         self._mark()
