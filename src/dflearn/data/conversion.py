@@ -23,8 +23,8 @@ def as_dataset(data: Data, name: str = "data") -> DecisionDataset:
     if isinstance(data, Subset):
         return as_dataset(data.dataset, name).subset(list(data.indices))  # type: ignore[arg-type]
     if isinstance(data, TensorDataset) and len(data.tensors) in (2, 3):
-        features, costs, *decisions = data.tensors
-        return DecisionDataset(features, costs, *decisions[:1])
+        features, costs = data.tensors[:2]
+        return DecisionDataset(features, costs, data.tensors[2] if len(data.tensors) == 3 else None)
     if isinstance(data, TensorDataset):
         raise DataError(
             f"{name} is a TensorDataset of {len(data.tensors)} tensors, which do not say what they are: name them, "

@@ -31,7 +31,7 @@ def split_rows(count: int, sizes: Mapping[str, int | float], seed: int | None) -
                 "pass a smaller number of instances, or a share between 0 and 1"
             )
     if sum(taken) >= count:
-        asked = " and ".join(f"{number} to {name}" for name, number in zip(sizes, taken, strict=True))
+        asked = " and ".join(f"{number} for {name}" for name, number in zip(sizes, taken, strict=True))
         raise OptionError(f"{asked} leave none of {count} instances: pass smaller numbers, or smaller shares")
     order = np.arange(count) if seed is None else np.random.RandomState(seed).permutation(count)
     return torch.as_tensor(order).split([*taken, count - sum(taken)])

@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 from torch import Tensor
 
-from dflearn.errors import DataError, MissingExtraError, ProgramError
+from dflearn.errors import DataError, MissingExtraError, OptionError, ProgramError
 from dflearn.files import replacing
 from dflearn.problems import Problem, problem_of_origin
 from dflearn.program import Program
@@ -167,7 +167,7 @@ def origin_of(problem: Decided | None) -> dict[str, Any]:
         return {}
     try:
         known = problem_of_origin(problem.origin) == problem
-    except (DataError, ProgramError):
+    except (DataError, OptionError, ProgramError):
         known = False
     if not known:
         raise DataError(f"{problem!r} is a problem of your own, which a file cannot hold: fit with its program instead")
