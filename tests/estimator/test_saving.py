@@ -23,7 +23,7 @@ from dflearn.estimator import DecisionFocusedRegressor, saving
 from dflearn.layers import Smoothed
 from dflearn.losses import SCE
 from dflearn.problems import Selection, problem_named
-from dflearn.program import Program
+from dflearn.program import Instance, Program
 from dflearn.solvers.highs import HiGHS
 from support.small_problem import ITEMS, PROGRAM, knapsack_data
 
@@ -94,6 +94,29 @@ def test_a_loaded_estimator_answers_alike(options: dict[str, Any], tmp_path: Pat
     if not isinstance(problem, Program):
         assert loaded.problem == problem
     assert loaded.fit(X, Y).predict(X).shape == Y.shape  # and can be trained again
+
+
+def test_the_solver_that_decides_comes_back(tmp_path: Path) -> None:
+    """HiGHS where it was asked for, where instances had their own constraints, and in files from before structure counted."""
+    path = tmp_path / "model.dfl"
+    capacities = Instance(upper=torch.full((40, ITEMS), 1.0, dtype=torch.float64))
+    with_instances = DecisionFocusedRegressor(PROGRAM, loss="mse", epochs=1).fit(X, Y, instance=capacities)
+    for regressor, wanted in ((fitted(), "FewRowBinary"), (fitted(HiGHS(PROGRAM)), "HiGHS"), (with_instances, "HiGHS")):
+        assert type(regressor.solver_).__name__ == wanted
+        regressor.save(path)
+        loaded = DecisionFocusedRegressor.load(path)
+        assert loaded.solver_.identity == regressor.solver_.identity
+        assert isinstance(loaded.problem, Program)
+        loaded.save(path)  # and once more
+    fitted().save(path)
+    with zipfile.ZipFile(path) as archive:
+        metadata = json.loads(archive.read("metadata.json"))
+    del metadata["solver"]
+    rewritten(path, metadata=json.dumps(metadata).encode())
+    assert type(DecisionFocusedRegressor.load(path).solver_).__name__ == "HiGHS"
+    rewritten(path, metadata={"solver": "unknown"})
+    with pytest.raises(DataError, match="its solver 'unknown'"):
+        DecisionFocusedRegressor.load(path)
 
 
 def test_what_is_kept_with_a_model_comes_back(regressor: DecisionFocusedRegressor, tmp_path: Path) -> None:

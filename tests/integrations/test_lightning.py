@@ -16,7 +16,7 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import EarlyStopping
 
 from dflearn.data import DecisionDataset
-from dflearn.errors import DataError, DivergenceError
+from dflearn.errors import DataError, DivergenceError, OptionError
 from dflearn.integrations.lightning import DecisionModule
 from dflearn.layers.base import Exact
 from dflearn.layers.perturbed import Perturbed
@@ -186,7 +186,7 @@ def test_divergence_is_diagnosed_and_the_last_finite_weights_stay() -> None:
     ],
 )
 def test_mistakes_are_explained(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(DataError, match=message):
+    with pytest.raises((DataError, OptionError), match=message):
         DecisionModule(Linear(FEATURES, ITEMS), MSE(), **{"train": TRAIN, **options})
 
 
