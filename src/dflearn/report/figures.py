@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FLOOR = "deciding with E[y | x]"
-LABELLED = 9  # points of a scatter that can all be named
+LABELLED, SOME = 9, 6  # points of a scatter that can all be named; of how many the names are shown otherwise
 Reference = Mapping[tuple[str, str], float]  # problem and method → a regret known from elsewhere
 
 
@@ -92,43 +92,67 @@ def trade_off(
     figure.draw_without_rendering()
     some = {s.method for s in pareto_front(summaries)}
     some |= {s.method for s in (*summaries, *apart) if s.method in highlight}
-    some |= {s.method for s in summaries[: max(LABELLED - len(some), 0)]}
-    name_points(axes, [*summaries, *apart], some if len(summaries) + len(apart) > LABELLED else None)
+    some |= {s.method for s in summaries[: max(SOME - len(some), 0)]}
+    name_points(axes, [*summaries, *apart], some if len(summaries) + len(apart) > LABELLED else None, front=summaries)
     return figure
 
 
 def trade_offs(axes: Axes, summaries: Sequence[MethodSummary], apart: Sequence[MethodSummary] = ()) -> None:
     """One point per method, ±1 standard deviation between the seeds, and the Pareto front as steps."""
-    front, top = pareto_front(summaries), _top([*summaries, *apart])
+    top = _top([*summaries, *apart])
     axes.set_xscale("log")
     for s in (*summaries, *apart):
+        color = style.color_of(s.method)
         axes.errorbar(
             s.seconds, min(s.regret, top), s.deviation if s.deviation and s.regret <= top else None,
-            fmt=style.marker_of(s.method), color=style.color_of(s.method), markersize=7, capsize=2, elinewidth=1,
+            fmt=style.marker_of(s.method), color=color, ecolor=(color, 0.45), markersize=7, capsize=2, elinewidth=1,
             **({"markerfacecolor": style.PAPER} if s in apart else {}),
         )  # fmt: skip
     axes.margins(x=0.22, y=0.12)
-    left, right = axes.get_xlim()
-    low, high = axes.get_ylim()
-    x = [front[0].seconds, *(s.seconds for s in front), right]
-    y = [high, *(s.regret for s in front), front[-1].regret]
-    axes.step(x, y, where="post", color=style.FAINT, linewidth=1, linestyle="--", zorder=0)
-    axes.set(xlim=(left, right), ylim=(low, high))
+    limits = (*axes.get_xlim(), *axes.get_ylim())
+    x, y = _steps(summaries, limits)
+    axes.plot(x, y, color=style.FAINT, linewidth=1, linestyle="--", zorder=0)
+    axes.set(xlim=limits[:2], ylim=limits[2:])
     style.log_ticks(axes.xaxis)
 
 
-def name_points(axes: Axes, summaries: Sequence[MethodSummary], some: Collection[str] | None = None) -> None:
-    """The methods' names beside the points of `trade_offs`, when the layout is final; only of `some` where given."""
+def _steps(summaries: Sequence[MethodSummary], limits: Sequence[float]) -> tuple[list[float], list[float]]:
+    """The corners of the Pareto front's steps, from the upper edge to the right one."""
+    front = pareto_front(summaries)
+    x, y = [front[0].seconds], [limits[3]]
+    for s in front:
+        x += [s.seconds, s.seconds]
+        y += [y[-1], s.regret]
+    return [*x, limits[1]], [*y, y[-1]]
+
+
+def name_points(
+    axes: Axes,
+    summaries: Sequence[MethodSummary],
+    some: Collection[str] | None = None,
+    *,
+    front: Sequence[MethodSummary] = (),
+) -> None:
+    """The methods' names beside the points of `trade_offs`, when the layout is final.
+
+    Args:
+        some: name only these, and those that lie beyond the upper edge.
+        front: the methods whose front is drawn (default: all).
+    """
     top = _top(summaries)
-    labels, others = [], []
+    labels, others, lines = [], [], []
     for s in summaries:
         spot = (s.seconds, min(s.regret, top))
-        if some is None or s.method in some:
+        if some is None or s.method in some or s.regret > top:
             text = s.method if s.regret <= top else f"{s.method}: {s.regret:.2g} ↑"
             labels.append((*spot, text, style.color_of(s.method)))
         else:
             others.append(spot)
-    style.label_points(axes, labels, others)
+        if s.regret <= top:
+            lines.append((s.seconds, s.regret - s.deviation, s.seconds, s.regret + s.deviation))
+    x, y = _steps(front or summaries, (*axes.get_xlim(), *axes.get_ylim()))
+    lines += zip(x, y, x[1:], y[1:], strict=False)
+    style.label_points(axes, labels, others, lines)
 
 
 def _top(summaries: Sequence[MethodSummary]) -> float:
@@ -148,15 +172,21 @@ def regret_bars(
 ) -> Figure:
     """One bar per method of one problem, least regret on top, ± one standard deviation between the seeds.
 
+    Bars far beyond the others are cut off and have their number in them.
+
     apart: methods that ran on other data: paler bars below, with their seeds. reference: a dash across the bar there.
     """
     figure = style.new_figure(4.7, 0.75 + 0.24 * (len(summaries) + len(apart)))
     axes = figure.add_subplot()
     ordered = [sorted(some, key=lambda s: s.regret) for some in (summaries, apart)]
     names = [s.method for s in ordered[0]] + [f"{s.method}, seed {seed_list(s.seeds)}" for s in ordered[1]]
+    top = _top([*summaries, *apart])
     for place, s in enumerate([*ordered[0], *ordered[1]]):
-        axes.barh(place, s.regret, 0.72, color=style.color_of(s.method), alpha=0.4 if s in apart else 1)
-        if len(s.seeds) > 1:
+        pale = 0.4 if s in apart else 1
+        axes.barh(place, min(s.regret, top), 0.72, color=style.color_of(s.method), alpha=pale)
+        if s.regret > top:
+            axes.text(top, place, f"{s.regret:.2g} → ", color=style.PAPER, weight="bold", ha="right", va="center")
+        elif len(s.seeds) > 1:
             axes.errorbar(s.regret, place, xerr=s.deviation, color=style.INK, linewidth=1, capsize=2)
         known = (reference or {}).get((s.problem, s.method))
         if known is not None:

@@ -26,6 +26,7 @@ from dflearn.studies.summary import (
 
 CURVE = "validation_ratio_of_sums"
 CURVES = 8  # methods whose learning curves fit into one picture
+NAMED = 3  # methods that a sentence names
 BASELINE = "MSE"
 SECONDS = "s/epoch"
 
@@ -44,7 +45,7 @@ def results_table(
         metric.replace("_", " "),
         "rank",
         "behind the best",
-        "above the floor",
+        "above floor",
         SECONDS,
     ]
     rows = []
@@ -122,13 +123,13 @@ def study_page(
     if len(found) > 1 and rows:
         page.text(f"Over all problems, the {len(rows)} methods that are ranked on every one of them, among themselves:")
         page.table(header, rows)
-    header, rows = _left_out(found)
-    if rows:
+    left_out = _left_out(found)
+    if left_out:
         page.text(
             "Means over different seeds are means over different data. So on each problem the methods are compared on "
-            "seeds that they share, chosen for the most pairs; methods without them are shown and not ranked:"
+            "seeds that they share, chosen for the most pairs. Methods without them are shown and not ranked:"
         )
-        page.table(header, rows)
+        page.items(left_out)
 
     page.section("All results")
     page.table(*results_table(found, metric, reference), choose=1 if len(found) > 1 else None)
@@ -213,9 +214,7 @@ def _in_words(ranking: Ranking) -> str:
     best, own = ranking.best, ranking.ranked
     text = f"{best.method} has the least regret, {with_deviation(best.regret, best.deviation, len(best.seeds))}"
     if len(own) > 1:
-        text += (
-            f", of {len(own)} methods on {'seed' if len(ranking.seeds) == 1 else 'seeds'} {seed_list(ranking.seeds)}"
-        )
+        text += f", of {len(own)} methods on {_seeds(ranking.seeds)}"
     baseline = next((s for s in own if s.method == BASELINE), None)
     if baseline is not None and baseline is not best and baseline.regret > 0:
         text += f", {100 * (1 - best.regret / baseline.regret):.0f} % below {BASELINE}"
@@ -224,7 +223,8 @@ def _in_words(ranking: Ranking) -> str:
     # A paired interval that reaches zero: the runs cannot tell the two apart.
     close = [s for s in own if s is not best and s.behind is not None and s.behind.low <= 0]
     if close:
-        text += f". The runs do not tell it from {_listed([s.method for s in close])}"
+        more = [_count(len(close) - NAMED, "other")] if len(close) > NAMED else []
+        text += f". The runs do not tell it from {_listed([s.method for s in close[:NAMED]] + more)}"
     quick = pareto_front(close)
     if quick and quick[0].seconds < 0.8 * best.seconds:
         text += f"; {quick[0].method} takes {best.seconds / quick[0].seconds:.1f} times less time"
@@ -248,25 +248,20 @@ def _overall(found: Sequence[Ranking]) -> tuple[list[str], list[list[str]]]:
     return ["method", "mean rank", "times best", "time relative to the fastest"], rows
 
 
-def _left_out(found: Iterable[Ranking]) -> tuple[list[str], list[list[str]]]:
-    """Header and rows: per problem with runs that are not compared, the seeds that are, and what is left out."""
-    rows = []
+def _left_out(found: Iterable[Ranking]) -> list[tuple[str, str]]:
+    """Problem and sentence, for each problem with runs that are not compared."""
+    lines = []
     for ranking in found:
-        if ranking.apart or ranking.unused:
-            methods = "; ".join(f"{s.method} (seed {seed_list(s.seeds)})" for s in ranking.apart)
-            rows.append(
-                [
-                    ranking.problem,
-                    seed_list(ranking.seeds),
-                    str(len(ranking.ranked)),
-                    methods,
-                    str(ranking.unused or ""),
-                ]
-            )
-    header = ["problem", "seeds compared", "methods ranked", "not ranked", "runs with other seeds"]
-    if not any(row[-1] for row in rows):
-        return header[:-1], [row[:-1] for row in rows]
-    return header, rows
+        parts = [f"{s.method} ({_seeds(s.seeds)})" for s in ranking.apart]
+        if ranking.unused:
+            parts.append(f"{_count(ranking.unused, 'run')} of ranked methods with other seeds")
+        if parts:
+            lines.append((ranking.problem, f"compared on {_seeds(ranking.seeds)}; left out: {', '.join(parts)}."))
+    return lines
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    return f"{'seed' if len(seeds) == 1 else 'seeds'} {seed_list(seeds)}"
 
 
 def _legend(metric: str) -> str:
@@ -274,7 +269,7 @@ def _legend(metric: str) -> str:
         f"{metric.replace('_', ' ')}: {METRICS[metric]}; ± is the standard deviation between the seeds. "
         "Behind the best: the mean difference to the best method, seed by seed, with its 95 % interval (instance by "
         "instance where there is one seed). "
-        f"Above the floor: Σ regret / Σ |optimum| less the same of {figures.FLOOR}, the best any predictor can do. "
+        f"Above floor: Σ regret / Σ |optimum| less the same of {figures.FLOOR}, the best any predictor can do. "
         f"{SECONDS}: CPU seconds of training per epoch, validation apart. Click on a head to sort."
     )
 

@@ -188,7 +188,10 @@ ROUNDS = 6
 
 
 def label_points(
-    axes: Axes, points: Sequence[tuple[float, float, str, str]], others: Sequence[tuple[float, float]] = ()
+    axes: Axes,
+    points: Sequence[tuple[float, float, str, str]],
+    others: Sequence[tuple[float, float]] = (),
+    lines: Sequence[tuple[float, float, float, float]] = (),
 ) -> None:
     """Names beside points, (x, y, text, colour) each, that overlap neither each other nor any point.
 
@@ -196,7 +199,8 @@ def label_points(
     one is free, a thin line leads to it. Call it when limits and layout are final, after
     `figure.draw_without_rendering()`.
 
-    others: points without a name, to be kept free too.
+    others: points without a name, to be kept free too. lines: (x0, y0, x1, y1) of upright and level ones, better not
+        crossed.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -211,7 +215,9 @@ def label_points(
     labels, boxes = [], []
     for (x, y, text, color), spot in zip(points, at, strict=False):
         label = axes.annotate(text, (x, y), (0, 0), textcoords="offset points", color=color, fontsize=8.5,
-                              ha="center", va="center")  # fmt: skip
+                              ha="center", va="center", zorder=4,
+                              bbox={"boxstyle": "square,pad=0.05", "facecolor": PAPER, "alpha": 0.75, "linewidth": 0}
+                              )  # fmt: skip
         label.set_in_layout(False)  # labels must not move the panels that they were placed in
         extent = label.get_window_extent(renderer)
         size = np.array([extent.width, extent.height]) / pixels + 1
@@ -219,7 +225,9 @@ def label_points(
         labels.append(label)
         boxes.append(np.hstack([middles - size / 2, middles + size / 2]))
     frame = axes.get_window_extent(renderer).extents / pixels
-    chosen = _places(np.array(boxes), at, frame, np.hypot(*steps.T))
+    ends = axes.transData.transform(np.reshape(lines, (-1, 2))).reshape(-1, 4) / pixels
+    crossed = np.hstack([np.minimum(ends[:, :2], ends[:, 2:]) - 1, np.maximum(ends[:, :2], ends[:, 2:]) + 1])
+    chosen = _places(np.array(boxes), at, crossed, frame, np.hypot(*steps.T))
     for label, spot, box, k in zip(labels, at, boxes, chosen, strict=False):
         label.set_position(tuple((box[k, :2] + box[k, 2:]) / 2 - spot))
         if np.hypot(*steps[k]) >= LEADER:
@@ -229,10 +237,12 @@ def label_points(
             line.set_in_layout(False)
 
 
-def _places(boxes: np.ndarray, at: np.ndarray, frame: np.ndarray, distances: np.ndarray) -> np.ndarray:
+def _places(
+    boxes: np.ndarray, at: np.ndarray, lines: np.ndarray, frame: np.ndarray, distances: np.ndarray
+) -> np.ndarray:
     """For each label the number of its place, out of `boxes` (labels, places, 4) of x0, y0, x1, y1.
 
-    at: (points, 2), the labels' points first. distances: (places,) from point to label.
+    at: (points, 2), the labels' points first. lines: (lines, 4), frame: (4,). distances: (places,) from point to label.
     """
     marks = np.hstack([at - MARK, at + MARK])
     spots = at[: len(boxes), None]
@@ -242,12 +252,14 @@ def _places(boxes: np.ndarray, at: np.ndarray, frame: np.ndarray, distances: np.
     # A long way and a late direction cost a little, overlaps and what sticks out a lot.
     cost = distances + 0.3 * (np.arange(len(distances)) % len(ANGLES))
     cost = cost + 20 * ((boxes[..., 2:] - boxes[..., :2]).prod(-1) - _overlap(boxes, frame))
+    for line in lines:
+        cost += _overlap(boxes, line)
     for k, mark in enumerate(marks):
         cost += 5 * _overlap(boxes, mark)
-        crossed = 20 * _inside(ways, mark).sum(-1)
+        strange = 20 * _inside(ways, mark).sum(-1) + 0.5 * _overlap(boxes, mark + [-MARK, -MARK, MARK, MARK])
         if k < len(boxes):
-            crossed[k] = 0  # a leader begins at its own point
-        cost += crossed
+            strange[k] = 0  # a leader begins at its own point, and a label may be near to it
+        cost += strange
     chosen = cost.argmin(1)
     for _ in range(ROUNDS):
         for i in range(len(boxes)):
