@@ -92,7 +92,8 @@ def trade_off(
     figure.draw_without_rendering()
     some = {s.method for s in pareto_front(summaries)}
     some |= {s.method for s in (*summaries, *apart) if s.method in highlight}
-    some |= {s.method for s in summaries[: max(SOME - len(some), 0)]}
+    others = [s.method for s in summaries if s.method not in some]
+    some |= set(others[: max(SOME - len(some), 0)])
     name_points(axes, [*summaries, *apart], some if len(summaries) + len(apart) > LABELLED else None, front=summaries)
     return figure
 

@@ -7,7 +7,7 @@ import io
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
 import numpy as np
 
@@ -256,7 +256,7 @@ def _places(
         cost += _overlap(boxes, line)
     for k, mark in enumerate(marks):
         cost += 5 * _overlap(boxes, mark)
-        strange = 20 * _inside(ways, mark).sum(-1) + 0.5 * _overlap(boxes, mark + [-MARK, -MARK, MARK, MARK])
+        strange = 20 * _inside(ways, mark).sum(-1) + 0.5 * _overlap(boxes, mark + MARK * np.array([-1, -1, 1, 1]))
         if k < len(boxes):
             strange[k] = 0  # a leader begins at its own point, and a label may be near to it
         cost += strange
@@ -284,22 +284,20 @@ def _inside(points: np.ndarray, box: np.ndarray) -> np.ndarray:
 
 # -- files ----------------------------------------------------------------------------------------------------------
 
-FileFormat = Literal["pdf", "svg", "png"]
-FILE_FORMATS: tuple[FileFormat, ...] = ("pdf", "svg", "png")
-_NO_DATE: dict[FileFormat, dict[str, None]] = {  # the same plot gives the same file
+FILE_FORMATS: dict[str, dict[str, None]] = {  # without dates: the same plot gives the same file
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
     "svg": {"Date": None, "Creator": None},
     "png": {"Software": None},
 }
 
 
-def encoded(figure: Figure, form: FileFormat, *, letters: bool = False) -> bytes:
+def encoded(figure: Figure, form: str, *, letters: bool = False) -> bytes:
     """The content of a file. letters: those of an SVG stay letters, for a page that has fonts of its own."""
     buffer = io.BytesIO()
     with _rc_context({"svg.fonttype": "none" if letters else "path", "pdf.fonttype": 42}):
         figure.savefig(
             buffer, format=form, dpi=200 if form == "png" else None, facecolor="none" if letters else PAPER,
-            metadata=_NO_DATE[form],
+            metadata=FILE_FORMATS[form],
         )  # fmt: skip
     return buffer.getvalue()
 
@@ -309,4 +307,4 @@ def write_figure(figure: Figure, folder: Path, name: str, formats: Sequence[str]
     unknown = [form for form in formats if form not in FILE_FORMATS]
     if unknown or not formats:
         raise OptionError(f"figures are written as {', '.join(FILE_FORMATS)}, got {', '.join(unknown) or 'none'}")
-    return [write_whole(folder / f"{name}.{form}", encoded(figure, form)) for form in FILE_FORMATS if form in formats]
+    return [write_whole(folder / f"{name}.{form}", encoded(figure, form)) for form in formats]
