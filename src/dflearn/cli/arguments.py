@@ -153,6 +153,6 @@ def write_json(path: Path, content: Any) -> None:
 
 def table(header: list[str], rows: list[list[str]]) -> str:
     """Columns with aligned text: the first to the left, the others to the right."""
-    widths = [max(len(row[k]) for row in [header, *rows]) for k in range(len(header))]
-    line = lambda row: "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()  # noqa: E731
-    return "\n".join([line(header), "  ".join("-" * width for width in widths), *map(line, rows)])
+    from dflearn.report.render import render
+
+    return render(header, rows)

@@ -28,7 +28,9 @@ def best_solver(program: Program, instance: Instance | None = None) -> Solver:
 
     differing = set() if instance is None else set(instance.present())
     exact: tuple[Callable[[Program], Solver], ...] = () if differing - {"d"} else (DagShortestPath.of, TopK.of)
-    few_rows: tuple[Callable[[Program], Solver], ...] = () if differing & {"lower", "upper"} else (FewRowLP, FewRowBinary)
+    few_rows: tuple[Callable[[Program], Solver], ...] = (
+        () if differing & {"lower", "upper"} else (FewRowLP, FewRowBinary)
+    )
     for oracle in (*exact, *few_rows):
         try:
             return Recognized(oracle(program))

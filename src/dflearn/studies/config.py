@@ -129,6 +129,20 @@ class RunConfig:
             given[name] = pairs(content.get(name))
         return cls(**{**given, "imports": tuple(content.get("imports", ()))})
 
+    @property
+    def choices(self) -> dict[str, Any]:
+        """All that may differ between two runs of a method on a problem, by name."""
+        settings = {f.name: getattr(self.settings, f.name) for f in fields(self.settings)}
+        tuned = ", ".join(f"{name} in {_listed(values)}" for name, values in self.tuning)
+        return {
+            **dict(self.parameters),
+            **settings,
+            **dict(self.problem_options),
+            "model": self.model,
+            **dict(self.model_options),
+            "tuned": tuned or "nothing",
+        }
+
     @cached_property
     def key(self) -> str:
         """A hash of the config and the results version: what the store knows the run by."""
