@@ -120,6 +120,11 @@ class Problem(Decides):
             torch.as_tensor(features, dtype=dtype), torch.as_tensor(costs, dtype=dtype), origin=self.origin
         )
 
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """Options that pin data which were recorded and not drawn, such as the digest of a file; none by default."""
+        return {}
+
     def split(self, count: int, seed: int, test: int | float, validation: int | float) -> Split:
         """`count` instances in three parts, as a study takes them; arguments as of `DecisionDataset.split`."""
         return self.generate(count).split(seed, test, validation)

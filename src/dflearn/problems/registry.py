@@ -6,13 +6,15 @@ import difflib
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dflearn.errors import DataError, OptionError
 from dflearn.problems.base import Problem
+from dflearn.problems.energy import EnergyKnapsack
 from dflearn.problems.facility_location import PUBLISHED_FACILITIES, FacilityLocation
 from dflearn.problems.knapsack import Knapsack
+from dflearn.problems.scheduling import Scheduling
 from dflearn.problems.selection import Selection
 from dflearn.problems.shortest_path import ShortestPath
 
@@ -23,7 +25,7 @@ PROBLEMS = (
     "CFL-50", "CFL-100", "CFL-200", "CFL-250",
 )  # fmt: skip
 
-Sizes = dict[str, int]
+Sizes = dict[str, Any]  # arguments of a problem that its name fixes
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,10 @@ def _published(customers: int) -> Sizes | None:
     return None if facilities is None else {"customers": customers, "facilities": facilities}
 
 
+def _schedule(tasks: int, machines: int, seed: int = 0, path: str | None = None, digest: str = "") -> Problem:
+    return replace(Scheduling.synthetic(tasks, machines, seed), path=path, digest=digest)
+
+
 register_problem(
     "SP-{side}", ShortestPath, "the shortest path through a square grid", example="SP-5",
     sizes=lambda side: {"rows": side, "columns": side},
@@ -154,3 +160,15 @@ register_problem(
 )
 register_problem("CFL-{customers}x{facilities}", FacilityLocation, "capacitated facility location", example="CFL-20x5")
 register_problem("TopK-{items}x{k}", Selection, "the k most valuable of some items", example="TopK-10x2")
+register_problem(
+    "energy-{capacity}", EnergyKnapsack, "half-hours of a day by their value, on real or synthetic days", example="energy-60",
+    sizes=lambda capacity: {"capacity": capacity, "predict": "value"},
+)  # fmt: skip
+register_problem(
+    "energy-{capacity}-price", EnergyKnapsack, "the same, where the price is predicted", example="energy-60-price",
+    sizes=lambda capacity: {"capacity": capacity, "predict": "price"},
+)  # fmt: skip
+register_problem(
+    "scheduling-{tasks}x{machines}", _schedule, "tasks on machines when electricity is cheap, on the same days",
+    example="scheduling-10x3",
+)  # fmt: skip

@@ -7,6 +7,7 @@ A name reads LOSS^SOLVER, with a word after it where there are several versions:
     SPO+^ILP            the program with its integers
     PFY, PFY^relax      perturbed Fenchel-Young, on the program with its integers and on its relaxation
     SCE^smoothed        the relaxation with (μ/2)‖w‖², solved exactly, μ relative to the data
+    two-stage           MSE whose best epoch, where the settings keep one, has the least squared error, not regret
     CaVE clean          three steps of our own method; "exact": to the end
     SCE^smoothed scaled the model works in units of mean |y|: its output is multiplied by that. Where costs are large, few
                         epochs at a small learning rate leave predictions short of them otherwise
@@ -134,6 +135,11 @@ def _add(
 
 
 _add("MSE", "the squared error of the costs; nothing is solved", lambda context: Prepared(MSE(), context.train))
+_add(
+    "two-stage",
+    "the same, and its best epoch, where one is kept, is that of the least squared error",
+    lambda context: Prepared(MSE(), context.train, judged_by="loss"),
+)
 for _name, _loss in {"SPO+": SPOPlus, "SCE": SCE}.items():
     _add(f"{_name}^relax", "subgradient, LP relaxation", subgradient(_loss, relaxed))
     _add(f"{_name}^ILP", "subgradient, the program with its integers", subgradient(_loss, integer))
@@ -159,5 +165,5 @@ for _name, _through in THROUGH_LAYERS.items():
     _add(f"{_name}^smoothed", "exact smoothed problem with (μ/2)‖w‖²", smoothed(_through), fixed(mu="auto"))
 _add("FY^smoothed", "Fenchel-Young loss of the smoothed problem", smoothed(FenchelYoung), fixed(mu="auto"))
 _add("sSPO+", "Fenchel-Young loss at the costs of SPO+, (μ/2)‖w‖²", smoothed(SmoothedSPOPlus), fixed(mu="auto"))
-for _name in ("MSE", "SPO+^relax", "PFY", "SCE^smoothed", "sSPO+"):
+for _name in ("MSE", "two-stage", "SPO+^relax", "PFY", "SCE^smoothed", "sSPO+"):
     register_scaled(_made[_name])

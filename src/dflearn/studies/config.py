@@ -223,7 +223,7 @@ def resolve(
         chosen,
         model,
         pairs(model_options),
-        pairs(problem_options),
+        pairs({**(problem_options or {}), **built.recorded}),
         pairs(tuning),
         tuple(imports),
     )
@@ -327,7 +327,7 @@ def read_study(path: str | Path) -> Study:
 
 LISTS = {"problems": str, "methods": str, "seeds": int, "import": str}
 KEYS = ("problems", "methods", "seeds", "solver", "settings", "parameters", "model", "options", "tuning", "import")
-EXAMPLES = {"parameters": '"SCE^DYS"', "options": '"energy-60"', "tuning": '"SCE^smoothed"'}
+EXAMPLES = {"parameters": '"SCE^DYS"', "options": '"KP-100"', "tuning": '"SCE^smoothed"'}
 
 
 def _settings(content: Any) -> Settings:

@@ -62,10 +62,12 @@ class Costs:
         for record in records:
             config, seconds = record.config, record.seconds
             self.configs[config.problem] = config
-            spent = (seconds["prepare"] + seconds["train"]) / config.settings.epochs
-            training.setdefault((config.problem, config.method), []).append(spent)
-            spent = (seconds["labels"] + seconds["evaluate"]) / config.settings.points
-            solving.setdefault(config.problem, []).append(spent)
+            if "train" in seconds:
+                spent = (seconds.get("prepare", 0.0) + seconds["train"]) / config.settings.epochs
+                training.setdefault((config.problem, config.method), []).append(spent)
+            if "labels" in seconds and "evaluate" in seconds:
+                spent = (seconds["labels"] + seconds["evaluate"]) / config.settings.points
+                solving.setdefault(config.problem, []).append(spent)
         self.training = {key: mean(values) for key, values in training.items()}
         self.solving = {problem: mean(values) for problem, values in solving.items()}
         ratios = [value / self.prior.epoch[key] for key, value in self.training.items() if key in self.prior.epoch]
