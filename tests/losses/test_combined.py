@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import Tensor
 
+from dflearn.data import Batch
 from dflearn.errors import DataError, OptionError
 from dflearn.layers import Exact, Perturbed, Smoothed
 from dflearn.losses import MSE, SCE, Combined, FenchelYoung, FunctionLoss, Loss, SPOPlus
@@ -41,10 +43,14 @@ def test_value_and_gradient_are_weighted_sums() -> None:
     assert [weight for weight, _ in halved.terms] == [0.5, 0.05, 1.25]  # type: ignore[attr-defined]
 
 
+def absolute_error(predicted: Tensor, batch: Batch) -> Tensor:
+    return (predicted - batch.require("costs")).abs().sum(-1)
+
+
 def test_contract() -> None:
     check_loss(MSE() + 0.1 * spo_plus(), PREDICTED, BATCH)
     check_loss(MSE() + 0.1 * SCE(Smoothed(PROGRAM, 1.0)), PREDICTED, BATCH, differentiable=True)
-    absolute = FunctionLoss(lambda predicted, batch: (predicted - batch.require("costs")).abs().sum(-1))
+    absolute = FunctionLoss(absolute_error)
     absolute.needs = ("costs",)  # a function does not say what it reads
     check_loss(absolute, PREDICTED, BATCH, differentiable=True)
 
