@@ -49,7 +49,7 @@ def best_values(values: np.ndarray, capacity: np.ndarray | float = 9.0) -> np.nd
 class OfAnyTarget(DecisionFocusedRegressor):
     """Decides over a box with as many variables as y has columns: scikit-learn's checks bring targets of their own."""
 
-    def _task(self, p: int | None, instance: Instance | None = None) -> DecisionTask:
+    def _task(self, p: int | None) -> DecisionTask:
         return DecisionTask.of(Program(n=p or 1, lower=-1, upper=1))
 
 

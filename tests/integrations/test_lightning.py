@@ -135,13 +135,14 @@ def visited(count: int, process: int) -> set[int]:
 
 def test_two_processes_are_fit_with_batches_twice_as_large(tmp_path: Path) -> None:
     """Losses, gradients, regret and weights, with last batches of 1 and of 5; a bad loss in one process stops both."""
-    script = Path(__file__).with_name("two_processes.py")
+    tests = Path(__file__).parents[1]
+    script = tests / "support" / "two_processes.py"
     inherited = {
         k: v for k, v in os.environ.items() if k not in ("MASTER_PORT", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE")
     }
     done = subprocess.run(
         [sys.executable, str(script), str(tmp_path)],
-        env=inherited | {"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"},
+        env=inherited | {"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(tests)},
         capture_output=True,
         text=True,
         timeout=300,

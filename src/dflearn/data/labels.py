@@ -42,7 +42,7 @@ def label(
     dataset = as_dataset(dataset)
     if dataset.costs is None:
         raise DataError("these data hold no costs, so there is nothing to compute decisions from")
-    solver = DecisionTask.of(problem, dataset.costs.shape[1], dataset.instance).solver
+    solver = DecisionTask.of(problem, dataset.costs.shape[1]).solver
     with contextlib.ExitStack() as stack:
         if workers > 1:
             from dflearn.solvers.wrappers import Parallel

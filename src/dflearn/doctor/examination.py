@@ -17,6 +17,7 @@ from dflearn.errors import DataError, SolverError
 from dflearn.evaluation import evaluate
 from dflearn.losses.base import Loss
 from dflearn.models import predict
+from dflearn.randomness import Randomness, generator_of
 from dflearn.solvers.task import Decided, DecisionTask
 from dflearn.training.arguments import AnyLoss, as_loss, check_model
 
@@ -28,7 +29,7 @@ def diagnose(
     *,
     problem: Decided | None = None,
     limit: int = 200,
-    seed: torch.Generator | int = 0,
+    seed: Randomness = 0,
 ) -> Diagnosis:
     """Look at what the loss tells the model on the first `limit` instances, and say what to change.
 
@@ -46,8 +47,8 @@ def diagnose(
         raise DataError("there is nothing to diagnose: the data are empty")
     everything, data = data, data.subset(slice(0, limit)).to(torch.float64)
     predicted = predict(model, data.features).cpu().double()
-    generator = torch.Generator().manual_seed(seed) if isinstance(seed, int) else seed
-    task = None if problem is None else DecisionTask.of(problem, predicted.shape[-1], data.instance)
+    generator = generator_of(seed)
+    task = None if problem is None else DecisionTask.of(problem, predicted.shape[-1])
     found: dict[str, Any] = {"setting": _setting(loss, data), "gradients": np.zeros(0)}
     noted: list[Finding] = []
     try:

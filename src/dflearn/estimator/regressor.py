@@ -151,7 +151,7 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
             raise DataError(f"positive=True, and y holds negative costs, {y.min():.4g} the least: leave it at False")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         costs = decisions if y is None else y.reshape(len(X), -1)
-        task = self._task(None if y is None and not self._only_decides() else np.shape(costs)[-1], instance)
+        task = self._task(None if y is None and not self._only_decides() else np.shape(costs)[-1])
         self._shape, self._one_dimensional = X.shape[1:], y is not None and y.ndim == 1
         self._with_instances = instance is not None
         data = self._data(X, None if y is None else y.reshape(len(X), -1), decisions, instance)
@@ -184,14 +184,14 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         )
         return self
 
-    def _task(self, p: int | None, instance: Instance | None = None) -> DecisionTask:
+    def _task(self, p: int | None) -> DecisionTask:
         """What is decided, when there are p costs (unknown without y)."""
         if self.problem is None:
             raise OptionError(
                 "nothing says what is decided: pass a Problem, a Program or a Solver, as in "
                 "DecisionFocusedRegressor(dflearn.Program(A=…, b=…, upper=1))"
             )
-        return DecisionTask.of(self.problem, p, instance)
+        return DecisionTask.of(self.problem, p)
 
     def _only_decides(self) -> bool:
         """Whether what is decided is a function, for which costs and variables are one."""
@@ -269,13 +269,7 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
 
     def _solve(self, costs: np.ndarray, instance: Instance | None) -> Tensor:
         y = torch.as_tensor(costs, dtype=torch.float64).reshape(len(costs), -1)
-        return self._solver(instance).solve(y, instance).check().decision
-
-    def _solver(self, instance: Instance | None) -> Solver:
-        """`solver_`, but where a program alone is known and these instances have constraints that fit did not see."""
-        if instance is None or self._with_instances or not isinstance(self.problem, Program):
-            return self.solver_
-        return DecisionTask.of(self.problem, instance=instance).solver
+        return self.solver_.solve(y, instance).check().decision
 
     def score(self, X: Any, y: Any, *, decisions: Any = None, instance: Instance | None = None) -> float:
         """−Σ regret / Σ |optimum|: minus the normalized regret of `decide(X)` under the true costs y.
@@ -293,7 +287,7 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         decided = self._solve(self.predict(X), instance)
         data = self._data(np.zeros((len(y), 0)), y.reshape(len(y), -1), decisions, instance)
         if data.decisions is None:
-            data = label(data, self._solver(instance), cache=self.cache, progress=self.verbose)
+            data = label(data, self.solver_, cache=self.cache, progress=self.verbose)
         batch = data.batch()
         found = regrets_of(
             self.solver_.objective, batch.require("costs"), decided, batch.require("decisions"), instance

@@ -235,7 +235,7 @@ def evaluate(
     if dataset.costs is None:
         raise DataError("regret is measured with the true costs, and these data hold none")
     costs, instance = dataset.costs.detach().cpu().double(), dataset.instance
-    task = _judge(DecisionTask.of(problem, costs.shape[1], instance), solver)
+    task = _judge(DecisionTask.of(problem, costs.shape[1]), solver)
     if pessimistic and task.program is None:
         raise OptionError(
             f"the pessimistic regret asks the program for its worst optimal decision, and {task.solver!r} knows no program"

@@ -15,23 +15,18 @@ from dflearn.solvers.base import Raw, Solution, Solver
 from dflearn.solvers.wrappers import Wrapper
 
 
-def best_solver(program: Program, instance: Instance | None = None) -> Solver:
+def best_solver(program: Program) -> Solver:
     """The fastest exact solver that we have for this program.
 
     In this order: a shortest path in an acyclic graph, the k best items, few rows (a linear program with finite bounds, or
-    yes-or-no decisions under inequalities), anything else. Where instances have right-hand sides of their own, only the last
-    two; where they have bounds of their own, only the last.
+    yes-or-no decisions under inequalities), anything else.
     """
     from dflearn.solvers.few_rows import FewRowBinary, FewRowLP
     from dflearn.solvers.highs import HiGHS
     from dflearn.solvers.oracles import DagShortestPath, TopK
 
-    differing = set() if instance is None else set(instance.present())
-    exact: tuple[Callable[[Program], Solver], ...] = () if differing - {"d"} else (DagShortestPath.of, TopK.of)
-    few_rows: tuple[Callable[[Program], Solver], ...] = (
-        () if differing & {"lower", "upper"} else (FewRowLP, FewRowBinary)
-    )
-    for oracle in (*exact, *few_rows):
+    oracles: tuple[Callable[[Program], Solver], ...] = (DagShortestPath.of, TopK.of, FewRowLP, FewRowBinary)
+    for oracle in oracles:
         try:
             return Recognized(oracle(program))
         except ProgramError:

@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from dflearn.errors import OptionError, ShapeError
-from dflearn.program import Instance, Objective, Program
+from dflearn.program import Objective, Program
 from dflearn.solvers.base import Solver
 from dflearn.solvers.callable import from_callable
 from dflearn.solvers.recognition import best_solver
@@ -38,7 +38,7 @@ class DecisionTask:
     name: str = "decision"
 
     @classmethod
-    def of(cls, what: Decided, costs: int | None = None, instance: Instance | None = None) -> DecisionTask:
+    def of(cls, what: Decided, costs: int | None = None) -> DecisionTask:
         """The task of a `Problem`, a `Program`, a `Solver`, or a function c → w that only decides.
 
         A `Problem` and a `Solver` are taken as they are. A program is solved by the fastest exact solver that its structure
@@ -46,26 +46,24 @@ class DecisionTask:
 
         Args:
             costs: how many costs the data have. A function needs it; all others are checked.
-            instance: what differs between the instances of the data: some solvers know one set of constraints only.
         """
-        task = cls._of(what, costs, instance)
+        task = cls._of(what, costs)
         if costs is not None and costs != task.objective.p:
             raise ShapeError(f"{task.name} has {task.objective.p} costs, and the data have {costs}")
         return task
 
     @classmethod
-    def _of(cls, what: Decided, costs: int | None, instance: Instance | None) -> DecisionTask:
+    def _of(cls, what: Decided, costs: int | None) -> DecisionTask:
         if isinstance(what, DecisionTask):
             return what
         if isinstance(what, Decides):
             return what.task()
         if isinstance(what, Program):
-            relaxed = best_solver(what.relax(), instance)
-            return cls(what.objective, best_solver(what, instance), relaxed, what, name=what.name)
+            return cls(what.objective, best_solver(what), best_solver(what.relax()), what, name=what.name)
         if isinstance(what, Solver):
             program = what.program
             integer = program is not None and program.is_integer
-            relaxed = best_solver(program.relax(), instance) if program is not None and integer else what
+            relaxed = best_solver(program.relax()) if program is not None and integer else what
             return cls(what.objective, what, relaxed, program, name="decision" if program is None else program.name)
         if callable(what) and not isinstance(what, (type, nn.Module)):
             if costs is None:
@@ -73,7 +71,7 @@ class DecisionTask:
                     "a function decides for as many costs as the data have, and here no data tell how many: "
                     "wrap it with dflearn.from_callable(function, n)"
                 )
-            return cls._of(from_callable(what, costs), costs, instance)
+            return cls._of(from_callable(what, costs), costs)
         example = f"dflearn.problems.problem_named({what if isinstance(what, str) else 'SP-5'!r})"
         raise OptionError(
             f"a Problem, a Program, a Solver or a function from costs to a decision says what is decided; got "

@@ -28,7 +28,7 @@ class Validation:
         self.solver: Solver | None = None
         if problem is not None:
             costs = None if data.costs is None else data.costs.shape[1]
-            self.solver = DecisionTask.of(problem, costs, data.instance).solver
+            self.solver = DecisionTask.of(problem, costs).solver
         self.monitored = "validation_loss" if self.solver is None else "validation_absolute_regret"
         self.note = ""
         if not len(data):
