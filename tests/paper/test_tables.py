@@ -13,7 +13,7 @@ from dflearn.paper.tables import HEADER, SUMMARY_HEADER, agreement, agreement_li
 from dflearn.problems import PROBLEMS
 from dflearn.report.render import render
 from dflearn.studies.config import RunConfig, Settings, resolve
-from dflearn.studies.cost import Costs, CostEstimate, makespan
+from dflearn.studies.cost import CostEstimate, Costs, makespan
 from dflearn.studies.record import Record
 from support.experiment_helpers import made_up
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     records = study(problems=("SP-5", "SP-10", "KP-100"), seeds=(1, 2))
-    return study_page(records, "A study", with_figures=False).write(tmp_path_factory.mktemp("page") / "report.html")
+    return study_page(records, "A study").write(tmp_path_factory.mktemp("page") / "report.html")
 
 
 @pytest.fixture(scope="module")
@@ -83,10 +83,10 @@ def test_sorts_by_a_click_on_a_head(tab: browser.Browser, page: Path) -> None:
 
 def test_empty_cells_stay_last(tab: browser.Browser, page: Path) -> None:
     tab.open(page)
-    tab.evaluate(f"{RESULTS}.tBodies[0].rows[3].cells[5].textContent = ''")
+    tab.evaluate(f"{RESULTS}.tBodies[0].rows[3].cells[6].textContent = ''")
     for _ in range(2):
-        tab.click(f"{RESULTS}.querySelectorAll('th button')[5]")
-        cells = column(tab, 5)
+        tab.click(f"{RESULTS}.querySelectorAll('th button')[6]")
+        cells = column(tab, 6)
         assert cells[-1] == ""
         assert "" not in cells[:-1]
 

@@ -65,7 +65,8 @@ def regret_against_time(points: Mapping[str, tuple[float, float, float]], xlabel
     axes.margins(x=0.2)
     style.log_ticks(axes.xaxis)
     figure.draw_without_rendering()
-    style.label_points(axes, [(x, y, name, style.color_of(name)) for name, (x, y, _) in points.items()])
+    labels = [(x, y, name, style.color_of(name)) for name, (x, y, _) in points.items()]
+    style.label_points(axes, labels, lines=[(x, y - error, x, y + error) for x, y, error in points.values()])
     return figure
 
 
@@ -107,7 +108,7 @@ def trade_offs(axes: Axes, summaries: Sequence[MethodSummary], apart: Sequence[M
         axes.errorbar(
             s.seconds, min(s.regret, top), s.deviation if s.deviation and s.regret <= top else None,
             fmt=style.marker_of(s.method), color=color, ecolor=(color, 0.45), markersize=7, capsize=2, elinewidth=1,
-            **({"markerfacecolor": style.PAPER} if s in apart else {}),
+            markerfacecolor=style.PAPER if s in apart else color,
         )  # fmt: skip
     axes.margins(x=0.22, y=0.12)
     limits = (*axes.get_xlim(), *axes.get_ylim())

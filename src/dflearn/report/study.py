@@ -227,7 +227,7 @@ def _in_words(ranking: Ranking) -> str:
         text += f". The runs do not tell it from {_listed([s.method for s in close[:NAMED]] + more)}"
     quick = pareto_front(close)
     if quick and quick[0].seconds < 0.8 * best.seconds:
-        text += f"; {quick[0].method} takes {best.seconds / quick[0].seconds:.1f} times less time"
+        text += f"; {quick[0].method} is {best.seconds / quick[0].seconds:.1f} times as fast"
     return text + "."
 
 

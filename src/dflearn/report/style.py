@@ -224,7 +224,7 @@ def label_points(
         middles = spot + steps + sides * size
         labels.append(label)
         boxes.append(np.hstack([middles - size / 2, middles + size / 2]))
-    frame = axes.get_window_extent(renderer).extents / pixels
+    frame = np.array(axes.get_window_extent(renderer).extents) / pixels
     ends = axes.transData.transform(np.reshape(lines, (-1, 2))).reshape(-1, 4) / pixels
     crossed = np.hstack([np.minimum(ends[:, :2], ends[:, 2:]) - 1, np.maximum(ends[:, :2], ends[:, 2:]) + 1])
     chosen = _places(np.array(boxes), at, crossed, frame, np.hypot(*steps.T))
@@ -279,7 +279,7 @@ def _overlap(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _inside(points: np.ndarray, box: np.ndarray) -> np.ndarray:
-    return ((points > box[..., :2]) & (points < box[..., 2:])).all(-1)
+    return np.all((points > box[..., :2]) & (points < box[..., 2:]), -1)
 
 
 # -- files ----------------------------------------------------------------------------------------------------------
