@@ -194,7 +194,8 @@ def common_seeds(of_methods: Sequence[Iterable[int]]) -> set[int]:
         methods = sum(seeds <= own for own in sets)
         return len(seeds) * (methods - 1), len(seeds), [-seed for seed in sorted(seeds)]
 
-    return set(max((seeds for seeds in candidates if seeds), key=worth))
+    best: frozenset[int] = max(candidates - {frozenset()}, key=worth)
+    return set(best)
 
 
 def paired(a: MethodSummary, b: MethodSummary) -> Estimate:
