@@ -54,6 +54,8 @@ def test_renders(tab: browser.Browser, page: Path, width: int) -> None:
     assert tab.evaluate("document.title") == "A study"
     # Nothing sticks out: what is wider than the page scrolls inside its own box.
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    clipped = tab.evaluate("[...document.querySelectorAll('.wide')].filter(b => b.scrollWidth > b.clientWidth).length")
+    assert clipped == 0 or width < 600, "on a screen every column is in sight"
     boxes = tab.evaluate("[...document.querySelectorAll('figure svg')].map(s => [s.clientWidth, s.clientHeight])")
     assert len(boxes) == 9  # three kinds for each of three problems
     assert all(min(300, width - 60) < w <= width and h > 80 for w, h in boxes)
