@@ -54,9 +54,10 @@ def test_studies_are_complete(study: str, folder: str) -> None:
 def test_tables_are_those_of_the_runs() -> None:
     records = read_records(RESULTS / "comparison" / "runs.jsonl.xz")
     assert (RESULTS / "comparison" / "table.md").read_text() == comparison.page(records)
-    assert early_stopping.table(early_stopping.regrets(records)) in (
-        RESULTS / "comparison" / "early_stopping.md"
-    ).read_text()
+    assert (
+        early_stopping.table(early_stopping.regrets(records))
+        in (RESULTS / "comparison" / "early_stopping.md").read_text()
+    )
     with open(RESULTS / "mse_baseline" / "published.csv") as file:
         published = {row["problem"]: float(row["published"]) for row in csv.DictReader(file)}
     rows = mse_baseline.compare(read_records(RESULTS / "mse_baseline" / "runs.jsonl.xz"), published)

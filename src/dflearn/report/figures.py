@@ -62,10 +62,11 @@ def regret_against_time(points: Mapping[str, tuple[float, float, float]], xlabel
             seconds, regret, yerr=error, fmt=style.marker_of(name), color=style.color_of(name), capsize=3, markersize=8
         )
     axes.set(xscale="log", xlabel=xlabel, ylabel=ylabel, ylim=(0, None))
-    axes.margins(x=0.2)
+    axes.margins(x=0.35)
     style.log_ticks(axes.xaxis)
     figure.draw_without_rendering()
-    style.label_points(axes, [(x, y, name, style.color_of(name)) for name, (x, y, _) in points.items()])
+    labels = [(x, y, name, style.color_of(name)) for name, (x, y, _) in points.items()]
+    style.label_points(axes, labels, lines=[(x, y - error, x, y + error) for x, y, error in points.values()])
     return figure
 
 
@@ -107,7 +108,7 @@ def trade_offs(axes: Axes, summaries: Sequence[MethodSummary], apart: Sequence[M
         axes.errorbar(
             s.seconds, min(s.regret, top), s.deviation if s.deviation and s.regret <= top else None,
             fmt=style.marker_of(s.method), color=color, ecolor=(color, 0.45), markersize=7, capsize=2, elinewidth=1,
-            **({"markerfacecolor": style.PAPER} if s in apart else {}),
+            markerfacecolor=style.PAPER if s in apart else color,
         )  # fmt: skip
     axes.margins(x=0.22, y=0.12)
     limits = (*axes.get_xlim(), *axes.get_ylim())
@@ -190,12 +191,13 @@ def regret_bars(
         elif len(s.seeds) > 1:
             axes.errorbar(s.regret, place, xerr=s.deviation, color=style.INK, linewidth=1, capsize=2)
         known = (reference or {}).get((s.problem, s.method))
-        if known is not None:
+        if known is not None and s.regret <= top:
             axes.plot(2 * [known], [place - 0.42, place + 0.42], color=style.INK, linewidth=1.8)
     axes.set_yticks(range(len(names)), names)
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)
+    axes.locator_params(axis="x", nbins=5)
     axes.set(xlabel=xlabel, ylim=(len(names) - 0.4, -0.6))
     return figure
 

@@ -14,6 +14,7 @@ import numpy as np
 from dflearn.errors import OptionError
 from dflearn.evaluation import estimates
 from dflearn.evaluation.estimates import Estimate
+from dflearn.evaluation.regret import ZERO
 from dflearn.studies.record import Record
 
 FAMILIES = ("SP", "KP", "CFL")
@@ -182,7 +183,7 @@ def _ranking(problem: str, summaries: Sequence[MethodSummary]) -> Ranking:
 def common_seeds(of_methods: Sequence[Iterable[int]]) -> set[int]:
     """The seeds S that allow the most paired differences: |S| · (methods that have all of S − 1) is largest.
 
-    Among equals the larger number of methods, then the smaller seeds.
+    Among equals the larger number of seeds, then the smaller seeds.
     """
     sets = [frozenset(seeds) for seeds in of_methods]
     candidates = set(sets)
@@ -191,9 +192,10 @@ def common_seeds(of_methods: Sequence[Iterable[int]]) -> set[int]:
 
     def worth(seeds: frozenset[int]) -> tuple[int, int, list[int]]:
         methods = sum(seeds <= own for own in sets)
-        return len(seeds) * (methods - 1), methods, [-seed for seed in sorted(seeds)]
+        return len(seeds) * (methods - 1), len(seeds), [-seed for seed in sorted(seeds)]
 
-    return set(max(filter(None, candidates), key=worth))
+    best: frozenset[int] = max(candidates - {frozenset()}, key=worth)
+    return set(best)
 
 
 def paired(a: MethodSummary, b: MethodSummary) -> Estimate:
@@ -209,7 +211,8 @@ def paired(a: MethodSummary, b: MethodSummary) -> Estimate:
         return difference
     apart, size = one.regrets.astype(float) - other.regrets, np.abs(one.optima.astype(float))
     if a.metric == "mean_of_ratios":
-        around = estimates.mean(apart[size > 0] / size[size > 0], CONFIDENCE)
+        kept = size > ZERO * size.mean()
+        around = estimates.mean(apart[kept] / size[kept], CONFIDENCE)
     elif a.metric == "ratio_of_sums":
         around = estimates.ratio_of_sums(apart, size, CONFIDENCE)
     elif a.metric == "absolute_regret":
