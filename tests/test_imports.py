@@ -124,6 +124,13 @@ def test_imports_point_upward(path: Path) -> None:
         assert ORDER.index(there) < ORDER.index(here), f"{module} imports {imported}, which stands below it"
 
 
+def test_only_its_own_commands_know_the_paper() -> None:
+    knowing = {
+        path.name for path in SOURCE.glob("cli/*.py") if any(name.startswith("dflearn.paper") for name in imports(path))
+    }
+    assert knowing == {"paper.py", "paper_figures.py"}
+
+
 def test_every_part_has_its_place_and_the_document_says_the_same() -> None:
     parts = {part_of(dotted(path)) for path in MODULES if path != SOURCE / "__init__.py" and path.read_text()}
     assert parts <= set(ORDER), "a new part needs its place in ORDER and in docs/architecture.md"

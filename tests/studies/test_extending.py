@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from dflearn.cli import main
-from dflearn.errors import OptionError
+from dflearn.errors import DataError, OptionError
 from dflearn.problems import registry as problems
 from dflearn.studies import Method, Prepared, methods, models, register, register_model, register_problem
 from dflearn.studies.config import RunConfig, read_study, resolve
@@ -235,6 +235,24 @@ def test_tuning_keeps_the_value_with_the_least_validation_regret(cache: Path) ->
     assert [row["mu"] for row in tuned.tried] == values
     assert [row["validation_absolute_regret"] for row in tuned.tried] == pytest.approx(last, rel=1e-3)
     assert tuned.metrics == each[best].metrics
+
+
+@pytest.mark.parametrize("problem", ["energy-60", "energy-60-price", "scheduling-3x2"])
+def test_recorded_data_with_features_of_every_cost(problem: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A problem without a floor, with a split of its own; a store tells real days from synthetic ones."""
+    monkeypatch.delenv("DFLEARN_ENERGY", raising=False)
+    settings = replace(TINY, points=40, test=10, validation=8, keep="best")
+    configs = [resolve(problem, m, 1, settings, model="shared") for m in ("two-stage scaled", "SPO+^relax scaled")]
+    first, second = map(run, configs)
+    assert first.ids is not None
+    assert second.ids is not None
+    assert first.ids.tolist() == second.ids.tolist()
+    assert "floor_ratio_of_sums" not in first.metrics
+    assert "validation_loss" in first.history
+    assert first.history["validation_loss"][first.chosen["epoch"] - 1] == min(first.history["validation_loss"])
+    assert len(dict(configs[0].problem_options)["digest"]) == 16
+    with pytest.raises(DataError, match="the days with digest 0 are wanted"):
+        resolve(problem, "MSE", 1, settings, model="shared", problem_options={"digest": "0"})
 
 
 def test_the_best_epoch_is_kept_on_request(cache: Path) -> None:

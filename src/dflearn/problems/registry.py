@@ -115,7 +115,8 @@ def problem_of_origin(origin: Mapping[str, Any]) -> Problem:
         raise DataError("these data do not say which problem they were generated from: name it, with its seed")
     name, given = str(origin["problem"]), {key: value for key, value in origin.items() if key != "problem"}
     _, sizes = _form_of(name)
-    problem = problem_named(name, **{key: value for key, value in given.items() if key not in sizes})
+    options = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
+    problem = problem_named(name, **{key: value for key, value in options.items() if key not in sizes})
     if problem.origin != dict(origin):
         raise DataError(f"these data say they come from {dict(origin)}, which is no problem of this version")
     return problem
