@@ -10,14 +10,12 @@ if TYPE_CHECKING:
     from dflearn.layers.davis_yin import DavisYin as DavisYin
     from dflearn.layers.perturbed import Perturbed as Perturbed
     from dflearn.layers.smoothed import Smoothed as Smoothed
-    from dflearn.paper.as_published import AsPublished as AsPublished, DenseJacobianFree as DenseJacobianFree
 
 _NAMES = {
     "dflearn.layers.base": ("Exact", "Layer"),
     "dflearn.layers.perturbed": ("Perturbed",),
     "dflearn.layers.smoothed": ("Smoothed",),
     "dflearn.layers.davis_yin": ("DavisYin",),
-    "dflearn.paper.as_published": ("AsPublished", "DenseJacobianFree"),
     "dflearn.layers.cvxpy": ("CvxpySmoothed",),
 }
 

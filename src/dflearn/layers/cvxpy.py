@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from dflearn.errors import MissingExtraError, ProgramError
+from dflearn.errors import MissingExtraError, OptionError
 from dflearn.layers.base import Layer
 from dflearn.program import Instance, Program
 from dflearn.program.sides import Side, Sides
@@ -58,9 +58,9 @@ class CvxpySmoothed(Layer):
     ) -> None:
         super().__init__(program.objective)
         if not 0 < mu < np.inf:
-            raise ProgramError(f"mu must be positive and finite, got {mu}; for the program without smoothing use Exact")
+            raise OptionError(f"mu must be positive and finite, got {mu}; for the program without smoothing use Exact")
         if regularizer not in ("squared", "norm"):
-            raise ProgramError(f"regularizer is 'squared' or 'norm', got {regularizer!r}")
+            raise OptionError(f"regularizer is 'squared' or 'norm', got {regularizer!r}")
         _import()
         self.program, self.mu, self.regularizer = program.relax(), float(mu), regularizer
         self.solver_args = {

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dflearn.errors import ProgramError
+from dflearn.errors import OptionError
 from dflearn.layers.base import Layer
 from dflearn.program import Instance
 from dflearn.solvers.base import Solution, Solver
@@ -33,7 +33,7 @@ class Perturbed(Layer):
     ) -> None:
         super().__init__(solver.objective)
         if not 0 < sigma < math.inf or samples < 1:
-            raise ProgramError(f"Perturbed needs a finite sigma > 0 and samples >= 1; got {sigma} and {samples}")
+            raise OptionError(f"Perturbed needs a finite sigma > 0 and samples >= 1; got {sigma} and {samples}")
         self.solver, self.sigma, self.samples = solver, float(sigma), int(samples)
         self.generator = torch.Generator().manual_seed(generator) if isinstance(generator, int) else generator
         self.start_width = solver.start_width * self.samples

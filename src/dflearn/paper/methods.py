@@ -34,6 +34,7 @@ from dflearn.layers import CvxpySmoothed, DavisYin, Exact, Layer, Perturbed, Smo
 from dflearn.losses import MSE, SCE, CaVE, FenchelYoung, Regret, SmoothedSPOPlus, SPOPlus, SquaredDecisionError
 from dflearn.losses.base import Loss
 from dflearn.paper import hyperparameters as published
+from dflearn.paper.as_published import AsPublished
 from dflearn.paper.cave import CaVEAsPublished
 from dflearn.problems.base import Problem
 from dflearn.program import Instance, Objective
@@ -98,7 +99,8 @@ class Prepared:
         if isinstance(self.loss, CaVEAsPublished):
             return "Clarabel onto the cone"
         if isinstance(self.loss, CaVE):
-            return "interior-point steps onto the cone" if layer is None else "exact projection onto the cone"
+            inner = self.loss.layer.variant == "inner"
+            return "interior-point steps onto the cone" if inner else "exact projection onto the cone"
         if isinstance(layer, PredictedPart):
             layer = layer.layer
         if layer is None:
@@ -273,9 +275,7 @@ def _as_published(loss: str) -> Callable[[RunContext], Prepared]:
         own = task.parameters
         train = task.labelled()
         assert train.decisions is not None
-        layer = DavisYin.as_published(
-            task.problem, own["tau"], own["alpha"], own["iterations"], generator=task.generator()
-        )
+        layer = AsPublished(task.problem, own["tau"], own["alpha"], own["iterations"], generator=task.generator())
         part = PredictedPart(layer)
         train = train.with_decisions(task.problem.program.objective.transpose(train.decisions))
         made = SquaredDecisionError(part, reduction="mean") if loss == "SqDE" else _THROUGH_LAYERS[loss](part)

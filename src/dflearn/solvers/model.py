@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dflearn.errors import ProgramError, ShapeError
+from dflearn.errors import OptionError, ShapeError
 from dflearn.program import Program
 from dflearn.program.sides import Sides, integer_bounds
 from dflearn.solvers.base import Basis, Raw, Solver, Status
@@ -42,7 +42,7 @@ class ModelSolver(Solver):
 
     def __init__(self, program: Program, *, time_limit: float = np.inf, gap: float = 0.0, threads: int = 1) -> None:
         if not time_limit > 0 or not gap >= 0 or threads < 1:
-            raise ProgramError(f"need time_limit > 0, gap >= 0, threads >= 1; got {time_limit}, {gap}, {threads}")
+            raise OptionError(f"need time_limit > 0, gap >= 0, threads >= 1; got {time_limit}, {gap}, {threads}")
         self.program = program
         self.objective = program.objective
         self.time_limit, self.gap, self.threads = float(time_limit), float(gap), int(threads)
