@@ -29,6 +29,7 @@ from dflearn.evaluation import evaluate
 from dflearn.layers import DavisYin, Exact, Perturbed, Smoothed
 from dflearn.losses import MSE, SCE, FenchelYoung, SmoothedSPOPlus, SPOPlus
 from dflearn.losses.base import Loss
+from dflearn.paper.as_published import AsPublished
 from dflearn.problems import problem_named
 from dflearn.problems.base import Problem
 from dflearn.solvers.base import Solver
@@ -71,7 +72,7 @@ METHODS = {
     ),
     "SCE^DYS as published": Method(
         lambda problem, value, scale, seed: SCE(
-            DavisYin.as_published(problem, PUBLISHED_TAU[problem.name], generator=generator(seed))
+            AsPublished(problem, PUBLISHED_TAU[problem.name], generator=generator(seed))
         ),
         tuned=False,
         relaxed_labels=True,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from dflearn.errors import MissingExtraError, ProgramError, ShapeError, SolverError
+from dflearn.errors import MissingExtraError, OptionError, ProgramError, ShapeError, SolverError
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Basis, Raw, Status
 from dflearn.solvers.gurobi import Gurobi
@@ -123,7 +123,7 @@ def test_starts_of_instances_without_a_solution(make: type[ModelSolver]) -> None
 @pytest.mark.parametrize("make", BACK_ENDS)
 def test_limits_and_gaps_are_validated(make: type[ModelSolver]) -> None:
     for wrong in ({"time_limit": 0}, {"time_limit": np.nan}, {"gap": -1}, {"gap": np.nan}, {"threads": 0}):
-        with pytest.raises(ProgramError, match="need time_limit > 0, gap >= 0, threads >= 1"):
+        with pytest.raises(OptionError, match="need time_limit > 0, gap >= 0, threads >= 1"):
             make(programs.supply(), **wrong)
 
 

@@ -292,21 +292,25 @@ def load(source: Any, index: Any, tile: Any) -> None:
 
     tile: `(items or more, lanes)`; of a `wide_tile` its `lane`.
     """
-    shared = source.shape[0] == 1
-    for first in range(0, source.shape[1], BLOCK):
+    shared, items = source.shape[0] == 1, source.shape[1]
+    for block in range((items + BLOCK - 1) // BLOCK):
+        first = block * BLOCK
         for t in range(len(index)):
             row = 0 if shared else index[t]
-            for j in range(first, min(first + BLOCK, source.shape[1])):
-                tile[j, t] = source[row, j]
+            for j in range(min(BLOCK, items - first)):
+                tile[first + j, t] = source[row, first + j]
 
 
 @jit
 def store(tile: Any, index: Any, used: int, out: Any) -> None:
     """The first `used` lanes of a tile, as of `load`, go back to their rows of an instance-major array."""
-    for first in range(0, out.shape[1], BLOCK):
+    items = out.shape[1]
+    for block in range((items + BLOCK - 1) // BLOCK):
+        first = block * BLOCK
         for t in range(used):
-            for j in range(first, min(first + BLOCK, out.shape[1])):
-                out[index[t], j] = tile[j, t]
+            row = index[t]
+            for j in range(min(BLOCK, items - first)):
+                out[row, first + j] = tile[first + j, t]
 
 
 @lru_cache(maxsize=64)
