@@ -26,6 +26,7 @@ ORDER = [
     "_lazy",
     "errors",
     "files",
+    "randomness",
     "kernels",
     "program",
     "solvers",

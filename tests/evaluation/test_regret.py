@@ -283,7 +283,7 @@ def test_what_cannot_be_judged_is_refused() -> None:
     with pytest.raises(DataError, match="confidence"):
         evaluate(predicted, problem, data, confidence=95)
     infeasible = Program(A=np.ones((1, 2)), b=[3], upper=1)
-    with pytest.raises(SolverError, match=r"INFEASIBLE: ids 0, 1, 2"):
+    with pytest.raises(SolverError, match=r"id 0 is INFEASIBLE \(and \d+ more: id 1, id 2"):
         evaluate(PREDICTED, infeasible, dataset(COSTS))
 
 
@@ -296,7 +296,7 @@ def test_decisions_that_hit_a_limit_must_be_accepted(monkeypatch: pytest.MonkeyP
         return raw
 
     monkeypatch.setattr(HiGHS, "_solve", limited)
-    with pytest.raises(SolverError, match="FEASIBLE: ids 0, 1, 2"):
+    with pytest.raises(SolverError, match=r"id 0 is FEASIBLE \(and \d+ more: id 1, id 2"):
         evaluate(PREDICTED, choose_one(2), dataset(COSTS))
     both = (Status.OPTIMAL, Status.FEASIBLE)
     assert evaluate(PREDICTED, choose_one(2), dataset(COSTS), accept=both).ratio_of_sums == pytest.approx(5 / 6)

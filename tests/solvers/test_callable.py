@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from dflearn.errors import ProgramError, ShapeError, SolverError
+from dflearn.errors import OptionError, ProgramError, ShapeError, SolverError
 from dflearn.program import Instance
 from dflearn.solvers.base import Status
 from dflearn.solvers.callable import from_callable
@@ -119,9 +119,9 @@ def test_what_cannot_be_sent_to_processes() -> None:
 
 
 def test_refusals() -> None:
-    with pytest.raises(ProgramError, match="needs a function c → w; got a int"):
+    with pytest.raises(OptionError, match="needs a function c → w; got a int"):
         from_callable(3, 2)  # type: ignore[arg-type]
-    with pytest.raises(ProgramError, match="p is 3, but n, without S, says 2 predicted costs"):
+    with pytest.raises(OptionError, match="p is 3, but n, without S, says 2 predicted costs"):
         from_callable(negative, 2, 3)
-    with pytest.raises(ProgramError, match="p is 3, but S says 1 predicted costs"):
+    with pytest.raises(OptionError, match="p is 3, but S says 1 predicted costs"):
         from_callable(negative, 2, 3, S=[[1], [1]])

@@ -138,7 +138,7 @@ def test_a_limit_with_and_without_a_feasible_point() -> None:
     missing = HiGHS(path, time_limit=1e-9).solve(random_costs(path, 3).abs())
     assert missing.counts() == {"NOT_FOUND": 3}
     assert missing.decision.isnan().all()
-    with pytest.raises(SolverError, match=r"instance 0 is NOT_FOUND .* raise the time limit"):
+    with pytest.raises(SolverError, match=r"instance 0 is NOT_FOUND.* raise the time limit"):
         missing.check()
 
 
@@ -181,7 +181,7 @@ def test_numbers_that_back_ends_take_for_infinite(make: type[ModelSolver]) -> No
     y = torch.tensor([[1.0, 2.0], [1e21, 2.0], [1.0, 2.0]])
     answer = make(program).solve(y.double())
     assert answer.status.tolist() == [Status.OPTIMAL, Status.FAILED, Status.OPTIMAL]
-    with pytest.raises(SolverError, match=r"instance 1 is FAILED .* check the scale"):
+    with pytest.raises(SolverError, match=r"instance 1 is FAILED.* check the scale"):
         answer.check()
     b = torch.tensor([[1.0], [1.0], [1e21]], dtype=torch.float64)
     own = make(program).solve(torch.ones(3, 2), Instance(b=b))

@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from dflearn.errors import ProgramError, ShapeError
+from dflearn.errors import OptionError, ProgramError, ShapeError
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Status
 from dflearn.solvers.highs import HiGHS
@@ -213,7 +213,7 @@ def test_programs_that_are_not_top_k(arguments: dict[str, Any], message: str) ->
 
 def test_top_k_needs_k_items() -> None:
     for k in (0, 4):
-        with pytest.raises(ProgramError, match=f"k must be between 1 and the 3 items; got {k}"):
+        with pytest.raises(OptionError, match=f"k must be between 1 and the 3 items; got {k}"):
             TopK(3, k)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from dflearn.errors import ProgramError, ShapeError
+from dflearn.errors import OptionError, ProgramError, ShapeError
 from dflearn.layers.base import Exact
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Raw, Solver, Status
@@ -110,7 +110,7 @@ def test_parallel_after_a_fork() -> None:
 
 def test_parallel_refuses() -> None:
     program = programs.supply()
-    with pytest.raises(ProgramError, match="workers must be at least 1; got 0"):
+    with pytest.raises(OptionError, match="workers must be at least 1; got 0"):
         Parallel(HiGHS(program), 0)
     with pytest.raises(ProgramError, match="must not run in parallel"):
         Parallel(Pooled(HiGHS(program), 0.5))
@@ -228,10 +228,10 @@ def test_pooled_around_parallel() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"ratio": 1.5}, ProgramError, "need 0 <= ratio <= 1"),
-        ({"ratio": -0.1}, ProgramError, "need 0 <= ratio <= 1"),
-        ({"ratio": 0.5, "per": "epoch"}, ProgramError, "per 'instance' or 'batch'"),
-        ({"ratio": 0.5, "capacity": 0}, ProgramError, "capacity >= 1"),
+        ({"ratio": 1.5}, OptionError, "need 0 <= ratio <= 1"),
+        ({"ratio": -0.1}, OptionError, "need 0 <= ratio <= 1"),
+        ({"ratio": 0.5, "per": "epoch"}, OptionError, "per 'instance' or 'batch'"),
+        ({"ratio": 0.5, "capacity": 0}, OptionError, "capacity >= 1"),
         ({"ratio": 0.5, "initial": torch.ones(4)}, ShapeError, r"shape \(count, 4\); got \(4,\)"),
         ({"ratio": 0.5, "initial": torch.full((1, 4), torch.nan)}, ShapeError, "hold a NaN"),
         ({"ratio": 0.5, "initial": torch.ones(1, 4)}, ProgramError, "initial decision 0 breaks the constraints"),

@@ -45,7 +45,7 @@ def label(
             solver = stack.enter_context(Parallel(solver, workers))
         chunk = CHUNK * workers
         solution = solve_cached(solver, dataset.costs, dataset.instance, cache=cache, progress=progress, chunk=chunk)
-    check_statuses(solution, dataset.ids, accept)
+    solution.check(accept, name=lambda i: f"id {dataset.ids[i]}", what="decision for a label")
     return dataset.with_decisions(solution.decision)
 
 
@@ -98,23 +98,6 @@ def solve_cached(
                 store.put((key, record) for key, record in records if record.status in KEPT)
             bar.update(len(part))
     return answers.solution(y, batch, time.perf_counter() - begun)
-
-
-def check_statuses(solution: Solution, ids: Tensor, accept: Sequence[Status] = (Status.OPTIMAL,)) -> None:
-    """Nothing where every status is among `accept`; otherwise an error that names instances, statuses and remedies."""
-    wanted = torch.tensor([int(status) for status in accept], dtype=solution.status.dtype)
-    bad = ~torch.isin(solution.status, wanted)
-    if not bool(bad.any()):
-        return
-    lines = [f"{int(bad.sum())} of {bad.numel()} instances have no acceptable decision."]
-    for code in torch.unique(solution.status[bad]).tolist():
-        status = Status(code)
-        which = ids[solution.status == code].tolist()
-        shown = ", ".join(map(str, which[:8])) + (", …" if len(which) > 8 else "")
-        lines.append(f"{status.name}: ids {shown} ({len(which)}): {status.message}.")
-        if status is Status.FEASIBLE:
-            lines.append("To use these decisions as they are, pass accept=(Status.OPTIMAL, Status.FEASIBLE).")
-    raise SolverError(" ".join(lines))
 
 
 def progress_bar(total: int, what: str, show: bool = True):  # type: ignore[no-untyped-def]  # tqdm has no types

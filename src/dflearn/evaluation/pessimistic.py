@@ -13,7 +13,6 @@ import scipy.sparse as sp
 from torch import Tensor
 
 from dflearn.data.labels import progress_bar
-from dflearn.errors import SolverError
 from dflearn.program import Instance, Program
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Status
@@ -45,15 +44,17 @@ def worst_optimal(
     worst = np.empty(count)
     with progress_bar(count, "pessimistic", progress) as bar:
         for i in range(count):
-            face = _face(program, sides.row(i), guess[i], optimum[i])
-            solution = HiGHS(face).solve(-truth[i])
-            status = Status(int(solution.status))
-            if status not in (Status.OPTIMAL, Status.UNBOUNDED):
-                name = i if ids is None else int(ids[i])
-                raise SolverError(f"instance {name}: its worst optimal decision is {status.name}: {status.message}")
-            worst[i] = -float(solution.objective) if status is Status.OPTIMAL else np.inf
+            called = f"instance {i}" if ids is None else f"id {int(ids[i])}"
+            worst[i] = _worst(_face(program, sides.row(i), guess[i], optimum[i]), truth[i], called)
             bar.update()
     return worst
+
+
+def _worst(face: Program, truth: Tensor, called: str) -> float:
+    """max of truthᵀw over the face; +inf where it has no end."""
+    solution = HiGHS(face).solve(-truth)
+    solution.check((Status.OPTIMAL, Status.UNBOUNDED), name=lambda _: called, what="worst optimal decision")
+    return -float(solution.objective) if solution.status == Status.OPTIMAL else np.inf
 
 
 def _face(program: Program, sides: Sides, c: np.ndarray, optimum: float) -> Program:

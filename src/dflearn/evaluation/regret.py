@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from dflearn.data import DecisionDataset
-from dflearn.data.labels import check_statuses, solve_cached
+from dflearn.data.labels import solve_cached
 from dflearn.errors import DataError, ShapeError
 from dflearn.evaluation import estimates
 from dflearn.evaluation.estimates import Estimate
@@ -222,8 +222,7 @@ def evaluate(
 
     def decide(y: Tensor) -> Tensor:
         solution = solve_cached(solver, y, instance, cache=cache, progress=progress)
-        check_statuses(solution, dataset.ids, accept)
-        return solution.decision
+        return solution.check(accept, name=lambda i: f"id {dataset.ids[i]}").decision
 
     labels = decide(costs) if dataset.decisions is None else _labels(dataset, program)
     decisions = decide(predicted)

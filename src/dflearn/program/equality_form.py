@@ -119,14 +119,19 @@ def independent_rows(matrix: sp.csr_array) -> tuple[np.ndarray, np.ndarray, sp.c
     rest = np.setdiff1d(everything, suspects)
     weights = least_squares(matrix[rest], matrix[suspects])
     leftover = matrix[suspects] - weights @ matrix[rest]
-    length = lambda rows: np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)).reshape(-1))  # noqa: E731
-    dependent = length(sp.csr_array(leftover)) <= DEPENDENT * length(matrix[suspects])
+    dependent = _lengths(sp.csr_array(leftover)) <= DEPENDENT * _lengths(matrix[suspects])
     if dependent.all():
         return rest, suspects, weights
     # Suspects that are independent after all go back; what depends on them too is found by a second look.
     kept = np.sort(np.concatenate([rest, suspects[~dependent]]))
     dropped = suspects[dependent]
     return kept, dropped, least_squares(matrix[kept], matrix[dropped])
+
+
+def _lengths(rows: sp.csr_array) -> np.ndarray:
+    """The Euclidean length of every row."""
+    lengths: np.ndarray = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)).reshape(-1))
+    return lengths
 
 
 def least_squares(basis: sp.csr_array, rows: sp.csr_array) -> sp.csr_array:

@@ -93,7 +93,7 @@ class Objective:
         elif self._single_entry_rows:
             c = (y if self._diagonal else y.index_select(-1, S[0])) * S[1]
         else:
-            c = _SparseMap.apply(y, S[0], S[1])
+            c = _sparse_map(y, S[0], S[1])
         return c if d is None else c + d
 
     def transpose(self, v: Tensor) -> Tensor:
@@ -105,13 +105,18 @@ class Objective:
             return v * S[1]
         if self._single_entry_rows:
             return v.new_zeros(*v.shape[:-1], self.p).index_add(-1, S[0], v * S[1])
-        return _SparseMap.apply(v, S[1], S[0])
+        return _sparse_map(v, S[1], S[0])
 
     def __call__(self, y: Tensor, w: Tensor, instance: Instance | None = None) -> Tensor:
         """obj(y, w) = (S y + d)ᵀ w.  y `(*batch, p)`, w `(*batch, n)` → `(*batch,)`."""
         if w.shape[-1:] != (self.n,):
             raise ShapeError(f"decisions must have shape (*batch, {self.n}); got {tuple(w.shape)}")
         return (self.vector(y, instance) * w).sum(-1)
+
+
+def _sparse_map(x: Tensor, matrix: Tensor, transpose: Tensor) -> Tensor:
+    result: Tensor = _SparseMap.apply(x, matrix, transpose)  # type: ignore[no-untyped-call]  # torch has no types for it
+    return result
 
 
 class _SparseMap(torch.autograd.Function):
@@ -124,7 +129,7 @@ class _SparseMap(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return _SparseMap.apply(gradient, *ctx.pair), None, None
+        return _sparse_map(gradient, *ctx.pair), None, None
 
 
 def _torch_sparse(matrix: sp.csr_array, like: Tensor) -> Tensor:

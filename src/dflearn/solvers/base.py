@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from time import perf_counter
 from typing import Any, Literal
@@ -21,6 +21,8 @@ from torch import Tensor
 from dflearn.errors import ShapeError, SolverError
 from dflearn.program import Instance, Objective, Program
 from dflearn.program.sides import Sides
+
+NAMED = 8  # instances that an error names for each status
 
 
 class Status(enum.IntEnum):
@@ -55,7 +57,7 @@ _MESSAGES = {
 
 @dataclass(frozen=True)
 class Solution:
-    """What a solver or a layer answers.
+    """The answer of a solver or a layer.
 
     Attributes:
         decision: w, `(*batch, n)`, in the dtype and on the device of the costs; NaN where there is none.
@@ -77,17 +79,32 @@ class Solution:
     fallback: Tensor | None = None
     seconds: float = 0.0
 
-    def check(self, accept: tuple[Status, ...] = (Status.OPTIMAL, Status.FEASIBLE)) -> Solution:
-        """Itself, when every status is among `accept`; otherwise an error that names the first other instance."""
+    def check(
+        self,
+        accept: Sequence[Status] = (Status.OPTIMAL, Status.FEASIBLE),
+        *,
+        name: Callable[[int], str] = lambda i: f"instance {i}",
+        what: str = "decision",
+    ) -> Solution:
+        """Itself, when every status is among `accept`; otherwise an error that names the first other instances.
+
+        Args:
+            name: the caller's name for instance i: a row of a table, an id of a data set.
+            what: what those instances lack.
+        """
         status = self.status.cpu().numpy().ravel()
-        found = set(status.tolist())
-        if not found.issubset(accept):
-            bad = np.flatnonzero(~np.isin(status, accept))
-            first = Status(int(status[bad[0]]))
-            raise SolverError(
-                f"instance {bad[0]} is {first.name} ({bad.size} of {status.size} instances not solved): {first.message}"
-            )
-        return self
+        if set(status.tolist()).issubset(accept):
+            return self
+        bad = np.flatnonzero(~np.isin(status, accept))
+        lines = []
+        for code in np.unique(status[bad]).tolist():
+            first, *others = map(int, np.flatnonzero(status == code))
+            shown = ", ".join(map(name, others[:NAMED])) + (", …" if len(others) > NAMED else "")
+            more = f" (and {len(others)} more: {shown})" if others else ""
+            lines.append(f"{name(first)} is {Status(code).name}{more}: {Status(code).message}")
+        if Status.FEASIBLE in status[bad]:
+            lines.append("To use feasible decisions as they are, pass accept=(Status.OPTIMAL, Status.FEASIBLE)")
+        raise SolverError(f"{bad.size} of {status.size} instances have no acceptable {what}. " + ". ".join(lines))
 
     def counts(self) -> dict[str, int]:
         """How many instances ended in each status, by name."""
@@ -97,7 +114,7 @@ class Solution:
 
 @dataclass(frozen=True)
 class Raw:
-    """What the private hook `_solve` returns: the numpy side of a `Solution`, one row per instance."""
+    """The numpy side of a `Solution`, one row per instance: the private hook `_solve` returns it."""
 
     decision: np.ndarray
     status: np.ndarray
@@ -136,7 +153,7 @@ class Basis(enum.IntEnum):
 
 
 class TakesStart:
-    """What solvers and layers say about warm starts: one row of fixed width per instance, so that a store is a tensor.
+    """Warm starts of solvers and layers: one row of fixed width per instance, so that a store is a tensor.
 
     Attributes:
         start_width: width of a row; 0 where no start is taken.

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dflearn.errors import ProgramError, ShapeError, SolverError
+from dflearn.errors import OptionError, ShapeError, SolverError
 from dflearn.program import Objective, Sense
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Raw, Solver, Status
@@ -38,7 +38,7 @@ def from_callable(
 
 
 class CallableSolver(Solver):
-    """What `from_callable` makes. It knows no constraints, so an instance may override d only.
+    """A function as a solver. It knows no constraints, so an instance may override d only.
 
     `Parallel` runs it in processes, for which f must be picklable: a function of a module, not a lambda.
     """
@@ -49,9 +49,9 @@ class CallableSolver(Solver):
         self, f: Callable[[np.ndarray], Any], objective: Objective, p: int | None, batched: bool, name: str | None
     ) -> None:
         if not callable(f):
-            raise ProgramError(f"from_callable needs a function c → w; got a {type(f).__name__}")
+            raise OptionError(f"from_callable needs a function c → w; got a {type(f).__name__}")
         if p is not None and p != objective.p:
-            raise ProgramError(
+            raise OptionError(
                 f"p is {p}, but {'S' if objective.S is not None else 'n, without S,'} says {objective.p} predicted costs"
             )
         self.function, self.objective, self.batched = f, objective, batched

@@ -101,7 +101,7 @@ class _GurobiModel(Model):
         return np.array(self.model.getAttr("X", self.variables))
 
     def bound(self) -> float:
-        return self.model.ObjBound
+        return float(self.model.ObjBound)
 
     def basis(self, w: np.ndarray, codes: np.ndarray) -> None:
         variables = np.array(self.model.getAttr("VBasis", self.variables), dtype=np.int64)

@@ -157,7 +157,7 @@ class _HighsModel(Model):
         return np.fromiter(self.highs.getSolution().col_value, np.float64, self.n)
 
     def bound(self) -> float:
-        return self.highs.getInfo().mip_dual_bound
+        return float(self.highs.getInfo().mip_dual_bound)
 
     def basis(self, w: np.ndarray, codes: np.ndarray) -> None:
         """Asking HiGHS which variables are basic is far cheaper than asking for the statuses of all."""

@@ -67,7 +67,8 @@ class ModelSolver(Solver):
         """This thread's model; a forked process builds its own."""
         if getattr(self._models, "process", None) != os.getpid():
             self._models.model, self._models.process = self._build(), os.getpid()
-        return self._models.model
+        model: Model = self._models.model
+        return model
 
     def _solve(self, c: np.ndarray, sides: Sides | None, start: np.ndarray | None) -> Raw:
         assert sides is not None

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dflearn.errors import ProgramError
+from dflearn.errors import OptionError, ProgramError
 from dflearn.program import Instance, Program
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Raw, Solution, Solver, Status, check_costs, check_instance, check_start
@@ -149,7 +149,7 @@ class TopK(Oracle):
 
     def __init__(self, n: int, k: int, *, at_most: bool = False) -> None:
         if not 0 < k <= n:
-            raise ProgramError(f"k must be between 1 and the {n} items; got {k}")
+            raise OptionError(f"k must be between 1 and the {n} items; got {k}")
         row: dict[str, Any] = {"G": np.ones((1, n)), "h": [k]} if at_most else {"A": np.ones((1, n)), "b": [k]}
         self._take(Program(**row, upper=1, integer=True, name=f"TopK-{n}x{k}"), k, at_most)
 

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dflearn.errors import DflearnError, ProgramError, ShapeError
+from dflearn.errors import DflearnError, OptionError, ProgramError, ShapeError
 from dflearn.program.sides import Sides
+from dflearn.randomness import Randomness, generator_of
 from dflearn.solvers.base import Raw, Solver, Status
 
 
@@ -58,7 +59,7 @@ class Parallel(Wrapper):
             )
         self.workers = _cores() if workers is None else int(workers)
         if self.workers < 1:
-            raise ProgramError(f"workers must be at least 1; got {workers}")
+            raise OptionError(f"workers must be at least 1; got {workers}")
         self._pool: Executor | None = None
         self._process = 0
 
@@ -170,7 +171,7 @@ class Pooled(Wrapper):
         per: whether a coin is tossed for each "instance" or once for the whole "batch".
         initial: decisions to begin with, `(count, n)`. While the pool is empty, every instance is solved.
         capacity: the most decisions to keep; the oldest go first. By default there is no limit.
-        generator: where coins come from; by default a generator of its own, seeded with 0.
+        generator: where coins come from, on the CPU, or a seed for one; part of `get_state`.
     """
 
     def __init__(
@@ -181,15 +182,15 @@ class Pooled(Wrapper):
         per: Literal["instance", "batch"] = "instance",
         initial: Tensor | None = None,
         capacity: int | None = None,
-        generator: torch.Generator | None = None,
+        generator: Randomness = 0,
     ) -> None:
         super().__init__(solver)
         if not 0 <= ratio <= 1 or per not in ("instance", "batch") or (capacity is not None and capacity < 1):
-            raise ProgramError(
+            raise OptionError(
                 f"need 0 <= ratio <= 1, per 'instance' or 'batch', capacity >= 1; got {ratio}, {per!r}, {capacity}"
             )
         self.ratio, self.per, self.capacity = float(ratio), per, capacity
-        self.generator = torch.Generator().manual_seed(0) if generator is None else generator
+        self.generator = generator_of(generator)
         self._clear()
         if initial is not None:
             self._check(initial)
