@@ -330,16 +330,16 @@ def test_contradictory_sides_and_bad_arguments_are_refused() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_start_saves_iterations_and_keeps_the_answer(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dflearn.layers import davis_yin
+    from dflearn.layers.splitting import Run
 
     steps: list[int] = []
-    original = davis_yin._Run.status
+    original = Run.status
 
     def spy(run: Any) -> np.ndarray:
         steps.append(int(run.answer.iterations.sum()))
         return original(run)
 
-    monkeypatch.setattr(davis_yin._Run, "status", spy)
+    monkeypatch.setattr(Run, "status", spy)
     program, y = problem_named("SP-5", seed=1).program, costs_of("SP-5", 12, dtype)
     layer = DavisYin(program, 0.3, iterations=5000, tolerance=1e-7)
     cold = layer.solve(y)

@@ -73,7 +73,8 @@ def in_shape(rows: np.ndarray, batch: torch.Size) -> Tensor:
 
 def with_gradient(costs: Tensor, w: Tensor, way_back: Callable[[Tensor], Tensor]) -> Tensor:
     """The decision w that belongs to the costs, differentiable: `way_back` turns a gradient in w into one in the costs."""
-    return _WithGradient.apply(costs, w, way_back)
+    decision: Tensor = _WithGradient.apply(costs, w, way_back)  # type: ignore[no-untyped-call]
+    return decision
 
 
 class _WithGradient(torch.autograd.Function):

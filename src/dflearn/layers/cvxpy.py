@@ -80,7 +80,8 @@ class CvxpySmoothed(Layer):
     def regularization(self, w: Tensor) -> Tensor:
         if self.regularizer == "squared":
             return self.mu / 2 * w.square().sum(-1)
-        return self.mu * torch.linalg.vector_norm(w, dim=-1)
+        norm: Tensor = torch.linalg.vector_norm(w, dim=-1)
+        return self.mu * norm
 
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
         batch = y.shape[:-1]
@@ -91,7 +92,8 @@ class CvxpySmoothed(Layer):
         w, residual = c * 0, np.zeros(count)
         for rows in _alike(sides, count):
             part = sides.rows(rows)
-            found, multipliers = _Implicit.apply(c[rows], *self._compile(part).bind(part), self.solver_args)
+            inputs = (c[rows], *self._compile(part).bind(part), self.solver_args)
+            found, multipliers = _Implicit.apply(*inputs)  # type: ignore[no-untyped-call]
             w = w.index_put((torch.as_tensor(rows),), found)
             residual[rows] = self._residual(c[rows].detach().numpy(), found.detach().numpy(), multipliers.numpy(), part)
         status = self._status(c.detach(), w.detach(), residual, sides)
@@ -182,7 +184,8 @@ class CvxpySmoothed(Layer):
             np.abs((A @ w.T).T - b) / (1 + np.abs(b)),
             np.abs(np.minimum(step * nu, sides.h - (G @ w.T).T)) / (1 + np.abs(sides.h)),
         )
-        return np.max([part.max(1, initial=0) for part in parts], axis=0)
+        worst: np.ndarray = np.max([part.max(1, initial=0) for part in parts], axis=0)
+        return worst
 
     def _status(self, c: Tensor, w: Tensor, residual: np.ndarray, sides: Sides) -> np.ndarray:
         status = np.full(len(residual), int(Status.OPTIMAL), np.int8)

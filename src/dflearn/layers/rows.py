@@ -55,7 +55,8 @@ class RowSystem:
 
     def inwards(self, y: np.ndarray) -> np.ndarray:
         """Multipliers of the program's rows `(count, m)` → of the scaled rows in elimination order."""
-        return self.ordered(y) / self.factor.scale
+        scaled: np.ndarray = self.ordered(y) / self.factor.scale
+        return scaled
 
     def outwards(self, y: np.ndarray) -> np.ndarray:
         """Multipliers of the scaled rows in elimination order `(count, m)` → of the program's rows."""

@@ -84,7 +84,8 @@ class Smoothed(Layer):
     def regularization(self, w: Tensor) -> Tensor:
         """Ω(w), `(*batch, n)` → `(*batch,)`."""
         if self.regularizer == "norm":
-            return self.mu * w.norm(dim=-1)
+            norm: Tensor = w.norm(dim=-1)
+            return self.mu * norm
         return 0.5 * self.mu * w.square().sum(-1)
 
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:

@@ -116,9 +116,9 @@ class Run:
             reach = np.minimum(reach, size / mu)
         lengths = [np.broadcast_to(np.sqrt(np.square(part).sum(-1, dtype=np.float64)), count) for part in (reach, size)]
         none = STEP / mu if mu else 1.0  # where there are no costs, any step will do
-        return np.divide(STEP * lengths[0], lengths[1], where=lengths[1] > 0, out=np.full(count, none)).astype(
-            self.c.dtype
-        )
+        steps = np.full(count, none)
+        np.divide(STEP * lengths[0], lengths[1], where=lengths[1] > 0, out=steps)
+        return steps.astype(self.c.dtype)
 
     @property
     def tolerance(self) -> float:
