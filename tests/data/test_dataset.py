@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, random_split
 
 from dflearn.data import Batch, DecisionDataset, collate
 from dflearn.data.dataset import FORMAT
-from dflearn.errors import DataError
+from dflearn.errors import DataError, OptionError
 from dflearn.problems import problem_named, problem_of_origin
 from dflearn.program import Instance
 
@@ -123,7 +123,7 @@ def test_the_published_split_is_800_200_1000() -> None:
 
 @pytest.mark.parametrize(("test", "validation"), [(12, 0.2), (0, 0.2), (1.0, 0.2), (6, 6), (6, -0.1)])
 def test_a_split_that_leaves_a_part_empty_is_refused(test: float, validation: float) -> None:
-    with pytest.raises(DataError, match=r"of (12|6) instances; it must leave both parts some"):
+    with pytest.raises(OptionError, match=r"of (12|6) instances; it must leave both parts some"):
         dataset().split(0, test=test, validation=validation)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from dflearn.errors import ProgramError, ShapeError
+from dflearn.errors import OptionError, ProgramError, ShapeError
 from dflearn.problems import PROBLEMS, FacilityLocation, Knapsack, Problem, Selection, ShortestPath, problem_named
 from dflearn.problems.polynomial import PolynomialProblem, integral_of_ceiling
 from dflearn.testing.problems import check_problem
@@ -289,15 +289,15 @@ def test_an_unknown_option_lists_the_valid_ones() -> None:
     ],
 )
 def test_impossible_configurations_are_refused(make) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(ProgramError):
+    with pytest.raises(OptionError):
         make()
 
 
 def test_wrong_arguments_of_generate_and_expected_costs_are_refused() -> None:
     problem = ShortestPath(2, 2)
-    with pytest.raises(ShapeError, match="count"):
+    with pytest.raises(OptionError, match="count"):
         problem.generate(-1)
-    with pytest.raises(ShapeError, match="floating-point"):
+    with pytest.raises(OptionError, match="floating-point"):
         problem.generate(1, dtype=torch.int64)
     with pytest.raises(ShapeError, match=r"\(\*batch, 10\)"):
         problem.expected_costs(torch.zeros(3, 9))

@@ -7,7 +7,9 @@ from dflearn._lazy import lazy
 if TYPE_CHECKING:
     from dflearn.losses.base import Loss as Loss, LossOutput as LossOutput
     from dflearn.losses.cave import CaVE as CaVE
+    from dflearn.losses.combined import Combined as Combined
     from dflearn.losses.fenchel_young import FenchelYoung as FenchelYoung
+    from dflearn.losses.function import FunctionLoss as FunctionLoss
     from dflearn.losses.mse import MSE as MSE
     from dflearn.losses.regret import Regret as Regret
     from dflearn.losses.sce import SCE as SCE
@@ -23,6 +25,8 @@ _NAMES = {
     "dflearn.losses.sce": ("SCE",),
     "dflearn.losses.fenchel_young": ("FenchelYoung",),
     "dflearn.losses.cave": ("CaVE",),
+    "dflearn.losses.combined": ("Combined",),
+    "dflearn.losses.function": ("FunctionLoss",),
 }
 
 __all__ = [*(name for names in _NAMES.values() for name in names)]
