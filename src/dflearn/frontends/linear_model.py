@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ import scipy.sparse as sp
 from dflearn.errors import ProgramError
 from dflearn.frontends.costs import Coefficients
 from dflearn.program import Program, Sense
+from dflearn.program.names import RightHandSide
 from dflearn.program.sides import ROUNDING, integer_bounds
 
 CONSTANT = "constant"  # the name of the variable, fixed to 1, that carries a model's offset
@@ -68,18 +70,20 @@ class Rows:
             "upper": upper,
         }
 
-    def right_hand_sides(self) -> dict[str, tuple[str, int, float]]:
-        """For each named row with one limit: the field that holds it, b or h, the place there, and its sign.
-
-        A row with two limits has no single right-hand side, and one with a single variable has become bounds.
-        """
-        names = self.names or ()
-        equal, above, below = (rows.tolist() for rows in (self.equal, self.above, self.below))
-        held = [("b", i, place, 1.0) for place, i in enumerate(equal)]
-        held += [("h", i, place, 1.0) for place, i in enumerate(above)]
-        held += [("h", i, place, -1.0) for place, i in enumerate(below, start=len(above))]
-        both = set(above) & set(below)
-        return {names[i]: (field, place, sign) for field, i, place, sign in held if names and i not in both}
+    def constraint_names(self) -> dict[str, RightHandSide] | None:
+        """Where the right-hand side of each named row stands; names that several rows share tell nothing."""
+        if self.names is None:
+            return None
+        places = {i: RightHandSide("b", place) for place, i in enumerate(self.equal.tolist())}
+        places |= {i: RightHandSide("h", place) for place, i in enumerate(self.above.tolist())}
+        places |= {
+            i: RightHandSide("bound", k) for i, k in zip(self.single.tolist(), self.column.tolist(), strict=True)
+        }
+        neither = RightHandSide("none", 0)
+        for place, i in enumerate(self.below.tolist(), start=len(self.above)):
+            places[i] = neither if i in places else RightHandSide("h", place, -1.0)
+        times = Counter(self.names)
+        return {name: places.get(i, neither) for i, name in enumerate(self.names) if name and times[name] == 1}
 
     def _check_possible(self, row_lower: np.ndarray, row_upper: np.ndarray) -> None:
         """No row's limits cross, and 0 lies within those of a row without variables."""
@@ -161,6 +165,7 @@ class LinearModel:
             name=self.name,
             variable_names=names,
             cost_names=cost_names,
+            constraint_names=self.rows.constraint_names(),
         )
 
 
