@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dflearn.cli.arguments import add_command, add_solve_options, cache_of, positive, spread
 from dflearn.cli.inputs import add_table_options, as_options, check_output, in_options, read_tables
-from dflearn.errors import ProgramError
+from dflearn.errors import OptionError, ProgramError
 
 if TYPE_CHECKING:
     from dflearn.data.tables import Table
@@ -99,13 +99,13 @@ def read_program(options: argparse.Namespace, features: Table, costs: Table) -> 
         warnings.simplefilter("always")
         try:
             source = read_model(options.program, {name: {name: 1.0} for name in costs.names})
-        except ProgramError as error:
+        except (OptionError, ProgramError) as error:
             if not str(error).startswith("costs"):  # it is about the program alone
                 raise
             hint = [name for name in costs.names if name in features.names]
             more = f"; if {hint[0]!r} names the rows, add --id {hint[0]}" if hint and options.id is None else ""
             said = str(error).removeprefix("costs: ")
-            raise ProgramError(f"{options.costs} with {options.program}: {said}{more}") from error
+            raise type(error)(f"{options.costs} with {options.program}: {said}{more}") from error
     for warning in noted:
         print(f"note: {warning.message}")
     return source

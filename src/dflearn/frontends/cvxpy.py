@@ -12,9 +12,9 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from dflearn.errors import ProgramError, ShapeError
+from dflearn.errors import OptionError, ProgramError, ShapeError
 from dflearn.frontends.costs import Coefficients
-from dflearn.frontends.linear_model import CONSTANT, LinearModel, Rows
+from dflearn.frontends.linear_model import CONSTANT, REFORMULATE, LinearModel, Rows
 from dflearn.frontends.optional import optional
 from dflearn.program import Instance, Program
 
@@ -96,7 +96,7 @@ def from_cvxpy(problem: Any, costs: Any, *, keep_offset: bool = False, name: str
     """
     cvxpy = optional("cvxpy", "cvxpy", "from_cvxpy")
     if not isinstance(problem, cvxpy.Problem):
-        raise ProgramError(f"from_cvxpy reads a cvxpy.Problem; got a {type(problem).__name__}")
+        raise OptionError(f"from_cvxpy reads a cvxpy.Problem; got a {type(problem).__name__}")
     predicted = list(costs) if isinstance(costs, list | tuple) else [costs]
     _check_parameters(problem, predicted)
     stuffed = _stuffed(problem)
@@ -188,10 +188,10 @@ def _check_parameters(problem: Any, predicted: Sequence[Any]) -> None:
     """Each parameter is named once, has its full shape, and is predicted or has a value."""
     own = problem.parameters()
     if not predicted:
-        raise ProgramError(f"costs holds no parameter, so there is nothing to predict: the problem has {own}")
+        raise OptionError(f"costs holds no parameter, so there is nothing to predict: the problem has {own}")
     for parameter in predicted:
         if all(parameter is not other for other in own):
-            raise ProgramError(f"costs holds {parameter!r}, which is no parameter of the problem: it has {own}")
+            raise OptionError(f"costs holds {parameter!r}, which is no parameter of the problem: it has {own}")
     for leaf in [*own, *problem.variables()]:
         found = [attribute for attribute in UNSUPPORTED if leaf.attributes.get(attribute)]
         if found:
@@ -227,8 +227,7 @@ def _stuffed(problem: Any) -> Any:
             stuffed = problem.get_problem_data(cvxpy.HIGHS)[0]["param_prob"]
         except cvxpy.error.SolverError as error:
             raise ProgramError(
-                "the problem needs more than linear constraints (a norm, a logarithm, a matrix cone, …); a Program is "
-                "linear in the decision: reformulate, or hand your own solve to from_callable"
+                f"the problem needs more than linear constraints (a norm, a logarithm, a matrix cone, …); {REFORMULATE}"
             ) from error
     if stuffed.P is not None:
         raise ProgramError("the objective is quadratic; a Program's is linear in the decision")

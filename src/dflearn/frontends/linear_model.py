@@ -16,6 +16,10 @@ from dflearn.program import Program, Sense
 from dflearn.program.names import RightHandSide
 from dflearn.program.sides import ROUNDING, integer_bounds
 
+REFORMULATE = "a Program has a linear objective and linear rows: reformulate, or hand your own solve to from_callable"
+SEMI_CONTINUOUS = (
+    "semi-continuous, which a Program cannot say; write it with a binary variable z and the rows lower·z ≤ w ≤ upper·z"
+)
 CONSTANT = "constant"  # the name of the variable, fixed to 1, that carries a model's offset
 
 
@@ -150,7 +154,6 @@ class LinearModel:
             sides = {**sides, "lower": np.append(sides["lower"], 1.0), "upper": np.append(sides["upper"], 1.0)}
             integer = np.append(integer, False)
             names = None if names is None else [*names, CONSTANT]
-        sign = -1.0 if self.sense == "maximize" else 1.0
         return Program(
             A=A,
             b=sides["b"],
@@ -158,8 +161,7 @@ class LinearModel:
             h=sides["h"],
             lower=sides["lower"],
             upper=sides["upper"],
-            S=None if sign > 0 and is_identity(S) else sign * S,
-            d=sign * d + 0.0,
+            **to_minimize(S, d, self.sense),
             integer=integer,
             sense=self.sense,
             name=self.name,
@@ -175,7 +177,15 @@ def as_infinite(values: Any, from_: float = 1e20) -> np.ndarray:
     return np.where(np.abs(array) >= from_, np.copysign(np.inf, array), array)
 
 
-def is_identity(S: Any) -> bool:
-    """Whether S is what a `Program` has by default."""
+def unique(names: Sequence[str]) -> Sequence[str] | None:
+    """The names, where each stands for one thing."""
+    return names if len(set(names)) == len(names) else None
+
+
+def to_minimize(S: sp.csr_array, d: np.ndarray, sense: Sense) -> dict[str, Any]:
+    """S and d of a `Program` from those of a model in its own sense; S is `None` where it is the identity."""
+    if sense == "maximize":
+        return {"S": -S, "d": 0.0 - d}
     n, p = S.shape
-    return n == p and bool((S.diagonal() == 1).all()) and S.nnz == n
+    identity = n == p and S.nnz == n and bool((S.diagonal() == 1).all())
+    return {"S": None if identity else S, "d": d + 0.0}
