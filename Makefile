@@ -16,7 +16,7 @@ endif
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench peers clean
+.PHONY: help demo test check bench peers clean
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -30,6 +30,12 @@ test: $(VENV)/.installed-test  ## ruff, mypy and every test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist loadgroup
+
+check: $(VENV)/.installed-test  ## ruff, mypy and the tests of what you changed (BASE=main: since that commit)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist loadgroup -q $$($(BIN)/python tests/support/touched.py $(or $(BASE),HEAD))
 
 # Passive: OpenMP threads that wait for torch's next operation would spin on the cores that kernels' threads need.
 bench: $(VENV)/.installed-bench peers  ## time dflearn and its peers side by side (QUICK=1: a part of it)

@@ -108,11 +108,14 @@ def test_readme_example_is_the_file_in_examples() -> None:
     assert len([line for line in first.splitlines() if line and not line.startswith(("#", "import", "from"))]) <= 10
 
 
-def test_figures_of_the_readme_are_those_of_the_results() -> None:
-    script = runpy.run_path(str(ROOT / "benchmarks" / "pages" / "readme_results.py"))
-    shown = script["BLOCK"].search((ROOT / "README.md").read_text())
+BLOCKS = runpy.run_path(str(ROOT / "benchmarks" / "pages" / "results_blocks.py"))
+
+
+@pytest.mark.parametrize("name", BLOCKS["DOCUMENTS"])
+def test_figures_of_documents_are_those_of_the_results(name: str) -> None:
+    shown = BLOCKS["BLOCK"].search((ROOT / name).read_text())
     assert shown is not None
-    assert shown[0] == script["block"](), "run: python benchmarks/pages/readme_results.py"
+    assert shown[0] == BLOCKS["DOCUMENTS"][name](), "run: python benchmarks/pages/results_blocks.py"
 
 
 def test_tables_of_the_paper_are_those_of_its_runs() -> None:

@@ -1,4 +1,4 @@
-"""What a user passes, as the arrays of a program: read, checked, and closed to writing."""
+"""The user's matrices and vectors as the arrays of a program: read, checked, and closed to writing."""
 
 from __future__ import annotations
 

@@ -14,9 +14,9 @@ from dflearn.errors import ShapeError
 
 @dataclass(frozen=True)
 class Instance:
-    """What differs from instance to instance; each field is optional and batched, `(*batch, rows or n)`.
+    """The values in which instances differ; each field is optional and batched, `(*batch, rows or n)`.
 
-    A field that is `None` is the program's own. Matrices are shared by all instances.
+    A field that is `None` is taken from the program. Matrices are shared by all instances.
     """
 
     b: Tensor | None = None

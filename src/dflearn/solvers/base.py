@@ -57,7 +57,7 @@ _MESSAGES = {
 
 @dataclass(frozen=True)
 class Solution:
-    """What a solver or a layer answers.
+    """The answer of a solver or a layer.
 
     Attributes:
         decision: w, `(*batch, n)`, in the dtype and on the device of the costs; NaN where there is none.
@@ -114,7 +114,7 @@ class Solution:
 
 @dataclass(frozen=True)
 class Raw:
-    """What the private hook `_solve` returns: the numpy side of a `Solution`, one row per instance."""
+    """The numpy side of a `Solution`, one row per instance: the private hook `_solve` returns it."""
 
     decision: np.ndarray
     status: np.ndarray
@@ -153,7 +153,7 @@ class Basis(enum.IntEnum):
 
 
 class TakesStart:
-    """What solvers and layers say about warm starts: one row of fixed width per instance, so that a store is a tensor.
+    """Warm starts of solvers and layers: one row of fixed width per instance, so that a store is a tensor.
 
     Attributes:
         start_width: width of a row; 0 where no start is taken.

@@ -38,7 +38,7 @@ def from_callable(
 
 
 class CallableSolver(Solver):
-    """What `from_callable` makes. It knows no constraints, so an instance may override d only.
+    """A function as a solver. It knows no constraints, so an instance may override d only.
 
     `Parallel` runs it in processes, for which f must be picklable: a function of a module, not a lambda.
     """

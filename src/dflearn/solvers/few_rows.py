@@ -28,7 +28,7 @@ class _Lines(NamedTuple):
 
 
 class _FewRows(Solver):
-    """What both solvers share: rows as one dense matrix, equations first."""
+    """Rows as one dense matrix, equations first."""
 
     parallel = "threads"
     program: Program

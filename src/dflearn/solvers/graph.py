@@ -120,7 +120,7 @@ class Graph:
         return start.astype(np.int32), self._arc.astype(np.int32), self._tail.astype(np.int32)
 
     def levels(self, device: torch.device) -> tuple[list[tuple[Tensor, ...]], Tensor]:
-        """What plain torch needs, on `device`: the levels, and the node that each arc comes from `(arcs + 1,)`.
+        """For plain torch, on `device`: the levels, and the node that each arc comes from `(arcs + 1,)`.
 
         A level is all nodes of one depth `(k,)`, the arcs into them `(k, most)` and their tails; shorter lists repeat
         their first. The last arc is none: it stays at the source.

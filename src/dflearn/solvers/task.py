@@ -19,7 +19,7 @@ from dflearn.solvers.recognition import best_solver
 
 @dataclass(frozen=True, eq=False)
 class DecisionTask:
-    """What is decided.
+    """A decision problem: how it is judged and how it is solved.
 
     Attributes:
         objective: obj(y, w), by which decisions are judged.

@@ -1,0 +1,201 @@
+"""The figures of README.md and docs/performance.md, written from the files in results/, so that they cannot differ.
+
+    python benchmarks/pages/results_blocks.py            # rewrites the block between the markers of each
+
+Nothing is measured here. A test compares the documents with what this would write.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks" / "speed"))
+
+from dflearn.paper.render import render, seed_counts  # noqa: E402
+from dflearn.paper.tables import Row, rows_of  # noqa: E402
+from dflearn.problems import PROBLEMS  # noqa: E402
+from dflearn.studies.store import read_lines  # noqa: E402
+from harness import table  # noqa: E402
+from targets import two_digits, verdicts  # noqa: E402
+
+BLOCK = re.compile(r"(?<=<!-- results -->\n).*?(?=<!-- end of results -->)", re.DOTALL)
+PAPER = ("MSE", "SPO+^relax", "PFY", "CaVE", "SCE^DYS", "SCE^smoothed", "SCE^smoothed scaled")
+
+
+def measured(name: str, subject: str) -> list[dict[str, Any]]:
+    """The rows of one subject of a benchmark; none where it was not measured."""
+    path = ROOT / "results" / "bench" / f"{name}.json"
+    return json.loads(path.read_text())["subjects"].get(subject, []) if path.exists() else []
+
+
+def ratios(title: str, file: str, subject: str, columns: dict[str, str], *places: str) -> str:
+    """A table of ratios to two digits, one line per row of the benchmark, losing ones included."""
+    rows = measured(file, subject)
+    if not rows:
+        return f"{title}: not measured."
+    names = {place: place for place in places} | {key: name for key, name in columns.items() if key in rows[0]}
+    lines = [f"| {' | '.join(show(row.get(key, '')) for key in names)} |" for row in rows]
+    head = [f"{title} ([all columns](../results/bench/{file}.md)):", "", f"| {' | '.join(names.values())} |"]
+    return "\n".join([*head, "|---" * len(names) + "|", *lines])
+
+
+def show(value: Any) -> str:
+    return two_digits(value) + "×" if isinstance(value, float) else str(value)
+
+
+def headline() -> str:
+    """Speed in one table: the range over the problems of a benchmark, and the worst row where it is one to know."""
+    lines = []
+    for what, peer, file, subject, column, chosen in HEADLINES:
+        rows = [row for row in measured(file, subject) if row["problem"] != "geometric mean" and chosen(row)]
+        figures = [float(row[column]) for row in rows]
+        least, most = (two_digits(figure(figures)) for figure in (min, max))
+        names = list(dict.fromkeys(str(row["problem"]) for row in rows))
+        problems = "all twelve problems of the paper" if set(names) == set(PROBLEMS) else ", ".join(names)
+        lines.append(f"| {what} | {peer} | {least}× to {most}× | {problems} |")
+    return "\n".join(["| what | against | times as fast | on |", "|---|---|---|---|", *lines])
+
+
+def _every(row: dict[str, Any]) -> bool:
+    return True
+
+
+# What, against whom, where the ratio is, and which rows count.
+HEADLINES: tuple[tuple[str, str, str, str, str, Callable[[dict[str, Any]], bool]], ...] = (
+    ("an epoch of SPO+, shortest paths", "PyEPO + Gurobi", "epochs", "SPO+ on shortest paths", "cold ratio", _every),
+    ("an epoch of SPO+, relaxed knapsacks", "PyEPO + Gurobi", "epochs", "SPO+ on relaxed knapsacks", "cold ratio", _every),
+    ("an epoch of SCE^DYS unrolled", "the authors' layer", "epochs", "SCE^DYS against the published layer", "unrolled ratio", _every),
+    ("an epoch of SCE^smoothed", "the authors' layer", "epochs", "SCE^smoothed against the published layer", "cold ratio", _every),
+    ("the smoothed layer, batch 32", "cvxpylayers", "layers", "forward and backward", "cvxpylayers cold ratio", lambda row: row["batch"] == 32),
+    ("the smoothed layer, batch 1", "cvxpylayers", "layers", "forward and backward", "cvxpylayers cold ratio", lambda row: row["batch"] == 1),
+    ("1000 labels, shortest paths", "PyEPO + Gurobi", "labelling", "peers", "Gurobi ratio", _every),
+    ("exact knapsacks, true costs", "Gurobi", "knapsacks", "against general solvers", "Gurobi ratio", lambda row: row["costs"] == "true"),
+)  # fmt: skip
+
+
+def speed() -> str:
+    """Every ratio on one thread."""
+    labels = ratios(
+        "Labels of 1000 instances against PyEPO's data set",
+        "labelling", "peers", {"Gurobi ratio": "Gurobi", "OR-Tools ratio": "OR-Tools"}, "problem",
+    )  # fmt: skip
+    oracles = ratios(
+        "Exact solvers against HiGHS at its best", "solvers", "oracles", {"gain": "times as fast"}, "problem", "oracle"
+    )
+    knapsacks = ratios(
+        "Exact knapsacks, `FewRowBinary` against general solvers; costs are true or expected values",
+        "knapsacks", "against general solvers", {"HiGHS ratio": "HiGHS", "Gurobi ratio": "Gurobi"}, "problem", "costs",
+    )  # fmt: skip
+    return "\n\n".join([*training(), layers(), labels, oracles, knapsacks])
+
+
+def training(threads: str = "") -> list[str]:
+    """Ratios of seconds per epoch, on one thread or as the suffix of the file's name says."""
+    pyepo = {"cold ratio": "cold", "warm ratio": "warm", "OR-Tools ratio": "OR-Tools, cold"}
+    dys = {"unrolled ratio": "unrolled", "jfb ratio": "Jacobian-free"}
+    smoothed = {"cold ratio": "cold", "warm ratio": "warm"}
+    ways = {
+        "SCE^DYS ratio": "SCE^DYS unrolled",
+        **{f"{way} ratio": way for way in ("SCE^DYS jfb", "SCE^smoothed cold", "SCE^smoothed warm")},
+    }
+    subjects: dict[str, tuple[str, dict[str, str]]] = {
+        "SPO+ on shortest paths against PyEPO + Gurobi": ("SPO+ on shortest paths", pyepo),
+        "SPO+ on relaxed knapsacks against PyEPO + Gurobi": ("SPO+ on relaxed knapsacks", pyepo),
+        "PFY on relaxed knapsacks against PyEPO + Gurobi": ("PFY on relaxed knapsacks", pyepo),
+        "SCE^DYS unrolled against the published layer, Jacobian-free against the dense one": (
+            "SCE^DYS against the published layer",
+            dys,
+        ),
+        "SCE^smoothed against the published layer": ("SCE^smoothed against the published layer", smoothed),
+        "SCE against SPO+ of PyEPO + Gurobi": ("SCE against PyEPO's SPO+", ways),
+    }
+    return [
+        ratios(title, f"epochs{threads}", subject, columns, "problem") for title, (subject, columns) in subjects.items()
+    ]
+
+
+def layers(threads: str = "") -> str:
+    columns = {
+        f"{peer} {start} ratio": f"{peer}, {start}" for peer in ("cvxpylayers", "qpth") for start in ("cold", "warm")
+    }
+    title = "The smoothed layer, forward and backward"
+    return ratios(title, f"layers{threads}", "forward and backward", columns, "problem", "batch")
+
+
+def paper() -> str:
+    """The methods of the paper's final comparison on every problem: our figure, in brackets the published one."""
+    records = read_lines(ROOT / "results" / "paper" / "runs.jsonl")
+    lines = []
+    for problem in PROBLEMS:
+        rows = {row.method: row for row in rows_of(problem, PAPER, records)}
+        if rows:
+            lines.append([problem, seed_counts(list(rows.values())), *(beside(rows.get(method)) for method in PAPER)])
+    return render(["", "seeds", *PAPER], lines, "markdown")
+
+
+def beside(row: Row | None) -> str:
+    if row is None:
+        return ""
+    return f"{row.style:.3f}" + (f" ({row.published.regret:.2f})" if row.published else "")
+
+
+def readme() -> str:
+    return f"""
+**Decisions.** Test regret on the paper's problems in its published style, means over the seeds; in brackets what the paper
+prints. SCE^DYS is the authors' own code. The last two columns are ours, untuned: SCE through the exactly smoothed program,
+with the paper's model, and with its output [in units of the costs](docs/choosing.md#let-the-model-work-in-units-of-the-costs),
+which helps other losses too. [Claim by claim](docs/reproduction.md), [every row](results/paper/README.md),
+[methods tuned alike](results/comparison/README.md).
+
+{paper()}
+
+**Speed.** The peer's time over ours, on one thread, in turns, compilation apart.
+[How it is measured, where formulations differ, every ratio, and what was missed](docs/performance.md).
+
+{headline()}
+
+"""
+
+
+def performance() -> str:
+    return f"""
+Training is timed in seconds per epoch of 800 instances: the same data, linear model, start, order, batches of 32 and Adam
+for everyone, each in a process of its own, in turns, on one thread, in CPU time; medians, warm-up apart. Ratios are the
+peer's time over ours, to two digits; below 1 the peer is faster. Cold: no start. Warm: each instance starts where its last
+solve ended. The pages linked from the tables hold times, memory, accuracy, versions, the machine, the commit and the command
+that made them. `make bench OUT=results/bench` makes all of them anew.
+
+{table(verdicts())}
+
+### Every ratio with one thread
+
+{speed()}
+
+### Every ratio with two threads
+
+By the clock on the wall (`make bench THREADS=2 OUT=results/bench`; these rows: `python benchmarks/speed/epochs.py --threads 2
+--problems …`, `python benchmarks/speed/layers.py --threads 2 --batches 1 32`). Where problems are small, PyEPO's loop is slower
+with two threads than with one, so that the tables above are the ones to go by.
+
+{chr(10).join([*(part + chr(10) for part in training("_2_threads")), layers("_2_threads")])}
+
+"""
+
+
+DOCUMENTS: dict[str, Callable[[], str]] = {"README.md": readme, "docs/performance.md": performance}
+
+
+def main() -> None:
+    for name, block in DOCUMENTS.items():
+        path = ROOT / name
+        path.write_text(BLOCK.sub(lambda _, block=block: block(), path.read_text()))
+
+
+if __name__ == "__main__":
+    main()
