@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -173,3 +174,23 @@ def test_decide_says_what_is_wrong(tables: dict[str, pd.DataFrame]) -> None:
     with pytest.raises(SolverError, match="the table of instances, row 0 is INFEASIBLE"):
         dfl.decide(with_sides, features, instances=heavy)
     assert set(dfl.decide(with_sides, features, instances=heavy, partial=True).columns["status"]) == {"infeasible"}
+
+
+def test_a_model_of_before_constraints_had_names_in_programs() -> None:
+    """Its record names them; decisions are those that the commit which wrote it made."""
+    folder = Path(__file__).parents[1] / "files" / "3ecb6c8"
+    held = json.loads((folder / "instances.json").read_text())
+    found = dfl.decide(folder / "instances.dfl", held["features"], held["costs"], held["instances"])
+    assert found.columns.keys() == held["decided"].keys()
+    for name, cells in held["decided"].items():
+        assert found.columns[name] == (cells if name == "status" else pytest.approx(cells, rel=1e-9, abs=1e-9))
+
+
+def test_every_model_of_a_result_decides_and_others_say_why_not(tables: dict[str, pd.DataFrame]) -> None:
+    result = dfl.train(program(), tables["features"], tables["costs"], **QUICK)
+    for model in result.models.values():
+        assert len(dfl.decide(model, tables["features"]).columns["tent"]) == 30
+    by_hand = dfl.DecisionFocusedRegressor(program(), loss="mse", epochs=1)
+    by_hand.fit(tables["features"].to_numpy(), tables["costs"].to_numpy())
+    with pytest.raises(DataError, match="the model was not made by dfl train"):
+        dfl.decide(by_hand, tables["features"])

@@ -68,7 +68,7 @@ def decide(
         partial: let rows without a decision be, with NaN, instead of an error that names the first.
         solver: instead of the model's own: an exact solver of its program, spread over several workers, say.
     """
-    regressor = model if isinstance(model, DecisionFocusedRegressor) else load(model)
+    regressor = _trained(model, "the model") if isinstance(model, DecisionFocusedRegressor) else load(model)
     program, record = named_program(regressor), regressor.record_
     tables = _tables_for(regressor, features, costs, instances, id_column)
     solver = regressor.solver_ if solver is None else solver
@@ -104,10 +104,14 @@ def decide(
 
 def load(path: str | os.PathLike[str]) -> DecisionFocusedRegressor:
     """A model that `train` made, from its file."""
-    regressor = DecisionFocusedRegressor.load(path)
-    if "features" not in regressor.record_ or not isinstance(regressor.problem, Program):
+    return _trained(DecisionFocusedRegressor.load(path), str(path))
+
+
+def _trained(regressor: DecisionFocusedRegressor, called: str) -> DecisionFocusedRegressor:
+    """The model; an error where its record does not tell what `decide` needs."""
+    if "features" not in vars(regressor).get("record_", {}) or not isinstance(regressor.problem, Program):
         raise DataError(
-            f"{path} was not made by dfl train, so nothing tells the names of its features: use it in Python"
+            f"{called} was not made by dfl train, so nothing tells the names of its features: use it in Python"
         )
     return regressor
 

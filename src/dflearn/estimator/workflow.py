@@ -1,9 +1,11 @@
 """From a program and tables to a trained model: what `dfl train` does.
 
-result = dflearn.train(program, features, costs)      # split, label, train several, choose, compare
-print(result)
-result.save("model.dfl")
-dflearn.decide("model.dfl", new_features).columns
+In Python:
+
+    result = dflearn.train(program, features, costs)      # split, label, train several, choose, compare
+    print(result)
+    result.save("model.dfl")
+    dflearn.decide("model.dfl", new_features).columns
 """
 
 from __future__ import annotations
@@ -84,7 +86,7 @@ class TrainResult:
         rows = []
         for metric, (words, form) in WORDS.items():
             cells = [_cell(judged.metrics[metric].value, form) for judged in self.tested.values()]
-            between = vars(self.difference).get(metric)  # of some
+            between = vars(self.difference).get(metric)
             if between is not None:
                 cells.append("{} [{}, {}]".format(*(_cell(number, f"+{form}") for number in between)))
             rows.append([words, *cells])
@@ -206,7 +208,8 @@ def train(
         "test": {name: judged.as_dict() for name, judged in tested.items()},
         "difference": difference.as_dict(),
     }
-    models[chosen].record_ = record
+    for name, regressor in models.items():
+        regressor.record_ = record | {"chosen": name}
     rows = (len(rest) - len(chosen_by), len(chosen_by), len(tested_on))
     notes = [*_notes_on_features(tables.features), *_notes_on_models(models, tested, rest, chosen_by)]
     return TrainResult(models, chosen, compared, validation, tested, difference, rows, notes)
