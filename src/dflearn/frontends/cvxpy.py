@@ -17,6 +17,7 @@ from dflearn.frontends.costs import Coefficients
 from dflearn.frontends.linear_model import CONSTANT, REFORMULATE, LinearModel, Rows
 from dflearn.frontends.optional import optional
 from dflearn.program import Instance, Program
+from dflearn.program.sides import Sides
 
 Shapes = Mapping[str, tuple[tuple[int, ...], np.ndarray]]  # by name: the shape, and the place of each entry, in C order
 
@@ -65,9 +66,8 @@ class CvxpyProgram:
         vector = np.broadcast_to(self._maps.typical, (*batch, self._maps.typical.size)).copy()
         for name, array in arrays.items():
             vector[..., self._given[name][1]] = array.reshape(*batch, -1)
-        return Instance(
-            **{name: torch.as_tensor(side) for name, side in self._maps.sides(vector, changing=True).items()}
-        )
+        parts = vars(self._maps.sides(vector)) | {"d": self._maps.d(vector)}
+        return Instance(**{name: torch.as_tensor(part) for name, part in parts.items() if self._maps.changing[name]})
 
     def variables(self, decision: Tensor) -> dict[str, Tensor]:
         """The values `(*batch, *shape)` of CVXPY's variables, by name, in a decision `(*batch, n)`."""
@@ -112,11 +112,10 @@ def from_cvxpy(problem: Any, costs: Any, *, keep_offset: bool = False, name: str
     maps = _Maps(stuffed, np.concatenate([place for _, place in chosen.values()]), typical, keep_offset)
     maximize = isinstance(problem.objective, cvxpy.Maximize)
     sign = -1.0 if maximize else 1.0  # CVXPY has turned the objective already
-    sides = maps.sides(typical)
     program = LinearModel(
         rows=maps.rows,
-        coefficients=Coefficients(sign * maps.S, sign * sides.pop("d"), _entry_names(chosen)),
-        sides=sides,
+        coefficients=Coefficients(sign * maps.S, sign * maps.d(typical), _entry_names(chosen)),
+        sides=maps.sides(typical),
         integer=maps.integer,
         sense="maximize" if maximize else "minimize",
         name=name,
@@ -177,11 +176,11 @@ class _Maps:
         low = 0.0 - vector @ self.right.T
         return low, np.where(self.equal, low, np.inf)
 
-    def sides(self, vector: np.ndarray, changing: bool = False) -> dict[str, np.ndarray]:
-        """b, h, lower, upper, d; only those that some parameter changes, if `changing`."""
-        sides = self.rows.sides(*self._limits(vector), self.lower, self.upper)
-        sides["d"] = vector @ self.objective.T + 0.0
-        return {name: side for name, side in sides.items() if self.changing[name] or not changing}
+    def sides(self, vector: np.ndarray) -> Sides:
+        return self.rows.sides(*self._limits(vector), self.lower, self.upper)
+
+    def d(self, vector: np.ndarray) -> np.ndarray:
+        return vector @ self.objective.T + 0.0
 
 
 def _check_parameters(problem: Any, predicted: Sequence[Any]) -> None:

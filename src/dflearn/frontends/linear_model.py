@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from dflearn.errors import ProgramError
 from dflearn.frontends.costs import Coefficients
 from dflearn.program import Program, Sense
 from dflearn.program.names import RightHandSide
-from dflearn.program.sides import ROUNDING, integer_bounds
+from dflearn.program.sides import ROUNDING, Sides, integer_bounds
 
 REFORMULATE = "a Program has a linear objective and linear rows: reformulate, or hand your own solve to from_callable"
 SEMI_CONTINUOUS = (
@@ -56,10 +56,8 @@ class Rows:
         self.A = M[self.equal]
         self.G = sp.vstack([M[self.above], -M[self.below]], format="csr")
 
-    def sides(
-        self, row_lower: np.ndarray, row_upper: np.ndarray, lower: np.ndarray, upper: np.ndarray
-    ) -> dict[str, np.ndarray]:
-        """b, h, lower, upper of a `Program` or an `Instance`.  Limits `(*batch, rows)`, bounds `(*batch, n)`."""
+    def sides(self, row_lower: np.ndarray, row_upper: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> Sides:
+        """What a `Program` or an `Instance` has.  Limits `(*batch, rows)`, bounds `(*batch, n)`."""
         self._check_possible(row_lower, row_upper)
         first, second = row_lower[..., self.single] / self.factor, row_upper[..., self.single] / self.factor
         batch = np.broadcast_shapes(first.shape[:-1], lower.shape[:-1], upper.shape[:-1])
@@ -67,12 +65,8 @@ class Rows:
         np.maximum.at(lower.T, self.column, np.minimum(first, second).T)  # several rows may bound one variable
         np.minimum.at(upper.T, self.column, np.maximum(first, second).T)
         lower, upper = integer_bounds(lower, upper, self.integer)
-        return {
-            "b": row_lower[..., self.equal],
-            "h": np.concatenate([row_upper[..., self.above], -row_lower[..., self.below]], axis=-1) + 0.0,
-            "lower": lower,
-            "upper": upper,
-        }
+        h = np.concatenate([row_upper[..., self.above], -row_lower[..., self.below]], axis=-1) + 0.0
+        return Sides(row_lower[..., self.equal], h, lower, upper)
 
     def constraint_names(self) -> dict[str, RightHandSide] | None:
         """Where the right-hand side of each named row stands; names that several rows share tell nothing."""
@@ -112,7 +106,7 @@ class LinearModel:
     """
 
     rows: Rows
-    sides: dict[str, np.ndarray]
+    sides: Sides
     coefficients: Coefficients
     integer: np.ndarray
     sense: Sense
@@ -151,16 +145,13 @@ class LinearModel:
         if keep_offset and (self.offset or own.any()):
             S, d = sp.vstack([S, sp.csr_array(own[None])]), np.append(d, self.offset)
             A, G = (sp.hstack([matrix, sp.csr_array((matrix.shape[0], 1))]) for matrix in (A, G))
-            sides = {**sides, "lower": np.append(sides["lower"], 1.0), "upper": np.append(sides["upper"], 1.0)}
+            sides = replace(sides, lower=np.append(sides.lower, 1.0), upper=np.append(sides.upper, 1.0))
             integer = np.append(integer, False)
             names = None if names is None else [*names, CONSTANT]
         return Program(
             A=A,
-            b=sides["b"],
             G=G,
-            h=sides["h"],
-            lower=sides["lower"],
-            upper=sides["upper"],
+            **sides.parts(),  # type: ignore[arg-type]  # the keys are known, and none is n
             **to_minimize(S, d, self.sense),
             integer=integer,
             sense=self.sense,
