@@ -183,7 +183,8 @@ for name in {names!r}:
         print(name, str(error).partition("dflearn[")[2].partition("]")[0])
 """
     made_for = dict(line.split() for line in run(blocking(*blocked) + code).splitlines())
-    assert made_for.pop("dflearn.estimator.regressor") == "sklearn"
+    for part in ("regressor", "workflow", "decisions"):
+        assert made_for.pop(f"dflearn.estimator.{part}") == "sklearn"
     assert all(name == f"dflearn.integrations.{extra}" for name, extra in made_for.items()), made_for
 
 

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from dflearn.data import Batch as Batch, DecisionDataset as DecisionDataset
     from dflearn.data.labels import label as label
     from dflearn.doctor import Diagnosis as Diagnosis, diagnose as diagnose
-    from dflearn.estimator import DecisionFocusedRegressor as DecisionFocusedRegressor
+    from dflearn.estimator import (
+        DecisionFocusedRegressor as DecisionFocusedRegressor,
+        decide as decide,
+        train as train,
+    )
     from dflearn.evaluation import Evaluation as Evaluation, compare as compare, evaluate as evaluate
     from dflearn.frontends.cvxpy import CvxpyProgram as CvxpyProgram, from_cvxpy as from_cvxpy
     from dflearn.frontends.files import from_lp as from_lp, from_mps as from_mps
@@ -66,7 +70,7 @@ _NAMES = {
     "dflearn.data": ("Batch", "DecisionDataset"),
     "dflearn.data.labels": ("label",),
     "dflearn.evaluation": ("compare", "evaluate", "Evaluation"),
-    "dflearn.estimator": ("DecisionFocusedRegressor",),
+    "dflearn.estimator": ("DecisionFocusedRegressor", "decide", "train"),
     "dflearn.doctor": ("diagnose", "Diagnosis"),
     "dflearn.training": ("Callback", "fit", "History", "tune"),
 }
