@@ -152,8 +152,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:
-    """Columns of text: the first to the left, the others to the right."""
-    from tabulate import tabulate
+    """Columns with aligned text: the first to the left, the others to the right."""
+    from dflearn.report.render import render
 
-    align = ["left", *["right"] * (len(header) - 1)] if rows else None
-    return tabulate(rows, header, colalign=align, disable_numparse=True)
+    return render(header, rows)

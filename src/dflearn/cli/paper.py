@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dflearn.cli.arguments import add_command, positive, table as text_table
+from dflearn.cli.arguments import add_command, positive
 from dflearn.cli.experiments import add_executor_options, carry_out
-from dflearn.cli.paper_figures import add_figure_command
+from dflearn.cli.paper_figures import add_figure_command, add_report_command
 from dflearn.errors import DataError
+from dflearn.report.render import FORMATS, render, titled
 
 if TYPE_CHECKING:
     from dflearn.studies.config import RunConfig
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 TABLES = ("sp", "kp", "cfl")
 STORE = Path("paper.sqlite")
-FORMATS = ("text", "markdown", "latex")
 
 
 def add_commands(commands: Any) -> None:
@@ -78,6 +78,7 @@ def add_commands(commands: Any) -> None:
     cost.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES), help="default: all")
     _add_choice(cost)
     add_figure_command(inner)
+    add_report_command(inner)
 
 
 def _add_choice(parser: argparse.ArgumentParser) -> None:
@@ -158,7 +159,7 @@ def list_all(options: argparse.Namespace) -> None:
         for problem in problems_of(name):
             published = [method for other, method in published_rows() if other == problem]
             rows.append([name, problem, str(len(published)), " ".join(published)])
-    print(text_table(["table", "problem", "rows", "published methods"], rows))
+    print(render(["table", "problem", "rows", "published methods"], rows))
     print("\nmethods:")
     for name in method_names():
         print(f"  {name:<26}{method_named(name).about}")
@@ -168,8 +169,7 @@ def list_all(options: argparse.Namespace) -> None:
 
 
 def table(options: argparse.Namespace) -> None:
-    from dflearn.paper.render import HEADER, LEGEND, agreement_line, cells, judges, render
-    from dflearn.paper.tables import agreement, rows_of
+    from dflearn.paper.tables import HEADER, LEGEND, agreement, agreement_line, cells, judges, rows_of
 
     configs = configs_asked([options.table], options)
     with _opened(options, to_run=not options.no_run) as store:
@@ -183,7 +183,7 @@ def table(options: argparse.Namespace) -> None:
             print(f"{problem}: no runs\n")
             continue
         title = f"{problem}, seeds {_ranges(options.seeds)}, judged by {judges(rows)}"
-        print({"text": title, "markdown": f"### {title}", "latex": f"% {title}"}[options.format] + "\n")
+        print(titled(title, options.format) + "\n")
         print(render(HEADER, [cells(row) for row in rows], options.format) + "\n")
         print(("% " if options.format == "latex" else "") + agreement_line(agreement(rows)) + "\n")
     print(("% " if options.format == "latex" else "") + LEGEND)
@@ -195,8 +195,7 @@ def table(options: argparse.Namespace) -> None:
 
 
 def summary(options: argparse.Namespace) -> None:
-    from dflearn.paper.render import SUMMARY_HEADER, SUMMARY_LEGEND, render, summary_cells
-    from dflearn.paper.tables import rows_of
+    from dflearn.paper.tables import SUMMARY_HEADER, SUMMARY_LEGEND, rows_of, summary_cells
 
     with _opened(options, to_run=False) as store:
         records = [record for config in configs_asked(options.tables, options) if (record := store.get(config))]
@@ -249,7 +248,7 @@ def show_cost(options: argparse.Namespace) -> None:
         estimate = costs.estimate(runs[0])
         rows.append([problem, method, str(len(runs)), duration(estimate.seconds * len(runs)), estimate.source])
     if rows:
-        print(text_table(["problem", "method", "runs", "would take", "estimated from"], rows))
+        print(render(["problem", "method", "runs", "would take", "estimated from"], rows))
     seconds = [costs(config) for config in missing]
     what = f"all {len(configs)} runs" if options.whole else f"{len(missing)} of {len(configs)} runs are missing;"
     print(f"\n{what} together about {duration(sum(seconds))} on one core")
