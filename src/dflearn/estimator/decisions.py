@@ -20,7 +20,7 @@ from dflearn.solvers.base import Solution, Solver, Status
 
 @dataclass(frozen=True, eq=False)
 class Decisions:
-    """What `decide` answers.
+    """Decisions for the rows of a table.
 
     Attributes:
         columns: one row per instance: its id where it has one, the status, the objective with the predicted costs, a
@@ -66,7 +66,7 @@ def decide(
         costs: the true costs, where they are known by now, to tell the regret.
         id_column: the column that names the rows, by default that of training.
         partial: let rows without a decision be, with NaN, instead of an error that names the first.
-        solver: instead of the model's own: an exact solver of its program, spread over several workers, say.
+        solver: an exact solver to take in place of the model's: one that is spread over several workers, say.
     """
     regressor = _trained(model, "the model") if isinstance(model, DecisionFocusedRegressor) else load(model)
     program, record = named_program(regressor), regressor.record_

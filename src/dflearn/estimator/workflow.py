@@ -49,7 +49,7 @@ WORDS = {
 
 @dataclass(frozen=True, eq=False)
 class TrainResult:
-    """What `train` did. Printed, it says how the models compare.
+    """The models that `train` made, and how they did. Printed, it is the table that compares them.
 
     Attributes:
         models: the trained models: "two-stage", then one for each loss, by its name.
