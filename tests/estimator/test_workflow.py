@@ -16,6 +16,7 @@ import dflearn as dfl
 from dflearn.cli import main
 from dflearn.data.tables import read_table
 from dflearn.errors import DataError, OptionError, SolverError
+from dflearn.problems import problem_named
 
 MODEL = """\
 Maximize
@@ -194,3 +195,19 @@ def test_every_model_of_a_result_decides_and_others_say_why_not(tables: dict[str
     by_hand.fit(tables["features"].to_numpy(), tables["costs"].to_numpy())
     with pytest.raises(DataError, match="the model was not made by dfl train"):
         dfl.decide(by_hand, tables["features"])
+
+
+def test_problems_and_solvers_say_what_is_decided_too(tmp_path: Path) -> None:
+    problem = problem_named("KP-8", seed=1)
+    data = problem.generate(30)
+    x, y = data.features.double().numpy(), data.costs.double().numpy()
+    first, *others = [
+        dfl.train(what, x, y, **QUICK).model for what in (problem.program, problem, dfl.HiGHS(problem.program))
+    ]
+    others[0].save(tmp_path / "model.dfl", others[0].record_)
+    for model, what in zip(others, (tmp_path / "model.dfl", others[1]), strict=True):
+        np.testing.assert_allclose(model.predict(x), first.predict(x), rtol=1e-6)
+        decided = dfl.decide(what, x).columns
+        np.testing.assert_array_equal(np.column_stack([decided[f"w[{k}]"] for k in range(8)]), model.decide(x))
+    with pytest.raises(OptionError, match="knows none"):
+        dfl.train(dfl.from_callable(lambda c: (c < 0).astype(float), 8), x, y)

@@ -67,7 +67,7 @@ def read_tables(options: argparse.Namespace, id_column: str | None) -> tuple[Tab
 
 
 def as_options(text: str) -> str:
-    """What the library says, in words of options."""
+    """A text of the library, which names arguments, with the options of the command instead."""
     for argument, option in OPTIONS.items():
         text = re.sub(argument, option, text)
     return text

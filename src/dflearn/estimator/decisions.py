@@ -20,7 +20,7 @@ from dflearn.solvers.base import Solution, Solver, Status
 
 @dataclass(frozen=True, eq=False)
 class Decisions:
-    """What `decide` answers.
+    """Decisions for the rows of a table.
 
     Attributes:
         columns: one row per instance: its id where it has one, the status, the objective with the predicted costs, a
@@ -66,7 +66,7 @@ def decide(
         costs: the true costs, where they are known by now, to tell the regret.
         id_column: the column that names the rows, by default that of training.
         partial: let rows without a decision be, with NaN, instead of an error that names the first.
-        solver: instead of the model's own: an exact solver of its program, spread over several workers, say.
+        solver: an exact solver to take in place of the model's: one that is spread over several workers, say.
     """
     regressor = _trained(model, "the model") if isinstance(model, DecisionFocusedRegressor) else load(model)
     program, record = named_program(regressor), regressor.record_
@@ -109,7 +109,7 @@ def load(path: str | os.PathLike[str]) -> DecisionFocusedRegressor:
 
 def _trained(regressor: DecisionFocusedRegressor, called: str) -> DecisionFocusedRegressor:
     """The model; an error where its record does not tell what `decide` needs."""
-    if "features" not in vars(regressor).get("record_", {}) or not isinstance(regressor.problem, Program):
+    if "features" not in vars(regressor).get("record_", {}):
         raise DataError(
             f"{called} was not made by dfl train, so nothing tells the names of its features: use it in Python"
         )
@@ -128,13 +128,11 @@ def dataset_for(
 
 def named_program(regressor: DecisionFocusedRegressor) -> Program:
     """The program of a model; of an old file, which held names of constraints in its record alone, with these names."""
-    program, record = regressor.problem, regressor.record_
-    assert isinstance(program, Program)
+    program, places = regressor.solver_.program, regressor.record_["instances"]
+    assert program is not None
     if program.constraint_names is not None:
         return program
-    held = {
-        name: RightHandSide(*place) for name, place in record.get("instances", {}).items() if place[0] in ("b", "h")
-    }
+    held = {name: RightHandSide(*place) for name, place in places.items() if place[0] in ("b", "h")}
     return replace(program, constraint_names=held) if held else program
 
 

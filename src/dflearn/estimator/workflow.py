@@ -28,6 +28,7 @@ from dflearn.errors import DataError, OptionError
 from dflearn.estimator.choices import LAYERS, LOSSES
 from dflearn.estimator.regressor import DecisionFocusedRegressor
 from dflearn.evaluation import Comparison, Evaluation, compare, evaluate
+from dflearn.problems import Problem
 from dflearn.program import Program
 from dflearn.program.names import places_of
 from dflearn.solvers.base import Solver, Status
@@ -49,7 +50,7 @@ WORDS = {
 
 @dataclass(frozen=True, eq=False)
 class TrainResult:
-    """What `train` did. Printed, it says how the models compare.
+    """The models that `train` made, and how they did. Printed, it is the table that compares them.
 
     Attributes:
         models: the trained models: "two-stage", then one for each loss, by its name.
@@ -107,7 +108,7 @@ class TrainResult:
 
 
 def train(
-    program: Program,
+    problem: Problem | Program | Solver,
     features: TableLike,
     costs: TableLike,
     instances: TableLike | None = None,
@@ -133,7 +134,7 @@ def train(
     to test on. Each table is a DataFrame, a dict of columns, an array or a `Table`, with one row per instance.
 
     Args:
-        program: what is decided. Where it has `cost_names`, columns of the costs are found by name.
+        problem: what is decided. Where its program has `cost_names`, columns of the costs are matched by name.
         features: any columns of numbers; the models standardize them.
         costs: the true costs y.
         instances: what else differs from row to row: columns named after constraints, or `lower:x`, `upper:x`, `d:x`:
@@ -151,6 +152,10 @@ def train(
         cache: a folder that remembers solves, as of `label`.
     """
     check_choices(losses, layer)
+    task = DecisionTask.of(problem)
+    program, solver = task.program, solver or task.solver
+    if program is None:
+        raise OptionError(f"train works on a program, and {task.solver!r} knows none: use DecisionFocusedRegressor")
     given = {"features": features, "costs": costs, "instances": instances}
     tables = Tables.of(given, id_column, {"costs": program.cost_names}, "the program")
     assert tables.costs is not None
@@ -158,14 +163,13 @@ def train(
         _check_positive(tables.costs)
     rest_rows, test_rows = _parts(tables.features, test, ordered, seed)
     places = {} if tables.instances is None else places_of(program, tables.instances.names, str(tables.instances.path))
-    solver = DecisionTask.of(program).solver if solver is None else solver
     data = _labelled(program, tables, solver, cache, progress)
     rest, tested_on = data.subset(rest_rows), data.subset(test_rows)
 
     models = {}
     for name, loss in {TWO_STAGE: "mse", **{loss: loss for loss in losses}}.items():
         regressor = DecisionFocusedRegressor(
-            program,
+            problem,
             loss=loss,
             layer=layer,
             model=model,

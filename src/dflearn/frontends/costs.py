@@ -33,7 +33,7 @@ class Coefficients(NamedTuple):
 
 
 def by_name(costs: Any, names: Sequence[str], coefficients: np.ndarray) -> Coefficients:
-    """What `costs` selects among variables of these `names`, which hold these `coefficients` `(n,)`."""
+    """The costs that `costs` selects by the `names` of the variables, whose coefficients are `coefficients` `(n,)`."""
     place = {name: i for i, name in enumerate(names)}
     if len(place) < len(names):
         raise ProgramError("costs are selected by name, but some variables share a name: give each its own")
@@ -55,9 +55,9 @@ def by_index(chosen: Iterable[int], coefficients: np.ndarray, names: Sequence[st
         raise OptionError("costs selects no variable, so there is nothing to predict")
     if index.min() < 0 or index.max() >= n:
         raise OptionError(f"costs selects a variable outside 0 … {n - 1}: {index.min()} … {index.max()}")
-    found, times = np.unique(index, return_counts=True)
+    variables, times = np.unique(index, return_counts=True)
     if times.max() > 1:
-        twice = found[times.argmax()]
+        twice = variables[times.argmax()]
         raise OptionError(f"costs selects variable {names[twice]!r} twice" if names else f"costs holds {twice} twice")
     S = sp.csr_array((np.ones(index.size), (index, np.arange(index.size))), shape=(n, index.size))
     d = np.array(coefficients, np.float64)
@@ -66,10 +66,10 @@ def by_index(chosen: Iterable[int], coefficients: np.ndarray, names: Sequence[st
 
 
 def listed(costs: Any, entries: Callable[[Any], list[Any] | None]) -> list[Any] | None:
-    """What `costs` holds, itself or in lists: `entries` reads one part, or says by `None` that it is none of its own."""
-    own = entries(costs)
-    if own is not None or not isinstance(costs, list | tuple):
-        return own
+    """All entries of `costs`, which may be a list of lists; `entries` reads one part, and gives `None` where it cannot."""
+    read = entries(costs)
+    if read is not None or not isinstance(costs, list | tuple):
+        return read
     parts = [listed(part, entries) for part in costs]
     return None if None in parts else [entry for part in parts for entry in part or ()]
 
@@ -77,18 +77,18 @@ def listed(costs: Any, entries: Callable[[Any], list[Any] | None]) -> list[Any] 
 def _matches(part: Any, place: Mapping[str, int]) -> list[int]:
     """The variables that one entry of `costs` stands for."""
     if isinstance(part, re.Pattern):
-        found = [i for name, i in place.items() if part.fullmatch(name)]
+        chosen = [i for name, i in place.items() if part.fullmatch(name)]
     elif not isinstance(part, str):
         raise OptionError(f"costs holds {part!r}, a {type(part).__name__}: names and patterns only")
     elif part in place:
         return [place[part]]
     elif part.endswith("*"):
-        found = [i for name, i in place.items() if name.startswith(part[:-1])]
+        chosen = [i for name, i in place.items() if name.startswith(part[:-1])]
     else:
         raise _unknown(part, place)
-    if not found:
+    if not chosen:
         raise OptionError(f"costs: no variable matches {part!r}{closest('', place)}")
-    return found
+    return chosen
 
 
 def _by_factor(

@@ -27,7 +27,7 @@ UNSUPPORTED = ("symmetric", "diag", "PSD", "NSD", "hermitian", "complex", "imag"
 
 @dataclass(frozen=True, eq=False)
 class CvxpyProgram:
-    """What `from_cvxpy` makes: the program, and the way from CVXPY's names and shapes to it and back.
+    """The program that `from_cvxpy` makes, and the way from CVXPY's names and shapes to it and back.
 
     Attributes:
         program: the `Program`. Its variables are CVXPY's, flattened, and those that CVXPY adds for `abs`, `max` and
@@ -185,24 +185,24 @@ class _Maps:
 
 def _check_parameters(problem: Any, predicted: Sequence[Any]) -> None:
     """Each parameter is named once, has its full shape, and is predicted or has a value."""
-    own = problem.parameters()
+    parameters = problem.parameters()
     if not predicted:
-        raise OptionError(f"costs holds no parameter, so there is nothing to predict: the problem has {own}")
+        raise OptionError(f"costs holds no parameter, so there is nothing to predict: the problem has {parameters}")
     for parameter in predicted:
-        if all(parameter is not other for other in own):
-            raise OptionError(f"costs holds {parameter!r}, which is no parameter of the problem: it has {own}")
-    for leaf in [*own, *problem.variables()]:
-        found = [attribute for attribute in UNSUPPORTED if leaf.attributes.get(attribute)]
-        if found:
+        if all(parameter is not other for other in parameters):
+            raise OptionError(f"costs holds {parameter!r}, which is no parameter of the problem: it has {parameters}")
+    for leaf in [*parameters, *problem.variables()]:
+        declared = [attribute for attribute in UNSUPPORTED if leaf.attributes.get(attribute)]
+        if declared:
             raise ProgramError(
-                f"{leaf.name()} is declared {found[0]}, which from_cvxpy does not read: declare it plain"
+                f"{leaf.name()} is declared {declared[0]}, which from_cvxpy does not read: declare it plain"
             )
-    for leaves, what in ((own, "parameters"), (problem.variables(), "variables")):
+    for leaves, what in ((parameters, "parameters"), (problem.variables(), "variables")):
         names = [leaf.name() for leaf in leaves]
         for name in names:
             if names.count(name) > 1:
                 raise ProgramError(f"two {what} are called {name!r}: give each its own name, as in name={name + '2'!r}")
-    for parameter in own:
+    for parameter in parameters:
         if parameter.value is None and all(parameter is not cost for cost in predicted):
             raise ProgramError(
                 f"parameter {parameter.name()} is neither predicted nor has a value: set {parameter.name()}.value to a "
@@ -211,7 +211,7 @@ def _check_parameters(problem: Any, predicted: Sequence[Any]) -> None:
 
 
 def _stuffed(problem: Any) -> Any:
-    """CVXPY's own matrix form: min q(θ)ᵀx s.t. A(θ) x + b(θ) ∈ {0}ᵐ or ≥ 0, everything affine in the parameters θ."""
+    """CVXPY's matrix form: min q(θ)ᵀx s.t. A(θ) x + b(θ) ∈ {0}ᵐ or ≥ 0, everything affine in the parameters θ."""
     import cvxpy
 
     if not problem.is_dcp():

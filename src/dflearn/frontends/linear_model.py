@@ -1,4 +1,4 @@
-"""What every front end reads out of a foreign model, and the one way from there to a `Program`."""
+"""`LinearModel`: a foreign model as every front end reads it, and the one way from there to a `Program`."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Rows:
         self.G = sp.vstack([M[self.above], -M[self.below]], format="csr")
 
     def sides(self, row_lower: np.ndarray, row_upper: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> Sides:
-        """What a `Program` or an `Instance` has.  Limits `(*batch, rows)`, bounds `(*batch, n)`."""
+        """The sides of a `Program` or an `Instance`.  Limits `(*batch, rows)`, bounds `(*batch, n)`."""
         self._check_possible(row_lower, row_upper)
         first, second = row_lower[..., self.single] / self.factor, row_upper[..., self.single] / self.factor
         batch = np.broadcast_shapes(first.shape[:-1], lower.shape[:-1], upper.shape[:-1])
@@ -141,9 +141,9 @@ class LinearModel:
         S, d, cost_names = self.coefficients
         A, G, sides, integer = self.rows.A, self.rows.G, self.sides, self.integer
         names = None if self.variable_names is None else list(self.variable_names)
-        own = np.zeros(S.shape[1]) if self.offset_costs is None else self.offset_costs
-        if keep_offset and (self.offset or own.any()):
-            S, d = sp.vstack([S, sp.csr_array(own[None])]), np.append(d, self.offset)
+        s = np.zeros(S.shape[1]) if self.offset_costs is None else self.offset_costs
+        if keep_offset and (self.offset or s.any()):
+            S, d = sp.vstack([S, sp.csr_array(s[None])]), np.append(d, self.offset)
             A, G = (sp.hstack([matrix, sp.csr_array((matrix.shape[0], 1))]) for matrix in (A, G))
             sides = replace(sides, lower=np.append(sides.lower, 1.0), upper=np.append(sides.upper, 1.0))
             integer = np.append(integer, False)

@@ -107,7 +107,7 @@ def _place_of(program: Program, name: str, source: str) -> Place:
 def read_instance(
     program: Program, columns: Columns, source: str = "", where: Callable[[int], str] = "row {}".format
 ) -> Instance:
-    """The `Instance` `(*batch, …)` that columns `(*batch,)` describe: the program's own values but for these columns.
+    """The `Instance` `(*batch, …)` that columns `(*batch,)` describe; what has no column is as in the program.
 
     Args:
         columns: by the names of constraints (their right-hand sides), or `lower:x`, `upper:x`, `d:x` of a variable x.
@@ -125,8 +125,8 @@ def read_instance(
             number = column.reshape(-1)[wrong[0]]
             why = f"holds {number}: fill it in" if np.isnan(number) else "only bounds may be infinite"
             raise DataError(f"{where(int(wrong[0]))}, column {name!r}: {why}")
-        own = getattr(program, field)
-        fields.setdefault(field, np.tile(own, (*column.shape, 1)))[..., position] = sign * column
+        values = fields.setdefault(field, np.tile(getattr(program, field), (*column.shape, 1)))
+        values[..., position] = sign * column
     lower, upper = (fields.get(side, getattr(program, side)) for side in ("lower", "upper"))
     low, high = integer_bounds(lower, upper, program.integer)
     fields |= {side: value for side, value in (("lower", low), ("upper", high)) if side in fields}
