@@ -65,7 +65,7 @@ class SmoothedAnswer(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """How far each method goes: at most so many steps, or down to the relative residual that is its tolerance."""
+    """The end of each method: at most so many steps, or a relative residual at or below its tolerance."""
 
     newton_steps: int
     interior_steps: int
