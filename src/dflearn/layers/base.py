@@ -66,7 +66,7 @@ def as_rows(x: Tensor, count: int, dtype: Any = None) -> np.ndarray:
 
 
 def in_shape(rows: np.ndarray, batch: torch.Size) -> Tensor:
-    """What kernels answered, `(count, …)`, as a tensor `(*batch, …)` on the same memory."""
+    """Arrays of the kernels, `(count, …)`, as a tensor `(*batch, …)` on the same memory."""
     tensor = torch.from_numpy(rows)
     return tensor if len(batch) == 1 else tensor.reshape((*batch, *rows.shape[1:]))
 
