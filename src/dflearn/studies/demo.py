@@ -44,7 +44,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Demo:
-    """What the demo has: the problem, its data with labels, each method by name, and the floor E[y | x]."""
+    """The problem, its data with labels, each method by name, and the floor E[y | x]."""
 
     problem: ShortestPath
     train: DecisionDataset
