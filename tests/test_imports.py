@@ -23,7 +23,6 @@ LAZY_PACKAGES = ["dflearn", "dflearn.solvers", "dflearn.layers", "dflearn.losses
 # A module may import those above it, and its own package. docs/architecture.md shows the same list.
 ORDER = [
     "_version",
-    "_lazy",
     "errors",
     "files",
     "randomness",
@@ -141,21 +140,6 @@ def test_public_names_resolve(package: str) -> None:
     for name in module.__all__:
         assert getattr(module, name) is not None
         assert name in dir(module)
-
-
-@pytest.mark.parametrize("package", LAZY_PACKAGES)
-def test_lazy_names(package: str) -> None:
-    """Type checkers see exactly the names that are there at run time."""
-    module = importlib.import_module(package)
-    seen: dict[str, set[str]] = {}
-    for node in ast.parse(Path(str(module.__file__)).read_text()).body:
-        if isinstance(node, ast.If):
-            for statement in node.body:
-                if isinstance(statement, ast.ImportFrom):
-                    seen.setdefault(str(statement.module), set()).update(alias.name for alias in statement.names)
-    assert {origin: set(names) for origin, names in module._NAMES.items()} == seen
-    with pytest.raises(AttributeError, match="nonsense"):
-        _ = module.nonsense
 
 
 def test_every_optional_package_is_known_here() -> None:
