@@ -26,7 +26,10 @@ class Layer(nn.Module, TakesStart, ABC):
 
     Attributes:
         objective: obj(y, w) of the program behind the layer.
+        compiles_by_batch: whether kernels are compiled anew for batches of another size.
     """
+
+    compiles_by_batch = False
 
     def __init__(self, objective: Objective) -> None:
         super().__init__()
