@@ -35,8 +35,10 @@ def data(tmp_path: Path, capsys: Output) -> Path:
 def test_problems_lists_every_name(capsys: Output) -> None:
     assert main(["problems"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[2:]] == list(PROBLEMS)
+    assert [line.split()[0] for line in lines[2 : 2 + len(PROBLEMS)]] == list(PROBLEMS)
     assert lines[2].split()[2:] == ["40", "0", "40", "25", "0"]
+    rest = "\n".join(lines[2 + len(PROBLEMS) :])
+    assert all(word in rest for word in ("TopK-", "energy", "scheduling"))
 
 
 def test_generate_writes_the_problem_s_data(data: Path, tmp_path: Path, capsys: Output) -> None:

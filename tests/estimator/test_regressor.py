@@ -21,6 +21,7 @@ from dflearn.estimator import DecisionFocusedRegressor, regressor as estimator
 from dflearn.estimator.choices import LAYERS, LOSSES
 from dflearn.evaluation import evaluate
 from dflearn.layers import Exact, Perturbed, Smoothed
+from dflearn.layers.normal_cone import NormalCone
 from dflearn.losses import MSE, SCE, FenchelYoung, Regret, SmoothedSPOPlus, SPOPlus, SquaredDecisionError
 from dflearn.losses.cave import CaVE
 from dflearn.problems import problem_named
@@ -126,7 +127,7 @@ KINDS = {
     "pfy": (FenchelYoung, Perturbed),
     "regret": (Regret, Smoothed),
     "sqde": (SquaredDecisionError, Smoothed),
-    "cave": (CaVE, Smoothed),
+    "cave": (CaVE, NormalCone),
 }
 
 

@@ -127,12 +127,12 @@ class WrongGradient(MSE):
 class Greedy(MSE):
     needs = ("costs", "decisions")
 
-    def evaluate(self, predicted: Tensor, batch: Batch) -> LossOutput:
+    def output(self, predicted: Tensor, batch: Batch) -> LossOutput:
         return self._output(predicted, batch)
 
 
 class Broadcasting(MSE):
-    def evaluate(self, predicted: Tensor, batch: Batch) -> LossOutput:
+    def output(self, predicted: Tensor, batch: Batch) -> LossOutput:
         batch.require("costs")
         return self._output(predicted, batch)
 

@@ -200,6 +200,8 @@ def _pack(program: Program) -> bytes:
             for part in ("data", "indices", "indptr", "shape"):
                 arrays[f"{name}.{part}"] = np.asarray(getattr(matrix, part))
     arrays |= {name: np.array(names) for name in _NAMES if (names := getattr(program, name)) is not None}
+    if program.constraint_names is not None:
+        arrays["constraint_names"] = np.array(json.dumps(program.constraint_names))
     buffer = io.BytesIO()
     np.savez_compressed(
         buffer, allow_pickle=False, sense=np.array(program.sense), name=np.array(program.name), **arrays
@@ -212,6 +214,8 @@ def _unpack(packed: bytes) -> Program:
         arrays = {name: file[name] for name in file.files}
     parts: dict[str, Any] = {name: arrays[name] for name in _VECTORS}
     parts |= {name: arrays[name].tolist() for name in _NAMES if name in arrays}
+    if "constraint_names" in arrays:  # a later addition
+        parts["constraint_names"] = json.loads(str(arrays["constraint_names"]))
     for name in _MATRICES:
         if f"{name}.data" in arrays:
             data, indices, indptr, shape = (arrays[f"{name}.{part}"] for part in ("data", "indices", "indptr", "shape"))

@@ -23,6 +23,7 @@ from dflearn.errors import OptionError
 from dflearn.layers import CvxpySmoothed, DavisYin, Layer, Smoothed
 from dflearn.losses import SquaredDecisionError
 from dflearn.paper import hyperparameters as published
+from dflearn.paper.as_published import AsPublished
 from dflearn.paper.cave import CaVEAsPublished
 from dflearn.program import Instance, Objective
 from dflearn.solvers.base import Solution
@@ -72,9 +73,7 @@ def _as_published(loss: str) -> Prepare:
         own = context.parameters
         train = labelled(context)
         assert train.decisions is not None
-        layer = DavisYin.as_published(
-            context.problem, own["tau"], own["alpha"], own["iterations"], generator=context.generator()
-        )
+        layer = AsPublished(context.problem, own["tau"], own["alpha"], own["iterations"], generator=context.generator())
         part = PredictedPart(layer)
         train = train.with_decisions(context.problem.program.objective.transpose(train.decisions))
         made = SquaredDecisionError(part, reduction="mean") if loss == "SqDE" else THROUGH_LAYERS[loss](part)
