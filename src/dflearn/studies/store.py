@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from dflearn.errors import DataError, MissingExtraError
-from dflearn.files import write_whole
+from dflearn.files import transaction, write_whole
 from dflearn.studies.config import RESULTS_VERSION, RunConfig
 from dflearn.studies.record import Record
 
@@ -99,20 +99,20 @@ class Store:
         config = record.config
         names = (config.key, config.question, RESULTS_VERSION, config.problem, config.method, config.seed)
         row = (*names, json.dumps(record.as_dict()), _packed(record.regrets), _packed(record.optima))
-        with self.connection:
+        with transaction(self.connection, self.path):
             self.connection.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
             self.connection.execute("DELETE FROM failures WHERE key = ?", (config.key,))
             self.connection.execute("DELETE FROM running WHERE key = ?", (config.key,))
 
     def put_failure(self, config: RunConfig, error: str) -> None:
-        with self.connection:
+        with transaction(self.connection, self.path):
             row = (config.key, json.dumps(config.as_dict()), error, time.time())
             self.connection.execute("INSERT OR REPLACE INTO failures VALUES (?, ?, ?, ?)", row)
             self.connection.execute("DELETE FROM running WHERE key = ?", (config.key,))
 
     def put_wanted(self, configs: Sequence[RunConfig]) -> None:
         """What the study is asked for now; `progress` tells of these."""
-        with self.connection:
+        with transaction(self.connection, self.path):
             self.connection.execute("DELETE FROM wanted")
             self.connection.executemany(
                 "INSERT OR REPLACE INTO wanted VALUES (?, ?, ?)",
@@ -120,14 +120,14 @@ class Store:
             )
 
     def put_running(self, config: RunConfig) -> None:
-        with self.connection:
+        with transaction(self.connection, self.path):
             row = (config.key, time.time(), os.getpid())
             self.connection.execute("INSERT OR REPLACE INTO running VALUES (?, ?, ?)", row)
 
     def clear_running(self) -> None:
         """Forget what this driver, or one that was killed, had under way."""
         gone = [(key,) for key, _, process in self._running() if process == os.getpid() or not _alive(process)]
-        with self.connection:
+        with transaction(self.connection, self.path):
             self.connection.executemany("DELETE FROM running WHERE key = ?", gone)
 
     # -- reading ------------------------------------------------------------------------------------------------
