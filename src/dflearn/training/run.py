@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from dflearn.data import Data, as_dataset
 from dflearn.errors import CheckpointError, DataError, OptionError
+from dflearn.layers.base import Layer
 from dflearn.solvers.task import Decided
 from dflearn.training import checkpoint as files
 from dflearn.training.arguments import AnyLoss, MakeOptimizer, MakeScheduler, as_loss, check_model, make_optimizer
@@ -243,6 +244,7 @@ class Run:
                 "epoch": self.epoch,
                 "model": self.model.state_dict(),
                 "loss": self.loss.state_dict(),
+                "annealed": {name: _annealed(layer) for name, layer in self._layers()},
                 "optimizer": self.optimizer.state_dict(),
                 "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
                 "starts": None if self.starts is None else self.starts.rows,
@@ -269,6 +271,10 @@ class Run:
         self.epoch = content["epoch"]
         self.model.load_state_dict(content["model"])
         self.loss.load_state_dict(content["loss"])
+        annealed = content.get("annealed", {})  # older files hold none
+        for name, layer in self._layers():
+            for number, value in annealed.get(name, {}).items():
+                setattr(layer, number, value)
         self.optimizer.load_state_dict(content["optimizer"])
         if self.scheduler is not None:
             self.scheduler.load_state_dict(content["scheduler"])
@@ -287,9 +293,16 @@ class Run:
         for device, state in zip(self.cuda_devices, cuda, strict=True):
             torch.cuda.set_rng_state(state, device)
 
+    def _layers(self) -> list[tuple[str, Layer]]:
+        return [(name, part) for name, part in self.loss.named_modules() if isinstance(part, Layer)]
+
     def _keyed_callbacks(self) -> list[tuple[str, Callback]]:
         """The callbacks by place and class: what a checkpoint calls them."""
         return [(f"{place} {type(one).__name__}", one) for place, one in enumerate(self.callbacks)]
+
+
+def _annealed(layer: Layer) -> dict[str, float]:
+    return {number: getattr(layer, number) for number in layer.annealed}
 
 
 def _plain_state(name: str, state: Any) -> Any:
