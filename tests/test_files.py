@@ -98,12 +98,16 @@ def test_on_a_full_disk_a_label_cache_keeps_what_it_holds(tmp_path: Path) -> Non
 
 
 def test_on_a_full_disk_a_study_keeps_what_it_holds(tmp_path: Path) -> None:
-    path = tmp_path / "study.sqlite"
+    path, many = tmp_path / "study.sqlite", tmp_path / "many.jsonl"
+    with Store(tmp_path / "other.sqlite") as store:
+        for seed in range(2, 60):
+            store.put(made_up(tiny(seed=seed)))
+        store.export(many)
     with Store(path) as store:
         store.put(made_up(tiny()))
-        with disk_of(path.stat().st_size), pytest.raises(StorageError, match=r"study.sqlite could not be written"):
-            for seed in range(2, 200):
-                store.put(made_up(tiny(seed=seed)))
+        full = rf"{path.name} could not be written"
+        with disk_of(path.stat().st_size), pytest.raises(StorageError, match=full):
+            store.import_lines(many)
     with Store(path) as store:
         assert tiny() in [record.config for record in store.records()]
         store.put(made_up(tiny(seed=1000)))

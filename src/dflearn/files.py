@@ -1,16 +1,21 @@
-"""Files that appear whole or not at all, whatever happens while they are written."""
+"""Files that appear whole or not at all, whatever happens while they are written; and a look at what others wrote."""
 
 from __future__ import annotations
 
 import errno
 import os
 import sqlite3
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
+
+import numpy as np
 
 from dflearn.errors import DataError, StorageError
 
+SMALL, SWELLING = 2**26, 100  # what a zip may unpack to: so many bytes, or so many times its own size
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
@@ -71,3 +76,36 @@ def transaction(connection: sqlite3.Connection, path: str | os.PathLike[str]) ->
         if error.sqlite_errorname.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
             raise no_room(path, error) from error
         raise
+
+
+def check_npz(file: str | os.PathLike[str] | IO[bytes]) -> None:
+    """An error where an .npz file would unpack to far more than its size, or its arrays to more than is there.
+
+    Only sizes and headers are read, so that a small file that means harm costs no memory.
+    """
+    with zipfile.ZipFile(file) as archive:
+        members = archive.infolist()
+        whole, packed = sum(member.file_size for member in members), sum(member.compress_size for member in members)
+        if swells(whole, packed):
+            raise DataError(
+                f"it would unpack {packed} bytes to {whole}: if you trust it, save its arrays with np.savez"
+            )
+        for member in members:
+            with archive.open(member) as content:
+                shape, dtype = _npy_header(content)
+                size = int(np.prod(shape, dtype=object)) * dtype.itemsize
+                if size != member.file_size - content.tell() and not dtype.hasobject:  # np.load tells about objects
+                    raise DataError(f"its array {member.filename} should have {size} bytes, and has others")
+
+
+def swells(whole: int, packed: int) -> bool:
+    """Whether this many bytes are too many to come out of so few."""
+    return whole > max(SMALL, SWELLING * packed)
+
+
+def _npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
+    """Shape and dtype of the array that follows in the file."""
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(file)
+    return shape, dtype

@@ -43,7 +43,10 @@ def test_whatever_the_size(size: float, sign: int) -> None:
 
 
 def test_two_rows_and_two_limits_of_one_row() -> None:
-    for matrix, low, high in (([[3.0], [1.0]], [-np.inf, 0.1], [0.3, np.inf]), ([[1.0, 1.0]], [0.3], [0.1 * 3 - 1e-16])):
+    for matrix, low, high in (
+        ([[3.0], [1.0]], [-np.inf, 0.1], [0.3, np.inf]),
+        ([[1.0, 1.0]], [0.3], [0.1 * 3 - 1e-16]),
+    ):
         program = from_milp(np.ones(len(matrix[0])), constraints=LinearConstraint(matrix, low, high))
         assert dfl.HiGHS(program).solve(torch.ones(program.n)).check().status == 0
     assert program.A.shape == (1, 2)
@@ -64,7 +67,12 @@ def test_limits_that_cross_are_refused() -> None:
 
 def test_infinite_limits() -> None:
     rows = Rows(np.eye(2), np.array([-np.inf, 1]), np.array([np.inf, np.inf]), np.zeros(2, bool))
-    limits: Any = (np.array([-np.inf, 1]), np.array([np.inf, np.inf]), np.array([-np.inf, 0]), np.array([np.inf, np.inf]))
+    limits: Any = (
+        np.array([-np.inf, 1]),
+        np.array([np.inf, np.inf]),
+        np.array([-np.inf, 0]),
+        np.array([np.inf, np.inf]),
+    )
     sides = rows.sides(*limits)
     assert sides.lower.tolist() == [-np.inf, 1]
     assert sides.upper.tolist() == [np.inf, np.inf]

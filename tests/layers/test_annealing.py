@@ -105,7 +105,7 @@ def test_a_bad_mu_is_refused_and_changes_nothing(name: str, mu: Any) -> None:
 
 def test_davis_yin_refuses_a_mu_for_which_its_step_is_too_long() -> None:
     layer = DavisYin(PROGRAM, 1.0, 0.5)
-    with pytest.raises(OptionError, match="0 < α < 2/μ = 0.4"):
+    with pytest.raises(OptionError, match=r"0 < α < 2/μ = 0.4"):
         layer.mu = 5
     assert layer.mu == 1.0
 

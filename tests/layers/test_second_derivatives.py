@@ -121,13 +121,12 @@ def test_the_norm_where_the_decision_is_zero() -> None:
     assert float(hessian(lambda at: layer(at).sum(), y).abs().max()) < 1e-9
 
 
-def test_float32() -> None:
-    for layer in ("squared", "norm"):
-        made = LAYERS[layer]()
-        function = lambda y: FUNCTIONS["square"](made(y))  # noqa: E731
-        wanted = hessian(function, Y)
-        got = hessian(lambda y: (WEIGHT.float() * made(y).square()).sum(), Y.float())
-        torch.testing.assert_close(got.double(), wanted, rtol=1e-3, atol=1e-3 * float(wanted.abs().max()))
+@pytest.mark.parametrize("layer", ["squared", "norm"])
+def test_float32(layer: str) -> None:
+    made = LAYERS[layer]()
+    wanted = hessian(lambda y: FUNCTIONS["square"](made(y)), Y)
+    got = hessian(lambda y: (WEIGHT.float() * made(y).square()).sum(), Y.float())
+    torch.testing.assert_close(got.double(), wanted, rtol=1e-3, atol=1e-3 * float(wanted.abs().max()))
 
 
 REFUSED: dict[str, Callable[[], Layer]] = {

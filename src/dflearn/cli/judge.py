@@ -22,6 +22,7 @@ from dflearn.cli.arguments import (
     write_json,
 )
 from dflearn.errors import DataError
+from dflearn.files import check_npz
 
 if TYPE_CHECKING:
     from dflearn.data import DecisionDataset
@@ -92,6 +93,7 @@ def read_predictions(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
     """Predicted costs, float64 `(count, p)`, and instance ids, int64 `(count,)`, where the file has them."""
     try:
         if path.suffix == ".npz":
+            check_npz(path)
             with np.load(path, allow_pickle=False) as file:
                 costs, ids = file["costs"].astype(np.float64), file.get("ids")
         elif path.suffix == ".csv":

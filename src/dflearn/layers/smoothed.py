@@ -248,7 +248,8 @@ class _Face:
         room = (w * w).sum(-1, keepdim=True) - (w * along).sum(-1, keepdim=True)
         there = room > 0
         share = torch.where(there, (w * out).sum(-1, keepdim=True) / torch.where(there, room, 1.0), 0.0)
-        return (out + share * along).to(gradient)
+        result: Tensor = (out + share * along).to(gradient)
+        return result
 
     def _project(self, v: Tensor) -> Tensor:
         """P v, `(*batch, n)` → `(*batch, n)`."""

@@ -17,7 +17,7 @@ import torch
 
 from dflearn.data import DecisionDataset
 from dflearn.errors import CheckpointError
-from dflearn.files import replacing
+from dflearn.files import check_target, replacing
 
 FORMAT = "dflearn checkpoint 2"
 UNSEALED = "dflearn checkpoint 1"  # from before there was a checksum
@@ -39,6 +39,7 @@ def load(path: str | os.PathLike[str], config: dict[str, Any]) -> dict[str, Any]
     """What `save` wrote; `None` where there is no file; an error where it is damaged or of another `config`."""
     if not os.path.exists(path):
         return None
+    check_target(path)
     try:
         with open(path, "rb") as file:
             sealed = _check_seal(file)

@@ -14,13 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from dflearn.data import Data, as_dataset
-from dflearn.errors import CheckpointError, DataError, OptionError
+from dflearn.errors import CheckpointError, DataError, DivergenceError, OptionError
 from dflearn.layers.base import Layer
+from dflearn.models import predict
 from dflearn.solvers.task import Decided
 from dflearn.training import checkpoint as files
 from dflearn.training.arguments import AnyLoss, MakeOptimizer, MakeScheduler, as_loss, check_model, make_optimizer
 from dflearn.training.callbacks import Callback
-from dflearn.training.divergence import weights_are_finite
+from dflearn.training.divergence import exploded, weights_are_finite
 from dflearn.training.history import History
 from dflearn.training.preparation import ROWS, prepare
 from dflearn.training.starts import Starts
@@ -97,6 +98,9 @@ class Run:
         self.train = train.to(self.device)
         self.settings, self.epoch, self.history = settings, 0, History()
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        for parameter in self.parameters:
+            if not settings.lr <= torch.finfo(parameter.dtype).max:
+                raise OptionError(f"lr = {settings.lr:g} is no number in {parameter.dtype}, the model's: lower lr")
         self.optimizer = make_optimizer(optimizer, self.parameters, settings.lr)
         self.scheduler = None if scheduler is None else scheduler(self.optimizer)
         self.generator = torch.Generator().manual_seed(settings.seed)
@@ -148,6 +152,12 @@ class Run:
             total += value * len(index)
             gradients += gradient
             tick()
+        if not weights_are_finite(self.model):  # since the last step, which no other follows to tell
+            self.model.load_state_dict(last_finite)
+            raise DivergenceError(
+                f"epoch {self.epoch + 1}, step {len(steps)}: the weights are no longer finite. The last step was too long: "
+                f"lower lr (now {self.settings.lr:g}), or scale the costs. The model holds the last weights that were finite."
+            )
         self.epoch += 1
         return {
             "epoch": self.epoch,
@@ -213,6 +223,14 @@ class Run:
         self.history.stopped = self.history.stopped or "epochs"
         if self.best_weights is not None:
             self.model.load_state_dict(self.best_weights)
+        if self.history.rows:
+            batch = self.train.batch(torch.arange(min(self.settings.batch_size, len(self.train))))
+            predicted = predict(self.model, batch.features)
+            if exploded(batch, predicted):
+                self._note(
+                    f"the run diverged: its model predicts costs up to {float(predicted.abs().max()):.3g}, out of all "
+                    f"proportion to the data: lower lr (now {self.settings.lr:g}), or scale features and costs"
+                )
 
     # -- checkpoints --------------------------------------------------------------------------------------------
 
