@@ -9,11 +9,12 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
-
-import numpy as np
+from typing import IO, TYPE_CHECKING
 
 from dflearn.errors import DataError, StorageError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 SMALL, SWELLING = 2**26, 100  # what a zip may unpack to: so many bytes, or so many times its own size
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -83,6 +84,8 @@ def check_npz(file: str | os.PathLike[str] | IO[bytes]) -> None:
 
     Only sizes and headers are read, so that a small file that means harm costs no memory.
     """
+    import numpy as np
+
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
         whole, packed = sum(member.file_size for member in members), sum(member.compress_size for member in members)
@@ -105,6 +108,8 @@ def swells(whole: int, packed: int) -> bool:
 
 def _npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
     """Shape and dtype of the array that follows in the file."""
+    import numpy as np
+
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, _, dtype = read(file)

@@ -9,8 +9,6 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from dflearn.cli.arguments import (
     add_command,
     add_problem_options,
@@ -25,6 +23,8 @@ from dflearn.errors import DataError
 from dflearn.files import check_npz
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from dflearn.data import DecisionDataset
 
 PARTS = ("all", "train", "validation", "test")
@@ -91,6 +91,8 @@ def evaluate(options: argparse.Namespace) -> None:
 
 def read_predictions(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
     """Predicted costs, float64 `(count, p)`, and instance ids, int64 `(count,)`, where the file has them."""
+    import numpy as np
+
     try:
         if path.suffix == ".npz":
             check_npz(path)
@@ -108,6 +110,8 @@ def read_predictions(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
 
 
 def _read_csv(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
+    import numpy as np
+
     with open(path, newline="") as file:
         first = next(csv.reader(file), [])
     with warnings.catch_warnings():

@@ -63,6 +63,7 @@ class DavisYin(Layer):
     """
 
     start_dtype = torch.float32
+    compiles_by_batch = True
     annealed = ("mu",)
 
     def __init__(
