@@ -25,6 +25,10 @@ class DataError(DflearnError, ValueError):
     """Data that lack what was asked for, or a file that is not what it should be."""
 
 
+class StorageError(DflearnError, OSError):
+    """A file that could not be written for want of room; the message names the file and the remedy."""
+
+
 class MissingExtraError(DflearnError, ImportError):
     """An optional package is not installed; the message names the extra that brings it."""
 

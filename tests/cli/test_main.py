@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -127,6 +128,8 @@ def test_errors_are_one_line_on_stderr(data: Path, tmp_path: Path, capsys: Outpu
     for command, message in (
         (["generate", "SP-x", "--out", str(out)], "no problem is named 'SP-x'"),
         (["generate", "SP-5", "--out", str(tmp_path / "nowhere" / "x.npz")], "does not exist"),
+        (["generate", "SP-5", "--out", os.devnull], f"{os.devnull} is a device"),
+        (["label", str(data), *KNAPSACK, "--out", str(tmp_path)], "is a folder, which a file would replace"),
         (["label", str(tmp_path / "missing.npz"), *KNAPSACK, "--out", str(out)], "missing.npz"),
         (["label", str(short), *KNAPSACK, "--out", str(out)], "short.csv"),
         (["label", str(data), "--problem", "KP-13", "--out", str(out)], "come from KP-12 with seed 3"),

@@ -312,3 +312,10 @@ def test_the_origin_travels_with_the_data_and_gives_the_problem_back(tmp_path: P
         problem_of_origin(DecisionDataset(torch.zeros(2, 2)).origin)
     with pytest.raises(DataError, match="no problem of this version"):
         problem_of_origin({**data.origin, "items": 13})
+
+
+def test_a_file_that_would_unpack_to_gigabytes_is_refused_unread(tmp_path: Path) -> None:
+    path = tmp_path / "data.npz"
+    np.savez_compressed(path, format=FORMAT, version=1, features=np.zeros((2**12, 2**12)))
+    with pytest.raises(DataError, match=r"would unpack \d+ bytes to \d+: .*np.savez"):
+        DecisionDataset.load(path)

@@ -17,6 +17,7 @@ from dflearn.data import DecisionDataset
 from dflearn.data.cache import default_cache
 from dflearn.data.labels import label, solve_cached
 from dflearn.errors import DataError, ShapeError, SolverError
+from dflearn.evaluation import evaluate
 from dflearn.program import Instance, Program
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Raw, Solver, Status
@@ -279,3 +280,22 @@ def test_functions_without_a_name_are_not_remembered(tmp_path: Path) -> None:
     for labelled, wanted in ((least, data.costs.argmin(1)), (most, data.costs.argmax(1))):
         assert labelled.decisions is not None
         assert labelled.decisions.argmax(1).tolist() == wanted.tolist()
+
+
+@pytest.mark.parametrize("count", [0, 1, 5])
+@pytest.mark.parametrize("h", [False, True])
+def test_an_instance_field_of_width_zero(program: Program, count: int, h: bool, tmp_path: Path) -> None:
+    """A program without equalities has a b of no columns; `label`, `evaluate` and training take it as it is."""
+    rng = np.random.RandomState(count)
+    costs = torch.as_tensor(rng.uniform(1, 9, (count, N)))
+    sides = {"h": torch.full((count, 1), 9.0)} if h else {}
+    instance = Instance(b=torch.zeros(count, 0, dtype=torch.float64), **sides)
+    data = DecisionDataset(torch.zeros(count, 2, dtype=torch.float64), costs, instance=instance)
+    labelled = label(data, program, cache=tmp_path)
+    assert torch.equal(labelled.decisions, HiGHS(program).solve(costs, Instance(**sides) if h else None).decision)
+    assert torch.equal(label(data, program, cache=tmp_path).decisions, labelled.decisions)
+    judged = evaluate(costs, program, labelled, pessimistic=True, progress=False)
+    assert not judged.regrets.any()
+    assert len(evaluate(costs, program, data, progress=False).regrets) == count
+    batched = solve_cached(HiGHS(program), costs[:, None], instance.map(lambda value: value[:, None]))
+    assert torch.equal(batched.decision[:, 0], labelled.decisions)

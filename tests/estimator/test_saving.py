@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tracemalloc
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import safetensors.torch
 import torch
 from sklearn.exceptions import NotFittedError
 
@@ -239,6 +241,67 @@ def test_nothing_is_unpickled(file: Path) -> None:
     np.savez(buffer, A=np.array([Trap()], dtype=object))
     with pytest.raises(DataError, match="not a model that can be read"):
         DecisionFocusedRegressor.load(rewritten(file, program=buffer.getvalue()))
+
+
+def bomb(count: int, **arrays: np.ndarray) -> bytes:
+    """A few kilobytes that hold so many zeros."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, d=np.zeros(count), **arrays)
+    return buffer.getvalue()
+
+
+def test_a_file_that_would_unpack_to_gigabytes_is_refused_unread(file: Path) -> None:
+    packed = bomb(2**24)  # 128 MB in 130 kB
+    assert len(packed) < 2**18
+    tracemalloc.start()
+    with pytest.raises(DataError, match=r"would unpack \d+ bytes to \d+"):
+        DecisionFocusedRegressor.load(rewritten(file, program=packed))
+    assert tracemalloc.get_traced_memory()[1] < 2**24
+    tracemalloc.stop()
+
+
+def test_a_file_whose_parts_are_compressed_is_refused_unread(file: Path) -> None:
+    with zipfile.ZipFile(file) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, part in {**parts, "weights.safetensors": bytes(2**24)}.items():
+            archive.writestr(name, part)
+    with pytest.raises(DataError, match=r"its parts are compressed.*save the model anew"):
+        DecisionFocusedRegressor.load(file)
+
+
+def test_an_array_that_claims_more_than_is_there_is_refused(file: Path) -> None:
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, {"descr": "<f8", "fortran_order": False, "shape": (2**40,)})
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("d.npy", head.getvalue() + bytes(80))
+    with pytest.raises(DataError, match=r"its array d.npy should have \d+ bytes"):
+        DecisionFocusedRegressor.load(rewritten(file, program=buffer.getvalue()))
+
+
+def test_a_large_program_that_compresses_well_is_not_taken_for_one(tmp_path: Path) -> None:
+    program = Program(upper=1.0, n=2**20, name="box")
+    weights = {"weight": torch.zeros(2)}
+    saving.write(tmp_path / "model.dfl", {"class": "none"}, weights, program)
+    assert saving.read(tmp_path / "model.dfl").program.fingerprint == program.fingerprint
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_weights_that_are_no_numbers_are_refused(
+    regressor: DecisionFocusedRegressor, file: Path, number: float, tmp_path: Path
+) -> None:
+    saved = saving.read(file)
+    name = next(name for name in saved.weights if name.endswith("weight"))
+    weights = {**saved.weights, name: saved.weights[name].clone()}
+    weights[name].view(-1)[1] = number
+    with pytest.raises(DataError, match=r"the model is not saved: 1 of the .* are NaN or infinite.*smaller lr"):
+        saving.write(tmp_path / "bad.dfl", saved.metadata, weights, saved.program)
+    assert not (tmp_path / "bad.dfl").exists()
+    with pytest.raises(
+        DataError, match=f"1 of the .* in its weights '{name}' are NaN or infinite.*train the model again"
+    ):
+        DecisionFocusedRegressor.load(rewritten(file, weights=safetensors.torch.save(weights)))
 
 
 def test_other_files(tmp_path: Path) -> None:

@@ -152,3 +152,52 @@ def test_what_highs_remarks_is_passed_on(tmp_path: Path) -> None:
     path.write_text(PLAN.replace("weight    3.0", "nowhere   3.0"))
     with pytest.warns(UserWarning, match="nowhere"):
         dfl.from_mps(path)
+
+
+# -- NaN, which HiGHS leaves out without a word -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", ["nan", "NaN", "-nan", "nan(0x1)"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_nan_in_a_matrix_is_refused_with_its_place(number: str, packed: bool, tmp_path: Path) -> None:
+    text = PLAN.replace(
+        "    z         profit    -1.0           balance   1.0", f"    z  profit  -1.0  balance  {number}"
+    )
+    assert number in text
+    path = tmp_path / ("plan.mps.gz" if packed else "plan.mps")
+    path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+    line = text[: text.index(number)].count("\n") + 1
+    with pytest.raises(dfl.errors.ProgramError, match=rf"line {line}: .*'z' in row 'balance' is NaN.*fill it in"):
+        dfl.from_mps(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Minimize\n o: x + y\nSubject To\n c: nan x + y >= 1\nEnd\n",
+        "Minimize\n o: x + y\nSubject To\n c: x +NaN y >= 1\nEnd\n",
+        "Minimize\n o: x + y\nSubject To\n c: x + y >= -nan\nEnd\n",
+        "Minimize\n o: x + y\nSubject To\n c: x + 2 nano >= 1\nEnd\n",  # to HiGHS, 2 · NaN · o
+    ],
+)
+def test_a_nan_in_an_lp_file_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.lp"
+    path.write_text(text)
+    with pytest.raises(dfl.errors.ProgramError, match=r"line 4: '.*' is read as the coefficient NaN"):
+        dfl.from_lp(path)
+
+
+def test_names_may_hold_these_letters(tmp_path: Path) -> None:
+    path = tmp_path / "a.lp"
+    path.write_text("\\ nan nan\nMinimize\n o: x + banana\nSubject To\n nan: x + 2 banana + 3 xnan >= 1\nEnd\n")
+    assert dfl.from_lp(path).variable_names == ("x", "banana", "xnan")
+    path = tmp_path / "plan.mps"
+    path.write_text(PLAN.replace(" balance", " nan    "))
+    assert "nan" in dfl.from_mps(path).constraint_names
+
+
+def test_a_damaged_archive(tmp_path: Path) -> None:
+    path = tmp_path / "plan.mps.gz"
+    path.write_bytes(gzip.compress(PLAN.encode())[:-20])
+    with pytest.raises(dfl.errors.ProgramError, match="cannot be read"):
+        dfl.from_mps(path)

@@ -114,7 +114,7 @@ def test_without_cvxpylayers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("mu", [0.0, -1.0, np.inf, np.nan])
 def test_mu_is_positive(mu: float) -> None:
-    with pytest.raises(OptionError, match="mu must be positive"):
+    with pytest.raises(OptionError, match="a finite mu > 0"):
         CvxpySmoothed(SIMPLEX, mu)
 
 

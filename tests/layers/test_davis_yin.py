@@ -159,14 +159,6 @@ def test_unrolled_passes_gradcheck() -> None:
     torch.autograd.gradcheck(lambda y: layer(y, case.instance), (case.y.clone().requires_grad_(),))
 
 
-def test_no_second_derivatives() -> None:
-    y = costs_of("SP-5", 2).requires_grad_()
-    w = DavisYin(problem_named("SP-5").program)(y)
-    (first,) = torch.autograd.grad(w.square().sum(), y, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        first.sum().backward()
-
-
 def test_jacobian_free_gradient_is_the_formula() -> None:
     """−α Sᵀ Eᵀ P D E g, written out."""
     program = problem_named("CFL-4x2").program

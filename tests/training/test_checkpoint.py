@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from dflearn.errors import CheckpointError, DataError
+from dflearn.errors import CheckpointError, DataError, StorageError
 from dflearn.layers.base import Exact
 from dflearn.layers.perturbed import Perturbed
 from dflearn.layers.smoothed import Smoothed
@@ -22,7 +22,9 @@ from dflearn.program.sides import Sides
 from dflearn.solvers.base import Raw, Solver
 from dflearn.solvers.highs import HiGHS
 from dflearn.solvers.wrappers import Pooled
-from dflearn.training import Callback, History, Run, fit
+from dflearn.training import Callback, History, Run, checkpoint as files, fit
+from dflearn.training.checkpoint import SEAL_SIZE, UNSEALED
+from support.full_disk import disk_of
 from support.small_problem import FEATURES, ITEMS, PROGRAM, RELAXED, knapsack_data
 from support.training_helpers import Scripted, weights
 
@@ -201,6 +203,53 @@ def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
         run(MSE(), path, 2)
 
 
+def test_a_checkpoint_with_a_flipped_bit_is_refused(tmp_path: Path) -> None:
+    """Wherever the bit is: in weights, in numbers, in the zip's headers, in the checksum itself."""
+    path = tmp_path / "run.pt"
+    run(MSE(), path, 1, validation=None, problem=None)
+    good = path.read_bytes()
+    for place in [*range(0, len(good), 61), *range(len(good) - SEAL_SIZE - 4, len(good))]:
+        path.write_bytes(good[:place] + bytes([good[place] ^ 1 << place % 8]) + good[place + 1 :])
+        with pytest.raises(CheckpointError, match="delete it to start afresh"):
+            files.load(path, {})
+    for cut in (1, 10, SEAL_SIZE, SEAL_SIZE + 1, 1000):
+        path.write_bytes(good[:-cut])
+        with pytest.raises(CheckpointError, match="delete it to start afresh"):
+            files.load(path, {})
+    path.write_bytes(good)
+    run(MSE(), path, 2, validation=None, problem=None)
+
+
+def test_a_flipped_bit_in_a_checkpoint_from_before_there_were_checksums(tmp_path: Path) -> None:
+    """The zip's own checksums guard its parts. What else a zip holds is padding: then the run ends bitwise the same."""
+    path = tmp_path / "run.pt"
+    whole, _ = run(MSE(), None, 2, validation=None, problem=None)
+    run(MSE(), path, 1, validation=None, problem=None)
+    content = torch.load(path, weights_only=True)
+    torch.save({**content, "format": UNSEALED}, path)
+    good, refused = path.read_bytes(), 0
+    for place in range(0, len(good), 211):
+        path.write_bytes(good[:place] + bytes([good[place] ^ 1 << place % 8]) + good[place + 1 :])
+        try:
+            resumed, _ = run(MSE(), path, 2, validation=None, problem=None)
+        except CheckpointError:
+            refused += 1
+        else:
+            assert torch.equal(weights(whole), weights(resumed))
+    assert refused
+
+
+def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
+    path = tmp_path / "run.pt"
+    run(MSE(), path, 1)
+    good = path.read_bytes()
+    with disk_of(len(good) // 2), pytest.raises(StorageError, match=r"run.pt could not be written: .*free some space"):
+        run(MSE(), path, 2)
+    assert path.read_bytes() == good
+    assert [file.name for file in tmp_path.iterdir()] == ["run.pt"]
+    assert len(run(MSE(), path, 2)[1].rows) == 2
+
+
 # -- callbacks --------------------------------------------------------------------------------------------------------
 
 
@@ -240,7 +289,7 @@ def test_checkpoints_from_before_callbacks_had_a_state_still_load(tmp_path: Path
     run(MSE(), path, 2, callbacks=[Counts()])
     content = torch.load(path, weights_only=True)
     assert content.pop("callbacks")["0 Counts"]["losses"]
-    torch.save(content, path)
+    torch.save({**content, "format": UNSEALED}, path)
     counts = Counts()
     run(MSE(), path, 3, callbacks=[counts])
     assert len(counts.losses) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from dflearn.data import Batch, DecisionDataset
 from dflearn.errors import DataError, DivergenceError, OptionError, ShapeError, SolverError
 from dflearn.layers.base import Exact
 from dflearn.layers.perturbed import Perturbed
+from dflearn.layers.smoothed import Smoothed
 from dflearn.losses import MSE, SCE, FenchelYoung, Loss, LossOutput, Regret, SPOPlus
 from dflearn.models import MLP, Linear, SharedLinear
 from dflearn.program import Program
@@ -367,6 +369,46 @@ class Broken(MSE):
         if self.at == 0 and self.what == "gradient":
             value = value + (predicted - predicted.detach()).sum(-1).sqrt()
         return LossOutput(value)
+
+
+@pytest.mark.parametrize(("dtype", "lr"), [(torch.float32, 1e30), (torch.float64, 1e300)])
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_a_last_step_far_too_long_does_not_pass_in_silence(dtype: torch.dtype, lr: float, optimizer: str) -> None:
+    """No loss is computed after it, which could tell."""
+    model = Linear(FEATURES, ITEMS).to(dtype)
+    options: dict[str, Any] = {"epochs": 1, "batch_size": len(TRAIN), "lr": lr, "optimizer": optimizer}
+    with pytest.warns(RuntimeWarning, match=rf"the run diverged: .* lower lr \(now {re.escape(f'{lr:g}')}\)"):
+        history = fit(model, MSE(), TRAIN.to(dtype), **options)
+    assert "the run diverged" in history.notes[-1]
+
+
+def test_a_last_step_to_infinity_is_an_error() -> None:
+    model = Linear(FEATURES, ITEMS)
+    before = weights(model)
+    with pytest.raises(DivergenceError, match=r"epoch 1, step 1: the weights are no longer finite.*lower lr"):
+        fit(model, MSE(), TRAIN, epochs=1, batch_size=len(TRAIN), lr=3e38, optimizer="sgd")
+    assert torch.equal(weights(model), before)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+@pytest.mark.filterwarnings("error")
+def test_a_longer_run_with_steps_far_too_long(optimizer: str) -> None:
+    data, model = TRAIN.to(torch.float64), Linear(FEATURES, ITEMS).double()
+    with pytest.raises((DivergenceError, RuntimeWarning), match="lower lr"):
+        fit(model, MSE(), data, epochs=3, lr=1e300, optimizer=optimizer)
+
+
+@pytest.mark.parametrize("lr", [1e39, math.inf, math.nan, 0.0])
+def test_a_learning_rate_that_is_none(lr: float) -> None:
+    with pytest.raises(OptionError, match="lr"):
+        fit(Linear(FEATURES, ITEMS), MSE(), TRAIN, epochs=1, lr=lr)
+
+
+def test_data_without_costs_diverge_too() -> None:
+    data = DecisionDataset(TRAIN.features, decisions=TRAIN.decisions)
+    loss = FenchelYoung(Smoothed(RELAXED, 1.0))
+    with pytest.warns(RuntimeWarning, match=r"the run diverged: .* lower lr \(now 1e\+33\)"):
+        fit(Linear(FEATURES, ITEMS), loss, data, epochs=1, batch_size=len(TRAIN), lr=1e33)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dflearn.errors import OptionError
-from dflearn.files import write_whole
+from dflearn.files import check_target, write_whole
 
 if TYPE_CHECKING:
     from dflearn.data import DecisionDataset
@@ -144,6 +144,7 @@ def check_folder(path: Path) -> None:
     """An error now rather than after an hour of solving."""
     if not path.absolute().parent.is_dir():
         raise OptionError(f"the folder of {path} does not exist")
+    check_target(path)
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -20,6 +20,7 @@ from dflearn.cli.arguments import (
     write_json,
 )
 from dflearn.errors import DataError
+from dflearn.files import check_npz
 
 if TYPE_CHECKING:
     import numpy as np
@@ -94,6 +95,7 @@ def read_predictions(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
 
     try:
         if path.suffix == ".npz":
+            check_npz(path)
             with np.load(path, allow_pickle=False) as file:
                 costs, ids = file["costs"].astype(np.float64), file.get("ids")
         elif path.suffix == ".csv":

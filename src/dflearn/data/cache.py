@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from dflearn.errors import DataError
+from dflearn.files import transaction
 from dflearn.program import Instance
 from dflearn.solvers.base import Solution, Solver, Status
 
@@ -148,7 +149,7 @@ class Cache:
         return record
 
     def put(self, records: Iterable[tuple[Hashable, CachedSolve]]) -> None:
-        with self.connection:
+        with transaction(self.connection, self.path):
             self.connection.executemany(
                 "INSERT OR REPLACE INTO solutions VALUES (?, ?)", ((key, record.pack()) for key, record in records)
             )

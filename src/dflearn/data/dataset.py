@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dflearn.data.split import split_rows
 from dflearn.errors import DataError
-from dflearn.files import replacing
+from dflearn.files import check_npz, replacing
 from dflearn.program import Instance
 
 FORMAT, VERSION = "dflearn dataset", 1  # the marker of a saved file, and the newest version that this code reads
@@ -211,6 +211,9 @@ _UNREADABLE = (ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile, zl
 
 def _read(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     with open(path, "rb") as handle:
+        if zipfile.is_zipfile(handle):
+            check_npz(handle)
+        handle.seek(0)
         file = np.load(handle, allow_pickle=False)
         if not isinstance(file, np.lib.npyio.NpzFile):
             raise DataError("it holds a single array")

@@ -82,10 +82,11 @@ def solve_cached(
         )
         cache = None
     check_instance(instance, batch)
-    costs = y.detach().cpu().reshape(-1, solver.objective.p)
+    count = batch.numel()  # not −1: a field without columns would not tell
+    costs = y.detach().cpu().reshape(count, solver.objective.p)
     if instance is not None:
-        instance = instance.map(lambda value: value.detach().cpu().reshape(-1, value.shape[-1]))
-    answers = _Answers(costs.shape[0], solver.objective.n, y.dtype)
+        instance = instance.map(lambda value: value.detach().cpu().reshape(count, value.shape[-1]))
+    answers = _Answers(count, solver.objective.n, y.dtype)
 
     with contextlib.ExitStack() as stack:
         store = None if cache is None else stack.enter_context(Cache(Path(cache), solver))

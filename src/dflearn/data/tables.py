@@ -13,7 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from dflearn.errors import DataError, MissingExtraError
-from dflearn.files import replacing
+from dflearn.files import check_target, replacing
 from dflearn.program import Instance, Program
 from dflearn.program.names import Columns, check_unique, closest, read_instance
 
@@ -189,6 +189,7 @@ def write_table(path: str | os.PathLike[str], columns: Mapping[str, Sequence[Any
 
 def check_writable(path: Path) -> None:
     """An error now, where `write_table` would have to refuse later."""
+    check_target(path)
     if _ending(path) == ".parquet":
         _arrow()
 

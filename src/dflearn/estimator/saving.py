@@ -22,7 +22,7 @@ import scipy.sparse as sp
 from torch import Tensor
 
 from dflearn.errors import DataError, MissingExtraError, OptionError, ProgramError
-from dflearn.files import replacing
+from dflearn.files import check_npz, replacing, swells
 from dflearn.problems import Problem, problem_of_origin
 from dflearn.program import Program
 from dflearn.solvers.base import Solver
@@ -62,6 +62,10 @@ def write(
     `metadata` holds what JSON can hold; format, version, package versions and the program's fingerprint are added.
     """
     save = _safetensors().save
+    try:
+        check_weights(weights)
+    except DataError as error:
+        raise DataError(f"the model is not saved: {error}") from error
     content = {
         "format": FORMAT,
         "version": VERSION,
@@ -93,9 +97,22 @@ def read(path: str | os.PathLike[str]) -> Saved:
             program = _unpack(parts[PROGRAM])
             if program.fingerprint != metadata["program"]:
                 raise DataError("its program is not the one that it was saved with")
-            return Saved(metadata, load(parts[WEIGHTS]), program)
+            weights = load(parts[WEIGHTS])
+            check_weights(weights)
+            return Saved(metadata, weights, program)
         except (*_DAMAGED, _safetensors_error()) as error:
             raise DataError(f"{path} is not a model that can be read here: {error}") from error
+
+
+def check_weights(weights: Mapping[str, Tensor]) -> None:
+    """An error where a weight is no number. (A constant feature has the standard deviation ∞, so that it becomes zero.)"""
+    for name, value in weights.items():
+        bad = value.isnan() if name.endswith("deviation") else ~value.isfinite()
+        if bool(bad.any()):
+            raise DataError(
+                f"{int(bad.sum())} of the {value.numel()} numbers in its weights {name!r} are NaN or infinite, so it predicts "
+                "nothing: train the model again, with a smaller lr"
+            )
 
 
 def _parts(file: Any) -> dict[str, bytes]:
@@ -105,6 +122,8 @@ def _parts(file: Any) -> dict[str, bytes]:
         missing = {METADATA, WEIGHTS, PROGRAM} - set(archive.namelist())
         if missing:
             raise DataError(f"it lacks {', '.join(sorted(missing))}")
+        if any(part.compress_type != zipfile.ZIP_STORED for part in archive.infolist()):
+            raise DataError("its parts are compressed, which `save` never does: save the model anew")
         return {name: archive.read(name) for name in (METADATA, WEIGHTS, PROGRAM)}  # read checks each checksum
 
 
@@ -202,14 +221,17 @@ def _pack(program: Program) -> bytes:
     arrays |= {name: np.array(names) for name in _NAMES if (names := getattr(program, name)) is not None}
     if program.constraint_names is not None:
         arrays["constraint_names"] = np.array(json.dumps(program.constraint_names))
+    arrays |= {"sense": np.array(program.sense), "name": np.array(program.name)}
     buffer = io.BytesIO()
-    np.savez_compressed(
-        buffer, allow_pickle=False, sense=np.array(program.sense), name=np.array(program.name), **arrays
-    )
+    np.savez_compressed(buffer, allow_pickle=False, **arrays)
+    if swells(sum(array.nbytes for array in arrays.values()), len(buffer.getvalue()) // 2):  # readers would refuse it
+        buffer = io.BytesIO()
+        np.savez(buffer, allow_pickle=False, **arrays)
     return buffer.getvalue()
 
 
 def _unpack(packed: bytes) -> Program:
+    check_npz(io.BytesIO(packed))
     with np.load(io.BytesIO(packed), allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
     parts: dict[str, Any] = {name: arrays[name] for name in _VECTORS}

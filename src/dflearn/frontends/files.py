@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import os
+import re
 import tempfile
 import warnings
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -47,6 +50,7 @@ def read_model(path: str | os.PathLike[str], costs: Costs, endings: Sequence[str
         raise ProgramError(f"{path} should end in {' or '.join(endings)}, by which HiGHS knows the format: rename it")
     with open(path, "rb"):  # a missing file is an error of its own
         pass
+    _refuse_nan(path, ending)
     lp = _load(path)
     kinds = np.array([int(kind) for kind in lp.integrality_] or [0] * lp.num_col_)
     if np.isin(kinds, (2, 3)).any():
@@ -67,6 +71,40 @@ def read_model(path: str | os.PathLike[str], costs: Costs, endings: Sequence[str
         variable_names=lp.col_names_,
         offset=lp.offset_,
     )
+
+
+NAN = re.compile(r"[+-]?nan(\(\w*\))?", re.IGNORECASE)  # as C reads it
+# In LP files HiGHS takes the first letters of "nano" for a number; a row may be called nan.
+NAN_IN_LP = re.compile(r"(?:^|[\s:+\-<>=])(nan[^\s:+\-<>=]*)(?=[\s+\-<>=]|$)(?!\s*:)", re.IGNORECASE)
+
+
+def _refuse_nan(path: Path, ending: str) -> None:
+    """An error where a coefficient is NaN: HiGHS would leave it out, and the row with it mean something else."""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
+            section = ""
+            for number, raw in enumerate(file, 1):
+                if ending == "mps" and raw[:1] not in b" \t\r\n*":
+                    section = raw.split()[0].decode(errors="replace").upper()
+                if b"nan" not in raw.lower():
+                    continue
+                line = raw.decode(errors="replace").rstrip()
+                place = f"{path}, line {number}: "
+                if ending == "lp" and (found := NAN_IN_LP.search(line.partition("\\")[0])):
+                    raise ProgramError(
+                        f"{place}{found[1]!r} is read as the coefficient NaN, not a number: fill it in, or rename what "
+                        "begins with these letters"
+                    )
+                if section == "COLUMNS" and line[:1] in " \t":
+                    variable, *pairs = line.split()  # of a row and a coefficient
+                    for row, value in zip(pairs[::2], pairs[1::2], strict=False):
+                        if NAN.fullmatch(value):
+                            raise ProgramError(
+                                f"{place}the coefficient of variable {variable!r} in row {row!r} is NaN, not a number: "
+                                "fill it in, or leave it out"
+                            )
+    except (OSError, EOFError, zlib.error) as error:
+        raise ProgramError(f"{path} cannot be read: {error}") from error
 
 
 def _load(path: Path) -> Any:

@@ -20,6 +20,7 @@ REFORMULATE = "a Program has a linear objective and linear rows: reformulate, or
 SEMI_CONTINUOUS = (
     "semi-continuous, which a Program cannot say; write it with a binary variable z and the rows lower·z ≤ w ≤ upper·z"
 )
+CROSSING = 1e-12  # relative to their size: limits that cross by no more are meant to be equal, 0.3/3 < 0.1
 CONSTANT = "constant"  # the name of the variable, fixed to 1, that carries a model's offset
 
 
@@ -27,8 +28,8 @@ class Rows:
     """row_lower ≤ M w ≤ row_upper as `Program` has it: A w = b, G w ≤ h and bounds on w.
 
     A row with equal limits is an equality, one with two limits becomes two inequalities, one without limits is dropped,
-    and one with a single variable becomes bounds, which solvers and layers handle at no cost. Bounds of integer variables
-    are integers. Which row is which is settled here, by the limits given; `sides` then takes other limits, one set per
+    and one with a single variable becomes bounds, which solvers and layers handle at no cost. Limits and bounds that cross
+    by rounding alone, as 3 x ≤ 0.3 and x ≥ 0.1 do, are taken as equal. Bounds of integer variables are integers. Which row is which is settled here, by the limits given; `sides` then takes other limits, one set per
     instance, the same way.
     """
 
@@ -46,7 +47,7 @@ class Rows:
         M.eliminate_zeros()
         self.integer, self.names = integer, names
         entries = np.diff(M.indptr)
-        equal = (row_lower == row_upper) if equal is None else equal
+        equal = (row_lower == row_upper) | _barely_crossed(row_lower, row_upper) if equal is None else equal
         self.empty = np.flatnonzero(entries == 0)
         self.single = np.flatnonzero(entries == 1)
         self.column, self.factor = M.indices[M.indptr[self.single]], M.data[M.indptr[self.single]]
@@ -58,12 +59,18 @@ class Rows:
 
     def sides(self, row_lower: np.ndarray, row_upper: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> Sides:
         """The sides of a `Program` or an `Instance`.  Limits `(*batch, rows)`, bounds `(*batch, n)`."""
+        row_lower = np.where(_barely_crossed(row_lower, row_upper), row_upper, row_lower)
         self._check_possible(row_lower, row_upper)
         first, second = row_lower[..., self.single] / self.factor, row_upper[..., self.single] / self.factor
         batch = np.broadcast_shapes(first.shape[:-1], lower.shape[:-1], upper.shape[:-1])
+        own = np.broadcast_to(lower, (*batch, lower.shape[-1]))
         lower, upper = (np.broadcast_to(side, (*batch, side.shape[-1])).copy() for side in (lower, upper))
         np.maximum.at(lower.T, self.column, np.minimum(first, second).T)  # several rows may bound one variable
         np.minimum.at(upper.T, self.column, np.maximum(first, second).T)
+        crossed = _barely_crossed(lower, upper)
+        if crossed.any():  # the bound that a row implies gives way to the variable's own
+            upper = np.where(crossed & (lower == own), lower, upper)
+            lower = np.where(crossed, upper, lower)
         lower, upper = integer_bounds(lower, upper, self.integer)
         h = np.concatenate([row_upper[..., self.above], -row_lower[..., self.below]], axis=-1) + 0.0
         return Sides(row_lower[..., self.equal], h, lower, upper)
@@ -96,6 +103,12 @@ class Rows:
             limits = f"between {row_lower[tuple(bad[0])]} and {row_upper[tuple(bad[0])]}"
             what = "holds no variable and should lie" if row in self.empty else "should lie"
             raise ProgramError(f"{where} {what} {limits}: nothing satisfies that; check the data of this row")
+
+
+def _barely_crossed(lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
+    """Where lower exceeds upper by rounding alone."""
+    with np.errstate(invalid="ignore"):  # ∞ − ∞ is no crossing
+        return (lower > upper) & (lower - upper <= CROSSING * np.maximum(np.abs(lower), np.abs(upper)))
 
 
 @dataclass(frozen=True)

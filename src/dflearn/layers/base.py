@@ -6,17 +6,18 @@ whose decision carries the gradient; `forward` is its decision, after every stat
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
+from dflearn.errors import OptionError
 from dflearn.program import Instance, Objective, Program
 from dflearn.solvers.base import Solution, Solver, TakesStart, check_costs, check_instance, check_start
 
@@ -28,10 +29,12 @@ class Layer(nn.Module, TakesStart, ABC):
         objective: obj(y, w) of the program behind the layer.
         program: that program, where one is known.
         compiles_by_batch: whether kernels are compiled anew for batches of another size.
+        annealed: names of the numbers that may be set anew while a model is trained; checkpoints keep them.
     """
 
     program: Program | None = None
-    compiles_by_batch = False
+    compiles_by_batch: ClassVar[bool] = False
+    annealed: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, objective: Objective) -> None:
         super().__init__()
@@ -76,22 +79,106 @@ def in_shape(rows: np.ndarray, batch: torch.Size) -> Tensor:
     return tensor if len(batch) == 1 else tensor.reshape((*batch, *rows.shape[1:]))
 
 
-def with_gradient(costs: Tensor, w: Tensor, way_back: Callable[[Tensor], Tensor]) -> Tensor:
-    """The decision w that belongs to the costs, differentiable: `way_back` turns a gradient in w into one in the costs."""
-    decision: Tensor = _WithGradient.apply(costs, w, way_back)  # type: ignore[no-untyped-call]
+def weight(mu: Any, layer: str, wanted: str, accepts: Callable[[float], bool]) -> float:
+    """μ as a float that `accepts` takes; an error that says what is wanted otherwise."""
+    try:
+        value = float(mu)
+    except (TypeError, ValueError) as error:
+        raise OptionError(f"{layer} needs {wanted}, got {mu!r}") from error
+    if not (math.isfinite(value) and accepts(value)):
+        raise OptionError(f"{layer} needs {wanted}, got {mu}")
+    return value
+
+
+# -- gradients --------------------------------------------------------------------------------------------------------
+
+
+def with_gradient(
+    costs: Tensor, w: Tensor, way_back: Callable[[Tensor], Tensor], again: Callable[[Tensor, Tensor], Tensor] | str
+) -> Tensor:
+    """The decision w that belongs to the costs, differentiable.
+
+    way_back: turns a gradient in w into one in the costs.
+    again: the same for second derivatives, in differentiable operations on the gradient and on the decision; or text, why
+        there are no second derivatives, which is then the error of who asks for one.
+    """
+    decision: Tensor = _WithGradient.apply(costs, w, way_back, again)  # type: ignore[no-untyped-call]
     return decision
 
 
 class _WithGradient(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, costs: Tensor, w: Tensor, way_back: Callable[[Tensor], Tensor]) -> Tensor:
-        ctx.way_back = way_back
-        return w
+    def forward(ctx: Any, costs: Tensor, w: Tensor, way_back: Any, again: Any) -> Tensor:
+        decision = w.view_as(w)
+        ctx.way_back, ctx.again = way_back, again
+        ctx.save_for_backward(decision)
+        return decision
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return ctx.way_back(gradient), None, None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        if not torch.is_grad_enabled():  # nobody asks for second derivatives
+            return ctx.way_back(gradient), None, None, None
+        (decision,) = ctx.saved_tensors
+        if isinstance(ctx.again, str):
+            return refusing(ctx.way_back(gradient), decision, ctx.again), None, None, None
+        return ctx.again(gradient, decision), None, None, None
+
+
+def symmetric(v: Tensor, decision: Tensor, matrix: Callable[[Tensor], Tensor]) -> Tensor:
+    """J v with `matrix` for v → J v, J symmetric and constant near the decision: its derivative there is zero."""
+    product: Tensor = _Symmetric.apply(v, decision, matrix)  # type: ignore[no-untyped-call]
+    return product
+
+
+class _Symmetric(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, v: Tensor, decision: Tensor, matrix: Callable[[Tensor], Tensor]) -> Tensor:
+        ctx.matrix = matrix
+        ctx.save_for_backward(decision)
+        return matrix(v)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
+        (decision,) = ctx.saved_tensors
+        return symmetric(gradient, decision, ctx.matrix), torch.zeros_like(decision), None
+
+
+def refusing(value: Tensor, depends_on: Tensor, why: str) -> Tensor:
+    """The value; an error, `why`, for whoever asks for its derivative."""
+    same: Tensor = _Refusing.apply(value, depends_on, why)  # type: ignore[no-untyped-call]
+    return same
+
+
+class _Refusing(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, depends_on: Tensor, why: str) -> Tensor:
+        ctx.why = why
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, None, None]:
+        raise OptionError(ctx.why)
+
+
+def held_fixed(value: Tensor, depends_on: Tensor, why: str) -> Tensor:
+    """The value, a constant for first derivatives; an error, `why`, for whoever asks for second ones."""
+    same: Tensor = _HeldFixed.apply(value, depends_on, why)  # type: ignore[no-untyped-call]
+    return same
+
+
+class _HeldFixed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, depends_on: Tensor, why: str) -> Tensor:
+        ctx.why = why
+        ctx.save_for_backward(depends_on)
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor | None, None]:
+        if not torch.is_grad_enabled():
+            return None, None, None
+        (depends_on,) = ctx.saved_tensors
+        return None, refusing(torch.zeros_like(depends_on), depends_on, ctx.why), None
 
 
 class Exact(Layer):

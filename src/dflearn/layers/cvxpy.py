@@ -17,10 +17,9 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from dflearn.errors import MissingExtraError, OptionError
-from dflearn.layers.base import Layer
+from dflearn.layers.base import Layer, symmetric, weight, with_gradient
 from dflearn.program import Instance, Program
 from dflearn.program.sides import Side, Sides
 from dflearn.solvers.base import Solution, Status
@@ -28,6 +27,7 @@ from dflearn.solvers.base import Solution, Status
 SOLVED = 1e-5  # relative residual up to which an answer counts as optimal; Clarabel reaches about 1e-7 on cone programs
 AT_ZERO = 1e-6  # relative length below which a decision counts as the kink of ‖w‖₂
 BACKWARD_ONLY = ("mode", "n_jobs_backward", "derivative_kwargs")
+NO_SECOND = "CvxpySmoothed(regularizer='norm') has no second derivatives: use Smoothed(…, regularizer='norm')"
 KEPT = 32  # how many shapes of the constraints stay compiled
 
 
@@ -39,7 +39,7 @@ class CvxpySmoothed(Layer):
 
     Args:
         program: its integrality is dropped.
-        mu: weight μ > 0 of the regularizer.
+        mu: weight μ > 0 of the regularizer; may be set later, `layer.mu = …`.
         regularizer: "squared" or "norm".
         tolerance: Clarabel's, for feasibility and duality gap.
         threads: how many instances of a batch are solved at once.
@@ -47,6 +47,7 @@ class CvxpySmoothed(Layer):
     """
 
     program: Program
+    annealed = ("mu",)
 
     def __init__(
         self,
@@ -59,12 +60,10 @@ class CvxpySmoothed(Layer):
         solver_args: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(program.objective)
-        if not 0 < mu < np.inf:
-            raise OptionError(f"mu must be positive and finite, got {mu}; for the program without smoothing use Exact")
         if regularizer not in ("squared", "norm"):
             raise OptionError(f"regularizer is 'squared' or 'norm', got {regularizer!r}")
         _import()
-        self.program, self.mu, self.regularizer = program.relax(), float(mu), regularizer
+        self.program, self.mu, self.regularizer = program.relax(), mu, regularizer
         self.solver_args = {
             "solve_method": "Clarabel",
             **dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), tolerance),
@@ -72,6 +71,15 @@ class CvxpySmoothed(Layer):
             **(solver_args or {}),
         }
         self._compiled: dict[tuple[Any, ...], _Compiled] = {}
+
+    @property
+    def mu(self) -> float:
+        """μ; it may be set anew between two solves, and the program is then compiled anew."""
+        return self._mu
+
+    @mu.setter
+    def mu(self, mu: float) -> None:
+        self._mu = weight(mu, "CvxpySmoothed", "a finite mu > 0 (for mu = 0 use Exact)", lambda value: value > 0)
 
     def extra_repr(self) -> str:
         return f"{self.program!r}, mu={self.mu}, regularizer={self.regularizer!r}"
@@ -94,8 +102,7 @@ class CvxpySmoothed(Layer):
         w, residual = c * 0, np.zeros(count)
         for rows in _alike(sides, count):
             part = sides.rows(rows)
-            inputs = (c[rows], *self._compile(part).bind(part), self.solver_args)
-            found, multipliers = _Implicit.apply(*inputs)  # type: ignore[no-untyped-call]
+            found, multipliers = self._implicit(c[rows], part)
             w = w.index_put((torch.as_tensor(rows),), found)
             residual[rows] = self._residual(c[rows].detach().numpy(), found.detach().numpy(), multipliers.numpy(), part)
         status = self._status(c.detach(), w.detach(), residual, sides)
@@ -110,6 +117,33 @@ class CvxpySmoothed(Layer):
             residual=torch.as_tensor(residual).reshape(batch),
         )
 
+    def _implicit(self, c: Tensor, sides: Sides) -> tuple[Tensor, Tensor]:
+        """w `(count, n)` for c `(count, n)`, and the multipliers of the rows.
+
+        cvxpylayers copies tensors into arrays in a way that numpy deprecates, on the way back as well: hence both
+        directions run here, where its warnings are kept from the caller.
+        """
+        layer, parameters = self._compile(sides).bind(sides)
+        wanted = c.requires_grad and torch.is_grad_enabled()
+        arguments = self.solver_args
+        if not wanted:  # then diffcp refuses what belongs to the way back
+            arguments = {name: value for name, value in arguments.items() if name not in BACKWARD_ONLY}
+        leaf = c.detach().requires_grad_(wanted)
+        with _quiet(), torch.set_grad_enabled(wanted):
+            w, *multipliers = layer(leaf, *parameters, solver_args=arguments)
+
+        def way_back(gradient: Tensor) -> Tensor:
+            with _quiet(), torch.enable_grad():
+                (back,) = torch.autograd.grad(w, leaf, gradient.detach(), retain_graph=True)
+            return back
+
+        def way_back_again(gradient: Tensor, decision: Tensor) -> Tensor:
+            return symmetric(gradient, decision, way_back)
+
+        rows = torch.cat([part.detach() for part in multipliers], -1) if multipliers else c.new_zeros(len(c), 0)
+        again = way_back_again if self.regularizer == "squared" else NO_SECOND
+        return with_gradient(c, w.detach(), way_back, again), rows.detach()
+
     def _compile(self, sides: Sides) -> _Compiled:
         """The program as a CVXPY layer in which c and what differs between the instances are parameters."""
         differs = set(sides.differing)
@@ -118,7 +152,7 @@ class CvxpySmoothed(Layer):
         lower, upper = (sides.lines(name)[0] for name in ("lower", "upper"))
         fixed = lower == upper
         below, above = np.isfinite(lower) & ~fixed, np.isfinite(upper) & ~fixed
-        key = (*sorted(differs), fixed.tobytes(), below.tobytes(), above.tobytes())
+        key = (self.mu, *sorted(differs), fixed.tobytes(), below.tobytes(), above.tobytes())
         with _quiet():
             if key not in self._compiled:
                 while len(self._compiled) >= KEPT:
@@ -229,35 +263,6 @@ class _Compiled:
         count = max((len(line) for line in lines.values()), default=0)
         values = (np.broadcast_to(lines[name], (count, lines[name].shape[1]))[:, where] for name, where in self.slots)
         return self.layer, [torch.as_tensor(value) for value in values]
-
-
-class _Implicit(torch.autograd.Function):
-    """c `(count, n)` → w `(count, n)` and the multipliers of the rows, with cvxpylayers' warnings kept from the caller.
-
-    cvxpylayers copies tensors into arrays in a way that numpy deprecates, on the way back as well: hence a function
-    that runs both directions itself.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, c: Tensor, layer: Any, parameters: list[Tensor], solver_args: dict[str, Any]
-    ) -> tuple[Tensor, Tensor]:
-        leaf = c.detach().requires_grad_(c.requires_grad)
-        if not c.requires_grad:  # then diffcp refuses what belongs to the way back
-            solver_args = {name: value for name, value in solver_args.items() if name not in BACKWARD_ONLY}
-        with _quiet(), torch.set_grad_enabled(c.requires_grad):
-            w, *multipliers = layer(leaf, *parameters, solver_args=solver_args)
-        ctx.leaf, ctx.w = leaf, w
-        rows = torch.cat([part.detach() for part in multipliers], -1) if multipliers else c.new_zeros(len(c), 0)
-        ctx.mark_non_differentiable(rows)
-        return w.detach(), rows
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor, None, None, None]:
-        with _quiet():
-            (back,) = torch.autograd.grad(ctx.w, ctx.leaf, gradient, retain_graph=True)
-        return back, None, None, None
 
 
 def _alike(sides: Sides, count: int) -> list[np.ndarray]:

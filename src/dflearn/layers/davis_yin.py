@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from dflearn.errors import OptionError
-from dflearn.layers.base import Layer, in_shape, with_gradient
+from dflearn.layers.base import Layer, in_shape, weight, with_gradient
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Solution, check_start
 
@@ -41,11 +41,12 @@ class DavisYin(Layer):
       dw/dc = −α Eᵀ D P E. Not the derivative of anything but that iteration; it scales with α.
     - "unrolled": the exact derivative through every iteration, with α held fixed.
     - "implicit": the derivative of the limit, −(1/μ) P_face, as of `Smoothed`, on the face where the last z lies (in force:
-      equalities, and inequalities whose slack is zero). Exact once the iterations have found that face. Needs μ > 0.
+      equalities, and inequalities whose slack is zero). Exact once the iterations have found that face. Needs μ > 0. The
+      only one with second derivatives (zero on a face); the others raise an error when they are asked for.
 
     Args:
         program: integrality is dropped.
-        mu: μ ≥ 0, in units of the costs.
+        mu: μ ≥ 0, in units of the costs; may be set later, `layer.mu = …`.
         step: α < 2/μ. Default, for each instance: 0.3 ‖ω‖/‖c‖, where ω_j = min(upper_j − lower_j, |c_j|/μ) is how far
             costs may move decision j; for upper_j − lower_j = ∞ the largest distance of a row from the origin, at least
             one, takes its place. So units of costs and decisions do not matter (if μ is in the same).
@@ -64,6 +65,7 @@ class DavisYin(Layer):
     program: Program
     start_dtype = torch.float32
     compiles_by_batch = True
+    annealed = ("mu",)
 
     def __init__(
         self,
@@ -76,24 +78,33 @@ class DavisYin(Layer):
         gradient: Gradient = "jfb",
     ) -> None:
         super().__init__(program.objective)
-        if not (mu >= 0 and np.isfinite(mu)):
-            raise OptionError(f"DavisYin needs a finite mu ≥ 0, got {mu}")
-        if step is not None and not (step > 0 and np.isfinite(step) and step * mu < 2):
-            raise OptionError(f"the iterations converge for steps 0 < α < 2/μ = {2 / mu if mu else np.inf}; got {step}")
         if iterations < 1:
             raise OptionError(f"iterations must be at least 1, got {iterations}")
         if tolerance is not None and not tolerance > 0:
             raise OptionError(f"tolerance must be positive, or None for a fixed number of iterations; got {tolerance}")
         if gradient not in GRADIENTS:
             raise OptionError(f"gradient is one of {', '.join(map(repr, GRADIENTS))}; got {gradient!r}")
-        if gradient == "implicit" and mu == 0:
-            raise OptionError("the implicit gradient needs mu > 0: without smoothing the limit is piecewise constant")
         self.program = program.relax()
-        self.mu, self.step, self.iterations = float(mu), step, int(iterations)
-        self.tolerance, self.gradient = tolerance, gradient
+        self.step, self.iterations, self.tolerance, self.gradient = step, int(iterations), tolerance, gradient
+        self.mu = mu
         form = self.program.equality_form()
         self.width = form.n + form.slacks
         self.start_width = 0 if tolerance is None else self.width
+
+    @property
+    def mu(self) -> float:
+        """μ; it may be set anew between two solves, and the default step follows."""
+        return self._mu
+
+    @mu.setter
+    def mu(self, mu: float) -> None:
+        value, step = weight(mu, "DavisYin", "a finite mu ≥ 0", lambda value: value >= 0), self.step
+        if step is not None and not (step > 0 and np.isfinite(step) and step * value < 2):
+            limit = 2 / value if value else np.inf
+            raise OptionError(f"the iterations converge for steps 0 < α < 2/μ = {limit}; got {step}")
+        if self.gradient == "implicit" and value == 0:
+            raise OptionError("the implicit gradient needs mu > 0: without smoothing the limit is piecewise constant")
+        self._mu = value
 
     def extra_repr(self) -> str:
         return (
@@ -125,7 +136,7 @@ class DavisYin(Layer):
         status = run.status()
         w = in_shape(run.answer.w, batch).to(y)
         return Solution(
-            decision=with_gradient(costs, w, run.way_back),
+            decision=with_gradient(costs, w, run.way_back, run.way_back_again),
             status=in_shape(status, batch),
             objective=in_shape(run.answer.value, batch),
             bound=torch.full(batch, -torch.inf, dtype=torch.float64),

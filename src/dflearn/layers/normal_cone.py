@@ -51,6 +51,15 @@ class NormalCone(Layer):
         # A row that does not bind gets a right-hand side that no vector of length one reaches.
         self._out_of_reach = 2.0 * np.sqrt(np.asarray(program.G.multiply(program.G).sum(axis=1)).reshape(-1))
 
+    @property
+    def mu(self) -> float:
+        """A projection has no smoothing to choose: 1, always."""
+        return self.tangent.mu
+
+    @mu.setter
+    def mu(self, mu: float) -> None:
+        raise OptionError(f"NormalCone projects, and has no mu to set (got {mu}): anneal a Smoothed layer instead")
+
     def at(self, w: Tensor, instance: Instance | None = None) -> Instance:
         """The directions that stay feasible at w `(*batch, n)`: the tangent cone's right-hand sides and bounds."""
         flat = w.detach().double().reshape(-1, self.program.n).cpu().numpy()

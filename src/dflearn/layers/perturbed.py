@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from dflearn.errors import OptionError
-from dflearn.layers.base import Layer
+from dflearn.layers.base import Layer, refusing, weight
 from dflearn.program import Instance
 from dflearn.randomness import Randomness, generator_of
 from dflearn.solvers.base import Solution, Solver
@@ -18,26 +17,38 @@ from dflearn.solvers.base import Solution, Solver
 class Perturbed(Layer):
     """w_σ(y) = mean over samples of w*(y + σ Z),  Z ~ N(0, I) drawn anew at each call.
 
-    Jacobian: mean of w*(y + σ Z) Zᵀ / σ, with the mean decision as control variate where there are several samples.
+    Jacobian: mean of w*(y + σ Z) Zᵀ / σ, with the mean decision as control variate where there are several samples; second
+    derivatives of a decision likewise, mean of w*(y + σ Z) (Z Zᵀ − I) / σ².
     `Solution.objective` is mean of obj(y + σ Z, w*(y + σ Z)), whose gradient in y is Sᵀ w_σ(y): the perturbed optimum
     that the Fenchel-Young loss needs.
 
     Args:
         solver: any exact solver.
-        sigma: scale of the noise, in units of the costs.
+        sigma: scale of the noise, in units of the costs; may be set later, `layer.sigma = …`.
         samples: draws per instance.
         generator: where the noise comes from, on the CPU, or a seed for one; its state is part of `state_dict`.
     """
 
+    annealed = ("sigma",)
+
     def __init__(self, solver: Solver, sigma: float = 1.0, samples: int = 1, generator: Randomness = 0) -> None:
         super().__init__(solver.objective)
-        if not 0 < sigma < math.inf or samples < 1:
-            raise OptionError(f"Perturbed needs a finite sigma > 0 and samples >= 1; got {sigma} and {samples}")
+        if samples < 1:
+            raise OptionError(f"Perturbed needs samples >= 1; got {samples}")
         self.solver, self.program = solver, solver.program
-        self.sigma, self.samples = float(sigma), int(samples)
+        self.sigma, self.samples = sigma, int(samples)
         self.generator = generator_of(generator)
         self.start_width = solver.start_width * self.samples
         self.start_dtype, self.start_blank = solver.start_dtype, solver.start_blank
+
+    @property
+    def sigma(self) -> float:
+        """σ; it may be set anew between two solves."""
+        return self._sigma
+
+    @sigma.setter
+    def sigma(self, sigma: float) -> None:
+        self._sigma = weight(sigma, "Perturbed", "a finite sigma > 0", lambda value: value > 0)
 
     def extra_repr(self) -> str:
         return f"{self.solver!r}, sigma={self.sigma}, samples={self.samples}"
@@ -73,13 +84,37 @@ class _MonteCarloMean(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, y: Tensor, w: Tensor, noise: Tensor, sigma: float) -> Tensor:
         mean = w.mean(-2)
-        ctx.save_for_backward(w - mean.unsqueeze(-2) if w.shape[-2] > 1 else w, noise)
+        ctx.save_for_backward(y, w - mean.unsqueeze(-2) if w.shape[-2] > 1 else w, noise)
         ctx.sigma = sigma
         return mean
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        w, noise = ctx.saved_tensors
-        samples = w.shape[-2]
-        weight = (w * gradient.unsqueeze(-2)).sum(-1, keepdim=True) / ctx.sigma
-        return (weight * noise).sum(-2) / max(samples - 1, 1), None, None, None
+        y, w, noise = ctx.saved_tensors
+        return _MonteCarloSlope.apply(y, gradient, w, noise, ctx.sigma), None, None, None  # type: ignore[no-untyped-call]
+
+
+class _MonteCarloSlope(torch.autograd.Function):
+    """mean of Z (wᵀg)/σ for a gradient g; backward through the estimate of its own derivative in y, likewise unbiased:
+
+    mean of (wᵀg) (Z Zᵀ − I)/σ².
+    """
+
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, gradient: Tensor, w: Tensor, noise: Tensor, sigma: float) -> Tensor:
+        ctx.save_for_backward(y, gradient, w, noise)
+        ctx.sigma, samples = sigma, w.shape[-2]
+        score = (w * gradient.unsqueeze(-2)).sum(-1, keepdim=True) / sigma
+        return (score * noise).sum(-2) / max(samples - 1, 1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+        y, first, w, noise = ctx.saved_tensors
+        draws = max(w.shape[-2] - 1, 1)
+        along = (noise * gradient.unsqueeze(-2)).sum(-1, keepdim=True)
+        score = (w * first.unsqueeze(-2)).sum(-1, keepdim=True)
+        in_y = (score * (noise * along - gradient.unsqueeze(-2))).sum(-2) / (draws * ctx.sigma**2)
+        in_first = (w * along).sum(-2) / (draws * ctx.sigma)
+        if torch.is_grad_enabled():
+            in_y, in_first = (refusing(part, y, "Perturbed has no third derivatives") for part in (in_y, in_first))
+        return in_y, in_first, None, None, None

@@ -14,10 +14,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from dflearn.errors import OptionError
-from dflearn.layers.base import Layer, as_rows, in_shape, with_gradient
+from dflearn.layers.base import Layer, as_rows, in_shape, symmetric, weight, with_gradient
 from dflearn.program import Instance, Program
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Solution, Status, check_start
@@ -36,18 +37,20 @@ class Smoothed(Layer):
     bound, (A v)_i = 0, (G v)_i = 0 where row i is in force}. Where the solution is degenerate (a variable at a bound, or a
     row met, with multiplier zero), the face counts such variables as fixed and such rows as not in force: one element of
     the generalized Jacobian. With the norm, w solves the squared problem with κ = μ/‖w‖ in place of μ, and
-    dw/dy = −(1/κ) [P + (P w)(P w)ᵀ / (‖w‖² − wᵀP w)] S; where w = 0 the gradient is zero.
+    dw/dy = −(1/κ) [P + (P w)(P w)ᵀ / (‖w‖² − wᵀP w)] S; where w = 0 the gradient is zero. Second derivatives are those on
+    the face: zero, squared; of the formula above, with the norm.
 
     Every optimal answer has a relative KKT residual of at most 1e-6 (usually 1e-12), reported in `Solution.residual`.
 
     Args:
         program: integrality is dropped; smoothing acts on the decision variables, never on slacks.
-        mu: μ > 0, in units of the costs.
+        mu: μ > 0, in units of the costs; may be set later, `layer.mu = …`.
         regularizer: "squared" or "norm".
         tolerance: relative residual at which the Newton method stops.
     """
 
     program: Program
+    annealed = ("mu",)
 
     def __init__(
         self,
@@ -58,17 +61,24 @@ class Smoothed(Layer):
         tolerance: float = 1e-10,
     ) -> None:
         super().__init__(program.objective)
-        if not (mu > 0 and np.isfinite(mu)):
-            raise OptionError(f"Smoothed needs a finite mu > 0, got {mu}; for mu = 0 use Exact or DavisYin")
         if regularizer not in ("squared", "norm"):
             raise OptionError(f"regularizer is 'squared' or 'norm', got {regularizer!r}")
         if not 0 < tolerance <= ACCEPTED_RESIDUAL:
             raise OptionError(f"tolerance must lie in (0, {ACCEPTED_RESIDUAL}], got {tolerance}")
         self.program = program.relax()
-        self.mu, self.regularizer, self.tolerance = float(mu), regularizer, float(tolerance)
-        self._mu = np.array([self.mu])  # one for all instances
+        self.regularizer, self.tolerance = regularizer, float(tolerance)
+        self.mu = mu
         form = self.program.equality_form()
         self.start_width = form.matrix.shape[0] + (regularizer == "norm")
+
+    @property
+    def mu(self) -> float:
+        """μ; it may be set anew between two solves."""
+        return self._mu
+
+    @mu.setter
+    def mu(self, mu: float) -> None:
+        self._mu = weight(mu, "Smoothed", "a finite mu > 0 (for mu = 0 use Exact or DavisYin)", lambda value: value > 0)
 
     def extra_repr(self) -> str:
         return f"{self.program!r}, mu={self.mu}, regularizer={self.regularizer!r}"
@@ -100,11 +110,11 @@ class Smoothed(Layer):
         if self.regularizer == "norm":
             answer, kappa, status = self._solve_norm(c, sides, given)
         else:
-            kappa = self._mu
+            kappa = np.array([self.mu])  # one for all instances
             answer = self.rows.solve(self.rows.data(c, kappa, sides), given, self.tolerance)
             status = self._finish(c, kappa, sides, answer)
         decision = in_shape(answer.w, batch).to(costs)
-        face = _Face(self.rows, answer.inside, answer.in_force, kappa)
+        face = _Face(self.rows, answer.inside, answer.in_force, kappa, self.mu)
         if self.regularizer == "norm":
             face = replace(face, w=np.array(as_rows(decision, count, np.float64)))
         bound = np.where(status, -np.inf, answer.objective) if status.any() else answer.objective  # OPTIMAL is 0
@@ -113,7 +123,7 @@ class Smoothed(Layer):
             rows = np.hstack([answer.y, kappa[:, None]]) if self.regularizer == "norm" else answer.y
             new_start = in_shape(rows, batch)
         return Solution(
-            decision=with_gradient(costs, decision, face.way_back),
+            decision=with_gradient(costs, decision, face.way_back, face.way_back_again),
             status=in_shape(status, batch),
             objective=in_shape(answer.objective, batch),
             bound=in_shape(bound, batch),
@@ -214,6 +224,7 @@ class _Face:
     inside: np.ndarray
     in_force: np.ndarray
     kappa: np.ndarray
+    mu: float
     w: np.ndarray | None = None
 
     def way_back(self, gradient: Tensor) -> Tensor:
@@ -227,3 +238,21 @@ class _Face:
                 share = np.where(room > 0, (self.w * out).sum(1) / room, 0.0)
             out = out + share[:, None] * along
         return in_shape(out, gradient.shape[:-1]).to(gradient)
+
+    def way_back_again(self, gradient: Tensor, decision: Tensor) -> Tensor:
+        """The same in differentiable operations. On a face P is constant, and κ = μ/‖w‖ with the norm."""
+        if self.w is None:
+            return symmetric(gradient, decision, self.way_back)
+        v, w = gradient.double(), decision.double()
+        out = -w.norm(dim=-1, keepdim=True) / self.mu * symmetric(v, w, self._project)
+        along = symmetric(w, w, self._project)
+        room = (w * w).sum(-1, keepdim=True) - (w * along).sum(-1, keepdim=True)
+        there = room > 0
+        share = torch.where(there, (w * out).sum(-1, keepdim=True) / torch.where(there, room, 1.0), 0.0)
+        result: Tensor = (out + share * along).to(gradient)
+        return result
+
+    def _project(self, v: Tensor) -> Tensor:
+        """P v, `(*batch, n)` → `(*batch, n)`."""
+        rows = self.rows.project(self.inside, self.in_force, as_rows(v, len(self.inside), np.float64))
+        return in_shape(rows, v.shape[:-1]).to(v)

@@ -6,6 +6,7 @@ This module imports numba. The layer imports it when it solves for the first tim
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from dflearn.kernels.davis_yin import (
 )
 from dflearn.kernels.lanes import LANES, Tile, all_tiles, load, wide_tile
 from dflearn.kernels.threads import run_tiles
-from dflearn.layers.base import as_rows, in_shape
+from dflearn.layers.base import as_rows, in_shape, symmetric
 from dflearn.layers.rows import RowSystem, SmoothedRows
 from dflearn.program import Program
 from dflearn.program.sides import Sides
@@ -90,6 +91,7 @@ class Run:
 
     def __init__(self, layer: DavisYin, costs: Tensor, sides: Sides, start: np.ndarray | None, record: bool) -> None:
         self.layer, self.rows = layer, layer.rows
+        self.mu, self.gradient = layer.mu, layer.gradient  # as they are now: the layer's may change before the way back
         self.dtype = torch.float64 if costs.dtype == torch.float64 else torch.float32
         dtype = np.float64 if self.dtype == torch.float64 else np.float32
         self.c = as_rows(costs, costs.shape[:-1].numel(), dtype)
@@ -105,7 +107,7 @@ class Run:
 
     def _steps(self) -> np.ndarray:
         """α `(count,)`, as of `DavisYin`; the costs of fixed variables do not count."""
-        n, mu, count = self.c.shape[1], self.layer.mu, len(self.c)
+        n, mu, count = self.c.shape[1], self.mu, len(self.c)
         if self.layer.step is not None:
             return np.full(count, self.layer.step, self.c.dtype)
         width = self.upper[..., :n] - self.lower[..., :n]
@@ -157,7 +159,7 @@ class Run:
             inside = np.empty((limit if record else 1, width), f"u{lanes // 8}")
             lower, upper = self._bound(self.lower, index), self._bound(self.upper, index)
             iterate(
-                self.system, data, lower, upper, self.layer.mu, limit, self.tolerance, index, used, self._space(lanes),
+                self.system, data, lower, upper, self.mu, limit, self.tolerance, index, used, self._space(lanes),
                 record, inside, answer,
             )  # fmt: skip
             if record:
@@ -205,7 +207,7 @@ class Run:
         falls = (self.c * d[:, : self.c.shape[1]]).sum(1) < -CERTIFIED * size_d * size_c
         stays = np.linalg.norm((M @ d.T).T, axis=1) <= CERTIFIED * size_d
         missing = status == Status.NOT_FOUND
-        status[missing & stays & falls & (self.layer.mu == 0)] = Status.UNBOUNDED
+        status[missing & stays & falls & (self.mu == 0)] = Status.UNBOUNDED
         status[missing & spans & separates & (size_q > 0)] = Status.INFEASIBLE
 
     # -- the way back -------------------------------------------------------------------------------------------------
@@ -214,7 +216,17 @@ class Run:
         """(dw/dc)ᵀ gradient, `(*batch, n)` → `(*batch, n)`."""
         g = as_rows(gradient, len(self.c), self.c.dtype)
         rule = {"jfb": self._jacobian_free, "unrolled": self._unrolled, "implicit": self._implicit}
-        return in_shape(rule[self.layer.gradient](g), gradient.shape[:-1]).to(gradient)
+        return in_shape(rule[self.gradient](g), gradient.shape[:-1]).to(gradient)
+
+    @property
+    def way_back_again(self) -> Callable[[Tensor, Tensor], Tensor] | str:
+        """The way back for second derivatives, or why there is none."""
+        if self.gradient == "implicit":
+            return lambda gradient, decision: symmetric(gradient, decision, self.way_back)
+        return (
+            f"DavisYin(gradient={self.gradient!r}) has no second derivatives: "
+            "use DavisYin(…, gradient='implicit'), or Smoothed"
+        )
 
     def _jacobian_free(self, g: np.ndarray) -> np.ndarray:
         out = np.empty_like(g)
@@ -233,7 +245,7 @@ class Run:
             index, used = tile
             inside = self.inside[int(index[0])]
             space = self._space(len(index))
-            adjoint(self.system, self.alpha, self.layer.mu, inside, steps, g, index, used, space, out)
+            adjoint(self.system, self.alpha, self.mu, inside, steps, g, index, used, space, out)
 
         run_tiles(run, self.tiles)
         return out
@@ -243,4 +255,4 @@ class Run:
         in_force = np.ones((len(g), self.r.shape[1]), np.uint8)
         in_force[:, self.rows.form.is_inequality] -= inside[:, n:]
         inside, faces = np.ascontiguousarray(inside[:, :n]), self.rows.faces
-        return faces.project(inside, faces.ordered(in_force), g.astype(np.float64)) / -self.layer.mu
+        return faces.project(inside, faces.ordered(in_force), g.astype(np.float64)) / -self.mu

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from dflearn.data import Batch
+from dflearn.layers.base import held_fixed
 from dflearn.layers.normal_cone import NormalCone
 from dflearn.losses.base import Field, Loss, LossOutput
 from dflearn.program import Program
@@ -42,4 +43,5 @@ class CaVE(Loss):
         cone = self.layer.at(batch.require("decisions"), batch.instance)
         solution = self.layer.solve(predicted, cone, batch.start).check()
         v = -self.layer.objective.vector(predicted, batch.instance)
-        return LossOutput(1.0 - cosine_similarity(v, solution.decision, dim=-1), solution)
+        p = held_fixed(solution.decision, v, "CaVE has no second derivatives: use FenchelYoung through Smoothed")
+        return LossOutput(1.0 - cosine_similarity(v, p, dim=-1), solution)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 from torch import Tensor
 
 from dflearn.data import Batch
@@ -14,7 +17,7 @@ class FenchelYoung(Loss):
 
     Through `Smoothed`, Ω = (μ/2)‖w‖². Through `Perturbed` the minimum is the average over the noise and Ω is its
     conjugate, unknown in closed form: the value then leaves out the constant Ω(w*). Through `Exact` it is plain SCE.
-    The gradient needs no Jacobian.
+    The gradient needs no Jacobian; second derivatives are −Sᵀ(dw/dy), the layer's.
     """
 
     layer: Layer
@@ -31,8 +34,29 @@ def fenchel_young(layer: Layer, costs: Tensor, batch: Batch) -> LossOutput:
     """The Fenchel-Young loss of the batch's decisions at any costs `(*batch, p)`."""
     label, instance = batch.require("decisions"), batch.instance
     solution = layer.solve(costs, instance, batch.start).check()
-    # By Danskin's theorem the minimum has gradient Sᵀ w with w held fixed: `slope` carries that, `value` the number.
-    slope = layer.objective(costs, label - solution.decision.detach(), instance)
+    c, difference = layer.objective.vector(costs, instance), label - solution.decision
     at_label = layer.objective(costs.detach(), label, instance) + layer.regularization(label)
-    value = at_label - solution.objective.detach().to(costs)
-    return LossOutput(slope + (value - slope).detach(), solution)
+    with torch.no_grad():
+        slope = (c * difference).sum(-1)
+        value = slope + (at_label - solution.objective.to(costs) - slope)
+    loss: Tensor = _Danskin.apply(c, value, (difference,))  # type: ignore[no-untyped-call]
+    if label.requires_grad:
+        loss = loss + (at_label - at_label.detach())
+    return LossOutput(loss, solution)
+
+
+class _Danskin(torch.autograd.Function):
+    """The value, with gradient `difference` in c.
+
+    By Danskin's theorem that is the gradient of a minimum, with its argument held fixed; the argument's own derivative
+    enters second derivatives alone. So it is no input here, and the first way back never goes through the layer.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, c: Tensor, value: Tensor, difference: tuple[Tensor]) -> Tensor:
+        ctx.difference = difference
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return gradient.unsqueeze(-1) * ctx.difference[0], None, None

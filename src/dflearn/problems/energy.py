@@ -20,6 +20,7 @@ import torch
 
 from dflearn.data import DecisionDataset, Split, split_rows
 from dflearn.errors import DataError, OptionError, ProgramError
+from dflearn.files import check_npz
 from dflearn.problems.base import Problem
 from dflearn.program import Program
 from dflearn.solvers.base import Solver
@@ -90,6 +91,7 @@ def load_energy_days(path: str | os.PathLike[str] | None = None, *, days: int = 
     if not named:
         return synthetic_energy_days(days, seed)
     try:
+        check_npz(named)
         with np.load(named, allow_pickle=False) as file:
             features, values, weights = (file[name] for name in ("features", "values", "weights"))
     except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:

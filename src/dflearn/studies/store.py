@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from dflearn.errors import DataError
+from dflearn.files import transaction
 from dflearn.studies.config import RESULTS_VERSION, RunConfig
 from dflearn.studies.export import is_lines, read_lines, write_records
 from dflearn.studies.record import ARRAYS, Record
@@ -103,20 +104,20 @@ class Store:
             json.dumps(record.as_dict()),
             *(None if a is None else zlib.compress(a.tobytes(), 6) for a in arrays),
         )
-        with self.connection:
+        with transaction(self.connection, self.path):
             self.connection.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
             self.connection.execute("DELETE FROM failures WHERE key = ?", (config.key,))
             self.connection.execute("DELETE FROM running WHERE key = ?", (config.key,))
 
     def put_failure(self, config: RunConfig, error: str) -> None:
-        with self.connection:
+        with transaction(self.connection, self.path):
             row = (config.key, json.dumps(config.as_dict()), error, time.time())
             self.connection.execute("INSERT OR REPLACE INTO failures VALUES (?, ?, ?, ?)", row)
             self.connection.execute("DELETE FROM running WHERE key = ?", (config.key,))
 
     def put_wanted(self, configs: Sequence[RunConfig]) -> None:
         """What the study is asked for now; `progress` tells of these."""
-        with self.connection:
+        with transaction(self.connection, self.path):
             self.connection.execute("DELETE FROM wanted")
             self.connection.executemany(
                 "INSERT OR REPLACE INTO wanted VALUES (?, ?, ?)",
@@ -124,14 +125,14 @@ class Store:
             )
 
     def put_running(self, config: RunConfig) -> None:
-        with self.connection:
+        with transaction(self.connection, self.path):
             row = (config.key, time.time(), os.getpid())
             self.connection.execute("INSERT OR REPLACE INTO running VALUES (?, ?, ?)", row)
 
     def clear_running(self) -> None:
         """Forget what this driver, or one that was killed, had under way."""
         gone = [(key,) for key, _, process in self._running() if process == os.getpid() or not _alive(process)]
-        with self.connection:
+        with transaction(self.connection, self.path):
             self.connection.executemany("DELETE FROM running WHERE key = ?", gone)
 
     # -- reading ------------------------------------------------------------------------------------------------

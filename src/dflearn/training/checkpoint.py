@@ -1,41 +1,55 @@
-"""Checkpoints: one file, written whole or not at all, readable without running code, and tied to its run."""
+"""Checkpoints: one file, written whole or not at all, readable without running code, and tied to its run.
+
+A checkpoint is what `torch.save` writes, a zip. Its comment holds the SHA-256 of all bytes before it, so that a file in
+which a single bit has changed is refused.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import pickle
 import re
+import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 
 from dflearn.data import DecisionDataset
 from dflearn.errors import CheckpointError
-from dflearn.files import replacing
+from dflearn.files import check_target, replacing
 
-FORMAT = "dflearn checkpoint 1"
+FORMAT = "dflearn checkpoint 2"
+UNSEALED = "dflearn checkpoint 1"  # from before there was a checksum
+SEAL = b"sha256 "
+SEAL_SIZE = len(SEAL) + 64
 
 
 def save(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
     """Write tensors and plain values to `path`, atomically."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as temporary, open(temporary, "wb") as file:
-        torch.save({"format": FORMAT, **content}, file)
+    with replacing(path) as temporary:
+        with open(temporary, "wb") as file:
+            torch.save({"format": FORMAT, **content}, file)
+        _seal(temporary)
 
 
 def load(path: str | os.PathLike[str], config: dict[str, Any]) -> dict[str, Any] | None:
     """What `save` wrote; `None` where there is no file; an error where it is damaged or of another `config`."""
     if not os.path.exists(path):
         return None
+    check_target(path)
     try:
-        content = torch.load(path, weights_only=True, map_location="cpu")
-    except (RuntimeError, pickle.UnpicklingError, EOFError, KeyError, OSError) as error:
+        with open(path, "rb") as file:
+            sealed = _check_seal(file)
+            content = torch.load(file, weights_only=True, map_location="cpu")
+    except Exception as error:  # whatever bytes may do to zipfile and pickle
         raise CheckpointError(f"{path} cannot be read as a checkpoint: {error}; delete it to start afresh") from error
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
+    if not isinstance(content, dict) or content.get("format") not in (FORMAT, UNSEALED):
         raise CheckpointError(f"{path} is not a {FORMAT!r}; name another file")
+    if content["format"] == FORMAT and not sealed:
+        raise CheckpointError(f"{path} is damaged: its checksum is missing; delete it to start afresh")
     held = content["config"]
     differences = [
         f"{name}: {held.get(name)!r} there, {config.get(name)!r} here"
@@ -47,6 +61,40 @@ def load(path: str | os.PathLike[str], config: dict[str, Any]) -> dict[str, Any]
             f"{path} belongs to another run; " + "; ".join(differences) + ". Name another file, or delete this one"
         )
     return content
+
+
+def _seal(path: Path) -> None:
+    """Write the checksum of the zip at `path` into its comment, the last of its bytes."""
+    with open(path, "rb+") as file:
+        file.seek(-2, os.SEEK_END)  # the length of the comment, until now zero
+        file.write(SEAL_SIZE.to_bytes(2, "little"))
+        file.seek(0)
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        file.seek(0, os.SEEK_END)
+        file.write(SEAL + digest.encode())
+
+
+def _check_seal(file: BinaryIO) -> bool:
+    """Whether the file has a checksum; an error where its content has another.
+
+    Files from before have none: there the checksums that a zip holds of its parts must do.
+    """
+    digest, rest = hashlib.sha256(), os.fstat(file.fileno()).st_size - SEAL_SIZE
+    while rest > 0 and (block := file.read(min(rest, 2**20))):
+        digest.update(block)
+        rest -= len(block)
+    seal = file.read()
+    file.seek(0)
+    if seal == SEAL + digest.hexdigest().encode():
+        return True
+    if seal.startswith(SEAL):
+        raise CheckpointError("it is damaged, its checksum is another than when it was written")
+    with zipfile.ZipFile(file) as archive:
+        damaged = archive.testzip()
+    if damaged is not None:
+        raise CheckpointError(f"it is damaged, its part {damaged} is another than when it was written")
+    file.seek(0)
+    return False
 
 
 def describe(thing: Any) -> str:

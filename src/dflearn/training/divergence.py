@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 
@@ -12,6 +10,7 @@ from dflearn.errors import DivergenceError
 
 SHOWN = 8  # ids that a message names
 EXPLODED = 1e6  # predicted costs this many times larger than the true ones are no prediction
+ABSURD = 1e30  # nor are costs this large, where there are no true ones to compare with
 
 
 def ids_of(batch: Batch, bad: Tensor | None = None) -> str:
@@ -29,7 +28,9 @@ def weights_are_finite(model: nn.Module) -> bool:
 def exploded(batch: Batch, predicted: Tensor) -> bool:
     """Whether predicted costs are not finite, or out of all proportion to the true ones."""
     largest = float(predicted.detach().abs().max()) if predicted.numel() else 0.0
-    scale = math.inf if batch.costs is None else float(batch.costs.abs().max())
+    if batch.costs is None:
+        return not largest <= ABSURD
+    scale = float(batch.costs.abs().max()) if batch.costs.numel() else 0.0
     return not largest <= EXPLODED * max(scale, 1.0)
 
 

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from dflearn.data import Data, as_dataset
-from dflearn.errors import CheckpointError, DataError, OptionError
+from dflearn.errors import CheckpointError, DataError, DivergenceError, OptionError
 from dflearn.layers.base import Layer
+from dflearn.models import predict
 from dflearn.program import Program
 from dflearn.solvers.task import Decided
 from dflearn.training import checkpoint as files
@@ -29,7 +30,7 @@ from dflearn.training.arguments import (
     make_scheduler,
 )
 from dflearn.training.callbacks import Callback
-from dflearn.training.divergence import weights_are_finite
+from dflearn.training.divergence import exploded, weights_are_finite
 from dflearn.training.history import History
 from dflearn.training.preparation import prepare, rows_to_try
 from dflearn.training.starts import Starts
@@ -108,6 +109,9 @@ class Run:
         self.train = train.to(self.device)
         self.settings, self.epoch, self.history = settings, 0, History()
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        for parameter in self.parameters:
+            if not settings.lr <= torch.finfo(parameter.dtype).max:
+                raise OptionError(f"lr = {settings.lr:g} is no number in {parameter.dtype}, the model's: lower lr")
         self.optimizer = make_optimizer(optimizer, self.parameters, settings.lr)
         self.scheduler = make_scheduler(scheduler, self.optimizer)
         self.generator = torch.Generator().manual_seed(settings.seed)
@@ -159,6 +163,12 @@ class Run:
             total += value * len(index)
             gradients += gradient
             tick()
+        if not weights_are_finite(self.model):  # since the last step, which no other follows to tell
+            self.model.load_state_dict(last_finite)
+            raise DivergenceError(
+                f"epoch {self.epoch + 1}, step {len(steps)}: the weights are no longer finite. The last step was too long: "
+                f"lower lr (now {self.settings.lr:g}), or scale the costs. The model holds the last weights that were finite."
+            )
         self.epoch += 1
         return {
             "epoch": self.epoch,
@@ -224,6 +234,14 @@ class Run:
         self.history.stopped = self.history.stopped or "epochs"
         if self.best_weights is not None:
             self.model.load_state_dict(self.best_weights)
+        if self.history.rows:
+            batch = self.train.batch(torch.arange(min(self.settings.batch_size, len(self.train))))
+            predicted = predict(self.model, batch.features)
+            if exploded(batch, predicted):
+                self._note(
+                    f"the run diverged: its model predicts costs up to {float(predicted.abs().max()):.3g}, out of all "
+                    f"proportion to the data: lower lr (now {self.settings.lr:g}), or scale features and costs"
+                )
 
     # -- checkpoints --------------------------------------------------------------------------------------------
 
@@ -263,6 +281,7 @@ class Run:
                 "epoch": self.epoch,
                 "model": self.model.state_dict(),
                 "loss": self.loss.state_dict(),
+                "annealed": {name: _annealed(layer) for name, layer in self._layers()},
                 "optimizer": self.optimizer.state_dict(),
                 "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
                 "starts": None if self.starts is None else self.starts.rows,
@@ -289,6 +308,10 @@ class Run:
         self.epoch = content["epoch"]
         self.model.load_state_dict(content["model"])
         self.loss.load_state_dict(content["loss"])
+        annealed = content.get("annealed", {})  # older files hold none
+        for name, layer in self._layers():
+            for number, value in annealed.get(name, {}).items():
+                setattr(layer, number, value)
         self.optimizer.load_state_dict(content["optimizer"])
         if self.scheduler is not None:
             self.scheduler.load_state_dict(content["scheduler"])
@@ -316,9 +339,16 @@ class Run:
         for device, state in zip(self.cuda_devices, cuda, strict=True):
             torch.cuda.set_rng_state(state, device)
 
+    def _layers(self) -> list[tuple[str, Layer]]:
+        return [(name, part) for name, part in self.loss.named_modules() if isinstance(part, Layer)]
+
     def _keyed_callbacks(self) -> list[tuple[str, Callback]]:
         """The callbacks by place and class: what a checkpoint calls them."""
         return [(f"{place} {type(one).__name__}", one) for place, one in enumerate(self.callbacks)]
+
+
+def _annealed(layer: Layer) -> dict[str, float]:
+    return {number: getattr(layer, number) for number in layer.annealed}
 
 
 def _plain_state(name: str, state: Any) -> Any:

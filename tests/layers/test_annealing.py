@@ -1,0 +1,167 @@
+"""`layer.mu = …`: from then on the layer is the one that would be made with that μ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from dflearn.data import Batch
+from dflearn.errors import OptionError
+from dflearn.layers import CvxpySmoothed, DavisYin, Layer, Perturbed, Smoothed
+from dflearn.layers.normal_cone import NormalCone
+from dflearn.losses import FenchelYoung
+from dflearn.models import Linear
+from dflearn.problems import problem_named
+from dflearn.program import Instance
+from dflearn.solvers.highs import HiGHS
+from dflearn.training import Callback, Run, fit
+from support.small_problem import FEATURES, ITEMS, RELAXED, knapsack_data
+
+PROGRAM = problem_named("CFL-4x2").program.relax()
+MUS = (5.0, 1.0, 0.2, 0.03, 2.0)
+
+LAYERS: dict[str, Callable[[float], Layer]] = {
+    "Smoothed": lambda mu: Smoothed(PROGRAM, mu),
+    "Smoothed, norm": lambda mu: Smoothed(PROGRAM, mu, regularizer="norm"),
+    "CvxpySmoothed": lambda mu: CvxpySmoothed(PROGRAM, mu),
+    "CvxpySmoothed, norm": lambda mu: CvxpySmoothed(PROGRAM, mu, regularizer="norm"),
+    "DavisYin": lambda mu: DavisYin(PROGRAM, mu),
+    "DavisYin, unrolled": lambda mu: DavisYin(PROGRAM, mu, gradient="unrolled"),
+    "DavisYin, implicit": lambda mu: DavisYin(PROGRAM, mu, iterations=20_000, tolerance=1e-9, gradient="implicit"),
+    "DavisYin, its own step": lambda mu: DavisYin(PROGRAM, mu, 0.1),
+}
+
+
+def costs() -> Tensor:
+    return torch.randn(4, PROGRAM.p, generator=torch.Generator().manual_seed(1), dtype=torch.float64) * 3 + 4
+
+
+def both(layer: Layer, y: Tensor, **given: Any) -> tuple[Tensor, Tensor]:
+    """Decision and gradient."""
+    leaf = y.clone().requires_grad_()
+    w = layer.solve(leaf, **given).check().decision
+    weight = torch.linspace(-1, 1, w.shape[-1], dtype=w.dtype)
+    return w.detach(), torch.autograd.grad((w * weight).sum(), leaf)[0]
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_an_annealed_layer_equals_a_fresh_one(name: str) -> None:
+    layer, y = LAYERS[name](10.0), costs()
+    both(layer, y)
+    for mu in MUS:
+        layer.mu = mu  # type: ignore[assignment]
+        fresh = LAYERS[name](mu)
+        assert repr(layer) == repr(fresh)
+        for one, other in zip(both(layer, y), both(fresh, y), strict=True):
+            torch.testing.assert_close(one, other, rtol=0, atol=0)
+        assert torch.equal(layer.regularization(y.new_ones(PROGRAM.n)), fresh.regularization(y.new_ones(PROGRAM.n)))
+
+
+@pytest.mark.parametrize("name", ["Smoothed", "Smoothed, norm", "DavisYin, implicit"])
+def test_a_start_from_another_mu_does_no_harm(name: str) -> None:
+    layer, y = LAYERS[name](10.0), costs()
+    start = layer.solve(y, None, layer.no_start(len(y))).start
+    for mu in MUS:
+        layer.mu = mu  # type: ignore[assignment]
+        solution = layer.solve(y, None, start)
+        cold = LAYERS[name](mu)
+        torch.testing.assert_close(solution.check().decision, cold(y), rtol=1e-6, atol=1e-6)
+        for one, other in zip(both(layer, y, start=start), both(cold, y), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+        start = solution.start
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_the_way_back_belongs_to_the_mu_of_the_way_there(name: str) -> None:
+    layer, y = LAYERS[name](2.0), costs()
+    _, wanted = both(layer, y)
+    leaf = y.clone().requires_grad_()
+    w = layer(leaf)
+    layer.mu = 0.5  # type: ignore[assignment]
+    weight = torch.linspace(-1, 1, w.shape[-1], dtype=w.dtype)
+    torch.testing.assert_close(torch.autograd.grad((w * weight).sum(), leaf)[0], wanted, rtol=0, atol=0)
+
+
+BAD = (0.0, -1.0, float("inf"), float("nan"), "much", None, [1.0, 2.0])
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("mu", BAD, ids=str)
+def test_a_bad_mu_is_refused_and_changes_nothing(name: str, mu: Any) -> None:
+    layer = LAYERS[name](2.0)
+    if mu == 0.0 and name in ("DavisYin", "DavisYin, unrolled", "DavisYin, its own step"):
+        layer.mu = mu
+        assert torch.equal(both(layer, costs())[0], both(LAYERS[name](0.0), costs())[0])
+        return
+    with pytest.raises(OptionError, match="mu"):
+        layer.mu = mu
+    assert layer.mu == 2.0
+
+
+def test_davis_yin_refuses_a_mu_for_which_its_step_is_too_long() -> None:
+    layer = DavisYin(PROGRAM, 1.0, 0.5)
+    with pytest.raises(OptionError, match=r"0 < α < 2/μ = 0.4"):
+        layer.mu = 5
+    assert layer.mu == 1.0
+
+
+def test_a_normal_cone_has_none() -> None:
+    layer = NormalCone(PROGRAM)
+    with pytest.raises(OptionError, match="no mu to set"):
+        layer.mu = 2.0
+    assert layer.mu == 1.0
+
+
+def test_a_loss_that_cannot_be_negative_stays_so_while_mu_is_annealed() -> None:
+    """Instances that differ, too: what is compiled for one shape of the constraints is so for one μ."""
+    for make in (Smoothed, CvxpySmoothed):
+        layer, y = make(PROGRAM, 10.0), costs()
+        upper = torch.tensor(PROGRAM.upper).clamp(max=3.0).expand(4, -1) * torch.linspace(0.9, 1, 4)[:, None]
+        instance = Instance(upper=upper)
+        label = Smoothed(PROGRAM, 1e-3)(y.flip(0), instance)
+        for mu in (10.0, 1.0, 0.1, 0.01):
+            layer.mu = mu
+            value = FenchelYoung(layer)(y, Batch(features=y, decisions=label, instance=instance))
+            assert bool((value > -1e-6).all())
+
+
+class Anneal(Callback):
+    """Half as much smoothing after each epoch."""
+
+    def on_epoch_end(self, run: Run, row: dict[str, Any]) -> None:
+        for number in run.loss.layer.annealed:
+            setattr(run.loss.layer, number, 0.5 * getattr(run.loss.layer, number))
+
+
+def trained(layer: Layer, epochs: int, **options: Any) -> list[Tensor]:
+    model = Linear(FEATURES, ITEMS)
+    fit(model, FenchelYoung(layer), knapsack_data(40, 1), epochs=epochs, callbacks=[Anneal()], **options)
+    return [parameter.detach() for parameter in model.parameters()]
+
+
+def test_in_training_warm_starts_change_nothing() -> None:
+    warm, cold = Smoothed(RELAXED, 4.0), Smoothed(RELAXED, 4.0)
+    for one, other in zip(trained(warm, 5), trained(cold, 5, warm_start=False), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    assert warm.mu == cold.mu == 0.125
+
+
+@pytest.mark.parametrize("make", [lambda: Smoothed(RELAXED, 4.0), lambda: Perturbed(HiGHS(RELAXED), 4.0, 2)])
+def test_a_checkpoint_keeps_what_was_annealed(make: Callable[[], Layer], tmp_path: Path) -> None:
+    trained(make(), 3, checkpoint=tmp_path / "run.pt")
+    resumed = make()
+    for one, other in zip(trained(resumed, 5, checkpoint=tmp_path / "run.pt"), trained(make(), 5), strict=True):
+        assert torch.equal(one, other)
+    assert [getattr(resumed, number) for number in resumed.annealed] == [0.125]
+
+
+def test_a_bad_sigma_is_refused() -> None:
+    layer = Perturbed(HiGHS(RELAXED), 1.0)
+    with pytest.raises(OptionError, match="a finite sigma > 0, got -1"):
+        layer.sigma = -1
+    assert layer.sigma == 1.0
