@@ -13,8 +13,8 @@ others, so that the units of costs, rows and decisions do not matter:
     inequality i: how large its price is in the sums above, or slack_i / (|b_i| + Σ_j |a_ij w_j|), if less
 
 w_j is near a bound if the distance is small beside |w_j| + |bound|, or if moving w_j onto the bound would change no row,
-nor the objective, by much of its own terms. A row or a bound whose terms are all rounding noise of the decision counts
-as satisfied.
+nor the objective, by much of its own terms. A row or a bound whose terms are all rounding noise of the decision's size
+counts as satisfied; that size is max |w|, and at least the smallest length that bounds and right-hand sides name.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dflearn.program import Instance, Program
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Solution, Status
 
-ROUNDING = 8 * float(np.finfo(np.float64).eps)
+ROUNDING = 64 * float(np.finfo(np.float64).eps)
 ROUNDS = 4  # of least squares: the weights depend on the prices that they give
 
 Regularizer = Literal["squared", "norm"]
@@ -84,7 +84,7 @@ def kkt_residuals(
         mu, regularizer: Ω; none for μ = 0.
         multipliers: the prices y `(rows,)`; by default the best ones, by bounded least squares on what binds at w.
         active: how near a row or bound must be to bind, for that search.
-        rounding: relative size of rounding errors in w; larger for an answer that was stored in float32.
+        rounding: errors of w beside its size that count as none; larger for an answer that was stored in float32.
     """
     w, c = np.asarray(w, np.float64), np.asarray(c, np.float64)
     check = _Check(w, c, program, program.own_sides if sides is None else sides, rounding)
@@ -154,9 +154,16 @@ class _Check:
         with np.errstate(invalid="ignore", over="ignore"):
             self.slack = self.right - self.matrix @ w
             self.terms = np.abs(self.right) + self.sizes @ np.abs(w)
-            self.noise = rounding * np.abs(w).max(initial=0.0)
+            self.noise = rounding * max(float(np.abs(w).max(initial=0.0)), self._smallest_length())
             self.value = float(np.abs(c) @ np.abs(w))
         self.rounding = rounding
+
+    def _smallest_length(self) -> float:
+        """The smallest length that bounds and right-hand sides name: the size of a decision that is zero itself."""
+        entry = self.sizes.max(axis=1).toarray().reshape(-1) if self.sizes.nnz else np.ones(0)
+        lengths = np.abs(np.concatenate([self.lower, self.upper, self.right / entry]))
+        lengths = lengths[np.isfinite(lengths) & (lengths > 0)]
+        return float(lengths.min(initial=np.inf)) if lengths.size else 0.0
 
     def nothing(self) -> Residuals:
         """An answer that is none."""
@@ -245,7 +252,8 @@ class _Check:
         stationarity = _ratio(np.abs(r), scale)
         for bound, points in ((self.lower, r > 0), (self.upper, r < 0)):
             stationarity[points] = np.minimum(stationarity, self.near(bound, r))[points]
-        shares = self.sizes.multiply(np.abs(y)[:, None]).multiply(_ratio(np.ones_like(scale), scale)[None, :]).tocsr()
+        share = np.where(scale > 0, _ratio(np.ones_like(scale), scale), 0.0)
+        shares = self.sizes.multiply(np.abs(y)[:, None]).multiply(share[None, :]).tocsr()
         largest = shares.max(axis=1).toarray().reshape(-1) if shares.nnz else np.zeros(len(y))
         loose = np.where(self.free, 0.0, _ratio(np.maximum(self.slack, 0.0), self.terms))
         rows, bounds = self.violations()
