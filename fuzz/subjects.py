@@ -33,7 +33,7 @@ def solver(make: Callable[[dfl.Program], Solver], *, relax: bool = False) -> Sub
         kind = "relaxed" if relax else "none"
         verdicts = judge(case, kind, answer)
         for start in random_starts(case, subject.start_width, subject.start_dtype):
-            verdicts += judge(case, kind, subject.solve(case.costs, case.instance, start))
+            verdicts += judge(case, kind, subject.solve(case.costs, case.instance, start), start)
         return verdicts
 
     return run
@@ -69,7 +69,7 @@ def smoothed(regularizer: str, *, warm: bool) -> Subject:
         assert own is not None
         verdicts = []
         for given in (own, own.flip(0), *random_starts(case, layer.start_width, layer.start_dtype)):
-            verdicts += judge(case, regularizer, layer.solve(case.costs, case.instance, given))
+            verdicts += judge(case, regularizer, layer.solve(case.costs, case.instance, given), given)
         return verdicts
 
     return run
@@ -79,8 +79,8 @@ def davis_yin(case: Case) -> list[Verdict]:
     """With a tolerance: cold, and from a start."""
     layer = dfl.DavisYin(case.program, case.user_mu(), iterations=3000, tolerance=1e-9)
     verdicts = judge(case, "squared", layer.solve(case.costs, case.instance))
-    start = torch.tensor(np.random.default_rng(case.starts).normal(size=(case.count, layer.start_width)))
-    return verdicts + judge(case, "squared", layer.solve(case.costs, case.instance, start.float()))
+    start = torch.tensor(np.random.default_rng(case.starts).normal(size=(case.count, layer.start_width))).float()
+    return verdicts + judge(case, "squared", layer.solve(case.costs, case.instance, start), start)
 
 
 def parallel(case: Case) -> list[Verdict]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 import numpy as np
+from torch import Tensor
 
 from dflearn.solvers.base import Solution, Status
 from dflearn.testing.optimality import kkt_residuals
@@ -23,9 +24,10 @@ class Verdict(NamedTuple):
     verdict: str
     detail: str = ""
     instance: int = 0
+    start: list[float] | None = None
 
 
-def judge(case: Case, kind: Kind, solution: Solution, *, bounds: bool = True) -> list[Verdict]:
+def judge(case: Case, kind: Kind, solution: Solution, start: Tensor | None = None) -> list[Verdict]:
     """A verdict on every instance of a solution; kind says what was minimized (see `truth_of`)."""
     decision = solution.decision.detach().double().reshape(case.count, case.n).numpy()
     status = solution.status.reshape(-1).tolist()
@@ -33,12 +35,13 @@ def judge(case: Case, kind: Kind, solution: Solution, *, bounds: bool = True) ->
     seen: dict[bytes, Verdict] = {}
     out = []
     for i in range(case.count):
-        told = (float(objective[i]), float(bound[i]) if bounds else -np.inf)
+        told = (float(objective[i]), float(bound[i]))
         parts = [case.c(i), *(case.line(name, i) for name in ("b", "h", "lower", "upper")), decision[i], np.array(told)]
         key = b"".join(part.tobytes() for part in parts) + bytes([status[i]])
         if key not in seen:
             seen[key] = _judge_one(case, kind, i, Status(status[i]), decision[i], *told)
-        out.append(seen[key]._replace(instance=i))
+        bad = seen[key].verdict in BAD and start is not None
+        out.append(seen[key]._replace(instance=i, start=start[i].tolist() if bad and start is not None else None))
     return out
 
 
