@@ -15,13 +15,13 @@ from typing import Any
 import torch
 
 import dflearn
-from fuzz.families import FAMILIES, make
-from fuzz.run import Tally, plain, run
-from fuzz.shrink import as_test, failure, shrink
+from fuzz.families import FAMILIES
+from fuzz.isolated import run_isolated, shrink_isolated
+from fuzz.run import Tally, plain
 from fuzz.subjects import SUBJECTS
 from fuzz.verdicts import BAD, VERDICTS
 
-PART = 10  # seeds between two writes
+PART = 50  # seeds between two writes
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{file}: {done} seeds of each family are done")
     begun = time.perf_counter()
     for first in range(seeds.start + done, seeds.stop, PART):
-        run(range(first, min(first + PART, seeds.stop)), families, subjects, tally)
+        run_isolated(range(first, min(first + PART, seeds.stop)), families, list(subjects), tally)
         _write(file, tally, options, families, list(subjects))
         _show(tally, first + PART - seeds.start, len(seeds), time.perf_counter() - begun)
     if not options.no_shrink:
@@ -61,20 +61,19 @@ def tests_of(tally: Tally) -> str:
     """One shrunken program for each family, subject and verdict that went wrong, as tests."""
     texts, seen = [], set()
     for family, seed, name, verdict, _ in tally.failures:
-        if (family, name, verdict) in seen or name not in SUBJECTS or family not in FAMILIES:
-            continue
-        seen.add((family, name, verdict))
-        small = shrink(make(family, seed), SUBJECTS[name], verdict)
-        again = failure(small, SUBJECTS[name], verdict)
-        if again is not None:
-            texts.append(as_test(small, name, again))
-    return "\n\n\n".join(texts)
+        if (family, name, verdict) not in seen and family in FAMILIES:
+            seen.add((family, name, verdict))
+            texts.append(shrink_isolated(family, seed, name, verdict))
+    return "\n\n\n".join(text for text in texts if text)
 
 
 def _show(tally: Tally, done: int, total: int, seconds: float) -> None:
     verdicts = _totals(tally)
     counts = ", ".join(f"{verdicts[name]} {name}" for name in VERDICTS if verdicts[name])
-    print(f"{min(done, total)}/{total} seeds, {sum(tally.programs.values())} programs, {seconds:.0f} s: {counts}", flush=True)
+    print(
+        f"{min(done, total)}/{total} seeds, {sum(tally.programs.values())} programs, {seconds:.0f} s: {counts}",
+        flush=True,
+    )
 
 
 def _totals(tally: Tally) -> Counter[str]:

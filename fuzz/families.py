@@ -245,7 +245,10 @@ def infeasible(rng: Rng) -> dict[str, Any]:
     row = _filled(rng, rng.integers(-2, 3, (1, n)).astype(float))
     gap = float(2.0 ** rng.integers(-6, 3))
     if rng.random() < 0.5:
-        G, h = np.vstack([base["G"], row, -row]), np.append(base["h"], [row[0] @ base["w0"], -row[0] @ base["w0"] - gap])
+        G, h = (
+            np.vstack([base["G"], row, -row]),
+            np.append(base["h"], [row[0] @ base["w0"], -row[0] @ base["w0"] - gap]),
+        )
     else:
         reach = np.where(row[0] > 0, row[0] * base["lower"], row[0] * base["upper"]).sum()
         G, h = np.vstack([base["G"], row]), np.append(base["h"], reach - gap)
@@ -268,7 +271,16 @@ def unbounded(rng: Rng) -> dict[str, Any]:
     G = base["G"] * np.where((base["G"] @ ray) > 0, -1.0, 1.0)[:, None]
     A = base["A"][(base["A"] @ ray) == 0]
     y = base["y"] - 2 * np.abs(base["y"]).max() * (ray > 0)
-    return base | {"upper": upper, "A": A, "b": A @ w0, "G": G, "h": G @ w0 + 1, "y": y, "integer": np.full(n, whole), "w0": w0}
+    return base | {
+        "upper": upper,
+        "A": A,
+        "b": A @ w0,
+        "G": G,
+        "h": G @ w0 + 1,
+        "y": y,
+        "integer": np.full(n, whole),
+        "w0": w0,
+    }
 
 
 def sides(rng: Rng) -> dict[str, Any]:

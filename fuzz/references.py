@@ -105,9 +105,7 @@ def _integer(case: Case, c: np.ndarray, b: Any, h: Any, lower: Any, upper: Any) 
         answer = exact_lp(c, case.A, b, case.G, h, inner, outer)
         if answer.status == "unbounded":
             return Truth("unbounded")
-        if answer.objective is not None and (
-            best_answer.objective is None or answer.objective < best_answer.objective
-        ):
+        if answer.objective is not None and (best_answer.objective is None or answer.objective < best_answer.objective):
             best_answer = answer
     return _told(c, best_answer)
 
@@ -160,7 +158,10 @@ def _squared(case: Case, c: np.ndarray, b: Any, h: Any, lower: Any, upper: Any) 
     if w is None:
         w = np.array(found.x)
         value, floor = _value(q, c, w), _dual_value(q, c, matrix, right, price, equations)
-        feasible = (matrix @ w - right)[equations:].max(initial=0.0), np.abs((matrix @ w - right)[:equations]).max(initial=0.0)
+        feasible = (
+            (matrix @ w - right)[equations:].max(initial=0.0),
+            np.abs((matrix @ w - right)[:equations]).max(initial=0.0),
+        )
         if not (value - floor <= UNSURE * scale_of(c, w, abs(value)) and max(feasible) <= UNSURE):
             return Truth("unknown")
     rest = float(0.5 * q @ w**2)
@@ -171,7 +172,9 @@ def _value(q: np.ndarray, c: np.ndarray, w: np.ndarray) -> float:
     return float(c @ w + 0.5 * q @ w**2)
 
 
-def _dual_value(q: np.ndarray, c: np.ndarray, matrix: np.ndarray, right: np.ndarray, price: np.ndarray, me: int) -> float:
+def _dual_value(
+    q: np.ndarray, c: np.ndarray, matrix: np.ndarray, right: np.ndarray, price: np.ndarray, me: int
+) -> float:
     """A lower bound: the unconstrained minimum of the Lagrangian."""
     price = np.where(np.arange(len(price)) < me, price, np.maximum(price, 0.0))
     slope = c + matrix.T @ price

@@ -61,7 +61,9 @@ def try_subject(subject: Subject, case: Case) -> list[Verdict]:
         return [Verdict("refused", f"{type(error).__name__}: {error}")]
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
-        return [Verdict("crash", f"{type(error).__name__}: {error} ({where.filename.rsplit('/', 1)[-1]}:{where.lineno})")]
+        return [
+            Verdict("crash", f"{type(error).__name__}: {error} ({where.filename.rsplit('/', 1)[-1]}:{where.lineno})")
+        ]
 
 
 def run(

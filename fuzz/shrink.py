@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -43,8 +43,8 @@ def failure(case: Case, subject: Subject, verdict: str) -> Verdict | None:
         return None
 
 
-def shrink(case: Case, subject: Subject, verdict: str) -> Case:
-    """A smaller case with the same verdict: greedy, until no step helps."""
+def shrink(case: Case, subject: Subject, verdict: str, tell: Callable[[Case], None] = lambda case: None) -> Case:
+    """A smaller case with the same verdict: greedy, until no step helps; `tell` hears of every step that did."""
     trials = 0
     while True:
         for smaller in _smaller(case):
@@ -57,6 +57,7 @@ def shrink(case: Case, subject: Subject, verdict: str) -> Case:
                 continue
             if failure(smaller, subject, verdict):
                 case = smaller
+                tell(case)
                 break
         else:
             return case
@@ -127,7 +128,9 @@ def as_test(case: Case, name: str, verdict: Verdict) -> str:
     parts = []
     for matrix, side in (("A", "b"), ("G", "h")):
         if getattr(program, matrix).shape[0]:
-            parts.append(f"{matrix}={_text(getattr(program, matrix).toarray())}, {side}={_text(getattr(program, side))}")
+            parts.append(
+                f"{matrix}={_text(getattr(program, matrix).toarray())}, {side}={_text(getattr(program, side))}"
+            )
     for part in ("lower", "upper"):
         values = getattr(program, part)
         parts.append(f"{part}={_text(values)}")
@@ -179,4 +182,3 @@ def _claims(case: Case, kind: str, mu: str) -> list[str]:
 def _text(values: Any) -> str:
     text = str(np.asarray(values).tolist()).replace(".0,", ",").replace(".0]", "]")
     return text.replace("inf", "np.inf").replace("nan", "np.nan")
-
