@@ -15,6 +15,8 @@ from dflearn.solvers.base import Solver
 from dflearn.solvers.oracles import DagShortestPath, TopK
 from dflearn.solvers.wrappers import Parallel, Pooled
 from fuzz.cases import Case
+from fuzz.frontends import front_ends
+from fuzz.pipeline import evaluation, losses
 from fuzz.verdicts import Verdict, judge
 
 Subject = Callable[[Case], list[Verdict]]
@@ -154,4 +156,7 @@ SUBJECTS: dict[str, Subject] = {
     "Parallel": parallel,
     "Pooled": pooled,
     "CaVE": cave,
+    "losses": losses,
+    "labels and evaluation": evaluation,
+    "front ends": front_ends,
 }
