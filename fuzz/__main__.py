@@ -15,12 +15,14 @@ from typing import Any
 import torch
 
 import dflearn
+from fuzz.durability import CHECKS
 from fuzz.families import FAMILIES
 from fuzz.isolated import run_isolated, shrink_isolated
-from fuzz.run import Tally, plain
+from fuzz.run import Tally, plain, try_check
 from fuzz.subjects import SUBJECTS
 from fuzz.verdicts import BAD, VERDICTS
 
+DAMAGE, MOST_DAMAGE = "damage", 10  # a family of its own, whose checks take seconds each
 PART = 50  # seeds between two writes
 
 
@@ -28,28 +30,36 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="fuzz", description=__doc__)
     parser.add_argument("--count", type=int, default=1000, help="programs in all, shared by the families")
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
-    parser.add_argument("--families", default="", help="names, with commas; by default all")
+    parser.add_argument("--families", default="", help=f"names, with commas; by default all, {DAMAGE!r} too")
     parser.add_argument("--subjects", default="", help="names or beginnings of names, with commas; by default all")
     parser.add_argument("--out", type=Path, default=Path("results/fuzz"))
     parser.add_argument("--no-shrink", action="store_true", help="leave failures as they are")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    families = [name for name in options.families.split(",") if name] or list(FAMILIES)
-    if unknown := set(families) - set(FAMILIES):
-        parser.error(f"no families {', '.join(sorted(unknown))}; there are {', '.join(FAMILIES)}")
+    families = [name for name in options.families.split(",") if name] or [*FAMILIES, DAMAGE]
+    if unknown := set(families) - {*FAMILIES, DAMAGE}:
+        parser.error(f"no families {', '.join(sorted(unknown))}; there are {', '.join(FAMILIES)}, {DAMAGE}")
+    damage, families = DAMAGE in families, [name for name in families if name != DAMAGE]
     wanted = tuple(name for name in options.subjects.split(",") if name)
     subjects = {name: what for name, what in SUBJECTS.items() if not wanted or name.startswith(wanted)}
-    seeds = range(options.seed, options.seed + -(-options.count // len(families)))
+    seeds = range(options.seed, options.seed + -(-options.count // max(len(families), 1)))
     file = options.out / f"seeds-{seeds.start}-{seeds.stop - 1}.json"
     tally, done = _resumed(file, families, list(subjects)), 0
     if tally.programs:
-        done = min(tally.programs[family] for family in families)
+        done = min((tally.programs[family] for family in families), default=len(seeds))
         print(f"{file}: {done} seeds of each family are done")
     begun = time.perf_counter()
-    for first in range(seeds.start + done, seeds.stop, PART):
+    for first in range(seeds.start + done, seeds.stop if families else seeds.start, PART):
         run_isolated(range(first, min(first + PART, seeds.stop)), families, list(subjects), tally)
         _write(file, tally, options, families, list(subjects))
         _show(tally, first + PART - seeds.start, len(seeds), time.perf_counter() - begun)
+    if damage and not tally.programs[DAMAGE]:
+        for seed in seeds[:MOST_DAMAGE]:
+            tally.programs[DAMAGE] += 1
+            for name, check in CHECKS.items():
+                begun_one = time.perf_counter()
+                tally.add(DAMAGE, seed, name, try_check(check, seed), time.perf_counter() - begun_one)
+        _write(file, tally, options, families, list(subjects))
     if not options.no_shrink:
         print(tests_of(tally))
     table(options.out)

@@ -57,7 +57,9 @@ def _linprog(case: Case, c: np.ndarray) -> tuple[dfl.Program, np.ndarray]:
     p = case.program
     G, A = p.G.toarray() if len(p.h) else None, p.A.toarray() if len(p.b) else None
     bounds = list(zip(p.lower, p.upper, strict=True))
-    read = dfl.from_linprog(c, G, p.h if len(p.h) else None, A, p.b if len(p.b) else None, bounds, p.integer.astype(int))
+    read = dfl.from_linprog(
+        c, G, p.h if len(p.h) else None, A, p.b if len(p.b) else None, bounds, p.integer.astype(int)
+    )
     return read, c
 
 

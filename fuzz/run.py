@@ -55,8 +55,12 @@ class Tally:
 
 def try_subject(subject: Subject, case: Case) -> list[Verdict]:
     """The subject's verdicts; errors of the library's own are refusals, all others crashes."""
+    return try_check(subject, case)
+
+
+def try_check(check: Callable[[Any], list[Verdict]], argument: Any) -> list[Verdict]:
     try:
-        return subject(case)
+        return check(argument)
     except DflearnError as error:
         return [Verdict("refused", f"{type(error).__name__}: {error}")]
     except Exception as error:
