@@ -23,7 +23,7 @@ from fuzz.subjects import SUBJECTS
 from fuzz.verdicts import BAD, VERDICTS
 
 DAMAGE, MOST_DAMAGE = "damage", 10  # a family of its own, whose checks take seconds each
-PART = 50  # seeds between two writes
+PART = 20  # seeds between two writes
 
 
 def main(arguments: list[str] | None = None) -> int:

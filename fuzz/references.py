@@ -27,12 +27,14 @@ class Truth(NamedTuple):
         objective: the optimum.
         w: a decision that attains it.
         scale: the size that errors of the objective are compared with.
+        exact: the decision is exact (and, under Ω, the only one), so that others can be compared with it.
     """
 
     status: str
     objective: float = np.nan
     w: np.ndarray | None = None
     scale: float = 1.0
+    exact: bool = True
 
 
 def truth_of(case: Case, kind: str, i: int) -> Truth:
@@ -149,14 +151,14 @@ def _squared(case: Case, c: np.ndarray, b: Any, h: Any, lower: Any, upper: Any) 
     found = _clarabel(np.diag(q), c, matrix, right, cones)
     slack, price = np.array(found.s), np.array(found.z)
     binds = np.arange(len(right)) < equations
-    w = None
+    w, exact = None, True
     for tolerance in (None, 1e-9, 1e-6):
         active = binds | ((price > slack) if tolerance is None else (slack <= tolerance))
         w = _exact_active_set(q, c, matrix, right, active, equations)
         if w is not None:
             break
     if w is None:
-        w = np.array(found.x)
+        w, exact = np.array(found.x), False
         value, floor = _value(q, c, w), _dual_value(q, c, matrix, right, price, equations)
         feasible = (
             (matrix @ w - right)[equations:].max(initial=0.0),
@@ -165,7 +167,7 @@ def _squared(case: Case, c: np.ndarray, b: Any, h: Any, lower: Any, upper: Any) 
         if not (value - floor <= UNSURE * scale_of(c, w, abs(value)) and max(feasible) <= UNSURE):
             return Truth("unknown")
     rest = float(0.5 * q @ w**2)
-    return Truth("optimal", _value(q, c, w), w, scale_of(c, w, rest))
+    return Truth("optimal", _value(q, c, w), w, scale_of(c, w, rest), exact)
 
 
 def _value(q: np.ndarray, c: np.ndarray, w: np.ndarray) -> float:

@@ -76,6 +76,7 @@ def kkt_residuals(
     multipliers: np.ndarray | None = None,
     active: float = 1e-6,
     rounding: float = ROUNDING,
+    size: float | None = None,
 ) -> Residuals:
     """The residuals of w `(n,)` as an answer to costs c `(n,)`.
 
@@ -85,9 +86,10 @@ def kkt_residuals(
         multipliers: the prices y `(rows,)`; by default the best ones, by bounded least squares on what binds at w.
         active: how near a row or bound must be to bind, for that search.
         rounding: errors of w beside its size that count as none; larger for an answer that was stored in float32.
+        size: how large decisions are, if they are larger than w; by default the smallest length in bounds and sides.
     """
     w, c = np.asarray(w, np.float64), np.asarray(c, np.float64)
-    check = _Check(w, c, program, program.own_sides if sides is None else sides, rounding)
+    check = _Check(w, c, program, program.own_sides if sides is None else sides, rounding, size)
     if not np.isfinite(w).all():
         return check.nothing()
     length = float(np.linalg.norm(w))
@@ -145,7 +147,9 @@ def lp_bound(
 class _Check:
     """One instance and an answer to it. Rows are equations, then inequalities."""
 
-    def __init__(self, w: np.ndarray, c: np.ndarray, program: Program, sides: Sides, rounding: float) -> None:
+    def __init__(
+        self, w: np.ndarray, c: np.ndarray, program: Program, sides: Sides, rounding: float, size: float | None = None
+    ) -> None:
         self.w, self.c, self.lower, self.upper = w, c, sides.lower, sides.upper
         self.matrix = sp.csr_array(sp.vstack([program.A, program.G]))
         self.sizes = abs(self.matrix)
@@ -154,7 +158,8 @@ class _Check:
         with np.errstate(invalid="ignore", over="ignore"):
             self.slack = self.right - self.matrix @ w
             self.terms = np.abs(self.right) + self.sizes @ np.abs(w)
-            self.noise = rounding * max(float(np.abs(w).max(initial=0.0)), self._smallest_length())
+            self.size = max(float(np.abs(w).max(initial=0.0)), self._smallest_length() if size is None else size)
+            self.noise = rounding * self.size
             self.value = float(np.abs(c) @ np.abs(w))
         self.rounding = rounding
 
@@ -244,12 +249,14 @@ class _Check:
         return np.where(own > 0, own, np.where(length > 0, price * length, typical))
 
     def residuals(self, slope: np.ndarray, y: np.ndarray) -> Residuals:
-        # A price whose worth, in units of the objective, is rounding noise is no price.
-        worth = np.abs(y) * self.terms
-        y = np.where((worth > 0) & (worth <= self.rounding * (self.value + worth.sum())), 0.0, y)
+        # A price, or a reduced cost, whose worth in units of the objective is rounding noise is none.
+        reach = self.size * (self.sizes.max(axis=1).toarray().reshape(-1) if self.sizes.nnz else self.terms)
+        worth = np.abs(y) * np.maximum(self.terms, reach)
+        noise = self.rounding * (self.value + float(worth.sum()))
+        y = np.where((worth > 0) & (worth <= noise), 0.0, y)
         r = self.c + slope - self.matrix.T @ y
         scale = np.abs(self.c) + np.abs(slope) + self.sizes.T @ np.abs(y)
-        stationarity = _ratio(np.abs(r), scale)
+        stationarity = np.where(np.abs(r) * self.size <= noise, 0.0, _ratio(np.abs(r), scale))
         for bound, points in ((self.lower, r > 0), (self.upper, r < 0)):
             stationarity[points] = np.minimum(stationarity, self.near(bound, r))[points]
         share = np.where(scale > 0, _ratio(np.ones_like(scale), scale), 0.0)
