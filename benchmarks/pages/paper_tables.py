@@ -1,4 +1,4 @@
-"""results/paper/tables.md, written from results/paper/runs.jsonl: every table of the paper beside our figures.
+"""results/paper/tables.md, written from results/paper/runs.jsonl.xz: every table of the paper beside our figures.
 
     python benchmarks/pages/paper_tables.py
 
@@ -13,23 +13,26 @@ from pathlib import Path
 
 import numpy as np
 
-from dflearn.paper.methods import SCALED, method_names
+from dflearn.paper.methods import SCALED
 from dflearn.paper.published import methods_of, published_rows
-from dflearn.paper.render import (
+from dflearn.paper.tables import (
     HEADER,
     LEGEND,
     SUMMARY_HEADER,
     SUMMARY_LEGEND,
+    agreement,
     agreement_line,
     cells,
     judges,
-    render,
+    rows_of,
     summary_cells,
 )
-from dflearn.paper.tables import Row, agreement, rows_of
 from dflearn.problems import PROBLEMS
+from dflearn.report.render import render
+from dflearn.studies.methods import method_names
 from dflearn.studies.record import Record
-from dflearn.studies.store import read_lines
+from dflearn.studies.store import read_records
+from dflearn.studies.summary import MethodSummary
 
 FOLDER = Path(__file__).resolve().parents[2] / "results" / "paper"
 UNITS_HEADER = (
@@ -77,11 +80,11 @@ def units(records: Sequence[Record]) -> str:
     return render(UNITS_HEADER, lines, "markdown")
 
 
-def columns(records: Sequence[Record], methods: Sequence[str], show: Callable[[Row], str]) -> str:
+def columns(records: Sequence[Record], methods: Sequence[str], show: Callable[[MethodSummary], str]) -> str:
     """One line per problem that has at least two of the methods."""
     lines = []
     for problem in PROBLEMS:
-        rows = {row.method: row for row in rows_of(problem, methods, records)}
+        rows = {row.summary.method: row.summary for row in rows_of(problem, methods, records)}
         if len(rows) > 1:
             lines.append([problem, *(show(rows[method]) if method in rows else "" for method in methods)])
     return render(["problem", *methods], lines, "markdown")
@@ -99,26 +102,26 @@ def every_row(records: Sequence[Record]) -> list[str]:
 
 
 def page() -> str:
-    records = read_lines(FOLDER / "runs.jsonl")
+    records = read_records(FOLDER / "runs.jsonl.xz")
     parts = [
         "# Our figures beside the published ones",
-        f"{len(records)} runs; written by `python benchmarks/pages/paper_tables.py` from `runs.jsonl`.",
+        f"{len(records)} runs; written by `python benchmarks/pages/paper_tables.py` from `runs.jsonl.xz`.",
         "## How near",
         summary(records),
-        SUMMARY_LEGEND + " `dfl paper summary --from results/paper/runs.jsonl` prints this.",
+        SUMMARY_LEGEND + " `dfl paper summary --from results/paper/runs.jsonl.xz` prints this.",
         "## In units of the costs",
         "Scaled: the model's output is multiplied by the mean |y| of the training data, and parameters that are costs "
         "with it; all else is the same, seed by seed. ± is the standard error of the mean difference between the seeds.",
         units(records),
         "## Surrogate and decision losses, with differentiable solvers and without",
         "Published style, means over the seeds.",
-        columns(records, LOSSES, lambda row: f"{row.style:.3f}"),
+        columns(records, LOSSES, lambda own: f"{own.regret:.3f}"),
         "## Seconds per epoch",
         "CPU seconds of training per epoch of 800 instances, validation apart. Integer programs in SPO+^ILP are solved by "
         "Gurobi on KP-100, CFL-50 and CFL-100 and by FewRowBinary on the other knapsacks.",
-        columns(records, TIMES, lambda row: f"{row.seconds:.3g}"),
+        columns(records, TIMES, lambda own: f"{own.seconds:.3g}"),
         "## Every row",
-        LEGEND + " `dfl paper table sp --from results/paper/runs.jsonl --no-run` and so on print these.",
+        LEGEND + " `dfl paper table sp --from results/paper/runs.jsonl.xz --no-run` and so on print these.",
         *every_row(records),
     ]
     return "\n\n".join(parts) + "\n"

@@ -17,10 +17,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks" / "speed"))
 
-from dflearn.paper.render import render, seed_counts  # noqa: E402
-from dflearn.paper.tables import Row, rows_of  # noqa: E402
+from dflearn.paper.tables import Row, rows_of, seed_counts  # noqa: E402
 from dflearn.problems import PROBLEMS  # noqa: E402
-from dflearn.studies.store import read_lines  # noqa: E402
+from dflearn.report.render import render  # noqa: E402
+from dflearn.studies.store import read_records  # noqa: E402
 from harness import table  # noqa: E402
 from targets import two_digits, verdicts  # noqa: E402
 
@@ -130,10 +130,10 @@ def layers(threads: str = "") -> str:
 
 def paper() -> str:
     """The methods of the paper's final comparison on every problem: our figure, in brackets the published one."""
-    records = read_lines(ROOT / "results" / "paper" / "runs.jsonl")
+    records = read_records(ROOT / "results" / "paper" / "runs.jsonl.xz")
     lines = []
     for problem in PROBLEMS:
-        rows = {row.method: row for row in rows_of(problem, PAPER, records)}
+        rows = {row.summary.method: row for row in rows_of(problem, PAPER, records)}
         if rows:
             lines.append([problem, seed_counts(list(rows.values())), *(beside(rows.get(method)) for method in PAPER)])
     return render(["", "seeds", *PAPER], lines, "markdown")
@@ -142,7 +142,7 @@ def paper() -> str:
 def beside(row: Row | None) -> str:
     if row is None:
         return ""
-    return f"{row.style:.3f}" + (f" ({row.published.regret:.2f})" if row.published else "")
+    return f"{row.summary.regret:.3f}" + (f" ({row.published.regret:.2f})" if row.published else "")
 
 
 def readme() -> str:

@@ -18,8 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dflearn.layers import DavisYin, DenseJacobianFree, Smoothed
+from dflearn.layers import DavisYin, Smoothed
 from dflearn.layers.base import Layer
+from dflearn.paper.as_published import AsPublished, DenseJacobianFree
 from dflearn.problems import problem_named
 from harness import command_line, earlier, first_call, medians, parser, peak_megabytes, report
 
@@ -54,7 +55,7 @@ def peers(repeats: int) -> list[dict[str, Any]]:
         problem, costs = problem_named(name, seed=1), costs_of(name, BATCH)
         ways: dict[str, Layer] = {
             "unrolled": DavisYin(problem.program, MU, ALPHA, gradient="unrolled"),
-            "as published": DavisYin.as_published(problem, MU, ALPHA),
+            "as published": AsPublished(problem, MU, ALPHA),
             "jfb": DavisYin(problem.program, MU, ALPHA, gradient="jfb"),
             "dense jfb": DenseJacobianFree(problem, MU, ALPHA),
         }
@@ -169,7 +170,7 @@ def one_size(name: str, repeats: int) -> None:
     }
     first = first_call(ways["unrolled"])
     times = medians(ways, repeats)
-    factor = DavisYin(program)._kernel.factor
+    factor = DavisYin(program).rows.factor
     size = factor.matrix.nnz + factor.entries
     unrolled, jfb = 1e3 * times["unrolled"], 1e3 * times["jfb"]
     print(program.n, size, first, unrolled, jfb, 1e6 * unrolled / size, peak_megabytes(), before)

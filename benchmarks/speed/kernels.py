@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from dflearn.kernels.cholesky import SparseFactor, assemble, factorize, substitute
-from dflearn.kernels.davis_yin import Answer, Data, adjoint, iterate, space_rows
+from dflearn.kernels.davis_yin import SplittingAnswer, SplittingData, adjoint, iterate, space_rows
 from dflearn.kernels.lanes import LANES, get, jit, put, wide_tile
 from dflearn.layers import DavisYin, Smoothed
 from dflearn.problems import problem_named
@@ -96,7 +96,7 @@ def factor_operations(factor: SparseFactor) -> int:
 
 def smoothed_parts(problem: Problem, repeats: int) -> list[dict[str, Any]]:
     """The parts of which interior-point and Newton steps consist, on a tile of eight in float64."""
-    factor = Smoothed(problem.program, 1.0)._kernel.factor
+    factor = Smoothed(problem.program, 1.0).rows.factor
     m, n, entries = factor.rows, factor.matrix.shape[1], factor.entries
     theta, work, x = np.ones((n, LANES)), np.empty((m, LANES)), np.ones((m, LANES))
     values = np.empty((entries + m, LANES))
@@ -125,7 +125,7 @@ def smoothed_parts(problem: Problem, repeats: int) -> list[dict[str, Any]]:
 def davis_yin_parts(problem: Problem, repeats: int) -> list[dict[str, Any]]:
     """All iterations, and the way back through them, on a tile of 32 and one of 16 in float32."""
     layer = DavisYin(problem.program, 0.0, 0.01, ITERATIONS, gradient="unrolled")
-    kernel, dtype = layer._kernel, np.dtype(np.float32)
+    kernel, dtype = layer.rows, np.dtype(np.float32)
     system, N, n = kernel.system(dtype), layer.width, layer.program.n
     m, nonzeros, entries = len(system.pivot), kernel.factor.matrix.nnz, kernel.factor.entries
     r, lower, upper = kernel.sides(layer.program.sides(None, 1), dtype)
@@ -134,8 +134,8 @@ def davis_yin_parts(problem: Problem, repeats: int) -> list[dict[str, Any]]:
         costs = problem.generate(lanes).costs
         assert costs is not None
         c = layer.objective.vector(costs.float()).numpy()
-        data = Data(np.ascontiguousarray(c), r, np.full(lanes, 0.01, dtype), np.zeros((1, N), dtype))
-        answer = Answer.empty(lanes, n, N, dtype)
+        data = SplittingData(np.ascontiguousarray(c), r, np.full(lanes, 0.01, dtype), np.zeros((1, N), dtype))
+        answer = SplittingAnswer.empty(lanes, n, N, dtype)
         space, index = wide_tile(space_rows(system, N), lanes, dtype), np.arange(lanes)
         inside, out = np.empty((ITERATIONS, N), f"u{lanes // 8}"), np.empty_like(data.c)
 

@@ -131,7 +131,7 @@ def growth(repeats: int) -> list[dict[str, Any]]:
         near = moved(costs)
         start = layer.solve(costs, None, layer.no_start(8)).start
         times = medians({"cold": step(layer, near), "warm": step(layer, near, start)}, min(repeats, 5))
-        factor = layer._kernel.factor
+        factor = layer.rows.factor
         size = factor.matrix.nnz + factor.entries
         rows.append(
             {
@@ -151,21 +151,23 @@ def growth(repeats: int) -> list[dict[str, Any]]:
 def methods(repeats: int) -> list[dict[str, Any]]:
     """Why cold instances start with interior points: steps of both methods, 64 instances each, at three values of μ."""
     from dflearn.kernels.lanes import all_tiles
-    from dflearn.kernels.smoothed import Answer
+    from dflearn.kernels.smoothed import SmoothedAnswer
 
     rows = []
     for name in ("SP-15", "KP-100", "CFL-50"):
         for mu in (0.1, 1.0, 10.0):
             layer = Smoothed(problem_named(name, seed=1).program, mu)
             c = layer.objective.vector(costs_of(name, 64)).numpy()
-            data = layer._kernel.data(c, np.full(64, mu), layer.program.sides(None, 64))
+            data = layer.rows.data(c, np.full(64, mu), layer.program.sides(None, 64))
             ways = {}
             for way in ("Newton from zero", "interior points, then Newton"):
-                answer = Answer.empty(64, layer.program.n, layer._kernel.rows)
+                answer = SmoothedAnswer.empty(64, layer.program.n, layer.rows.factor.rows)
 
-                def run(answer: Answer = answer, way: str = way, layer: Smoothed = layer, data: Any = data) -> None:
+                def run(
+                    answer: SmoothedAnswer = answer, way: str = way, layer: Smoothed = layer, data: Any = data
+                ) -> None:
                     answer.y[:] = 0.0
-                    layer._run(data, all_tiles(64), way == "Newton from zero", 300, answer)
+                    layer.rows.run(data, all_tiles(64), way == "Newton from zero", 300, layer.tolerance, answer)
 
                 seconds = medians({way: run}, min(repeats, 3))[way]
                 done = answer.residual <= 1e-6

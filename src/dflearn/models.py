@@ -13,6 +13,27 @@ from torch import Tensor, nn
 
 from dflearn.errors import ShapeError
 
+ROWS = 4096  # instances predicted at a time
+
+
+@torch.no_grad()
+def predict(model: Callable[[Tensor], Tensor], features: Tensor, *, rows: int = ROWS) -> Tensor:
+    """Predicted costs `(count, p)` for features `(count, …)`, so many rows at a time.
+
+    A module is asked in eval mode, in its own precision and on its own device, where the costs stay; it is left as it was.
+    """
+    modes: list[tuple[nn.Module, bool]] = []
+    if isinstance(model, nn.Module):
+        first = next(model.parameters(), None)
+        features = features if first is None else features.to(first)
+        modes = [(module, module.training) for module in model.modules()]
+        model.eval()
+    try:
+        return torch.cat([model(part) for part in features.split(rows)])
+    finally:
+        for module, training in modes:
+            module.training = training
+
 
 class Linear(nn.Linear):
     """ŷ = W x + b, one joint map.  `(*batch, features)` → `(*batch, costs)`."""

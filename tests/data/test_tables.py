@@ -57,7 +57,7 @@ def test_infinity_where_it_is_allowed(tmp_path: Path) -> None:
         ("a,b\n1,2\n3\n", "line 3 has 1 cells, and the first line names 2 columns"),
         ("a,b\n1,\n", "line 2, column 'b' is empty"),
         ("a,b\n1,2\n1,nan\n", "line 3, column 'b' holds nan"),
-        ("a,b\n1,2\n1,Monday\n", "line 3, column 'b' holds 'Monday', which is no number: .*--id b; .*0 and 1"),
+        ("a,b\n1,2\n1,Monday\n", "line 3, column 'b' holds 'Monday', which is no number: .*id_column='b'; .*0 and 1"),
         ("a;b\n1;2\n", "otherwise than by commas"),
         ("a\tb\n1\t2\n", "otherwise than by commas"),
         ('a,b\n1,"2\n', "cannot be read as CSV"),
@@ -121,7 +121,7 @@ def test_rows_are_matched_by_id() -> None:
         second.aligned_with(table_of("x.csv", ("p", "q", "r", "s"), 4))
     with pytest.raises(DataError, match=r"x.csv has no row with id 'r', and y.csv has"):
         second.aligned_with(table_of("x.csv", ("p", "q"), 2))
-    with pytest.raises(DataError, match=r"x.csv has 2 rows and y.csv has 3.*--id"):
+    with pytest.raises(DataError, match=r"x.csv has 2 rows and y.csv has 3.*id_column"):
         table_of("y.csv", None).aligned_with(table_of("x.csv", None, 2))
 
 
@@ -129,7 +129,7 @@ def test_ids_are_there_and_unique(tmp_path: Path) -> None:
     path = csv_file(tmp_path, "day,a\nmon,1\ntue,2\nmon,3\n")
     with pytest.raises(DataError, match="id 'mon' stands in line 2 and in line 4"):
         read_table(path, "day")
-    with pytest.raises(DataError, match=r"has no column 'days' to name the rows \(--id\); did you mean 'day'"):
+    with pytest.raises(DataError, match=r"has no column 'days' to name the rows \(id_column\); did you mean 'day'"):
         read_table(path, "days")
     with pytest.raises(DataError, match="line 3: the id column 'day' is empty"):
         read_table(csv_file(tmp_path, "day,a\nmon,1\n,2\n"), "day")
@@ -142,5 +142,7 @@ def test_columns_are_picked_by_name() -> None:
     np.testing.assert_array_equal(table.columns(["wind", "rain"], "training"), [[2, 1]])
     with pytest.raises(DataError, match=r"x.csv lacks the column 'winds' of training; did you mean 'wind'"):
         table.columns(["winds", "rain"], "training")
-    with pytest.raises(DataError, match=r"x.csv has the column 'wind', which is none of training: drop it.*--id wind"):
+    with pytest.raises(
+        DataError, match=r"x.csv has the column 'wind', which is none of training: drop it.*id_column='wind'"
+    ):
         table.columns(["rain"], "training")

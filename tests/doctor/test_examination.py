@@ -242,7 +242,7 @@ def test_a_solver_that_fails() -> None:
     unlabelled = DecisionDataset(DATA.features, DATA.costs, instance=Instance(h=capacity))
     for loss in (MSE(), SCE(Smoothed(PROGRAM, 1.0))):
         judged = diagnose(Linear(3, 6), loss, unlabelled, problem=PROGRAM)
-        assert "INFEASIBLE: ids 3 (1)" in texts(judged, "problem")
+        assert "id 3 is INFEASIBLE" in texts(judged, "problem")
 
 
 def test_labels_of_the_relaxation_train_but_cannot_judge() -> None:

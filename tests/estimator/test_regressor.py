@@ -16,11 +16,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from dflearn.errors import DataError, ShapeError, SolverError
+from dflearn.errors import DataError, OptionError, ShapeError, SolverError
 from dflearn.estimator import DecisionFocusedRegressor, regressor as estimator
 from dflearn.estimator.choices import LAYERS, LOSSES
 from dflearn.evaluation import evaluate
 from dflearn.layers import Exact, Perturbed, Smoothed
+from dflearn.layers.normal_cone import NormalCone
 from dflearn.losses import MSE, SCE, FenchelYoung, Regret, SmoothedSPOPlus, SPOPlus, SquaredDecisionError
 from dflearn.losses.cave import CaVE
 from dflearn.problems import problem_named
@@ -126,7 +127,7 @@ KINDS = {
     "pfy": (FenchelYoung, Perturbed),
     "regret": (Regret, Smoothed),
     "sqde": (SquaredDecisionError, Smoothed),
-    "cave": (CaVE, Smoothed),
+    "cave": (CaVE, NormalCone),
 }
 
 
@@ -355,7 +356,7 @@ def test_any_function_decides() -> None:
     np.testing.assert_array_equal(regressor.decide(X).argmax(1), regressor.predict(X).argmin(1))
     assert regressor.score(X, Y) > quick(solver, loss="spo+", epochs=1).fit(X, Y).score(X, Y)
     for options in ({"loss": "sce"}, {"loss": "cave"}, {"loss": "spo+", "layer": "smoothed"}):
-        with pytest.raises(DataError, match="constraints of a program"):
+        with pytest.raises(OptionError, match="constraints of a program"):
             quick(solver, **options).fit(X, Y)
 
 
@@ -386,8 +387,8 @@ def test_verbose_prints_a_line_per_epoch(capsys: pytest.CaptureFixture[str]) -> 
     ("options", "message"),
     [
         ({"problem": None}, "nothing says what is decided"),
-        ({"problem": "SP-5"}, "a Problem, a Program or a Solver"),
-        ({"problem": Program(n=4, upper=1)}, "4 costs, and y has 6"),
+        ({"problem": "SP-5"}, "a Problem, a Program, a Solver or a function"),
+        ({"problem": Program(n=4, upper=1)}, "4 costs, and the data have 6"),
         ({"loss": "spo"}, "loss is one of mse, sce"),
         ({"layer": "smooth"}, "layer is 'auto', one of smoothed"),
         ({"model": "forest"}, "model is 'linear', 'shared', 'mlp'"),

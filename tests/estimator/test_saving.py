@@ -96,6 +96,27 @@ def test_a_loaded_estimator_answers_alike(options: dict[str, Any], tmp_path: Pat
     assert loaded.fit(X, Y).predict(X).shape == Y.shape  # and can be trained again
 
 
+def test_the_solver_that_decides_comes_back(tmp_path: Path) -> None:
+    """HiGHS where it was asked for, and in files from before structure counted."""
+    path = tmp_path / "model.dfl"
+    for regressor, wanted in ((fitted(), "FewRowBinary"), (fitted(HiGHS(PROGRAM)), "HiGHS")):
+        assert regressor.solver_.identity.startswith(wanted)
+        regressor.save(path)
+        loaded = DecisionFocusedRegressor.load(path)
+        assert loaded.solver_.identity == regressor.solver_.identity
+        assert isinstance(loaded.problem, Program)
+        loaded.save(path)  # and once more
+    fitted().save(path)
+    with zipfile.ZipFile(path) as archive:
+        metadata = json.loads(archive.read("metadata.json"))
+    del metadata["solver"]
+    rewritten(path, metadata=json.dumps(metadata).encode())
+    assert DecisionFocusedRegressor.load(path).solver_.identity.startswith("HiGHS")
+    rewritten(path, metadata={"solver": "unknown"})
+    with pytest.raises(DataError, match="its solver 'unknown'"):
+        DecisionFocusedRegressor.load(path)
+
+
 def test_what_is_kept_with_a_model_comes_back(regressor: DecisionFocusedRegressor, tmp_path: Path) -> None:
     record = {"columns": ["rain", "wind"], "regret": 0.25, "note": "μ"}
     regressor.save(tmp_path / "model.dfl", record)

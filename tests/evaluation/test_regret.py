@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from dflearn.data import DecisionDataset
 from dflearn.data.labels import label
-from dflearn.errors import DataError, ShapeError, SolverError
+from dflearn.errors import DataError, OptionError, ShapeError, SolverError
 from dflearn.evaluation import METRICS, Evaluation, compare, estimates, evaluate
 from dflearn.problems import problem_named
 from dflearn.program import Instance, Program
@@ -280,7 +280,7 @@ def test_what_cannot_be_judged_is_refused() -> None:
         evaluate(predicted, problem, DecisionDataset(data.features, predicted[:, :3]))
     with pytest.raises(ShapeError, match="10 variables"):
         evaluate(predicted, problem, DecisionDataset(data.features, predicted, predicted[:, :3]))
-    with pytest.raises(DataError, match="confidence"):
+    with pytest.raises(OptionError, match="confidence"):
         evaluate(predicted, problem, data, confidence=95)
     infeasible = Program(A=np.ones((1, 2)), b=[3], upper=1)
     with pytest.raises(SolverError, match=r"id 0 is INFEASIBLE \(and \d+ more: id 1, id 2"):
@@ -297,9 +297,9 @@ def test_decisions_that_hit_a_limit_must_be_accepted(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(HiGHS, "_solve", limited)
     with pytest.raises(SolverError, match=r"id 0 is FEASIBLE \(and \d+ more: id 1, id 2"):
-        evaluate(PREDICTED, choose_one(2), dataset(COSTS))
+        evaluate(PREDICTED, HiGHS(choose_one(2)), dataset(COSTS))
     both = (Status.OPTIMAL, Status.FEASIBLE)
-    assert evaluate(PREDICTED, choose_one(2), dataset(COSTS), accept=both).ratio_of_sums == pytest.approx(5 / 6)
+    assert evaluate(PREDICTED, HiGHS(choose_one(2)), dataset(COSTS), accept=both).ratio_of_sums == pytest.approx(5 / 6)
 
 
 # -- compare and print ----------------------------------------------------------------------------------------------

@@ -138,7 +138,7 @@ SMALL = "Minimize\n obj: x + y\nSubject To\n c1: x + y >= 1\n{rows}Bounds\n x <=
 def test_refused(name: str, text: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_text(text)
-    with pytest.raises(dfl.errors.ProgramError, match=message):
+    with pytest.raises((dfl.errors.OptionError, dfl.errors.ProgramError), match=message):
         (dfl.from_lp if name.endswith("lp") else dfl.from_mps)(path)
 
 

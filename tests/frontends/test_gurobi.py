@@ -182,7 +182,7 @@ def expect_callback(made: Any, x: Any) -> None:
 def test_refused(change: Any, costs: Any, message: str, assignment: Any) -> None:
     made, x = assignment
     change(made, x)
-    with pytest.raises(dfl.errors.ProgramError, match=message):
+    with pytest.raises((dfl.errors.OptionError, dfl.errors.ProgramError), match=message):
         dfl.from_gurobi(made, costs)
 
 
@@ -190,7 +190,7 @@ def test_foreign_variables_and_models(assignment: Any, gurobi_environment: Any) 
     other = gurobipy.Model(env=gurobi_environment)
     stranger = other.addVar(name="stranger")
     other.update()
-    with pytest.raises(dfl.errors.ProgramError, match="not a variable of this model"):
+    with pytest.raises(dfl.errors.OptionError, match="not a variable of this model"):
         dfl.from_gurobi(assignment[0], stranger)
-    with pytest.raises(dfl.errors.ProgramError, match=r"reads a gurobipy.Model; got a dict"):
+    with pytest.raises(dfl.errors.OptionError, match=r"reads a gurobipy.Model; got a dict"):
         dfl.from_gurobi({})

@@ -105,7 +105,7 @@ class Own(pyepo.model.opt.optModel):
     ],
 )
 def test_refused(make: Any, message: str) -> None:
-    with pytest.raises(dfl.errors.ProgramError, match=message):
+    with pytest.raises((dfl.errors.OptionError, dfl.errors.ProgramError), match=message):
         dfl.from_pyepo(make())
 
 

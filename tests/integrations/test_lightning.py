@@ -16,7 +16,7 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import EarlyStopping
 
 from dflearn.data import DecisionDataset
-from dflearn.errors import DataError, DivergenceError
+from dflearn.errors import DataError, DivergenceError, OptionError
 from dflearn.integrations.lightning import DecisionModule
 from dflearn.layers.base import Exact
 from dflearn.layers.perturbed import Perturbed
@@ -135,13 +135,14 @@ def visited(count: int, process: int) -> set[int]:
 
 def test_two_processes_are_fit_with_batches_twice_as_large(tmp_path: Path) -> None:
     """Losses, gradients, regret and weights, with last batches of 1 and of 5; a bad loss in one process stops both."""
-    script = Path(__file__).with_name("two_processes.py")
+    tests = Path(__file__).parents[1]
+    script = tests / "support" / "two_processes.py"
     inherited = {
         k: v for k, v in os.environ.items() if k not in ("MASTER_PORT", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE")
     }
     done = subprocess.run(
         [sys.executable, str(script), str(tmp_path)],
-        env=inherited | {"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"},
+        env=inherited | {"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(tests)},
         capture_output=True,
         text=True,
         timeout=300,
@@ -186,7 +187,7 @@ def test_divergence_is_diagnosed_and_the_last_finite_weights_stay() -> None:
     ],
 )
 def test_mistakes_are_explained(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(DataError, match=message):
+    with pytest.raises((DataError, OptionError), match=message):
         DecisionModule(Linear(FEATURES, ITEMS), MSE(), **{"train": TRAIN, **options})
 
 

@@ -8,7 +8,8 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from dflearn.kernels.smoothed import Answer, solve_tile
+from dflearn.kernels.lanes import all_tiles
+from dflearn.kernels.smoothed import SmoothedAnswer
 from dflearn.layers.quadratic import solve_with_highs
 from dflearn.layers.smoothed import Smoothed
 from dflearn.problems import problem_named
@@ -53,11 +54,11 @@ def test_newton_alone_from_zero() -> None:
     problem = problem_named("SP-6", seed=2)
     layer = Smoothed(problem.program, 20.0)
     c = problem.generate(8, dtype=torch.float64).costs.numpy()
-    kernel = layer._kernel
-    answer = Answer.empty(8, layer.program.n, kernel.rows)
+    rows = layer.rows
+    answer = SmoothedAnswer.empty(8, layer.program.n, rows.factor.rows)
     answer.y[:] = 0.0
-    data = kernel.data(c, np.full(8, 20.0), layer.program.sides(None, 8))
-    solve_tile(kernel.system, data, np.arange(8), 8, True, 100, 0, 1e-10, 1e-8, kernel.workspace(), answer)
+    data = rows.data(c, np.full(8, 20.0), layer.program.sides(None, 8))
+    rows.run(data, all_tiles(8), True, 100, 1e-10, answer)
     assert (answer.newton_steps > 0).all()
     np.testing.assert_allclose(answer.w, layer.solve(torch.as_tensor(c)).decision, atol=1e-7)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from dflearn.errors import MissingExtraError, ProgramError, SolverError
+from dflearn.errors import MissingExtraError, OptionError, ProgramError, SolverError
 from dflearn.layers.cvxpy import KEPT, CvxpySmoothed
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Status
@@ -114,12 +114,12 @@ def test_without_cvxpylayers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("mu", [0.0, -1.0, np.inf, np.nan])
 def test_mu_is_positive(mu: float) -> None:
-    with pytest.raises(ProgramError, match="mu must be positive"):
+    with pytest.raises(OptionError, match="mu must be positive"):
         CvxpySmoothed(SIMPLEX, mu)
 
 
 def test_regularizer_is_one_of_two() -> None:
-    with pytest.raises(ProgramError, match="'squared' or 'norm', got 'entropy'"):
+    with pytest.raises(OptionError, match="'squared' or 'norm', got 'entropy'"):
         CvxpySmoothed(SIMPLEX, regularizer="entropy")  # type: ignore[arg-type]
 
 

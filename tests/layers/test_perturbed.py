@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dflearn.errors import ProgramError, SolverError
+from dflearn.errors import OptionError, SolverError
 from dflearn.layers.perturbed import Perturbed
 from dflearn.program import Instance, Program
 from dflearn.program.sides import Sides
@@ -186,5 +186,5 @@ def test_status_of_an_instance_is_its_worst_sample_and_instances_are_repeated() 
 
 @pytest.mark.parametrize(("sigma", "samples"), [(0.0, 1), (-1.0, 1), (math.inf, 1), (math.nan, 1), (1.0, 0)])
 def test_arguments(sigma: float, samples: int) -> None:
-    with pytest.raises(ProgramError, match="finite sigma > 0 and samples >= 1"):
+    with pytest.raises(OptionError, match="finite sigma > 0 and samples >= 1"):
         Perturbed(Box(2), sigma, samples)

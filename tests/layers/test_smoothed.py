@@ -194,7 +194,7 @@ def test_what_the_kernels_do_not_finish_is_finished(regularizer: Regularizer, mo
         for steps in (80, 0):
             with monkeypatch.context() as patch:
                 for name in ("INTERIOR_STEPS", "POLISH_STEPS", "WARM_STEPS"):
-                    patch.setattr(f"dflearn.layers.smoothed.{name}", steps)
+                    patch.setattr(f"dflearn.layers.rows.{name}", steps)
                 layer = Smoothed(case.program, case.mu, regularizer=regularizer)
                 y = case.y.clone().requires_grad_()
                 solutions.append(layer.solve(y, case.instance))

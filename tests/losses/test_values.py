@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from dflearn.data import Batch
-from dflearn.errors import DataError
+from dflearn.errors import OptionError
 from dflearn.layers.base import Exact
 from dflearn.layers.perturbed import Perturbed
-from dflearn.losses import MSE, SCE, FenchelYoung, Loss, Regret, SmoothedSPOPlus, SPOPlus, SquaredDecisionError
+from dflearn.losses import MSE, SCE, CaVE, FenchelYoung, Loss, Regret, SmoothedSPOPlus, SPOPlus, SquaredDecisionError
 from dflearn.program import Instance, Program
 from dflearn.solvers.highs import HiGHS
 from support.closed_form_layers import SmoothedBox
@@ -182,8 +182,10 @@ def test_smoothed_label_carries_no_gradient_and_counts_its_solve() -> None:
         (lambda layer: SCE(layer, variant="other"), "variant"),
         (lambda layer: SCE(layer, label="other"), "label"),
         (lambda layer: SquaredDecisionError(layer, reduction="none"), "reduction"),
+        (lambda layer: CaVE(BOX, variant="other"), "variant"),
+        (lambda layer: CaVE(BOX, iterations=0), "iterations"),
     ],
 )
 def test_unknown_options_are_refused(make: type[Loss], word: str) -> None:
-    with pytest.raises(DataError, match=word):
+    with pytest.raises(OptionError, match=word):
         make(SmoothedBox(BOX, MU))  # type: ignore[call-arg]

@@ -7,13 +7,14 @@ import csv
 import io
 import itertools
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dflearn.cli.paper_figures import add_figure_command
-from dflearn.errors import DataError
+from dflearn.errors import DataError, OptionError
 from dflearn.paper import figures
 from dflearn.paper.figures import (
     COMPUTED,
@@ -28,8 +29,8 @@ from dflearn.paper.figures import (
     two_items,
 )
 from dflearn.paper.published import published_rows
+from dflearn.paper.tables import published_regrets
 from dflearn.report import style
-from dflearn.studies import summary as summaries
 from dflearn.studies.store import Store, read_records
 from support.study_records import record, study
 
@@ -225,46 +226,12 @@ def test_bound_holds() -> None:
 # -- from records ---------------------------------------------------------------------------------------------------
 
 
-def test_summaries() -> None:
-    records = [
-        record("SP-5", "MSE", 1, 0.2, 1.0),
-        record("SP-5", "MSE", 2, 0.3, 2.0),
-        record("SP-5", "PFY", 1, 0.1, 3.0),
-    ]
-    best, other = summaries.summarize(records)
-    assert (best.method, best.rank, best.deviation) == ("PFY", 1, 0)
-    assert (other.method, other.rank, other.seeds) == ("MSE", 2, (1, 2))
-    assert other.regret == pytest.approx(0.25)
-    assert other.deviation == pytest.approx(0.05 * np.sqrt(2))
-    assert other.seconds == pytest.approx(1.5)
-    assert other.above_floor == pytest.approx(0.9 * 0.25 - 0.04)
-    with pytest.raises(DataError, match="no metric 'nonsense'; it has mean_of_ratios"):
-        summaries.summarize(records, "nonsense")
-
-
-def test_runs_in_other_settings_are_kept_apart() -> None:
-    from dataclasses import replace
-
+def test_published_rows_compare_in_the_paper_s_settings_only() -> None:
     one = record("SP-5", "MSE", 1, 0.2, 1.0)
     short = replace(one, config=replace(one.config, settings=replace(one.config.settings, epochs=3)))
-    assert {s.method for s in summaries.summarize([one, short])} == {"MSE (epochs=25)", "MSE (epochs=3)"}
-    assert [s.published is None for s in summaries.summarize([one])] == [False]
-    assert [s.published is None for s in summaries.summarize([short])] == [True], "other settings do not compare"
-
-
-def test_pareto_front_by_brute_force() -> None:
-    rng = np.random.RandomState(1)
-    found = summaries.summarize(
-        [record("SP-5", f"m{k}", 1, rng.randint(1, 9) / 10, rng.randint(1, 9)) for k in range(30)]
-    )
-    spots = {(s.seconds, s.regret) for s in found}
-    undominated = {a for a in spots if not any(b != a and b[0] <= a[0] and b[1] <= a[1] for b in spots)}
-    assert {(s.seconds, s.regret) for s in summaries.pareto_front(found)} == undominated
-
-
-def test_problems_in_order() -> None:
-    some = ["CFL-50", "KP-100", "SP-10", "SP-5", "other"]
-    assert sorted(some, key=summaries.problem_order) == ["SP-5", "SP-10", "KP-100", "CFL-50", "other"]
+    assert published_regrets([one], "published_style") == {("SP-5", "MSE"): 0.45}
+    assert published_regrets([short], "published_style") == {}
+    assert published_regrets([one], "mean_of_ratios") == {}
 
 
 @pytest.mark.parametrize("name", FROM_RECORDS)
@@ -297,21 +264,7 @@ def test_records_of_a_store_and_of_an_export(tmp_path: Path) -> None:
             read_records(tmp_path / name)
 
 
-# -- style and files ------------------------------------------------------------------------------------------------
-
-
-def test_labels_are_spread() -> None:
-    np.testing.assert_allclose(style.spread([0.0, 1.0], 0.1), [0, 1])
-    np.testing.assert_allclose(style.spread([0.5, 0.5, 0.5], 0.2), [0.3, 0.5, 0.7])
-    spread = style.spread([0.9, 0.1, 0.12, 0.88], 0.05)
-    assert np.diff(np.sort(spread)).min() >= 0.05 - 1e-12
-    assert spread.argsort().tolist() == [1, 2, 3, 0]
-
-
-def test_methods_have_one_look() -> None:
-    assert style.parts("SCE^DYS clean") == ("SCE", "DYS", "clean")
-    assert style.color_of("SCE^DYS") == style.color_of("SCE^relax") != style.color_of("SPO+^DYS")
-    assert style.color_of("my own") == style.color_of("my own")
+# -- files ----------------------------------------------------------------------------------------------------------
 
 
 def test_matplotlib_settings_stay_as_they_were() -> None:
@@ -339,8 +292,9 @@ def test_every_computed_figure_is_written(name: str, tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == sorted(p.name for p in (png, svg, table))
 
 
-def test_the_same_plot_gives_the_same_file() -> None:
-    first, second = (style.svg(make_figure("geometry", quick=True).figure) for _ in range(2))
+@pytest.mark.parametrize("form", style.FILE_FORMATS)
+def test_the_same_plot_gives_the_same_file(form: str) -> None:
+    first, second = (style.encoded(make_figure("geometry", quick=True).figure, form) for _ in range(2))
     assert first == second
 
 
@@ -359,7 +313,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
     printed = capsys.readouterr().out
     assert "not convex: f(−8) = 12, f(−6) = 10, f(−4) = 5.333" in printed
     assert (tmp_path / "one-dimension.svg").exists()
-    with pytest.raises(DataError, match="perhaps 'gradients'; the figures are one-dimension"):
+    with pytest.raises(OptionError, match="perhaps 'gradients'; the figures are one-dimension"):
         run("gradient")
     monkeypatch.setattr(figures, "COMPUTED", {"cave": ""})
     run("all", "--quick", "--out", str(tmp_path), "--study", str(tmp_path / "none"))

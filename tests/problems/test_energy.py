@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from dflearn.errors import DataError, ProgramError
+from dflearn.errors import DataError, OptionError, ProgramError
+from dflearn.evaluation import evaluate
 from dflearn.problems.energy import (
     EnergyKnapsack,
     KnapsackByCapacity,
@@ -16,7 +18,9 @@ from dflearn.problems.energy import (
     split_days,
     synthetic_energy_days,
 )
+from dflearn.problems.scheduling import Scheduling
 from dflearn.solvers.highs import HiGHS
+from dflearn.testing.problems import check_problem
 
 
 @pytest.fixture
@@ -80,7 +84,7 @@ def test_split_is_disjoint_standardized_and_knows_the_training_days_only() -> No
     again, _ = split_days(data, 1, train=0.5, validation=1 / 6)
     assert torch.equal(again.test.features, test.features)
     assert not torch.equal(split_days(data, 2, train=30, validation=10)[0].test.ids, test.ids)
-    with pytest.raises(DataError, match="leave none of 60"):
+    with pytest.raises(OptionError, match="leave none of 60"):
         split_days(data, 1, train=50, validation=10)
 
 
@@ -106,8 +110,51 @@ def test_values_and_prices_are_the_same_knapsack() -> None:
     torch.testing.assert_close(first.decision, second.decision)
 
 
+@pytest.mark.parametrize(
+    "problem",
+    [
+        EnergyKnapsack(capacity=20),
+        EnergyKnapsack(capacity=30, predict="price", seed=3),
+        EnergyKnapsack((3, 5, 7) * 16, 24),
+        Scheduling.synthetic(2, 2, seed=1),
+    ],
+    ids=lambda problem: problem.name,
+)
+def test_contract(problem: EnergyKnapsack | Scheduling, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DFLEARN_ENERGY", raising=False)
+    check_problem(problem)
+    assert not problem.has_floor
+    assert problem.task().expected_costs is None
+    data = problem.generate(10)
+    assert json.loads(json.dumps(data.origin)) == problem.origin  # a file of data gives it back
+    with pytest.raises(OptionError, match="no floor"):
+        problem.expected_costs(data.features)
+    with pytest.raises(OptionError, match="no other costs"):
+        problem.sample_costs(data.features, seed=0)
+    with pytest.raises(OptionError, match="790 days were asked for, and there are 789"):
+        problem.generate(790)
+
+
+def test_the_days_are_those_of_the_file_in_their_order(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    days = load_energy_days(file)
+    monkeypatch.setenv("DFLEARN_ENERGY", str(file))
+    for problem in (
+        EnergyKnapsack(capacity=20, predict="price"),
+        EnergyKnapsack(capacity=20, predict="price", path=str(file)),
+    ):
+        data = problem.generate(5, dtype=torch.float64)
+        np.testing.assert_array_equal(data.features, days.features[:5])
+        np.testing.assert_array_equal(data.costs, days.prices[:5])
+        shuffled = problem.generate(12, seed=1, dtype=torch.float64)
+        assert sorted(shuffled.costs[:, 0].tolist()) == sorted(days.prices[:, 0].tolist())
+        assert problem.program.G.toarray().ravel().tolist() == days.weights.tolist()
+    found = evaluate(shuffled.costs, problem, shuffled)
+    assert found.absolute_regret == 0
+    assert found.floor_regrets is None
+
+
 def test_wrong_arguments_are_refused() -> None:
-    with pytest.raises(ProgramError, match="'value' or 'price'"):
+    with pytest.raises(OptionError, match="'value' or 'price'"):
         EnergyKnapsack((1, 2), 3, "cost")  # type: ignore[arg-type]
     with pytest.raises(ProgramError, match="whole numbers"):
         KnapsackByCapacity((1.5, 2), 3)  # type: ignore[arg-type]

@@ -1,15 +1,23 @@
-"""Names of variables and costs: kept, checked, and no part of what a program is."""
+"""Names of variables, costs and constraints: kept, checked, no part of what a program is; and instances by name."""
 
 from __future__ import annotations
 
 import pickle
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import gurobipy
+import numpy as np
+import pandas as pd
+import pyomo.environ as pe
 import pytest
+import torch
 
 import dflearn as dfl
+from dflearn.data.tables import Table
 from dflearn.estimator import saving
+from dflearn.program.names import RightHandSide
 
 
 def test_names_are_kept() -> None:
@@ -45,3 +53,147 @@ def test_names_are_optional_and_no_part_of_the_fingerprint() -> None:
 def test_bad_names(field: str, names: object, message: str) -> None:
     with pytest.raises(dfl.errors.ProgramError, match=f"{field} .*{message}"):
         dfl.Program(A=[[1, 1]], b=[1], **{field: names})
+
+
+# -- constraints by name --------------------------------------------------------------------------------------------
+
+
+def knapsack() -> dfl.Program:
+    """max Σ y w + 0.5 w_2 with weight ≤ 9, least ≥ 1 (held negated), total = 4, and names of rows without a side."""
+    return dfl.Program(
+        A=[[1, 1, 1]],
+        b=[4],
+        G=[[3, 4, 1], [-1, -1, 0]],
+        h=[9, -1],
+        upper=[2, 5.5, 9],
+        d=[0, 0, -0.5],
+        S=-np.eye(3),
+        integer=[0, 1],
+        sense="maximize",
+        name="pack",
+        variable_names=["tent", "rope", "spare"],
+        constraint_names={
+            "weight": ("h", 0),
+            "least": ("h", 1, -1.0),
+            "total": ("b", 0),
+            "alone": ("bound", 1),
+            "range": ("none", 0),
+        },
+    )
+
+
+COLUMNS = {
+    "least": [0, 2],
+    "upper:rope": [np.inf, 2.9],
+    "d:spare": [0.7, -0.1],
+    "total": [3.0, 4.0],
+    "lower:spare": [-np.inf, 0],
+}
+
+
+@pytest.mark.parametrize("kind", ["dict", "frame", "table"])
+def test_an_instance_by_names_of_columns(kind: str) -> None:
+    frame = pd.DataFrame(COLUMNS)
+    columns = {"dict": COLUMNS, "frame": frame, "table": Table.of(frame, "t", infinite=True)}[kind]
+    found = knapsack().instance(columns)
+    assert set(found.present()) == {"b", "h", "lower", "upper", "d"}
+    np.testing.assert_array_equal(found.b, [[3], [4]])
+    np.testing.assert_array_equal(found.h, [[9, 0], [9, -2]])  # weight stays; ≥ is held negated
+    np.testing.assert_array_equal(found.lower, [[0, 0, -np.inf], [0, 0, 0]])
+    np.testing.assert_array_equal(found.upper, [[2, np.inf, 9], [2, 2, 9]])  # bounds of integers are integers
+    np.testing.assert_array_equal(found.d, [[0, 0, -0.7], [0, 0, 0.1]])  # values of a program that maximizes
+    assert found.batch_shape() == (2,)
+
+
+def test_single_numbers_are_one_instance_without_a_batch() -> None:
+    found = knapsack().instance({"weight": 5, "lower:tent": 1})
+    assert found.batch_shape() == ()
+    np.testing.assert_array_equal(found.h, [5, -1])
+    assert knapsack().instance({}).present() == {}
+
+
+WRONG = {
+    "unknown": ({"wieght": [1]}, r"column 'wieght' is neither a constraint of pack nor .*did you mean 'weight'"),
+    "unknown variable": ({"upper:ropes": [1]}, r"column 'upper:ropes' is neither .*did you mean 'rope'"),
+    "bound": ({"alone": [1]}, "'alone' holds 'rope' alone, so it is a bound: call the column lower:rope or upper:rope"),
+    "two limits": ({"range": [1]}, "'range' has two limits or none"),
+    "infinite": ({"weight": [1, np.inf]}, "row 1, column 'weight': only bounds may be infinite"),
+    "missing": ({"upper:rope": [1, np.nan]}, "row 1, column 'upper:rope': holds nan"),
+    "crossed": ({"lower:rope": [0, 6]}, "row 1: the bounds of 'rope' leave nothing: check lower:rope and upper:rope"),
+    "lengths": ({"weight": [1, 2], "total": [1]}, "columns differ in length"),
+    "text": ({"weight": ["much"]}, "column 'weight' holds what is no number"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_columns_that_say_nothing(case: str) -> None:
+    columns, message = WRONG[case]
+    for given in (columns, pd.DataFrame(columns) if case != "lengths" else columns):
+        with pytest.raises(dfl.errors.DataError, match=message):
+            knapsack().instance(given)
+
+
+def test_a_name_that_stands_twice() -> None:
+    frame = pd.DataFrame([[1, 2]], columns=["weight", "weight"])
+    with pytest.raises(dfl.errors.DataError, match="the table has 2 columns named 'weight'"):
+        knapsack().instance(frame)
+
+
+def test_names_of_constraints_are_kept(tmp_path: Path) -> None:
+    program = knapsack()
+    assert program.constraint_names["least"] == RightHandSide("h", 1, -1.0)
+    assert program.relax().constraint_names == program.constraint_names
+    assert pickle.loads(pickle.dumps(program)).constraint_names == program.constraint_names
+    assert replace(program, constraint_names=None).fingerprint == program.fingerprint
+    for name, saved in (("named", program), ("plain", replace(program, constraint_names=None))):
+        saving.write(tmp_path / name, {}, {}, saved)
+        assert saving.read(tmp_path / name).program.constraint_names == saved.constraint_names
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ({"a": ("b", 1)}, r"'a' stands at b\[1\], and there are 1"),
+        ({"a": ("h", -1)}, r"'a' stands at h\[-1\]"),
+        ({"a": ("c", 0)}, "'b' or 'h'"),
+        ({"a": ("b", 0, 2.0)}, "1 or -1"),
+        ({"a": ("b",)}, "'b' or 'h', position"),
+        ({1: ("b", 0)}, "maps strings"),
+    ],
+)
+def test_bad_names_of_constraints(names: dict[Any, Any], message: str) -> None:
+    with pytest.raises(dfl.errors.ProgramError, match=message):
+        dfl.Program(A=[[1, 1]], b=[1], constraint_names=names)
+
+
+def test_files_and_models_name_their_constraints(tmp_path: Path) -> None:
+    """One model by LP file, Gurobi and Pyomo: rows =, ≤, ≥ (held negated), with one variable, and with two limits."""
+    path = tmp_path / "m.lp"
+    path.write_text(
+        "min\n obj: x + 2 y\nst\n need: x + y = 4\n room: x + 3 y <= 9\n some: 2 x + y >= 1\n alone: x <= 3\nend\n"
+    )
+    model = pe.ConcreteModel()
+    model.x, model.y = pe.Var(bounds=(0, None)), pe.Var(bounds=(0, None))
+    model.obj = pe.Objective(expr=model.x + 2 * model.y)
+    model.need = pe.Constraint(expr=model.x + model.y == 4)
+    model.room = pe.Constraint(expr=model.x + 3 * model.y <= 9)
+    model.some = pe.Constraint(expr=2 * model.x + model.y >= 1)
+    model.both = pe.Constraint(expr=pe.inequality(-1, model.x - model.y, 2))
+    model.alone = pe.Constraint(expr=model.x <= 3)
+    with gurobipy.Env(params={"OutputFlag": 0}) as environment, gurobipy.Model(env=environment) as other:
+        x, y = other.addVar(obj=1, name="x"), other.addVar(obj=2, name="y")
+        for name, row in (("need", x + y == 4), ("room", x + 3 * y <= 9), ("some", 2 * x + y >= 1), ("alone", x <= 3)):
+            other.addConstr(row, name=name)
+        programs = [dfl.from_lp(path), dfl.from_pyomo(model), dfl.from_gurobi(other)]
+    assert programs[1].constraint_names["both"].field == "none"
+    sides = {"need": np.array([5.0]), "room": np.array([7.0]), "some": np.array([2.5])}
+    for program in programs:
+        found = program.instance(sides)
+        w = torch.tensor([[1.5, 2.0]])
+        left = {"need": 3.5, "room": 7.5, "some": 5.0}
+        wanted = max(abs(left["need"] - 5) / 6, (left["room"] - 7) / 8, 0)
+        assert program.violation(w, found).item() == pytest.approx(wanted)
+        worse = program.instance({"some": [9.0]})
+        assert program.violation(torch.tensor([[2.0, 2.0]]), worse).item() == pytest.approx(3 / 10)
+        with pytest.raises(dfl.errors.DataError, match="'alone' holds 'x' alone"):
+            program.instance({"alone": [1.0]})

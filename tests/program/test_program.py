@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from dflearn.errors import DflearnError, ProgramError, ShapeError
+from dflearn.errors import DflearnError, OptionError, ProgramError, ShapeError
 from dflearn.program import Instance, Objective, Program
 from dflearn.program.sides import check_bounds
 
@@ -60,7 +60,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_refusals(case: str) -> None:
     arguments, message = REFUSED[case]
-    with pytest.raises(ProgramError, match=message) as caught:
+    with pytest.raises((OptionError, ProgramError), match=message) as caught:
         Program(**arguments)
     assert isinstance(caught.value, DflearnError)
     assert isinstance(caught.value, ValueError)

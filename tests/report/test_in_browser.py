@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     records = study(problems=("SP-5", "SP-10", "KP-100"), seeds=(1, 2))
-    return study_page(records, "A study", with_figures=False).write(tmp_path_factory.mktemp("page") / "report.html")
+    return study_page(records, "A study").write(tmp_path_factory.mktemp("page") / "report.html")
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +54,8 @@ def test_renders(tab: browser.Browser, page: Path, width: int) -> None:
     assert tab.evaluate("document.title") == "A study"
     # Nothing sticks out: what is wider than the page scrolls inside its own box.
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    clipped = tab.evaluate("[...document.querySelectorAll('.wide')].filter(b => b.scrollWidth > b.clientWidth).length")
+    assert clipped == 0 or width < 600, "on a screen every column is in sight"
     boxes = tab.evaluate("[...document.querySelectorAll('figure svg')].map(s => [s.clientWidth, s.clientHeight])")
     assert len(boxes) == 9  # three kinds for each of three problems
     assert all(min(300, width - 60) < w <= width and h > 80 for w, h in boxes)
@@ -83,10 +85,10 @@ def test_sorts_by_a_click_on_a_head(tab: browser.Browser, page: Path) -> None:
 
 def test_empty_cells_stay_last(tab: browser.Browser, page: Path) -> None:
     tab.open(page)
-    tab.evaluate(f"{RESULTS}.tBodies[0].rows[3].cells[5].textContent = ''")
+    tab.evaluate(f"{RESULTS}.tBodies[0].rows[3].cells[6].textContent = ''")
     for _ in range(2):
-        tab.click(f"{RESULTS}.querySelectorAll('th button')[5]")
-        cells = column(tab, 5)
+        tab.click(f"{RESULTS}.querySelectorAll('th button')[6]")
+        cells = column(tab, 6)
         assert cells[-1] == ""
         assert "" not in cells[:-1]
 

@@ -10,12 +10,20 @@ import numpy as np
 import pytest
 
 from dflearn.cli.report import add_commands
-from dflearn.errors import DataError
+from dflearn.errors import DataError, OptionError
 from dflearn.report import figures
 from dflearn.report.study import results_table, study_page, tables
+from dflearn.studies.record import Record
 from dflearn.studies.store import Store
+from dflearn.studies.summary import rankings, summarize
 from support.html_reader import read
 from support.study_records import record, study
+
+
+def table_of(
+    records: list[Record], metric: str, reference: dict[tuple[str, str], float] | None = None
+) -> tuple[list[str], list[list[str]]]:
+    return results_table(rankings(summarize(records, metric)), metric, reference)
 
 
 def test_table_holds_means_deviations_ranks_and_the_floor() -> None:
@@ -23,19 +31,24 @@ def test_table_holds_means_deviations_ranks_and_the_floor() -> None:
         record("SP-5", "MSE", 1, 0.2, 0.1),
         record("SP-5", "MSE", 2, 0.3, 0.1),
         record("SP-5", "SCE^DYS", 1, 0.1, 2.0),
+        record("SP-5", "SCE^DYS", 2, 0.2, 2.0),
+        record("SP-5", "mine", 1, 0.05, 2.0),
         record("KP-100", "MSE", 1, 0.2, 0.123456),
     ]
-    header, rows = results_table(records, "mean_of_ratios")
-    assert header == ["method", "problem", "seeds", "mean of ratios", "rank", "above the floor", "s/epoch"]
+    header, rows = table_of(records, "mean_of_ratios")
+    assert header == [
+        "method", "problem", "seeds", "mean of ratios", "rank", "behind the best", "above floor", "s/epoch",
+    ]  # fmt: skip
+    deviation = f"{np.std([0.2, 0.3], ddof=1):.4f}"
     assert rows == [
-        ["SCE^DYS", "SP-5", "1", "0.1000", "1", "0.0500", "2"],
-        ["MSE", "SP-5", "2", f"0.2500 ± {np.std([0.2, 0.3], ddof=1):.4f}", "2", "0.1850", "0.1"],
-        ["MSE", "KP-100", "1", "0.2000", "1", "0.1400", "0.123"],
+        ["SCE^DYS", "SP-5", "1-2", f"0.1500 ± {deviation}", "1", "", "0.0950", "2"],
+        ["MSE", "SP-5", "1-2", f"0.2500 ± {deviation}", "2", "0.1000 [0.1000, 0.1000]", "0.1850", "0.1"],
+        ["mine", "SP-5", "1", "0.0500", "", "", "0.0050", "2"],
+        ["MSE", "KP-100", "1", "0.2000", "1", "", "0.1400", "0.123"],
     ]
-    header, rows = results_table(records, "published_style")
+    header, rows = table_of(records, "published_style", {("SP-5", "SCE^DYS"): 0.32})
     assert header[-1] == "published"
-    assert rows[0][3] == "0.3000"
-    assert rows[0][-1] == "0.32"  # the paper's SCE^DYS on SP-5
+    assert [row[-1] for row in rows] == ["0.32", "", "", ""]
 
 
 def test_words_of_the_page(tmp_path: Path) -> None:
@@ -44,55 +57,72 @@ def test_words_of_the_page(tmp_path: Path) -> None:
         *(record("SP-5", "SPO+^relax", seed, 0.1 + 0.01 * seed, 4.0) for seed in (1, 2)),  # 0.115 ± 0.0071
         *(record("SP-5", "SCE^DYS", seed, 0.12, 1.0) for seed in (1, 2)),
     ]
-    path = study_page(records, "My study", with_figures=False).write(tmp_path / "report.html")
+    path = study_page(records, "My study").write(tmp_path / "report.html")
     text = re.sub(r"<[^>]+>", "", path.read_text(encoding="utf-8"))
-    assert "6 runs: 3 methods on 1 problem, 2 seeds each. Least test regret: SPO+^relax on SP-5." in text
-    assert "SPO+^relax has the least regret, 0.1150 ± 0.0071, 50 % below MSE; 0.0635 above the floor." in text
-    assert "SCE^DYS is within one standard deviation of it and 4.0 times as fast." in text
+    assert (
+        "6 runs: 3 methods on 1 problem, 2 seeds each. Least test regret on the same seeds: SPO+^relax on SP-5." in text
+    )
+    assert "SPO+^relax has the least regret, 0.1150 ± 0.0071, of 3 methods on seeds 1-2, 50 % below MSE" in text
+    assert "0.0635 above the floor. The runs do not tell it from SCE^DYS; SCE^DYS is 4.0 times as fast." in text
     for expected in ("abc1234", "HiGHS 1", "a processor", "0.005", "learning rate"):
         assert expected in text
     read(path)
 
 
 def test_every_problem_has_its_three_pictures(tmp_path: Path) -> None:
-    page = study_page(study(problems=("SP-5", "KP-100"), seeds=(1,)), "A study", with_figures=False)
+    page = study_page(study(problems=("SP-5", "KP-100"), seeds=(1,)), "A study")
     text = page.html()
     assert text.count("<svg ") == 6
     assert text.count("<figcaption>SP-5</figcaption>") == 3
     assert "\\begin{tabular}" in text
 
 
-def test_unequal_seeds_are_said() -> None:
-    records = study(problems=("SP-5",), methods=("MSE", "PFY"), seeds=(1, 2))
-    assert "Not every method has run with the same seeds" not in study_page(records, "All", with_figures=False).html()
-    text = study_page(records[:-1], "Some", with_figures=False).html()
-    assert "Not every method has run with the same seeds" in text
+def test_what_is_left_out_is_said() -> None:
+    records = study(problems=("SP-5",), methods=("MSE", "PFY", "CaVE"), seeds=(1, 2))
+    assert "left out" not in study_page(records, "All").html()
+    lucky = record("SP-5", "lucky", 2, 0.001, 1.0)
+    text = study_page([*records, lucky, record("SP-5", "MSE", 7, 0.2, 1.0)], "Some").html()
+    assert "compared on seeds 1-2; left out: lucky (seed 2), 1 run of ranked methods with other seeds." in text
+    assert "lucky has the least regret" not in text
+    assert "lucky, seed 2" in text  # its bar says on which data
 
 
 def test_a_study_with_one_run(tmp_path: Path) -> None:
-    text = study_page([record("SP-5", "MSE", 1, 0.2, 0.1)], "One", with_figures=False).html()
+    text = study_page([record("SP-5", "MSE", 1, 0.2, 0.1)], "One").html()
     assert "1 run: 1 method on 1 problem, one seed each" in text
 
 
-def test_paper_figures_as_far_as_the_runs_allow(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dflearn.report import study as module
+def test_methods_of_a_user_and_sections_of_a_caller() -> None:
+    records = study(problems=("mine-7",), methods=("PG", "PG^solver", "MSE"), seeds=(1, 2))
+    text = study_page(records, "Mine", further=lambda page: page.section("My own section")).html()
+    assert text.count("PG^solver") > 5
+    assert text.index("My own section") < text.index("Where the numbers come from</h2>")
+    assert "published" not in text
+
+
+def test_the_paper_s_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dflearn.paper import report as module
 
     monkeypatch.setattr(module, "COMPUTED", {"cave": ""})
-    text = module.study_page([record("SP-5", "SCE^DYS", 1, 0.2, 0.1)], "One").html()
+    text = module.paper_page([record("SP-5", "SCE^DYS", 1, 0.2, 0.1)], "One").html()
     assert "Surrogate losses (SPO+, SCE) against decision losses" in text
     assert "Why CaVE fails on knapsacks" in text
-    text = module.study_page([record("SP-5", "MSE", 1, 0.2, 0.1)], "One").html()
+    assert "<td>0.32</td>" in text  # the published SCE^DYS on SP-5
+    assert "Dashes: as published." in text
+    text = module.paper_page([record("SP-5", "MSE", 1, 0.2, 0.1)], "One").html()
     assert "Surrogate losses" not in text
+    assert (
+        "The paper&#x27;s figures"
+        not in module.paper_page([record("SP-5", "MSE", 1, 0.2, 0.1)], "One", with_figures=False).html()
+    )
 
 
 def test_bars_are_as_long_as_the_regrets() -> None:
-    from dflearn.studies.summary import summarize
-
     own = summarize([record("SP-5", "MSE", 1, 0.2, 0.1), record("SP-5", "PFY", 1, 0.1, 0.1)])
-    axes = figures.regret_bars(own, "regret", published=True).axes[0]
+    axes = figures.regret_bars(own, "regret", reference={("SP-5", "PFY"): 0.32, ("SP-5", "MSE"): 0.45}).axes[0]
     assert [bar.get_width() for bar in axes.patches] == pytest.approx([0.1, 0.2])
     assert [label.get_text() for label in axes.get_yticklabels()] == ["PFY", "MSE"]
-    assert [list(line.get_xdata()) for line in axes.lines] == [[0.32, 0.32], [0.45, 0.45]]  # as printed in the paper
+    assert [list(line.get_xdata()) for line in axes.lines] == [[0.32, 0.32], [0.45, 0.45]]
 
 
 def test_nothing_to_report() -> None:
@@ -103,7 +133,7 @@ def test_nothing_to_report() -> None:
 def test_tables_in_other_formats() -> None:
     records = study(problems=("SP-5", "KP-100"), methods=("MSE", "SPO+^p=5%"), seeds=(1, 2))
     markdown = tables(records, "mean_of_ratios", "markdown")
-    assert markdown.startswith("### SP-5\n\n| method | seeds | mean of ratios | rank |")
+    assert re.match(r"### SP-5\n\n\| method +\| +seeds +\| +mean of ratios +\| +rank \|", markdown)
     latex = tables(records, "mean_of_ratios", "latex")
     for part in ("% KP-100", "\\toprule", "\\bottomrule", "SPO+\\textsuperscript{p=5\\%}", "$\\pm$"):
         assert part in latex
@@ -116,7 +146,7 @@ def test_the_page_says_what_is_missing(tmp_path: Path) -> None:
         store.put_wanted([one.config for one in (done, failed, missing)])
         store.put(done)
         store.put_failure(failed.config, "Traceback\nValueError: no")
-    run(str(tmp_path / "small.sqlite"), "-o", str(tmp_path / "report.html"), "--no-figures", "--title", "Mine")
+    run(str(tmp_path / "small.sqlite"), "-o", str(tmp_path / "report.html"), "--title", "Mine")
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "Not finished: 1 of the study&#x27;s runs are not there yet." in text
     assert "Failed: SP-5 PFY seed 1: ValueError: no" in text
@@ -135,13 +165,18 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         for one in study(problems=("SP-5",), methods=("MSE", "PFY"), seeds=(1,)):
             store.put(one)
     for name in ("report.html", "tables.md", "tables.tex"):
-        run(str(tmp_path / "small.toml"), "-o", str(tmp_path / name), "--no-figures")
+        run(str(tmp_path / "small.toml"), "-o", str(tmp_path / name))
         assert "PFY" in (tmp_path / name).read_text(encoding="utf-8")
     assert f"2 runs in {tmp_path / 'report.html'}" in capsys.readouterr().out
     assert "<title>Study small</title>" in (tmp_path / "report.html").read_text(encoding="utf-8")
-    with pytest.raises(DataError, match=r"ends in \.html, \.md, \.tex, \.txt; got 'report.pdf'"):
+    run(str(tmp_path / "small.sqlite"), "-o", str(tmp_path / "figures"), "--format", "pdf", "svg")
+    names = ["problem-by-problem-sp-5", "regret-against-time-sp-5", "while-training-sp-5"]
+    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == [
+        f"{n}.{f}" for n in names for f in ("pdf", "svg")
+    ]
+    with pytest.raises(OptionError, match=r"ends in \.html, \.md, \.tex, \.txt, or is a folder; got 'report.pdf'"):
         run(str(tmp_path / "small.sqlite"), "-o", str(tmp_path / "report.pdf"))
     with pytest.raises(DataError, match="no study at"):
         run(str(tmp_path / "none.sqlite"), "-o", str(tmp_path / "report.html"))
-    with pytest.raises(DataError, match="no metric 'nonsense'"):
+    with pytest.raises(OptionError, match="no metric 'nonsense'"):
         run(str(tmp_path / "small.sqlite"), "-o", str(tmp_path / "report.html"), "--metric", "nonsense")

@@ -1,6 +1,6 @@
 """Training in two processes, as a script that `test_lightning_module.py` runs: each process writes down what it sees.
 
-    python tests/integrations/two_processes.py FOLDER
+    python tests/support/two_processes.py FOLDER
 
 Lightning starts the second process itself, by calling this script again.
 """

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from dflearn.errors import CheckpointError
+from dflearn.errors import CheckpointError, DataError
 from dflearn.layers.base import Exact
 from dflearn.layers.perturbed import Perturbed
 from dflearn.layers.smoothed import Smoothed
@@ -197,3 +197,75 @@ def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
     torch.save({"weights": torch.ones(2)}, path)
     with pytest.raises(CheckpointError, match="is not a"):
         run(MSE(), path, 2)
+
+
+# -- callbacks --------------------------------------------------------------------------------------------------------
+
+
+class Counts(Callback):
+    """Remembers the losses it was told of, and how many times it was started."""
+
+    def __init__(self) -> None:
+        self.losses: list[float] = []
+        self.started = 0
+
+    def on_start(self, run: Run) -> None:
+        self.started += 1
+
+    def on_epoch_end(self, run: Run, row: dict[str, Any]) -> None:
+        self.losses.append(row["loss"])
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"losses": list(self.losses), "started": torch.tensor(self.started)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.losses, self.started = list(state["losses"]), int(state["started"])
+
+
+def test_the_state_of_a_callback_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "run.pt"
+    _, history = run(MSE(), None, 5)
+    run(MSE(), path, 2, callbacks=[Interrupt(), Counts()])
+    first, second = Counts(), Counts()
+    run(MSE(), path, 5, callbacks=[first, second])  # the first has the place of another class, so it starts afresh
+    assert second.losses == history.column("loss")
+    assert first.losses == history.column("loss")[2:]
+    assert (first.started, second.started) == (1, 2)
+
+
+def test_checkpoints_from_before_callbacks_had_a_state_still_load(tmp_path: Path) -> None:
+    path = tmp_path / "run.pt"
+    run(MSE(), path, 2, callbacks=[Counts()])
+    content = torch.load(path, weights_only=True)
+    assert content.pop("callbacks")["0 Counts"]["losses"]
+    torch.save(content, path)
+    counts = Counts()
+    run(MSE(), path, 3, callbacks=[counts])
+    assert len(counts.losses) == 1
+
+
+def test_a_state_that_a_checkpoint_cannot_hold_is_refused(tmp_path: Path) -> None:
+    class Odd(Counts):
+        def state_dict(self) -> dict[str, Any]:
+            return {"losses": [np.float64(1.0)]}
+
+    with pytest.raises(DataError, match=r"callback 0 Odd: its state holds a float64"):
+        run(MSE(), tmp_path / "run.pt", 1, callbacks=[Odd()])
+
+
+# -- compilation ------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_compiled_before_the_first_epoch_leaves_no_trace() -> None:
+    """The time is in no row, and the state of the loss is as it was: what is solved is not seen by training."""
+    from dflearn.training.preparation import prepare
+
+    for make in LOSSES.values():
+        loss, model = make(), Linear(FEATURES, ITEMS)
+        before, model_before = loss.state_dict(), weights(model)
+        assert prepare(model, loss, TRAIN.batch(slice(0, 2))) >= 0
+        assert repr(loss.state_dict()) == repr(before)
+        assert torch.equal(weights(model), model_before)
+    _, history = run(LOSSES["Smoothed, warm starts"](), None, 1)
+    assert history.seconds_compile > 0
+    assert "seconds_compile" not in history.rows[0]

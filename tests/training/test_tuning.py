@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dflearn.data import Batch
-from dflearn.errors import DataError, DivergenceError
+from dflearn.errors import DivergenceError, OptionError
 from dflearn.layers.perturbed import Perturbed
 from dflearn.losses import MSE, FenchelYoung, LossOutput
 from dflearn.models import Linear
@@ -74,7 +74,7 @@ def test_equals_go_to_the_first_and_no_winner_is_an_error() -> None:
     assert tune(lambda value: MSE(), ["a", "b"], **OPTIONS).best == "a"
     with pytest.raises(DivergenceError, match="every value"):
         tune(Scaled, [float("nan")], **OPTIONS)
-    with pytest.raises(DataError, match="at least one value"):
+    with pytest.raises(OptionError, match="at least one value"):
         tune(Scaled, [], **OPTIONS)
 
 

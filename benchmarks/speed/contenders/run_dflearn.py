@@ -18,9 +18,10 @@ from torch import nn
 from turns import Turns, threads
 
 from dflearn.data import DecisionDataset
-from dflearn.layers import DavisYin, DenseJacobianFree, Exact, Perturbed, Smoothed
+from dflearn.layers import DavisYin, Exact, Perturbed, Smoothed
 from dflearn.losses import SCE, FenchelYoung, SPOPlus
 from dflearn.losses.base import Loss
+from dflearn.paper.as_published import AsPublished, DenseJacobianFree
 from dflearn.problems import problem_named
 from dflearn.problems.base import Problem
 from dflearn.program import Program
@@ -35,7 +36,7 @@ METHODS: dict[str, Callable[[Problem, float, float], Loss]] = {
     "PFY": lambda problem, tau, mu: FenchelYoung(Perturbed(problem.relaxed_solver(), 1.0, 1, 135)),
     "SCE^DYS": lambda problem, tau, mu: SCE(DavisYin(problem.program, tau, STEP, gradient="unrolled")),
     "SCE^DYS jfb": lambda problem, tau, mu: SCE(DavisYin(problem.program, tau, STEP, gradient="jfb")),
-    "SCE^DYS as published": lambda problem, tau, mu: SCE(DavisYin.as_published(problem, tau, STEP)),
+    "SCE^DYS as published": lambda problem, tau, mu: SCE(AsPublished(problem, tau, STEP)),
     "SCE^DYS dense jfb": lambda problem, tau, mu: SCE(DenseJacobianFree(problem, tau, STEP)),
     "SCE^smoothed": lambda problem, tau, mu: SCE(Smoothed(problem.program, mu)),
 }

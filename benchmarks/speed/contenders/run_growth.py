@@ -40,7 +40,7 @@ def work(name: str, part: str) -> Callable[[], dict[str, np.ndarray]]:
         dtype = torch.float64 if part == "Smoothed" else torch.float32
         costs = problem.generate(BATCH, dtype=dtype).batch().require("costs")
         layer = LAYERS[part](problem)
-        factor = layer._kernel.factor  # type: ignore[union-attr]
+        factor = layer.rows.factor  # type: ignore[union-attr]
         about["entries"] = factor.matrix.nnz + factor.entries
 
         def backward() -> dict[str, np.ndarray]:

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dflearn.errors import DataError
+from dflearn.errors import OptionError
 from dflearn.files import write_whole
 
 if TYPE_CHECKING:
@@ -51,13 +51,13 @@ def problem_behind(dataset: DecisionDataset, options: argparse.Namespace) -> Pro
 
     if not dataset.origin:
         if options.problem is None:
-            raise DataError("this file does not say which problem its data come from: add --problem NAME --seed SEED")
+            raise OptionError("this file does not say which problem its data come from: add --problem NAME --seed SEED")
         return problem_of(options)
     problem = problem_of_origin(dataset.origin)
     asked = _given(options) | ({} if options.problem is None else {"problem": options.problem})
     wrong = {name: value for name, value in asked.items() if value != dataset.origin.get(name)}
     if wrong:
-        raise DataError(
+        raise OptionError(
             f"the data come from {problem.name} with seed {problem.seed}, and the command says "
             + ", ".join(f"{name} {value}" for name, value in wrong.items())
             + ": leave these options out"
@@ -116,7 +116,7 @@ def cache_of(options: argparse.Namespace) -> Path | None:
 def on_ray(options: argparse.Namespace) -> bool:
     """Whether the options of `add_ray_options` ask for a cluster."""
     if options.address is not None and options.executor != "ray":
-        raise DataError("--address is that of a Ray cluster: add --executor ray")
+        raise OptionError("--address is that of a Ray cluster: add --executor ray")
     return options.executor == "ray"
 
 
@@ -143,7 +143,7 @@ def positive(text: str) -> int:
 def check_folder(path: Path) -> None:
     """An error now rather than after an hour of solving."""
     if not path.absolute().parent.is_dir():
-        raise DataError(f"the folder of {path} does not exist")
+        raise OptionError(f"the folder of {path} does not exist")
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -153,6 +153,6 @@ def write_json(path: Path, content: Any) -> None:
 
 def table(header: list[str], rows: list[list[str]]) -> str:
     """Columns with aligned text: the first to the left, the others to the right."""
-    widths = [max(len(row[k]) for row in [header, *rows]) for k in range(len(header))]
-    line = lambda row: "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()  # noqa: E731
-    return "\n".join([line(header), "  ".join("-" * width for width in widths), *map(line, rows)])
+    from dflearn.report.render import render
+
+    return render(header, rows)

@@ -16,8 +16,8 @@ from dflearn.cli.arguments import (
     spread,
     table,
 )
-from dflearn.cli.inputs import add_row_options, instance_of, load_model, tables_for
-from dflearn.errors import DataError
+from dflearn.cli.inputs import add_row_options, in_options, read_tables
+from dflearn.errors import OptionError
 
 if TYPE_CHECKING:
     from dflearn.data import DecisionDataset
@@ -66,7 +66,7 @@ def doctor(options: argparse.Namespace) -> None:
         return
     for name in ("costs", "instances", "id"):
         if getattr(options, name) is not None:
-            raise DataError(f"--{name} tells about the tables of a saved model: add --model FILE")
+            raise OptionError(f"--{name} tells about the tables of a saved model: add --model FILE")
     options.problem, options.loss = options.problem or "SP-5", options.loss or "sce"
     options.features = _count(options.features)
     if options.demo:
@@ -102,29 +102,25 @@ def examine(name: str, problem: Problem, data: DecisionDataset, options: argpars
 
 def examine_saved(options: argparse.Namespace) -> None:
     """Print the diagnosis of a model that dfl train saved, on the rows of these tables."""
-    import torch
-
-    from dflearn.data import DecisionDataset
     from dflearn.doctor import diagnose
+    from dflearn.estimator import decisions
 
     if options.problem is not None:
-        raise DataError(f"{options.problem} and {options.model} are two things to look at: name one")
+        raise OptionError(f"{options.problem} and {options.model} are two things to look at: name one")
     if options.features is None or options.costs is None:
-        raise DataError("--model also needs --features and --costs: tables of the instances to look at")
+        raise OptionError("--model also needs --features and --costs: tables of the instances to look at")
     options.features = Path(options.features)
-    regressor, program = load_model(options.model)
-    record = regressor.record_
-    tables = tables_for(record, options)
-    assert tables.costs is not None
-    data = DecisionDataset(
-        torch.tensor(tables.features.columns(record["features"], "the features in training")),
-        torch.tensor(tables.costs.columns(program.cost_names or (), "the costs in training")),
-        instance=instance_of(tables.instances, record["instances"], program),
-    )
-    own = options.loss is None
-    loss = regressor.loss_ if own else _loss(options.loss, program, regressor.scale_, options, regressor.random_state)
+    with in_options(options.model):
+        regressor = decisions.load(options.model)
+        features, costs, instances = read_tables(options, options.id or regressor.record_["id"])
+        assert costs is not None
+        data = decisions.dataset_for(regressor, features, costs, instances)
+    program, loss = regressor.solver_.program, regressor.loss_
+    assert program is not None
+    if options.loss is not None:
+        loss = _loss(options.loss, program, regressor.scale_, options, regressor.random_state)
     found = diagnose(regressor.model_, loss, data, problem=program, limit=options.count)
-    print(f"{options.model}, the {record['chosen']} model. {found}")
+    print(f"{options.model}, the {regressor.record_['chosen']} model. {found}")
 
 
 def _loss(name: str, problem: Problem | Program, scale: Scale, options: argparse.Namespace, seed: int) -> Loss:
@@ -140,4 +136,4 @@ def _count(text: str | None) -> int | None:
     try:
         return None if text is None else int(text)
     except ValueError as error:
-        raise DataError(f"--features is a number, unless --model names a saved model; got {text!r}") from error
+        raise OptionError(f"--features is a number, unless --model names a saved model; got {text!r}") from error

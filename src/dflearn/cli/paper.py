@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dflearn.cli.arguments import add_command, positive, table as text_table
-from dflearn.cli.experiments import add_executor_options, carry_out
-from dflearn.cli.paper_figures import add_figure_command
-from dflearn.errors import DataError
+from dflearn.cli.arguments import add_command, positive
+from dflearn.cli.paper_figures import add_figure_command, add_report_command
+from dflearn.cli.studies import add_executor_options, carry_out
+from dflearn.errors import DataError, OptionError
+from dflearn.report.render import FORMATS, render, titled
 
 if TYPE_CHECKING:
     from dflearn.studies.config import RunConfig
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 TABLES = ("sp", "kp", "cfl")
 STORE = Path("paper.sqlite")
-FORMATS = ("text", "markdown", "latex")
 
 
 def add_commands(commands: Any) -> None:
@@ -37,7 +37,7 @@ def add_commands(commands: Any) -> None:
         "run what is missing of a table and print it beside the published one",
         "  dfl paper table sp --sizes 5 --seeds 1\n"
         "  dfl paper table kp --sizes 100 --methods MSE 'SPO+^relax' 'SCE^DYS' --gurobi --jobs 2\n"
-        "  dfl paper table cfl --from results/paper/runs.jsonl --no-run --format markdown",
+        "  dfl paper table cfl --from results/paper/runs.jsonl.xz --no-run --format markdown",
     )
     made.add_argument("table", choices=TABLES, help="shortest paths, knapsacks or facility location")
     _add_choice(made)
@@ -49,7 +49,7 @@ def add_commands(commands: Any) -> None:
         "summary",
         summary,
         "say problem by problem how near the runs come to the published tables",
-        "  dfl paper summary --from results/paper/runs.jsonl",
+        "  dfl paper summary --from results/paper/runs.jsonl.xz",
     )
     brief.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES), help="default: all")
     brief.add_argument("--format", choices=FORMATS, default="text", help="default: text")
@@ -78,6 +78,7 @@ def add_commands(commands: Any) -> None:
     cost.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES), help="default: all")
     _add_choice(cost)
     add_figure_command(inner)
+    add_report_command(inner)
 
 
 def _add_choice(parser: argparse.ArgumentParser) -> None:
@@ -95,7 +96,9 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--store", type=Path, default=STORE, metavar="FILE", help=f"where runs are kept (default: {STORE})"
     )
-    parser.add_argument("--from", dest="source", type=Path, metavar="FILE", help="first take runs from a .jsonl export")
+    parser.add_argument(
+        "--from", dest="source", type=Path, metavar="FILE", help="first take runs from a .jsonl (.xz) export"
+    )
 
 
 def seeds_of(words: list[str]) -> list[int]:
@@ -104,7 +107,7 @@ def seeds_of(words: list[str]) -> list[int]:
     for word in words:
         first, dash, last = word.partition("-")
         if not first.isdigit() or (dash and not last.isdigit()):
-            raise DataError(f"seeds are numbers or ranges such as 1-5, got {word!r}")
+            raise OptionError(f"seeds are numbers or ranges such as 1-5, got {word!r}")
         found += range(int(first), int(last if dash else first) + 1)
     return list(dict.fromkeys(found))
 
@@ -118,14 +121,14 @@ def problems_asked(name: str, sizes: list[int] | None) -> list[str]:
     wanted = [f"{name.upper()}-{size}" for size in sizes]
     strangers = [problem for problem in wanted if problem not in known]
     if strangers:
-        raise DataError(f"the paper has no {', '.join(strangers)}; its sizes are {', '.join(known)}")
+        raise OptionError(f"the paper has no {', '.join(strangers)}; its sizes are {', '.join(known)}")
     return wanted
 
 
 def methods_asked(problem: str, words: list[str]) -> list[str]:
     """Names as they are; published, own and all stand for the rows of that problem's table."""
-    from dflearn.paper.methods import method_named
     from dflearn.paper.published import methods_of, published_rows
+    from dflearn.studies.methods import method_named
 
     rows = methods_of(problem)
     published = [method for method in rows if (problem, method) in published_rows()]
@@ -150,15 +153,15 @@ def configs_asked(tables: list[str], options: argparse.Namespace) -> list[RunCon
 
 def list_all(options: argparse.Namespace) -> None:
     from dflearn.paper.figures import COMPUTED, FROM_RECORDS
-    from dflearn.paper.methods import method_named, method_names
     from dflearn.paper.published import problems_of, published_rows
+    from dflearn.studies.methods import method_named, method_names
 
     rows = []
     for name in TABLES:
         for problem in problems_of(name):
             published = [method for other, method in published_rows() if other == problem]
             rows.append([name, problem, str(len(published)), " ".join(published)])
-    print(text_table(["table", "problem", "rows", "published methods"], rows))
+    print(render(["table", "problem", "rows", "published methods"], rows))
     print("\nmethods:")
     for name in method_names():
         print(f"  {name:<26}{method_named(name).about}")
@@ -168,13 +171,13 @@ def list_all(options: argparse.Namespace) -> None:
 
 
 def table(options: argparse.Namespace) -> None:
-    from dflearn.paper.render import HEADER, LEGEND, agreement_line, cells, judges, render
-    from dflearn.paper.tables import agreement, rows_of
+    from dflearn.paper.published import published_costs
+    from dflearn.paper.tables import HEADER, LEGEND, agreement, agreement_line, cells, judges, rows_of
 
     configs = configs_asked([options.table], options)
     with _opened(options, to_run=not options.no_run) as store:
         if not options.no_run:
-            carry_out(configs, store, options)
+            carry_out(configs, store, options, prior=published_costs())
         records = [record for config in configs if (record := store.get(config)) is not None]
         failures = [failure for config in configs if (failure := store.failure(config)) is not None]
     for problem in problems_asked(options.table, options.sizes):
@@ -183,7 +186,7 @@ def table(options: argparse.Namespace) -> None:
             print(f"{problem}: no runs\n")
             continue
         title = f"{problem}, seeds {_ranges(options.seeds)}, judged by {judges(rows)}"
-        print({"text": title, "markdown": f"### {title}", "latex": f"% {title}"}[options.format] + "\n")
+        print(titled(title, options.format) + "\n")
         print(render(HEADER, [cells(row) for row in rows], options.format) + "\n")
         print(("% " if options.format == "latex" else "") + agreement_line(agreement(rows)) + "\n")
     print(("% " if options.format == "latex" else "") + LEGEND)
@@ -195,8 +198,7 @@ def table(options: argparse.Namespace) -> None:
 
 
 def summary(options: argparse.Namespace) -> None:
-    from dflearn.paper.render import SUMMARY_HEADER, SUMMARY_LEGEND, render, summary_cells
-    from dflearn.paper.tables import rows_of
+    from dflearn.paper.tables import SUMMARY_HEADER, SUMMARY_LEGEND, rows_of, summary_cells
 
     with _opened(options, to_run=False) as store:
         records = [record for config in configs_asked(options.tables, options) if (record := store.get(config))]
@@ -213,19 +215,20 @@ def summary(options: argparse.Namespace) -> None:
 
 
 def run_all(options: argparse.Namespace) -> None:
+    from dflearn.paper.published import published_costs
     from dflearn.studies.cost import Costs
     from dflearn.studies.driver import duration
 
     if not options.budget > 0:
-        raise DataError(f"the budget is a positive number of hours, got {options.budget}")
+        raise OptionError(f"the budget is a positive number of hours, got {options.budget}")
     configs = configs_asked(options.tables, options)
     with _opened(options, to_run=True) as store:
-        costs = Costs(store.records())
+        costs = Costs(store.records(), published_costs())
         place = {seed: number for number, seed in enumerate(seeds_of(options.seeds), 1)}
         configs.sort(key=lambda config: costs(config) * place[config.seed])
-        summary = carry_out(configs, store, options, budget=3600 * options.budget)
+        summary = carry_out(configs, store, options, budget=3600 * options.budget, prior=published_costs())
         missing = [config for config in configs if not store.has(config)]
-        costs = Costs(store.records())
+        costs = Costs(store.records(), published_costs())
     print(f"{len(configs) - len(missing)} of {len(configs)} runs in {options.store}, {summary.done} of them new")
     if summary.failed:
         print(f"{len(summary.failed)} runs failed; `dfl status {options.store}` says why")
@@ -234,12 +237,13 @@ def run_all(options: argparse.Namespace) -> None:
 
 
 def show_cost(options: argparse.Namespace) -> None:
+    from dflearn.paper.published import published_costs
     from dflearn.studies.cost import Costs, makespan
     from dflearn.studies.driver import duration
 
     configs = configs_asked(options.tables, options)
     with _opened(options, to_run=False) as store:
-        costs = Costs(store.records())
+        costs = Costs(store.records(), published_costs())
         missing = configs if options.whole else [config for config in configs if not store.has(config)]
     groups: dict[tuple[str, str], list[RunConfig]] = {}
     for config in missing:
@@ -249,7 +253,7 @@ def show_cost(options: argparse.Namespace) -> None:
         estimate = costs.estimate(runs[0])
         rows.append([problem, method, str(len(runs)), duration(estimate.seconds * len(runs)), estimate.source])
     if rows:
-        print(text_table(["problem", "method", "runs", "would take", "estimated from"], rows))
+        print(render(["problem", "method", "runs", "would take", "estimated from"], rows))
     seconds = [costs(config) for config in missing]
     what = f"all {len(configs)} runs" if options.whole else f"{len(missing)} of {len(configs)} runs are missing;"
     print(f"\n{what} together about {duration(sum(seconds))} on one core")

@@ -1,14 +1,20 @@
-"""dfl paper figure: the paper's figures as PNG and SVG, with the numbers behind them."""
+"""dfl paper figure and dfl paper report: the paper's figures with the numbers behind them, and the page of its runs."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dflearn.cli.arguments import add_command, table
-from dflearn.cli.experiments import store_of
+from dflearn.cli.arguments import add_command
+from dflearn.cli.report import FORMATS, KINDS, add_report_options, write_report
+from dflearn.cli.studies import store_of
 from dflearn.errors import DataError
+
+if TYPE_CHECKING:
+    from dflearn.report.page import Page
+    from dflearn.studies.record import Record
 
 STUDY = Path("paper.sqlite")  # where `dfl paper table` keeps its runs
 
@@ -21,12 +27,13 @@ def add_figure_command(commands: Any) -> None:
         commands,
         "figure",
         figure,
-        "draw figures of the paper, as PNG and SVG, with their numbers as CSV",
+        "draw figures of the paper, with their numbers as CSV",
         "  dfl paper figure one-dimension\n  dfl paper figure all --out figures\n"
-        "  dfl paper figure state-of-the-art --study results/paper/runs.jsonl\n\nfigures:\n" + "\n".join(names),
+        "  dfl paper figure state-of-the-art --study results/paper/runs.jsonl.xz\n\nfigures:\n" + "\n".join(names),
     )
     parser.add_argument("names", nargs="+", metavar="NAME", help="see below; `all` for every one that the study allows")
     parser.add_argument("--out", type=Path, default=Path("figures"), metavar="DIR", help="default: figures")
+    parser.add_argument("--format", nargs="+", choices=FORMATS, default=["png", "svg"], help="default: png svg")
     parser.add_argument("--quick", action="store_true", help="fewer draws and points, for a first look")
     parser.add_argument(
         "--study",
@@ -41,6 +48,7 @@ def add_figure_command(commands: Any) -> None:
 
 def figure(options: argparse.Namespace) -> None:
     from dflearn.paper.figures import FROM_RECORDS, figure_names, make_figure
+    from dflearn.report.render import render
     from dflearn.studies.store import read_records
 
     everything = options.names == ["all"]
@@ -56,9 +64,36 @@ def figure(options: argparse.Namespace) -> None:
                 raise
             print(f"{name} is left out: {error}")
             continue
-        files = made.write(options.out)
+        files = made.write(options.out, options.format)
         print(made.title)
         print("\n".join(f"  {line}" for line in made.findings))
         if made.table is not None:
-            print("\n".join(f"  {line}" for line in table(*made.table).splitlines()))
+            print("\n".join(f"  {line}" for line in render(*made.table).splitlines()))
         print(f"  {files[0].with_suffix('')}" + "".join(f" {file.suffix}" for file in files))
+
+
+def add_report_command(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        "report",
+        report,
+        "write the page of a study with the published figures beside ours, and the paper's figures",
+        "  dfl paper report --study results/paper/runs.jsonl.xz -o report.html\n"
+        f"  dfl paper report -o figures --format pdf svg\n\n{KINDS}",
+    )
+    parser.add_argument(
+        "--study", type=Path, default=STUDY, help=f"a study's TOML file, store or .jsonl export (default: {STUDY})"
+    )
+    add_report_options(parser, "published_style")
+    parser.add_argument("--no-figures", action="store_true", help="leave the paper's figures out")
+
+
+def report(options: argparse.Namespace) -> None:
+    from dflearn.paper.report import paper_page
+    from dflearn.paper.tables import published_regrets
+
+    def page(records: list[Record], warnings: Iterable[str]) -> Page:
+        title, shown = options.title or "The paper's runs", not options.no_figures
+        return paper_page(records, title, options.metric, warnings=warnings, with_figures=shown)
+
+    write_report(options, page, lambda records: published_regrets(records, options.metric))

@@ -1,16 +1,26 @@
-"""dfl report: what a study shows, as one page or as tables for a document."""
+"""dfl report: what a study shows, as one page, as tables for a document, or as figures."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dflearn.cli.arguments import add_command, check_folder
-from dflearn.cli.experiments import store_of
-from dflearn.errors import DataError
+from dflearn.cli.studies import store_of
+from dflearn.errors import OptionError
+
+if TYPE_CHECKING:
+    from dflearn.report.page import Page
+    from dflearn.studies.record import Record
 
 TABLES = {".md": "markdown", ".tex": "latex", ".txt": "text"}
+FORMATS = ("pdf", "svg", "png")
+KINDS = (
+    "The page is one file that loads nothing. A name that ends in .md, .tex (booktabs) or .txt gets tables only; a name "
+    "without an ending is a folder that gets all figures of the page as files."
+)
 
 
 def add_commands(commands: Any) -> None:
@@ -18,45 +28,68 @@ def add_commands(commands: Any) -> None:
         commands,
         "report",
         report,
-        "write what a study shows: an HTML page, or its tables",
-        "  dfl report experiment.toml -o report.html\n  dfl report paper.sqlite -o report.html --metric published_style\n"
-        "  dfl report results/paper/runs.jsonl -o tables.tex\n\n"
-        "The page is one file that loads nothing. A name that ends in .md, .tex (booktabs) or .txt gets tables only.",
+        "write what a study shows: an HTML page, its tables, or its figures",
+        "  dfl report experiment.toml -o report.html\n  dfl report experiment.sqlite -o tables.tex\n"
+        f"  dfl report runs.jsonl -o figures --format pdf svg png\n\n{KINDS}",
     )
     parser.add_argument("study", type=Path, help="the study's TOML file, its store, or a .jsonl export")
+    add_report_options(parser, "mean_of_ratios")
+
+
+def add_report_options(parser: argparse.ArgumentParser, metric: str) -> None:
     parser.add_argument(
-        "-o", "--out", type=Path, default=Path("report.html"), metavar="FILE", help="default: report.html"
+        "-o", "--out", type=Path, default=Path("report.html"), metavar="PATH", help="default: report.html"
     )
-    parser.add_argument("--metric", default="mean_of_ratios", help="which regret to show (default: mean_of_ratios)")
+    parser.add_argument(
+        "--format", nargs="+", choices=FORMATS, default=["pdf"], help="of the figures in a folder (default: pdf)"
+    )
+    parser.add_argument("--metric", default=metric, help=f"which regret to show (default: {metric})")
     parser.add_argument("--title", help="default: the study's name")
-    parser.add_argument("--no-figures", action="store_true", help="leave the paper's figures out")
 
 
 def report(options: argparse.Namespace) -> None:
+    from dflearn.report.study import study_page
+
+    def page(records: list[Record], warnings: Iterable[str]) -> Page:
+        return study_page(records, _title(options), options.metric, warnings=warnings)
+
+    write_report(options, page, lambda records: {})
+
+
+def _title(options: argparse.Namespace) -> str:
+    return options.title or f"Study {options.study.stem}"
+
+
+def write_report(
+    options: argparse.Namespace,
+    make_page: Callable[[list[Record], Iterable[str]], Page],
+    reference: Callable[[list[Record]], Mapping[tuple[str, str], float]],
+) -> None:
+    """Write the page, tables or figures that the options of `add_report_options` ask for. reference: known regrets, for the tables."""
     from dflearn.files import write_whole
-    from dflearn.report.study import study_page, tables
+    from dflearn.report.study import tables
     from dflearn.studies.store import read_records
 
     kind = options.out.suffix.lower()
-    if kind not in (".html", *TABLES):
-        raise DataError(f"the name of a report ends in .html, {', '.join(TABLES)}; got {options.out.name!r}")
+    if kind not in ("", ".html", *TABLES):
+        raise OptionError(f"a report ends in .html, {', '.join(TABLES)}, or is a folder; got {options.out.name!r}")
     check_folder(options.out)
     study = store_of(options.study)
     records = read_records(study)
     if kind in TABLES:
         form: Any = TABLES[kind]
-        write_whole(options.out, tables(records, options.metric, form).encode())
+        write_whole(options.out, tables(records, options.metric, form, reference(records)).encode())
+    elif kind:
+        make_page(records, _gaps(study)).write(options.out)
     else:
-        title = options.title or f"Study {options.study.stem}"
-        page = study_page(
-            records, title, options.metric, warnings=_gaps(study), with_figures=not options.no_figures
-        )  # fmt: skip
-        page.write(options.out)
+        files = make_page(records, ()).write_figures(options.out, options.format)
+        print(f"{len(files)} files in {options.out}")
+        return
     print(f"{len(records)} runs in {options.out}")
 
 
 def _gaps(study: Path) -> list[str]:
-    """What the study was asked for and does not hold, in words."""
+    """Runs that the study was asked for and does not hold, in words."""
     from dflearn.studies.store import Store
 
     if study.suffix == ".jsonl":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import zipfile
 import zlib
@@ -15,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dflearn.data.split import split_rows
 from dflearn.errors import DataError
 from dflearn.files import replacing
 from dflearn.program import Instance
@@ -170,19 +170,9 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
         Each size is a number of instances, or a share (below 1) of what there is at that point, rounded up. The same
         instances in the same order as from scikit-learn's `train_test_split` with `random_state=seed`, called twice.
         """
-        rest, held_out = self._split_once(seed, "test", test)
-        train, checked = rest._split_once(seed, "validation", validation)
-        return Split(train, checked, held_out)
-
-    def _split_once(self, seed: int, name: str, size: int | float) -> tuple[DecisionDataset, DecisionDataset]:
-        taken = math.ceil(size * len(self)) if isinstance(size, float) else size
-        if not 0 < taken < len(self) or (isinstance(size, float) and size >= 1):
-            raise DataError(
-                f"{name}={size} asks for {taken} of {len(self)} instances; it must leave both parts some: "
-                "pass a smaller number of instances, or a share between 0 and 1"
-            )
-        order = torch.as_tensor(np.random.RandomState(seed).permutation(len(self)))
-        return self.subset(order[taken:]), self.subset(order[:taken])
+        held_out, rest = split_rows(len(self), {"test": test}, seed)
+        checked, train = split_rows(len(rest), {"validation": validation}, seed)
+        return Split(self.subset(rest[train]), self.subset(rest[checked]), self.subset(held_out))
 
     def with_decisions(self, decisions: Tensor) -> DecisionDataset:
         """The same data with these decisions, `(count, n)`."""

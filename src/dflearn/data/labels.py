@@ -10,34 +10,39 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from dflearn.data import DecisionDataset
 from dflearn.data.cache import KEPT, Cache, CachedSolve, keys_of, solves_of
+from dflearn.data.conversion import Data, as_dataset
+from dflearn.data.dataset import DecisionDataset
 from dflearn.errors import DataError, SolverError
 from dflearn.program import Instance
 from dflearn.solvers.base import Solution, Solver, Status, check_costs, check_instance
+from dflearn.solvers.task import Decided, DecisionTask
 
 CHUNK = 32  # solves between two writes: what an interruption can cost at most
 PROGRESS_DELAY = 2.0  # seconds before a progress bar appears
 
 
 def label(
-    dataset: DecisionDataset,
-    solver: Solver,
+    dataset: Data,
+    problem: Decided,
     *,
     cache: str | Path | None = None,
     progress: bool = True,
     workers: int = 1,
     accept: Sequence[Status] = (Status.OPTIMAL,),
 ) -> DecisionDataset:
-    """The data set with decisions w*(y) of its costs, computed by `solver` (replacing any it had).
+    """The data set with optimal decisions w*(y) for its costs (replacing any it had).
 
     Args:
+        problem: what is decided: a `Problem`, a `Program`, an exact `Solver`, or a function from costs to a decision.
         cache: a folder that remembers solves (see `default_cache`), or `None` to remember nothing.
         workers: how many instances are solved side by side.
         accept: the statuses that make a label; add `Status.FEASIBLE` to take decisions that hit a limit.
     """
+    dataset = as_dataset(dataset)
     if dataset.costs is None:
         raise DataError("these data hold no costs, so there is nothing to compute decisions from")
+    solver = DecisionTask.of(problem, dataset.costs.shape[1]).solver
     with contextlib.ExitStack() as stack:
         if workers > 1:
             from dflearn.solvers.wrappers import Parallel

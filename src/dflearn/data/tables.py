@@ -1,42 +1,84 @@
-"""Tables of numbers with named columns, read from and written to CSV and Parquet files by their ending."""
+"""Tables of numbers with named columns: from CSV and Parquet files by their ending, or from frames and arrays."""
 
 from __future__ import annotations
 
 import csv
 import os
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from torch import Tensor
 
 from dflearn.errors import DataError, MissingExtraError
 from dflearn.files import replacing
+from dflearn.program import Instance, Program
+from dflearn.program.names import Columns, check_unique, closest, read_instance
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """What a file holds.
+    """Numbers with named columns, one row per instance.
 
     Attributes:
-        path: the file, for messages.
+        path: the file, or what else messages call the table.
         names: the columns, each name once.
         values: float64 `(rows, columns)`.
-        places: what each row is called in the file: "line 7" of a CSV file, "row 6" of a Parquet file.
+        places: what each row is called: "line 7" of a CSV file, "row 6" elsewhere.
         ids: the text of the id column in each row, each once; `None` where there is no such column.
     """
 
-    path: Path
+    path: Path | str
     names: tuple[str, ...]
     values: np.ndarray
     places: tuple[str, ...]
     ids: tuple[str, ...] | None = None
 
+    @classmethod
+    def of(
+        cls,
+        what: TableLike,
+        called: str,
+        *,
+        id_column: str | None = None,
+        names: Sequence[str] | None = None,
+        infinite: bool = False,
+    ) -> Table:
+        """A table as it is; or one of columns by name (a DataFrame, a dict); or one of an array `(rows, columns)`.
+
+        Args:
+            called: what messages call it.
+            id_column, infinite: as of `read_table`.
+            names: what the columns of an array are called; by default 0, 1, ….
+        """
+        if isinstance(what, Table):
+            return what
+        if isinstance(what, np.ndarray | Tensor | list):
+            array = np.asarray(what)
+            if array.ndim != 2 or (names is not None and array.shape[1] != len(names)):
+                width = "" if names is None else f" of {len(names)}: {', '.join(names[:5])}"
+                raise DataError(f"{called} needs one row per instance and one column each{width}; got {array.shape}")
+            columns: Mapping[str, Any] = dict(zip(names or map(str, range(array.shape[1])), array.T, strict=True))
+            return _table(called, list(columns), list(columns.values()), None, infinite)
+        keys = list(what.keys())
+        known = list(map(str, keys))
+        check_unique(known, f"{called} ")  # pandas gives a frame for a name that stands twice
+        return _table(called, known, [np.asarray(what[key]) for key in keys], id_column, infinite)
+
     def __len__(self) -> int:
         return len(self.values)
+
+    def keys(self) -> tuple[str, ...]:
+        return self.names
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.values[:, self.names.index(name)]
+
+    def instance(self, program: Program) -> Instance:
+        """`program.instance` of this table, with messages that name its rows."""
+        return read_instance(program, self, str(self.path), self.where)
 
     def where(self, row: int) -> str:
         """File, place and id of a row, for messages."""
@@ -52,7 +94,7 @@ class Table:
         if extra:
             raise DataError(
                 f"{self.path} has the column {extra[0]!r}, which is none of {known_from}{_and_more(extra)}: drop it, or, "
-                f"if it names the rows, add --id {extra[0]}"
+                f"if it names the rows, pass id_column={extra[0]!r}"
             )
         return self.values[:, [self.names.index(name) for name in names]]
 
@@ -62,7 +104,7 @@ class Table:
             if len(self) != len(other):
                 raise DataError(
                     f"{other.path} has {len(other)} rows and {self.path} has {len(self)}: each row is one instance, in "
-                    "the same order in both; or let a column that both have name the rows, with --id COLUMN"
+                    "the same order in both; or let a column that both have name the rows, with id_column"
                 )
             return self
         row_of = {name: row for row, name in enumerate(self.ids)}
@@ -86,26 +128,45 @@ def read_table(path: str | os.PathLike[str], id_column: str | None = None, *, in
     """
     path = Path(path)
     names, columns, places = (_read_parquet if _ending(path) == ".parquet" else _read_csv)(path)
+    return _table(path, names, columns, id_column, infinite, places)
+
+
+def _table(
+    path: Path | str,
+    names: Sequence[str],
+    columns: Sequence[Sequence[Any] | np.ndarray],
+    id_column: str | None,
+    infinite: bool,
+    places: Sequence[str] | None = None,
+) -> Table:
+    """The table of these columns, once names, ids and every cell are checked."""
     nameless = [k for k, name in enumerate(names, start=1) if not name]
     if nameless:
         raise DataError(
             f"{path}: column {nameless[0]} has no name; name it or drop it (pandas writes such a column for the index: "
             "to_csv(…, index=False) does not)"
         )
-    twice = [name for name, times in Counter(names).items() if times > 1]
-    if twice:
-        raise DataError(f"{path} has {names.count(twice[0])} columns named {twice[0]!r}: name each once")
+    check_unique(names, f"{path} ")
+    if places is None:
+        places = [f"row {i}" for i in range(max(map(len, columns), default=0))]
     if not places:
         raise DataError(f"{path} has no rows")
     held = dict(zip(names, columns, strict=True))
     ids = None
     if id_column is not None:
         if id_column not in held:
-            raise DataError(f"{path} has no column {id_column!r} to name the rows (--id){closest(id_column, names)}")
+            raise DataError(
+                f"{path} has no column {id_column!r} to name the rows (id_column){closest(id_column, names)}"
+            )
         ids = tuple(str(cell).strip() for cell in held.pop(id_column))
         _check_ids(path, id_column, ids, places)
     if not held:
         raise DataError(f"{path} has no column of numbers")
+    short = [name for name, cells in held.items() if len(cells) != len(places)]
+    if short:
+        raise DataError(
+            f"{path}: the column {short[0]!r} has {len(held[short[0]])} rows, and others have {len(places)}"
+        )
     values = np.column_stack([_numbers(path, name, cells, places, infinite) for name, cells in held.items()])
     return Table(path, tuple(held), values, tuple(places), ids)
 
@@ -132,14 +193,49 @@ def check_writable(path: Path) -> None:
         _arrow()
 
 
-def closest(name: str, others: Iterable[str]) -> str:
-    """The end of a message about an unknown name."""
-    others = list(others)
-    near = get_close_matches(name, others, n=3)
-    if near:
-        return f"; did you mean {' or '.join(map(repr, near))}?"
-    shown = ", ".join(map(repr, others[:5])) + (", …" if len(others) > 5 else "")
-    return f"; there is {shown}" if others else ""
+TableLike = Table | Columns | np.ndarray | Tensor | list[Any]  # what `Table.of` reads
+
+
+class Tables(NamedTuple):
+    """Features, and what else was given, row by row about the same instances."""
+
+    features: Table
+    costs: Table | None
+    instances: Table | None
+
+    @classmethod
+    def of(
+        cls,
+        given: Mapping[str, TableLike | None],
+        id_column: str | None,
+        wanted: Mapping[str, Sequence[str] | None],
+        known_from: str,
+    ) -> Tables:
+        """The tables, rows in the order of the features.
+
+        `wanted` says, for each table whose columns are known from somewhere, which they are, in this order.
+        """
+        held: dict[str, Table | None] = dict.fromkeys(cls._fields)
+        for what, rows in given.items():
+            if rows is not None:
+                names = wanted.get(what)
+                table = Table.of(
+                    rows, f"the table of {what}", id_column=id_column, names=names, infinite=what == "instances"
+                )
+                table = table.aligned_with(held["features"] or table)
+                if names is not None:
+                    values = table.columns(names, known_from.format(what))
+                    table = replace(table, names=tuple(names), values=values)
+                held[what] = table
+        return cls(**held)  # type: ignore[arg-type]  # there are always features
+
+    def instance(self, program: Program) -> Instance | None:
+        """The `Instance` of all rows, where there is a table of instances."""
+        return None if self.instances is None else self.instances.instance(program)
+
+    def where(self, row: int) -> str:
+        """A row's place in the table that tells most about it."""
+        return (self.instances or self.costs or self.features).where(row)
 
 
 # -- reading --------------------------------------------------------------------------------------------------------
@@ -195,19 +291,20 @@ def _arrow() -> Any:
     return pyarrow
 
 
-def _numbers(path: Path, name: str, cells: Sequence[Any], places: Sequence[str], infinite: bool) -> np.ndarray:
+def _numbers(path: Path | str, name: str, cells: Any, places: Sequence[str], infinite: bool) -> np.ndarray:
     """A column as float64; the first cell that is no number is an error."""
     where = lambda row: f"{path}, {places[row]}, column {name!r}"  # noqa: E731
-    numbers = np.empty(len(cells))
-    for row, cell in enumerate(cells):
+    plain = isinstance(cells, np.ndarray) and cells.dtype.kind in "fiub"
+    numbers = cells.astype(np.float64) if plain else np.empty(len(cells))
+    for row, cell in enumerate(() if plain else cells):
         if cell is None or str(cell).strip() == "":
             raise DataError(f"{where(row)} is empty: fill it in, or drop the row")
         try:
             numbers[row] = float(cell)
         except (TypeError, ValueError) as error:
             raise DataError(
-                f"{where(row)} holds {str(cell)!r}, which is no number: if the column names the rows, add --id {name}; "
-                "write a category as columns of 0 and 1"
+                f"{where(row)} holds {str(cell)!r}, which is no number: if the column names the rows, pass "
+                f"id_column={name!r}; write a category as columns of 0 and 1"
             ) from error
     bad = np.flatnonzero(np.isnan(numbers) if infinite else ~np.isfinite(numbers))
     if bad.size:
@@ -215,7 +312,7 @@ def _numbers(path: Path, name: str, cells: Sequence[Any], places: Sequence[str],
     return numbers
 
 
-def _check_ids(path: Path, name: str, ids: Sequence[str], places: Sequence[str]) -> None:
+def _check_ids(path: Path | str, name: str, ids: Sequence[str], places: Sequence[str]) -> None:
     seen: dict[str, str] = {}
     for text, place in zip(ids, places, strict=True):
         if text in ("", "None"):

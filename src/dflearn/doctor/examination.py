@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from dflearn.data import DecisionDataset
+from dflearn.data import Data, DecisionDataset, as_dataset
 from dflearn.data.labels import label
 from dflearn.doctor import measures
 from dflearn.doctor.diagnosis import Diagnosis, Finding
@@ -16,21 +16,20 @@ from dflearn.doctor.findings import failed, findings
 from dflearn.errors import DataError, SolverError
 from dflearn.evaluation import evaluate
 from dflearn.losses.base import Loss
-from dflearn.program import Program
-from dflearn.solvers.task import DecisionTask
-
-if TYPE_CHECKING:
-    from dflearn.problems.base import Problem
+from dflearn.models import predict
+from dflearn.randomness import Randomness, generator_of
+from dflearn.solvers.task import Decided, DecisionTask
+from dflearn.training.arguments import AnyLoss, as_loss, check_model
 
 
 def diagnose(
     model: nn.Module,
-    loss: Loss,
-    data: DecisionDataset,
+    loss: AnyLoss,
+    data: Data,
     *,
-    problem: Problem | Program | None = None,
+    problem: Decided | None = None,
     limit: int = 200,
-    seed: int = 0,
+    seed: Randomness = 0,
 ) -> Diagnosis:
     """Look at what the loss tells the model on the first `limit` instances, and say what to change.
 
@@ -38,19 +37,23 @@ def diagnose(
         model: features → costs, at any stage of its training; it is not changed.
         loss: what it is (to be) trained with. Of an estimator: `regressor.model_` and `regressor.loss_`.
         data: features with costs, decisions or both. Missing decisions are computed where `problem` is given.
-        problem: what decisions are judged by. Without it nothing is said about regret and ties.
-        seed: of random directions.
+        problem: what is decided, as of `fit`: decisions are judged by it. Without it nothing is said about regret and ties;
+            where it knows no program, nothing about ties.
+        seed: of random directions, or their generator.
     """
+    check_model(model)
+    loss, data = as_loss(loss), as_dataset(data)
     if not len(data):
         raise DataError("there is nothing to diagnose: the data are empty")
     everything, data = data, data.subset(slice(0, limit)).to(torch.float64)
-    predicted = measures.predict(model, data)
-    generator = torch.Generator().manual_seed(seed)
+    predicted = predict(model, data.features).cpu().double()
+    generator = generator_of(seed)
+    task = None if problem is None else DecisionTask.of(problem, predicted.shape[-1])
     found: dict[str, Any] = {"setting": _setting(loss, data), "gradients": np.zeros(0)}
     noted: list[Finding] = []
     try:
-        if problem is not None and data.decisions is None and data.costs is not None:
-            data = label(data, DecisionTask.of(problem).solver, progress=False)
+        if task is not None and data.decisions is None and data.costs is not None:
+            data = label(data, task, progress=False)
         output, gradient = measures.gradient(loss, predicted, data.batch())
         found["gradients"] = measures.pull(output, gradient, predicted)
         found |= {} if output.solution is None else measures.solving(output.solution)
@@ -59,16 +62,16 @@ def diagnose(
         output = None
         noted.append(failed(error))
     judged = None
-    if problem is not None and not noted:
-        program = problem if isinstance(problem, Program) else problem.program
+    if task is not None and not noted:
         try:
-            found["ties"] = measures.ties(program, predicted, data, generator)
+            if task.program is not None:
+                found["ties"] = measures.ties(task.program, predicted, data, generator)
             if data.costs is not None:
-                judged = evaluate(predicted, problem, data, progress=False)
+                judged = evaluate(predicted, task, data, progress=False)
                 found |= measures.regrets(judged)
                 fitted = measures.least_squares(everything, data.features)
                 if fitted is not None:
-                    found["two_stage"] = evaluate(fitted, problem, data, progress=False, floor=False).ratio_of_sums
+                    found["two_stage"] = evaluate(fitted, task, data, progress=False, floor=False).ratio_of_sums
         except (SolverError, DataError) as error:
             noted.append(failed(error))
     if data.costs is not None:

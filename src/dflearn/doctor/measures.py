@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from dflearn.data import Batch, DecisionDataset
 from dflearn.doctor.diagnosis import VANISHING
@@ -18,17 +18,6 @@ TIED = 1e-2  # optimal decisions this far apart in a random direction are differ
 AGREES = 1e-3  # relative difference at which a slope confirms a gradient
 STEPS = (1e-4, 1e-5, 1e-6)  # of finite differences, relative to the costs: a kink is unlikely within all three
 SLOPES, TIES = 8, 16  # how many instances are tried
-
-
-def predict(model: nn.Module, data: DecisionDataset) -> Tensor:
-    """Predicted costs in float64; the model is asked in its own precision and left as it was."""
-    first = next(model.parameters(), None)
-    was_training = model.training
-    model.eval()
-    with torch.no_grad():
-        predicted = model(data.features if first is None else data.features.to(first))
-    model.train(was_training)
-    return predicted.detach().cpu().double()
 
 
 def _output_of(loss: Loss, predicted: Tensor, batch: Batch) -> LossOutput:

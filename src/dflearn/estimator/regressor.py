@@ -13,32 +13,30 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dflearn.data import DecisionDataset
+from dflearn.data import DecisionDataset, split_rows
 from dflearn.data.labels import label
 from dflearn.data.scale import Scale
-from dflearn.errors import DataError, MissingExtraError, ShapeError
+from dflearn.errors import DataError, MissingExtraError, OptionError, ShapeError
 from dflearn.estimator import saving
 from dflearn.estimator.choices import Amount, make_loss
+from dflearn.evaluation import regrets_of
 from dflearn.layers.base import Layer
 from dflearn.losses.base import Loss
-from dflearn.models import MLP, Linear, Positive, Scaled, Standardize
+from dflearn.models import MLP, Linear, Positive, Scaled, Standardize, predict
 from dflearn.problems import Problem
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Solver
-from dflearn.solvers.task import DecisionTask
+from dflearn.solvers.task import Decided, DecisionTask
 from dflearn.training import Callback, History, Run, fit
 
 try:
     from sklearn.base import BaseEstimator, RegressorMixin
-    from sklearn.model_selection import train_test_split
     from sklearn.utils import check_random_state
     from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 except ModuleNotFoundError as error:
     raise MissingExtraError(
         "DecisionFocusedRegressor follows scikit-learn, which is not installed: pip install 'dflearn[sklearn]'"
     ) from error
-
-ROWS = 4096  # instances predicted at a time
 
 
 class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
@@ -53,7 +51,8 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
     the costs is taken care of: the model's output is multiplied by mean |y|, and what is "auto" is relative to it.
 
     Args:
-        problem: what is decided: a `Problem`, a `Program` (solved by HiGHS), or any exact `Solver`.
+        problem: what is decided: a `Problem`, a `Program`, an exact `Solver`, or a function from costs to a decision. A
+            program is solved by the fastest exact solver that its structure allows; `solver_` says which.
         loss: "sce" (default), "spo+", "smoothed-spo+", "fenchel-young", "pfy", "sce-plain", "regret", "sqde", "cave",
             "mse", or a `Loss`. Without y: "fenchel-young", "pfy", "sce-plain", "sqde" or "cave".
         layer: what the loss solves while training: "smoothed", "davis-yin", "perturbed", "relaxed", "exact", a `Layer`,
@@ -86,7 +85,7 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
 
     def __init__(
         self,
-        problem: Problem | Program | Solver | None = None,
+        problem: Decided | None = None,
         *,
         loss: str | Loss = "sce",
         layer: str | Layer = "auto",
@@ -151,7 +150,8 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         if self.positive and y is not None and y.min() < 0:
             raise DataError(f"positive=True, and y holds negative costs, {y.min():.4g} the least: leave it at False")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        task = self._task(None if y is None else y.reshape(len(X), -1).shape[1])
+        costs = decisions if y is None else y.reshape(len(X), -1)
+        task = self._task(None if y is None and not self._only_decides() else np.shape(costs)[-1])
         self._shape, self._one_dimensional = X.shape[1:], y is not None and y.ndim == 1
         self._with_instances = instance is not None
         data = self._data(X, None if y is None else y.reshape(len(X), -1), decisions, instance)
@@ -163,7 +163,7 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
             self.loss, self.layer, task, self.scale_, mu=self.mu, sigma=self.sigma, step=self.step, seed=seed
         )
         self.solver_ = task.solver
-        kept, self.held_out_ = self._split(len(data), seed)
+        self.held_out_, kept = self._split(len(data), seed)
         train, validation = data.subset(kept), data.subset(self.held_out_) if len(self.held_out_) else None
         self.model_ = self._build(task.objective.p, self.scale_.costs, seed, train.features)
         judged_by_regret = validation is not None and data.costs is not None
@@ -187,14 +187,15 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
     def _task(self, p: int | None) -> DecisionTask:
         """What is decided, when there are p costs (unknown without y)."""
         if self.problem is None:
-            raise DataError(
+            raise OptionError(
                 "nothing says what is decided: pass a Problem, a Program or a Solver, as in "
                 "DecisionFocusedRegressor(dflearn.Program(A=…, b=…, upper=1))"
             )
-        task = DecisionTask.of(self.problem)
-        if p is not None and p != task.objective.p:
-            raise ShapeError(f"the problem has {task.objective.p} costs, and y has {p}")
-        return task
+        return DecisionTask.of(self.problem, p)
+
+    def _only_decides(self) -> bool:
+        """Whether what is decided is a function, for which costs and variables are one."""
+        return not isinstance(self.problem, Problem | Program | Solver | DecisionTask)
 
     def _validate(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray | None]:
         options = {"dtype": np.float64, "allow_nd": True}
@@ -212,14 +213,14 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         )
 
     def _split(self, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """The rows to train on, and those held out."""
+        """The rows held out, and those to train on."""
         if not 0 <= self.validation_fraction < 1:
-            raise DataError(f"validation_fraction lies in [0, 1), got {self.validation_fraction}")
-        rows, held_out = np.arange(count), round(self.validation_fraction * count)
+            raise OptionError(f"validation_fraction lies in [0, 1), got {self.validation_fraction}")
+        held_out = round(self.validation_fraction * count)
         if held_out == 0:
-            return rows, rows[:0]
-        train, validation = train_test_split(rows, test_size=held_out, random_state=seed)
-        return train, validation
+            return np.arange(0), np.arange(count)
+        validation, train = split_rows(count, {"validation": held_out}, seed)
+        return validation.numpy(), train.numpy()
 
     def _build(self, p: int, scale: float, seed: int, features: Tensor | None = None) -> nn.Module:
         """The untrained model in float64, for features of the shape seen in `fit`; standardized as `features` are."""
@@ -235,7 +236,7 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         """The model that `model` names."""
         per_cost, k = len(self._shape) == 2, self._shape[-1]
         if self.model not in ("linear", "shared", "mlp"):
-            raise DataError(f"model is 'linear', 'shared', 'mlp' or a torch module; got {self.model!r}")
+            raise OptionError(f"model is 'linear', 'shared', 'mlp' or a torch module; got {self.model!r}")
         if len(self._shape) > 2 or (per_cost and self._shape[0] != p) or (self.model == "shared" and not per_cost):
             wanted = f"(n_samples, {p}, k)" if per_cost or self.model == "shared" else "(n_samples, k)"
             raise ShapeError(
@@ -256,10 +257,8 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
             raise ShapeError(
                 f"features had shape (n_samples, {', '.join(map(str, self._shape))}) in fit; got {X.shape}"
             )
-        self.model_.eval()
-        with torch.no_grad():
-            costs = torch.cat([self.model_(part) for part in torch.tensor(X).split(ROWS)])
-        return costs.numpy().reshape(-1) if self._one_dimensional else costs.numpy()
+        costs = predict(self.model_, torch.tensor(X)).numpy()
+        return costs.reshape(-1) if self._one_dimensional else costs
 
     def decide(self, X: Any, instance: Instance | None = None) -> np.ndarray:
         """For each row of X the decision that is optimal for the predicted costs, `(n_samples, n)`.
@@ -289,10 +288,11 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         data = self._data(np.zeros((len(y), 0)), y.reshape(len(y), -1), decisions, instance)
         if data.decisions is None:
             data = label(data, self.solver_, cache=self.cache, progress=self.verbose)
-        objective, batch = self.solver_.objective, data.batch()
-        costs, optimal = batch.require("costs"), batch.require("decisions")
-        regret = objective(costs, decided - optimal, instance).sum().item()
-        optimum = objective(costs, optimal, instance).abs().sum().item()
+        batch = data.batch()
+        found = regrets_of(
+            self.solver_.objective, batch.require("costs"), decided, batch.require("decisions"), instance
+        )
+        regret, optimum = found.regret.sum().item(), found.optimum.abs().sum().item()
         return -regret / optimum if optimum > 0 else 0.0 if regret == 0 else -np.inf
 
     # -- files ----------------------------------------------------------------------------------------------------
@@ -306,7 +306,8 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         check_is_fitted(self, "model_")
         held = self.problem.program if isinstance(self.problem, Solver) else self.problem
         program = held.program if isinstance(held, Problem) else held
-        if held is None or program is None or not _same(DecisionTask.of(held).solver, self.solver_):
+        solver = saving.solver_name(held, self.solver_) if isinstance(held, Problem | Program) else None
+        if solver is None or not isinstance(program, Program):
             raise DataError(
                 f"{self.solver_!r} cannot be saved, and decisions depend on it: fit with a Problem or a Program, "
                 "or keep the weights alone, with safetensors.torch.save_file(regressor.model_.state_dict(), path)"
@@ -316,6 +317,7 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
             "class": type(self).__name__,
             "parameters": {name: saving.plain(name, value) for name, value in parameters.items()},
             "origin": saving.origin_of(self.problem),
+            "solver": solver,
             "features": list(self._shape),
             "feature_names": list(map(str, getattr(self, "feature_names_in_", []))),
             "one_dimensional": self._one_dimensional,
@@ -347,7 +349,7 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
             self.feature_names_in_ = np.array(metadata["feature_names"], dtype=object)
         self.scale_, self.history_ = Scale(**metadata["scale"]), History(**metadata["history"])
         task = self._task(None)
-        self.solver_ = task.solver
+        self.solver_ = saving.solver_named(metadata, task)
         self.model_ = self._build(task.objective.p, self.scale_.costs, seed=0)
         self.model_.load_state_dict(weights)
         self.loss_ = make_loss(self.loss, self.layer, task, self.scale_, mu=self.mu, sigma=self.sigma, step=self.step)
@@ -361,9 +363,3 @@ class _Report(Callback):
         monitored = run.history.monitored
         judged = "" if monitored is None else f", {monitored.replace('_', ' ')} {row[monitored]:.4g}"
         print(f"epoch {row['epoch']}: loss {row['loss']:.4g}{judged}, {row['seconds']:.2f} s")
-
-
-def _same(a: Solver, b: Solver) -> bool:
-    """Whether two solvers give the same answers."""
-    fingerprints = {None if one.program is None else one.program.fingerprint for one in (a, b)}
-    return a.identity == b.identity and len(fingerprints) == 1

@@ -21,11 +21,12 @@ import numpy as np
 import scipy.sparse as sp
 from torch import Tensor
 
-from dflearn.errors import DataError, MissingExtraError, ProgramError
+from dflearn.errors import DataError, MissingExtraError, OptionError, ProgramError
 from dflearn.files import replacing
 from dflearn.problems import Problem, problem_of_origin
 from dflearn.program import Program
 from dflearn.solvers.base import Solver
+from dflearn.solvers.task import Decided, DecisionTask
 
 FORMAT, VERSION = "dflearn model", 1  # the marker of a saved file, and the newest version that this code reads
 METADATA, WEIGHTS, PROGRAM = "metadata.json", "weights.safetensors", "program.npz"
@@ -130,13 +131,43 @@ def plain(name: str, value: Any) -> Any:
     raise DataError(f"{name} is a {type(value).__name__}, and a file holds names and numbers only: {remedy}")
 
 
-def origin_of(problem: Problem | Program | Solver | None) -> dict[str, Any]:
+RECOGNIZED, GENERAL = "recognized", "HiGHS"  # how a file names the solver of its program
+
+
+def solver_name(held: Problem | Program, solver: Solver) -> str | None:
+    """How a file names this solver: the one that suits the program or problem, or HiGHS; `None` where it is another."""
+    if _same(DecisionTask.of(held).solver, solver):
+        return RECOGNIZED
+    return GENERAL if isinstance(held, Program) and _same(_general(held), solver) else None
+
+
+def solver_named(metadata: Mapping[str, Any], task: DecisionTask) -> Solver:
+    """What `solver_name` named. Files from before structure was recognized say nothing, and mean HiGHS."""
+    name = metadata.get("solver", RECOGNIZED if metadata["origin"] else GENERAL)
+    if name not in (RECOGNIZED, GENERAL):
+        raise DataError(f"its solver {name!r} is none that is known here")
+    return task.solver if name == RECOGNIZED or task.program is None else _general(task.program)
+
+
+def _general(program: Program) -> Solver:
+    from dflearn.solvers.highs import HiGHS
+
+    return HiGHS(program)
+
+
+def _same(a: Solver, b: Solver) -> bool:
+    """Whether two solvers give the same answers."""
+    fingerprints = {None if one.program is None else one.program.fingerprint for one in (a, b)}
+    return a.identity == b.identity and len(fingerprints) == 1
+
+
+def origin_of(problem: Decided | None) -> dict[str, Any]:
     """How to make the problem again: by its name and configuration, or, empty, from the program alone."""
     if not isinstance(problem, Problem):
         return {}
     try:
         known = problem_of_origin(problem.origin) == problem
-    except (DataError, ProgramError):
+    except (DataError, OptionError, ProgramError):
         known = False
     if not known:
         raise DataError(f"{problem!r} is a problem of your own, which a file cannot hold: fit with its program instead")
@@ -169,6 +200,8 @@ def _pack(program: Program) -> bytes:
             for part in ("data", "indices", "indptr", "shape"):
                 arrays[f"{name}.{part}"] = np.asarray(getattr(matrix, part))
     arrays |= {name: np.array(names) for name in _NAMES if (names := getattr(program, name)) is not None}
+    if program.constraint_names is not None:
+        arrays["constraint_names"] = np.array(json.dumps(program.constraint_names))
     buffer = io.BytesIO()
     np.savez_compressed(
         buffer, allow_pickle=False, sense=np.array(program.sense), name=np.array(program.name), **arrays
@@ -181,6 +214,8 @@ def _unpack(packed: bytes) -> Program:
         arrays = {name: file[name] for name in file.files}
     parts: dict[str, Any] = {name: arrays[name] for name in _VECTORS}
     parts |= {name: arrays[name].tolist() for name in _NAMES if name in arrays}
+    if "constraint_names" in arrays:  # a later addition
+        parts["constraint_names"] = json.loads(str(arrays["constraint_names"]))
     for name in _MATRICES:
         if f"{name}.data" in arrays:
             data, indices, indptr, shape = (arrays[f"{name}.{part}"] for part in ("data", "indices", "indptr", "shape"))

@@ -1,11 +1,12 @@
 """Evaluation: what decisions cost, by every definition of regret, with intervals."""
 
+from dflearn.evaluation.comparison import Comparison as Comparison, compare as compare
 from dflearn.evaluation.regret import (
     METRICS as METRICS,
-    Comparison as Comparison,
     Evaluation as Evaluation,
-    compare as compare,
+    Regrets as Regrets,
     evaluate as evaluate,
+    regrets_of as regrets_of,
 )
 
-__all__ = ["METRICS", "Comparison", "Evaluation", "compare", "evaluate"]
+__all__ = ["METRICS", "Comparison", "Evaluation", "Regrets", "compare", "evaluate", "regrets_of"]

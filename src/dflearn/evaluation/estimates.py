@@ -48,12 +48,10 @@ def share(hits: np.ndarray, confidence: float) -> Estimate:
     """The share of true entries of `hits` `(count,)` with Wilson's score interval."""
     if not hits.size:
         return Estimate(np.nan)
-    from scipy.stats import norm
+    from scipy.stats import binomtest
 
-    value, count, z = float(hits.mean()), hits.size, float(norm.ppf((1 + confidence) / 2))
-    centre = (value + z**2 / (2 * count)) / (1 + z**2 / count)
-    half = z * np.sqrt(value * (1 - value) / count + z**2 / (4 * count**2)) / (1 + z**2 / count)
-    return Estimate(value, max(0.0, float(centre - half)), min(1.0, float(centre + half)))
+    interval = binomtest(int(hits.sum()), hits.size).proportion_ci(confidence, method="wilson")
+    return Estimate(float(hits.mean()), float(interval.low), float(interval.high))
 
 
 def batched_product(regrets: np.ndarray, inverses: np.ndarray, batch_size: int, confidence: float) -> Estimate:
@@ -79,6 +77,14 @@ def batched_product(regrets: np.ndarray, inverses: np.ndarray, batch_size: int, 
     drawn = [statistic(table[:, generator.integers(regrets.size, size=regrets.size)]) for _ in range(RESAMPLES)]
     low, high = np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
     return Estimate(value, float(low), float(high))
+
+
+def plain(found: dict[str, Estimate]) -> dict[str, dict[str, float | None]]:
+    """Estimates as JSON can hold them."""
+    return {
+        name: {part: number if np.isfinite(number) else None for part, number in estimate._asdict().items()}
+        for name, estimate in found.items()
+    }
 
 
 def _t(confidence: float, count: int) -> float:

@@ -8,32 +8,30 @@ Everyone calls some average of regret_i / |optimum_i| "normalized regret"; here 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from dflearn.data import DecisionDataset
+from dflearn.data import Data, DecisionDataset, as_dataset
 from dflearn.data.labels import solve_cached
-from dflearn.errors import DataError, ShapeError
+from dflearn.errors import DataError, OptionError, ShapeError
 from dflearn.evaluation import estimates
 from dflearn.evaluation.estimates import Estimate
-from dflearn.program import Program
+from dflearn.models import predict
+from dflearn.program import Instance, Objective
 from dflearn.solvers.base import Solver, Status
-
-if TYPE_CHECKING:
-    from dflearn.problems.base import Problem
+from dflearn.solvers.task import Decided, DecisionTask
 
 Predictor = Callable[[Tensor], Tensor]
 
 PUBLISHED_BATCH = 32  # rows per batch of the paper's test loop
 EXACT = 1e-6  # a regret this small relative to the optimum is round-off: the decision is as good as optimal
 ZERO = 1e-9  # an optimum this small relative to the average one is zero, and no ratio is formed with it
-PREDICTION_ROWS = 4096  # instances predicted at a time
 
 METRICS = {
     "mean_of_ratios": "mean of regret / |optimum|: the paper's formula",
@@ -48,12 +46,29 @@ METRICS = {
 }
 
 
+class Regrets(NamedTuple):
+    """regret = obj(y, w) − obj(y, w*) and optimum = obj(y, w*), both `(*batch,)`."""
+
+    regret: Tensor
+    optimum: Tensor
+
+
+def regrets_of(
+    objective: Objective, costs: Tensor, decisions: Tensor, optimal: Tensor, instance: Instance | None = None
+) -> Regrets:
+    """What decisions w lose against the optimal ones w* under the true costs y.  y `(*batch, p)`, w and w* `(*batch, n)`.
+
+    The regret is obj(y, w − w*), one difference of decisions: equal decisions have regret zero, not round-off.
+    """
+    return Regrets(objective(costs, decisions - optimal, instance), objective(costs, optimal, instance))
+
+
 @dataclass(frozen=True, eq=False)
 class Evaluation:
     """Per-instance results, float64 `(count,)`, and the metrics computed from them.
 
     Attributes:
-        problem, solver: name of the program and identity of the solver.
+        problem, solver: name of what is decided and identity of the solver.
         ids: int64 `(count,)`.
         regrets: obj(y, w(ŷ)) − obj(y, w*), never clipped: a solver with a gap can make some slightly negative.
         optima: obj(y, w*), as the problem states it (values, not their negatives, where it maximizes).
@@ -180,7 +195,7 @@ class Evaluation:
             "solver": self.solver,
             "instances": len(self.ids),
             "confidence": self.confidence,
-            "metrics": _plain(self.metrics),
+            "metrics": estimates.plain(self.metrics),
             "zero_optima": int(self.zero_optima.sum()),
             "negative_regrets": int(self.negative_regrets.sum()),
             "most_negative_regret": float(min(self.regrets.min(initial=0.0), 0.0)),
@@ -189,8 +204,8 @@ class Evaluation:
 
 def evaluate(
     predictor: Predictor | Tensor | np.ndarray,
-    problem: Problem | Program,
-    dataset: DecisionDataset,
+    problem: Decided,
+    dataset: Data,
     solver: Solver | None = None,
     *,
     cache: str | Path | None = None,
@@ -204,9 +219,10 @@ def evaluate(
 
     Args:
         predictor: features → costs (a module is put into eval mode meanwhile), or the predicted costs `(count, p)`.
-        problem: a `Problem`, which also knows E[y | x] and so the floor, or just a `Program`.
+        problem: what is decided: a `Problem`, a `Program`, an exact `Solver`, or a function from costs to a decision. A
+            problem may also know E[y | x] and so the floor. Where no program is known, decisions are not checked.
         dataset: features and true costs; its decisions are the labels, computed here where it has none.
-        solver: an exact solver of the program; default: the problem's own, or HiGHS.
+        solver: an exact solver to use instead of the problem's.
         cache: a folder that remembers solves, as of `label`.
         pessimistic: also find the worst decision that is optimal for each prediction: one more (MI)LP per instance.
         floor: also decide with E[y | x], where the problem knows it: one more solve per instance.
@@ -214,35 +230,40 @@ def evaluate(
         accept: the statuses of decisions that may count.
     """
     if not 0 < confidence < 1:
-        raise DataError(f"confidence lies strictly between 0 and 1, got {confidence}")
-    program = problem if isinstance(problem, Program) else problem.program
-    solver = _exact_solver(problem, program, solver)
-    costs, instance, objective = _costs(dataset, program), dataset.instance, program.objective
-    predicted = _predict(predictor, dataset, program)
+        raise OptionError(f"confidence lies strictly between 0 and 1, got {confidence}")
+    dataset = as_dataset(dataset)
+    if dataset.costs is None:
+        raise DataError("regret is measured with the true costs, and these data hold none")
+    costs, instance = dataset.costs.detach().cpu().double(), dataset.instance
+    task = _judge(DecisionTask.of(problem, costs.shape[1]), solver)
+    if pessimistic and task.program is None:
+        raise OptionError(
+            f"the pessimistic regret asks the program for its worst optimal decision, and {task.solver!r} knows no program"
+        )
+    predicted = _predicted(predictor, dataset, task)
 
     def decide(y: Tensor) -> Tensor:
-        solution = solve_cached(solver, y, instance, cache=cache, progress=progress)
-        return solution.check(accept, name=lambda i: f"id {dataset.ids[i]}").decision
+        solution = solve_cached(task.solver, y, instance, cache=cache, progress=progress)
+        return solution.check(accept, name=lambda i: f"id {int(dataset.ids[i])}").decision
 
-    labels = decide(costs) if dataset.decisions is None else _labels(dataset, program)
+    labels = decide(costs) if dataset.decisions is None else _labels(dataset, task)
     decisions = decide(predicted)
-    # One difference of decisions instead of two objectives: equal decisions have regret zero, not round-off.
-    regrets = objective(costs, decisions - labels, instance).numpy()
-    optima = objective(costs, labels, instance).numpy()
+    regrets, optima = (part.numpy() for part in regrets_of(task.objective, costs, decisions, labels, instance))
     worst = unavoidable = None
-    if pessimistic:
+    if pessimistic and task.program is not None:
         from dflearn.evaluation.pessimistic import worst_optimal
 
+        program = task.program
         worst = worst_optimal(program, predicted, costs, decisions, instance, dataset.ids, progress=progress) - optima
-    if floor and not isinstance(problem, Program):
-        best = problem.expected_costs(dataset.features.double())
-        unavoidable = objective(costs, decide(best) - labels, instance).numpy()
+    if floor and task.expected_costs is not None:
+        best = decide(task.expected_costs(dataset.features.double()))
+        unavoidable = regrets_of(task.objective, costs, best, labels, instance).regret.numpy()
     return Evaluation(
-        problem=program.name,
-        solver=solver.identity,
+        problem=task.name,
+        solver=task.solver.identity,
         ids=dataset.ids.numpy(),
         regrets=regrets,
-        optima=-optima if program.sense == "maximize" else optima,
+        optima=-optima if task.objective.sense == "maximize" else optima,
         squared_errors=(predicted - costs).square().mean(-1).numpy(),
         pessimistic_regrets=worst,
         floor_regrets=unavoidable,
@@ -251,127 +272,46 @@ def evaluate(
     )
 
 
-def _exact_solver(problem: Problem | Program, program: Program, solver: Solver | None) -> Solver:
+def _judge(task: DecisionTask, solver: Solver | None) -> DecisionTask:
+    """The task, decided by `solver` where one is given; an error where that solves another program."""
     if solver is None:
-        if not isinstance(problem, Program):
-            return problem.solver()
-        from dflearn.solvers.highs import HiGHS
-
-        return HiGHS(program)
-    if solver.program is not None and solver.program.fingerprint != program.fingerprint:
+        return task
+    known = (task.program, solver.program)
+    if known[0] is not None and known[1] is not None and known[0].fingerprint != known[1].fingerprint:
         raise DataError(
-            f"the solver solves {solver.program!r}, but decisions are judged on {program!r}; "
+            f"the solver solves {solver.program!r}, but decisions are judged on {task.program!r}; "
             "smoothing and relaxation are for training only"
         )
-    return solver
+    return replace(task, solver=solver)
 
 
-def _costs(dataset: DecisionDataset, program: Program) -> Tensor:
-    if dataset.costs is None:
-        raise DataError("regret is measured with the true costs, and these data hold none")
-    if dataset.costs.shape[1:] != (program.p,):
-        raise ShapeError(f"{program.name} has {program.p} costs; those of the data are {tuple(dataset.costs.shape)}")
-    return dataset.costs.detach().cpu().double()
-
-
-def _labels(dataset: DecisionDataset, program: Program) -> Tensor:
+def _labels(dataset: DecisionDataset, task: DecisionTask) -> Tensor:
     """The decisions of the data in float64; an error where they are not decisions of this program at all."""
     assert dataset.decisions is not None
     labels = dataset.decisions.detach().cpu().double()
-    if labels.shape[1:] != (program.n,):
-        raise ShapeError(f"{program.name} has {program.n} variables; the labels have shape {tuple(labels.shape)}")
-    bad = ~program.is_feasible(labels, dataset.instance)
+    if labels.shape[1:] != (task.objective.n,):
+        raise ShapeError(f"{task.name} has {task.objective.n} variables; the labels have shape {tuple(labels.shape)}")
+    if task.program is None:
+        return labels
+    bad = ~task.program.is_feasible(labels, dataset.instance)
     if bool(bad.any()):
         raise DataError(
-            f"{int(bad.sum())} of {len(bad)} labels are not feasible for {program.name} (first: id "
+            f"{int(bad.sum())} of {len(bad)} labels are not feasible for {task.name} (first: id "
             f"{int(dataset.ids[bad][0])}): they may come from the relaxation or from another problem; "
             "label the data with an exact solver of this program, or evaluate data without decisions"
         )
     return labels
 
 
-def _predict(predictor: Predictor | Tensor | np.ndarray, dataset: DecisionDataset, program: Program) -> Tensor:
+def _predicted(predictor: Predictor | Tensor | np.ndarray, dataset: DecisionDataset, task: DecisionTask) -> Tensor:
     """Predicted costs, float64 `(count, p)`."""
     if isinstance(predictor, Tensor | np.ndarray):
         predicted = torch.as_tensor(predictor)
     else:
-        module = predictor if isinstance(predictor, nn.Module) else None
-        parameter = None if module is None else next(module.parameters(), None)
-        training = module is not None and module.training
-        if module is not None:
-            module.eval()
-        try:
-            with torch.no_grad():
-                parts = dataset.features.split(PREDICTION_ROWS)
-                predicted = torch.cat(
-                    [predictor(part if parameter is None else part.to(parameter)).cpu() for part in parts]
-                )
-        finally:
-            if module is not None:
-                module.train(training)
-    if predicted.shape != (len(dataset), program.p):
+        predicted = predict(predictor, dataset.features)
+    if predicted.shape != (len(dataset), task.objective.p):
         raise ShapeError(
-            f"predictions must have shape {(len(dataset), program.p)}, one row per instance and one column per cost "
-            f"of {program.name}; got {tuple(predicted.shape)}"
+            f"predictions must have shape {(len(dataset), task.objective.p)}, one row per instance and one column per "
+            f"cost of {task.name}; got {tuple(predicted.shape)}"
         )
     return predicted.detach().cpu().double()
-
-
-# -- two evaluations side by side -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Paired differences a − b on the same instances, with intervals: negative favours a.
-
-    `wins` counts the instances on which a has less regret than b, beyond round-off.
-    """
-
-    absolute_regret: Estimate
-    mean_of_ratios: Estimate
-    ratio_of_sums: Estimate
-    wins: int
-    ties: int
-    losses: int
-    confidence: float
-
-    def summary(self) -> str:
-        names = ("absolute_regret", "mean_of_ratios", "ratio_of_sums")
-        lines = [f"  {name:<22}{getattr(self, name)}" for name in names]
-        lines.append(f"  {self.wins} wins, {self.ties} ties, {self.losses} losses; {self.confidence:.0%} confidence")
-        return "\n".join(["paired difference, negative favours the first", *lines])
-
-    def __str__(self) -> str:
-        return self.summary()
-
-    def as_dict(self) -> dict[str, Any]:
-        names = ("absolute_regret", "mean_of_ratios", "ratio_of_sums")
-        counts = {name: getattr(self, name) for name in ("wins", "ties", "losses", "confidence")}
-        return {**_plain({name: getattr(self, name) for name in names}), **counts}
-
-
-def compare(a: Evaluation, b: Evaluation) -> Comparison:
-    """How much less regret a has than b, instance by instance; both must have judged the same instances."""
-    if a.problem != b.problem or not np.array_equal(a.ids, b.ids):
-        raise DataError("only evaluations of the same instances of the same problem, in the same order, can be paired")
-    if not np.allclose(a.optima, b.optima, rtol=1e-3, atol=ZERO * a._average):
-        raise DataError("the two evaluations have different optima, so they did not judge the same data")
-    difference, size, kept = a.regrets - b.regrets, np.abs(a.optima), ~a.zero_optima
-    better, worse = difference < -EXACT * a._scale, difference > EXACT * a._scale
-    return Comparison(
-        absolute_regret=estimates.mean(difference, a.confidence),
-        mean_of_ratios=estimates.mean(difference[kept] / size[kept], a.confidence),
-        ratio_of_sums=estimates.ratio_of_sums(difference, size, a.confidence),
-        wins=int(better.sum()),
-        ties=int((~better & ~worse).sum()),
-        losses=int(worse.sum()),
-        confidence=a.confidence,
-    )
-
-
-def _plain(found: dict[str, Estimate]) -> dict[str, dict[str, float | None]]:
-    """Estimates as JSON can hold them."""
-    return {
-        name: {part: number if np.isfinite(number) else None for part, number in estimate._asdict().items()}
-        for name, estimate in found.items()
-    }

@@ -12,11 +12,12 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from dflearn.errors import ProgramError, ShapeError
+from dflearn.errors import OptionError, ProgramError, ShapeError
 from dflearn.frontends.costs import Coefficients
-from dflearn.frontends.linear_model import CONSTANT, LinearModel, Rows
+from dflearn.frontends.linear_model import CONSTANT, REFORMULATE, LinearModel, Rows
 from dflearn.frontends.optional import optional
 from dflearn.program import Instance, Program
+from dflearn.program.sides import Sides
 
 Shapes = Mapping[str, tuple[tuple[int, ...], np.ndarray]]  # by name: the shape, and the place of each entry, in C order
 
@@ -26,7 +27,7 @@ UNSUPPORTED = ("symmetric", "diag", "PSD", "NSD", "hermitian", "complex", "imag"
 
 @dataclass(frozen=True, eq=False)
 class CvxpyProgram:
-    """What `from_cvxpy` makes: the program, and the way from CVXPY's names and shapes to it and back.
+    """The program that `from_cvxpy` makes, and the way from CVXPY's names and shapes to it and back.
 
     Attributes:
         program: the `Program`. Its variables are CVXPY's, flattened, and those that CVXPY adds for `abs`, `max` and
@@ -65,9 +66,8 @@ class CvxpyProgram:
         vector = np.broadcast_to(self._maps.typical, (*batch, self._maps.typical.size)).copy()
         for name, array in arrays.items():
             vector[..., self._given[name][1]] = array.reshape(*batch, -1)
-        return Instance(
-            **{name: torch.as_tensor(side) for name, side in self._maps.sides(vector, changing=True).items()}
-        )
+        parts = vars(self._maps.sides(vector)) | {"d": self._maps.d(vector)}
+        return Instance(**{name: torch.as_tensor(part) for name, part in parts.items() if self._maps.changing[name]})
 
     def variables(self, decision: Tensor) -> dict[str, Tensor]:
         """The values `(*batch, *shape)` of CVXPY's variables, by name, in a decision `(*batch, n)`."""
@@ -96,7 +96,7 @@ def from_cvxpy(problem: Any, costs: Any, *, keep_offset: bool = False, name: str
     """
     cvxpy = optional("cvxpy", "cvxpy", "from_cvxpy")
     if not isinstance(problem, cvxpy.Problem):
-        raise ProgramError(f"from_cvxpy reads a cvxpy.Problem; got a {type(problem).__name__}")
+        raise OptionError(f"from_cvxpy reads a cvxpy.Problem; got a {type(problem).__name__}")
     predicted = list(costs) if isinstance(costs, list | tuple) else [costs]
     _check_parameters(problem, predicted)
     stuffed = _stuffed(problem)
@@ -112,11 +112,10 @@ def from_cvxpy(problem: Any, costs: Any, *, keep_offset: bool = False, name: str
     maps = _Maps(stuffed, np.concatenate([place for _, place in chosen.values()]), typical, keep_offset)
     maximize = isinstance(problem.objective, cvxpy.Maximize)
     sign = -1.0 if maximize else 1.0  # CVXPY has turned the objective already
-    sides = maps.sides(typical)
     program = LinearModel(
         rows=maps.rows,
-        coefficients=Coefficients(sign * maps.S, sign * sides.pop("d"), _entry_names(chosen)),
-        sides=sides,
+        coefficients=Coefficients(sign * maps.S, sign * maps.d(typical), _entry_names(chosen)),
+        sides=maps.sides(typical),
         integer=maps.integer,
         sense="maximize" if maximize else "minimize",
         name=name,
@@ -177,33 +176,33 @@ class _Maps:
         low = 0.0 - vector @ self.right.T
         return low, np.where(self.equal, low, np.inf)
 
-    def sides(self, vector: np.ndarray, changing: bool = False) -> dict[str, np.ndarray]:
-        """b, h, lower, upper, d; only those that some parameter changes, if `changing`."""
-        sides = self.rows.sides(*self._limits(vector), self.lower, self.upper)
-        sides["d"] = vector @ self.objective.T + 0.0
-        return {name: side for name, side in sides.items() if self.changing[name] or not changing}
+    def sides(self, vector: np.ndarray) -> Sides:
+        return self.rows.sides(*self._limits(vector), self.lower, self.upper)
+
+    def d(self, vector: np.ndarray) -> np.ndarray:
+        return vector @ self.objective.T + 0.0
 
 
 def _check_parameters(problem: Any, predicted: Sequence[Any]) -> None:
     """Each parameter is named once, has its full shape, and is predicted or has a value."""
-    own = problem.parameters()
+    parameters = problem.parameters()
     if not predicted:
-        raise ProgramError(f"costs holds no parameter, so there is nothing to predict: the problem has {own}")
+        raise OptionError(f"costs holds no parameter, so there is nothing to predict: the problem has {parameters}")
     for parameter in predicted:
-        if all(parameter is not other for other in own):
-            raise ProgramError(f"costs holds {parameter!r}, which is no parameter of the problem: it has {own}")
-    for leaf in [*own, *problem.variables()]:
-        found = [attribute for attribute in UNSUPPORTED if leaf.attributes.get(attribute)]
-        if found:
+        if all(parameter is not other for other in parameters):
+            raise OptionError(f"costs holds {parameter!r}, which is no parameter of the problem: it has {parameters}")
+    for leaf in [*parameters, *problem.variables()]:
+        declared = [attribute for attribute in UNSUPPORTED if leaf.attributes.get(attribute)]
+        if declared:
             raise ProgramError(
-                f"{leaf.name()} is declared {found[0]}, which from_cvxpy does not read: declare it plain"
+                f"{leaf.name()} is declared {declared[0]}, which from_cvxpy does not read: declare it plain"
             )
-    for leaves, what in ((own, "parameters"), (problem.variables(), "variables")):
+    for leaves, what in ((parameters, "parameters"), (problem.variables(), "variables")):
         names = [leaf.name() for leaf in leaves]
         for name in names:
             if names.count(name) > 1:
                 raise ProgramError(f"two {what} are called {name!r}: give each its own name, as in name={name + '2'!r}")
-    for parameter in own:
+    for parameter in parameters:
         if parameter.value is None and all(parameter is not cost for cost in predicted):
             raise ProgramError(
                 f"parameter {parameter.name()} is neither predicted nor has a value: set {parameter.name()}.value to a "
@@ -212,7 +211,7 @@ def _check_parameters(problem: Any, predicted: Sequence[Any]) -> None:
 
 
 def _stuffed(problem: Any) -> Any:
-    """CVXPY's own matrix form: min q(θ)ᵀx s.t. A(θ) x + b(θ) ∈ {0}ᵐ or ≥ 0, everything affine in the parameters θ."""
+    """CVXPY's matrix form: min q(θ)ᵀx s.t. A(θ) x + b(θ) ∈ {0}ᵐ or ≥ 0, everything affine in the parameters θ."""
     import cvxpy
 
     if not problem.is_dcp():
@@ -227,8 +226,7 @@ def _stuffed(problem: Any) -> Any:
             stuffed = problem.get_problem_data(cvxpy.HIGHS)[0]["param_prob"]
         except cvxpy.error.SolverError as error:
             raise ProgramError(
-                "the problem needs more than linear constraints (a norm, a logarithm, a matrix cone, …); a Program is "
-                "linear in the decision: reformulate, or hand your own solve to from_callable"
+                f"the problem needs more than linear constraints (a norm, a logarithm, a matrix cone, …); {REFORMULATE}"
             ) from error
     if stuffed.P is not None:
         raise ProgramError("the objective is quadratic; a Program's is linear in the decision")

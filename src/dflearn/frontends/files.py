@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from dflearn.errors import ProgramError
 from dflearn.frontends.costs import Costs, by_name
-from dflearn.frontends.linear_model import LinearModel
+from dflearn.frontends.linear_model import SEMI_CONTINUOUS, LinearModel
 from dflearn.program import Program
 
 
@@ -51,10 +51,7 @@ def read_model(path: str | os.PathLike[str], costs: Costs, endings: Sequence[str
     kinds = np.array([int(kind) for kind in lp.integrality_] or [0] * lp.num_col_)
     if np.isin(kinds, (2, 3)).any():
         which = lp.col_names_[int(np.flatnonzero(np.isin(kinds, (2, 3)))[0])]
-        raise ProgramError(
-            f"{path}: variable {which!r} is semi-continuous, which a Program cannot say; write it with a binary "
-            "variable z and the rows lower·z ≤ w ≤ upper·z"
-        )
+        raise ProgramError(f"{path}: variable {which!r} is {SEMI_CONTINUOUS}")
     a = lp.a_matrix_
     colwise = str(a.format_).endswith("kColwise")
     kind, shape = (sp.csc_array if colwise else sp.csr_array), (lp.num_row_, lp.num_col_)

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from dflearn.errors import ProgramError
-from dflearn.frontends.costs import Coefficients, by_index, by_name
-from dflearn.frontends.linear_model import LinearModel, as_infinite
+from dflearn.errors import OptionError, ProgramError
+from dflearn.frontends.costs import Coefficients, by_index, by_name, listed
+from dflearn.frontends.linear_model import REFORMULATE, SEMI_CONTINUOUS, LinearModel, as_infinite, unique
 from dflearn.frontends.optional import optional
 from dflearn.program import Program
 
@@ -39,7 +39,7 @@ def from_gurobi(model: Any, costs: Any = "all", *, keep_offset: bool = False) ->
     """
     gurobipy = optional("gurobipy", "gurobi", "from_gurobi")
     if not isinstance(model, gurobipy.Model):
-        raise ProgramError(f"from_gurobi reads a gurobipy.Model; got a {type(model).__name__}")
+        raise OptionError(f"from_gurobi reads a gurobipy.Model; got a {type(model).__name__}")
     model.update()
     _check_linear(model)
     variables, rows = model.getVars(), model.getConstrs()
@@ -49,10 +49,7 @@ def from_gurobi(model: Any, costs: Any = "all", *, keep_offset: bool = False) ->
     kinds = np.array(model.getAttr("VType", variables))
     if np.isin(kinds, ("S", "N")).any():
         which = names[int(np.flatnonzero(np.isin(kinds, ("S", "N")))[0])]
-        raise ProgramError(
-            f"variable {which!r} is semi-continuous, which a Program cannot say; write it with a binary variable z and "
-            "the rows lower·z ≤ w ≤ upper·z"
-        )
+        raise ProgramError(f"variable {which!r} is {SEMI_CONTINUOUS}")
     return LinearModel.of(
         model.getA(),
         (np.where(sense == "<", -np.inf, rhs), np.where(sense == ">", np.inf, rhs)),
@@ -62,47 +59,35 @@ def from_gurobi(model: Any, costs: Any = "all", *, keep_offset: bool = False) ->
         coefficients=_coefficients(costs, variables, names, np.array(model.getAttr("Obj", variables))),
         sense="maximize" if model.ModelSense == gurobipy.GRB.MAXIMIZE else "minimize",
         name=model.ModelName or "gurobi",
-        variable_names=names if len(set(names)) == len(names) else None,
+        variable_names=unique(names),
         offset=model.ObjCon,
     ).program(keep_offset)
 
 
 def _coefficients(costs: Any, variables: list[Any], names: list[str], known: np.ndarray) -> Coefficients:
-    every = isinstance(costs, str) and costs == "all"
-    chosen = variables if every else _variables(costs)
+    chosen = variables if isinstance(costs, str) and costs == "all" else listed(costs, _variables)
     if chosen is None:
         return by_name(costs, names, known)
     for variable in chosen:
         if not 0 <= variable.index < len(variables) or not variables[variable.index].sameAs(variable):
-            raise ProgramError(f"costs holds {variable}, which is not a variable of this model")
-    index = [variable.index for variable in chosen]
-    return by_index(index, known, names if len(set(names)) == len(names) else None)
+            raise OptionError(f"costs holds {variable}, which is not a variable of this model")
+    return by_index([variable.index for variable in chosen], known, unique(names))
 
 
-def _variables(costs: Any) -> list[Any] | None:
-    """The variables that `costs` holds; `None` where it speaks of them by name."""
+def _variables(part: Any) -> list[Any] | None:
     import gurobipy
 
-    if isinstance(costs, gurobipy.Var):
-        return [costs]
-    if isinstance(costs, gurobipy.MVar):
-        return costs.reshape(-1).tolist()
-    if isinstance(costs, gurobipy.tupledict):
-        return list(costs.values())
-    if isinstance(costs, list | tuple):
-        parts = [_variables(part) for part in costs]
-        if None not in parts:
-            return [variable for part in parts for variable in part or ()]
-    return None
+    if isinstance(part, gurobipy.Var):
+        return [part]
+    if isinstance(part, gurobipy.MVar):
+        return part.reshape(-1).tolist()
+    return list(part.values()) if isinstance(part, gurobipy.tupledict) else None
 
 
 def _check_linear(model: Any) -> None:
     for attribute, what in REFUSED.items():
         if getattr(model, attribute):
-            raise ProgramError(
-                f"the model has {what}; a Program has a linear objective and linear rows: reformulate, or hand your "
-                "own solve to from_callable"
-            )
+            raise ProgramError(f"the model has {what}; {REFORMULATE}")
     if model.NumObj > 1:
         raise ProgramError(f"the model has {model.NumObj} objectives; a Program has one: keep the one to predict")
     if model.Params.LazyConstraints:

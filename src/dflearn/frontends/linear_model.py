@@ -1,9 +1,10 @@
-"""What every front end reads out of a foreign model, and the one way from there to a `Program`."""
+"""`LinearModel`: a foreign model as every front end reads it, and the one way from there to a `Program`."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,13 @@ import scipy.sparse as sp
 from dflearn.errors import ProgramError
 from dflearn.frontends.costs import Coefficients
 from dflearn.program import Program, Sense
-from dflearn.program.sides import ROUNDING, integer_bounds
+from dflearn.program.names import RightHandSide
+from dflearn.program.sides import ROUNDING, Sides, integer_bounds
 
+REFORMULATE = "a Program has a linear objective and linear rows: reformulate, or hand your own solve to from_callable"
+SEMI_CONTINUOUS = (
+    "semi-continuous, which a Program cannot say; write it with a binary variable z and the rows lower·z ≤ w ≤ upper·z"
+)
 CONSTANT = "constant"  # the name of the variable, fixed to 1, that carries a model's offset
 
 
@@ -50,10 +56,8 @@ class Rows:
         self.A = M[self.equal]
         self.G = sp.vstack([M[self.above], -M[self.below]], format="csr")
 
-    def sides(
-        self, row_lower: np.ndarray, row_upper: np.ndarray, lower: np.ndarray, upper: np.ndarray
-    ) -> dict[str, np.ndarray]:
-        """b, h, lower, upper of a `Program` or an `Instance`.  Limits `(*batch, rows)`, bounds `(*batch, n)`."""
+    def sides(self, row_lower: np.ndarray, row_upper: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> Sides:
+        """The sides of a `Program` or an `Instance`.  Limits `(*batch, rows)`, bounds `(*batch, n)`."""
         self._check_possible(row_lower, row_upper)
         first, second = row_lower[..., self.single] / self.factor, row_upper[..., self.single] / self.factor
         batch = np.broadcast_shapes(first.shape[:-1], lower.shape[:-1], upper.shape[:-1])
@@ -61,25 +65,23 @@ class Rows:
         np.maximum.at(lower.T, self.column, np.minimum(first, second).T)  # several rows may bound one variable
         np.minimum.at(upper.T, self.column, np.maximum(first, second).T)
         lower, upper = integer_bounds(lower, upper, self.integer)
-        return {
-            "b": row_lower[..., self.equal],
-            "h": np.concatenate([row_upper[..., self.above], -row_lower[..., self.below]], axis=-1) + 0.0,
-            "lower": lower,
-            "upper": upper,
+        h = np.concatenate([row_upper[..., self.above], -row_lower[..., self.below]], axis=-1) + 0.0
+        return Sides(row_lower[..., self.equal], h, lower, upper)
+
+    def constraint_names(self) -> dict[str, RightHandSide] | None:
+        """Where the right-hand side of each named row stands; names that several rows share tell nothing."""
+        if self.names is None:
+            return None
+        places = {i: RightHandSide("b", place) for place, i in enumerate(self.equal.tolist())}
+        places |= {i: RightHandSide("h", place) for place, i in enumerate(self.above.tolist())}
+        places |= {
+            i: RightHandSide("bound", k) for i, k in zip(self.single.tolist(), self.column.tolist(), strict=True)
         }
-
-    def right_hand_sides(self) -> dict[str, tuple[str, int, float]]:
-        """For each named row with one limit: the field that holds it, b or h, the place there, and its sign.
-
-        A row with two limits has no single right-hand side, and one with a single variable has become bounds.
-        """
-        names = self.names or ()
-        equal, above, below = (rows.tolist() for rows in (self.equal, self.above, self.below))
-        held = [("b", i, place, 1.0) for place, i in enumerate(equal)]
-        held += [("h", i, place, 1.0) for place, i in enumerate(above)]
-        held += [("h", i, place, -1.0) for place, i in enumerate(below, start=len(above))]
-        both = set(above) & set(below)
-        return {names[i]: (field, place, sign) for field, i, place, sign in held if names and i not in both}
+        neither = RightHandSide("none", 0)
+        for place, i in enumerate(self.below.tolist(), start=len(self.above)):
+            places[i] = neither if i in places else RightHandSide("h", place, -1.0)
+        times = Counter(self.names)
+        return {name: places.get(i, neither) for i, name in enumerate(self.names) if name and times[name] == 1}
 
     def _check_possible(self, row_lower: np.ndarray, row_upper: np.ndarray) -> None:
         """No row's limits cross, and 0 lies within those of a row without variables."""
@@ -104,7 +106,7 @@ class LinearModel:
     """
 
     rows: Rows
-    sides: dict[str, np.ndarray]
+    sides: Sides
     coefficients: Coefficients
     integer: np.ndarray
     sense: Sense
@@ -139,28 +141,24 @@ class LinearModel:
         S, d, cost_names = self.coefficients
         A, G, sides, integer = self.rows.A, self.rows.G, self.sides, self.integer
         names = None if self.variable_names is None else list(self.variable_names)
-        own = np.zeros(S.shape[1]) if self.offset_costs is None else self.offset_costs
-        if keep_offset and (self.offset or own.any()):
-            S, d = sp.vstack([S, sp.csr_array(own[None])]), np.append(d, self.offset)
+        s = np.zeros(S.shape[1]) if self.offset_costs is None else self.offset_costs
+        if keep_offset and (self.offset or s.any()):
+            S, d = sp.vstack([S, sp.csr_array(s[None])]), np.append(d, self.offset)
             A, G = (sp.hstack([matrix, sp.csr_array((matrix.shape[0], 1))]) for matrix in (A, G))
-            sides = {**sides, "lower": np.append(sides["lower"], 1.0), "upper": np.append(sides["upper"], 1.0)}
+            sides = replace(sides, lower=np.append(sides.lower, 1.0), upper=np.append(sides.upper, 1.0))
             integer = np.append(integer, False)
             names = None if names is None else [*names, CONSTANT]
-        sign = -1.0 if self.sense == "maximize" else 1.0
         return Program(
             A=A,
-            b=sides["b"],
             G=G,
-            h=sides["h"],
-            lower=sides["lower"],
-            upper=sides["upper"],
-            S=None if sign > 0 and is_identity(S) else sign * S,
-            d=sign * d + 0.0,
+            **sides.parts(),  # type: ignore[arg-type]  # the keys are known, and none is n
+            **to_minimize(S, d, self.sense),
             integer=integer,
             sense=self.sense,
             name=self.name,
             variable_names=names,
             cost_names=cost_names,
+            constraint_names=self.rows.constraint_names(),
         )
 
 
@@ -170,7 +168,15 @@ def as_infinite(values: Any, from_: float = 1e20) -> np.ndarray:
     return np.where(np.abs(array) >= from_, np.copysign(np.inf, array), array)
 
 
-def is_identity(S: Any) -> bool:
-    """Whether S is what a `Program` has by default."""
+def unique(names: Sequence[str]) -> Sequence[str] | None:
+    """The names, where each stands for one thing."""
+    return names if len(set(names)) == len(names) else None
+
+
+def to_minimize(S: sp.csr_array, d: np.ndarray, sense: Sense) -> dict[str, Any]:
+    """S and d of a `Program` from those of a model in its own sense; S is `None` where it is the identity."""
+    if sense == "maximize":
+        return {"S": -S, "d": 0.0 - d}
     n, p = S.shape
-    return n == p and bool((S.diagonal() == 1).all()) and S.nnz == n
+    identity = n == p and S.nnz == n and bool((S.diagonal() == 1).all())
+    return {"S": None if identity else S, "d": d + 0.0}

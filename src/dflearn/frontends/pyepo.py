@@ -11,9 +11,9 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from dflearn.errors import ProgramError, ShapeError
+from dflearn.errors import OptionError, ProgramError, ShapeError
 from dflearn.frontends.gurobi import from_gurobi
-from dflearn.frontends.linear_model import is_identity
+from dflearn.frontends.linear_model import to_minimize
 from dflearn.frontends.optional import optional
 from dflearn.frontends.pyomo import from_pyomo
 from dflearn.program import Instance, Program
@@ -39,7 +39,7 @@ def from_pyepo(optmodel: Any) -> Program:
         return _from_gurobi(optmodel)
     if isinstance(optmodel, optOmoModel):
         return _from_pyomo(optmodel)
-    raise ProgramError(
+    raise OptionError(
         f"from_pyepo reads models on Gurobi or Pyomo; got {optmodel!r}. Build it on one of these, or solve it as it is: "
         "from_callable(lambda c: (optmodel.setObj(c), optmodel.solve())[1][0], n=optmodel.num_cost), with −c to maximize"
     )
@@ -78,14 +78,8 @@ def _from_pyomo(optmodel: Any) -> Program:
 
 def _with_costs(program: Program, S: sp.csr_array, d: np.ndarray) -> Program:
     """The program with costs y, where S y + d are the coefficients of its variables in its own sense."""
-    sign = -1.0 if program.sense == "maximize" else 1.0
     names = tuple(f"cost[{k}]" for k in range(S.shape[1]))
-    return replace(
-        program,
-        S=None if sign > 0 and is_identity(S) else sign * S,
-        d=sign * d + 0.0,
-        cost_names=names,
-    )
+    return replace(program, cost_names=names, **to_minimize(S, d, program.sense))
 
 
 def to_pyepo(problem: Program | Solver) -> Any:

@@ -7,13 +7,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from dflearn.errors import ProgramError
-from dflearn.frontends.costs import Coefficients, by_index, by_name
-from dflearn.frontends.linear_model import LinearModel
+from dflearn.errors import OptionError, ProgramError
+from dflearn.frontends.costs import Coefficients, by_index, by_name, listed
+from dflearn.frontends.linear_model import REFORMULATE, LinearModel
 from dflearn.frontends.optional import optional
 from dflearn.program import Program
-
-REFORMULATE = "a Program has a linear objective and linear rows: reformulate, or hand your own solve to from_callable"
 
 
 def from_pyomo(model: Any, costs: Any = "all", *, keep_offset: bool = False) -> Program:
@@ -32,7 +30,7 @@ def from_pyomo(model: Any, costs: Any = "all", *, keep_offset: bool = False) -> 
     """
     pyomo = optional("pyomo.environ", "pyomo", "from_pyomo")
     if not isinstance(model, pyomo.ConcreteModel):
-        raise ProgramError(f"from_pyomo reads a ConcreteModel; got a {type(model).__name__}: create an instance first")
+        raise OptionError(f"from_pyomo reads a ConcreteModel; got a {type(model).__name__}: create an instance first")
     _check_components(model)
     objectives = list(model.component_data_objects(pyomo.Objective, active=True))
     if len(objectives) != 1:
@@ -49,7 +47,7 @@ def from_pyomo(model: Any, costs: Any = "all", *, keep_offset: bool = False) -> 
     names = [variable.name for variable in columns.variables]
     if parameters:
         coefficients = Coefficients(S, d, tuple(parameter.name for parameter in parameters))
-    elif (chosen := _variables(costs)) is not None:
+    elif (chosen := listed(costs, _variables)) is not None:
         coefficients = by_index([columns.index(variable) for variable in chosen], d, names)
     else:
         coefficients = by_name(costs, names, d)
@@ -83,7 +81,7 @@ class _Columns:
     def index(self, variable: Any) -> int:
         """The column of a variable; one of a block that is deactivated gets its column when it is met."""
         if variable.fixed:
-            raise ProgramError(f"costs holds {variable.name}, which is fixed and therefore a constant: unfix it")
+            raise OptionError(f"costs holds {variable.name}, which is fixed and therefore a constant: unfix it")
         if id(variable) not in self.place:
             if not (variable.is_continuous() or variable.is_integer()):  # binary is integer too
                 raise ProgramError(f"variable {variable.name} has the domain {variable.domain}: {REFORMULATE}")
@@ -184,31 +182,24 @@ def _parameters(costs: Any) -> list[Any]:
 
     if isinstance(costs, Param):
         if not costs.mutable:
-            raise ProgramError(f"parameter {costs.name} is a constant of the model: declare it Param(…, mutable=True)")
+            raise OptionError(f"parameter {costs.name} is a constant of the model: declare it Param(…, mutable=True)")
         return [costs[key] for key in costs.index_set()] if costs.is_indexed() else [costs]
     if isinstance(costs, ParamData):
         return [costs]
     if isinstance(costs, list | tuple):
         parts = [_parameters(part) for part in costs]
         if any(parts) and not all(parts):
-            raise ProgramError("costs mixes parameters with variables or names: say all of it in one way")
+            raise OptionError("costs mixes parameters with variables or names: say all of it in one way")
         return [parameter for part in parts for parameter in part]
     return []
 
 
-def _variables(costs: Any) -> list[Any] | None:
-    """The variables that `costs` holds; `None` where it speaks of them by name."""
+def _variables(part: Any) -> list[Any] | None:
     from pyomo.core.base.var import Var, VarData
 
-    if isinstance(costs, Var):
-        return list(costs.values())
-    if isinstance(costs, VarData):
-        return [costs]
-    if isinstance(costs, list | tuple):
-        parts = [_variables(part) for part in costs]
-        if None not in parts:
-            return [variable for part in parts for variable in part or ()]
-    return None
+    if isinstance(part, Var):
+        return list(part.values())
+    return [part] if isinstance(part, VarData) else None
 
 
 def _check_free_of(expression: Any, predicted: set[int], what: str, component: Any) -> None:

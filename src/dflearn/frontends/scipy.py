@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import Bounds, LinearConstraint
 
-from dflearn.errors import ProgramError
+from dflearn.errors import OptionError, ProgramError
 from dflearn.frontends.costs import Coefficients, by_index
 from dflearn.frontends.linear_model import LinearModel
 from dflearn.program import Program
@@ -112,9 +112,9 @@ def _count(c: Any, *matrices: Any) -> int:
 def _coefficients(costs: Any, c: Any, n: int) -> Coefficients:
     every = isinstance(costs, str) and costs == "all"
     if isinstance(costs, str) and not every:
-        raise ProgramError(f"costs is 'all' or the indices of the predicted entries of c; got {costs!r}")
+        raise OptionError(f"costs is 'all' or the indices of the predicted entries of c; got {costs!r}")
     if c is None and not every:
-        raise ProgramError("costs selects part of the objective only, so the rest of it is needed: pass c")
+        raise OptionError("costs selects part of the objective only, so the rest of it is needed: pass c")
     known = np.zeros(n) if c is None else np.asarray(c, np.float64).ravel()
     if known.size != n:
         raise ProgramError(f"c has {known.size} entries, but the constraints have {n} columns")

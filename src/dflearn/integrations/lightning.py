@@ -8,18 +8,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from dflearn.data import DecisionDataset
-from dflearn.errors import DataError, MissingExtraError
-from dflearn.losses.base import Loss
-from dflearn.solvers.base import Solver
+from dflearn.data import Data, as_dataset
+from dflearn.errors import DataError, MissingExtraError, OptionError
+from dflearn.solvers.task import Decided
+from dflearn.training.arguments import AnyLoss, MakeOptimizer, MakeScheduler, as_loss, check_model, make_optimizer
 from dflearn.training.divergence import weights_are_finite
 from dflearn.training.history import History
-from dflearn.training.run import FitOptions, MakeOptimizer, MakeScheduler, make_optimizer
+from dflearn.training.preparation import prepare, rows_to_try
+from dflearn.training.run import FitOptions
 from dflearn.training.starts import Starts
 from dflearn.training.step import copy_weights, loss_of, measure
 from dflearn.training.validation import CHUNK, Validation
@@ -28,9 +29,6 @@ try:
     from lightning.pytorch import LightningModule
 except ModuleNotFoundError as error:
     raise MissingExtraError("DecisionModule needs the package lightning: pip install 'dflearn[lightning]'") from error
-
-if TYPE_CHECKING:
-    from dflearn.problems.base import Problem
 
 
 class Share(NamedTuple):
@@ -119,11 +117,11 @@ class DecisionModule(LightningModule):
     def __init__(
         self,
         model: nn.Module,
-        loss: Loss,
-        train: DecisionDataset,
+        loss: AnyLoss,
+        train: Data,
         *,
-        validation: DecisionDataset | None = None,
-        problem: Problem | Solver | None = None,
+        validation: Data | None = None,
+        problem: Decided | None = None,
         batch_size: int = 32,
         optimizer: str | MakeOptimizer = "adam",
         lr: float = 0.005,
@@ -134,16 +132,20 @@ class DecisionModule(LightningModule):
     ) -> None:
         super().__init__()
         FitOptions(0, batch_size, lr, seed, None, warm_start, warm_start_bytes, "last")  # checks the numbers
+        check_model(model)
+        loss, train = as_loss(loss), as_dataset(train, "train")
         if not len(train):
             raise DataError("the training set is empty")
         if validation is None and problem is not None:
-            raise DataError("`problem` judges the run on validation data: pass `validation` too")
+            raise OptionError("`problem` judges the run on validation data: pass `validation` too")
         self.save_hyperparameters("batch_size", "lr", "seed", "warm_start")
         self.model, self.loss, self.data = model, loss, train
         self.batch_size, self.seed = batch_size, seed
         self.lr, self._make_optimizer, self._make_scheduler = lr, optimizer, scheduler
         self.history = History()
-        self.validation = None if validation is None else Validation(validation, loss, problem)
+        self.validation: Validation | None = None
+        if validation is not None:
+            self.validation = Validation(as_dataset(validation, "validation"), loss, problem)
         self.starts, note = Starts.of(loss.layer if warm_start else None, len(train), warm_start_bytes)
         if self.validation is not None:
             self.history.monitored = self.validation.monitored
@@ -186,6 +188,11 @@ class DecisionModule(LightningModule):
     def on_fit_start(self) -> None:
         if self.data.features.device != self.device:
             self.data = self.data.to(self.device)
+        rows = rows_to_try(self.loss, self.batch_size, len(self.data))
+        batch = self.data.batch(rows)
+        if self.starts is not None:
+            batch = replace(batch, start=self.starts.get(rows))
+        self.history.seconds_compile = prepare(self.model, self.loss, batch)
 
     def on_train_epoch_start(self) -> None:
         self._last_finite = copy_weights(self.model)

@@ -39,16 +39,16 @@ class Pattern(NamedTuple):
     pair_product: np.ndarray
 
 
-class Rows(NamedTuple):
+class SparseRows(NamedTuple):
     """A sparse matrix by rows, for `gather`."""
 
     start: Index
     column: Index
     value: np.ndarray
 
-
-def _rows(matrix: sp.csr_array) -> Rows:
-    return Rows(matrix.indptr.astype(np.uint32), matrix.indices.astype(np.uint32), matrix.data.astype(np.float64))
+    @classmethod
+    def of(cls, matrix: sp.csr_array) -> SparseRows:
+        return cls(matrix.indptr.astype(np.uint32), matrix.indices.astype(np.uint32), matrix.data.astype(np.float64))
 
 
 @dataclass(frozen=True)
@@ -88,13 +88,13 @@ class SparseFactor:
         return len(self.pattern.row)
 
     @cached_property
-    def by_rows(self) -> Rows:
-        return _rows(self.matrix)
+    def by_rows(self) -> SparseRows:
+        return SparseRows.of(self.matrix)
 
     @cached_property
-    def by_columns(self) -> Rows:
+    def by_columns(self) -> SparseRows:
         """Mᵀ by rows."""
-        return _rows(sp.csr_array(self.matrix.T))
+        return SparseRows.of(sp.csr_array(self.matrix.T))
 
     def numeric(self, theta: np.ndarray, vanish: float = 0.0) -> NumericFactor:
         """The factor of M Θ Mᵀ for a tile of diagonals theta `(n, LANES)`."""

@@ -17,14 +17,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from dflearn.kernels.cholesky import SparseFactor
-from dflearn.kernels.lanes import LANES, absolute, bits, get, jit, maximum, minimum, put, where
+from dflearn.kernels.lanes import BLOCK, LANES, absolute, bits, get, jit, load, maximum, minimum, put, store, where
 
-BLOCK = 32  # rows of a tile that are transposed at a time, so that they stay in the nearest cache
 CHECK_EVERY = 5  # iterations between two looks at the residual
 ROW_BYTES = 128  # of a tile; half of that where the batch is small
 
 
-class Rows(NamedTuple):
+class PaddedRows(NamedTuple):
     """A sparse matrix by rows, each filled up with zeros to a multiple of `group` entries: see `less_pairs`."""
 
     start: np.ndarray
@@ -32,7 +31,7 @@ class Rows(NamedTuple):
     value: np.ndarray
 
     @classmethod
-    def of(cls, matrix: Any, dtype: Any, group: int, *, backwards: bool = False) -> Rows:
+    def of(cls, matrix: Any, dtype: Any, group: int, *, backwards: bool = False) -> PaddedRows:
         """Entries of a row in the order of their columns, or against it; zeros first, at the row's first column."""
         rows = sp.csr_array(matrix)
         count = np.diff(rows.indptr)
@@ -47,36 +46,36 @@ class Rows(NamedTuple):
         return cls(start.astype(unsigned), rows.indices[entry].astype(unsigned), value.astype(dtype))
 
 
-class System(NamedTuple):
+class SplittingSystem(NamedTuple):
     """M and the factor of M Mᵀ in one dtype.
 
     negated, columns: −M and Mᵀ. below: the part of L below its diagonal of ones; above: its transpose, with the entries of a
     row backwards: in both, what is computed last comes last, so that a sum has little to wait for. pivot: 1/D, (m,).
     """
 
-    negated: Rows
-    columns: Rows
-    below: Rows
-    above: Rows
+    negated: PaddedRows
+    columns: PaddedRows
+    below: PaddedRows
+    above: PaddedRows
     pivot: np.ndarray
 
     @classmethod
-    def of(cls, factor: SparseFactor, dtype: Any) -> System:
+    def of(cls, factor: SparseFactor, dtype: Any) -> SplittingSystem:
         values = factor.numeric(np.ones((factor.matrix.shape[1], LANES))).values[:, 0]
         entries, pivot = values[: factor.entries], values[factor.entries :]
         start, row = factor.pattern.column_start.astype(np.int64), factor.pattern.row.astype(np.int64)
         scaled = entries * np.repeat(pivot, np.diff(start))
         L = sp.csc_array((scaled, row, start), shape=(factor.rows, factor.rows))
         return cls(
-            Rows.of(-factor.matrix, dtype, 4),
-            Rows.of(factor.matrix.T, dtype, 2),
-            Rows.of(L, dtype, 4),
-            Rows.of(L.T, dtype, 4, backwards=True),
+            PaddedRows.of(-factor.matrix, dtype, 4),
+            PaddedRows.of(factor.matrix.T, dtype, 2),
+            PaddedRows.of(L, dtype, 4),
+            PaddedRows.of(L.T, dtype, 4, backwards=True),
             pivot.astype(dtype),
         )
 
 
-class Data(NamedTuple):
+class SplittingData(NamedTuple):
     """One row per instance: c (count, n), r (count or 1, m), α (count,), the start z (count or 1, N)."""
 
     c: np.ndarray
@@ -85,7 +84,7 @@ class Data(NamedTuple):
     start: np.ndarray
 
 
-class Answer(NamedTuple):
+class SplittingAnswer(NamedTuple):
     """One row per instance.
 
     z: the last one (count, N). inside: where it lies strictly within its bounds (1 or 0). w: clip(z) on the decision
@@ -100,7 +99,7 @@ class Answer(NamedTuple):
     iterations: np.ndarray
 
     @classmethod
-    def empty(cls, count: int, n: int, N: int, dtype: Any) -> Answer:
+    def empty(cls, count: int, n: int, N: int, dtype: Any) -> SplittingAnswer:
         return cls(
             np.empty((count, N), dtype),
             np.empty((count, N), np.uint8),
@@ -111,33 +110,13 @@ class Answer(NamedTuple):
         )
 
 
-def space_rows(system: System, variables: int) -> int:
-    """Rows of the tile that `iterate` and the two ways back need as work space."""
+def space_rows(system: SplittingSystem, variables: int) -> int:
+    """PaddedRows of the tile that `iterate` and the two ways back need as work space."""
     return 4 * variables + 2 * len(system.pivot) + 1
 
 
 @jit
-def load(source: Any, index: Any, tile: Any) -> None:
-    """Rows `index` of an instance-major array `(count, items)` (or `(1, items)`, shared by all) become the lanes."""
-    shared = source.shape[0] == 1
-    for first in range(0, source.shape[1], BLOCK):
-        for t in range(len(index)):
-            row = 0 if shared else index[t]
-            for j in range(first, min(first + BLOCK, source.shape[1])):
-                tile[j].lane[t] = source[row, j]
-
-
-@jit
-def store(tile: Any, index: Any, used: int, out: Any) -> None:
-    """The first `used` lanes go back to their rows of an instance-major array."""
-    for first in range(0, out.shape[1], BLOCK):
-        for t in range(used):
-            for j in range(first, min(first + BLOCK, out.shape[1])):
-                out[index[t], j] = tile[j].lane[t]
-
-
-@jit
-def less_pairs(total: Any, rows: Rows, i: Any, x: Any) -> Any:
+def less_pairs(total: Any, rows: PaddedRows, i: Any, x: Any) -> Any:
     """total − (row i) · x, two entries at a time: short rows spend their time on the loop, not in it."""
     k, end = rows.start[i], rows.start[i + 1]
     while k < end:
@@ -147,7 +126,7 @@ def less_pairs(total: Any, rows: Rows, i: Any, x: Any) -> Any:
 
 
 @jit
-def less_fours(total: Any, rows: Rows, i: Any, x: Any) -> Any:
+def less_fours(total: Any, rows: PaddedRows, i: Any, x: Any) -> Any:
     """total − (row i) · x, four entries at a time, in two sums that need not wait for each other."""
     k, end = rows.start[i], rows.start[i + 1]
     while k < end:
@@ -159,7 +138,7 @@ def less_fours(total: Any, rows: Rows, i: Any, x: Any) -> Any:
 
 
 @jit
-def multipliers(system: System, v: Any, r: Any, x: Any) -> None:
+def multipliers(system: SplittingSystem, v: Any, r: Any, x: Any) -> None:
     """x = (M Mᵀ)⁻¹ (M v − r); r may be `None`, which is zero."""
     m = len(system.pivot)
     for i in range(m):
@@ -171,7 +150,7 @@ def multipliers(system: System, v: Any, r: Any, x: Any) -> None:
 
 
 @jit
-def copy_out(c: Any, mu: float, z: Any, y: Any, inside: Any, chosen: Any, index: Any, answer: Answer) -> None:
+def copy_out(c: Any, mu: float, z: Any, y: Any, inside: Any, chosen: Any, index: Any, answer: SplittingAnswer) -> None:
     """The chosen lanes become rows `index` of the answer."""
     n, N = c.shape[1], answer.z.shape[1]
     for t in range(len(chosen)):
@@ -195,8 +174,8 @@ def copy_out(c: Any, mu: float, z: Any, y: Any, inside: Any, chosen: Any, index:
 
 @jit
 def iterate(
-    system: System,
-    data: Data,
+    system: SplittingSystem,
+    data: SplittingData,
     lower: Any,
     upper: Any,
     mu: float,
@@ -207,7 +186,7 @@ def iterate(
     space: Any,
     record: bool,
     inside: Any,
-    answer: Answer,
+    answer: SplittingAnswer,
 ) -> None:
     """Instances `index` of the batch: `limit` iterations, or fewer for those whose residual reaches the tolerance.
 
@@ -218,9 +197,9 @@ def iterate(
     n, N, m = data.c.shape[1], answer.z.shape[1], len(system.pivot)
     z, v, cost, y_last = space[:N], space[N : 2 * N], space[2 * N : 3 * N], space[3 * N : 4 * N]
     x, r, scratch = space[4 * N : 4 * N + m], space[4 * N + m : 4 * N + 2 * m], space[4 * N + 2 * m :]
-    load(data.start, index, z)
-    load(data.r, index, r)
-    load(data.c, index, cost)
+    load(data.start, index, z.lane)
+    load(data.r, index, r.lane)
+    load(data.c, index, cost.lane)
     for t in range(len(index)):
         scratch[0].lane[t] = data.alpha[index[t]]
     alpha = get(scratch, 0)
@@ -276,7 +255,7 @@ def iterate(
 
 @jit
 def adjoint(
-    system: System,
+    system: SplittingSystem,
     alpha: Any,
     mu: float,
     inside: Any,
@@ -320,12 +299,12 @@ def adjoint(
                 put(charge, j, get(charge, j) - step * p)
             if k > 1:
                 put(g, j, where(inside[k - 2, j], (smoothed if j < n else plain) * p, whole - p))
-    store(charge, index, used, out)
+    store(charge.lane, index, used, out)
 
 
 @jit
 def jacobian_free(
-    system: System, alpha: Any, inside: Any, gradient: Any, index: Any, used: int, space: Any, out: Any
+    system: SplittingSystem, alpha: Any, inside: Any, gradient: Any, index: Any, used: int, space: Any, out: Any
 ) -> None:
     """out (count, n) = −α P D (gradient, 0) for the instances `index`.
 
@@ -346,4 +325,4 @@ def jacobian_free(
     step = get(scratch, 0)
     for j in range(n):
         put(g, j, 0.0 - step * less_pairs(get(g, j), system.columns, j, x))
-    store(g, index, used, out)
+    store(g.lane, index, used, out)

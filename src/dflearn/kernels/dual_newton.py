@@ -8,29 +8,43 @@ are inactive: their multiplier goes to zero and they leave the system. At the ri
 
 from __future__ import annotations
 
+from collections import namedtuple
 from typing import Any
 
 import numpy as np
 
-from dflearn.kernels.cholesky import Pattern, Rows, assemble, factorize, substitute
+from dflearn.kernels.cholesky import Pattern, assemble, factorize, substitute
 from dflearn.kernels.lanes import LANES, absolute, gather, get, jit, maximum, minimum, put, spread, where
+from dflearn.kernels.smoothed_lp import SmoothedSystem, SmoothedTile
 
-COLUMN_ARRAYS, ROW_ARRAYS = 2, 7  # work space, in arrays (n, LANES) and (m, LANES)
 HALVINGS = 12  # of the step, before a lane gives up
 SUFFICIENT = 1e-4  # share of the linear prediction that a step must achieve
 VANISHING_PIVOT = 1e-11  # relative to the diagonal: the row depends on earlier ones
 
 
+# Work space. (n, LANES): inside (which variables lie inside their bounds, 1 or 0), image. (m, LANES): g, the step dy, what
+# is tried (trial_y, trial_g), mask (rows in force, 1 or 0), shift, work. values: as of `assemble`.
+NewtonScratch = namedtuple("NewtonScratch", "inside image g dy trial_y trial_g mask shift work values")
+NEWTON_COLUMNS, NEWTON_ROWS = 2, 7  # how many of them are (n, LANES), and (m, LANES)
+
+
 @jit
-def _evaluate(
-    by_rows: Rows, by_columns: Rows, inequality: Any, c: Any, mu: Any, r: Any, lower: Any, upper: Any,
-    y: Any, w: Any, inside: Any, g: Any, state: Any,
-) -> None:  # fmt: skip
+def newton_scratch(columns: Any, rows: Any, values: Any) -> NewtonScratch:
+    """The names of arrays (NEWTON_COLUMNS or more, n, LANES) and (NEWTON_ROWS or more, m, LANES)."""
+    return NewtonScratch(
+        columns[0], columns[1], rows[0], rows[1], rows[2], rows[3], rows[4], rows[5], rows[6], values
+    )  # fmt: skip
+
+
+@jit
+def _evaluate(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, inside: Any, g: Any, state: Any) -> None:
     """w(y), which variables are inside their bounds (1 or 0), g(y); state: q(y), and the natural residual at its largest.
 
     The natural residual of a row is |g| where the row is in force and y where it is not.
     """
-    smoothing, q = get(mu, 0), spread(0.0)
+    by_rows, by_columns, inequality = system.by_rows, system.by_columns, system.inequality
+    c, r, lower, upper = tile.c, tile.r, tile.lower, tile.upper
+    smoothing, q = get(tile.mu, 0), spread(0.0)
     for j in range(c.shape[0]):
         gradient = get(c, j)
         for k in range(by_columns.start[j], by_columns.start[j + 1]):
@@ -57,17 +71,25 @@ def _evaluate(
 
 @jit
 def dual_newton(
-    pattern: Pattern, by_rows: Rows, by_columns: Rows, inequality: Any, c: Any, mu: Any, r: Any, lower: Any, upper: Any,
-    limit: int, tolerance: float, columns: Any, rows: Any, values: Any, y: Any, w: Any, steps: Any, residual: Any,
-) -> None:  # fmt: skip
-    """From the multipliers in y to the solution: y, w, steps taken and residual per lane.
+    system: SmoothedSystem,
+    tile: SmoothedTile,
+    limit: int,
+    tolerance: float,
+    scratch: NewtonScratch,
+    y: Any,
+    w: Any,
+    steps: Any,
+    residual: Any,
+) -> None:
+    """From the multipliers in y (m, LANES) to the solution: y, w (n, LANES), steps taken and residual (LANES,).
 
-    Tiles and work space as of `interior_point`. On return columns[0] tells which variables lie inside their bounds and
-    rows[0] holds g. steps is −1 for a lane that did not reach the tolerance; y and w then hold the best it found.
+    On return `scratch.inside` and `scratch.g` belong to the solution. steps is −1 for a lane that did not reach the
+    tolerance; y and w then hold the best it found.
     """
-    n, m, entries = c.shape[0], r.shape[0], len(pattern.row)
-    inside, image = columns[0], columns[1]
-    g, dy, trial_y, trial_g, mask, shift, work = rows[0], rows[1], rows[2], rows[3], rows[4], rows[5], rows[6]
+    pattern, inequality, r = system.pattern, system.inequality, tile.r
+    inside, image, g, dy, values = scratch.inside, scratch.image, scratch.g, scratch.dy, scratch.values
+    trial_y, trial_g, mask, shift = scratch.trial_y, scratch.trial_g, scratch.mask, scratch.shift
+    n, m, entries = tile.c.shape[0], r.shape[0], len(pattern.row)
     state, trial, scale = np.empty((2, LANES)), np.empty((3, LANES)), np.ones(LANES)
     length, settled = np.zeros((1, LANES)), np.zeros(LANES, np.bool_)
     any_inequality = False
@@ -78,7 +100,7 @@ def dual_newton(
         if inequality[i]:
             put(y, i, maximum(get(y, i), 0.0))
     steps[:] = -1
-    _evaluate(by_rows, by_columns, inequality, c, mu, r, lower, upper, y, w, inside, g, state)
+    _evaluate(system, tile, y, w, inside, g, state)
     for step in range(limit + 1):
         running = False
         for t in range(LANES):
@@ -91,7 +113,7 @@ def dual_newton(
         assemble(pattern, inside, values)
         for i in range(m):
             put(mask, i, 1.0)
-            put(dy, i, get(mu, 0) * get(g, i))
+            put(dy, i, get(tile.mu, 0) * get(g, i))
             if inequality[i]:
                 binding = get(y, i) + get(g, i) > 0.0
                 put(mask, i, where(binding, 1.0, 0.0))
@@ -100,17 +122,17 @@ def dual_newton(
             else:
                 put(shift, i, 0.0)
         if any_inequality:  # multipliers that go to zero move the other rows: M D Mᵀ y over the idle rows
-            gather(by_columns.start, by_columns.column, by_columns.value, shift, image)
+            gather(system.by_columns, shift, image)
             for j in range(n):
                 put(image, j, get(image, j) * get(inside, j))
-            gather(by_rows.start, by_rows.column, by_rows.value, image, shift)
+            gather(system.by_rows, image, shift)
             for i in range(m):
                 put(dy, i, get(dy, i) + get(mask, i) * get(shift, i))
             mask_rows(pattern, mask, values)
         damping = 1e-12 + minimum(0.1 * get(state, 1), 1e-3)
         for i in range(m):
             put(values, entries + i, get(values, entries + i) + get(mask, i) * damping)
-        factorize(pattern, values, work, 0.0)
+        factorize(pattern, values, scratch.work, 0.0)
         substitute(pattern, values, dy)
         # Projected backtracking, every lane with its own length.
         for t in range(LANES):
@@ -124,7 +146,7 @@ def dual_newton(
                 put(trial_y, i, value)
                 predicted = predicted + get(g, i) * (value - get(y, i))
             put(trial, 2, predicted)
-            _evaluate(by_rows, by_columns, inequality, c, mu, r, lower, upper, trial_y, w, inside, trial_g, trial)
+            _evaluate(system, tile, trial_y, w, inside, trial_g, trial)
             searching = False
             for t in range(LANES):
                 rise = trial[0, t] - state[0, t] >= SUFFICIENT * trial[2, t] and trial[2, t] > 0.0
@@ -141,7 +163,7 @@ def dual_newton(
             value = get(y, i) + get(length, 0) * get(dy, i)
             put(y, i, maximum(value, 0.0) if inequality[i] else value)
         if searching:  # the last trial was not at these lengths
-            _evaluate(by_rows, by_columns, inequality, c, mu, r, lower, upper, y, w, inside, g, state)
+            _evaluate(system, tile, y, w, inside, g, state)
         else:
             for i in range(m):
                 put(g, i, get(trial_g, i))

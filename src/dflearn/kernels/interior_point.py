@@ -11,28 +11,50 @@ A missing bound has gap 1 and multiplier 0 for good.
 
 from __future__ import annotations
 
+from collections import namedtuple
 from typing import Any
 
 import numpy as np
 
-from dflearn.kernels.cholesky import Pattern, Rows, assemble, factorize, substitute
+from dflearn.kernels.cholesky import SparseRows, assemble, factorize, substitute
 from dflearn.kernels.lanes import LANES, absolute, any_lane, gather, get, jit, maximum, minimum, put, spread, where
+from dflearn.kernels.smoothed_lp import SmoothedSystem, SmoothedTile
 
 TOWARDS_BOUNDARY = 0.9995  # the share of the largest step that is taken
 REGULARIZATION = 1e-13  # added to the diagonal of the normal equations, which is at most about 1/μ
-COLUMN_ARRAYS, ROW_ARRAYS = 18, 6  # work space, in arrays (n, LANES) and (m, LANES)
-LOWER_MULTIPLIERS, UPPER_MULTIPLIERS = 3, 4  # where, in the work space, z_l and z_u stand on return
+
+
+# Work space: the point, its gaps and multipliers, and what a step is computed from.
+# (n, LANES): w; gaps gl, gu and their multipliers zl, zu; has_lower, has_upper, movable (1 or 0); slope, the gradient of
+# the Lagrangian; il, iu = 1/gl, 1/gu; theta = Θ⁻¹; targets tl, tu; right, the right-hand side; steps dw, dzl, dzu.
+# (m, LANES): slacks s; rp = r − s − M w; targets ts; steps dy, ds; work. values: as of `assemble`.
+InteriorScratch = namedtuple(
+    "InteriorScratch",
+    "w gl gu zl zu has_lower has_upper movable slope il iu theta tl tu right dw dzl dzu s rp ts dy ds work values",
+)
+INTERIOR_COLUMNS, INTERIOR_ROWS = 18, 6  # how many of them are (n, LANES), and (m, LANES)
+
+
+@jit
+def interior_scratch(columns: Any, rows: Any, values: Any) -> InteriorScratch:
+    """The names of arrays (INTERIOR_COLUMNS or more, n, LANES) and (INTERIOR_ROWS or more, m, LANES)."""
+    return InteriorScratch(
+        columns[0], columns[1], columns[2], columns[3], columns[4], columns[5], columns[6], columns[7], columns[8],
+        columns[9], columns[10], columns[11], columns[12], columns[13], columns[14], columns[15], columns[16], columns[17],
+        rows[0], rows[1], rows[2], rows[3], rows[4], rows[5], values,
+    )  # fmt: skip
 
 
 @jit
 def _start(
-    by_rows: Rows, by_columns: Rows, inequality: Any, c: Any, mu: Any, r: Any, lower: Any, upper: Any,
-    columns: Any, rows: Any, y: Any, scale: Any, count: Any,
-) -> None:  # fmt: skip
+    system: SmoothedSystem, tile: SmoothedTile, scratch: InteriorScratch, y: Any, scale: Any, count: Any
+) -> None:
     """A point inside the bounds, with multipliers that make it dual feasible wherever there are bounds to carry them."""
-    w, gl, gu, zl, zu = columns[0], columns[1], columns[2], columns[3], columns[4]
-    has_lower, has_upper, movable = columns[5], columns[6], columns[7]
-    s, m_ = rows[0], get(mu, 0)
+    by_rows, by_columns, inequality = system.by_rows, system.by_columns, system.inequality
+    c, r, lower, upper = tile.c, tile.r, tile.lower, tile.upper
+    w, gl, gu, zl, zu, s = scratch.w, scratch.gl, scratch.gu, scratch.zl, scratch.zu, scratch.s
+    has_lower, has_upper, movable = scratch.has_lower, scratch.has_upper, scratch.movable
+    m_ = get(tile.mu, 0)
     size = spread(1.0)
     for i in range(r.shape[0]):
         size = maximum(size, absolute(get(r, i)))
@@ -74,23 +96,28 @@ def _start(
 
 @jit
 def interior_point(
-    pattern: Pattern, by_rows: Rows, by_columns: Rows, inequality: Any, c: Any, mu: Any, r: Any, lower: Any, upper: Any,
-    limit: int, tolerance: float, columns: Any, rows: Any, values: Any, y: Any, steps: Any,
-) -> None:  # fmt: skip
-    """Tiles: c, lower, upper (n, LANES); r, y (m, LANES); mu (1, LANES).  steps (LANES,).
-
-    Work space: columns (COLUMN_ARRAYS, n, LANES), rows (ROW_ARRAYS, m, LANES), values as of `assemble`.
-    On return y holds the multipliers and steps the number taken, or −1 for a lane that did not converge.
+    system: SmoothedSystem,
+    tile: SmoothedTile,
+    limit: int,
+    tolerance: float,
+    scratch: InteriorScratch,
+    y: Any,
+    steps: Any,
+) -> None:
+    """On return y (m, LANES) holds the multipliers and steps (LANES,) the number taken, or −1 for a lane that did not
+    converge; `scratch` holds the last point.
     """
+    pattern, by_rows, by_columns, inequality = system.pattern, system.by_rows, system.by_columns, system.inequality
+    c, r, values = tile.c, tile.r, scratch.values
+    w, gl, gu, zl, zu, slope = scratch.w, scratch.gl, scratch.gu, scratch.zl, scratch.zu, scratch.slope
+    has_lower, has_upper, movable = scratch.has_lower, scratch.has_upper, scratch.movable
+    il, iu, theta, tl, tu, right = scratch.il, scratch.iu, scratch.theta, scratch.tl, scratch.tu, scratch.right
+    dw, dzl, dzu = scratch.dw, scratch.dzl, scratch.dzu
+    s, rp, ts, dy, ds = scratch.s, scratch.rp, scratch.ts, scratch.dy, scratch.ds
     n, m, entries = c.shape[0], r.shape[0], len(pattern.row)
-    w, gl, gu, zl, zu = columns[0], columns[1], columns[2], columns[3], columns[4]
-    has_lower, has_upper, movable, slope = columns[5], columns[6], columns[7], columns[8]
-    il, iu, theta, tl, tu, right = columns[9], columns[10], columns[11], columns[12], columns[13], columns[14]
-    dw, dzl, dzu = columns[15], columns[16], columns[17]
-    s, rp, ts, dy, ds, work = rows[0], rows[1], rows[2], rows[3], rows[4], rows[5]
     lanes = np.zeros((4, LANES))  # scale of r, number of complementarity products, residual, lanes still running
-    _start(by_rows, by_columns, inequality, c, mu, r, lower, upper, columns, rows, y, lanes[0:1], lanes[1:2])
-    scale, count, m_ = get(lanes, 0), get(lanes, 1), get(mu, 0)
+    _start(system, tile, scratch, y, lanes[0:1], lanes[1:2])
+    scale, count, m_ = get(lanes, 0), get(lanes, 1), get(tile.mu, 0)
     running, length = spread(1.0), spread(0.0)
     steps[:] = -1
     for j in range(n):
@@ -147,7 +174,7 @@ def interior_point(
             if inequality[i]:
                 diagonal = diagonal + get(s, i) / get(y, i)
             put(values, entries + i, diagonal)
-        factorize(pattern, values, work, 0.0)
+        factorize(pattern, values, scratch.work, 0.0)
 
         # Predictor: straight to complementarity zero.
         _row_target(by_rows, right, rp, dy)
@@ -222,8 +249,8 @@ def interior_point(
 
 
 @jit
-def _row_target(by_rows: Rows, right: Any, rp: Any, out: Any) -> None:
+def _row_target(by_rows: SparseRows, right: Any, rp: Any, out: Any) -> None:
     """out = M · right − rp: the right-hand side of the normal equations, less what the slacks add."""
-    gather(by_rows.start, by_rows.column, by_rows.value, right, out)
+    gather(by_rows, right, out)
     for i in range(out.shape[0]):
         put(out, i, get(out, i) - get(rp, i))

@@ -25,6 +25,7 @@ from numba.extending import lower_builtin, register_model, type_callable
 
 LANES = 8
 CACHE_LINE = 64  # bytes
+BLOCK = 32  # rows of a tile that are transposed at a time, so that they stay in the nearest cache
 
 Tile = tuple[np.ndarray, int]  # instance numbers, one per lane, and how many of them count
 
@@ -276,32 +277,40 @@ def wide_tile(items: int, lanes: int, dtype: Any) -> np.ndarray:
 
 
 @jit
-def gather(start: Any, column: Any, value: Any, x: Any, out: Any) -> None:
-    """out = Matrix · x for a matrix by rows."""
+def gather(rows: Any, x: Any, out: Any) -> None:
+    """out = Matrix · x for a matrix by rows (`SparseRows`)."""
     for i in range(out.shape[0]):
         total = spread(0.0)
-        for k in range(start[i], start[i + 1]):
-            total = total + value[k] * get(x, column[k])
+        for k in range(rows.start[i], rows.start[i + 1]):
+            total = total + rows.value[k] * get(x, rows.column[k])
         put(out, i, total)
 
 
 @jit
-def load(source: Any, index: Any, out: Any) -> None:
-    """Rows `index` of an instance-major array `(count, items)` (or `(1, items)`, shared by all) become the lanes."""
-    shared = source.shape[0] == 1
-    for t in range(LANES):
-        row = 0 if shared else index[t]
-        for i in range(out.shape[0]):
-            out[i, t] = source[row, i]
+def load(source: Any, index: Any, tile: Any) -> None:
+    """Rows `index` of an instance-major array `(count, items)` (or `(1, items)`, shared by all) become the lanes.
+
+    tile: `(items or more, lanes)`; of a `wide_tile` its `lane`.
+    """
+    shared, items = source.shape[0] == 1, source.shape[1]
+    for block in range((items + BLOCK - 1) // BLOCK):
+        first = block * BLOCK
+        for t in range(len(index)):
+            row = 0 if shared else index[t]
+            for j in range(min(BLOCK, items - first)):
+                tile[first + j, t] = source[row, first + j]
 
 
 @jit
-def store(tile: Any, index: Any, used: Any, out: Any) -> None:
-    """The first `used` lanes go back to their rows of an instance-major array."""
-    for t in range(used):
-        row = index[t]
-        for i in range(tile.shape[0]):
-            out[row, i] = tile[i, t]
+def store(tile: Any, index: Any, used: int, out: Any) -> None:
+    """The first `used` lanes of a tile, as of `load`, go back to their rows of an instance-major array."""
+    items = out.shape[1]
+    for block in range((items + BLOCK - 1) // BLOCK):
+        first = block * BLOCK
+        for t in range(used):
+            row = index[t]
+            for j in range(min(BLOCK, items - first)):
+                out[row, first + j] = tile[first + j, t]
 
 
 @lru_cache(maxsize=64)

@@ -9,13 +9,13 @@ from typing import TypeVar
 
 import torch
 
-Tile = TypeVar("Tile")
+Item = TypeVar("Item")
 
 # One pool per process, since threads do not survive a fork, and per size. A pool has no threads until it is given work.
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
 
 
-def run_tiles(function: Callable[[Tile], None], tiles: Sequence[Tile]) -> None:
+def run_tiles(function: Callable[[Item], None], tiles: Sequence[Item]) -> None:
     """Call `function` on every tile, on as many threads as `torch.get_num_threads()` says; errors come back.
 
     The calling thread takes its share, so that a pool busy with other callers delays nobody for ever. Which thread

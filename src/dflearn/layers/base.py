@@ -7,6 +7,7 @@ whose decision carries the gradient; `forward` is its decision, after every stat
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from dflearn.program import Instance, Objective
 from dflearn.solvers.base import Solution, Solver, TakesStart, check_costs, check_instance, check_start
@@ -24,7 +26,10 @@ class Layer(nn.Module, TakesStart, ABC):
 
     Attributes:
         objective: obj(y, w) of the program behind the layer.
+        compiles_by_batch: whether kernels are compiled anew for batches of another size.
     """
+
+    compiles_by_batch = False
 
     def __init__(self, objective: Objective) -> None:
         super().__init__()
@@ -64,9 +69,27 @@ def as_rows(x: Tensor, count: int, dtype: Any = None) -> np.ndarray:
 
 
 def in_shape(rows: np.ndarray, batch: torch.Size) -> Tensor:
-    """What kernels answered, `(count, …)`, as a tensor `(*batch, …)` on the same memory."""
+    """Arrays of the kernels, `(count, …)`, as a tensor `(*batch, …)` on the same memory."""
     tensor = torch.from_numpy(rows)
     return tensor if len(batch) == 1 else tensor.reshape((*batch, *rows.shape[1:]))
+
+
+def with_gradient(costs: Tensor, w: Tensor, way_back: Callable[[Tensor], Tensor]) -> Tensor:
+    """The decision w that belongs to the costs, differentiable: `way_back` turns a gradient in w into one in the costs."""
+    decision: Tensor = _WithGradient.apply(costs, w, way_back)  # type: ignore[no-untyped-call]
+    return decision
+
+
+class _WithGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, costs: Tensor, w: Tensor, way_back: Callable[[Tensor], Tensor]) -> Tensor:
+        ctx.way_back = way_back
+        return w
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.way_back(gradient), None, None
 
 
 class Exact(Layer):

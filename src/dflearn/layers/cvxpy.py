@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from dflearn.errors import MissingExtraError, ProgramError
+from dflearn.errors import MissingExtraError, OptionError
 from dflearn.layers.base import Layer
 from dflearn.program import Instance, Program
 from dflearn.program.sides import Side, Sides
@@ -34,7 +34,7 @@ KEPT = 32  # how many shapes of the constraints stay compiled
 class CvxpySmoothed(Layer):
     """w minimizes obj(y, w) + (μ/2)‖w‖² ("squared") or obj(y, w) + μ‖w‖₂ ("norm") over the LP relaxation.
 
-    The gradient is the implicit one. Clarabel's statuses do not come through cvxpylayers: they are found anew from the
+    The gradient is the implicit one. Clarabel's statuses do not come through cvxpylayers: they are worked out again from the
     optimality conditions and, for an instance that fails them, by HiGHS. Needs the extra `cvxpy`.
 
     Args:
@@ -58,9 +58,9 @@ class CvxpySmoothed(Layer):
     ) -> None:
         super().__init__(program.objective)
         if not 0 < mu < np.inf:
-            raise ProgramError(f"mu must be positive and finite, got {mu}; for the program without smoothing use Exact")
+            raise OptionError(f"mu must be positive and finite, got {mu}; for the program without smoothing use Exact")
         if regularizer not in ("squared", "norm"):
-            raise ProgramError(f"regularizer is 'squared' or 'norm', got {regularizer!r}")
+            raise OptionError(f"regularizer is 'squared' or 'norm', got {regularizer!r}")
         _import()
         self.program, self.mu, self.regularizer = program.relax(), float(mu), regularizer
         self.solver_args = {
@@ -80,7 +80,8 @@ class CvxpySmoothed(Layer):
     def regularization(self, w: Tensor) -> Tensor:
         if self.regularizer == "squared":
             return self.mu / 2 * w.square().sum(-1)
-        return self.mu * torch.linalg.vector_norm(w, dim=-1)
+        norm: Tensor = torch.linalg.vector_norm(w, dim=-1)
+        return self.mu * norm
 
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
         batch = y.shape[:-1]
@@ -91,7 +92,8 @@ class CvxpySmoothed(Layer):
         w, residual = c * 0, np.zeros(count)
         for rows in _alike(sides, count):
             part = sides.rows(rows)
-            found, multipliers = _Implicit.apply(c[rows], *self._compile(part).bind(part), self.solver_args)
+            inputs = (c[rows], *self._compile(part).bind(part), self.solver_args)
+            found, multipliers = _Implicit.apply(*inputs)  # type: ignore[no-untyped-call]
             w = w.index_put((torch.as_tensor(rows),), found)
             residual[rows] = self._residual(c[rows].detach().numpy(), found.detach().numpy(), multipliers.numpy(), part)
         status = self._status(c.detach(), w.detach(), residual, sides)
@@ -157,7 +159,7 @@ class CvxpySmoothed(Layer):
         return _Compiled(CvxpyLayer(problem, parameters, variables), slots)
 
     def _residual(self, c: np.ndarray, w: np.ndarray, multipliers: np.ndarray, sides: Sides) -> np.ndarray:
-        """How far w and the multipliers are from the optimality conditions, relative to the sizes of c, w and sides.
+        """The distance of w and the multipliers from the optimality conditions, relative to the sizes of c, w and sides.
 
         Stationarity and bounds in one, with s = ∇(obj + Ω) + Aᵀλ + Gᵀν:  w = clip(w − s, lower, upper);
         rows:  A w = b  and  min(ν, h − G w) = 0.
@@ -182,7 +184,8 @@ class CvxpySmoothed(Layer):
             np.abs((A @ w.T).T - b) / (1 + np.abs(b)),
             np.abs(np.minimum(step * nu, sides.h - (G @ w.T).T)) / (1 + np.abs(sides.h)),
         )
-        return np.max([part.max(1, initial=0) for part in parts], axis=0)
+        worst: np.ndarray = np.max([part.max(1, initial=0) for part in parts], axis=0)
+        return worst
 
     def _status(self, c: Tensor, w: Tensor, residual: np.ndarray, sides: Sides) -> np.ndarray:
         status = np.full(len(residual), int(Status.OPTIMAL), np.int8)
@@ -192,7 +195,7 @@ class CvxpySmoothed(Layer):
         return status
 
     def _why(self, c: Tensor, w: Tensor, instance: Instance) -> Status:
-        """What is wrong with one instance, c and w `(n,)`, whose answer fails the optimality conditions."""
+        """The status of one instance, c and w `(n,)`, whose answer fails the optimality conditions."""
         ray = w / torch.linalg.vector_norm(w)
         steady = {"b": 0.0, "h": 0.0, "lower": -torch.inf, "upper": torch.inf}
         recession = Instance(

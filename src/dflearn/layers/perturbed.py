@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dflearn.errors import ProgramError
+from dflearn.errors import OptionError
 from dflearn.layers.base import Layer
 from dflearn.program import Instance
+from dflearn.randomness import Randomness, generator_of
 from dflearn.solvers.base import Solution, Solver
 
 
@@ -28,14 +29,12 @@ class Perturbed(Layer):
         generator: where the noise comes from, on the CPU, or a seed for one; its state is part of `state_dict`.
     """
 
-    def __init__(
-        self, solver: Solver, sigma: float = 1.0, samples: int = 1, generator: torch.Generator | int = 0
-    ) -> None:
+    def __init__(self, solver: Solver, sigma: float = 1.0, samples: int = 1, generator: Randomness = 0) -> None:
         super().__init__(solver.objective)
         if not 0 < sigma < math.inf or samples < 1:
-            raise ProgramError(f"Perturbed needs a finite sigma > 0 and samples >= 1; got {sigma} and {samples}")
+            raise OptionError(f"Perturbed needs a finite sigma > 0 and samples >= 1; got {sigma} and {samples}")
         self.solver, self.sigma, self.samples = solver, float(sigma), int(samples)
-        self.generator = torch.Generator().manual_seed(generator) if isinstance(generator, int) else generator
+        self.generator = generator_of(generator)
         self.start_width = solver.start_width * self.samples
         self.start_dtype, self.start_blank = solver.start_dtype, solver.start_blank
 
@@ -59,7 +58,7 @@ class Perturbed(Layer):
         starts = None if start is None else start.reshape(*batch, self.samples, self.solver.start_width)
         solution = self.solver.solve(y.detach().unsqueeze(-2) + self.sigma * noise, repeated, starts)
         return Solution(
-            decision=_MonteCarloMean.apply(y, solution.decision, noise, self.sigma),
+            decision=_MonteCarloMean.apply(y, solution.decision, noise, self.sigma),  # type: ignore[no-untyped-call]
             status=solution.status.amax(-1),  # of the sample that went worst
             objective=solution.objective.mean(-1),
             bound=solution.bound.mean(-1),

@@ -1,4 +1,4 @@
-"""The exactly solved, quadratically smoothed LP with its exact gradient: our own layer.
+"""The exactly solved, quadratically smoothed LP with its exact gradient.
 
     w_μ(y) = argmin over w of  obj(y, w) + (μ/2)‖w‖²   over the LP relaxation of the program
 
@@ -9,31 +9,24 @@ What neither finishes is solved one by one by HiGHS, and counted.
 
 from __future__ import annotations
 
-import threading
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from dflearn.errors import ProgramError
-from dflearn.layers.base import Layer, as_rows, in_shape
+from dflearn.errors import OptionError
+from dflearn.layers.base import Layer, as_rows, in_shape, with_gradient
 from dflearn.program import Instance, Program
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Solution, Status, check_start
 
 if TYPE_CHECKING:
-    from dflearn.kernels.lanes import Tile
-    from dflearn.kernels.smoothed import Answer, Data, System, Workspace
+    from dflearn.kernels.smoothed import SmoothedAnswer
+    from dflearn.layers.rows import SmoothedRows
 
-WARM_STEPS = 10  # Newton steps from a start, before the interior-point method takes over
-POLISH_STEPS = 50
-INTERIOR_STEPS = 80
-INTERIOR_TOLERANCE = 1e-8
 ACCEPTED_RESIDUAL = 1e-6  # relative; what `OPTIMAL` means here
-ONE = np.ones(1)
 
 
 class Smoothed(Layer):
@@ -64,15 +57,14 @@ class Smoothed(Layer):
     ) -> None:
         super().__init__(program.objective)
         if not (mu > 0 and np.isfinite(mu)):
-            raise ProgramError(f"Smoothed needs a finite mu > 0, got {mu}; for mu = 0 use Exact or DavisYin")
+            raise OptionError(f"Smoothed needs a finite mu > 0, got {mu}; for mu = 0 use Exact or DavisYin")
         if regularizer not in ("squared", "norm"):
-            raise ProgramError(f"regularizer is 'squared' or 'norm', got {regularizer!r}")
+            raise OptionError(f"regularizer is 'squared' or 'norm', got {regularizer!r}")
         if not 0 < tolerance <= ACCEPTED_RESIDUAL:
-            raise ProgramError(f"tolerance must lie in (0, {ACCEPTED_RESIDUAL}], got {tolerance}")
+            raise OptionError(f"tolerance must lie in (0, {ACCEPTED_RESIDUAL}], got {tolerance}")
         self.program = program.relax()
         self.mu, self.regularizer, self.tolerance = float(mu), regularizer, float(tolerance)
         self._mu = np.array([self.mu])  # one for all instances
-        self._scratch = threading.local()
         form = self.program.equality_form()
         self.start_width = form.matrix.shape[0] + (regularizer == "norm")
 
@@ -80,16 +72,20 @@ class Smoothed(Layer):
         return f"{self.program!r}, mu={self.mu}, regularizer={self.regularizer!r}"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key not in ("_scratch", "_kernel")}
+        return {key: value for key, value in self.__dict__.items() if key != "rows"}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._scratch = threading.local()
+    @cached_property
+    def rows(self) -> SmoothedRows:
+        """The program's rows on the compiled side, made when they are first needed: numba may be missing until then."""
+        from dflearn.layers.rows import SmoothedRows
+
+        return SmoothedRows(self.program)
 
     def regularization(self, w: Tensor) -> Tensor:
         """Ω(w), `(*batch, n)` → `(*batch,)`."""
         if self.regularizer == "norm":
-            return self.mu * w.norm(dim=-1)
+            norm: Tensor = w.norm(dim=-1)
+            return self.mu * norm
         return 0.5 * self.mu * w.square().sum(-1)
 
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
@@ -103,17 +99,19 @@ class Smoothed(Layer):
             answer, kappa, status = self._solve_norm(c, sides, given)
         else:
             kappa = self._mu
-            answer = self._solve_squared(c, kappa, sides, given)
+            answer = self.rows.solve(self.rows.data(c, kappa, sides), given, self.tolerance)
             status = self._finish(c, kappa, sides, answer)
-        face = _Face(self, answer.inside, answer.in_force, kappa)
-        decision = _AttachGradient.apply(costs, in_shape(answer.w, batch).to(costs), face)
+        decision = in_shape(answer.w, batch).to(costs)
+        face = _Face(self.rows, answer.inside, answer.in_force, kappa)
+        if self.regularizer == "norm":
+            face = replace(face, w=np.array(as_rows(decision, count, np.float64)))
         bound = np.where(status, -np.inf, answer.objective) if status.any() else answer.objective  # OPTIMAL is 0
         new_start = None
         if start is not None:
             rows = np.hstack([answer.y, kappa[:, None]]) if self.regularizer == "norm" else answer.y
             new_start = in_shape(rows, batch)
         return Solution(
-            decision=decision,
+            decision=with_gradient(costs, decision, face.way_back),
             status=in_shape(status, batch),
             objective=in_shape(answer.objective, batch),
             bound=in_shape(bound, batch),
@@ -122,81 +120,11 @@ class Smoothed(Layer):
             fallback=in_shape(answer.newton_steps < 0, batch),
         )
 
-    # -- the squared regularizer ----------------------------------------------------------------------------------
-
-    @cached_property
-    def _kernel(self) -> _Kernel:
-        return _Kernel(self.program)
-
-    def _workspace(self) -> Workspace:
-        """This thread's scratch."""
-        if not hasattr(self._scratch, "space"):
-            self._scratch.space = self._kernel.workspace()
-        return self._scratch.space
-
-    def _solve_squared(self, c: np.ndarray, mu: np.ndarray, sides: Sides, start: np.ndarray | None) -> Answer:
-        """Instances with a start by Newton's method; the others, and those it does not finish, from scratch."""
-        from dflearn.kernels.lanes import all_tiles, tiles
-        from dflearn.kernels.smoothed import Answer
-
-        data = self._kernel.data(c, mu, sides)
-        answer = Answer.empty(c.shape[0], self.program.n, self._kernel.rows, c.dtype)
-        if start is None:
-            self._run(data, all_tiles(c.shape[0]), False, POLISH_STEPS, answer)
-            return answer
-        known = np.isfinite(start).all(1)
-        answer.y[:] = self._kernel.inwards(start)  # the rows of unknown ones are not read
-        self._run(data, all_tiles(len(c)) if known.all() else tiles(np.flatnonzero(known)), True, WARM_STEPS, answer)
-        pending = answer.newton_steps < 0  # not finished, or not begun
-        if pending.any():
-            self._run(data, tiles(np.flatnonzero(pending)), False, POLISH_STEPS, answer)
-        return answer._replace(y=self._kernel.outwards(answer.y))
-
-    def _run(self, data: Data, tiles: list[Tile], warm: bool, newton_limit: int, answer: Answer) -> None:
-        from dflearn.kernels.smoothed import solve_tile
-        from dflearn.kernels.threads import run_tiles
-
-        def solve(tile: Tile) -> None:
-            solve_tile(
-                self._kernel.system, data, tile[0], tile[1], warm, newton_limit, INTERIOR_STEPS, self.tolerance,
-                INTERIOR_TOLERANCE, self._workspace(), answer,
-            )  # fmt: skip
-
-        run_tiles(solve, tiles)
-
-    def project(self, inside: np.ndarray, in_force: np.ndarray, v: np.ndarray, factor: np.ndarray = ONE) -> np.ndarray:
-        """factor · P v for each instance's face; `(count, n)`."""
-        from dflearn.kernels.lanes import all_tiles
-        from dflearn.kernels.smoothed import project_tile
-        from dflearn.kernels.threads import run_tiles
-
-        out = np.empty_like(v)
-
-        def project(tile: Tile) -> None:
-            project_tile(self._kernel.system, inside, in_force, v, factor, tile[0], tile[1], self._workspace(), out)
-
-        run_tiles(project, all_tiles(v.shape[0]))
-        return out
-
-    def multiplier_slope(self, c: np.ndarray, sides: Sides, steps: int) -> np.ndarray:
-        """Mᵀy − z_l + z_u after so many interior-point steps on costs c `(count, n)` of size about one; `(count, n)`."""
-        from dflearn.kernels.lanes import all_tiles
-        from dflearn.kernels.smoothed import cone_tile
-        from dflearn.kernels.threads import run_tiles
-
-        data, out = self._kernel.data(c, self._mu, sides), np.empty_like(c)
-
-        def run(tile: Tile) -> None:
-            cone_tile(self._kernel.system, data, tile[0], tile[1], steps, self._workspace(), out)
-
-        run_tiles(run, all_tiles(c.shape[0]))
-        return out
-
     # -- the norm as regularizer ----------------------------------------------------------------------------------
 
     def _solve_norm(
         self, c: np.ndarray, sides: Sides, start: np.ndarray | None
-    ) -> tuple[Answer, np.ndarray, np.ndarray]:
+    ) -> tuple[SmoothedAnswer, np.ndarray, np.ndarray]:
         """The answer, κ and the status of each instance.
 
         w solves the squared problem with κ where κ‖w(κ)‖ = μ: the root of an increasing function of κ. Newton's method
@@ -215,7 +143,7 @@ class Smoothed(Layer):
             starts = start[:, :-1]
         infeasible = np.zeros(count, bool)
         for _ in range(60):
-            answer = self._solve_squared(c, kappa, sides, starts)
+            answer = self.rows.solve(self.rows.data(c, kappa, sides), starts, self.tolerance)
             starts, w = answer.y, answer.w.copy()
             status = self._finish(c, kappa, sides, answer, infeasible)
             w = np.where(np.isnan(answer.w), w, answer.w)
@@ -227,7 +155,7 @@ class Smoothed(Layer):
             if settled.all():
                 break
             low, high = np.where(gap <= 0, kappa, low), np.where(gap > 0, kappa, high)
-            inside = self.project(answer.inside, answer.in_force, w)
+            inside = self.rows.project(answer.inside, answer.in_force, w)
             with np.errstate(divide="ignore", invalid="ignore"):
                 newton = kappa - gap / (norm - (w * inside).sum(1) / norm)
             middle = np.where(np.isinf(high), 10 * kappa, np.sqrt(np.maximum(low, 1e-3 * high) * high))
@@ -246,7 +174,7 @@ class Smoothed(Layer):
         c: np.ndarray,
         mu: np.ndarray,
         sides: Sides,
-        answer: Answer,
+        answer: SmoothedAnswer,
         infeasible: np.ndarray | None = None,
     ) -> np.ndarray:
         """Status per instance; those above the accepted residual, and not known to be infeasible, are solved by HiGHS."""
@@ -268,85 +196,32 @@ class Smoothed(Layer):
             answer.objective[i] = own_c @ result.w + 0.5 * own_mu * (result.w @ result.w)
             answer.residual[i] = result.residual
             answer.inside[i] = result.inside
-            answer.in_force[i] = self._kernel.inwards_mask(result.in_force)
+            answer.in_force[i] = self.rows.ordered(result.in_force)
             answer.newton_steps[i] = -1
         return status
 
 
-class _Kernel:
-    """One program's side of the kernels: the factor's pattern, and the way between its row order and ours."""
+@dataclass(frozen=True, eq=False)
+class _Face:
+    """The faces that the solutions of a batch lie on. κ is μ with the squared regularizer.
 
-    def __init__(self, program: Program) -> None:
-        from dflearn.kernels.cholesky import SparseFactor
-        from dflearn.kernels.smoothed import System
+    w: the decisions `(count, n)` in float64 with the norm as regularizer, and `None` otherwise.
+    """
 
-        self.form = program.equality_form()
-        self.factor = SparseFactor.of(self.form.rows_without_slacks())
-        inequality = np.ascontiguousarray(self.form.is_inequality[self.factor.order])
-        self.system: System = System(self.factor.pattern, self.factor.by_rows, self.factor.by_columns, inequality)
-        self.rows = self.factor.rows
-        self.own_sides = self._sides(program.own_sides)
-        self.program = program
-
-    def workspace(self) -> Workspace:
-        from dflearn.kernels.smoothed import Workspace
-
-        return Workspace.of(self.factor)
-
-    def data(self, c: np.ndarray, mu: np.ndarray, sides: Sides) -> Data:
-        from dflearn.kernels.smoothed import Data
-
-        lines = self.own_sides if sides is self.program.own_sides else self._sides(sides)
-        return Data(c, np.ascontiguousarray(mu), *lines)
-
-    def _sides(self, sides: Sides) -> tuple[np.ndarray, ...]:
-        """r, lower and upper of the kernels."""
-        r = self.form.right_hand_side(sides)[:, self.factor.order] * self.factor.scale
-        return tuple(np.ascontiguousarray(part) for part in (r, sides.lines("lower"), sides.lines("upper")))
-
-    def inwards(self, y: np.ndarray) -> np.ndarray:
-        """Multipliers of the program's rows → of the scaled rows in elimination order."""
-        return y[:, self.factor.order] / self.factor.scale
-
-    def inwards_mask(self, mask: np.ndarray) -> np.ndarray:
-        return mask[self.factor.order]
-
-    def outwards(self, y: np.ndarray) -> np.ndarray:
-        out = np.empty_like(y)
-        out[:, self.factor.order] = y * self.factor.scale
-        return out
-
-
-class _Face(NamedTuple):
-    """Where the solution lies: all that the gradient needs."""
-
-    layer: Smoothed
+    rows: SmoothedRows
     inside: np.ndarray
     in_force: np.ndarray
     kappa: np.ndarray
+    w: np.ndarray | None = None
 
-
-class _AttachGradient(torch.autograd.Function):
-    """Costs c and the decision found for them → the decision, with dw/dc as stated in `Smoothed`."""
-
-    @staticmethod
-    def forward(ctx: Any, c: Tensor, w: Tensor, face: _Face) -> Tensor:
-        ctx.face = face
-        ctx.save_for_backward(w)
-        return w
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        layer, inside, in_force, kappa = ctx.face
-        v = as_rows(gradient, len(inside), np.float64 if layer.regularizer == "norm" else None)
-        out = layer.project(inside, in_force, v, -1.0 / kappa)
-        if layer.regularizer == "norm":
-            (w,) = ctx.saved_tensors
-            w = as_rows(w, len(inside), np.float64)
-            along = layer.project(inside, in_force, w)
-            room = (w * w).sum(1) - (w * along).sum(1)
+    def way_back(self, gradient: Tensor) -> Tensor:
+        """(dw/dc)ᵀ gradient as stated in `Smoothed`, `(*batch, n)` → `(*batch, n)`."""
+        v = as_rows(gradient, len(self.inside), None if self.w is None else np.float64)
+        out = self.rows.project(self.inside, self.in_force, v, -1.0 / self.kappa)
+        if self.w is not None:
+            along = self.rows.project(self.inside, self.in_force, self.w)
+            room = (self.w * self.w).sum(1) - (self.w * along).sum(1)
             with np.errstate(divide="ignore", invalid="ignore"):
-                share = np.where(room > 0, (w * out).sum(1) / room, 0.0)
+                share = np.where(room > 0, (self.w * out).sum(1) / room, 0.0)
             out = out + share[:, None] * along
-        return in_shape(out, gradient.shape[:-1]).to(gradient), None, None
+        return in_shape(out, gradient.shape[:-1]).to(gradient)

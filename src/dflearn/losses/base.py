@@ -67,6 +67,20 @@ class Loss(nn.Module, ABC):
     @abstractmethod
     def _output(self, predicted: Tensor, batch: Batch) -> LossOutput: ...
 
+    def __add__(self, other: Loss) -> Loss:
+        """The sum of two losses: see `Combined`."""
+        from dflearn.losses.combined import Combined
+
+        return Combined([(1.0, self), (1.0, other)])
+
+    def __mul__(self, weight: float) -> Loss:
+        """The loss times a positive number."""
+        from dflearn.losses.combined import Combined
+
+        return Combined([(weight, self)])
+
+    __rmul__ = __mul__
+
 
 _REMEDY = {
     "costs": "With decisions only, use FenchelYoung, SCE with variant='plain', or SquaredDecisionError, which need no "

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dflearn.data import Batch
-from dflearn.errors import DataError
+from dflearn.errors import OptionError
 from dflearn.layers.base import Layer
 from dflearn.losses.base import Field, Loss, LossOutput
 
@@ -40,9 +40,9 @@ class SCE(Loss):
     ) -> None:
         super().__init__(layer)
         if variant not in ("shifted", "plain"):
-            raise DataError(f"variant is 'shifted' or 'plain', got {variant!r}")
+            raise OptionError(f"variant is 'shifted' or 'plain', got {variant!r}")
         if label not in ("exact", "smoothed"):
-            raise DataError(f"label is 'exact' or 'smoothed', got {label!r}")
+            raise OptionError(f"label is 'exact' or 'smoothed', got {label!r}")
         self.variant, self.label = variant, label
         costs: tuple[Field, ...] = ("costs",) if variant == "shifted" or label == "smoothed" else ()
         decisions: tuple[Field, ...] = ("decisions",) if label == "exact" else ()

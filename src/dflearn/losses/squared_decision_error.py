@@ -7,7 +7,7 @@ from typing import Literal
 from torch import Tensor
 
 from dflearn.data import Batch
-from dflearn.errors import DataError
+from dflearn.errors import OptionError
 from dflearn.layers.base import Layer
 from dflearn.losses.base import Field, Loss, LossOutput
 
@@ -25,7 +25,7 @@ class SquaredDecisionError(Loss):
     def __init__(self, layer: Layer, *, reduction: Literal["sum", "mean"] = "sum") -> None:
         super().__init__(layer)
         if reduction not in ("sum", "mean"):
-            raise DataError(f"reduction is 'sum' or 'mean', got {reduction!r}")
+            raise OptionError(f"reduction is 'sum' or 'mean', got {reduction!r}")
         self.reduction = reduction
 
     def extra_repr(self) -> str:

@@ -6,35 +6,64 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-import numpy as np
 from scipy.stats import kendalltau, rankdata, spearmanr
 
 from dflearn.paper.published import PublishedRow, published_rows
+from dflearn.report.render import with_deviation
+from dflearn.studies.config import Settings
 from dflearn.studies.record import Record
+from dflearn.studies.summary import MethodSummary, summarize
+
+STYLE = "published_style"  # the regret that the published tables print
+HEADER = (
+    "method", "seeds", "published", "ours, published style", "difference", "mean of ratios", "s/epoch", "published s",
+    "rank", "published rank",
+)  # fmt: skip
+LEGEND = (
+    "published and ours: normalized regret in the published style, mean(regret) × mean(1/optimum) per test batch of "
+    "32; mean of ratios: the formula of the text. ± is the standard deviation over seeds. s/epoch: CPU seconds of "
+    "training per epoch on one core, validation apart; published s: as printed, on the authors' machine, validation "
+    "included. Ranks are among the methods with a published row; ties share the mean of their places."
+)
+
+NEAR = 0.01  # the published figures have two digits
+SUMMARY_HEADER = ("problem", "published rows run", "seeds", f"within {NEAR:g}", "further apart", "pairs ordered alike")
+SUMMARY_LEGEND = (
+    f"Within {NEAR:g}: rows whose mean over the seeds is that near to the published figure, in the published style; "
+    "further apart: ours, in brackets the published one. Pairs ordered alike: of the pairs of methods that the published "
+    "figures order, those that ours order the same way."
+)
+
+
+def published_of(summary: MethodSummary) -> PublishedRow | None:
+    """The published row of this method and problem, if all runs had the paper's settings, so that the two compare."""
+    as_in_paper = all(record.config.settings == Settings() for record in summary.records)
+    return published_rows().get((summary.problem, summary.method)) if as_in_paper else None
+
+
+def published_regrets(records: Iterable[Record], metric: str) -> dict[tuple[str, str], float]:
+    """Problem and method → published regret, of the methods among these runs; none in another metric."""
+    if metric != STYLE:
+        return {}
+    found = ((s, published_of(s)) for s in summarize(records, metric))
+    return {(s.problem, s.method): row.regret for s, row in found if row is not None}
+
+
+# -- rows -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Row:
-    """One method on one problem: means and standard deviations over seeds (of one seed: 0).
+    """One method on one problem beside its published row, if it has one.
 
     Attributes:
-        style, style_deviation: the published style, mean(regret) · mean(1/|optimum|) per test batch of 32.
-        ratios, ratios_deviation: the mean of ratios, by the formula of the text.
-        seconds: CPU seconds of training per epoch.
+        summary: of our runs; its `regret` is in the published style, mean(regret) · mean(1/|optimum|) per test batch
+            of 32.
         rank, published_rank: among the methods with a published row on this problem, by the published style; ties share
             the mean of their places. `None` for methods without one.
     """
 
-    problem: str
-    method: str
-    seeds: tuple[int, ...]
-    style: float
-    style_deviation: float
-    ratios: float
-    ratios_deviation: float
-    seconds: float
-    megabytes: float
-    solver: str
+    summary: MethodSummary
     published: PublishedRow | None
     rank: float | None = None
     published_rank: float | None = None
@@ -42,7 +71,76 @@ class Row:
     @property
     def difference(self) -> float | None:
         """Ours less the published value, in the published style."""
-        return None if self.published is None else self.style - self.published.regret
+        return None if self.published is None else self.summary.regret - self.published.regret
+
+
+def rows_of(problem: str, methods: Sequence[str], records: Iterable[Record]) -> list[Row]:
+    """One row for each of the methods that has a record of this problem, in the given order, with ranks."""
+    found = {s.method: s for s in summarize((r for r in records if r.config.problem == problem), STYLE)}
+    rows = [Row(found[method], published_of(found[method])) for method in methods if method in found]
+    compared = [row for row in rows if row.published is not None]
+    ours = _ranks([row.summary.regret for row in compared])
+    theirs = _ranks([row.published.regret for row in compared if row.published is not None])
+    ranks = {row.summary.method: pair for row, pair in zip(compared, zip(ours, theirs, strict=True), strict=True)}
+    return [
+        replace(row, rank=ranks[row.summary.method][0], published_rank=ranks[row.summary.method][1])
+        if row.summary.method in ranks
+        else row
+        for row in rows
+    ]
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    return [float(rank) for rank in rankdata(values)] if values else []
+
+
+def cells(row: Row) -> list[str]:
+    """The row under HEADER."""
+    published, summary = row.published, row.summary
+    show = lambda metric: with_deviation(  # noqa: E731
+        summary.mean_of(metric), summary.deviation_of(metric), len(summary.seeds)
+    )
+    return [
+        summary.method,
+        str(len(summary.seeds)),
+        "" if published is None else f"{published.regret:.2f}",
+        show(STYLE),
+        "" if row.difference is None else f"{row.difference:+.3f}",
+        show("mean_of_ratios"),
+        f"{summary.seconds:.3g}",
+        "" if published is None else f"{published.seconds:.2f}",
+        "" if row.rank is None else f"{row.rank:g}",
+        "" if row.published_rank is None else f"{row.published_rank:g}",
+    ]
+
+
+def summary_cells(problem: str, rows: Sequence[Row], published: int) -> list[str]:
+    """One problem under SUMMARY_HEADER: how much of its published table is there, and how near it comes."""
+    compared = [(row, row.published, row.difference) for row in rows if row.published and row.difference is not None]
+    far = [(row.summary, theirs) for row, theirs, difference in compared if abs(difference) > NEAR]
+    found = agreement(rows)
+    return [
+        problem,
+        f"{len(compared)} of {published}",
+        seed_counts([row for row, _, _ in compared]),
+        f"{len(compared) - len(far)} of {len(compared)}",
+        ", ".join(f"{ours.method} {ours.regret:.3f} ({theirs.regret:.2f})" for ours, theirs in far),
+        f"{found.ordered_alike} of {found.ordered}",
+    ]
+
+
+def judges(rows: Sequence[Row]) -> str:
+    """The exact solvers that judged these rows."""
+    return ", ".join(sorted({" ".join(r.solver.split()[:2]) for row in rows for r in row.summary.records}))
+
+
+def seed_counts(rows: Sequence[Row]) -> str:
+    """How many seeds the rows have: "5", or "2 to 5"."""
+    counts = {len(row.summary.seeds) for row in rows}
+    return " to ".join(map(str, sorted({min(counts), max(counts)}))) if counts else ""
+
+
+# -- how far the rankings agree -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -62,53 +160,10 @@ class Agreement:
     reversed_pairs: tuple[tuple[str, str], ...]
 
 
-def rows_of(problem: str, methods: Sequence[str], records: Iterable[Record]) -> list[Row]:
-    """One row for each of the methods that has a record of this problem, in the given order, with ranks."""
-    by_method: dict[str, list[Record]] = {}
-    for record in records:
-        if record.config.problem == problem:
-            by_method.setdefault(record.config.method, []).append(record)
-    rows = [_row(problem, method, by_method[method]) for method in methods if method in by_method]
-    compared = [row for row in rows if row.published is not None]
-    ours = _ranks([row.style for row in compared])
-    theirs = _ranks([row.published.regret for row in compared if row.published is not None])
-    ranks = {row.method: pair for row, pair in zip(compared, zip(ours, theirs, strict=True), strict=True)}
-    return [
-        replace(row, rank=ranks[row.method][0], published_rank=ranks[row.method][1]) if row.method in ranks else row
-        for row in rows
-    ]
-
-
-def _row(problem: str, method: str, records: list[Record]) -> Row:
-    style = np.array([record.metric("published_style") for record in records])
-    ratios = np.array([record.metric("mean_of_ratios") for record in records])
-    return Row(
-        problem=problem,
-        method=method,
-        seeds=tuple(sorted(record.config.seed for record in records)),
-        style=float(style.mean()),
-        style_deviation=_deviation(style),
-        ratios=float(ratios.mean()),
-        ratios_deviation=_deviation(ratios),
-        seconds=float(np.mean([record.seconds["epoch"] for record in records])),
-        megabytes=float(np.max([record.peak_megabytes for record in records])),
-        solver=", ".join(sorted({" ".join(record.solver.split()[:2]) for record in records})),
-        published=published_rows().get((problem, method)),
-    )
-
-
-def _deviation(values: np.ndarray) -> float:
-    return float(values.std(ddof=1)) if len(values) > 1 else 0.0
-
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    return [float(rank) for rank in rankdata(values)] if values else []
-
-
 def agreement(rows: Iterable[Row]) -> Agreement:
     """How far our ranking and the published one agree on the methods that have both."""
     compared = [row for row in rows if row.published is not None]
-    ours = [row.style for row in compared]
+    ours = [row.summary.regret for row in compared]
     theirs = [row.published.regret for row in compared if row.published is not None]
     alike, ordered, reversed_pairs = 0, 0, []
     for i, j in combinations(range(len(compared)), 2):
@@ -119,8 +174,23 @@ def agreement(rows: Iterable[Row]) -> Agreement:
             alike += 1
         else:
             better, worse = (i, j) if theirs[i] < theirs[j] else (j, i)
-            reversed_pairs.append((compared[better].method, compared[worse].method))
+            reversed_pairs.append((compared[better].summary.method, compared[worse].summary.method))
     tied = len(set(ours)) < 2 or len(set(theirs)) < 2
     spearman = None if tied else float(spearmanr(ours, theirs).statistic)
     kendall = None if tied else float(kendalltau(ours, theirs).statistic)
     return Agreement(len(compared), spearman, kendall, alike, ordered, tuple(reversed_pairs))
+
+
+def agreement_line(found: Agreement) -> str:
+    """How far the rankings agree, in a sentence or two."""
+    if found.spearman is None or found.kendall is None:
+        return f"Ranking: {found.methods} methods with a published row, too few to compare."
+    text = (
+        f"Ranking: of {found.ordered} pairs of methods that the published figures order, ours order "
+        f"{found.ordered_alike} the same way (Spearman {found.spearman:.2f}, Kendall {found.kendall:.2f}, "
+        f"{found.methods} methods)."
+    )
+    if found.reversed_pairs:
+        pairs = ", ".join(f"{better} < {worse}" for better, worse in found.reversed_pairs)
+        text += f" Published the other way round: {pairs}."
+    return text

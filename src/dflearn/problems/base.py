@@ -1,10 +1,10 @@
-"""The contract of every problem: a program, a generator of data for it, and the exact mean of the costs given x."""
+"""The contract of every problem: a program, data for it, and, where it is known, the exact mean of the costs given x."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dflearn.data import DecisionDataset
-from dflearn.errors import ProgramError, ShapeError
+from dflearn.data import DecisionDataset, Split
+from dflearn.errors import OptionError, ShapeError
 from dflearn.program import Program
 from dflearn.solvers.base import Solver
 from dflearn.solvers.task import Decides, DecisionTask
@@ -26,20 +26,27 @@ class Problem(Decides):
     One stream, `numpy.random.RandomState(seed)`, draws the structure (what all instances share: weights, demands, the
     true model of the costs) and then goes on to draw the data.
 
-    Subclasses are frozen dataclasses that write `name` and the five private hooks, and that override `solver` or
-    `relaxed_solver` where something better than HiGHS is known. `dflearn.testing.problems.check_problem` checks them.
+    Subclasses are frozen dataclasses that write `name` and the private hooks, and that override `solver` or
+    `relaxed_solver` where something better than HiGHS is known. A problem with recorded data writes `_instances` instead of
+    the hooks that draw, and one that does not know E[y | x] leaves `_expected_costs` out.
+    `dflearn.testing.problems.check_problem` checks them all.
     """
 
     seed: int = field(default=0, kw_only=True)
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**32:
-            raise ProgramError(f"seed must be at least 0 and below 2³², got {self.seed}")
+            raise OptionError(f"seed must be at least 0 and below 2³², got {self.seed}")
 
     @property
     @abstractmethod
     def name(self) -> str:
         """Kind and size, such as "SP-5": what tables call the problem."""
+
+    @property
+    def title(self) -> str:
+        """What messages call its program: the name, where a problem says nothing else."""
+        return self.name
 
     # -- the program --------------------------------------------------------------------------------------------
 
@@ -71,14 +78,15 @@ class Problem(Decides):
 
     def task(self) -> DecisionTask:
         """What is decided, for `fit`, `evaluate` and all others."""
+        floor = self.expected_costs if self.has_floor else None
         return DecisionTask(
-            self.program.objective, self.solver(), self.relaxed_solver(), self.program, self.expected_costs, self.name
+            self.program.objective, self.solver(), self.relaxed_solver(), self.program, floor, self.name
         )
 
     @property
     def origin(self) -> dict[str, Any]:
-        """Name and configuration as plain values: what data generated here say of themselves."""
-        return {"problem": self.name, **{f.name: getattr(self, f.name) for f in fields(self)}}
+        """Name and configuration as JSON holds them: what data generated here say of themselves."""
+        return {"problem": self.name, **{name: _plain(value) for name, value in asdict(self).items()}}
 
     # -- the data -----------------------------------------------------------------------------------------------
 
@@ -104,20 +112,32 @@ class Problem(Decides):
         are drawn before noise, a smaller `count` does not give the first rows of a larger one.
         """
         if count < 0:
-            raise ShapeError(f"count must not be negative, got {count}")
+            raise OptionError(f"count must not be negative, got {count}")
         if not dtype.is_floating_point:
-            raise ShapeError(f"dtype must be a floating-point one, got {dtype}")
-        rng = self._stream(seed)
-        features = self._draw_features(rng, count)
-        costs = self._draw_costs(rng, features)
+            raise OptionError(f"dtype must be a floating-point one, got {dtype}")
+        features, costs = self._instances(count, seed)
         return DecisionDataset(
             torch.as_tensor(features, dtype=dtype), torch.as_tensor(costs, dtype=dtype), origin=self.origin
         )
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """Options that pin data which were recorded and not drawn, such as the digest of a file; none by default."""
+        return {}
+
+    def split(self, count: int, seed: int, test: int | float, validation: int | float) -> Split:
+        """`count` instances in three parts, as a study takes them; arguments as of `DecisionDataset.split`."""
+        return self.generate(count).split(seed, test, validation)
 
     def sample_costs(self, features: Tensor, seed: int) -> Tensor:
         """One draw of the costs for each row of given features.  `(*batch, …)` → `(*batch, p)`."""
         rng = self._stream(seed)
         return self._from_features(features, lambda x: self._draw_costs(rng, x))
+
+    @property
+    def has_floor(self) -> bool:
+        """Whether E[y | x] is known, and with it the least regret that any predictor can have."""
+        return type(self)._expected_costs is not Problem._expected_costs
 
     def expected_costs(self, features: Tensor) -> Tensor:
         """E[y | x], exact: the best that any predictor can do.  `(*batch, …)` → `(*batch, p)`."""
@@ -150,23 +170,36 @@ class Problem(Decides):
         """Shape of one instance's features."""
 
     @abstractmethod
-    def _draw_structure(self, rng: np.random.RandomState) -> dict[str, np.ndarray]: ...
-
-    @abstractmethod
     def _build_program(self, structure: Mapping[str, np.ndarray]) -> Program: ...
 
-    @abstractmethod
+    def _instances(self, count: int, seed: int | None) -> tuple[np.ndarray, np.ndarray]:
+        """Features `(count, *feature_shape)` and costs `(count, p)`, float64."""
+        rng = self._stream(seed)
+        features = self._draw_features(rng, count)
+        return features, self._draw_costs(rng, features)
+
+    def _draw_structure(self, rng: np.random.RandomState) -> dict[str, np.ndarray]:
+        return {}
+
     def _draw_features(self, rng: np.random.RandomState, count: int) -> np.ndarray:
         """Features `(count, *feature_shape)`, float64."""
+        raise OptionError(f"{self.name} does not draw its data, so there are no new features to draw")
 
-    @abstractmethod
     def _draw_costs(self, rng: np.random.RandomState, features: np.ndarray) -> np.ndarray:
         """Costs `(count, p)`, float64, one draw for each row of the features."""
+        raise OptionError(f"{self.name} does not draw its data, so there are no other costs for these features")
 
-    @abstractmethod
     def _expected_costs(self, features: np.ndarray) -> np.ndarray:
         """E[y | x] `(count, p)`, float64, for each row of the features."""
+        raise OptionError(f"{self.name} does not know E[y | x], so it has no floor: ask has_floor first")
 
     def __getstate__(self) -> dict[str, Any]:
         """The configuration; whatever was cached is drawn and built again."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+def _plain(value: Any) -> Any:
+    """Tuples as lists, as they come back from a file."""
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items()}
+    return [_plain(part) for part in value] if isinstance(value, (list, tuple)) else value

@@ -1,22 +1,26 @@
-"""Days of an electricity market: 48 half-hours, eight features each, and two decisions whose costs are their prices.
+"""Days of an electricity market: 48 half-hours, eight features each, and decisions whose costs are their prices.
 
 The real days are a file that this package does not ship. Without it a synthetic stand-in of the same shape is drawn.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import zipfile
-from dataclasses import dataclass
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
-from dflearn.data import DecisionDataset, Split
-from dflearn.errors import DataError, ProgramError
+from dflearn.data import DecisionDataset, Split, split_rows
+from dflearn.errors import DataError, OptionError, ProgramError
+from dflearn.problems.base import Problem
 from dflearn.program import Program
 from dflearn.solvers.base import Solver
 
@@ -62,6 +66,12 @@ class EnergyDays:
         return f"{len(self)} real days from {self.source}"
 
     @property
+    def digest(self) -> str:
+        """Which days these are, wherever their file lies."""
+        arrays = (self.features, self.values, self.weights)
+        return hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()[:16]
+
+    @property
     def prices(self) -> np.ndarray:
         """Values per unit of weight, `(days, 48)`."""
         return self.values / self.weights
@@ -71,14 +81,14 @@ class EnergyDays:
         return DecisionDataset(torch.as_tensor(self.features).float(), torch.as_tensor(costs).float())
 
 
-def load_energy_days(path: str | os.PathLike[str] | None = None, *, days: int = 789) -> EnergyDays:
+def load_energy_days(path: str | os.PathLike[str] | None = None, *, days: int = 789, seed: int = 0) -> EnergyDays:
     """The days in the .npz file at `path`, or in that which the environment variable DFLEARN_ENERGY names.
 
-    Where neither is given, `days` synthetic ones; `str()` of the answer says which they are.
+    Where neither is given, `days` synthetic ones, drawn by `seed`; `str()` of the answer says which they are.
     """
     named = path if path is not None else os.environ.get(VARIABLE)
     if not named:
-        return synthetic_energy_days(days)
+        return synthetic_energy_days(days, seed)
     try:
         with np.load(named, allow_pickle=False) as file:
             features, values, weights = (file[name] for name in ("features", "values", "weights"))
@@ -125,46 +135,101 @@ def split_days(
     costs by one number changes no decision of a program whose d is zero.
     """
     assert data.costs is not None
-    count = len(data)
-    first, second = (math.ceil(size * count) if isinstance(size, float) else size for size in (train, validation))
-    if not (first > 0 and second > 0 and first + second < count):
-        raise DataError(f"{first} days to train and {second} to validate leave none of {count} to test")
-    order = torch.as_tensor(np.random.RandomState(seed).permutation(count))
-    known = data.features[order[:first]].double().flatten(0, -2)
+    parts = split_rows(len(data), {"train": train, "validation": validation}, seed)
+    known = data.features[parts[0]].double().flatten(0, -2)
     spread = known.std(0)
     features = (data.features - known.mean(0)) / torch.where(spread > 0, spread, 1.0)
-    unit = float(data.costs[order[:first]].abs().double().mean())
+    unit = float(data.costs[parts[0]].abs().double().mean())
     scaled = DecisionDataset(features.to(data.features), data.costs / unit, data.decisions, data.instance, data.ids)
-    ends = (order[:first], order[first : first + second], order[first + second :])
-    return Split(*(scaled.subset(index) for index in ends)), unit
+    return Split(*(scaled.subset(rows) for rows in parts)), unit
 
 
 @dataclass(frozen=True)
-class EnergyKnapsack:
+class EnergyProblem(Problem):
+    """A decision about each day, made before its prices are known. Its data are days, so it has no floor.
+
+    `generate(count)` gives the first `count` days in their order, or, with a seed, the first after shuffling. Features are
+    as they were recorded: standardize them by the days that train, as `split_days` and `models.Standardize` do.
+
+    Args:
+        path: a file of real days; default: the one that DFLEARN_ENERGY names, else synthetic days, drawn by `seed`.
+        digest: of the days that are meant (`EnergyDays.digest`); others are refused. Default: any.
+    """
+
+    path: str | None = field(default=None, kw_only=True)
+    digest: str = field(default="", kw_only=True)
+
+    @cached_property
+    def days(self) -> EnergyDays:
+        """The days that `generate` takes the data from."""
+        days = load_energy_days(self.path, seed=self.seed)
+        if self.digest and days.digest != self.digest:
+            raise DataError(f"the days with digest {self.digest} are wanted, and here are {days}, with {days.digest}")
+        return days
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        return {"digest": self.days.digest}
+
+    def split(self, count: int, seed: int, test: int | float, validation: int | float) -> Split:
+        """As of `split_days`: features are standardized by the days that train. Costs keep their unit."""
+        held_out = math.ceil(test * count) if isinstance(test, float) else test
+        checked = math.ceil(validation * (count - held_out)) if isinstance(validation, float) else validation
+        parts, unit = split_days(self.generate(count), seed, train=count - held_out - checked, validation=checked)
+        return Split(*(DecisionDataset(p.features, p.batch().require("costs") * unit, ids=p.ids) for p in parts))
+
+    @abstractmethod
+    def costs(self, days: EnergyDays) -> np.ndarray:
+        """The true y, `(days, 48)`."""
+
+    @property
+    def _feature_shape(self) -> tuple[int, ...]:
+        return (SLOTS, FEATURES)
+
+    def _instances(self, count: int, seed: int | None) -> tuple[np.ndarray, np.ndarray]:
+        if count > len(self.days):
+            raise OptionError(f"{count} days were asked for, and there are {self.days}")
+        order = np.arange(len(self.days))
+        rows = (order if seed is None else np.random.RandomState([self.seed, seed]).permutation(order))[:count]
+        return self.days.features[rows], self.costs(self.days)[rows]
+
+
+@dataclass(frozen=True)
+class EnergyKnapsack(EnergyProblem):
     """max over w of Σ value_t w_t   s.t.   Σ weight_t w_t ≤ capacity,   w ∈ {0, 1}⁴⁸.
 
     Args:
-        weights: of the half-hours.
+        weights: of the half-hours; default: those of the days.
         capacity: 60, 120 or 180 in the literature.
         predict: what the costs y are. "value": the values themselves (S = −I), as the literature has it. "price": what a
             unit of weight is worth; the weights are known and stand in the program (S = −diag(weights)).
     """
 
-    weights: tuple[int, ...]
-    capacity: int
+    weights: tuple[int, ...] = ()
+    capacity: int = 60
     predict: Literal["value", "price"] = "value"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.predict not in ("value", "price"):
-            raise ProgramError(f"predict is 'value' or 'price', got {self.predict!r}")
+            raise OptionError(f"predict is 'value' or 'price', got {self.predict!r}")
+
+    @property
+    def name(self) -> str:
+        return f"energy-{self.capacity}" + ("" if self.predict == "value" else f"-{self.predict}")
+
+    @property
+    def title(self) -> str:
+        return f"energy knapsack {self.capacity}"
 
     def costs(self, days: EnergyDays) -> np.ndarray:
-        """The true y, `(days, 48)`."""
         return days.values if self.predict == "value" else days.prices
 
-    @cached_property
-    def program(self) -> Program:
-        weights = np.asarray(self.weights, float)
+    def _draw_structure(self, rng: np.random.RandomState) -> dict[str, np.ndarray]:
+        return {"weights": np.array(self.weights or self.days.weights)}
+
+    def _build_program(self, structure: Mapping[str, np.ndarray]) -> Program:
+        weights = structure["weights"].astype(float)
         return Program(
             G=weights[None, :],
             h=[float(self.capacity)],
@@ -172,14 +237,14 @@ class EnergyKnapsack:
             S=-np.diag(np.ones_like(weights) if self.predict == "value" else weights),
             integer=True,
             sense="maximize",
-            name=f"energy knapsack {self.capacity}",
+            name=self.title,
         )
 
     def solver(self) -> Solver:
         """Dynamic programming over the capacity: exact, and far quicker than branch and bound on weights this small."""
         from dflearn.solvers.callable import from_callable
 
-        function = KnapsackByCapacity(self.weights, self.capacity)
+        function = KnapsackByCapacity(tuple(self.structure["weights"].tolist()), self.capacity)
         return from_callable(
             function, self.program.n, S=self.program.S, sense="maximize", batched=True, name=repr(function)
         )
@@ -187,7 +252,7 @@ class EnergyKnapsack:
     def relaxed_solver(self) -> Solver:
         from dflearn.solvers.few_rows import FewRowLP
 
-        return FewRowLP(self.program.relax())
+        return FewRowLP(self.relaxation)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from dflearn.errors import ProgramError
+from dflearn.errors import OptionError
 from dflearn.problems.polynomial import PolynomialProblem, integral_of_ceiling, require_sizes
 from dflearn.program import Program
 from dflearn.solvers.base import Solver
@@ -32,7 +32,7 @@ class Knapsack(PolynomialProblem):
         super().__post_init__()
         require_sizes(items=self.items, dimensions=self.dimensions)
         if not 0 < self.capacity_share < np.inf:
-            raise ProgramError(f"capacity_share must be positive and finite, got {self.capacity_share}")
+            raise OptionError(f"capacity_share must be positive and finite, got {self.capacity_share}")
 
     @property
     def name(self) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dflearn.errors import ProgramError
+from dflearn.errors import OptionError
 from dflearn.problems.base import Problem
 
 
@@ -33,7 +33,7 @@ class PolynomialProblem(Problem):
         super().__post_init__()
         require_sizes(features=self.features, degree=self.degree)
         if not 0 <= self.noise < np.inf:
-            raise ProgramError(f"noise is a half-width and cannot be {self.noise}")
+            raise OptionError(f"noise is a half-width and cannot be {self.noise}")
 
     @property
     def _feature_shape(self) -> tuple[int, ...]:
@@ -85,4 +85,4 @@ def require_sizes(**sizes: int) -> None:
     """Every size is an integer of at least 1."""
     for name, size in sizes.items():
         if not isinstance(size, (int, np.integer)) or size < 1:
-            raise ProgramError(f"{name} must be an integer of at least 1, got {size!r}")
+            raise OptionError(f"{name} must be an integer of at least 1, got {size!r}")

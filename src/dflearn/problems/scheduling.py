@@ -6,7 +6,7 @@ One price enters the cost of every task that may run in its half-hour: the case 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from dflearn.errors import DataError, ProgramError
+from dflearn.errors import DataError, OptionError, ProgramError
+from dflearn.problems.energy import SLOTS, EnergyDays, EnergyProblem
 from dflearn.program import Program
 from dflearn.solvers.base import Solver
 
@@ -38,7 +39,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Scheduling:
+class Scheduling(EnergyProblem):
     """min over x of Σ_{f,m,t} x[f,m,t] · (hours · power_f · Σ_{s=t}^{t+duration_f−1} price_s)
 
         s.t.  Σ_{m,t} x[f,m,t] = 1                                          for each task f (t within its window)
@@ -53,6 +54,7 @@ class Scheduling:
         capacities: of each machine, one number per resource.
         slots: how many slots a day has.
         minutes: length of a slot.
+        name: of this instance.
     """
 
     tasks: tuple[Job, ...]
@@ -62,6 +64,7 @@ class Scheduling:
     name: str = "scheduling"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.tasks or not self.capacities or not self.capacities[0]:
             raise ProgramError("scheduling needs at least one task, one machine and one resource")
         resources = len(self.capacities[0])
@@ -115,7 +118,7 @@ class Scheduling:
             used[machine, run] += use
             earliest, latest_end = max(0, start - rng.randint(20)), min(slots, start + duration + rng.randint(20))
             found.append(Job(duration, earliest, latest_end, float(rng.randint(50, 500)), (use,)))
-        return cls(tuple(found), ((capacity,),) * machines, name=f"synthetic schedule of {tasks} tasks")
+        return cls(tuple(found), ((capacity,),) * machines, name=f"scheduling-{tasks}x{machines}", seed=seed)
 
     @cached_property
     def variables(self) -> np.ndarray:
@@ -123,8 +126,14 @@ class Scheduling:
         machines = range(len(self.capacities))
         return np.array([(f, m, t) for f, task in enumerate(self.tasks) for m in machines for t in task.starts])
 
-    @cached_property
-    def program(self) -> Program:
+    def costs(self, days: EnergyDays) -> np.ndarray:
+        if self.slots != SLOTS:
+            raise OptionError(
+                f"{self.name} has {self.slots} slots, and energy days have {SLOTS}: bring data of your own"
+            )
+        return days.prices
+
+    def _build_program(self, structure: Mapping[str, np.ndarray]) -> Program:
         task, machine, start = self.variables.T
         n, resources = len(task), len(self.capacities[0])
         duration, power = (np.array([getattr(one, name) for one in self.tasks]) for name in ("duration", "power"))
@@ -156,11 +165,6 @@ class Scheduling:
         from dflearn.solvers.highs import HiGHS
 
         return HiGHS(self.program, **options)  # type: ignore[arg-type]
-
-    def relaxed_solver(self) -> Solver:
-        from dflearn.solvers.highs import HiGHS
-
-        return HiGHS(self.program.relax())
 
     def power(self, decisions: np.ndarray) -> np.ndarray:
         """The power drawn in each slot by decisions `(*batch, n)`, `(*batch, slots)`."""

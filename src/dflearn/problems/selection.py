@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from dflearn.errors import ProgramError
+from dflearn.errors import OptionError
 from dflearn.problems.polynomial import PolynomialProblem, require_sizes
 from dflearn.program import Program
 from dflearn.solvers.base import Solver
@@ -29,7 +29,7 @@ class Selection(PolynomialProblem):
         super().__post_init__()
         require_sizes(items=self.items, k=self.k)
         if self.k > self.items:
-            raise ProgramError(f"k cannot exceed the number of items: {self.k} > {self.items}")
+            raise OptionError(f"k cannot exceed the number of items: {self.k} > {self.items}")
 
     @property
     def name(self) -> str:

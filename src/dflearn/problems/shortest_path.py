@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from dflearn.errors import ProgramError
+from dflearn.errors import OptionError
 from dflearn.problems.polynomial import PolynomialProblem, require_sizes
 from dflearn.program import Program
 from dflearn.solvers.base import Solver
@@ -31,7 +31,7 @@ class ShortestPath(PolynomialProblem):
         super().__post_init__()
         require_sizes(rows=self.rows, columns=self.columns)
         if self.rows * self.columns < 2:
-            raise ProgramError("a grid of one node has no path: rows or columns must be at least 2")
+            raise OptionError("a grid of one node has no path: rows or columns must be at least 2")
 
     @property
     def name(self) -> str:

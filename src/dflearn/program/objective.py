@@ -10,7 +10,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from dflearn.errors import ProgramError, ShapeError
+from dflearn.errors import OptionError, ProgramError, ShapeError
 from dflearn.program.arrays import read_matrix, read_vector
 from dflearn.program.instance import Instance
 
@@ -26,7 +26,7 @@ class Objective:
 
     def __init__(self, n: int, S: Any = None, d: Any = None, sense: Sense = "minimize") -> None:
         if sense not in ("minimize", "maximize"):
-            raise ProgramError(f"sense is 'minimize' or 'maximize', got {sense!r}")
+            raise OptionError(f"sense is 'minimize' or 'maximize', got {sense!r}")
         self.n = int(n)
         self.sense: Sense = sense
         self.S = None if S is None else read_matrix("S", S)

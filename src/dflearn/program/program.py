@@ -9,7 +9,7 @@ A problem that maximizes has S = −I and keeps its data as values; `sense` matt
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from torch import Tensor
 from dflearn.errors import ProgramError, ShapeError
 from dflearn.program.arrays import MatrixLike, VectorLike, read_mask, read_matrix, read_names, read_shape, read_vector
 from dflearn.program.instance import Instance
+from dflearn.program.names import Columns, RightHandSide, read_constraint_names, read_instance
 from dflearn.program.objective import Objective, Sense
 from dflearn.program.sides import SIDES, Side, Sides, check_bounds
 
@@ -45,6 +46,8 @@ class Program:
         sense: "minimize" or "maximize", for reports only; to maximize, negate S and d.
         name: shown in messages and reports.
         variable_names, cost_names: what the n variables and the p costs are called, each name once; optional.
+        constraint_names: for each named constraint, where its right-hand side stands: `{"weight": ("h", 0)}`; optional.
+            `instance` then finds columns of these names. See `RightHandSide`.
     """
 
     A: sp.csr_array
@@ -61,6 +64,7 @@ class Program:
     name: str
     variable_names: tuple[str, ...] | None
     cost_names: tuple[str, ...] | None
+    constraint_names: Mapping[str, RightHandSide] | None
     objective: Objective = field(init=False)
 
     def __init__(
@@ -79,6 +83,7 @@ class Program:
         name: str = "program",
         variable_names: Sequence[str] | None = None,
         cost_names: Sequence[str] | None = None,
+        constraint_names: Mapping[str, RightHandSide | tuple[Any, ...]] | None = None,
     ) -> None:
         n = _count_variables(n, {"A": A, "G": G}, S, {"d": d, "lower": lower, "upper": upper})
         objective = Objective(n, S, d, sense)
@@ -101,6 +106,7 @@ class Program:
             "name": name,
             "variable_names": read_names("variable_names", variable_names, n, "variables"),
             "cost_names": read_names("cost_names", cost_names, objective.p, "predicted costs"),
+            "constraint_names": read_constraint_names(constraint_names, {"b": len(b), "h": len(h), "bound": n}),
             "objective": objective,
         }
         for field_name, value in fields.items():
@@ -173,6 +179,16 @@ class Program:
     def own_sides(self) -> Sides:
         """The program's own right-hand sides and bounds."""
         return Sides(self.b, self.h, self.lower, self.upper)
+
+    def instance(self, columns: Columns) -> Instance:
+        """The `Instance` `(*batch, …)` that columns `(*batch,)` describe, each found by its name.
+
+        Args:
+            columns: a DataFrame of pandas, a dict of arrays, or a `Table`. A column is called like a constraint, and holds
+                its right-hand sides; or `lower:x`, `upper:x`, `d:x`, the bounds and the known cost of a variable x, in
+                the sense of the program. Whatever has no column is as in the program.
+        """
+        return read_instance(self, columns)
 
     def sides(self, instance: Instance | None, count: int) -> Sides:
         """The right-hand sides and bounds of `count` instances: the program's own, where an instance does not override them.

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dflearn.paper.figures.state_of_the_art import METHODS, name_points, trade_offs
 from dflearn.report import style
+from dflearn.report.render import seed_list
 from dflearn.studies.summary import MethodSummary, pareto_front
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 FLOOR = "deciding with E[y | x]"
-LABELLED = 9  # points of a scatter that can all be named
+LABELLED, SOME = 9, 6  # points of a scatter that can all be named; of how many the names are shown otherwise
+Reference = Mapping[tuple[str, str], float]  # problem and method → a regret known from elsewhere
 
 
 @style.styled
@@ -60,49 +62,143 @@ def regret_against_time(points: Mapping[str, tuple[float, float, float]], xlabel
             seconds, regret, yerr=error, fmt=style.marker_of(name), color=style.color_of(name), capsize=3, markersize=8
         )
     axes.set(xscale="log", xlabel=xlabel, ylabel=ylabel, ylim=(0, None))
-    axes.margins(x=0.2)
+    axes.margins(x=0.35)
     style.log_ticks(axes.xaxis)
     figure.draw_without_rendering()
-    style.label_points(axes, [(x, y, name, style.color_of(name)) for name, (x, y, _) in points.items()])
+    labels = [(x, y, name, style.color_of(name)) for name, (x, y, _) in points.items()]
+    style.label_points(axes, labels, lines=[(x, y - error, x, y + error) for x, y, error in points.values()])
     return figure
 
 
 @style.styled
-def trade_off(summaries: Sequence[MethodSummary], ylabel: str) -> Figure:
+def trade_off(
+    summaries: Sequence[MethodSummary],
+    ylabel: str,
+    *,
+    apart: Sequence[MethodSummary] = (),
+    highlight: Collection[str] = (),
+) -> Figure:
     """Regret against training time on one problem, with the Pareto front.
 
-    Of many methods only those of the front and of the paper's comparison are named.
+    Of many methods only those of the front, those to highlight and the best are named.
+
+    Args:
+        summaries: least regret first.
+        apart: methods that ran on other data: hollow points, not on the front.
     """
-    figure = style.new_figure(4.7, 3.5)
+    figure = style.new_figure(4.9, 3.7)
     axes = figure.add_subplot()
-    trade_offs(axes, summaries)
+    trade_offs(axes, summaries, apart)
     axes.set(xlabel="training seconds per epoch", ylabel=ylabel)
     figure.draw_without_rendering()
-    some = {*METHODS, *(s.method for s in pareto_front(summaries))}
-    name_points(axes, summaries, some if len(summaries) > LABELLED else None)
+    some = {s.method for s in pareto_front(summaries)}
+    some |= {s.method for s in (*summaries, *apart) if s.method in highlight}
+    others = [s.method for s in summaries if s.method not in some]
+    some |= set(others[: max(SOME - len(some), 0)])
+    name_points(axes, [*summaries, *apart], some if len(summaries) + len(apart) > LABELLED else None, front=summaries)
     return figure
 
 
+def trade_offs(axes: Axes, summaries: Sequence[MethodSummary], apart: Sequence[MethodSummary] = ()) -> None:
+    """One point per method, ±1 standard deviation between the seeds, and the Pareto front as steps."""
+    top = _top([*summaries, *apart])
+    axes.set_xscale("log")
+    for s in (*summaries, *apart):
+        color = style.color_of(s.method)
+        axes.errorbar(
+            s.seconds, min(s.regret, top), s.deviation if s.deviation and s.regret <= top else None,
+            fmt=style.marker_of(s.method), color=color, ecolor=(color, 0.45), markersize=7, capsize=2, elinewidth=1,
+            markerfacecolor=style.PAPER if s in apart else color,
+        )  # fmt: skip
+    axes.margins(x=0.22, y=0.12)
+    limits = (*axes.get_xlim(), *axes.get_ylim())
+    x, y = _steps(summaries, limits)
+    axes.plot(x, y, color=style.FAINT, linewidth=1, linestyle="--", zorder=0)
+    axes.set(xlim=limits[:2], ylim=limits[2:])
+    style.log_ticks(axes.xaxis)
+
+
+def _steps(summaries: Sequence[MethodSummary], limits: Sequence[float]) -> tuple[list[float], list[float]]:
+    """The corners of the Pareto front's steps, from the upper edge to the right one."""
+    front = pareto_front(summaries)
+    x, y = [front[0].seconds], [limits[3]]
+    for s in front:
+        x += [s.seconds, s.seconds]
+        y += [y[-1], s.regret]
+    return [*x, limits[1]], [*y, y[-1]]
+
+
+def name_points(
+    axes: Axes,
+    summaries: Sequence[MethodSummary],
+    some: Collection[str] | None = None,
+    *,
+    front: Sequence[MethodSummary] = (),
+) -> None:
+    """The methods' names beside the points of `trade_offs`, when the layout is final.
+
+    Args:
+        some: name only these, and those that lie beyond the upper edge.
+        front: the methods whose front is drawn (default: all).
+    """
+    top = _top(summaries)
+    labels, others, lines = [], [], []
+    for s in summaries:
+        spot = (s.seconds, min(s.regret, top))
+        if some is None or s.method in some or s.regret > top:
+            text = s.method if s.regret <= top else f"{s.method}: {s.regret:.2g} ↑"
+            labels.append((*spot, text, style.color_of(s.method)))
+        else:
+            others.append(spot)
+        if s.regret <= top:
+            lines.append((s.seconds, s.regret - s.deviation, s.seconds, s.regret + s.deviation))
+    x, y = _steps(front or summaries, (*axes.get_xlim(), *axes.get_ylim()))
+    lines += zip(x, y, x[1:], y[1:], strict=False)
+    style.label_points(axes, labels, others, lines)
+
+
+def _top(summaries: Sequence[MethodSummary]) -> float:
+    """The regret above which a point is shown at the upper edge: one failure must not squeeze the others together."""
+    regrets = sorted(s.regret for s in summaries)
+    limit = 2 * regrets[len(regrets) // 2]
+    return limit if regrets[-1] > limit else regrets[-1]
+
+
 @style.styled
-def regret_bars(summaries: Sequence[MethodSummary], xlabel: str, *, published: bool = False) -> Figure:
+def regret_bars(
+    summaries: Sequence[MethodSummary],
+    xlabel: str,
+    *,
+    apart: Sequence[MethodSummary] = (),
+    reference: Reference | None = None,
+) -> Figure:
     """One bar per method of one problem, least regret on top, ± one standard deviation between the seeds.
 
-    published: a dash across the bar where the paper's figure is.
+    Bars far beyond the others are cut off and have their number in them.
+
+    apart: methods that ran on other data: paler bars below, with their seeds. reference: a dash across the bar there.
     """
-    figure = style.new_figure(4.7, 0.75 + 0.24 * len(summaries))
+    figure = style.new_figure(4.7, 0.75 + 0.24 * (len(summaries) + len(apart)))
     axes = figure.add_subplot()
-    ordered = sorted(summaries, key=lambda s: s.regret)
-    for place, s in enumerate(ordered):
-        axes.barh(place, s.regret, 0.72, color=style.color_of(s.method))
-        if len(s.seeds) > 1:
+    ordered = [sorted(some, key=lambda s: s.regret) for some in (summaries, apart)]
+    names = [s.method for s in ordered[0]] + [f"{s.method}, seed {seed_list(s.seeds)}" for s in ordered[1]]
+    top = _top([*summaries, *apart])
+    for place, s in enumerate([*ordered[0], *ordered[1]]):
+        pale = 0.4 if s in apart else 1
+        axes.barh(place, min(s.regret, top), 0.72, color=style.color_of(s.method), alpha=pale)
+        if s.regret > top:
+            axes.text(top, place, f"{s.regret:.2g} → ", color=style.PAPER, weight="bold", ha="right", va="center")
+        elif len(s.seeds) > 1:
             axes.errorbar(s.regret, place, xerr=s.deviation, color=style.INK, linewidth=1, capsize=2)
-        if published and s.published is not None:
-            axes.plot(2 * [s.published.regret], [place - 0.42, place + 0.42], color=style.INK, linewidth=1.8)
-    axes.set_yticks(range(len(ordered)), [s.method for s in ordered])
+        known = (reference or {}).get((s.problem, s.method))
+        if known is not None and s.regret <= top:
+            axes.plot(2 * [known], [place - 0.42, place + 0.42], color=style.INK, linewidth=1.8)
+    axes.set_yticks(range(len(names)), names)
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)
-    axes.set(xlabel=xlabel, ylim=(len(ordered) - 0.4, -0.6))
+    axes.locator_params(axis="x", nbins=5)
+    axes.set(xlabel=xlabel, ylim=(len(names) - 0.4, -0.6))
     return figure
 
 

@@ -40,7 +40,7 @@ def variables(*, dark: bool) -> str:
 
 def inline_svg(figure: Figure, prefix: str, caption: str) -> str:
     """The figure as an <svg> element. prefix: what its identifiers begin with, different for each figure of a page."""
-    text = style.svg(figure, text=True).decode()
+    text = style.encoded(figure, "svg", letters=True).decode()
     text = text[text.index("<svg") :]
     opening, rest = text.split(">", 1)
     box = re.search(r'viewBox="[^"]*"', opening)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from dflearn.files import write_whole
 from dflearn.report.inline import inline_svg, variables
+from dflearn.report.style import write_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,10 +31,10 @@ class Page:
         self.title, self.lead, self.contents = title, lead, contents
         self._parts: list[str] = []
         self._sections: dict[str, str] = {}  # anchor → heading
-        self._figures = 0
+        self.figures: dict[str, Figure] = {}  # by the name of their files
 
     def section(self, heading: str) -> None:
-        anchor = re.sub(r"\W+", "-", heading.lower()).strip("-")
+        anchor = _slug(heading)
         self._sections[anchor] = heading
         self._parts.append(f'<h2 id="{anchor}">{html.escape(heading)}</h2>')
 
@@ -67,24 +68,29 @@ class Page:
             table = f'<div class="choice" data-column="{choose}">{buttons}</div>{table}'
         self._parts.append(f"<section>{table}</section>")
 
-    def figure(self, figure: Figure, caption: str, title: str = "") -> None:
-        """A matplotlib figure, inside the page."""
+    def figure(self, figure: Figure, caption: str, title: str = "", name: str = "") -> None:
+        """A matplotlib figure, inside the page. name: of its file (default: from the section and the title)."""
         text = f"<b>{html.escape(title)}</b> {html.escape(caption)}" if title else html.escape(caption)
         self._parts.append(
-            f'<figure><div class="scroll" tabindex="0">{self._svg(figure, title or caption)}</div><figcaption>{text}</figcaption></figure>'
+            f'<figure><div class="scroll" tabindex="0">{self._svg(figure, title or caption, name or self._name(title))}</div><figcaption>{text}</figcaption></figure>'
         )
 
     def gallery(self, figures: Iterable[tuple[Figure, str]]) -> None:
         """Figures under their titles, side by side where there is room, below each other on a phone."""
         body = "".join(
-            f"<figure><figcaption>{html.escape(title)}</figcaption>{self._svg(figure, title)}</figure>"
+            f"<figure><figcaption>{html.escape(title)}</figcaption>{self._svg(figure, title, self._name(title))}</figure>"
             for figure, title in figures
         )
         self._parts.append(f'<div class="gallery">{body}</div>')
 
-    def _svg(self, figure: Figure, description: str) -> str:
-        self._figures += 1
-        return inline_svg(figure, f"f{self._figures}", description)
+    def _name(self, title: str) -> str:
+        return "-".join(filter(None, [next(reversed(self._sections), ""), _slug(title)])) or "figure"
+
+    def _svg(self, figure: Figure, description: str, name: str) -> str:
+        if name in self.figures:
+            name = f"{name}-{len(self.figures) + 1}"
+        self.figures[name] = figure
+        return inline_svg(figure, f"f{len(self.figures)}", description)
 
     def folded(self, summary: str, text: str) -> None:
         """Text in typewriter letters behind a line that opens it."""
@@ -113,6 +119,14 @@ class Page:
     def write(self, path: Path) -> Path:
         """The file appears whole or not at all."""
         return write_whole(path, self.html().encode())
+
+    def write_figures(self, folder: Path, formats: Sequence[str]) -> list[Path]:
+        """Every figure of the page as files of its own: pdf, svg, png."""
+        return [path for name, figure in self.figures.items() for path in write_figure(figure, folder, name, formats)]
+
+
+def _slug(words: str) -> str:
+    return re.sub(r"\W+", "-", words.lower()).strip("-")
 
 
 def _asset(name: str) -> str:

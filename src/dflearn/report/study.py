@@ -3,70 +3,92 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from dflearn.errors import DataError
 from dflearn.evaluation import METRICS
-from dflearn.paper.figures import COMPUTED, FROM_RECORDS, make_figure
-from dflearn.paper.render import Format, render
 from dflearn.report import figures
 from dflearn.report.page import Page
+from dflearn.report.render import Format, render, seed_list, titled, with_deviation
 from dflearn.studies.record import Record
 from dflearn.studies.summary import (
     MethodSummary,
-    named,
+    Ranking,
     pareto_front,
     problem_order,
-    problems_of,
+    rankings,
     seeds_in_words,
     summarize,
 )
 
 CURVE = "validation_ratio_of_sums"
 CURVES = 8  # methods whose learning curves fit into one picture
+NAMED = 3  # methods that a sentence names
 BASELINE = "MSE"
+SECONDS = "s/epoch"
 
 
-def results_table(records: Sequence[Record], metric: str) -> tuple[list[str], list[list[str]]]:
-    """Header and rows: every method on every problem, least regret first; empty where something is not known."""
-    header = ["method", "problem", "seeds", metric.replace("_", " "), "rank", "above the floor", "s/epoch", "published"]
+def results_table(
+    found: Iterable[Ranking], metric: str, reference: figures.Reference | None = None
+) -> tuple[list[str], list[list[str]]]:
+    """Header and rows: every method on every problem, least regret first, those that are not ranked after the others.
+
+    reference: known regrets for a last column, "published". Cells are empty where something is not known.
+    """
+    header = [
+        "method",
+        "problem",
+        "seeds",
+        metric.replace("_", " "),
+        "rank",
+        "behind the best",
+        "above floor",
+        SECONDS,
+    ]
     rows = []
-    for s in summarize(records, metric):
-        published = s.published if metric == "published_style" else None
-        rows.append(
-            [
-                s.method,
-                s.problem,
-                str(len(s.seeds)),
-                with_deviation(s.regret, s.deviation, len(s.seeds)),
-                f"{s.rank:g}",
-                "" if np.isnan(s.above_floor) else f"{s.above_floor:.4f}",
-                f"{s.seconds:.3g}",
-                "" if published is None else f"{published.regret:.2f}",
-            ]
-        )
-    if not any(row[-1] for row in rows):
-        header, rows = header[:-1], [row[:-1] for row in rows]
-    return header, rows
+    for ranking in found:
+        for s in ranking.all:
+            known = (reference or {}).get((s.problem, s.method))
+            rows.append(
+                [
+                    s.method,
+                    s.problem,
+                    seed_list(s.seeds),
+                    with_deviation(s.regret, s.deviation, len(s.seeds)),
+                    "" if np.isnan(s.rank) else f"{s.rank:g}",
+                    _behind(s, ranking),
+                    "" if np.isnan(s.above_floor) else f"{s.above_floor:.4f}",
+                    f"{s.seconds:.3g}",
+                    "" if known is None else f"{known:.2f}",
+                ]
+            )
+    if any(row[-1] for row in rows):
+        return [*header, "published"], rows
+    return header, [row[:-1] for row in rows]
 
 
-def with_deviation(mean: float, deviation: float, seeds: int) -> str:
-    return f"{mean:.4f} ± {deviation:.4f}" if seeds > 1 else f"{mean:.4f}"
+def _behind(summary: MethodSummary, ranking: Ranking) -> str:
+    """ "0.0120 [0.0100, 0.0140]"; nothing for the best and for methods that are not ranked."""
+    if summary.behind is None or summary is ranking.best:
+        return ""
+    value, low, high = summary.behind
+    return f"{value:.4f}" + ("" if np.isnan(low) else f" [{low:.4f}, {high:.4f}]").replace("-", "−")
 
 
-def tables(records: Sequence[Record], metric: str, form: Format) -> str:
+def tables(records: Iterable[Record], metric: str, form: Format, reference: figures.Reference | None = None) -> str:
     """One table per problem, for a document in Markdown or LaTeX."""
-    header, rows = results_table(_checked(records), metric)
-    place = header.index("problem")
-    without = lambda row: [cell for k, cell in enumerate(row) if k != place]  # noqa: E731
+    return _tables(rankings(summarize(_checked(records), metric)), metric, form, reference)
+
+
+def _tables(found: Iterable[Ranking], metric: str, form: Format, reference: figures.Reference | None) -> str:
     parts = []
-    for problem in dict.fromkeys(row[place] for row in rows):
-        title = f"% {problem}" if form == "latex" else f"### {problem}" if form == "markdown" else problem
-        own = [without(row) for row in rows if row[place] == problem]
-        parts.append(f"{title}\n\n{render(without(header), own, form)}\n")
+    for ranking in found:
+        (method, _, *header), rows = results_table([ranking], metric, reference)
+        text = render([method, *header], [[row[0], *row[2:]] for row in rows], form)
+        parts.append(f"{titled(ranking.problem, form)}\n\n{text}\n")
     return "\n".join(parts)
 
 
@@ -76,50 +98,73 @@ def study_page(
     metric: str = "mean_of_ratios",
     *,
     warnings: Iterable[str] = (),
-    with_figures: bool = True,
+    reference: figures.Reference | None = None,
+    highlight: Collection[str] = (),
+    further: Callable[[Page], None] | None = None,
 ) -> Page:
     """The page of these runs.
 
-    warnings: what the reader must know first. with_figures: the paper's figures too, as far as the runs allow.
+    Args:
+        warnings: what the reader must know first.
+        reference: problem and method → a published regret in this metric, shown beside that of the runs.
+        highlight: methods that keep their names where a figure has no room for all.
+        further: adds sections to the page, before the one that says where the numbers come from.
     """
     some = _checked(records)
     summaries = summarize(some, metric)
-    problems = problems_of(summaries)
-    of = {problem: [s for s in summaries if s.problem == problem] for problem in problems}
-    page = Page(title, _lead(some, summaries), contents=True)
+    found = rankings(summaries)
+    page = Page(title, _lead(some, summaries, found), contents=True)
 
     for warning in warnings:
         page.text(warning)
     page.section("In short")
-    page.items((problem, _in_words(own)) for problem, own in of.items())
-    if len({s.seeds for s in summaries}) > 1:
-        page.text("Not every method has run with the same seeds yet, so some of these means are over other data.")
-    header, rows = _overall(summaries, problems)
-    if len(problems) > 1 and rows:
-        page.text("Over all problems, the methods that ran on every one of them:")
+    page.items((ranking.problem, _in_words(ranking)) for ranking in found)
+    header, rows = _overall(found)
+    if len(found) > 1 and rows:
+        page.text(f"Over all problems, the {len(rows)} methods that are ranked on every one of them, among themselves:")
         page.table(header, rows)
+    left_out = _left_out(found)
+    if left_out:
+        page.text(
+            "Means over different seeds are means over different data. So on each problem the methods are compared on "
+            "seeds that they share, chosen for the most pairs. Methods without them are shown and not ranked:"
+        )
+        page.items(left_out)
 
     page.section("All results")
-    page.table(*results_table(some, metric), choose=1)
+    page.table(*results_table(found, metric, reference), choose=1 if len(found) > 1 else None)
     page.text(_legend(metric), faint=True)
-    page.folded("The same as Markdown", tables(some, metric, "markdown"))
-    page.folded("The same as LaTeX (booktabs)", tables(some, metric, "latex"))
+    page.folded("The same as Markdown", _tables(found, metric, "markdown", reference))
+    page.folded("The same as LaTeX (booktabs)", _tables(found, metric, "latex", reference))
 
     page.section("Regret against time")
-    page.text("Further down is better, further left is faster; nothing beats the dashed line in both.", faint=True)
-    label = f"test regret ({metric.replace('_', ' ')})"
-    page.gallery((figures.trade_off(own, label), problem) for problem, own in of.items())
-
-    page.section("Problem by problem")
-    published = metric == "published_style"
+    hollow = " Hollow points: other seeds, not compared." if any(ranking.apart for ranking in found) else ""
     page.text(
-        f"Means over {seeds_in_words(summaries)}; whiskers: one standard deviation between the seeds."
-        + (" Dashes: as published." if published and any(s.published for s in summaries) else ""),
+        "Further down is better, further left is faster; nothing beats the dashed line in both. Where there are many "
+        f"methods only some are named.{hollow}",
         faint=True,
     )
-    page.gallery((figures.regret_bars(own, label, published=published), problem) for problem, own in of.items())
+    label = f"test regret ({metric.replace('_', ' ')})"
+    page.gallery(
+        (
+            figures.trade_off(ranking.ranked, label, apart=ranking.apart, highlight={BASELINE, *highlight}),
+            ranking.problem,
+        )
+        for ranking in found
+    )
 
-    curves = {problem: _curves(some, own) for problem, own in of.items()}
+    page.section("Problem by problem")
+    pale = " Pale bars: other seeds, not compared." if hollow else ""
+    dashes = (
+        " Dashes: as published." if reference and any((s.problem, s.method) in reference for s in summaries) else ""
+    )
+    page.text(f"Means over the seeds; whiskers: one standard deviation between them.{pale}{dashes}", faint=True)
+    page.gallery(
+        (figures.regret_bars(ranking.ranked, label, apart=ranking.apart, reference=reference), ranking.problem)
+        for ranking in found
+    )
+
+    curves = {ranking.problem: _curves(ranking) for ranking in found}
     if any(curves.values()):
         page.section("While training")
         page.text(
@@ -132,8 +177,8 @@ def study_page(
             for problem, own in curves.items()
             if own
         )
-    if with_figures:
-        _add_figures(page, some)
+    if further is not None:
+        further(page)
     page.section("Where the numbers come from")
     page.facts(_provenance(some))
     return page
@@ -142,65 +187,90 @@ def study_page(
 def _checked(records: Iterable[Record]) -> list[Record]:
     some = list(records)
     if not some:
-        raise DataError(
-            "this study holds no finished run yet: `dfl run` carries them out, `dfl status` says how far it is"
-        )
+        raise DataError("this study holds no finished run yet: run it first")
     return some
 
 
 # -- in words -------------------------------------------------------------------------------------------------------
 
 
-def _lead(records: Sequence[Record], summaries: Sequence[MethodSummary]) -> str:
-    problems, methods = problems_of(summaries), {s.method for s in summaries}
+def _lead(records: Sequence[Record], summaries: Sequence[MethodSummary], found: Sequence[Ranking]) -> str:
+    methods = {s.method for s in summaries}
     wins: defaultdict[str, list[str]] = defaultdict(list)
-    for s in summaries:
-        if s.rank == 1:
-            wins[s.method].append(s.problem)
+    for ranking in found:
+        for s in ranking.ranked:
+            if s.rank == 1:
+                wins[s.method].append(s.problem)
     best = sorted(wins, key=lambda method: -len(wins[method]))
     told = "; ".join(f"{method} on {_listed(wins[method])}" for method in best)
     return (
-        f"{_count(len(records), 'run')}: {_count(len(methods), 'method')} on {_count(len(problems), 'problem')}, "
-        f"{seeds_in_words(summaries)}. Least test regret: {told}."
+        f"{_count(len(records), 'run')}: {_count(len(methods), 'method')} on {_count(len(found), 'problem')}, "
+        f"{seeds_in_words(summaries)}." + (f" Least test regret on the same seeds: {told}." if told else "")
     )
 
 
-def _in_words(own: Sequence[MethodSummary]) -> str:
-    """What one problem's runs say: the best, what it gains, and what comes close in less time."""
-    best = min(own, key=lambda s: s.regret)
+def _in_words(ranking: Ranking) -> str:
+    """One problem in a sentence or two: the best method, its gain, the others that may be as good, the quickest of them."""
+    best, own = ranking.best, ranking.ranked
     text = f"{best.method} has the least regret, {with_deviation(best.regret, best.deviation, len(best.seeds))}"
+    if len(own) > 1:
+        text += f", of {len(own)} methods on {_seeds(ranking.seeds)}"
     baseline = next((s for s in own if s.method == BASELINE), None)
     if baseline is not None and baseline is not best and baseline.regret > 0:
         text += f", {100 * (1 - best.regret / baseline.regret):.0f} % below {BASELINE}"
     if not np.isnan(best.above_floor):
         text += f"; {best.above_floor:.4f} above the floor"
-    near = [s for s in pareto_front(own) if s is not best and s.regret <= best.regret + best.deviation]
-    if near and near[0].seconds < 0.8 * best.seconds:
-        quick = best.seconds / near[0].seconds
-        text += f". {near[0].method} is within one standard deviation of it and {quick:.1f} times as fast"
+    # A paired interval that reaches zero: the runs cannot tell the two apart.
+    close = [s for s in own if s is not best and s.behind is not None and s.behind.low <= 0]
+    if close:
+        more = [_count(len(close) - NAMED, "other")] if len(close) > NAMED else []
+        text += f". The runs do not tell it from {_listed([s.method for s in close[:NAMED]] + more)}"
+    quick = pareto_front(close)
+    if quick and quick[0].seconds < 0.8 * best.seconds:
+        text += f"; {quick[0].method} is {best.seconds / quick[0].seconds:.1f} times as fast"
     return text + "."
 
 
-def _overall(summaries: Sequence[MethodSummary], problems: Sequence[str]) -> tuple[list[str], list[list[str]]]:
-    """Header and rows: mean rank and times best of the methods that have run on every problem."""
-    by_method: defaultdict[str, list[MethodSummary]] = defaultdict(list)
-    for s in summaries:
-        by_method[s.method].append(s)
-    everywhere = {method: own for method, own in by_method.items() if len(own) == len(problems)}
-    fastest = {problem: min(s.seconds for s in summaries if s.problem == problem) for problem in problems}
-    rows = []
-    for method, own in sorted(everywhere.items(), key=lambda item: float(np.mean([s.rank for s in item[1]]))):
-        slower = float(np.exp(np.mean([np.log(s.seconds / fastest[s.problem]) for s in own])))
-        wins = sum(s.rank == 1 for s in own)
-        rows.append([method, f"{np.mean([s.rank for s in own]):.2f}", str(wins), f"{slower:.3g}"])
+def _overall(found: Sequence[Ranking]) -> tuple[list[str], list[list[str]]]:
+    """Header and rows: mean rank and times best of the methods that are ranked on every problem, among themselves."""
+    from scipy.stats import rankdata
+
+    own = [{s.method: s for s in ranking.ranked} for ranking in found]
+    everywhere = [method for method in own[0] if all(method in methods for methods in own)]
+    regrets = np.array([[methods[method].regret for method in everywhere] for methods in own])
+    seconds = np.array([[methods[method].seconds for method in everywhere] for methods in own])
+    if not everywhere:
+        return [], []
+    ranks = rankdata(regrets, axis=1)
+    mean, wins = ranks.mean(0), (ranks == 1).sum(0)
+    slower = np.exp(np.log(seconds / seconds.min(1, keepdims=True)).mean(0))
+    rows = [[everywhere[k], f"{mean[k]:.2f}", str(wins[k]), f"{slower[k]:.3g}"] for k in mean.argsort(kind="stable")]
     return ["method", "mean rank", "times best", "time relative to the fastest"], rows
+
+
+def _left_out(found: Iterable[Ranking]) -> list[tuple[str, str]]:
+    """Problem and sentence, for each problem with runs that are not compared."""
+    lines = []
+    for ranking in found:
+        parts = [f"{s.method} ({_seeds(s.seeds)})" for s in ranking.apart]
+        if ranking.unused:
+            parts.append(f"{_count(ranking.unused, 'run')} of ranked methods with other seeds")
+        if parts:
+            lines.append((ranking.problem, f"compared on {_seeds(ranking.seeds)}; left out: {', '.join(parts)}."))
+    return lines
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    return f"{'seed' if len(seeds) == 1 else 'seeds'} {seed_list(seeds)}"
 
 
 def _legend(metric: str) -> str:
     return (
         f"{metric.replace('_', ' ')}: {METRICS[metric]}; ± is the standard deviation between the seeds. "
-        f"Above the floor: Σ regret / Σ |optimum| less the same of {figures.FLOOR}, the best any predictor can do. "
-        "s/epoch: CPU seconds of training per epoch, validation apart. Click on a head to sort."
+        "Behind the best: the mean difference to the best method, seed by seed, with its 95 % interval (instance by "
+        "instance where there is one seed). "
+        f"Above floor: Σ regret / Σ |optimum| less the same of {figures.FLOOR}, the best any predictor can do. "
+        f"{SECONDS}: CPU seconds of training per epoch, validation apart. Click on a head to sort."
     )
 
 
@@ -215,36 +285,17 @@ def _listed(words: Sequence[str]) -> str:
 # -- pictures -------------------------------------------------------------------------------------------------------
 
 
-def _curves(records: Sequence[Record], own: Sequence[MethodSummary]) -> dict[str, list[float]]:
+def _curves(ranking: Ranking) -> dict[str, list[float]]:
     """Method → mean validation regret after each epoch, of the methods to show."""
-    shown = [s.method for s in own] if len(own) <= CURVES else [s.method for s in own[: CURVES - 1]]
-    if len(own) > CURVES and BASELINE in (s.method for s in own) and BASELINE not in shown:
-        shown.append(BASELINE)
-    histories: defaultdict[str, list[Sequence[float]]] = defaultdict(list)
-    for record, method in named(records):
-        if record.config.problem == own[0].problem and method in shown and record.history.get(CURVE):
-            histories[method].append(record.history[CURVE])
+    own = ranking.all
+    shown = own if len(own) <= CURVES else own[: CURVES - 1]
+    shown = (*shown, *(s for s in own if s.method == BASELINE and s not in shown))
+    curves = {s.method: [curve for record in s.records if (curve := record.history.get(CURVE))] for s in shown}
     return {
-        method: np.mean([curve[: min(map(len, curves))] for curve in curves], axis=0).tolist()
-        for method in shown
-        if (curves := histories.get(method))
+        method: np.mean([curve[: min(map(len, some))] for curve in some], axis=0).tolist()
+        for method, some in curves.items()
+        if some
     }
-
-
-def _add_figures(page: Page, records: Sequence[Record]) -> None:
-    page.section("The paper's figures")
-    for name in (*FROM_RECORDS, *COMPUTED):
-        if name == "state-of-the-art":
-            continue  # the section on regret against time shows it, problem by problem
-        try:
-            made = make_figure(name, records=records)
-        except DataError:
-            if name in COMPUTED:
-                raise
-            continue  # the study holds none of the runs that this figure shows
-        page.figure(made.figure, " ".join(made.findings), f"{made.title}.")
-        if made.table is not None:
-            page.table(*made.table)
 
 
 # -- provenance -----------------------------------------------------------------------------------------------------

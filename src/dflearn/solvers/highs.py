@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from dflearn.errors import ProgramError
+from dflearn.errors import OptionError, ProgramError
 from dflearn.program import Program
+from dflearn.program.sides import Sides
 from dflearn.solvers.base import Basis, Status
 from dflearn.solvers.model import Model, ModelSolver
 
 DUAL, PRIMAL = 1, 4  # HiGHS's codes of its simplex methods
 FEASIBLE_POINT = 2  # HiGHS's code for a primal feasible point
-SPARSIFY = (
-    1 << 14
-)  # the presolve rule that in HiGHS 1.15 may undo and redo the same step for ever, whatever the time limit
+# The presolve rule that in HiGHS 1.15 may undo and redo the same step for ever, whatever the time limit.
+SPARSIFY = 1 << 14
 PRESOLVE_FROM = 20_000  # rows and variables from which an LP is presolved; below it costs more than it saves
 
 
@@ -52,43 +52,65 @@ class HiGHS(ModelSolver):
         return _HighsModel(self)
 
 
-class _HighsModel(Model):
-    def __init__(self, solver: HiGHS) -> None:
+class HighsHandle:
+    """A `highspy.Highs` object that holds a program, without costs, and the options that every solve needs.
+
+    sides: right-hand sides and bounds of one instance.
+    """
+
+    def __init__(self, program: Program, sides: Sides, **options: Any) -> None:
         import highspy
 
-        program = solver.program
-        super().__init__(program)
         self.highspy = highspy
-        self.time_limit, self.presolve = solver.time_limit, solver.presolve
-        self.columns = np.arange(self.n, dtype=np.int32)
-        self.row_numbers = np.arange(self.rows, dtype=np.int32)
         self.highs: Any = highspy.Highs()  # its type stubs lack methods that it has
-        self.options: dict[str, Any] = {}
-        for option, value in (
-            ("output_flag", False),
-            ("threads", solver.threads),
-            ("mip_rel_gap", solver.gap),
-            ("mip_abs_gap", 1e-9),
-            ("random_seed", 0),
-            ("presolve_rule_off", SPARSIFY),
-        ):
+        self._options: dict[str, Any] = {}
+        usual = {"output_flag": False, "threads": 1, "random_seed": 0, "presolve_rule_off": SPARSIFY}
+        for option, value in (usual | options).items():
             self.set_option(option, value)
         matrix = sp.vstack([program.A, program.G], format="csr")
         lp = highspy.HighsLp()
-        lp.num_col_, lp.num_row_ = self.n, self.rows
-        lp.col_cost_ = np.zeros(self.n)
-        lp.col_lower_, lp.col_upper_ = program.lower, program.upper
-        lp.row_lower_ = np.concatenate([program.b, np.full(self.inequalities, -np.inf)])
-        lp.row_upper_ = np.concatenate([program.b, program.h])
+        lp.num_row_, lp.num_col_ = matrix.shape
+        lp.col_cost_ = np.zeros(program.n)
+        lp.col_lower_, lp.col_upper_ = sides.lower, sides.upper
+        lp.row_lower_ = np.concatenate([sides.b, np.full(len(sides.h), -np.inf)])
+        lp.row_upper_ = np.concatenate([sides.b, sides.h])
         lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
         lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = matrix.indptr, matrix.indices, matrix.data
-        if self.integer:
+        if program.is_integer:
             kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
             lp.integrality_ = [kinds[int(flag)] for flag in program.integer]
         if self.highs.passModel(lp) == highspy.HighsStatus.kError:
             raise ProgramError(f"HiGHS refused {program!r}: matrix entries must be below 1e15, equalities below 1e20")
-        self.basis_statuses = np.array([highspy.HighsBasisStatus(code) for code in range(4)], dtype=object)
-        status = highspy.HighsModelStatus
+
+    def set_option(self, option: str, value: Any) -> None:
+        if self._options.get(option) == value:
+            return
+        if self.highs.setOptionValue(option, value) != self.highspy.HighsStatus.kOk:
+            raise OptionError(f"HiGHS refused the option {option}={value}")
+        self._options[option] = value
+
+    def run(self, time_limit: float = np.inf) -> Any:
+        """Solve what the object holds, in at most so many seconds; a `highspy.HighsModelStatus`."""
+        highs = self.highs
+        self.set_option("time_limit", highs.getRunTime() + time_limit)  # HiGHS's clock runs on from solve to solve
+        if highs.run() == self.highspy.HighsStatus.kError:
+            # HiGHS has one scheduler per thread, which may have been made for another number of threads.
+            self.highspy.Highs.resetGlobalScheduler(True)
+            highs.run()
+        return highs.getModelStatus()
+
+
+class _HighsModel(Model):
+    def __init__(self, solver: HiGHS) -> None:
+        super().__init__(solver.program)
+        options = {"threads": solver.threads, "mip_rel_gap": solver.gap, "mip_abs_gap": 1e-9}
+        self.handle = HighsHandle(solver.program, solver.program.own_sides, **options)
+        self.highs, self.highspy = self.handle.highs, self.handle.highspy
+        self.time_limit, self.presolve = solver.time_limit, solver.presolve
+        self.columns = np.arange(self.n, dtype=np.int32)
+        self.row_numbers = np.arange(self.rows, dtype=np.int32)
+        self.basis_statuses = np.array([self.highspy.HighsBasisStatus(code) for code in range(4)], dtype=object)
+        status = self.highspy.HighsModelStatus
         self.statuses = {
             status.kOptimal: Status.OPTIMAL,
             status.kInfeasible: Status.INFEASIBLE,
@@ -100,13 +122,6 @@ class _HighsModel(Model):
             # HiGHS keeps the scaling of its first solve, costs included: let no instance's costs decide on it.
             self.run(np.zeros(self.n), None)
 
-    def set_option(self, option: str, value: Any) -> None:
-        if self.options.get(option) == value:
-            return
-        if self.highs.setOptionValue(option, value) != self.highspy.HighsStatus.kOk:
-            raise ProgramError(f"HiGHS refused the option {option}={value}")
-        self.options[option] = value
-
     def change_rows(self, b: np.ndarray, h: np.ndarray) -> None:
         lower = np.concatenate([b, np.full(self.inequalities, -np.inf)])
         self.highs.changeRowsBounds(self.rows, self.row_numbers, lower, np.concatenate([b, h]))
@@ -117,30 +132,24 @@ class _HighsModel(Model):
     def run(self, c: np.ndarray, basis: np.ndarray | None) -> Status | None:
         self.highs.changeColsCost(self.n, self.columns, c)
         # Of the same instance with other costs, the last basis is primal feasible still: the primal method goes on from it.
-        self.set_option("simplex_strategy", DUAL if basis is None else PRIMAL)
+        self.handle.set_option("simplex_strategy", DUAL if basis is None else PRIMAL)
         status = self.run_once(basis, self.presolve)
         if status is Status.FAILED and not self.presolve:
             status = self.run_once(None, True)
         return status
 
     def run_once(self, basis: np.ndarray | None, presolve: bool) -> Status | None:
-        highs = self.highs
-        highs.clearSolver()
-        self.set_option("presolve", "on" if presolve else "off")
-        self.set_option("time_limit", highs.getRunTime() + self.time_limit)  # HiGHS's clock runs on from solve to solve
+        self.highs.clearSolver()
+        self.handle.set_option("presolve", "on" if presolve else "off")
         if basis is not None:
             start = self.highspy.HighsBasis()
             start.col_status = self.basis_statuses[basis[: self.n]].tolist()
             start.row_status = self.basis_statuses[basis[self.n :]].tolist()
             start.valid = True
-            highs.setBasis(start)
-        if highs.run() == self.highspy.HighsStatus.kError:
-            # HiGHS has one scheduler per thread, which may have been made for another number of threads.
-            self.highspy.Highs.resetGlobalScheduler(True)
-            highs.run()
-        found = highs.getModelStatus()
+            self.highs.setBasis(start)
+        found = self.handle.run(self.time_limit)
         if found in self.limits:
-            feasible = highs.getInfo().primal_solution_status == FEASIBLE_POINT
+            feasible = self.highs.getInfo().primal_solution_status == FEASIBLE_POINT
             return Status.FEASIBLE if feasible else Status.NOT_FOUND
         return self.statuses.get(found, Status.FAILED)
 

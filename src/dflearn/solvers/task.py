@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
-from dflearn.errors import OptionError
+from dflearn.errors import OptionError, ShapeError
 from dflearn.program import Objective, Program
 from dflearn.solvers.base import Solver
 from dflearn.solvers.callable import from_callable
@@ -41,11 +41,19 @@ class DecisionTask:
     def of(cls, what: Decided, costs: int | None = None) -> DecisionTask:
         """The task of a `Problem`, a `Program`, a `Solver`, or a function c → w that only decides.
 
-        A program is solved by the fastest exact solver that its structure allows: see `best_solver`.
+        A `Problem` and a `Solver` are taken as they are. A program is solved by the fastest exact solver that its structure
+        allows: see `best_solver`; `task.solver` says which that is.
 
         Args:
-            costs: how many costs there are, where only the data tell it: a function needs it.
+            costs: how many costs the data have. A function needs it; all others are checked.
         """
+        task = cls._of(what, costs)
+        if costs is not None and costs != task.objective.p:
+            raise ShapeError(f"{task.name} has {task.objective.p} costs, and the data have {costs}")
+        return task
+
+    @classmethod
+    def _of(cls, what: Decided, costs: int | None) -> DecisionTask:
         if isinstance(what, DecisionTask):
             return what
         if isinstance(what, Decides):
@@ -57,16 +65,17 @@ class DecisionTask:
             integer = program is not None and program.is_integer
             relaxed = best_solver(program.relax()) if program is not None and integer else what
             return cls(what.objective, what, relaxed, program, name="decision" if program is None else program.name)
-        if callable(what) and not isinstance(what, type):
+        if callable(what) and not isinstance(what, (type, nn.Module)):
             if costs is None:
                 raise OptionError(
                     "a function decides for as many costs as the data have, and here no data tell how many: "
                     "wrap it with dflearn.from_callable(function, n)"
                 )
-            return cls.of(from_callable(what, costs))
+            return cls._of(from_callable(what, costs), costs)
+        example = f"dflearn.problems.problem_named({what if isinstance(what, str) else 'SP-5'!r})"
         raise OptionError(
-            f"a Problem, a Program, a Solver or a function from costs to a decision says what is decided; got a "
-            f"{type(what).__name__}. For example: dflearn.problems.problem_named('SP-5')"
+            f"a Problem, a Program, a Solver or a function from costs to a decision says what is decided; got "
+            f"{repr(what) if isinstance(what, str) else f'a {type(what).__name__}'}. For example: {example}"
         )
 
 

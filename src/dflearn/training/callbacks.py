@@ -1,4 +1,4 @@
-"""The callback interface: four moments of a run."""
+"""The callback interface: four moments of a run, and a state that checkpoints keep."""
 
 from __future__ import annotations
 
@@ -23,3 +23,10 @@ class Callback:
 
     def on_error(self, run: Run, error: BaseException) -> None:
         """When the run ends in an error or is interrupted (`KeyboardInterrupt`), which is raised again afterwards."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the callback remembers, for checkpoints: tensors and plain values, in lists and dictionaries too."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go back to what `state_dict` gave; called before `on_start` where a run goes on from a checkpoint that holds it."""

@@ -19,12 +19,14 @@ class History:
         monitored: name of the metric that chooses the best epoch (smaller is better); `None` without validation.
         stopped: why the run ended: "epochs", "early stopping" or "callback"; empty while it goes on.
         notes: what the run wants its reader to know.
+        seconds_compile: what the first calls of compiled kernels took, before the first epoch; in no epoch's seconds.
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     monitored: str | None = None
     stopped: str = ""
     notes: list[str] = field(default_factory=list)
+    seconds_compile: float = 0.0
 
     def column(self, name: str) -> list[Any]:
         """One value per epoch."""

@@ -5,29 +5,26 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
-from dflearn.data import DecisionDataset
-from dflearn.losses.base import Loss
-from dflearn.solvers.base import Solver
+from dflearn.data import Data
+from dflearn.solvers.task import Decided
+from dflearn.training.arguments import AnyLoss, MakeOptimizer, MakeScheduler
 from dflearn.training.callbacks import Callback
 from dflearn.training.history import History
-from dflearn.training.run import FitOptions, MakeOptimizer, MakeScheduler, Run
-
-if TYPE_CHECKING:
-    from dflearn.problems.base import Problem
+from dflearn.training.run import FitOptions, Run
 
 
 def fit(
     model: nn.Module,
-    loss: Loss,
-    train: DecisionDataset,
+    loss: AnyLoss,
+    train: Data,
     *,
-    validation: DecisionDataset | None = None,
-    problem: Problem | Solver | None = None,
+    validation: Data | None = None,
+    problem: Decided | None = None,
     epochs: int = 25,
     batch_size: int = 32,
     optimizer: str | MakeOptimizer = "adam",
@@ -47,14 +44,18 @@ def fit(
 
     Args:
         model: any module, `(*batch, k)` or `(*batch, p, k)` → `(*batch, p)`.
+        loss: a `Loss`, a sum of losses such as `MSE() + 0.1 * SPOPlus(layer)`, or a function of predicted costs and `Batch`
+            with one value per instance, `(*batch,)`.
+        train: a `DecisionDataset`; a `TensorDataset` of features and costs, or of features, costs and decisions; a `Subset`.
         validation: held-out data. With `problem` the run is judged by its regret on them, otherwise by its loss.
-        problem: a `Problem`, or an exact solver of the true program.
+        problem: what is decided: a `Problem`, a `Program`, an exact `Solver`, or a function from costs to a decision.
         optimizer: "adam", "adamw", "sgd", or a callable such as an optimizer class: `optimizer(parameters, lr=lr)`.
         scheduler: optimizer → learning-rate scheduler, stepped after each epoch.
         early_stopping: how many epochs without improvement on the validation data end the run.
         seed: of the order of instances, and of torch's own generator (dropout) during the run. Torch's global
             generator is not used otherwise, and is afterwards what it was before.
         device: where model and data are moved; default: where the model is.
+        callbacks: see docs/callbacks.md. Their states are part of checkpoints, by their places in this list.
         checkpoint: a file, written after each epoch. If it exists the run goes on from it, bit for bit as if it had
             never stopped; a file of another run is an error. `epochs` may grow from one call to the next.
         warm_start: begin each solve where the same instance's last one ended, for layers that take a start.
@@ -63,8 +64,9 @@ def fit(
         progress: show a progress bar (on a terminal only).
     """
     settings = FitOptions(epochs, batch_size, lr, seed, early_stopping, warm_start, warm_start_bytes, keep)
-    run = Run(model, loss, train, validation, problem, settings, optimizer, scheduler, device)
+    run = Run(model, loss, train, validation, problem, settings, optimizer, scheduler, device, callbacks)
     with torch.random.fork_rng(devices=run.cuda_devices):
+        run.prepare()
         torch.manual_seed(seed)
         run.resume(checkpoint)
         try:

@@ -4,36 +4,28 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from dflearn.data import DecisionDataset
-from dflearn.errors import CheckpointError, DataError
-from dflearn.losses.base import Loss
-from dflearn.solvers.base import Solver
+from dflearn.data import Data, as_dataset
+from dflearn.errors import CheckpointError, DataError, OptionError
+from dflearn.solvers.task import Decided
 from dflearn.training import checkpoint as files
+from dflearn.training.arguments import AnyLoss, MakeOptimizer, MakeScheduler, as_loss, check_model, make_optimizer
+from dflearn.training.callbacks import Callback
 from dflearn.training.divergence import weights_are_finite
 from dflearn.training.history import History
+from dflearn.training.preparation import prepare, rows_to_try
 from dflearn.training.starts import Starts
 from dflearn.training.step import copy_weights, loss_of, measure
 from dflearn.training.validation import Validation
 
-if TYPE_CHECKING:
-    from dflearn.problems.base import Problem
-
-MakeOptimizer = Callable[..., torch.optim.Optimizer]
-MakeScheduler = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]
-OPTIMIZERS: dict[str, MakeOptimizer] = {
-    "adam": torch.optim.Adam,
-    "adamw": torch.optim.AdamW,
-    "sgd": torch.optim.SGD,
-}
 PLAIN = (int, float, str, bool, type(None))  # what a row may hold, so that checkpoints can be read without running code
 
 
@@ -52,20 +44,20 @@ class FitOptions:
 
     def __post_init__(self) -> None:
         if self.epochs < 0 or self.batch_size < 1 or not self.lr > 0:
-            raise DataError(
+            raise OptionError(
                 f"need epochs >= 0, batch_size >= 1, lr > 0; got {self.epochs}, {self.batch_size}, {self.lr}"
             )
         if self.early_stopping is not None and self.early_stopping < 1:
-            raise DataError(f"early_stopping is a number of epochs, at least 1; got {self.early_stopping}")
+            raise OptionError(f"early_stopping is a number of epochs, at least 1; got {self.early_stopping}")
         if self.keep not in ("last", "best"):
-            raise DataError(f"keep is 'last' or 'best', got {self.keep!r}")
+            raise OptionError(f"keep is 'last' or 'best', got {self.keep!r}")
 
 
 class Run:
     """One run of `fit`, as callbacks see it.
 
     Attributes:
-        model, loss, optimizer, scheduler, train, settings, history: what their names say.
+        model, loss, optimizer, scheduler, train, settings, history, callbacks: what their names say.
         epoch: how many epochs are done.
         starts: the warm starts, or `None`.
         best_weights: the weights of the best epoch so far, or `None` where none are kept.
@@ -74,21 +66,31 @@ class Run:
     def __init__(
         self,
         model: nn.Module,
-        loss: Loss,
-        train: DecisionDataset,
-        validation: DecisionDataset | None,
-        problem: Problem | Solver | None,
+        loss: AnyLoss,
+        train: Data,
+        validation: Data | None,
+        problem: Decided | None,
         settings: FitOptions,
         optimizer: str | MakeOptimizer,
         scheduler: MakeScheduler | None,
         device: str | torch.device | None,
+        callbacks: Sequence[Callback] = (),
     ) -> None:
+        check_model(model)
+        loss, train = as_loss(loss), as_dataset(train, "train")
         if not len(train):
             raise DataError("the training set is empty")
         if validation is None and (settings.early_stopping or settings.keep == "best"):
-            raise DataError("early_stopping and keep='best' choose by validation data: pass `validation`")
+            raise OptionError("early_stopping and keep='best' choose by validation data: pass `validation`")
         if validation is None and problem is not None:
-            raise DataError("`problem` judges the run on validation data: pass `validation` too")
+            raise OptionError("`problem` judges the run on validation data: pass `validation` too")
+        for callback in callbacks:
+            if not isinstance(callback, Callback):
+                raise OptionError(
+                    f"callbacks is a list of dflearn.Callback objects; it holds {callback!r}: write a class with "
+                    "on_epoch_end(run, row), and pass one of it"
+                )
+        self.callbacks = callbacks
         self.device = torch.device(device) if device is not None else _device_of(model)
         self.model, self.loss = model.to(self.device), loss.to(self.device)
         self.train = train.to(self.device)
@@ -100,7 +102,7 @@ class Run:
         self.best_weights: dict[str, Tensor] | None = None
         self.validation: Validation | None = None
         if validation is not None:
-            self.validation = Validation(validation.to(self.device), loss, problem)
+            self.validation = Validation(as_dataset(validation, "validation").to(self.device), loss, problem)
             self.history.monitored = self.validation.monitored
             self._note(self.validation.note)
         self.starts: Starts | None = None
@@ -116,6 +118,14 @@ class Run:
     @property
     def cuda_devices(self) -> list[torch.device]:
         return [self.device] if self.device.type == "cuda" else []
+
+    def prepare(self) -> None:
+        """Compile what this run will call, so that no epoch's seconds hold it."""
+        rows = rows_to_try(self.loss, self.settings.batch_size, len(self.train))
+        batch = self.train.batch(rows)
+        if self.starts is not None:
+            batch = replace(batch, start=self.starts.get(rows))
+        self.history.seconds_compile = prepare(self.model, self.loss, batch, self.validation)
 
     # -- one epoch ----------------------------------------------------------------------------------------------
 
@@ -238,6 +248,7 @@ class Run:
                 "starts": None if self.starts is None else self.starts.rows,
                 "best_weights": self.best_weights,
                 "history": {"rows": history.rows, "stopped": history.stopped},
+                "callbacks": {key: _plain_state(key, one.state_dict()) for key, one in self._keyed_callbacks()},
                 "generators": [
                     self.generator.get_state(),
                     torch.get_rng_state(),
@@ -266,22 +277,32 @@ class Run:
         self.best_weights = content["best_weights"]
         self.history.rows[:] = content["history"]["rows"]
         self.history.stopped = content["history"]["stopped"]
+        states = content.get("callbacks", {})  # files from before callbacks had a state hold none
+        for key, callback in self._keyed_callbacks():
+            if key in states:
+                callback.load_state_dict(states[key])
         own, torchs, *cuda = content["generators"]
         self.generator.set_state(own)
         torch.set_rng_state(torchs)
         for device, state in zip(self.cuda_devices, cuda, strict=True):
             torch.cuda.set_rng_state(state, device)
 
+    def _keyed_callbacks(self) -> list[tuple[str, Callback]]:
+        """The callbacks by place and class: what a checkpoint calls them."""
+        return [(f"{place} {type(one).__name__}", one) for place, one in enumerate(self.callbacks)]
 
-def make_optimizer(
-    optimizer: str | MakeOptimizer, parameters: Iterable[nn.Parameter], lr: float
-) -> torch.optim.Optimizer:
-    """The optimizer of this name, or what the callable makes of `(parameters, lr=lr)`."""
-    if isinstance(optimizer, str):
-        if optimizer not in OPTIMIZERS:
-            raise DataError(f"optimizer is one of {', '.join(OPTIMIZERS)}, or a callable; got {optimizer!r}")
-        optimizer = OPTIMIZERS[optimizer]
-    return optimizer(parameters, lr=lr)
+
+def _plain_state(name: str, state: Any) -> Any:
+    """The state, where a checkpoint can hold it; an error otherwise."""
+    parts = state.values() if isinstance(state, dict) else state if isinstance(state, (list, tuple)) else ()
+    for part in parts:
+        _plain_state(name, part)
+    if not isinstance(state, (dict, list, tuple, Tensor)) and type(state) not in PLAIN:
+        raise DataError(
+            f"callback {name}: its state holds a {type(state).__name__}, and a checkpoint holds tensors, numbers and text "
+            "only: convert it in state_dict"
+        )
+    return state
 
 
 def _device_of(model: nn.Module) -> torch.device:

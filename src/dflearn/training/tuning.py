@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from torch import nn
 
-from dflearn.data import DecisionDataset
-from dflearn.errors import DataError, DivergenceError
-from dflearn.losses.base import Loss
-from dflearn.solvers.base import Solver
+from dflearn.data import Data
+from dflearn.errors import DivergenceError, OptionError
+from dflearn.solvers.task import Decided
+from dflearn.training.arguments import AnyLoss
 from dflearn.training.loop import fit
-
-if TYPE_CHECKING:
-    from dflearn.problems.base import Problem
 
 
 @dataclass(frozen=True)
@@ -36,13 +33,13 @@ class Tuning:
 
 
 def tune(
-    make_loss: Callable[[Any], Loss],
+    make_loss: Callable[[Any], AnyLoss],
     grid: Sequence[Any],
     *,
     make_model: Callable[[int], nn.Module],
-    train: DecisionDataset,
-    validation: DecisionDataset,
-    problem: Problem | Solver,
+    train: Data,
+    validation: Data,
+    problem: Decided,
     seeds: Sequence[int] = (0,),
     keep: Literal["last", "best"] = "best",
     **options: Any,
@@ -52,11 +49,12 @@ def tune(
     Args:
         make_loss: value → loss; a fresh one for each run.
         make_model: seed → model; a fresh one for each run.
+        problem: what is decided, as of `fit`.
         keep: judge each run by its "best" or by its "last" epoch.
         options: passed on to `fit`: `epochs`, `lr`, `batch_size` and so on, the same for every value.
     """
     if not grid or not seeds:
-        raise DataError("tune needs at least one value and one seed")
+        raise OptionError("tune needs at least one value and one seed")
     rows = [
         _one(
             make_loss(value),
@@ -81,7 +79,7 @@ def tune(
 
 
 def _one(
-    loss: Loss, model: nn.Module, value: Any, seed: int, keep: Literal["last", "best"], options: dict[str, Any]
+    loss: AnyLoss, model: nn.Module, value: Any, seed: int, keep: Literal["last", "best"], options: dict[str, Any]
 ) -> dict[str, Any]:
     named = {"value": value, "seed": seed}
     try:

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor, nn
 
 from dflearn.data import Batch, DecisionDataset
 from dflearn.errors import DataError
+from dflearn.evaluation.regret import regrets_of
 from dflearn.losses.base import Loss
+from dflearn.models import predict
 from dflearn.solvers.base import Solver
-
-if TYPE_CHECKING:
-    from dflearn.problems.base import Problem
+from dflearn.solvers.task import Decided, DecisionTask
 
 CHUNK = 1024  # instances that are predicted and solved at once
 
 
 class Validation:
-    """Metrics of a model on held-out data: the regret where an exact solver is given, the loss otherwise.
+    """Metrics of a model on held-out data: the regret where it is known what is decided, the loss otherwise.
 
     Always cold, and without a trace: a run goes the same way with and without it. The metrics are those of
     `dflearn.evaluate` by the same names.
     """
 
-    def __init__(self, data: DecisionDataset, loss: Loss, problem: Problem | Solver | None) -> None:
+    def __init__(self, data: DecisionDataset, loss: Loss, problem: Decided | None) -> None:
         self.data, self.loss = data, loss
-        self.solver = problem if problem is None or isinstance(problem, Solver) else problem.solver()
+        self.solver: Solver | None = None
+        if problem is not None:
+            costs = None if data.costs is None else data.costs.shape[1]
+            self.solver = DecisionTask.of(problem, costs).solver
         self.monitored = "validation_loss" if self.solver is None else "validation_absolute_regret"
         self.note = ""
         if not len(data):
@@ -69,15 +70,20 @@ class Validation:
 
         They are the number of instances, Σ regret and Σ |optimum|; or the number of instances, Σ loss and 0.
         """
-        was_training = model.training
-        model.eval()
         chunks = [self.data.batch(part) for part in rows.split(CHUNK)]
-        predicted = [model(batch.features) for batch in chunks]
-        model.train(was_training)
+        predicted = predict(model, self.data.features[rows], rows=CHUNK).split(CHUNK)
         if self.solver is None:
             value = self._losses(predicted, chunks)
             return torch.stack([value.new_tensor(len(rows)), value.sum(), value.new_zeros(())])
-        regret, optimum = self._regrets(self.solver, predicted, chunks, rows)
+        solver, data, labels = self.solver, self.data.batch(rows), self.labels[rows]
+        decisions = torch.cat(
+            [
+                solver.solve(y.double(), batch.instance).check().decision
+                for y, batch in zip(predicted, chunks, strict=True)
+            ]
+        )
+        costs = data.require("costs").double()
+        regret, optimum = regrets_of(solver.objective, costs, decisions, labels, data.instance)
         return torch.stack([regret.new_tensor(len(rows)), regret.sum(), optimum.abs().sum()])
 
     def metrics(self, totals: Tensor) -> dict[str, float]:
@@ -88,21 +94,8 @@ class Validation:
             return {"validation_loss": mean}
         return {"validation_absolute_regret": mean, "validation_ratio_of_sums": (total / optimum).item()}
 
-    def _losses(self, predicted: list[Tensor], chunks: list[Batch]) -> Tensor:
+    def _losses(self, predicted: tuple[Tensor, ...], chunks: list[Batch]) -> Tensor:
         state = self.loss.state_dict()
         value = torch.cat([self.loss(y, batch) for y, batch in zip(predicted, chunks, strict=True)])
         self.loss.load_state_dict(state)
         return value.double()
-
-    def _regrets(
-        self, solver: Solver, predicted: list[Tensor], chunks: list[Batch], rows: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Regret and optimum of each instance at `rows`."""
-        decisions = [
-            solver.solve(y.double(), batch.instance).check().decision
-            for y, batch in zip(predicted, chunks, strict=True)
-        ]
-        data, labels = self.data.batch(rows), self.labels[rows]
-        costs = data.require("costs").double()
-        regret = solver.objective(costs, torch.cat(decisions) - labels, data.instance)
-        return regret, solver.objective(costs, labels, data.instance)

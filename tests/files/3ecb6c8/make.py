@@ -1,6 +1,9 @@
 """How the files of this folder were made, at commit 3ecb6c8: one of each kind that must still load.
 
 python make.py FOLDER
+
+`instances.dfl` is of `dfl train --instances`, on the knapsack of tests/cli/test_train.py; `instances.json` holds new rows and
+what `dfl decide` answered.
 """
 
 import json

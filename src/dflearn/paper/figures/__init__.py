@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from dflearn.errors import DataError
+from dflearn.errors import OptionError
 
 if TYPE_CHECKING:
     from dflearn.paper.figures.base import Plot
@@ -42,6 +42,6 @@ def make_figure(
     if name not in figure_names():
         near = difflib.get_close_matches(name, figure_names(), 1, 0.4)
         hint = f"; perhaps {near[0]!r}" if near else ""
-        raise DataError(f"no figure is named {name!r}{hint}; the figures are {', '.join(figure_names())}")
+        raise OptionError(f"no figure is named {name!r}{hint}; the figures are {', '.join(figure_names())}")
     module = import_module(f"{__name__}.{name.replace('-', '_')}")
     return module.make(quick=quick) if name in COMPUTED else module.make(list(records), metric)

@@ -1,16 +1,20 @@
-"""What every figure is: a plot, the numbers behind it, and what they say in words."""
+"""A figure of the paper: a plot, the numbers behind it, and the sentences that state them."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dflearn.errors import DataError
 from dflearn.files import write_whole
+from dflearn.paper.tables import published_of
 from dflearn.report import style
+from dflearn.studies.record import Record
+from dflearn.studies.summary import MethodSummary, summarize
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -46,15 +50,43 @@ class Plot:
             writer.writerows({key: _short(value) for key, value in row.items()} for row in self.rows)
         return text.getvalue()
 
-    def write(self, folder: Path) -> list[Path]:
-        """NAME.png, NAME.svg and NAME.csv, each whole or not at all."""
-        return [
-            write_whole(folder / f"{self.name}.png", style.png(self.figure)),
-            write_whole(folder / f"{self.name}.svg", style.svg(self.figure)),
-            write_whole(folder / f"{self.name}.csv", self.csv().encode()),
-        ]
+    def write(self, folder: Path, formats: Sequence[str] = ("png", "svg")) -> list[Path]:
+        """NAME.png and so on, and the numbers as NAME.csv, each whole or not at all."""
+        files = style.write_figure(self.figure, folder, self.name, formats)
+        return [*files, write_whole(folder / f"{self.name}.csv", self.csv().encode())]
 
 
 def _short(value: str | int | float) -> str | int | float:
     """Ten digits: more would be noise of the arithmetic, and differ between machines."""
     return float(f"{value:.10g}") + 0.0 if isinstance(value, float) else value
+
+
+# -- figures from records -------------------------------------------------------------------------------------------
+
+
+def summaries_of(
+    records: Iterable[Record], methods: Sequence[str], problems: Sequence[str], metric: str, what: str
+) -> list[MethodSummary]:
+    """Of the runs that a figure shows; an error with the remedy where there are none."""
+    chosen = [r for r in records if r.config.method in methods and (not problems or r.config.problem in problems)]
+    if not chosen:
+        raise DataError(
+            f"the study holds no runs that the figure {what} shows: run some of the methods {', '.join(methods)}"
+            + (f" on {', '.join(problems)}" if problems else "")
+        )
+    return summarize(chosen, metric)
+
+
+def as_row(summary: MethodSummary) -> dict[str, str | int | float]:
+    """A row of a figure's CSV; what the paper published beside it, empty where it has no such row."""
+    published = published_of(summary)
+    return {
+        "problem": summary.problem,
+        "method": summary.method,
+        "seeds": len(summary.seeds),
+        summary.metric: summary.regret,
+        "deviation": summary.deviation,
+        "seconds per epoch": summary.seconds,
+        "published regret": "" if published is None else published.regret,
+        "published seconds": "" if published is None else published.seconds,
+    }

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from dflearn.paper.figures.base import Plot
+from dflearn.paper.figures.base import Plot, as_row, summaries_of
 from dflearn.report import style
 from dflearn.studies.record import Record
-from dflearn.studies.summary import MethodSummary, as_row, problems_of, seeds_in_words, select, summarize
+from dflearn.studies.summary import MethodSummary, problems_of, seeds_in_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,8 +20,8 @@ PROBLEMS = ("SP-5", "SP-10", "KP-100", "KP-200", "CFL-50", "CFL-100")
 
 def make(records: Iterable[Record], metric: str = "published_style") -> Plot:
     methods = [f"{loss}^{solver}" for loss in LOSSES for solver in SOLVERS]
-    summaries = summarize(select(records, methods, PROBLEMS, "the figure solvers"), metric)
-    rows = [as_row(s, metric) for s in summaries]
+    summaries = summaries_of(records, methods, PROBLEMS, metric, "solvers")
+    rows = [as_row(s) for s in summaries]
     title = "SPO+ and SCE with differentiable solvers (QP, DYS) and with others (ILP, LP)"
     return Plot("solvers", title, _draw(summaries, metric), rows, _findings(summaries))
 

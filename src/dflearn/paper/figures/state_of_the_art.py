@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from dflearn.paper.figures.base import Plot
+from dflearn.paper.figures.base import Plot, as_row, summaries_of
 from dflearn.report import style
+from dflearn.report.figures import name_points, trade_offs
 from dflearn.studies.record import Record
-from dflearn.studies.summary import (
-    MethodSummary,
-    as_row,
-    pareto_front,
-    problems_of,
-    seeds_in_words,
-    select,
-    summarize,
-)
+from dflearn.studies.summary import MethodSummary, pareto_front, problems_of, seeds_in_words
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 METHODS = (
@@ -28,9 +20,9 @@ METHODS = (
 
 
 def make(records: Iterable[Record], metric: str = "published_style") -> Plot:
-    summaries = summarize(select(records, METHODS, (), "the figure state-of-the-art"), metric)
+    summaries = summaries_of(records, METHODS, (), metric, "state-of-the-art")
     rows = [
-        {**as_row(s, metric), "on the front": int(s in front)}
+        {**as_row(s), "on the front": int(s in front)}
         for problem in problems_of(summaries)
         for front in [pareto_front(s for s in summaries if s.problem == problem)]
         for s in summaries
@@ -71,40 +63,3 @@ def scatter(summaries: Sequence[MethodSummary], metric: str, columns: int = 3) -
     for axes, problem in zip(panels.flat, problems, strict=False):
         name_points(axes, [s for s in summaries if s.problem == problem])
     return figure
-
-
-def _top(summaries: Sequence[MethodSummary]) -> float:
-    """The regret above which a point is shown at the upper edge: one failure must not squeeze the others together."""
-    regrets = sorted(s.regret for s in summaries)
-    limit = 2 * regrets[len(regrets) // 2]
-    return limit if regrets[-1] > limit else regrets[-1]
-
-
-def trade_offs(axes: Axes, summaries: Sequence[MethodSummary]) -> None:
-    """One point per method, ±1 standard deviation between the seeds, and the Pareto front as steps."""
-    front, top = pareto_front(summaries), _top(summaries)
-    axes.set_xscale("log")
-    for s in summaries:
-        axes.errorbar(
-            s.seconds, min(s.regret, top), s.deviation if s.deviation and s.regret <= top else None,
-            fmt=style.marker_of(s.method), color=style.color_of(s.method), markersize=7, capsize=2, elinewidth=1,
-        )  # fmt: skip
-    axes.margins(x=0.22, y=0.12)
-    left, right = axes.get_xlim()
-    low, high = axes.get_ylim()
-    x = [front[0].seconds, *(s.seconds for s in front), right]
-    y = [high, *(s.regret for s in front), front[-1].regret]
-    axes.step(x, y, where="post", color=style.FAINT, linewidth=1, linestyle="--", zorder=0)
-    axes.set(xlim=(left, right), ylim=(low, high))
-    style.log_ticks(axes.xaxis)
-
-
-def name_points(axes: Axes, summaries: Sequence[MethodSummary], some: Collection[str] | None = None) -> None:
-    """The methods' names beside the points of `trade_offs`, when the layout is final; only of `some` where given."""
-    top = _top(summaries)
-    labels = []
-    for s in summaries:
-        if some is None or s.method in some:
-            text = s.method if s.regret <= top else f"{s.method}: {s.regret:.2g} ↑"
-            labels.append((s.seconds, min(s.regret, top), text, style.color_of(s.method)))
-    style.label_points(axes, labels)

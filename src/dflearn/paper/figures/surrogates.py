@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from dflearn.paper.figures.base import Plot
+from dflearn.paper.figures.base import Plot, as_row, summaries_of
+from dflearn.paper.tables import STYLE, published_of
 from dflearn.report import style
 from dflearn.studies.record import Record
-from dflearn.studies.summary import MethodSummary, as_row, problems_of, seeds_in_words, select, summarize
+from dflearn.studies.summary import MethodSummary, problems_of, seeds_in_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,8 +23,8 @@ PROBLEMS = ("SP-5", "SP-10", "KP-100", "KP-200", "CFL-50", "CFL-100")
 
 def make(records: Iterable[Record], metric: str = "published_style") -> Plot:
     methods = [f"{loss}^{layer}" for layer in LAYERS for loss in LOSSES]
-    summaries = summarize(select(records, methods, PROBLEMS, "the figure surrogates"), metric)
-    rows = [as_row(s, metric) for s in summaries]
+    summaries = summaries_of(records, methods, PROBLEMS, metric, "surrogates")
+    rows = [as_row(s) for s in summaries]
     title = "Surrogate losses (SPO+, SCE) against decision losses (regret, SqDE), through differentiable layers"
     return Plot("surrogates", title, _draw(summaries, metric), rows, _findings(summaries))
 
@@ -59,7 +60,7 @@ def _draw(summaries: list[MethodSummary], metric: str) -> Figure:
     figure = style.new_figure(5.3 * len(layers), 3.8)
     panels = figure.subplots(1, len(layers), sharey=True, squeeze=False)[0]
     for axes, layer in zip(panels, layers, strict=True):
-        grouped_bars(axes, summaries, [f"{loss}^{layer}" for loss in LOSSES], published=metric == "published_style")
+        grouped_bars(axes, summaries, [f"{loss}^{layer}" for loss in LOSSES], published=metric == STYLE)
         axes.set_title(LAYERS[layer])
     panels[0].set_ylabel(f"test regret ({metric.replace('_', ' ')})")
     return figure
@@ -67,7 +68,7 @@ def _draw(summaries: list[MethodSummary], metric: str) -> Figure:
 
 def _top(summaries: Iterable[MethodSummary]) -> float:
     """Where the axis ends at the latest: bars far beyond their published figure are cut off, not the others flattened."""
-    usual = [s.regret for s in summaries if s.published is None or s.regret <= 1.5 * s.published.regret]
+    usual = [s.regret for s in summaries if not (row := published_of(s)) or s.regret <= 1.5 * row.regret]
     return 1.5 * max(usual, default=math.inf)
 
 
@@ -93,9 +94,9 @@ def grouped_bars(axes: Axes, summaries: list[MethodSummary], methods: list[str],
                 axes.text(at, 0.02 * top, number, color="white", weight="bold", rotation=90, ha="center", va="bottom")
             elif len(summary.seeds) > 1:
                 axes.errorbar(at, summary.regret, summary.deviation, color=style.INK, linewidth=1, capsize=2)
-            if published and summary.published is not None:
+            if published and (row := published_of(summary)):
                 ends = [at - 0.45 * width, at + 0.45 * width]
-                axes.plot(ends, 2 * [summary.published.regret], color=style.INK, linewidth=1.6)
+                axes.plot(ends, 2 * [row.regret], color=style.INK, linewidth=1.6)
                 dashes = True
     axes.set_xticks(range(len(problems)), problems)
     axes.grid(visible=False, axis="x")

@@ -1,0 +1,159 @@
+"""Decisions for new rows of tables, by a model that `train` made: what `dfl decide` does."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from dflearn.data import DecisionDataset
+from dflearn.data.tables import TableLike, Tables, write_table
+from dflearn.errors import DataError
+from dflearn.estimator.regressor import DecisionFocusedRegressor
+from dflearn.program import Program
+from dflearn.program.names import RightHandSide
+from dflearn.solvers.base import Solution, Solver, Status
+
+
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """Decisions for the rows of a table.
+
+    Attributes:
+        columns: one row per instance: its id where it has one, the status, the objective with the predicted costs, a
+            column per variable; with true costs also the objective and the regret that the decision turned out to have.
+            `pandas.DataFrame(decisions.columns)` is a frame.
+        solution: the solver's answer.
+        optima: with true costs, the objective of the best decision in hindsight, its constant left out, `(rows,)`.
+    """
+
+    columns: dict[str, list[Any]]
+    solution: Solution
+    optima: np.ndarray | None = None
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a .csv or .parquet file."""
+        write_table(path, self.columns)
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{number} {name.lower()}" for name, number in self.solution.counts().items())
+        said = f"{len(self.solution.status)} decisions, {counts}"
+        if self.optima is None:
+            return said
+        regret = np.array(self.columns["regret"])
+        share = np.nansum(regret) / np.nansum(np.abs(self.optima))
+        return f"{said}\nmean regret {np.nanmean(regret):.4g}, total regret / total optimum {share:.2%}"
+
+
+def decide(
+    model: DecisionFocusedRegressor | str | os.PathLike[str],
+    features: TableLike,
+    costs: TableLike | None = None,
+    instances: TableLike | None = None,
+    *,
+    id_column: str | None = None,
+    partial: bool = False,
+    solver: Solver | None = None,
+) -> Decisions:
+    """Decide for new rows of features, with a model that `train` made.
+
+    Args:
+        model: the `model` of what `train` gives, or the file that it was saved to.
+        features, instances: columns by the names that they had in training; an array has them in that order.
+        costs: the true costs, where they are known by now, to tell the regret.
+        id_column: the column that names the rows, by default that of training.
+        partial: let rows without a decision be, with NaN, instead of an error that names the first.
+        solver: an exact solver to take in place of the model's: one that is spread over several workers, say.
+    """
+    regressor = _trained(model, "the model") if isinstance(model, DecisionFocusedRegressor) else load(model)
+    program, record = named_program(regressor), regressor.record_
+    tables = _tables_for(regressor, features, costs, instances, id_column)
+    solver = regressor.solver_ if solver is None else solver
+    instance = tables.instance(program)
+    accept = tuple(Status) if partial else (Status.OPTIMAL,)
+    solution = solver.solve(torch.tensor(regressor.predict(tables.features.values)), instance)
+    solution.check(accept, name=tables.where, what="decision with the predicted costs")
+
+    def in_own_sense(objective: torch.Tensor) -> np.ndarray:
+        """As the program's file states it: its own sense, its constant included."""
+        return (-1 if program.sense == "maximize" else 1) * objective.numpy() + record["offset"] + 0.0
+
+    columns: dict[str, Any] = {}
+    if tables.features.ids is not None:
+        columns[id_column or record["id"]] = tables.features.ids
+    columns["status"] = [Status(code).name.lower() for code in solution.status.tolist()]
+    columns["predicted_objective"] = in_own_sense(solution.objective)
+    optima = None
+    if tables.costs is not None:
+        y = torch.tensor(tables.costs.values)
+        best = solver.solve(y, instance).check(accept, name=tables.where, what="optimal decision with the true costs")
+        columns["true_objective"] = in_own_sense(program.objective(y, solution.decision, instance))
+        columns["regret"] = program.objective(y, solution.decision - best.decision, instance).numpy()
+        optima = program.objective(y, best.decision, instance).numpy()
+    taken = {*columns}
+    names = program.variable_names or tuple(f"w[{k}]" for k in range(program.n))
+    for name, values, whole in zip(names, solution.decision.numpy().T, program.integer, strict=True):
+        decided = np.rint(values).astype(np.int64) if whole and np.isfinite(values).all() else values + 0.0
+        columns[f"{name} (variable)" if name in taken else name] = decided
+    plain = {name: cells.tolist() if isinstance(cells, np.ndarray) else list(cells) for name, cells in columns.items()}
+    return Decisions(plain, solution, optima)
+
+
+def load(path: str | os.PathLike[str]) -> DecisionFocusedRegressor:
+    """A model that `train` made, from its file."""
+    return _trained(DecisionFocusedRegressor.load(path), str(path))
+
+
+def _trained(regressor: DecisionFocusedRegressor, called: str) -> DecisionFocusedRegressor:
+    """The model; an error where its record does not tell what `decide` needs."""
+    if "features" not in vars(regressor).get("record_", {}):
+        raise DataError(
+            f"{called} was not made by dfl train, so nothing tells the names of its features: use it in Python"
+        )
+    return regressor
+
+
+def dataset_for(
+    regressor: DecisionFocusedRegressor, features: TableLike, costs: TableLike, instances: TableLike | None = None
+) -> DecisionDataset:
+    """The data that these tables hold for a model that `load` gave, without decisions."""
+    tables = _tables_for(regressor, features, costs, instances, None)
+    assert tables.costs is not None
+    x, y = torch.tensor(tables.features.values), torch.tensor(tables.costs.values)
+    return DecisionDataset(x, y, instance=tables.instance(named_program(regressor)))
+
+
+def named_program(regressor: DecisionFocusedRegressor) -> Program:
+    """The program of a model; of an old file, which held names of constraints in its record alone, with these names."""
+    program, places = regressor.solver_.program, regressor.record_["instances"]
+    assert program is not None
+    if program.constraint_names is not None:
+        return program
+    held = {name: RightHandSide(*place) for name, place in places.items() if place[0] in ("b", "h")}
+    return replace(program, constraint_names=held) if held else program
+
+
+def _tables_for(
+    regressor: DecisionFocusedRegressor,
+    features: TableLike,
+    costs: TableLike | None,
+    instances: TableLike | None,
+    id_column: str | None,
+) -> Tables:
+    """The tables with their columns in the order of training; an error where they do not suit the model."""
+    record = regressor.record_
+    if record["instances"] and instances is None:
+        names = ", ".join(record["instances"])
+        raise DataError(f"the model was trained with instances (columns {names}): add such a table")
+    if not record["instances"] and instances is not None:
+        raise DataError("the model was trained without instances: leave it out, or train with it")
+    wanted = {
+        "features": record["features"],
+        "costs": named_program(regressor).cost_names,
+        "instances": list(record["instances"]),
+    }
+    given = {"features": features, "costs": costs, "instances": instances}
+    return Tables.of(given, id_column or record["id"], wanted, "the {} in training")

@@ -1,0 +1,35 @@
+"""The smoothed LP as its two methods, interior points and dual Newton steps, are given it.
+
+min cᵀw + (μ/2)‖w‖²   s.t.   M w = r on equality rows,  M w ≤ r on inequality rows,   lower ≤ w ≤ upper
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dflearn.kernels.cholesky import Pattern, SparseFactor, SparseRows
+
+
+class SmoothedSystem(NamedTuple):
+    """The part that all instances share: the pattern of the factor, M and Mᵀ by rows, and which rows are inequalities `(m,)`."""
+
+    pattern: Pattern
+    by_rows: SparseRows
+    by_columns: SparseRows
+    inequality: np.ndarray
+
+    @classmethod
+    def of(cls, factor: SparseFactor, inequality: np.ndarray) -> SmoothedSystem:
+        return cls(factor.pattern, factor.by_rows, factor.by_columns, np.ascontiguousarray(inequality))
+
+
+class SmoothedTile(NamedTuple):
+    """The instances of one tile: c, lower, upper (n, LANES); mu (1, LANES); r (m, LANES). Costs are scaled to about one."""
+
+    c: np.ndarray
+    mu: np.ndarray
+    r: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray

@@ -1,0 +1,99 @@
+"""The projection of costs onto the normal cone of a program at a decision: the layer inside CaVE."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dflearn.errors import OptionError, ProgramError
+from dflearn.layers.base import Layer, as_rows
+from dflearn.layers.smoothed import Smoothed
+from dflearn.program import Instance, Program
+from dflearn.solvers.base import Solution, Status
+
+TIGHT = 1e-6  # distance, relative to the size of the right-hand side, at which a row or bound binds
+VANISHING = 1e-7  # a projection shorter than this, of a vector of length one, is zero
+
+
+class NormalCone(Layer):
+    """p = projection of v/‖v‖, v = −(S y + d), onto the normal cone N of the LP relaxation at a decision w*.
+
+    N is spanned by the rows and bounds that bind at w*. It is never formed: p = v/‖v‖ − Proj(v/‖v‖ onto the tangent
+    cone), and that projection is a smoothed LP with zero right-hand sides, on the same kernel, in the memory of one.
+    The instance says which cone: `solve(y, layer.at(w, instance))`. p is a constant for the gradient.
+
+    `Solution.objective` is ½‖v/‖v‖ − p‖².
+
+    Args:
+        program: its relaxation's constraints are the ones that may bind.
+        variant: "exact", or "inner": p is where an interior-point method stands after a few steps, strictly inside N.
+        iterations: how many steps, for "inner".
+    """
+
+    def __init__(self, program: Program, *, variant: Literal["exact", "inner"] = "exact", iterations: int = 3) -> None:
+        if variant not in ("exact", "inner"):
+            raise OptionError(f"variant is 'exact' or 'inner', got {variant!r}")
+        if iterations < 1:
+            raise OptionError(f"iterations must be at least 1, got {iterations}")
+        super().__init__(program.objective)
+        self.program, self.variant, self.iterations = program.relax(), variant, int(iterations)
+        cone = Program(
+            A=program.A, b=0.0, G=program.G, h=0.0, lower=-np.inf, upper=np.inf, n=program.n, name="tangent cone"
+        )
+        self.tangent = Smoothed(cone, mu=1.0)
+        self.start_width = self.tangent.start_width if variant == "exact" else 0
+        # A row that does not bind gets a right-hand side that no vector of length one reaches.
+        self._out_of_reach = 2.0 * np.sqrt(np.asarray(program.G.multiply(program.G).sum(axis=1)).reshape(-1))
+
+    def at(self, w: Tensor, instance: Instance | None = None) -> Instance:
+        """The directions that stay feasible at w `(*batch, n)`: the tangent cone's right-hand sides and bounds."""
+        flat = w.detach().double().reshape(-1, self.program.n).cpu().numpy()
+        sides = self.program.sides(instance, flat.shape[0])
+        feasible = self.program.is_feasible(w, instance).reshape(-1)
+        if not bool(feasible.all()):
+            bad = int((~feasible).nonzero()[0])
+            raise ProgramError(
+                f"instance {bad}: the decision violates the program's constraints, so it has no normal cone; "
+                "CaVE needs decisions of this very program"
+            )
+        slack = sides.h - np.asarray((self.program.G @ flat.T).T)
+        tight = slack <= TIGHT * (1 + np.abs(sides.h))
+        low = flat - sides.lower <= TIGHT * (1 + np.abs(flat))
+        high = sides.upper - flat <= TIGHT * (1 + np.abs(flat))
+
+        def field(array: np.ndarray) -> Tensor:
+            return torch.as_tensor(np.ascontiguousarray(array)).reshape(*w.shape[:-1], array.shape[-1])
+
+        return Instance(
+            h=field(np.where(tight, 0.0, self._out_of_reach)),
+            lower=field(np.where(low, 0.0, -np.inf)),
+            upper=field(np.where(high, 0.0, np.inf)),
+            d=None if instance is None else instance.d,
+        )
+
+    def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
+        v = -self.objective.vector(y.detach(), instance)
+        unit = v.double() / v.double().norm(dim=-1, keepdim=True).clamp_min(torch.finfo(v.dtype).tiny)
+        cone = None if instance is None else replace(instance, d=None)
+        solution = self._project(unit, cone, start) if self.variant == "exact" else self._step(unit, cone)
+        distance = 0.5 * (unit.cpu() - solution.decision).square().sum(-1)
+        bound = torch.where(solution.status == int(Status.OPTIMAL), distance, 0.0)
+        return replace(solution, decision=solution.decision.to(y), objective=distance, bound=bound)
+
+    def _project(self, unit: Tensor, cone: Instance | None, start: Tensor | None) -> Solution:
+        solution = self.tangent.solve(-unit, cone, start)
+        p = unit.cpu() - solution.decision.cpu()
+        # A vector opposite to the whole cone projects to zero; what rounding leaves of it has no direction.
+        return replace(solution, decision=torch.where(p.norm(dim=-1, keepdim=True) > VANISHING, p, 0.0))
+
+    def _step(self, unit: Tensor, cone: Instance | None) -> Solution:
+        batch = unit.shape[:-1]
+        rows, c = self.tangent.rows, as_rows(-unit, batch.numel())
+        data = rows.data(c, np.ones(1), self.tangent.program.sides(cone, len(c)))
+        p = torch.as_tensor(rows.cone_points(data, self.iterations)).reshape(unit.shape)
+        nothing = torch.zeros(batch, dtype=torch.float64)
+        return Solution(p, torch.full(batch, int(Status.FEASIBLE), dtype=torch.int8), nothing, nothing)

@@ -1,0 +1,148 @@
+"""A program's rows as the kernels want them: one system for `Smoothed`, `DavisYin` and `NormalCone`.
+
+This module imports numba. The layers import it when they solve for the first time.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+
+from dflearn.kernels.cholesky import SparseFactor
+from dflearn.kernels.lanes import Tile, all_tiles, tiles
+from dflearn.kernels.smoothed import (
+    Limits,
+    SmoothedAnswer,
+    SmoothedData,
+    Workspace,
+    cone_tile,
+    project_tile,
+    solve_tile,
+)
+from dflearn.kernels.smoothed_lp import SmoothedSystem
+from dflearn.kernels.threads import run_tiles
+from dflearn.program import Program
+from dflearn.program.sides import Sides
+
+WARM_STEPS = 10  # Newton steps from a start, before the interior-point method takes over
+POLISH_STEPS = 50
+INTERIOR_STEPS = 80
+INTERIOR_TOLERANCE = 1e-8
+ONE = np.ones(1)
+
+
+class RowSystem:
+    """The kept equalities and the inequalities of a program, scaled to length one and in elimination order.
+
+    With slacks M (w, s) = r; without them M w = r on equality rows and M w ≤ r on inequality rows.
+
+    Attributes:
+        factor: M, the order and scale of its rows, and the symbolic factor of M Θ Mᵀ.
+    """
+
+    def __init__(self, program: Program, *, slacks: bool) -> None:
+        self.program, self.form = program, program.equality_form()
+        self.factor = SparseFactor.of(self.form.matrix if slacks else self.form.rows_without_slacks())
+
+    def right_hand_side(self, sides: Sides) -> np.ndarray:
+        """r `(count, m)`, or `(1, m)` where all instances share it."""
+        return np.ascontiguousarray(self.ordered(self.form.right_hand_side(sides)) * self.factor.scale)
+
+    def ordered(self, rows: np.ndarray) -> np.ndarray:
+        """Something about each row of the program, `(…, m)`, in elimination order."""
+        return np.ascontiguousarray(rows[..., self.factor.order])
+
+    def inwards(self, y: np.ndarray) -> np.ndarray:
+        """Multipliers of the program's rows `(count, m)` → of the scaled rows in elimination order."""
+        scaled: np.ndarray = self.ordered(y) / self.factor.scale
+        return scaled
+
+    def outwards(self, y: np.ndarray) -> np.ndarray:
+        """Multipliers of the scaled rows in elimination order `(count, m)` → of the program's rows."""
+        out = np.empty_like(y)
+        out[:, self.factor.order] = y * self.factor.scale
+        return out
+
+
+class SmoothedRows(RowSystem):
+    """The rows without slacks: the smoothed LP over them, and projections onto the faces of the feasible set."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program, slacks=False)
+        self.system = SmoothedSystem.of(self.factor, self.ordered(self.form.is_inequality))
+        self._own_sides = self._sides(program.own_sides)
+        self._scratch = threading.local()
+
+    def _sides(self, sides: Sides) -> tuple[np.ndarray, ...]:
+        """r, lower and upper of the kernels."""
+        bounds = (np.ascontiguousarray(sides.lines(name)) for name in ("lower", "upper"))
+        return self.right_hand_side(sides), *bounds
+
+    def data(self, c: np.ndarray, mu: np.ndarray, sides: Sides) -> SmoothedData:
+        """A batch of smoothed LPs: c `(count, n)`, mu `(count or 1,)`."""
+        lines = self._own_sides if sides is self.program.own_sides else self._sides(sides)
+        return SmoothedData(c, np.ascontiguousarray(mu), *lines)
+
+    def workspace(self) -> Workspace:
+        """This thread's scratch."""
+        if not hasattr(self._scratch, "space"):
+            self._scratch.space = Workspace.of(self.factor)
+        space: Workspace = self._scratch.space
+        return space
+
+    def solve(self, data: SmoothedData, start: np.ndarray | None, tolerance: float) -> SmoothedAnswer:
+        """Instances with a start by Newton's method; the others, and those it does not finish, from scratch."""
+        count = len(data.c)
+        answer = SmoothedAnswer.empty(count, self.program.n, self.factor.rows, data.c.dtype)
+        if start is None:
+            self.run(data, all_tiles(count), False, POLISH_STEPS, tolerance, answer)
+            return answer
+        known = np.isfinite(start).all(1)
+        answer.y[:] = self.inwards(start)  # the rows of unknown ones are not read
+        warm = all_tiles(count) if known.all() else tiles(np.flatnonzero(known))
+        self.run(data, warm, True, WARM_STEPS, tolerance, answer)
+        pending = answer.newton_steps < 0  # not finished, or not begun
+        if pending.any():
+            self.run(data, tiles(np.flatnonzero(pending)), False, POLISH_STEPS, tolerance, answer)
+        return answer._replace(y=self.outwards(answer.y))
+
+    def run(
+        self,
+        data: SmoothedData,
+        parts: list[Tile],
+        warm: bool,
+        newton_steps: int,
+        tolerance: float,
+        answer: SmoothedAnswer,
+    ) -> None:
+        """Write the answer to some of the instances; warm: from the multipliers in `answer.y`."""
+        limits = Limits(newton_steps, INTERIOR_STEPS, tolerance, INTERIOR_TOLERANCE)
+
+        def solve(tile: Tile) -> None:
+            solve_tile(self.system, data, *tile, warm, limits, self.workspace(), answer)
+
+        run_tiles(solve, parts)
+
+    def project(self, inside: np.ndarray, in_force: np.ndarray, v: np.ndarray, factor: np.ndarray = ONE) -> np.ndarray:
+        """factor · P v, P the projection onto {x : x_j = 0 off the inside, (M x)_i = 0 on the rows in force}.
+
+        inside, v `(count, n)`; in_force `(count, m)`, in elimination order; factor `(count or 1,)`.
+        """
+        out = np.empty_like(v)
+
+        def project(tile: Tile) -> None:
+            project_tile(self.system, inside, in_force, v, factor, *tile, self.workspace(), out)
+
+        run_tiles(project, all_tiles(len(v)))
+        return out
+
+    def cone_points(self, data: SmoothedData, steps: int) -> np.ndarray:
+        """Mᵀy − z_l + z_u after so many interior-point steps, for costs of size about one; `(count, n)`."""
+        out = np.empty_like(data.c)
+
+        def run(tile: Tile) -> None:
+            cone_tile(self.system, data, *tile, steps, self.workspace(), out)
+
+        run_tiles(run, all_tiles(len(data.c)))
+        return out

@@ -1,0 +1,171 @@
+"""Constraints by name, and the `Instance` that columns of those names describe."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
+
+import numpy as np
+import torch
+
+from dflearn.errors import DataError, ProgramError
+from dflearn.program.instance import Instance
+from dflearn.program.sides import integer_bounds
+
+if TYPE_CHECKING:
+    from dflearn.program.program import Program
+
+Holder = Literal["b", "h", "bound", "none"]
+
+
+class RightHandSide(NamedTuple):
+    """Where the right-hand side r of a named constraint stands: field[position] = sign · r.
+
+    Attributes:
+        field: "b" or "h". "bound" is a constraint on one variable alone, which became bounds of the variable at
+            `position`; "none" is a constraint with two limits or without any, which has no single right-hand side.
+        position: in b or h, or among the variables.
+        sign: −1 for a constraint ≥, which G w ≤ h holds negated.
+    """
+
+    field: Holder
+    position: int
+    sign: float = 1.0
+
+
+class Place(NamedTuple):
+    """Where a column's numbers belong in an `Instance`: field[…, position] = sign · number."""
+
+    field: str
+    position: int
+    sign: float
+
+
+class Columns(Protocol):
+    """Columns by name: a dict of arrays, a DataFrame of pandas, a `Table`."""
+
+    def keys(self) -> Iterable[Any]: ...
+
+    def __getitem__(self, name: Any, /) -> Any: ...
+
+
+def read_constraint_names(value: Any, sizes: Mapping[str, int]) -> dict[str, RightHandSide] | None:
+    """The names that a user passes, checked; `sizes` says how many rows b and h have, and how many variables there are."""
+    if value is None:
+        return None
+    names = {}
+    for name, place in dict(value).items():
+        held = RightHandSide(*place) if 2 <= len(place) <= 3 else None
+        if not isinstance(name, str) or held is None or held.field not in get_args(Holder) or held.sign not in (1, -1):
+            raise ProgramError(
+                f"constraint_names maps strings to ('b' or 'h', position, 1 or -1); got {name!r}: {place}"
+            )
+        if held.field in sizes and not 0 <= held.position < sizes[held.field]:
+            raise ProgramError(
+                f"constraint_names: {name!r} stands at {held.field}[{held.position}], and there are {sizes[held.field]}"
+            )
+        names[name] = held
+    return names
+
+
+def places_of(program: Program, names: Iterable[str], source: str = "") -> dict[str, Place]:
+    """Where each column of this name belongs; an error for a name that says nothing to the program.
+
+    `source` is what messages begin with, the name of a file, say.
+    """
+    return {name: _place_of(program, name, f"{source}: " if source else "") for name in names}
+
+
+def _place_of(program: Program, name: str, source: str) -> Place:
+    rows, variables = program.constraint_names or {}, program.variable_names or ()
+    field, _, variable = name.partition(":")
+    if name in rows:
+        holder, position, sign = rows[name]
+        if holder == "bound":
+            bounded = variables[position] if variables else position
+            raise DataError(
+                f"{source}the constraint {name!r} holds {bounded!r} alone, so it is a bound: "
+                f"call the column lower:{bounded} or upper:{bounded}"
+            )
+        if holder == "none":
+            raise DataError(f"{source}the constraint {name!r} has two limits or none: write it as two constraints")
+        return Place(holder, position, sign)
+    about_variable = field in ("lower", "upper", "d") and bool(variable)
+    if about_variable and variable in variables:
+        sign = -1.0 if field == "d" and program.sense == "maximize" else 1.0
+        return Place(field, variables.index(variable), sign)
+    sides = [name for name, held in rows.items() if held.field in ("b", "h")]
+    hint = closest(variable, variables) if about_variable else closest(name, sides)
+    raise DataError(
+        f"{source}the column {name!r} is neither a constraint of {program.name} nor lower:x, upper:x or d:x "
+        f"of a variable x{hint}"
+    )
+
+
+def read_instance(
+    program: Program, columns: Columns, source: str = "", where: Callable[[int], str] = "row {}".format
+) -> Instance:
+    """The `Instance` `(*batch, …)` that columns `(*batch,)` describe; what has no column is as in the program.
+
+    Args:
+        columns: by the names of constraints (their right-hand sides), or `lower:x`, `upper:x`, `d:x` of a variable x.
+        source: what messages about columns begin with.
+        where: what messages call a row, by its number.
+    """
+    held = _read_columns(columns, f"{source}: " if source else "")
+    fields: dict[str, np.ndarray] = {}
+    for (name, column), (field, position, sign) in zip(
+        held.items(), places_of(program, held, source).values(), strict=True
+    ):
+        is_bound = field in ("lower", "upper")
+        wrong = np.flatnonzero(np.isnan(column) if is_bound else ~np.isfinite(column))
+        if wrong.size:
+            number = column.reshape(-1)[wrong[0]]
+            why = f"holds {number}: fill it in" if np.isnan(number) else "only bounds may be infinite"
+            raise DataError(f"{where(int(wrong[0]))}, column {name!r}: {why}")
+        values = fields.setdefault(field, np.tile(getattr(program, field), (*column.shape, 1)))
+        values[..., position] = sign * column
+    lower, upper = (fields.get(side, getattr(program, side)) for side in ("lower", "upper"))
+    low, high = integer_bounds(lower, upper, program.integer)
+    fields |= {side: value for side, value in (("lower", low), ("upper", high)) if side in fields}
+    crossed = np.argwhere((low > high).reshape(-1, program.n))
+    if crossed.size:
+        row, k = map(int, crossed[0])
+        name = program.variable_names[k] if program.variable_names else str(k)
+        raise DataError(f"{where(row)}: the bounds of {name!r} leave nothing: check lower:{name} and upper:{name}")
+    return Instance(**{field: torch.tensor(value) for field, value in fields.items()})
+
+
+def _read_columns(columns: Columns, source: str) -> dict[str, np.ndarray]:
+    """The columns as float64 arrays of one shape."""
+    keys = list(columns.keys())
+    names = list(map(str, keys))
+    check_unique(names, source or "the table ")
+    held = {}
+    for name, key in zip(names, keys, strict=True):
+        try:
+            held[name] = np.asarray(columns[key], np.float64)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"{source}the column {name!r} holds what is no number: {error}") from error
+    shapes = {name: column.shape for name, column in held.items()}
+    if len(set(shapes.values())) > 1:
+        raise DataError(f"{source}the columns differ in length: {shapes}")
+    return held
+
+
+def check_unique(names: Sequence[str], source: str) -> None:
+    """An error that begins with `source` where a column's name stands twice."""
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        raise DataError(f"{source}has {names.count(twice[0])} columns named {twice[0]!r}: name each once")
+
+
+def closest(name: str, others: Collection[str]) -> str:
+    """The end of a message about an unknown name: those that are meant perhaps."""
+    near = get_close_matches(name, others, n=3)
+    if near:
+        return f"; did you mean {' or '.join(map(repr, near))}?"
+    shown = ", ".join(map(repr, list(others)[:5])) + (", …" if len(others) > 5 else "")
+    return f"; there is {shown}" if others else ""

@@ -1,0 +1,72 @@
+"""What arrives at the door of `fit` and `DecisionModule`: taken in where the meaning is clear, refused with a remedy otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dflearn.data import Batch
+from dflearn.errors import OptionError
+from dflearn.losses.base import Loss
+from dflearn.losses.function import FunctionLoss
+
+MakeOptimizer = Callable[..., torch.optim.Optimizer]
+MakeScheduler = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]
+OPTIMIZERS: dict[str, MakeOptimizer] = {
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "sgd": torch.optim.SGD,
+}
+
+AnyLoss = Loss | Callable[[Tensor, Batch], Tensor]
+
+
+def as_loss(loss: AnyLoss) -> Loss:
+    """A `Loss` as it is; a function of predicted costs and batch as a `FunctionLoss`."""
+    if isinstance(loss, Loss):
+        return loss
+    if isinstance(getattr(loss, "_orig_mod", None), Loss):  # what torch.compile makes of a module
+        raise OptionError(
+            "a loss solves outside of torch, so torch.compile can do nothing for it: pass the loss itself, and compile the "
+            "model where that pays, fit(torch.compile(model), loss, …)"
+        )
+    if isinstance(loss, type):
+        raise OptionError(f"the loss is a class: make one, {loss.__name__}(…)")
+    if isinstance(loss, nn.Module) or not callable(loss):
+        raise OptionError(
+            f"the loss is a dflearn.losses.Loss, or a function of predicted costs and batch with one value per instance; got "
+            f"a {type(loss).__name__}. For squared error: dflearn.losses.MSE()"
+        )
+    return FunctionLoss(loss)
+
+
+def check_model(model: Any) -> None:
+    if not isinstance(model, nn.Module):
+        what = "a class: make one" if isinstance(model, type) else f"a {type(model).__name__}: write it as a module"
+        raise OptionError(
+            f"the model is a torch.nn.Module, whose parameters are trained; got {what}. For example: "
+            "dflearn.models.Linear(features, costs)"
+        )
+
+
+def make_optimizer(
+    optimizer: str | MakeOptimizer, parameters: Iterable[nn.Parameter], lr: float
+) -> torch.optim.Optimizer:
+    """The optimizer of this name, or what the callable makes of `(parameters, lr=lr)`."""
+    if isinstance(optimizer, torch.optim.Optimizer):
+        name = type(optimizer).__name__
+        raise OptionError(
+            f"optimizer is a finished {name}, and it is made here, for the model's parameters: pass the class, "
+            f"optimizer=torch.optim.{name}, or a function, optimizer=lambda parameters, lr: {name}(parameters, lr=lr, …)"
+        )
+    if isinstance(optimizer, str) and optimizer in OPTIMIZERS:
+        optimizer = OPTIMIZERS[optimizer]
+    if not callable(optimizer):
+        raise OptionError(
+            f"optimizer is one of {', '.join(OPTIMIZERS)}, a class, or a function (parameters, lr=…) → optimizer; got "
+            f"{optimizer!r}"
+        )
+    return optimizer(parameters, lr=lr)

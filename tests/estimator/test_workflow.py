@@ -1,0 +1,213 @@
+"""`train` and `decide` from Python: frames, dicts, arrays and files of the same data give the same model and decisions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.optimize import Bounds, LinearConstraint, milp
+
+import dflearn as dfl
+from dflearn.cli import main
+from dflearn.data.tables import read_table
+from dflearn.errors import DataError, OptionError, SolverError
+from dflearn.problems import problem_named
+
+MODEL = """\
+Maximize
+ value: 1 tent + 1 stove + 1 rope + 0.5 spare
+Subject To
+ weight: 3 tent + 4 stove + 5 rope + spare <= 9
+ least: tent + stove + rope >= 1
+Bounds
+ spare <= 2
+Binary
+ tent stove rope
+End
+"""
+FEATURES, COSTS = ["rain", "wind"], ["tent", "stove", "rope"]
+QUICK: dict[str, Any] = {"losses": ("spo+",), "epochs": 3, "progress": False}
+
+
+@pytest.fixture
+def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, pd.DataFrame]:
+    """Features, costs and instances of 30 days, and the program as a file in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    Path("pack.lp").write_text(MODEL)
+    rng = np.random.default_rng(0)
+    x = rng.normal([10, 300], [5, 90], (30, 2)).round(3)
+    y = (5 + ((x - [10, 300]) / [5, 90]) @ rng.uniform(-1, 1, (2, 3)) + rng.normal(0, 0.3, (30, 3))).round(3)
+    sides = np.column_stack([rng.integers(6, 14, 30), rng.choice([0.0, 1.0], 30)])
+    return {
+        "features": pd.DataFrame(x, columns=FEATURES),
+        "costs": pd.DataFrame(y, columns=COSTS),
+        "instances": pd.DataFrame(sides, columns=["weight", "upper:rope"]),
+    }
+
+
+def program() -> dfl.Program:
+    return dfl.from_lp("pack.lp", costs=COSTS)
+
+
+def weights(model: dfl.DecisionFocusedRegressor) -> list[torch.Tensor]:
+    return [value for _, value in sorted(model.model_.state_dict().items())]
+
+
+def test_all_ways_to_hand_over_a_table_give_one_model(tables: dict[str, pd.DataFrame]) -> None:
+    """Frames, shuffled columns, dicts, arrays, tables of files, and the command."""
+    shuffled = {name: frame[frame.columns[::-1]] for name, frame in tables.items() if name != "features"}
+    ways = [
+        tables,
+        {**shuffled, "features": tables["features"]},
+        {name: frame.to_dict("list") for name, frame in tables.items()},
+        {**tables, "features": tables["features"].to_numpy(), "costs": torch.tensor(tables["costs"].to_numpy())},
+    ]
+    for name, frame in tables.items():
+        frame.to_csv(f"{name}.csv", index=False)
+    ways.append({name: read_table(f"{name}.csv") for name in tables})
+    results = [dfl.train(program(), **way, **QUICK) for way in ways]
+    files = [part for name in tables for part in (f"--{name}", f"{name}.csv")]
+    assert main(["train", "--program", "pack.lp", *files, "--loss", "spo+", "--epochs", "3", "--out", "m.dfl"]) == 0
+    saved = dfl.DecisionFocusedRegressor.load("m.dfl")
+    for result in results:
+        for one, other in zip(weights(result.model), weights(saved), strict=True):
+            assert torch.equal(one, other)
+        assert result.chosen == saved.record_["chosen"]
+        assert {name: judged.as_dict() for name, judged in result.tested.items()} == saved.record_["test"]
+
+
+def test_the_result(tables: dict[str, pd.DataFrame]) -> None:
+    result = dfl.train(program(), **tables, **QUICK | {"losses": ("spo+", "pfy")})
+    assert list(result.models) == ["two-stage", "spo+", "pfy"]
+    assert list(result.tested) == ["average costs", "two-stage", "spo+", "pfy"]
+    assert result.rows == (18, 4, 8)
+    regrets = {name: judged.absolute_regret for name, judged in result.validation.items()}
+    assert result.chosen == min(regrets, key=regrets.__getitem__)
+    assert result.compared == min(("spo+", "pfy"), key=regrets.__getitem__)
+    difference = result.tested[result.compared].absolute_regret - result.tested["two-stage"].absolute_regret
+    assert result.difference.absolute_regret.value == pytest.approx(difference)
+    text = str(result)
+    assert "30 rows: 18 to train on, 4 to choose by, 8 to test on" in text
+    assert all(f"note: {note}" in text for note in result.notes)
+    assert "--" not in "".join(result.notes)
+    result.save("model.dfl")
+    assert dfl.DecisionFocusedRegressor.load("model.dfl").record_["options"]["losses"] == ["spo+", "pfy"]
+
+
+def test_decisions_are_optimal_for_the_predicted_costs(tables: dict[str, pd.DataFrame]) -> None:
+    result = dfl.train(program(), **tables, **QUICK)
+    result.save("model.dfl")
+    new = {name: frame.head(6) for name, frame in tables.items()}
+    found = dfl.decide(result.model, **new)
+    assert dfl.decide("model.dfl", **new).columns == found.columns
+    frame = pd.DataFrame(found.columns)
+    assert list(frame) == ["status", "predicted_objective", "true_objective", "regret", *COSTS, "spare"]
+    y = new["costs"].to_numpy()
+    sides = new["instances"].to_numpy()
+    for costs, column in ((result.model.predict(new["features"].to_numpy()), "predicted_objective"), (y, None)):
+        best = [
+            -milp(
+                -np.append(row, 0.5),
+                constraints=LinearConstraint([[3, 4, 5, 1], [-1, -1, -1, 0]], ub=[side[0], -1]),
+                bounds=Bounds(0, [1, 1, side[1], 2]),
+                integrality=[1, 1, 1, 0],
+            ).fun
+            for row, side in zip(costs, sides, strict=True)
+        ]
+        reached = frame[column] if column else frame["true_objective"] + frame["regret"]
+        np.testing.assert_allclose(reached, best, rtol=1e-7)
+    assert str(found).startswith("6 decisions, 6 optimal\nmean regret ")
+
+
+def test_rows_are_matched_by_an_id_column(tables: dict[str, pd.DataFrame]) -> None:
+    plain = dfl.train(program(), **tables, **QUICK)
+    days = [f"d{i}" for i in range(30)]
+    named = {name: frame.assign(day=days) for name, frame in tables.items()}
+    named["costs"] = named["costs"].sample(frac=1, random_state=0)
+    result = dfl.train(program(), **named, id_column="day", **QUICK)
+    for one, other in zip(weights(result.model), weights(plain.model), strict=True):
+        assert torch.equal(one, other)
+    found = dfl.decide(result.model, named["features"], instances=named["instances"])  # the id column is remembered
+    assert found.columns["day"] == days
+
+
+WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "loss": ({"losses": ("spo",)}, OptionError, "^loss is one of sce, .*; got 'spo'"),
+    "layer": ({"layer": "soft"}, OptionError, "^layer is one of auto, "),
+    "test": ({"test": 0.9}, OptionError, "^test=0.9 of 30 rows is 27"),
+    "few rows": ({"features": np.ones((9, 2)), "costs": np.ones((9, 3))}, DataError, "has 9 rows; .* 10 is the least"),
+    "row count": ({"costs": np.ones((29, 3))}, DataError, "features has 30 rows and the table of costs has 29.*id_column"),
+    "width": ({"costs": np.ones((30, 2))}, DataError, r"the table of costs needs .* 3: tent, stove, rope; got \(30, 2\)"),
+    "names": ({"costs": pd.DataFrame(np.ones((30, 3)), columns=["tent", "stove", "ropes"])}, DataError, "did you mean 'ropes'"),
+    "text": ({"features": pd.DataFrame({"day": ["mon"] * 30})}, DataError, "row 0, column 'day' holds 'mon'.*id_column='day'"),
+    "missing": ({"features": pd.DataFrame({"rain": [np.nan] * 30})}, DataError, "features, row 0, column 'rain' holds nan"),
+    "twice": ({"features": pd.DataFrame(np.ones((30, 2)), columns=["a", "a"])}, DataError, "has 2 columns named 'a'"),
+    "positive": ({"costs": -np.ones((30, 3)), "positive": True}, DataError, "column 'tent' holds -1, and positive=True"),
+    "side": ({"instances": pd.DataFrame({"wieght": np.ones(30)})}, DataError, "'wieght' is neither .*'weight'"),
+    "infeasible": ({"instances": {"weight": np.ones(30)}}, SolverError, "the table of instances, row 0 is INFEASIBLE"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_said_in_words_of_arguments(case: str, tables: dict[str, pd.DataFrame]) -> None:
+    changes, kind, message = WRONG[case]
+    with pytest.raises(kind, match=message) as error:
+        dfl.train(program(), **{"features": tables["features"], "costs": tables["costs"], **QUICK, **changes})
+    assert "--" not in str(error.value)
+
+
+def test_decide_says_what_is_wrong(tables: dict[str, pd.DataFrame]) -> None:
+    features = tables["features"]
+    with_sides = dfl.train(program(), **tables, **QUICK).model
+    plain = dfl.train(program(), features, tables["costs"], **QUICK).model
+    with pytest.raises(DataError, match=r"the model was trained with instances \(columns weight, upper:rope\)"):
+        dfl.decide(with_sides, features)
+    with pytest.raises(DataError, match="the model was trained without instances"):
+        dfl.decide(plain, features, instances=tables["instances"])
+    with pytest.raises(DataError, match="lacks the column 'wind' of the features in training; did you mean 'winds'"):
+        dfl.decide(plain, features.rename(columns={"wind": "winds"}))
+    heavy = {"weight": np.full(30, 1.0), "upper:rope": np.ones(30)}
+    with pytest.raises(SolverError, match="the table of instances, row 0 is INFEASIBLE"):
+        dfl.decide(with_sides, features, instances=heavy)
+    assert set(dfl.decide(with_sides, features, instances=heavy, partial=True).columns["status"]) == {"infeasible"}
+
+
+def test_a_model_of_before_constraints_had_names_in_programs() -> None:
+    """Its record names them; decisions are those that the commit which wrote it made."""
+    folder = Path(__file__).parents[1] / "files" / "3ecb6c8"
+    held = json.loads((folder / "instances.json").read_text())
+    found = dfl.decide(folder / "instances.dfl", held["features"], held["costs"], held["instances"])
+    assert found.columns.keys() == held["decided"].keys()
+    for name, cells in held["decided"].items():
+        assert found.columns[name] == (cells if name == "status" else pytest.approx(cells, rel=1e-9, abs=1e-9))
+
+
+def test_every_model_of_a_result_decides_and_others_say_why_not(tables: dict[str, pd.DataFrame]) -> None:
+    result = dfl.train(program(), tables["features"], tables["costs"], **QUICK)
+    for model in result.models.values():
+        assert len(dfl.decide(model, tables["features"]).columns["tent"]) == 30
+    by_hand = dfl.DecisionFocusedRegressor(program(), loss="mse", epochs=1)
+    by_hand.fit(tables["features"].to_numpy(), tables["costs"].to_numpy())
+    with pytest.raises(DataError, match="the model was not made by dfl train"):
+        dfl.decide(by_hand, tables["features"])
+
+
+def test_problems_and_solvers_say_what_is_decided_too(tmp_path: Path) -> None:
+    problem = problem_named("KP-8", seed=1)
+    data = problem.generate(30)
+    x, y = data.features.double().numpy(), data.costs.double().numpy()
+    first, *others = [
+        dfl.train(what, x, y, **QUICK).model for what in (problem.program, problem, dfl.HiGHS(problem.program))
+    ]
+    others[0].save(tmp_path / "model.dfl", others[0].record_)
+    for model, what in zip(others, (tmp_path / "model.dfl", others[1]), strict=True):
+        np.testing.assert_allclose(model.predict(x), first.predict(x), rtol=1e-6)
+        decided = dfl.decide(what, x).columns
+        np.testing.assert_array_equal(np.column_stack([decided[f"w[{k}]"] for k in range(8)]), model.decide(x))
+    with pytest.raises(OptionError, match="knows none"):
+        dfl.train(dfl.from_callable(lambda c: (c < 0).astype(float), 8), x, y)
