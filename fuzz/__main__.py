@@ -22,7 +22,7 @@ from fuzz.run import Tally, plain, try_check
 from fuzz.subjects import SUBJECTS
 from fuzz.verdicts import BAD, VERDICTS
 
-DAMAGE, MOST_DAMAGE = "damage", 10  # a family of its own, whose checks take seconds each
+DAMAGE, MOST_DAMAGE = "damage", 4  # a family of its own, whose checks take seconds each
 PART = 20  # seeds between two writes
 
 
