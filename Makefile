@@ -16,7 +16,7 @@ endif
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench peers clean
+.PHONY: help demo test check bench peers fuzz clean
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -53,6 +53,11 @@ peers: .venv-ortools/.installed .venv-qpth/.installed  ## set up the peers that 
 	$(PYTHON) -m venv .venv-$*
 	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
+
+# COUNT programs from SEED on, of FAMILIES (names with commas; all by default).
+fuzz: $(VENV)/.installed-test  ## random programs in any units, every answer judged (COUNT=1000 SEED=0 FAMILIES=)
+	$(ONE_THREAD) $(BIN)/python -m fuzz --count $(or $(COUNT),1000) --seed $(or $(SEED),0) \
+		--families '$(FAMILIES)' --out $(if $(filter file,$(origin OUT)),results/fuzz,$(OUT))
 
 clean:  ## remove the environment, builds and caches
 	rm -rf $(VENV) .venv-ortools .venv-qpth build dist src/*.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

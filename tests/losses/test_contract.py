@@ -54,6 +54,7 @@ LOSSES: dict[str, Callable[[Layer], Loss]] = {
 # Losses whose gradient is that of their value: through `Exact` these are piecewise linear, and a random point is
 # inside a piece. The score-function estimate behind `Perturbed` is unbiased, not the gradient of the sampled value.
 THROUGH_PERTURBED = {"Fenchel-Young", "smoothed SPO+"}
+FLAT = {(name, "exact") for name in ("regret", "squared decision error", "mean squared decision error")}
 CHECKED_ELSEWHERE = {"CaVE", "Combined", "FunctionLoss"}
 
 
@@ -72,7 +73,8 @@ def test_every_loss_through_every_layer(name: str, layer: str, instances: bool) 
     loss = LOSSES[name](LAYERS[layer]())
     predicted, batch = example(instances)
     random = layer == "perturbed"
-    check_loss(loss, predicted, batch, random=random, differentiable=not random or name in THROUGH_PERTURBED)
+    derivative = not random or name in THROUGH_PERTURBED
+    check_loss(loss, predicted, batch, random=random, differentiable=derivative, flat=(name, layer) in FLAT)
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -124,6 +126,13 @@ class WrongGradient(MSE):
         return LossOutput(2 * value - value.detach())
 
 
+class Detached(MSE):
+    """A value without a gradient."""
+
+    def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
+        return LossOutput(super()._output(predicted, batch).value.detach())
+
+
 class Greedy(MSE):
     needs = ("costs", "decisions")
 
@@ -153,6 +162,7 @@ class ForgetsStart(Regret):
         (Reduced(), "not reduced"),
         (AveragedGradient(), "another gradient when it is alone"),
         (WrongGradient(), "finite differences"),
+        (Detached(), "every gradient is zero"),
         (Greedy(), "needs decisions"),
         (Broadcasting(), "are taken for"),
         (AlwaysDouble(), "give a value in"),
@@ -163,3 +173,29 @@ class ForgetsStart(Regret):
 def test_broken_losses_are_noticed(loss: Loss, complaint: str) -> None:
     with pytest.raises(AssertionError, match=complaint):
         check_loss(loss, *example(), differentiable=True)
+
+
+def test_gradients_are_checked_without_being_asked() -> None:
+    with pytest.raises(AssertionError, match="finite differences"):
+        check_loss(WrongGradient(), *example())
+    check_loss(WrongGradient(), *example(), differentiable=False)
+    check_loss(MSE(), *example())
+
+
+@pytest.mark.parametrize("name", ["SPO+", "SCE"])
+def test_kinks_have_slopes_between_those_on_either_side(name: str) -> None:
+    """Costs of zero make every decision optimal: both losses have a kink there."""
+    predicted, batch = example()
+    y = torch.zeros_like(predicted)
+    program = Program(lower=-0.5, upper=1, n=P)
+    decisions = HiGHS(program).solve(batch.require("costs")).decision
+    true = torch.zeros_like(y) if name == "SCE" else batch.require("costs")
+    at = y if name == "SCE" else true / 2
+    loss = LOSSES[name](Exact(HiGHS(program)))
+    check_loss(loss, at, Batch(batch.features, true, decisions))
+
+
+def test_a_loss_that_is_flat_says_so() -> None:
+    with pytest.raises(AssertionError, match="every gradient is zero"):
+        check_loss(Regret(LAYERS["exact"]()), *example())
+    check_loss(Regret(LAYERS["exact"]()), *example(), flat=True)

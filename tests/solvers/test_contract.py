@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 
 from dflearn.errors import ProgramError, SolverError
 from dflearn.program import Program
+from dflearn.program.sides import Sides
 from dflearn.solvers.base import Raw, Solver, Status
 from dflearn.solvers.callable import from_callable
 from dflearn.solvers.few_rows import FewRowBinary, FewRowLP
@@ -87,8 +89,10 @@ class Broken(Solver):
     def __init__(self, program: Program, fault: str) -> None:
         self.program, self.objective, self.fault, self.calls = program, program.objective, fault, 0
 
-    def _solve(self, c: np.ndarray, sides: object, start: object) -> Raw:
+    def _solve(self, c: np.ndarray, sides: Sides | None, start: object) -> Raw:
         self.calls += 1
+        if sides is not None and not sides.is_shared and self.fault != "deaf":
+            raise ProgramError("the same constraints for every instance")
         w = cheapest(c)
         if self.fault == "suboptimal":
             w = np.roll(w, 1, axis=1)
@@ -113,10 +117,11 @@ class Broken(Solver):
         ("infeasible", "breaks a constraint"),
         ("fractional", "not an integer"),
         ("batch", "called optimal is not"),
-        ("memory", "change the optimum"),
+        ("memory", "changes the decision"),
         ("objective", "not that of the decision"),
         ("bound", "above the objective"),
         ("silent", "FAILED"),
+        ("deaf", "its own lower and upper"),
     ],
 )
 def test_the_check_finds_what_is_wrong(fault: str, message: str) -> None:
@@ -124,3 +129,24 @@ def test_the_check_finds_what_is_wrong(fault: str, message: str) -> None:
     costs = torch.randn(4, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     with pytest.raises((AssertionError, SolverError), match=message):
         check_solver(lambda p: Broken(p, fault), program, costs, any_program=False)
+
+
+class Forgetful(HiGHS):
+    """HiGHS that forgets one side of an instance."""
+
+    def __init__(self, program: Program, forgets: str) -> None:
+        super().__init__(program)
+        self.forgets = forgets
+
+    def _solve(self, c: np.ndarray, sides: Sides | None, start: np.ndarray | None) -> Raw:
+        assert sides is not None
+        return super()._solve(c, replace(sides, **{self.forgets: getattr(self.program, self.forgets)}), start)
+
+
+@pytest.mark.parametrize("side", ["b", "h", "lower", "upper"])
+@pytest.mark.parametrize("integer", [False, True])
+def test_a_solver_that_ignores_a_side_of_an_instance_is_found(side: str, integer: bool) -> None:
+    program = Program(A=np.ones((1, 5)), b=[2], G=[[1, 1, 0, 0, 0]], h=[1], upper=1, integer=integer)
+    costs = torch.randn(4, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    with pytest.raises(AssertionError, match=side):
+        check_solver(lambda p: Forgetful(p, side), program, costs, any_program=False)

@@ -21,7 +21,8 @@ def check_loss(
     batch: Batch,
     *,
     random: bool = False,
-    differentiable: bool = False,
+    differentiable: bool | None = None,
+    flat: bool = False,
     tolerance: float = 1e-5,
 ) -> None:
     """Raise an `AssertionError` that says which part of the contract the loss breaks.
@@ -30,7 +31,10 @@ def check_loss(
         predicted: predicted costs ŷ, `(count, p)` with count ≥ 2, in float32 or float64.
         batch: the same instances, with all that the loss needs, in the dtype of ŷ.
         random: the loss draws random numbers, so that an instance's value depends on the batch it sits in.
-        differentiable: the loss is differentiable around ŷ: compare its gradient with finite differences in float64.
+        differentiable: `True`: the loss is differentiable around ŷ, and its gradient is compared with finite differences in
+            float64. By default it may have kinks, where the gradient must lie between the slopes on either side; a loss
+            with `random` is not compared. `False`: its gradient is meant to be something else than its slope.
+        flat: the loss has no gradient almost everywhere, as `Regret` through `Exact`; otherwise that is an error.
         tolerance: relative and absolute, between numbers that must agree.
     """
     assert predicted.ndim == 2, f"check_loss needs predicted costs (count, p); got {tuple(predicted.shape)}"
@@ -45,8 +49,12 @@ def check_loss(
     if not random:
         _check_loop(loss, predicted, batch, value, slope, tolerance)
         _check_start(loss, predicted, batch, value, tolerance)
-    if differentiable:
-        _check_gradient(loss, predicted, batch)
+    assert flat or bool(slope.any()), (
+        "every gradient is zero, so that nothing was learnt about it, nor would a model learn anything from it: pass "
+        "predictions at which the loss has a slope, or flat=True if it is meant to have none"
+    )
+    if differentiable or (differentiable is None and not random):
+        _check_gradient(loss, predicted, batch, kinks=differentiable is None)
 
 
 def _check_output(loss: Loss, predicted: Tensor, batch: Batch, value: Tensor) -> None:
@@ -118,21 +126,26 @@ def _check_start(loss: Loss, predicted: Tensor, batch: Batch, value: Tensor, tol
         start = output.solution.start
 
 
-def _check_gradient(loss: Loss, predicted: Tensor, batch: Batch) -> None:
-    """Central differences in float64, with the loss in the same state at each point."""
+def _check_gradient(loss: Loss, predicted: Tensor, batch: Batch, kinks: bool) -> None:
+    """Differences in float64, with the loss in the same state at each point: central ones, or one on either side."""
     y, data, state = predicted.double(), batch.to(torch.float64), copy.deepcopy(loss.state_dict())
 
     def value(y: Tensor) -> Tensor:
         loss.load_state_dict(state)
         return loss(y, data)
 
-    _, slope = _value_and_gradient(value, y)
+    here, slope = _value_and_gradient(value, y)
     step = 1e-5
     for j in range(y.shape[-1]):
         shift = torch.zeros_like(y)
         shift[:, j] = step
-        difference = (value(y + shift) - value(y - shift)) / (2 * step)
-        _close(slope[:, j], difference.detach(), 1e-5, f"gradient in cost {j} against finite differences")
+        above, below = value(y + shift).detach(), value(y - shift).detach()
+        wanted = (above - below) / (2 * step)
+        if kinks:
+            sides = torch.stack([(above - here) / step, (here - below) / step])
+            wanted = torch.maximum(torch.minimum(slope[:, j], sides.amax(0)), sides.amin(0))
+        # One-sided differences see the curvature.
+        _close(slope[:, j], wanted, 1e-3 if kinks else 1e-5, f"gradient in cost {j} against finite differences")
 
 
 def _value_and_gradient(loss: Any, predicted: Tensor, *batch: Batch) -> tuple[Tensor, Tensor]:

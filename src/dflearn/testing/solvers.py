@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,6 +51,7 @@ def check_solver(
     _check_refusals(solver, y)
     _check_sizes(solver, program, y, tolerance)
     _check_instances(solver, program, y, answer, tolerance)
+    _check_sides(solver, program, y, answer, tolerance)
     _check_starts(solver, y, answer, tolerance)
     if repeatable:
         _check_repeats(solver, y, answer)
@@ -144,6 +146,54 @@ def _check_instances(solver: Solver, program: Program, y: Tensor, answer: Soluti
             _close(
                 same.objective, answer.objective, tolerance, f"the program's own {name} per instance change the optimum"
             )
+
+
+def _check_sides(solver: Solver, program: Program, y: Tensor, answer: Solution, tolerance: float) -> None:
+    """Right-hand sides and bounds of an instance's own count: as if they were the program's; or they are refused."""
+    for names, values in _other_sides(program, y, answer):
+        sides = {name: torch.tensor(getattr(program, name)).repeat(len(y), 1) for name in names}
+        for name in names:
+            sides[name][1:] = values[name][1:]  # the first instance keeps the program's
+        try:
+            found = solver.solve(y, Instance(**sides))
+        except (ProgramError, ShapeError):
+            continue  # refused, which is honest
+        what = " and ".join(names)
+        for i in range(len(y)):
+            status, wanted = Status(int(found.status[i])), _optimum(program, y[i], {n: sides[n][i] for n in names})
+            if status is Status.OPTIMAL:
+                assert wanted is not None, f"instance {i} has {what} of its own and no decision, but is called OPTIMAL"
+                _close(found.objective[i], wanted, tolerance, f"instance {i}: the optimum for its own {what}")
+            elif status in (Status.INFEASIBLE, Status.UNBOUNDED):
+                assert wanted is None, f"instance {i} has an optimum for its own {what}, but is called {status.name}"
+
+
+def _other_sides(program: Program, y: Tensor, answer: Solution) -> Iterator[tuple[tuple[str, ...], dict[str, Tensor]]]:
+    """Sides that leave other decisions than the program's: those of the opposite costs, then a step further on."""
+    from dflearn.solvers.highs import HiGHS
+
+    opposite = HiGHS(program).solve(-y)
+    has = (opposite.status == int(Status.OPTIMAL))[:, None]
+    other = torch.where(has, opposite.decision, answer.decision.flip(0))
+    lower, upper = torch.tensor(program.lower), torch.tensor(program.upper)
+    step = torch.where(other + 1 <= upper, other + 1, torch.where(other - 1 >= lower, other - 1, other))
+    yield ("lower", "upper"), {"lower": other, "upper": other}
+    yield ("upper",), {"upper": torch.maximum(other, lower)}
+    yield ("lower",), {"lower": torch.minimum(other, upper)}
+    for name, rows in (("h", program.G), ("b", program.A)):
+        if rows.shape[0]:
+            yield (name,), {name: torch.tensor((rows @ (other if name == "h" else step).numpy().T).T)}
+
+
+def _optimum(program: Program, y: Tensor, sides: dict[str, Tensor]) -> Tensor | None:
+    """The least objective where these sides are the program's own; `None` where no decision is left."""
+    from dflearn.solvers.highs import HiGHS
+
+    changes: dict[str, Any] = {name: value.numpy() for name, value in sides.items()}
+    answer = HiGHS(replace(program, **changes)).solve(y)
+    if int(answer.status) in (Status.INFEASIBLE, Status.UNBOUNDED):
+        return None
+    return answer.check((Status.OPTIMAL,)).objective
 
 
 def _check_starts(solver: Solver, y: Tensor, answer: Solution, tolerance: float) -> None:

@@ -1,0 +1,163 @@
+"""`Case`: one random program with a few instances, in ordinary numbers, and the units in which the library meets it.
+
+The base program has ordinary numbers, so that its answer can be found exactly. The library sees it in other units, all
+powers of two, so that nothing is rounded on the way:
+
+    w′ = D w,   rows × R,   costs × γ / D:    A′ = R A D⁻¹,  b′ = R b,  lower′ = D lower,  S′ = γ D⁻¹ S,  d′ = γ D⁻¹ d.
+
+The optimum is then γ times that of the base, at D times its decision.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dflearn import Instance, Program
+from dflearn.program.sides import Sides
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """Arrays of the base program; b, h, lower, upper and d are `(k,)`, or `(count, k)` where instances differ.
+
+    Attributes:
+        y: predicted costs, `(count, p)`.
+        mu: the weight of Ω, in base units where all columns share one unit.
+        column, row, cost: the units D `(n,)`, R `(rows,)`, γ.
+        starts: seed of the random starts.
+    """
+
+    family: str
+    seed: int
+    A: np.ndarray
+    b: np.ndarray
+    G: np.ndarray
+    h: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    y: np.ndarray
+    S: np.ndarray | None
+    d: np.ndarray
+    integer: np.ndarray
+    mu: float
+    column: np.ndarray
+    row: np.ndarray
+    cost: float = 1.0
+    dtype: str = "float64"
+    starts: int = 0
+    remembered: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def n(self) -> int:
+        return len(self.column)
+
+    @property
+    def count(self) -> int:
+        return len(self.y)
+
+    def line(self, name: str, i: int) -> np.ndarray:
+        """b, h, lower, upper or d of instance i, in base units."""
+        part = getattr(self, name)
+        return part if part.ndim == 1 else part[i]
+
+    def c(self, i: int) -> np.ndarray:
+        """S y + d of instance i, in base units."""
+        known = self.y[i] if self.S is None else self.S @ self.y[i]
+        return known + self.line("d", i)
+
+    def changed(self, **parts: Any) -> Case:
+        return replace(self, remembered={}, **parts)
+
+    # -- what the library sees ------------------------------------------------------------------------------------
+
+    @cached_property
+    def program(self) -> Program:
+        me = len(self.A)
+        S = self.S
+        if S is None and (self.cost != 1 or (self.column != 1).any()):
+            S = np.eye(self.n)
+        shared = {name: self._shared(name) for name in ("b", "h", "lower", "upper", "d")}
+        return Program(
+            A=self.A * self.row[:me, None] / self.column if me else None,
+            b=shared["b"] if me else None,
+            G=self.G * self.row[me:, None] / self.column if len(self.G) else None,
+            h=shared["h"] if len(self.G) else None,
+            lower=shared["lower"],
+            upper=shared["upper"],
+            S=None if S is None else self.cost * S / self.column[:, None],
+            d=shared["d"],
+            integer=self.integer,
+            n=self.n,
+        )
+
+    def _unit(self, name: str) -> np.ndarray:
+        me = len(self.A)
+        return {
+            "b": self.row[:me],
+            "h": self.row[me:],
+            "lower": self.column,
+            "upper": self.column,
+            "d": self.cost / self.column,
+        }[name]
+
+    def _shared(self, name: str) -> np.ndarray:
+        """The program's own; where instances differ, something that is not theirs."""
+        part = getattr(self, name)
+        if part.ndim == 2:
+            base = part[0] if len(part) else np.zeros(part.shape[1])
+            part = base + 1.0 if name in ("b", "h", "upper", "d") else base - 1.0
+        return part * self._unit(name)
+
+    @cached_property
+    def instance(self) -> Instance | None:
+        own = {
+            name: torch.tensor(getattr(self, name) * self._unit(name))
+            for name in ("b", "h", "lower", "upper", "d")
+            if getattr(self, name).ndim == 2
+        }
+        return Instance(**own) if own else None
+
+    @cached_property
+    def costs(self) -> Tensor:
+        return torch.tensor(self.y, dtype=getattr(torch, self.dtype))
+
+    @cached_property
+    def base(self) -> Case:
+        """The same in base units."""
+        return self.changed(column=np.ones(self.n), row=np.ones(len(self.row)), cost=1.0)
+
+    def user_c(self, i: int) -> np.ndarray:
+        return self.c(i) * self.cost / self.column
+
+    def user_sides(self, i: int) -> Sides:
+        return Sides(*(self.line(name, i) * self._unit(name) for name in ("b", "h", "lower", "upper")))
+
+    @cached_property
+    def size(self) -> float:
+        """K, the unit of decisions: of a typical column."""
+        return float(2.0 ** np.round(np.log2(self.column).mean())) if self.n else 1.0
+
+    def user_mu(self, regularizer: str = "squared") -> float:
+        """μ of the layer: μ γ/K² for the square, μ γ/K for the norm."""
+        return self.mu * self.cost / (self.size**2 if regularizer == "squared" else self.size)
+
+    @cached_property
+    def curvature(self) -> np.ndarray:
+        """(μ/2)‖w′‖² = γ · ½ Σ q_j w_j² in base units: q `(n,)`."""
+        return self.user_mu() * self.column**2 / self.cost
+
+    @cached_property
+    def norm_weights(self) -> np.ndarray:
+        """μ‖w′‖₂ = γ ‖v ∘ w‖₂ in base units: v `(n,)`."""
+        return self.user_mu("norm") * self.column / self.cost
+
+    @property
+    def tolerance(self) -> float:
+        """What an answer may miss, given the dtype in which it is told."""
+        return {"float64": 1e-6, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}[self.dtype]

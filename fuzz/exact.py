@@ -1,0 +1,164 @@
+"""Linear programs in exact arithmetic: the simplex method on integers, with Bland's rule.
+
+Every float is a rational number. Rows are multiplied by a power of two until all is integer, and each pivot keeps the
+tableau integer (Edmonds, Bareiss): real entries are `table / denominator`.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class ExactAnswer(NamedTuple):
+    """How it ended ("optimal", "infeasible", "unbounded") and, where there is one, the optimum and a decision."""
+
+    status: str
+    objective: Fraction | None = None
+    w: list[Fraction] | None = None
+
+
+def exact_lp(
+    c: np.ndarray,
+    A: np.ndarray,
+    b: np.ndarray,
+    G: np.ndarray,
+    h: np.ndarray,
+    lower: np.ndarray,
+    upper: np.ndarray,
+) -> ExactAnswer:
+    """min cᵀw  s.t.  A w = b,  G w ≤ h,  lower ≤ w ≤ upper."""
+    n = len(c)
+    if (lower > upper).any():
+        return ExactAnswer("infeasible")
+    # w_j = offset_j + Σ sign · x over its columns, x ≥ 0.
+    offset, columns = [Fraction(0)] * n, []
+    extra: list[tuple[int, Fraction]] = []  # x_k ≤ width
+    for j in range(n):
+        low, high = lower[j], upper[j]
+        if np.isfinite(low):
+            offset[j] = Fraction(float(low))
+            columns.append((j, 1))
+            if np.isfinite(high):
+                extra.append((len(columns) - 1, Fraction(float(high)) - offset[j]))
+        elif np.isfinite(high):
+            offset[j] = Fraction(float(high))
+            columns.append((j, -1))
+        else:
+            columns += [(j, 1), (j, -1)]
+    k, slacks = len(columns), len(G) + len(extra)
+    rows: list[list[Fraction]] = []
+    for matrix, right, first in ((A, b, None), (G, h, 0)):
+        for i in range(len(matrix)):
+            line = [Fraction(float(value)) for value in matrix[i]]
+            side = Fraction(float(right[i])) - sum(a * o for a, o in zip(line, offset, strict=True) if a and o)
+            slack = [Fraction(int(first is not None and s == i)) for s in range(slacks)]
+            rows.append([line[j] * sign for j, sign in columns] + slack + [side])
+    for e, (position, width) in enumerate(extra):
+        slack = [Fraction(int(s == len(G) + e)) for s in range(slacks)]
+        rows.append([Fraction(int(position == q)) for q in range(k)] + slack + [width])
+    costs = [Fraction(float(c[j])) * sign for j, sign in columns] + [Fraction(0)] * (slacks + 1)
+    status, x = _Simplex(rows, costs, k + slacks).solve()
+    if status != "optimal":
+        return ExactAnswer(status)
+    w = list(offset)
+    for (j, sign), value in zip(columns, x, strict=False):
+        w[j] += sign * value
+    return ExactAnswer("optimal", sum((Fraction(float(a)) * v for a, v in zip(c, w, strict=True)), Fraction(0)), w)
+
+
+def _integers(row: list[Fraction]) -> list[int]:
+    common = 1
+    for value in row:
+        common = max(common, value.denominator)  # powers of two: the largest is a multiple of all
+    return [int(value * common) for value in row]
+
+
+class _Simplex:
+    """min costsᵀx over rows x = right, x ≥ 0, with one artificial variable per row."""
+
+    def __init__(self, rows: list[list[Fraction]], costs: list[Fraction], width: int) -> None:
+        m, self.width = len(rows), width
+        lines = []
+        for i, row in enumerate(rows):
+            whole = _integers(row)
+            if whole[-1] < 0:
+                whole = [-value for value in whole]
+            lines.append([*whole[:-1], *(int(q == i) for q in range(m)), whole[-1]])
+        total = [-sum(line[q] for line in lines) if q < width else 0 for q in range(width + m + 1)]
+        total[-1] = -sum(line[-1] for line in lines)
+        goal = _integers(costs)
+        lines.append([*goal[:-1], *([0] * m), goal[-1]])
+        lines.append(total)
+        self.table: Any = np.array(lines, dtype=object).reshape(m + 2, width + m + 1)
+        self.denominator, self.m = 1, m
+        self.basis = [width + i for i in range(m)]
+
+    def solve(self) -> tuple[str, list[Fraction]]:
+        self._descend(self.m + 1, self.width + self.m)
+        if self.table[self.m + 1, -1] != 0:
+            return "infeasible", []
+        for i in range(self.m):  # artificial variables leave the basis, or their row says nothing
+            if self.basis[i] >= self.width:
+                usable = np.flatnonzero(self.table[i, : self.width])
+                if usable.size:
+                    self._pivot(i, int(usable[0]))
+        if not self._descend(self.m, self.width):
+            return "unbounded", []
+        x = [Fraction(0)] * self.width
+        for i, q in enumerate(self.basis):
+            if q < self.width:
+                x[q] = Fraction(self.table[i, -1], self.denominator)
+        return "optimal", x
+
+    def _descend(self, goal: int, width: int) -> bool:
+        """Pivot until the row `goal` has no negative entry; `False` where it falls without end."""
+        while True:
+            negative = np.flatnonzero(self.table[goal, :width] < 0)
+            if not negative.size:
+                return True
+            q, best, place = int(negative[0]), None, -1
+            for i in range(self.m):
+                if self.table[i, q] > 0:
+                    ratio = Fraction(self.table[i, -1], self.table[i, q])
+                    if best is None or ratio < best or (ratio == best and self.basis[i] < self.basis[place]):
+                        best, place = ratio, i
+            if best is None:
+                return False
+            self._pivot(place, q)
+
+    def _pivot(self, p: int, q: int) -> None:
+        pivot, line = self.table[p, q], self.table[p].copy()
+        self.table = (self.table * pivot - np.outer(self.table[:, q], line)) // self.denominator
+        self.table[p] = line
+        if pivot < 0:
+            self.table, pivot = -self.table, -pivot
+        self.denominator = pivot
+        self.basis[p] = q
+
+
+def solve_rationals(rows: list[list[Fraction]]) -> list[Fraction] | None:
+    """One solution of a linear system, each row its coefficients and then its right-hand side; `None` if there is none."""
+    rows = [list(row) for row in rows]
+    width, pivots = len(rows[0]) - 1 if rows else 0, []
+    for q in range(width):
+        place = next((i for i in range(len(pivots), len(rows)) if rows[i][q]), None)
+        if place is None:
+            continue
+        at = len(pivots)
+        rows[at], rows[place] = rows[place], rows[at]
+        head = rows[at][q]
+        rows[at] = [value / head for value in rows[at]]
+        for i, row in enumerate(rows):
+            if i != at and row[q]:
+                factor = row[q]
+                rows[i] = [a - factor * b if b else a for a, b in zip(row, rows[at], strict=True)]
+        pivots.append(q)
+    if any(row[-1] for row in rows[len(pivots) :]):
+        return None
+    x = [Fraction(0)] * width
+    for i, q in enumerate(pivots):
+        x[q] = rows[i][-1]
+    return x

@@ -1,0 +1,146 @@
+"""Subjects beyond solvers and layers: losses by their formulas and differences, labels and evaluation by plain numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import dflearn as dfl
+from dflearn.layers.base import Layer
+from dflearn.losses import MSE, SCE, FenchelYoung, Loss, Regret, SmoothedSPOPlus, SPOPlus, SquaredDecisionError
+from dflearn.solvers.base import Status
+from fuzz.cases import Case
+from fuzz.references import truth_of
+from fuzz.verdicts import Verdict
+
+STEP = 1e-5
+
+LAYERS: dict[str, Callable[[Case], Layer]] = {
+    "Exact": lambda case: dfl.Exact(dfl.HiGHS(case.program)),
+    "squared": lambda case: dfl.Smoothed(case.program, case.user_mu()),
+    "norm": lambda case: dfl.Smoothed(case.program, case.user_mu("norm"), regularizer="norm"),
+}
+LOSSES: dict[str, Callable[[Layer], Loss]] = {
+    "regret": Regret,
+    "squared decision error": SquaredDecisionError,
+    "SPO+": SPOPlus,
+    "smoothed SPO+": SmoothedSPOPlus,
+    "SCE": SCE,
+    "plain SCE": lambda layer: SCE(layer, variant="plain"),
+    "Fenchel-Young": FenchelYoung,
+    "MSE": lambda layer: MSE(),
+}
+
+
+def losses(case: Case) -> list[Verdict]:
+    """One loss through one layer, by turns: its value is the formula's, its gradient lies between the slopes."""
+    if case.dtype != "float64" or not 0 < case.count < 30:
+        return []
+    layer_name = list(LAYERS)[case.seed % len(LAYERS)]
+    loss_name = list(LOSSES)[case.seed // len(LAYERS) % len(LOSSES)]
+    rng = np.random.default_rng(case.starts)
+    label = dfl.HiGHS(case.program).solve(case.costs, case.instance)
+    if bool((label.status != int(Status.OPTIMAL)).any()):
+        return []
+    layer = LAYERS[layer_name](case)
+    loss = LOSSES[loss_name](layer)
+    predicted = torch.tensor(case.y + rng.normal(size=case.y.shape), requires_grad=True)
+    batch = dfl.Batch(torch.zeros(case.count, 1), case.costs, label.decision, case.instance)
+    value = loss(predicted, batch)
+    name = f"{loss_name} through {layer_name}"
+    wanted, size = _formula(case, loss_name, layer, predicted.detach(), label.decision)
+    verdicts = []
+    for i in np.flatnonzero(~(np.abs(value.detach().numpy() - wanted) <= 1e-6 * size)):
+        told = f"{name}: {float(value[i]):.9g}, by its formula {wanted[i]:.9g}"
+        verdicts.append(Verdict("silent wrong", told, int(i)))
+    (slope,) = torch.autograd.grad(value.sum(), predicted) if value.requires_grad else (torch.zeros_like(predicted),)
+    return verdicts or _slopes(case, name, loss, predicted.detach(), batch, slope, size)
+
+
+def _slopes(
+    case: Case, name: str, loss: Loss, at: Tensor, batch: dfl.Batch, slope: Tensor, size: np.ndarray
+) -> list[Verdict]:
+    """Along one direction, against differences on either side, where these tell a slope at all."""
+    way = torch.tensor(np.random.default_rng(case.starts + 1).normal(size=case.y.shape))
+    with torch.no_grad():
+        steps = [loss(at + k * STEP * way, batch).numpy() for k in (-2, -1, 0, 1, 2)]
+    sides = np.diff(np.stack(steps), axis=0) / STEP
+    along = (slope * way).sum(-1).numpy()
+    noise = 1e-3 * np.maximum(np.abs(sides).max(0), np.abs(along)) + 1e-4 * size
+    verdicts = []
+    for i in range(case.count):
+        low, high = sides[:, i].min() - noise[i], sides[:, i].max() + noise[i]
+        text = f"{name}: gradient along a direction {along[i]:.6g}, differences {sides[:, i]}"
+        verdicts.append(Verdict("right") if low <= along[i] <= high else Verdict("silent wrong", text, i))
+    return verdicts
+
+
+def _formula(case: Case, name: str, layer: Layer, predicted: Tensor, label: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """The loss by its equation, from the layer's decisions; and the size of its terms."""
+    y_hat, y, truth = predicted.numpy(), case.y, label.numpy()
+
+    def costs(values: np.ndarray) -> np.ndarray:
+        S = case.program.S
+        d = np.stack([case.line("d", i) * case.cost / case.column for i in range(case.count)])
+        return (values if S is None else (S @ values.T).T) + d
+
+    def decide(values: np.ndarray) -> np.ndarray:
+        return layer(torch.tensor(values), case.instance).detach().numpy()
+
+    def omega(w: np.ndarray) -> np.ndarray:
+        regularizer = getattr(layer, "regularizer", "none")
+        if regularizer == "squared":
+            return 0.5 * case.user_mu() * (w**2).sum(1)
+        return case.user_mu("norm") * np.linalg.norm(w, axis=1) if regularizer == "norm" else np.zeros(len(w))
+
+    def dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return (a * b).sum(1)
+
+    at = 2 * y_hat - y if "SPO+" in name else y_hat
+    w = decide(at) if name != "MSE" else truth
+    total = dot(np.abs(costs(at)) + np.abs(costs(y)), np.abs(w) + np.abs(truth)) + omega(w) + omega(truth)
+    if name == "regret":
+        value = dot(costs(y), w - truth)
+    elif name == "squared decision error":
+        value, total = dot(w - truth, w - truth), dot(w, w) + dot(truth, truth)
+    elif name == "SCE":
+        value = dot(costs(y_hat) - costs(y), truth - w)
+    elif name == "MSE":
+        value, total = ((y_hat - y) ** 2).mean(1), (y_hat**2 + y**2).mean(1)
+    elif name in ("plain SCE", "SPO+"):
+        value = dot(costs(at), truth - w)
+    else:
+        value = dot(costs(at), truth) + omega(truth) - dot(costs(at), w) - omega(w)
+    unit = 1.0 if name == "MSE" else case.size**2 if name == "squared decision error" else case.cost
+    return value, np.maximum(total, 1e-6 * unit)
+
+
+def evaluation(case: Case) -> list[Verdict]:
+    """Labels have the true optimum; a perfect prediction has no regret; another has what numpy says."""
+    truths = [truth_of(case, "none", i) for i in range(case.count)]
+    if case.dtype != "float64" or not 0 < case.count < 30 or any(truth.status != "optimal" for truth in truths):
+        return []
+    data = dfl.DecisionDataset(torch.zeros(case.count, 1), case.costs, instance=case.instance)
+    labelled = dfl.label(data, dfl.HiGHS(case.program), progress=False)
+    perfect = dfl.evaluate(case.costs, case.program, labelled, progress=False)
+    other = case.y[::-1] + 1.0
+    judged = dfl.evaluate(torch.tensor(other.copy()), case.program, labelled, progress=False)
+    verdicts = []
+    for i, truth in enumerate(truths):
+        scale, text = truth.scale * case.cost, ""
+        optimum = truth.objective * case.cost
+        if abs(perfect.optima[i] - optimum) > 1e-6 * scale:
+            text = f"label with objective {perfect.optima[i]:.9g}, the optimum is {optimum:.9g}"
+        elif abs(perfect.regrets[i]) > 1e-6 * scale:
+            text = f"a perfect prediction has regret {perfect.regrets[i]:.3g}"
+        else:
+            c, w = case.user_c(i), judged.decisions[i].double().numpy()
+            regret = float(c @ w) - optimum
+            size = max(scale, float(np.abs(c) @ np.abs(w)))
+            if abs(judged.regrets[i] - regret) > 2e-6 * size:
+                text = f"regret {judged.regrets[i]:.9g}, by numpy {regret:.9g}"
+        verdicts.append(Verdict("silent wrong", text, i) if text else Verdict("right", "", i))
+    return verdicts

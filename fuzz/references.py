@@ -1,0 +1,254 @@
+"""What is true about a case: by exact arithmetic where possible, by Clarabel on the well-scaled base program otherwise."""
+
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import clarabel
+import numpy as np
+import scipy.sparse as sp
+
+from fuzz.cases import Case
+from fuzz.exact import ExactAnswer, exact_lp, solve_rationals
+
+MOST_POINTS = 20_000  # integer points that are enumerated
+MOST_MIXED = 32  # assignments of integer variables, where the others are solved for
+NEARLY = 1e-5  # relative violation up to which "infeasible" is a matter of tolerances
+UNSURE = 1e-8  # relative duality gap above which a floating-point reference is not used
+
+
+class Truth(NamedTuple):
+    """In base units.
+
+    Attributes:
+        status: "optimal", "infeasible", "unbounded" or "unknown".
+        objective: the optimum.
+        w: a decision that attains it.
+        scale: the size that errors of the objective are compared with.
+        exact: the decision is exact (and, under Ω, the only one), so that others can be compared with it.
+    """
+
+    status: str
+    objective: float = np.nan
+    w: np.ndarray | None = None
+    scale: float = 1.0
+    exact: bool = True
+
+
+def truth_of(case: Case, kind: str, i: int) -> Truth:
+    """The truth about instance i under Ω = "none", "relaxed" (none, integrality dropped), "squared" or "norm"."""
+    parts = [case.c(i), *(case.line(name, i) for name in ("b", "h", "lower", "upper"))]
+    key = (kind, *(part.tobytes() for part in parts))
+    if key not in case.remembered:
+        c, b, h, lower, upper = parts
+        case.remembered[key] = {"none": _integer, "relaxed": _linear, "squared": _squared, "norm": _norm}[kind](
+            case, c, b, h, lower, upper
+        )
+    return case.remembered[key]
+
+
+def scale_of(c: np.ndarray, w: np.ndarray, rest: float = 0.0) -> float:
+    """Σ |c_j w_j| + Ω, or, where that is less, what a typical cost does at a decision of size one."""
+    typical = float(np.median(np.abs(c[c != 0]))) if c.any() else 1.0
+    return max(float(np.abs(c) @ np.abs(w)) + rest, typical, rest)
+
+
+def _told(c: np.ndarray, answer: ExactAnswer) -> Truth:
+    if answer.status != "optimal" or answer.w is None or answer.objective is None:
+        return Truth(answer.status)
+    w = np.array([float(value) for value in answer.w])
+    return Truth("optimal", float(answer.objective), w, scale_of(c, w))
+
+
+def _linear(case: Case, c: np.ndarray, b: Any, h: Any, lower: Any, upper: Any) -> Truth:
+    answer = exact_lp(c, case.A, b, case.G, h, lower, upper)
+    return Truth(_emptiness(case, b, h, lower, upper)) if answer.status == "infeasible" else _told(c, answer)
+
+
+def _emptiness(case: Case, b: Any, h: Any, lower: Any, upper: Any) -> str:
+    """ "infeasible", "feasible", or "unknown" where no point is feasible but one is up to what answers may miss."""
+    zero = np.zeros(case.n)
+    if exact_lp(zero, case.A, b, case.G, h, lower, upper).status != "infeasible":
+        return "feasible"
+    rows, right = np.vstack([case.A, -case.A, case.G]), np.concatenate([b, -b, h])
+    looser = right + NEARLY * (np.abs(right) + np.abs(rows).sum(1))
+    room = NEARLY * (1 + np.abs(np.where(np.isfinite([lower, upper]), [lower, upper], 0.0)))
+    near = exact_lp(zero, zero[None][:0], zero[:0], rows, looser, lower - room[0], upper + room[1])
+    return "infeasible" if near.status == "infeasible" else "unknown"
+
+
+def _integer(case: Case, c: np.ndarray, b: Any, h: Any, lower: Any, upper: Any) -> Truth:
+    """By enumeration of what is integer; numbers of the base are small enough for exact sums in float64."""
+    whole = np.flatnonzero(case.integer)
+    if not whole.size:
+        return _linear(case, c, b, h, lower, upper)
+    low, high = np.ceil(lower[whole]), np.floor(upper[whole])
+    if (low > high).any():
+        return Truth("infeasible")
+    if not (np.isfinite(low).all() and np.isfinite(high).all()):
+        return _unbounded_integer(case, c, b, h, lower, upper)
+    points = float(np.prod(high - low + 1))
+    if whole.size == case.n and points <= MOST_POINTS:
+        grid = np.array(list(itertools.product(*(np.arange(a, z + 1) for a, z in zip(low, high, strict=True)))))
+        fits = ((grid @ case.A.T == b).all(1)) & ((grid @ case.G.T <= h).all(1))
+        if not fits.any():
+            return Truth("infeasible")
+        value = np.where(fits, grid @ c, np.inf)
+        best = int(value.argmin())
+        return Truth("optimal", float(value[best]), grid[best], scale_of(c, grid[best]))
+    if points > MOST_MIXED:
+        return Truth("unknown")
+    best_answer = ExactAnswer("infeasible")
+    for point in itertools.product(*(np.arange(a, z + 1) for a, z in zip(low, high, strict=True))):
+        inner, outer = lower.copy(), upper.copy()
+        inner[whole] = outer[whole] = point
+        answer = exact_lp(c, case.A, b, case.G, h, inner, outer)
+        if answer.status == "unbounded":
+            return Truth("unbounded")
+        if answer.objective is not None and (best_answer.objective is None or answer.objective < best_answer.objective):
+            best_answer = answer
+    return _told(c, best_answer)
+
+
+def _unbounded_integer(case: Case, c: np.ndarray, b: Any, h: Any, lower: Any, upper: Any) -> Truth:
+    """Rational data: where the relaxation is unbounded and an integer point exists, so is the integer program."""
+    relaxed = exact_lp(c, case.A, b, case.G, h, lower, upper)
+    if relaxed.status == "infeasible":
+        return Truth("infeasible")
+    ends = [np.arange(max(a, -3), min(z, 3) + 1) for a, z in zip(np.ceil(lower), np.floor(upper), strict=True)]
+    if relaxed.status == "unbounded" and case.integer.all() and np.prod([len(e) for e in ends]) <= MOST_POINTS:
+        grid = np.array(list(itertools.product(*ends)))
+        if (((grid @ case.A.T == b).all(1)) & ((grid @ case.G.T <= h).all(1))).any():
+            return Truth("unbounded")
+    return Truth("unknown")
+
+
+# -- smoothed -------------------------------------------------------------------------------------------------------
+
+
+def _rows(case: Case, b: Any, h: Any, lower: Any, upper: Any) -> tuple[np.ndarray, np.ndarray, int]:
+    """Equations, then inequalities, then finite bounds, all as rows; how many are equations."""
+    unit, low, high = np.eye(case.n), np.isfinite(lower), np.isfinite(upper)
+    matrix = np.vstack([case.A.reshape(-1, case.n), case.G.reshape(-1, case.n), -unit[low], unit[high]])
+    return matrix, np.concatenate([b, h, -lower[low], upper[high]]), len(b)
+
+
+def _clarabel(P: Any, c: np.ndarray, matrix: np.ndarray, right: np.ndarray, cones: list[Any]) -> Any:
+    settings = clarabel.DefaultSettings()
+    settings.verbose, settings.max_threads = False, 1
+    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-11
+    return clarabel.DefaultSolver(sp.csc_matrix(P), c, sp.csc_matrix(matrix), right, cones, settings).solve()
+
+
+def _squared(case: Case, c: np.ndarray, b: Any, h: Any, lower: Any, upper: Any) -> Truth:
+    if (emptiness := _emptiness(case, b, h, lower, upper)) != "feasible":
+        return Truth(emptiness)
+    q = case.curvature
+    matrix, right, equations = _rows(case, b, h, lower, upper)
+    cones = [clarabel.ZeroConeT(equations), clarabel.NonnegativeConeT(len(right) - equations)]
+    found = _clarabel(np.diag(q), c, matrix, right, cones)
+    slack, price = np.array(found.s), np.array(found.z)
+    binds = np.arange(len(right)) < equations
+    w, exact = None, True
+    for tolerance in (None, 1e-9, 1e-6):
+        active = binds | ((price > slack) if tolerance is None else (slack <= tolerance))
+        w = _exact_active_set(q, c, matrix, right, active, equations)
+        if w is not None:
+            break
+    if w is None:
+        w, exact = np.array(found.x), False
+        value, floor = _value(q, c, w), _dual_value(q, c, matrix, right, price, equations)
+        feasible = (
+            (matrix @ w - right)[equations:].max(initial=0.0),
+            np.abs((matrix @ w - right)[:equations]).max(initial=0.0),
+        )
+        if not (value - floor <= UNSURE * scale_of(c, w, abs(value)) and max(feasible) <= UNSURE):
+            return Truth("unknown")
+    rest = float(0.5 * q @ w**2)
+    return Truth("optimal", _value(q, c, w), w, scale_of(c, w, rest), exact)
+
+
+def _value(q: np.ndarray, c: np.ndarray, w: np.ndarray) -> float:
+    return float(c @ w + 0.5 * q @ w**2)
+
+
+def _dual_value(
+    q: np.ndarray, c: np.ndarray, matrix: np.ndarray, right: np.ndarray, price: np.ndarray, me: int
+) -> float:
+    """A lower bound: the unconstrained minimum of the Lagrangian."""
+    price = np.where(np.arange(len(price)) < me, price, np.maximum(price, 0.0))
+    slope = c + matrix.T @ price
+    return float(-0.5 * (slope**2 / q).sum() - right @ price)
+
+
+def _exact_active_set(
+    q: np.ndarray, c: np.ndarray, matrix: np.ndarray, right: np.ndarray, active: np.ndarray, equations: int
+) -> np.ndarray | None:
+    """The smoothed solution in rationals, if the rows `active` are those that bind: q w + c + Mᵀλ = 0, M w = right."""
+    n, rows = len(c), np.flatnonzero(active)
+    exact = lambda values: [Fraction(float(value)) for value in values]  # noqa: E731
+    M, r = [exact(row) for row in matrix], exact(right)
+    Q, costs = exact(q), exact(c)
+    # w = −(c + Mᵀλ)/q: the rows become (M Q⁻¹ Mᵀ) λ = −right − M Q⁻¹ c.
+    system = [
+        [sum((a * b / s for a, b, s in zip(M[i], M[k], Q, strict=True) if a and b), Fraction(0)) for k in rows]
+        + [-r[i] - sum((a * e / s for a, e, s in zip(M[i], costs, Q, strict=True) if a and e), Fraction(0))]
+        for i in rows
+    ]
+    price = solve_rationals(system) if system else []
+    if price is None:
+        return None
+    if any(value < 0 for i, value in zip(rows, price, strict=True) if i >= equations):
+        return None
+    w = [
+        -(costs[j] + sum((M[i][j] * value for i, value in zip(rows, price, strict=True) if value), Fraction(0))) / Q[j]
+        for j in range(n)
+    ]
+    for i in range(len(r)):
+        gap = sum((a * v for a, v in zip(M[i], w, strict=True) if a), Fraction(0)) - r[i]
+        if gap > 0 or (i < equations and gap < 0):
+            return None
+    return np.array([float(value) for value in w])
+
+
+def _norm(case: Case, c: np.ndarray, b: Any, h: Any, lower: Any, upper: Any) -> Truth:
+    """min cᵀw + ‖v ∘ w‖₂ as a second-order cone program; whether it is bounded, by the recession cone."""
+    if (emptiness := _emptiness(case, b, h, lower, upper)) != "feasible":
+        return Truth(emptiness)
+    v = case.norm_weights
+    if not (np.isfinite(lower).all() and np.isfinite(upper).all()):
+        slope = _recession(case, c, v, lower, upper)
+        if slope > 1 + 1e-6:
+            return Truth("unbounded")
+        if slope > 1 - 1e-6:
+            return Truth("unknown")
+    n = case.n
+    matrix, right, equations = _rows(case, b, h, lower, upper)
+    head = np.hstack([matrix, np.zeros((len(right), 1))])
+    cone = -np.vstack([np.eye(n + 1)[n], np.hstack([np.diag(v), np.zeros((n, 1))])])
+    cones = [
+        clarabel.ZeroConeT(equations),
+        clarabel.NonnegativeConeT(len(right) - equations),
+        clarabel.SecondOrderConeT(n + 1),
+    ]
+    found = _clarabel(
+        np.zeros((n + 1, n + 1)), np.append(c, 1.0), np.vstack([head, cone]), np.append(right, np.zeros(n + 1)), cones
+    )
+    w = np.array(found.x)[:n]
+    value = float(c @ w + np.linalg.norm(v * w))
+    scale = scale_of(c, w, float(np.linalg.norm(v * w)))
+    if "Solved" not in str(found.status) or not value - found.obj_val_dual <= UNSURE * scale:
+        return Truth("unknown")
+    return Truth("optimal", value, w, scale)
+
+
+def _recession(case: Case, c: np.ndarray, v: np.ndarray, lower: Any, upper: Any) -> float:
+    """The steepest fall of cᵀw per ‖v ∘ w‖ along directions that never end: the norm of a projection onto that cone."""
+    low, high = np.where(np.isfinite(lower), 0.0, -np.inf), np.where(np.isfinite(upper), 0.0, np.inf)
+    me = len(case.A)
+    matrix, right, equations = _rows(case, np.zeros(me), np.zeros(len(case.G)), low, high)
+    cones = [clarabel.ZeroConeT(equations), clarabel.NonnegativeConeT(len(right) - equations)]
+    found = _clarabel(np.diag(v**2), c, matrix, right, cones)
+    return float(np.linalg.norm(v * np.array(found.x)))

@@ -1,0 +1,105 @@
+"""Run subjects on cases, count verdicts, keep what went wrong."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from dflearn.errors import DflearnError
+from fuzz.cases import Case
+from fuzz.families import FAMILIES, make
+from fuzz.subjects import SUBJECTS, Subject
+from fuzz.verdicts import BAD, Verdict
+
+KEPT = 3  # failures that are kept for each family, subject and verdict
+
+
+@dataclass
+class Tally:
+    """What a run found.
+
+    Attributes:
+        counts: family → subject → verdict → how many instances.
+        programs: family → how many programs.
+        failures: the first of each kind, as (family, seed, subject, verdict, detail).
+    """
+
+    counts: dict[str, dict[str, Counter[str]]] = field(default_factory=dict)
+    programs: Counter[str] = field(default_factory=Counter)
+    failures: list[tuple[str, int, str, str, str]] = field(default_factory=list)
+    seconds: Counter[str] = field(default_factory=Counter)
+
+    def add(self, family: str, seed: int, subject: str, verdicts: Iterable[Verdict], seconds: float) -> None:
+        counter = self.counts.setdefault(family, {}).setdefault(subject, Counter())
+        self.seconds[subject] += seconds
+        for verdict in verdicts:
+            counter[verdict.verdict] += 1
+            if verdict.verdict in BAD:
+                known = sum(f[0] == family and f[2:4] == (subject, verdict.verdict) for f in self.failures)
+                if known < KEPT:
+                    self.failures.append((family, seed, subject, verdict.verdict, verdict.detail))
+
+    def bad(self) -> list[tuple[str, str]]:
+        """The (family, subject) pairs with a silent wrong answer or a crash."""
+        return [
+            (family, subject)
+            for family, subjects in self.counts.items()
+            for subject, counter in subjects.items()
+            if any(counter[verdict] for verdict in BAD)
+        ]
+
+
+def try_subject(subject: Subject, case: Case) -> list[Verdict]:
+    """The subject's verdicts; errors of the library's own are refusals, all others crashes."""
+    return try_check(subject, case)
+
+
+def try_check(check: Callable[[Any], list[Verdict]], argument: Any) -> list[Verdict]:
+    try:
+        return check(argument)
+    except DflearnError as error:
+        return [Verdict("refused", f"{type(error).__name__}: {error}")]
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        return [
+            Verdict("crash", f"{type(error).__name__}: {error} ({where.filename.rsplit('/', 1)[-1]}:{where.lineno})")
+        ]
+
+
+def run(
+    seeds: Iterable[int],
+    families: Iterable[str] = FAMILIES,
+    subjects: dict[str, Subject] = SUBJECTS,
+    tally: Tally | None = None,
+    skip: Callable[[str, str], bool] = lambda family, subject: False,
+) -> Tally:
+    """Every subject on the case of every family and seed."""
+    tally = tally or Tally()
+    families = list(families)
+    for seed in seeds:
+        for family in families:
+            case = make(family, seed)
+            tally.programs[family] += 1
+            for name, subject in subjects.items():
+                if skip(family, name):
+                    continue
+                begun = time.perf_counter()
+                verdicts = try_subject(subject, case)
+                tally.add(family, seed, name, verdicts, time.perf_counter() - begun)
+    return tally
+
+
+def plain(tally: Tally) -> dict[str, Any]:
+    return {
+        "programs": dict(tally.programs),
+        "counts": {f: {s: dict(c) for s, c in subjects.items()} for f, subjects in tally.counts.items()},
+        "failures": [
+            dict(zip(("family", "seed", "subject", "verdict", "detail"), failure, strict=True))
+            for failure in tally.failures
+        ],
+        "seconds": {name: round(value, 2) for name, value in tally.seconds.items()},
+    }

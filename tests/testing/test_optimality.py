@@ -1,0 +1,143 @@
+"""The independent check: closed forms, the same residuals in any units, and wrong answers that it catches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from dflearn.program import Instance, Program
+from dflearn.program.sides import Sides
+from dflearn.solvers.base import Solution, Status
+from dflearn.testing import check_optimal, kkt_residuals, lp_bound
+
+RIGHT = 1e-12
+
+# A program, costs, Ω, its solution by hand, and an answer that is feasible but wrong.
+CASES: dict[str, tuple[Program, list[float], dict[str, Any], list[float], list[float]]] = {
+    "a simplex": (Program(A=[[1, 1, 1]], b=[1]), [2, 3, 4], {}, [1, 0, 0], [0, 1, 0]),
+    "a knapsack": (Program(G=[[2, 1]], h=[2], upper=1), [-3, -2], {}, [0.5, 1], [1, 0]),
+    "a degenerate vertex": (
+        Program(G=[[1, 1], [1, 2], [2, 1]], h=[1, 1, 2], upper=1),
+        [-3, -1],
+        {},
+        [1, 0],
+        [0, 0.5],
+    ),
+    "dependent rows": (Program(A=[[1, 1], [2, 2]], b=[1, 2]), [1, 3], {}, [1, 0], [0.5, 0.5]),
+    "a penalty": (Program(G=[[-1, -1, -1]], h=[-1], upper=[1, 1, np.inf]), [3, 2.9, 1e9], {}, [0, 1, 0], [1, 0, 0]),
+    "a free variable": (Program(A=[[1, 1]], b=[1], lower=[-np.inf, 0]), [1, 1], {}, [-3, 4], [1, 1]),
+    "squared, inside": (Program(n=2, lower=-1, upper=1), [0.5, -0.25], {"mu": 1.0}, [-0.5, 0.25], [-0.5, 0.2]),
+    "squared, on a row": (Program(A=[[1, 1]], b=[1]), [1, 2], {"mu": 2.0}, [0.75, 0.25], [0.7, 0.3]),
+    "squared, at a bound": (Program(A=[[1, 1]], b=[1]), [1, 9], {"mu": 1.0}, [1, 0], [0.9, 0.1]),
+    "norm, inside": (
+        Program(A=[[1, 1]], b=[2], lower=-9, upper=9),
+        [0, 0],
+        {"mu": 1.0, "regularizer": "norm"},
+        [1, 1],
+        [1.1, 0.9],
+    ),
+    "norm, at zero": (Program(n=2), [-0.6, -0.7], {"mu": 1.0, "regularizer": "norm"}, [0, 0], [0.1, 0.1]),
+    "norm, not at zero": (
+        Program(n=2, upper=[3, 4]),
+        [-6, -8],
+        {"mu": 9.0, "regularizer": "norm"},
+        [3, 4],
+        [0, 0],
+    ),
+}
+
+
+def scaled(program: Program, rows: float, decisions: float) -> Program:
+    """The same program with rows multiplied by one number and decisions by another."""
+    return Program(
+        A=program.A * (rows / decisions),
+        b=program.b * rows,
+        G=program.G * (rows / decisions),
+        h=program.h * rows,
+        lower=program.lower * decisions,
+        upper=program.upper * decisions,
+        n=program.n,
+    )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_closed_forms(name: str) -> None:
+    program, c, omega, right, wrong = CASES[name]
+    assert kkt_residuals(np.array(right), np.array(c), program, **omega).worst <= RIGHT
+    assert kkt_residuals(np.array(wrong), np.array(c), program, **omega).worst > 1e-3
+
+
+@pytest.mark.parametrize("decisions", [1e-8, 1.0, 1e8])
+@pytest.mark.parametrize("rows", [1e-8, 1e8])
+@pytest.mark.parametrize("costs", [1e-8, 1e8])
+@pytest.mark.parametrize("name", CASES)
+def test_units_do_not_matter(name: str, costs: float, rows: float, decisions: float) -> None:
+    program, c, omega, *answers = CASES[name]
+    power = 2 if omega.get("regularizer", "squared") == "squared" else 1
+    own = {**omega, "mu": omega["mu"] * costs / decisions**power} if omega else {}
+    other = scaled(program, rows, decisions)
+    for w in answers:
+        before = kkt_residuals(np.array(w), np.array(c), program, **omega)
+        after = kkt_residuals(np.array(w) * decisions, np.array(c) * costs / decisions, other, **own)
+        for part in ("rows", "bounds", "stationarity", "complementarity"):
+            np.testing.assert_allclose(getattr(after, part), getattr(before, part), rtol=1e-6, atol=1e-12)
+
+
+def test_one_broken_row_is_not_hidden_by_a_large_one() -> None:
+    program = Program(A=[[1, 0], [0, 1]], b=[1e9, 1], upper=np.inf)
+    found = kkt_residuals(np.array([1e9, 1.01]), np.ones(2), program)
+    np.testing.assert_allclose(found.rows, [0, 0.01 / 2.01])
+
+
+def test_a_bound_that_is_broken() -> None:
+    program = Program(A=[[1, 1]], b=[1])
+    assert kkt_residuals(np.array([1.5, -0.5]), np.array([1.0, 2.0]), program).bounds.max() > 0.1
+    assert kkt_residuals(np.array([1 + 1e-13, -1e-13]), np.array([1.0, 2.0]), program).worst <= RIGHT
+
+
+def test_given_prices() -> None:
+    program = Program(G=[[2, 1]], h=[2], upper=1)
+    w, c = np.array([0.5, 1]), np.array([-3.0, -2.0])
+    assert kkt_residuals(w, c, program, multipliers=np.array([-1.5])).worst <= RIGHT
+    assert kkt_residuals(w, c, program, multipliers=np.array([-1.4])).worst > 1e-2
+
+
+def test_no_answer() -> None:
+    program = Program(G=[[2, 1]], h=[2], upper=1)
+    assert kkt_residuals(np.full(2, np.nan), np.ones(2), program).worst == np.inf
+
+
+def test_a_bound_from_prices() -> None:
+    program = Program(G=[[2, 1]], h=[2], upper=1)
+    c = np.array([-3.0, -2.0])
+    assert lp_bound(c, program, program.own_sides, np.array([-1.5])) == pytest.approx(-3.5)
+    for price in (-3.0, -1.0, 0.0, 2.0):
+        assert lp_bound(c, program, program.own_sides, np.array([price])) <= -3.5 + 1e-12
+
+
+def test_a_bound_with_a_rounding_error_and_an_infinite_bound() -> None:
+    program = Program(A=[[0.1, 0.3]], b=[0.3])
+    y = np.array([10 * (1 + 1e-15)])
+    assert lp_bound(np.array([1.0, 4.0]), program, program.own_sides, y) == pytest.approx(3)
+    assert lp_bound(np.array([1.0, 4.0]), program, program.own_sides, 1.1 * y) == -np.inf
+    empty = Sides(np.array([0.3]), program.h, program.lower, program.upper)
+    assert lp_bound(np.array([1.0, 4.0]), program, empty, np.zeros(1)) == 0
+
+
+def test_check_optimal_names_the_instance() -> None:
+    program = Program(A=[[1, 1]], b=[1])
+    y, b = torch.tensor([[1.0, 2.0], [1.0, 2.0]]), torch.tensor([[1.0], [3.0]])
+
+    def answer(w: list[list[float]], status: Status = Status.OPTIMAL) -> Solution:
+        codes = torch.tensor([0, int(status)], dtype=torch.int8)
+        return Solution(torch.tensor(w, dtype=torch.float64), codes, torch.zeros(2), torch.zeros(2))
+
+    check_optimal(answer([[1, 0], [3, 0]]), y, program, Instance(b=b))
+    check_optimal(answer([[1, 0], [1, 0]], Status.FEASIBLE), y, program, Instance(b=b))
+    with pytest.raises(AssertionError, match=r"instance 1 .* rows"):
+        check_optimal(answer([[1, 0], [1, 0]]), y, program, Instance(b=b))
+    with pytest.raises(AssertionError, match=r"instance 1 .* stationarity"):
+        check_optimal(answer([[1, 0], [0, 3]]), y, program, Instance(b=b))
