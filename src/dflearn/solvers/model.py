@@ -21,15 +21,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from dflearn.errors import OptionError, ShapeError
+from dflearn.errors import OptionError, ProgramError
 from dflearn.program import Program
 from dflearn.program.sides import Sides, integer_bounds
-from dflearn.solvers.base import Basis, Raw, Solver, Status
+from dflearn.solvers.base import Basis, Raw, Solver, Status, check_basis
 from dflearn.solvers.certificate import OPTIMAL, SURE, Certifier
 from dflearn.solvers.refinement import Refiner
 from dflearn.solvers.scaling import LARGEST, Scales, power_of_two, span, units
 
 WIDE = 1e6  # costs of an integer program that span more are solved for twice, in two units
+SMALLEST = 1e-12  # back ends drop entries of a matrix that are smaller
 AT_ONCE = 1 << 22  # numbers in a batch of answers that are checked together
 
 
@@ -84,8 +85,7 @@ class ModelSolver(Solver):
         model, count = self._model(), c.shape[0]
         out = Raw.empty(count, self.objective.n)
         if start is not None:
-            if start.size and not Basis.NONE <= start.min() <= start.max() <= Basis.AT_ZERO:
-                raise ShapeError(f"a start holds codes of a simplex basis, from {Basis.NONE:d} to {Basis.AT_ZERO:d}")
+            check_basis(start)
             out = replace(out, start=np.full((count, self.start_width), Basis.NONE, np.int8))
         if self.program.is_integer:
             model.solve_integers(c, sides, self.gap, out)
@@ -120,6 +120,9 @@ class Model(ABC):
         self.rows = self.equalities + self.inequalities
         self.scales = Scales.of(program)
         self.scaled = self.scales.program(program)
+        entries = np.concatenate([self.scaled.A.data, self.scaled.G.data])
+        if entries.size and np.abs(entries[entries != 0]).min(initial=1.0) < SMALLEST:
+            raise ProgramError(f"{program!r}: the entries of a row span more than {1 / SMALLEST:.0e}, which no solver can hold")
         self.held = self.scaled.own_sides
 
     @abstractmethod
@@ -303,29 +306,30 @@ class Model(ABC):
         return Answer(status, w, np.full(1, claimed and status is not Status.OPTIMAL), bound)
 
     def settle(self, c: np.ndarray, sides: Sides, gamma: float, gap: float, first: Answer, wide: bool) -> Answer:
-        """Solve again, strictly and in another unit: of two answers the better; optimal where both agree, or need not."""
+        """Solve again strictly, in another unit where costs span much; where two answers differ, a third time.
+
+        Of all answers the best. It is optimal where two solves in different units say so, or one where costs span little.
+        """
         size = np.abs(c * self.scales.columns)
-        other = gamma
-        if wide:
-            middle = 1.0 / power_of_two(np.sqrt(size[size > 0].min() * size.max()))
-            other = middle if middle != gamma else 1.0 / power_of_two(size[size > 0].min())
+        other = 1.0 / power_of_two(np.sqrt(size[size > 0].min() * size.max())) if wide else gamma
+        if wide and other == gamma:
+            other = 1.0 / power_of_two(size[size > 0].min())
+        answers = [first]
         self.be_strict(True)
         try:
-            second = self.attempt_integers(c, sides, other, gap)
+            for unit in (other, gamma):
+                answers.append(self.attempt_integers(c, sides, unit, gap))
+                best = min(answers, key=lambda answer: float(c @ answer.w) if answer.status.has_decision else np.inf)
+                if not best.status.has_decision:
+                    return answers[-1] if answers[-1].status is first.status else first._replace(status=Status.FAILED)
+                allowed = gap * abs(float(c @ best.w)) + OPTIMAL * float(np.abs(c * best.w).sum())
+                votes = [a for a in answers if a.status is Status.OPTIMAL and c @ a.w - c @ best.w <= allowed]
+                if len(votes) >= (2 if wide else 1):
+                    return votes[-1]._replace(w=best.w, bound=min(answer.bound for answer in votes))
         finally:
             self.be_strict(False)
-        if not second.status.has_decision:
-            return first._replace(status=Status.FEASIBLE if first.status is Status.OPTIMAL else first.status)
-        if not first.status.has_decision:
-            return second._replace(status=Status.FEASIBLE) if wide else second
-        one, two = float(c @ first.w), float(c @ second.w)
-        better = first if one < two else second
-        allowed = gap * max(abs(one), abs(two)) + OPTIMAL * float(np.abs(c * better.w).sum())
-        agree = abs(one - two) <= allowed and first.status is Status.OPTIMAL
-        optimal = second.status is Status.OPTIMAL and (agree or (not wide and better is second))
-        return better._replace(
-            status=Status.OPTIMAL if optimal else Status.FEASIBLE, bound=min(first.bound, second.bound)
-        )
+        bound = min(answer.bound for answer in answers if answer.status.has_decision)
+        return best._replace(status=Status.FEASIBLE, bound=bound)
 
     @cached_property
     def relaxation(self) -> Model:

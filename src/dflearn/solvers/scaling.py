@@ -43,10 +43,17 @@ def units(values: np.ndarray) -> np.ndarray:
     return found
 
 
+def spans(values: np.ndarray) -> np.ndarray:
+    """The largest of the nonzero numbers in each line, divided by the smallest; 1 where there are none.  `(count,)`"""
+    size = np.abs(values)
+    largest = size.max(1, initial=0.0)
+    smallest = np.where(size > 0, size, np.inf).min(1, initial=np.inf)
+    return np.where(largest > 0, largest, 1.0) / np.where(largest > 0, smallest, 1.0)
+
+
 def span(values: np.ndarray) -> float:
-    """The largest of the finite nonzero numbers, divided by the smallest; 1 where there are none."""
-    size = np.abs(values[np.isfinite(values) & (values != 0)])
-    return float(size.max() / size.min()) if size.size else 1.0
+    """The same of one line `(n,)`."""
+    return float(spans(values[None])[0])
 
 
 @dataclass(frozen=True, eq=False)
