@@ -20,7 +20,17 @@ from typing import Any
 import numba
 import numpy as np
 
-from dflearn.kernels.few_row_lp import FAILED, FEASIBILITY, INFEASIBLE, NOISE, OPTIMAL, invert, iterate, room, slack_basis
+from dflearn.kernels.few_row_lp import (
+    FAILED,
+    FEASIBILITY,
+    INFEASIBLE,
+    OPTIMAL,
+    ROUNDING,
+    invert,
+    iterate,
+    room,
+    slack_basis,
+)
 
 FIRST, GROWTH = 0.05, 1.4  # the first budget, in prices of a row's largest entry, and how budgets grow
 PATIENCE = 20_000  # steps after which a part is split, about half a millisecond
@@ -144,7 +154,7 @@ def best_flips(
     for r in range(m):
         left[r] = side[r] + FEASIBILITY * abs(side[r])
         for j in range(n):
-            left[r] += 0.01 * NOISE * abs(rows[r, j]) * max(abs(lower[j]), abs(upper[j]))
+            left[r] += ROUNDING * abs(rows[r, j]) * max(abs(lower[j]), abs(upper[j]))
         bound -= price[r] * left[r]
     cost, change, index = np.empty(n), np.empty((n, m)), np.empty(n, np.int64)
     largest, most, flips = np.zeros(m), 0.0, 0

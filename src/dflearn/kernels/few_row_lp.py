@@ -6,8 +6,7 @@ the nonbasic variables where they belong, and lets the most infeasible basic var
 past every variable whose jump to its other bound still leaves the leaving one infeasible. Nothing is updated from
 iteration to iteration but the basis, so no error builds up. Variable n + i is the slack of row i.
 
-Tolerances are relative to the terms that a number is the sum of, in any units. Terms are added up only where a number is so
-small that they may decide.
+Tolerances are relative to the terms that a number is the sum of, in any units.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import numpy as np
 OPTIMAL, INFEASIBLE, FAILED = 0, 2, 5  # as in `Status`
 NONE, AT_LOWER, BASIC, AT_UPPER = -1, 0, 1, 2  # as in `Basis`
 FEASIBILITY, OPTIMALITY, PIVOT = 1e-9, 1e-12, 1e-11  # relative tolerances
-NOISE = 1e-13  # what rounding may leave of a sum, relative to its terms
+NOISE, ROUNDING = 1e-13, 1e-15  # what rounding may leave of a sum, and usually leaves, relative to its terms
 
 jit = numba.njit(nogil=True, cache=True, error_model="numpy")
 
@@ -138,15 +137,6 @@ def invert(rows: Any, basis: Any, inverse: Any, matrix: Any) -> Any:
 
 
 @jit
-def row_terms(row: Any, side: Any, w: Any) -> Any:
-    """|side| + Σ_j |row_j w_j|"""
-    total = abs(side)
-    for j in range(row.size):
-        total += abs(row[j] * w[j])
-    return total
-
-
-@jit
 def cost_terms(rows: Any, c: Any, price: Any, j: Any) -> Any:
     """|c_j| + Σ_r |price_r rows_rj|, or |price_r| for the slack of row r."""
     m, n = rows.shape
@@ -156,17 +146,6 @@ def cost_terms(rows: Any, c: Any, price: Any, j: Any) -> Any:
     for r in range(m):
         total += abs(price[r] * rows[r, j])
     return total
-
-
-@jit
-def allowance(rows: Any, side: Any, w: Any, inverse: Any, k: Any, j: Any, bound: Any) -> Any:
-    """By how much the k-th basic variable, which is variable j, may break a bound; w holds the nonbasic variables."""
-    m, n = rows.shape
-    noise = 0.0
-    for r in range(m):
-        noise += abs(inverse[k, r]) * row_terms(rows[r], side[r], w)
-    own = row_terms(rows[j - n], side[j - n], w) if j >= n else abs(bound)
-    return max(FEASIBILITY * own, NOISE * noise)
 
 
 @jit
@@ -180,18 +159,14 @@ def iterate(
     """
     m, n = rows.shape
     inverse, matrix = np.empty((m, m)), np.empty((m, m))
-    price, left, value, held = np.empty(m), np.empty(m), np.empty(m), np.empty(m)
+    price, left, value, held, terms = np.empty(m), np.empty(m), np.empty(m), np.empty(m), np.empty(m)
     reduced, ratio, weight, alpha = work[0], work[1], work[2], work[3]
-    box = np.empty(m)  # no row has larger terms
     for r in range(m):
-        box[r] = abs(side[r])
-        for j in range(n):
-            box[r] += abs(rows[r, j]) * max(abs(lower[j]), abs(upper[j]))
         if slack_room[r] < 0.0:
-            terms = abs(side[r])
+            terms[r] = abs(side[r])
             for j in range(n):
-                terms += abs(rows[r, j] * (lower[j] if rows[r, j] > 0.0 else upper[j]))
-            if slack_room[r] < -FEASIBILITY * terms:
+                terms[r] += abs(rows[r, j] * (lower[j] if rows[r, j] > 0.0 else upper[j]))
+            if slack_room[r] < -FEASIBILITY * terms[r]:
                 return INFEASIBLE
     scale = 0.0
     for j in range(n):
@@ -219,17 +194,23 @@ def iterate(
         for r in range(m):
             most += abs(price[r]) * max(largest[r], 1.0)
         small = OPTIMALITY * most
+        doubtful = 0
         for j in range(n + m):
-            wanted = AT_LOWER if reduced[j] > 0.0 else AT_UPPER
-            if abs(reduced[j]) <= small and abs(reduced[j]) <= OPTIMALITY * cost_terms(rows, c, price, j):
-                wanted = code[j]
+            wanted = AT_LOWER if reduced[j] > small else (AT_UPPER if reduced[j] < -small else code[j])
+            doubtful += 1 if (abs(reduced[j]) <= small) & (reduced[j] != 0.0) & (code[j] != BASIC) else 0
             code[j] = BASIC if code[j] == BASIC else wanted
+        if doubtful:  # small beside the largest, perhaps not beside its own terms
+            for j in range(n + m):
+                if code[j] != BASIC and abs(reduced[j]) > OPTIMALITY * cost_terms(rows, c, price, j):
+                    code[j] = AT_LOWER if reduced[j] > 0.0 else AT_UPPER
         for j in range(n):
             w[j] = 0.0 if code[j] == BASIC else (upper[j] if code[j] == AT_UPPER else lower[j])
         for r in range(m):
-            total = 0.0
+            total, terms[r] = 0.0, abs(side[r])
             for j in range(n):
-                total += rows[r, j] * w[j]
+                term = rows[r, j] * w[j]
+                total += term
+                terms[r] += abs(term)
             left[r] -= total + (slack_room[r] if code[n + r] == AT_UPPER else 0.0)
 
         # Basic variables; the one that breaks a bound most leaves.
@@ -239,16 +220,18 @@ def iterate(
             value[k], noise = 0.0, 0.0
             for r in range(m):
                 value[k] += inverse[k, r] * left[r]
-                noise += abs(inverse[k, r]) * box[r]
+                noise += abs(inverse[k, r]) * terms[r]
             low, high = (lower[j], upper[j]) if j < n else (0.0, slack_room[j - n])
             violation, allowed = max(low - value[k], value[k] - high), 0.0
             if violation > 0.0:
-                bound = low if value[k] < low else high
-                allowed = max(FEASIBILITY * (box[j - n] if j >= n else abs(bound)), NOISE * noise)
-                if violation <= allowed:  # perhaps: the terms at w, which are smaller, decide
-                    allowed = allowance(rows, side, w, inverse, k, j, bound)
-            if violation <= allowed:
-                held[k] = min(max(value[k], low), high)
+                size = terms[j - n] if j >= n else abs(low if value[k] < low else high)
+                allowed = max(FEASIBILITY * size, NOISE * noise)
+            if violation <= allowed:  # what is rounding beside a bound is the bound
+                held[k] = (
+                    low
+                    if value[k] - low <= ROUNDING * noise
+                    else (high if high - value[k] <= ROUNDING * noise else value[k])
+                )
             elif leaving < 0 or (j < basis[leaving] if careful else violation > worst):
                 leaving, worst, margin, up = k, violation, allowed, value[k] < low
         if leaving < 0:
@@ -258,16 +241,14 @@ def iterate(
             return OPTIMAL
 
         # Along its row: which nonbasic variables can help, at what price, and how far.
+        least = 0.0
         for j in range(n):
             alpha[j] = 0.0
         for r in range(m):
             for j in range(n):
                 alpha[j] += inverse[leaving, r] * rows[r, j]
             alpha[n + r] = inverse[leaving, r]
-        least = 0.0
-        for j in range(n + m):
-            least = max(least, abs(alpha[j]))
-        least *= PIVOT
+            least = max(least, PIVOT * abs(inverse[leaving, r]) * largest[r])
         found, reach = 0, 0.0
         for j in range(n + m):
             width = upper[j] - lower[j] if j < n else slack_room[j - n]

@@ -36,7 +36,8 @@ class Verdict(NamedTuple):
 
     @property
     def error(self) -> np.ndarray:
-        return np.maximum(np.maximum(self.primal, self.dual), self.gap)
+        worst: np.ndarray = np.maximum(np.maximum(self.primal, self.dual), self.gap)
+        return worst
 
 
 class Certifier:
@@ -56,12 +57,14 @@ class Certifier:
         excess = (self.matrix @ w.T).T - right
         terms = (self.sizes @ np.abs(w).T).T + np.abs(right)
         noise = NOISE * self.row_largest * np.abs(w).max(1, initial=0.0)[:, None]
+        excess[np.abs(excess) <= noise] = 0.0
         broken = np.where(np.arange(excess.shape[1]) < self.equalities, np.abs(excess), excess)
-        return excess, _share(broken - noise, terms), terms
+        return excess, _share(broken, terms), terms
 
     def violation(self, w: np.ndarray, sides: Sides) -> np.ndarray:
         """The worst relative violation of a row at w.  `(count, n)` → `(count,)`."""
-        return self.rows(w, sides.right_hand_sides())[1].max(1, initial=0.0)
+        worst: np.ndarray = self.rows(w, sides.right_hand_sides())[1].max(1, initial=0.0)
+        return worst
 
     def check(self, c: np.ndarray, w: np.ndarray, y: np.ndarray, sides: Sides) -> Verdict:
         """c and w `(count, n)`, w within its bounds; prices y `(count, rows)`; sides as of `Program.sides`."""
@@ -70,11 +73,10 @@ class Certifier:
         y = np.where(inequality & ((y > 0) | (excess < -ACTIVE * terms)), 0.0, y)  # what is left to spare has no price
         _, wrong, lost = self.columns(c, w, y, sides)
         gap = lost.sum(1) + np.abs(y * excess).sum(1)
-        floor = NOISE * np.abs(c).max(1, initial=0.0) * np.abs(w).max(1, initial=0.0)
         return Verdict(
             primal=broken.max(1, initial=0.0),
             dual=wrong.max(1, initial=0.0),
-            gap=_share(gap - floor, np.abs(c * w).sum(1)),
+            gap=_share(gap, np.abs(c * w).sum(1)),
             bound=np.einsum("ij,ij->i", c, w) - gap,
         )
 
@@ -88,13 +90,11 @@ class Certifier:
         noise = NOISE * self.column_largest * np.abs(y).max(1, initial=0.0)[:, None]
         bound = np.where(r > 0, sides.lines("lower"), sides.lines("upper"))
         off = np.abs(w - bound)
+        off[off <= NOISE * np.abs(w).max(1, initial=0.0)[:, None]] = 0.0
         free = off > ACTIVE * np.where(np.isinf(bound), 0.0, np.maximum(np.abs(w), np.abs(bound)))
-        free &= off > NOISE * np.abs(w).max(1, initial=0.0)[:, None]
         share = np.where(free, _share(np.abs(r) - noise, size), 0.0)
-        counts = free & (share > ZERO)
-        lost = np.abs(r) * np.where(counts | (off < np.inf), off, 0.0)
-        lost[~counts & free] = 0.0
-        return r, share, lost
+        off[free & (share <= ZERO)] = 0.0
+        return r, share, np.abs(r) * off
 
     def errors(
         self, c: np.ndarray, w: np.ndarray, y: np.ndarray, sides: Sides

@@ -122,7 +122,9 @@ class Model(ABC):
         self.scaled = self.scales.program(program)
         entries = np.concatenate([self.scaled.A.data, self.scaled.G.data])
         if entries.size and np.abs(entries[entries != 0]).min(initial=1.0) < SMALLEST:
-            raise ProgramError(f"{program!r}: the entries of a row span more than {1 / SMALLEST:.0e}, which no solver can hold")
+            raise ProgramError(
+                f"{program!r}: the entries of a row span more than {1 / SMALLEST:.0e}, which no solver can hold"
+            )
         self.held = self.scaled.own_sides
 
     @abstractmethod
@@ -188,7 +190,8 @@ class Model(ABC):
 
     def refuses(self, c: np.ndarray, sides: Sides) -> np.ndarray:
         """Which instances have numbers that back ends would take for infinite.  `(count,)`"""
-        return (np.abs(c).max(1) >= LARGEST) | (np.abs(sides.lines("b")).max(1, initial=0.0) >= LARGEST)
+        refused: np.ndarray = np.abs(c).max(1) >= LARGEST
+        return refused | (np.abs(sides.lines("b")).max(1, initial=0.0) >= LARGEST)
 
     def attempt(
         self, c: np.ndarray, sides: Sides, gamma: float, sigma: float,
@@ -299,7 +302,10 @@ class Model(ABC):
         if not self.certifier.violation(w[None], sides)[0] <= OPTIMAL:
             return Answer(Status.FAILED, np.full(self.n, np.nan), np.zeros(1))
         value = float(c @ w)
-        allowed = gap * max(abs(value), abs(bound)) + OPTIMAL * float(np.abs(c * w).sum())
+        allowed = OPTIMAL * float(np.abs(c * w).sum())
+        if bound > value + allowed:  # it bounds nothing
+            bound = -np.inf
+        allowed += gap * abs(value)
         claimed = status is Status.OPTIMAL
         if claimed and not (sure and value - bound <= allowed):
             status = Status.FEASIBLE
@@ -311,9 +317,9 @@ class Model(ABC):
         Of all answers the best. It is optimal where two solves in different units say so, or one where costs span little.
         """
         size = np.abs(c * self.scales.columns)
-        other = 1.0 / power_of_two(np.sqrt(size[size > 0].min() * size.max())) if wide else gamma
+        other = float(1.0 / power_of_two(np.sqrt(size[size > 0].min() * size.max()))) if wide else gamma
         if wide and other == gamma:
-            other = 1.0 / power_of_two(size[size > 0].min())
+            other = float(1.0 / power_of_two(size[size > 0].min()))
         answers = [first]
         self.be_strict(True)
         try:

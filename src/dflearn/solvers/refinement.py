@@ -48,7 +48,9 @@ class Refiner:
         self.model = model.make(self.program)
         self.certifier = Certifier(self.program)
 
-    def refine(self, c: np.ndarray, sides: Sides, w: np.ndarray, y: np.ndarray) -> tuple[Status, np.ndarray, np.ndarray]:
+    def refine(
+        self, c: np.ndarray, sides: Sides, w: np.ndarray, y: np.ndarray
+    ) -> tuple[Status, np.ndarray, np.ndarray]:
         """The best answer that a few rounds find: status, w and y. Without a decision, the status tells why."""
         more = len(self.slack_sizes)
         c = np.concatenate([c, np.zeros(more)])

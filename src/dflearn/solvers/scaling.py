@@ -98,9 +98,12 @@ class Scales:
         sides = self.sides(program.own_sides, 1.0)
         return replace(
             program,
+            b=sides.b,
+            h=sides.h,
+            lower=sides.lower,
+            upper=sides.upper,
             A=sp.csr_array(sp.diags_array(left) @ program.A @ columns),
             G=sp.csr_array(sp.diags_array(right) @ program.G @ columns),
-            **sides.parts(),
         )
 
     def sides(self, sides: Sides, size: float) -> Sides:
@@ -116,7 +119,9 @@ class Scales:
         right = sides.right_hand_sides()
         if right.shape[1] and right.any():
             return units(right * (self.rows / self.sizes))
-        bounds = [np.where(np.isfinite(side), side, 0.0) / self.columns for side in map(sides.lines, ("lower", "upper"))]
+        bounds = [
+            np.where(np.isfinite(side), side, 0.0) / self.columns for side in map(sides.lines, ("lower", "upper"))
+        ]
         return units(np.hstack(np.broadcast_arrays(*bounds)))
 
 
