@@ -27,8 +27,8 @@ from dflearn.kernels.few_row_lp import (
     OPTIMAL,
     ROUNDING,
     invert,
-    iterate,
     room,
+    simplex,
     slack_basis,
 )
 
@@ -74,7 +74,7 @@ def solve_parts(rows: Any, c: Any, side: Any, parts: Any, limit: Any, w: Any) ->
         for r in range(m):
             slack_room[r] = room(rows[r], side[r], lower, upper)
         slack_basis(code, basis)
-        status = iterate(rows, largest, c, side, lower, upper, slack_room, code, basis, work, candidate, relaxed)
+        status = simplex(rows, largest, c, side, lower, upper, slack_room, code, basis, work, candidate, relaxed)
         if status == INFEASIBLE:
             continue
         if status == FAILED:

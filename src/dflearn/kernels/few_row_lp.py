@@ -53,7 +53,7 @@ def solve_batch(
         while status[i] != OPTIMAL:
             if not warm:
                 slack_basis(code, basis)
-            status[i] = iterate(rows, largest, c[i], s, lo, up, slack_room, code, basis, work, candidate, w[i])
+            status[i] = simplex(rows, largest, c[i], s, lo, up, slack_room, code, basis, work, candidate, w[i])
             if not warm:
                 break
             warm = False  # a start may save time, never change what is found out
@@ -149,7 +149,7 @@ def cost_terms(rows: Any, c: Any, price: Any, j: Any) -> Any:
 
 
 @jit
-def iterate(
+def simplex(
     rows: Any, largest: Any, c: Any, side: Any, lower: Any, upper: Any, slack_room: Any,
     code: Any, basis: Any, work: Any, candidate: Any, w: Any,
 ) -> Any:  # fmt: skip

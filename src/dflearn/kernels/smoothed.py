@@ -10,10 +10,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dflearn.kernels import dual_newton as newton, interior_point as interior
 from dflearn.kernels.cholesky import SparseFactor, assemble, factorize, substitute
-from dflearn.kernels.dual_newton import dual_newton, mask_rows, newton_scratch
-from dflearn.kernels.interior_point import interior_point, interior_scratch
+from dflearn.kernels.dual_newton import (
+    NEWTON_COLUMNS,
+    NEWTON_ROWS,
+    VANISHING_PIVOT,
+    dual_newton,
+    mask_rows,
+    newton_scratch,
+)
+from dflearn.kernels.interior_point import INTERIOR_COLUMNS, INTERIOR_ROWS, interior_point, interior_scratch
 from dflearn.kernels.lanes import LANES, absolute, gather, get, jit, load, maximum, put, spread, store
 from dflearn.kernels.smoothed_lp import SmoothedSystem, SmoothedTile
 
@@ -59,7 +65,7 @@ class SmoothedAnswer(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """How far each method goes: at most so many steps, or down to the relative residual that is its tolerance."""
+    """The end of each method: at most so many steps, or a relative residual at or below its tolerance."""
 
     newton_steps: int
     interior_steps: int
@@ -80,7 +86,7 @@ class Workspace(NamedTuple):
     @classmethod
     def of(cls, factor: SparseFactor) -> Workspace:
         n, m = factor.matrix.shape[1], factor.rows
-        columns, rows = 4 + max(newton.COLUMNS, interior.COLUMNS), 2 + max(newton.ROWS, interior.ROWS)
+        columns, rows = 4 + max(NEWTON_COLUMNS, INTERIOR_COLUMNS), 2 + max(NEWTON_ROWS, INTERIOR_ROWS)
         return cls(np.empty((columns, n, LANES)), np.empty((rows, m, LANES)), np.empty((factor.entries + m, LANES)))
 
 
@@ -176,7 +182,7 @@ def project_tile(
         put(z, i, get(z, i) * get(mask, i))
     assemble(system.pattern, d, space.values)
     mask_rows(system.pattern, mask, space.values)
-    factorize(system.pattern, space.values, work, newton.VANISHING_PIVOT)
+    factorize(system.pattern, space.values, work, VANISHING_PIVOT)
     substitute(system.pattern, space.values, z)
     gather(system.by_columns, z, image)
     lanes = np.empty((1, LANES))

@@ -1,4 +1,4 @@
-"""One smoothed LP by HiGHS's own quadratic solver: the slow and sure way for what the kernels did not finish."""
+"""One smoothed LP by HiGHS's quadratic solver: slow and sure, for instances that the kernels did not finish."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Result(NamedTuple):
 
 
 def no_result(program: Program, status: Status) -> Result:
-    """What stands for the answer where there is none."""
+    """The result of an instance without a decision."""
     rows = program.equality_form().matrix.shape[0]
     return Result(status, np.full(program.n, np.nan), np.inf, np.zeros(program.n, np.uint8), np.ones(rows, np.uint8))
 

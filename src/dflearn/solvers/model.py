@@ -1,4 +1,4 @@
-"""What solvers on a model object share (HiGHS, Gurobi): one model per thread, and the rules that make answers exact.
+"""The common part of solvers on a model object (HiGHS, Gurobi): one model per thread, and the rules for exact answers.
 
 The model is built once; per instance only costs, right-hand sides and bounds change. Each instance is solved from a cold
 state or from its own `start`, never from what the previous instance left behind: answers do not depend on the order of
@@ -191,7 +191,8 @@ class Model(ABC):
     def refuses(self, c: np.ndarray, sides: Sides) -> np.ndarray:
         """Which instances have numbers that back ends would take for infinite.  `(count,)`"""
         refused: np.ndarray = np.abs(c).max(1) >= LARGEST
-        return refused | (np.abs(sides.lines("b")).max(1, initial=0.0) >= LARGEST)
+        refused |= np.abs(sides.lines("b")).max(1, initial=0.0) >= LARGEST
+        return refused
 
     def attempt(
         self, c: np.ndarray, sides: Sides, gamma: float, sigma: float,

@@ -26,7 +26,8 @@ ROUNDS = 4  # of scaling rows, then columns
 
 def power_of_two(x: np.ndarray) -> np.ndarray:
     """The power of two nearest to x > 0."""
-    return np.exp2(np.round(np.log2(x)))
+    power: np.ndarray = np.exp2(np.round(np.log2(x)))
+    return power
 
 
 def units(values: np.ndarray) -> np.ndarray:
@@ -119,9 +120,8 @@ class Scales:
         right = sides.right_hand_sides()
         if right.shape[1] and right.any():
             return units(right * (self.rows / self.sizes))
-        bounds = [
-            np.where(np.isfinite(side), side, 0.0) / self.columns for side in map(sides.lines, ("lower", "upper"))
-        ]
+        both = (sides.lines("lower"), sides.lines("upper"))
+        bounds = [np.where(np.isfinite(side), side, 0.0) / self.columns for side in both]
         return units(np.hstack(np.broadcast_arrays(*bounds)))
 
 
