@@ -191,10 +191,10 @@ def test_files_and_models_name_their_constraints(tmp_path: Path) -> None:
         found = program.instance(sides)
         w = torch.tensor([[1.5, 2.0]])
         left = {"need": 3.5, "room": 7.5, "some": 5.0}
-        wanted = max(abs(left["need"] - 5) / 6, (left["room"] - 7) / 8, 0)
+        wanted = max(abs(left["need"] - 5) / 8.5, (left["room"] - 7) / 14.5, 0)
         assert program.violation(w, found).item() == pytest.approx(wanted)
         worse = program.instance({"some": [9.0]})
-        assert program.violation(torch.tensor([[2.0, 2.0]]), worse).item() == pytest.approx(3 / 10)
+        assert program.violation(torch.tensor([[2.0, 2.0]]), worse).item() == pytest.approx(3 / 15)
         with pytest.raises(dfl.errors.DataError, match="'alone' holds 'x' alone"):
             program.instance({"alone": [1.0]})
 

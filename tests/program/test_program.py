@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -323,16 +324,60 @@ def test_check_bounds_broadcasts() -> None:
         check_bounds(np.array([0.0, 2.0]), np.array([[3.0, 3], [3, 3], [3, 1]]))
 
 
+def worst_share(program: Program, w: np.ndarray) -> float:
+    """Row by row, bound by bound."""
+    worst = 0.0
+    for row, side in zip(program.A.toarray(), program.b, strict=True):
+        worst = max(worst, abs(row @ w - side) / (abs(side) + np.abs(row * w).sum()))
+    for row, side in zip(program.G.toarray(), program.h, strict=True):
+        worst = max(worst, (row @ w - side) / (abs(side) + np.abs(row * w).sum()))
+    for x, low, high in zip(w, program.lower, program.upper, strict=True):
+        size = max([abs(x), *(abs(side) for side in (low, high) if np.isfinite(side))])
+        worst = max(worst, (low - x) / size if x < low else 0.0, (x - high) / size if x > high else 0.0)
+    return worst
+
+
 def test_violation() -> None:
     w = torch.tensor(
         [[0.25, 0.25, 0.5], [1.0, 1.0, 1.0], [-0.5, 0.5, 1.0], [2.5, -1.5, 0.0], [0.0, 1.5, -0.5]]
     ).double()
-    # Row by row: none; the sum is 3, 2 above b = 1 and relative to 1 + 1; a lower bound; bounds and rows; a row of G.
-    assert PROGRAM.violation(w).tolist() == pytest.approx([0, 1, 0.5, 1.5, 0.5])
     own = Instance(b=torch.full((5, 1), 3.0), h=torch.full((5, 3), 3.0), lower=torch.full((5, 3), -2.0))
-    assert PROGRAM.violation(w, own).tolist() == pytest.approx([2 / 4, 0, 2 / 4, 2 / 4, 2 / 4])
+    assert PROGRAM.violation(w).tolist() == pytest.approx([worst_share(PROGRAM, x) for x in w.numpy()])
+    moved = replace(PROGRAM, b=np.full(1, 3.0), h=np.full(3, 3.0), lower=np.full(3, -2.0))
+    assert PROGRAM.violation(w, own).tolist() == pytest.approx([worst_share(moved, x) for x in w.numpy()])
+    assert PROGRAM.violation(w)[0] == 0
+    assert PROGRAM.violation(w)[1:].min() > 0.1
     assert PROGRAM.violation(w.reshape(5, 1, 3)).shape == (5, 1)
     assert PROGRAM.violation(w[0]).shape == ()
     assert PROGRAM.violation(w[:0]).shape == (0,)
     with pytest.raises(ShapeError, match=r"decisions must have shape \(\*batch, 3\)"):
         PROGRAM.violation(torch.ones(3, 2))
+
+
+@pytest.mark.parametrize("unit", [1e-8, 1.0, 1e8])
+@pytest.mark.parametrize("rows", [1e-8, 1.0, 1e8])
+def test_feasibility_knows_no_unit(unit: float, rows: float) -> None:
+    """w₁ + w₂ ≤ 1, w₁ = 2 w₃ and 0 ≤ w ≤ 1, in any units of rows and decisions; labels may be stored in float32."""
+    program = Program(
+        G=rows * np.array([[1.0, 1, 0]]),
+        h=[rows * unit],
+        A=rows * np.array([[1.0, 0, -2]]),
+        b=[0],
+        upper=[unit, unit, np.inf],
+    )
+    good = unit * torch.tensor([[0.6, 0.4, 0.3], [0, 1, 0], [1 / 3, 2 / 3, 1 / 6], [1, 0, 0.5]], dtype=torch.float64)
+    bad = unit * torch.tensor([[0.6, 0.41, 0.3], [0.6, 0.4, 0.31], [0, 1.001, 0], [0, 0.5, -0.01]], dtype=torch.float64)
+    for dtype in (torch.float32, torch.float64):
+        assert program.is_feasible(good.to(dtype)).all()
+        assert not program.is_feasible(bad.to(dtype)).any()
+    assert not program.is_feasible(torch.full((2, 3), torch.nan)).any()
+
+
+def test_a_small_row_beside_large_decisions() -> None:
+    """The last row holds small numbers, and is as good a row as any."""
+    program = Program(G=[[1.0, 0], [0, 1]], h=[1e4, 1e-3])
+    assert program.is_feasible(torch.tensor([1e4, 1e-3])).item()
+    assert not program.is_feasible(torch.tensor([1e4, 2e-3])).item()
+    integer = Program(G=[[1.0, 1]], h=[3e7], upper=4e7, integer=True)
+    assert integer.is_feasible(torch.tensor([2.9e7, 1e6])).item()
+    assert not integer.is_feasible(torch.tensor([2.9e7, 1.1e6])).item()

@@ -228,3 +228,11 @@ def test_oracles_refuse_sides_and_starts(solver: DagShortestPath | TopK) -> None
         solver.solve(y, None, torch.zeros(2, 4))
     with pytest.raises(ShapeError, match="costs have batch shape"):
         solver.solve(y, Instance(d=torch.ones(1, 4)))
+
+
+@pytest.mark.parametrize("weight", [0.1, 0.7, 1e-9, 3e8])
+def test_the_k_of_a_row_is_whole_up_to_rounding(weight: float) -> None:
+    for k in range(1, 8):
+        assert TopK.of(Program(A=np.full((1, 8), weight), b=[sum([weight] * k)], upper=1)).k == k
+    with pytest.raises(ProgramError, match="not an integer between 1 and 8"):
+        TopK.of(Program(A=np.full((1, 8), weight), b=[2.001 * weight], upper=1))

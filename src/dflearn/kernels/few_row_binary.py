@@ -20,7 +20,17 @@ from typing import Any
 import numba
 import numpy as np
 
-from dflearn.kernels.few_row_lp import FAILED, FEASIBILITY, INFEASIBLE, OPTIMAL, invert, room, simplex, slack_basis
+from dflearn.kernels.few_row_lp import (
+    FAILED,
+    FEASIBILITY,
+    INFEASIBLE,
+    OPTIMAL,
+    ROUNDING,
+    invert,
+    room,
+    simplex,
+    slack_basis,
+)
 
 FIRST, GROWTH = 0.05, 1.4  # the first budget, in prices of a row's largest entry, and how budgets grow
 PATIENCE = 20_000  # steps after which a part is split, about half a millisecond
@@ -53,8 +63,10 @@ def solve_parts(rows: Any, c: Any, side: Any, parts: Any, limit: Any, w: Any) ->
     code, basis, slack_room = np.empty(n + m, np.int8), np.empty(m, np.int64), np.empty(m)
     work, candidate = np.empty((4, n + m)), np.empty(n + m, np.int64)
     relaxed, found, price = np.empty(n), np.empty(n), np.empty(m)
-    better = gain(c)
-    best, steps, count = np.inf, limit, 1
+    largest = np.empty(m)
+    for r in range(m):
+        largest[r] = np.abs(rows[r]).max()
+    best, better, steps, count = np.inf, 0.0, limit, 1
     while count > 0:
         last = count - 1
         lower, upper = parts[0, last], parts[1, last]
@@ -62,7 +74,7 @@ def solve_parts(rows: Any, c: Any, side: Any, parts: Any, limit: Any, w: Any) ->
         for r in range(m):
             slack_room[r] = room(rows[r], side[r], lower, upper)
         slack_basis(code, basis)
-        status = simplex(rows, c, side, lower, upper, slack_room, code, basis, work, candidate, relaxed)
+        status = simplex(rows, largest, c, side, lower, upper, slack_room, code, basis, work, candidate, relaxed)
         if status == INFEASIBLE:
             continue
         if status == FAILED:
@@ -72,6 +84,7 @@ def solve_parts(rows: Any, c: Any, side: Any, parts: Any, limit: Any, w: Any) ->
         if value < best:
             best = value
             w[:] = found
+            better = gain(c, w)
         if left >= 0:
             continue
         steps -= PATIENCE
@@ -88,13 +101,14 @@ def solve_parts(rows: Any, c: Any, side: Any, parts: Any, limit: Any, w: Any) ->
 
 
 @jit
-def gain(c: Any) -> Any:
-    """By how much a better decision is better at least: 1 where all costs are whole, otherwise what rounding leaves."""
-    total, whole = 0.0, True
+def gain(c: Any, w: Any) -> Any:
+    """By how much a decision that beats w is better at least: 1 where all is whole, otherwise what rounding leaves."""
+    total, terms, whole = 0.0, 0.0, True
     for j in range(c.size):
         total += abs(c[j])
+        terms += abs(c[j] * w[j])
         whole &= c[j] == np.round(c[j])
-    return 1.0 - 1e-6 if whole and total < 1e9 else 1e-12 * total
+    return 1.0 - 1e-6 if whole and total < 1e9 else 1e-12 * terms
 
 
 @jit
@@ -138,7 +152,9 @@ def best_flips(
     left = np.empty(m)  # what the unflipped decision leaves of each row, which may be broken by its tolerance
     bound = 0.0
     for r in range(m):
-        left[r] = side[r] + FEASIBILITY * (1.0 + abs(side[r]))
+        left[r] = side[r] + FEASIBILITY * abs(side[r])
+        for j in range(n):
+            left[r] += ROUNDING * abs(rows[r, j]) * max(abs(lower[j]), abs(upper[j]))
         bound -= price[r] * left[r]
     cost, change, index = np.empty(n), np.empty((n, m)), np.empty(n, np.int64)
     largest, most, flips = np.zeros(m), 0.0, 0

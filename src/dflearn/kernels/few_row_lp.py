@@ -5,6 +5,8 @@ each nonbasic variable sits at the bound that its reduced cost asks for. Each it
 the nonbasic variables where they belong, and lets the most infeasible basic variable leave; the ratio test walks on
 past every variable whose jump to its other bound still leaves the leaving one infeasible. Nothing is updated from
 iteration to iteration but the basis, so no error builds up. Variable n + i is the slack of row i.
+
+Tolerances are relative to the terms that a number is the sum of, in any units.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import numpy as np
 OPTIMAL, INFEASIBLE, FAILED = 0, 2, 5  # as in `Status`
 NONE, AT_LOWER, BASIC, AT_UPPER = -1, 0, 1, 2  # as in `Basis`
 FEASIBILITY, OPTIMALITY, PIVOT = 1e-9, 1e-12, 1e-11  # relative tolerances
+NOISE, ROUNDING = 1e-13, 1e-15  # what rounding may leave of a sum, and usually leaves, relative to its terms
 
 jit = numba.njit(nogil=True, cache=True, error_model="numpy")
 
@@ -34,6 +37,9 @@ def solve_batch(
     code, basis, slack_room = np.empty(n + m, np.int8), np.empty(m, np.int64), np.empty(m)
     work = np.empty((4, n + m))
     candidate = np.empty(n + m, np.int64)
+    largest = np.empty(m)
+    for r in range(m):
+        largest[r] = np.abs(rows[r]).max()
     for i in range(c.shape[0]):
         s, lo, up = (
             side[min(i, side.shape[0] - 1)],
@@ -44,13 +50,13 @@ def solve_batch(
             slack_room[r] = 0.0 if r < equalities else room(rows[r], s[r], lo, up)
         warm = start.shape[0] > 0 and read_basis(start[i], code, basis)
         status[i] = FAILED
-        while status[i] == FAILED:
+        while status[i] != OPTIMAL:
             if not warm:
                 slack_basis(code, basis)
-            status[i] = simplex(rows, c[i], s, lo, up, slack_room, code, basis, work, candidate, w[i])
+            status[i] = simplex(rows, largest, c[i], s, lo, up, slack_room, code, basis, work, candidate, w[i])
             if not warm:
                 break
-            warm = False  # a start that fails is tried no more
+            warm = False  # a start may save time, never change what is found out
         if status[i] != OPTIMAL:
             for j in range(n):
                 w[i, j] = np.nan
@@ -81,7 +87,10 @@ def slack_basis(code: Any, basis: Any) -> None:
 
 @jit
 def read_basis(start: Any, code: Any, basis: Any) -> Any:
-    """Whether `start` is a basis: as many basic variables as rows; where it is, copy it."""
+    """Whether `start` is a basis: as many basic variables as rows; where it is, copy it.
+
+    Whatever is neither basic nor at its upper bound is at its lower one: there is no free variable that could be at zero.
+    """
     found = 0
     n = code.size - basis.size
     for j in range(code.size):
@@ -90,7 +99,7 @@ def read_basis(start: Any, code: Any, basis: Any) -> Any:
                 return False
             basis[found] = j
             found += 1
-        code[j] = start[j] if j < n or start[j] == BASIC else AT_LOWER
+        code[j] = start[j] if start[j] == BASIC or (j < n and start[j] == AT_UPPER) else AT_LOWER
     return found == basis.size and start[0] >= 0
 
 
@@ -128,22 +137,40 @@ def invert(rows: Any, basis: Any, inverse: Any, matrix: Any) -> Any:
 
 
 @jit
+def cost_terms(rows: Any, c: Any, price: Any, j: Any) -> Any:
+    """|c_j| + Σ_r |price_r rows_rj|, or |price_r| for the slack of row r."""
+    m, n = rows.shape
+    if j >= n:
+        return abs(price[j - n])
+    total = abs(c[j])
+    for r in range(m):
+        total += abs(price[r] * rows[r, j])
+    return total
+
+
+@jit
 def simplex(
-    rows: Any, c: Any, side: Any, lower: Any, upper: Any, slack_room: Any,
+    rows: Any, largest: Any, c: Any, side: Any, lower: Any, upper: Any, slack_room: Any,
     code: Any, basis: Any, work: Any, candidate: Any, w: Any,
 ) -> Any:  # fmt: skip
-    """From the basis in `code` and `basis` to an optimal one; w is written on the way. Gives the status."""
+    """From the basis in `code` and `basis` to an optimal one; w is written on the way. Gives the status.
+
+    largest `(m,)`: the largest entry of each row.
+    """
     m, n = rows.shape
     inverse, matrix = np.empty((m, m)), np.empty((m, m))
-    price, left, value = np.empty(m), np.empty(m), np.empty(m)
+    price, left, value, held, terms = np.empty(m), np.empty(m), np.empty(m), np.empty(m), np.empty(m)
     reduced, ratio, weight, alpha = work[0], work[1], work[2], work[3]
     for r in range(m):
-        if slack_room[r] < -FEASIBILITY * (1.0 + abs(side[r])):
-            return INFEASIBLE
+        if slack_room[r] < 0.0:
+            terms[r] = abs(side[r])
+            for j in range(n):
+                terms[r] += abs(rows[r, j] * (lower[j] if rows[r, j] > 0.0 else upper[j]))
+            if slack_room[r] < -FEASIBILITY * terms[r]:
+                return INFEASIBLE
     scale = 0.0
     for j in range(n):
         scale = max(scale, abs(c[j]))
-    tolerance = OPTIMALITY * scale
     patience = 50 + 10 * m
     for iteration in range(20 * patience):
         careful = iteration >= patience  # Bland's rule: slow, and cannot cycle
@@ -163,47 +190,70 @@ def simplex(
             for j in range(n):
                 reduced[j] -= price[r] * rows[r, j]
             reduced[n + r] = -price[r]
+        most = scale
+        for r in range(m):
+            most += abs(price[r]) * max(largest[r], 1.0)
+        small = OPTIMALITY * most
+        doubtful = 0
         for j in range(n + m):
-            wanted = AT_LOWER if reduced[j] > tolerance else (AT_UPPER if reduced[j] < -tolerance else code[j])
+            wanted = AT_LOWER if reduced[j] > small else (AT_UPPER if reduced[j] < -small else code[j])
+            doubtful += 1 if (abs(reduced[j]) <= small) & (reduced[j] != 0.0) & (code[j] != BASIC) else 0
             code[j] = BASIC if code[j] == BASIC else wanted
+        if doubtful:  # small beside the largest, perhaps not beside its own terms
+            for j in range(n + m):
+                if code[j] != BASIC and abs(reduced[j]) > OPTIMALITY * cost_terms(rows, c, price, j):
+                    code[j] = AT_LOWER if reduced[j] > 0.0 else AT_UPPER
         for j in range(n):
             w[j] = 0.0 if code[j] == BASIC else (upper[j] if code[j] == AT_UPPER else lower[j])
         for r in range(m):
-            total = 0.0
+            total, terms[r] = 0.0, abs(side[r])
             for j in range(n):
-                total += rows[r, j] * w[j]
+                term = rows[r, j] * w[j]
+                total += term
+                terms[r] += abs(term)
             left[r] -= total + (slack_room[r] if code[n + r] == AT_UPPER else 0.0)
 
         # Basic variables; the one that breaks a bound most leaves.
         leaving, worst, margin, up = -1, 0.0, 0.0, False
         for k in range(m):
             j = basis[k]
-            value[k] = 0.0
+            value[k], noise = 0.0, 0.0
             for r in range(m):
                 value[k] += inverse[k, r] * left[r]
+                noise += abs(inverse[k, r]) * terms[r]
             low, high = (lower[j], upper[j]) if j < n else (0.0, slack_room[j - n])
-            allowed = FEASIBILITY * (1.0 + (abs(side[j - n]) if j >= n else max(abs(low), abs(high))))
-            violation = max(low - value[k], value[k] - high)
-            if violation <= allowed:
-                if j < n:
-                    w[j] = min(max(value[k], low), high)
+            violation, allowed = max(low - value[k], value[k] - high), 0.0
+            if violation > 0.0:
+                size = terms[j - n] if j >= n else abs(low if value[k] < low else high)
+                allowed = max(FEASIBILITY * size, NOISE * noise)
+            if violation <= allowed:  # what is rounding beside a bound is the bound
+                held[k] = (
+                    low
+                    if value[k] - low <= ROUNDING * noise
+                    else (high if high - value[k] <= ROUNDING * noise else value[k])
+                )
             elif leaving < 0 or (j < basis[leaving] if careful else violation > worst):
                 leaving, worst, margin, up = k, violation, allowed, value[k] < low
         if leaving < 0:
+            for k in range(m):
+                if basis[k] < n:
+                    w[basis[k]] = held[k]
             return OPTIMAL
 
         # Along its row: which nonbasic variables can help, at what price, and how far.
+        least = 0.0
         for j in range(n):
             alpha[j] = 0.0
         for r in range(m):
             for j in range(n):
                 alpha[j] += inverse[leaving, r] * rows[r, j]
             alpha[n + r] = inverse[leaving, r]
+            least = max(least, PIVOT * abs(inverse[leaving, r]) * largest[r])
         found, reach = 0, 0.0
         for j in range(n + m):
             width = upper[j] - lower[j] if j < n else slack_room[j - n]
             helps = (alpha[j] < 0.0) == (up == (code[j] == AT_LOWER))
-            helps &= (code[j] != BASIC) & (width > 0.0) & (abs(alpha[j]) > PIVOT)
+            helps &= (code[j] != BASIC) & (width > 0.0) & (abs(alpha[j]) > least)
             candidate[found] = j
             ratio[found] = abs(reduced[j]) / abs(alpha[j])
             weight[found] = abs(alpha[j]) * width
@@ -213,10 +263,10 @@ def simplex(
             return INFEASIBLE
         entering = candidate[0]
         if careful:
-            least = ratio[0]
+            lowest = ratio[0]
             for k in range(1, found):
-                if ratio[k] < least:
-                    least, entering = ratio[k], candidate[k]
+                if ratio[k] < lowest:
+                    lowest, entering = ratio[k], candidate[k]
         else:
             entering = walk(ratio, weight, candidate, alpha, found, worst)
         code[basis[leaving]] = AT_LOWER if up else AT_UPPER

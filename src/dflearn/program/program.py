@@ -24,12 +24,14 @@ from dflearn.program.arrays import MatrixLike, VectorLike, read_mask, read_matri
 from dflearn.program.instance import Instance
 from dflearn.program.names import Columns, RightHandSide, read_constraint_names, read_instance
 from dflearn.program.objective import Objective, Sense
-from dflearn.program.sides import SIDES, Side, Sides, check_bounds
+from dflearn.program.sides import ROUNDING, SIDES, Side, Sides, check_bounds
 
 if TYPE_CHECKING:
     from dflearn.program.equality_form import EqualityForm
 
-FEASIBLE = 1e-4  # how far a decision, perhaps stored in float32, may violate constraints and integrality
+FEASIBLE = (
+    1e-4  # by which share a decision, perhaps stored in float32, may violate constraints, and how far integrality
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
@@ -170,7 +172,7 @@ class Program:
         return EqualityForm.of(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        cached = {"_equality_form", "own_sides"}
+        cached = {"_equality_form", "_row_sizes", "own_sides"}
         return {key: value for key, value in self.__dict__.items() if key not in cached}
 
     # -- instances ----------------------------------------------------------------------------------------------
@@ -218,21 +220,45 @@ class Program:
         check_bounds(parts["lower"], parts["upper"])
         return Sides(**parts)
 
+    @cached_property
+    def _row_sizes(self) -> tuple[tuple[sp.csr_array, np.ndarray], tuple[sp.csr_array, np.ndarray]]:
+        """|A| and |G|, each with the largest entry of its rows."""
+
+        def sizes(matrix: sp.csr_array) -> tuple[sp.csr_array, np.ndarray]:
+            return abs(matrix), abs(matrix).max(axis=1).toarray().ravel() if matrix.nnz else np.zeros(matrix.shape[0])
+
+        return sizes(self.A), sizes(self.G)
+
     def violation(self, w: Tensor, instance: Instance | None = None) -> Tensor:
-        """The largest violation of rows and bounds at w, each row relative to 1 + |right-hand side|; float64 `(*batch,)`."""
+        """The largest violation of a row or a bound at w, each relative to its own terms; float64 `(*batch,)`.
+
+        The terms of a row are |b_i| + Σ_j |a_ij w_j|, those of a variable the largest of |w_j| and its finite bounds. What is
+        below `ROUNDING` of the largest decision of the instance is rounding, and no violation.
+        """
         if w.shape[-1:] != (self.n,):
             raise ShapeError(f"decisions must have shape (*batch, {self.n}); got {tuple(w.shape)}")
         flat = w.detach().cpu().double().reshape(-1, self.n).numpy()
         sides = self.sides(instance, flat.shape[0])
+        size = np.abs(flat)
+        rounding = ROUNDING * size.max(-1, keepdims=True)
+        (equation_sizes, largest), (row_sizes, row_largest) = self._row_sizes
+        with np.errstate(invalid="ignore"):
+            finite = [np.where(np.isinf(bound), 0.0, np.abs(bound)) for bound in (sides.lower, sides.upper)]
+            terms = np.maximum(size, np.maximum(*finite))
+            parts = (
+                (
+                    np.abs((self.A @ flat.T).T - sides.b),
+                    (equation_sizes @ size.T).T + np.abs(sides.b),
+                    rounding * largest,
+                ),
+                ((self.G @ flat.T).T - sides.h, (row_sizes @ size.T).T + np.abs(sides.h), rounding * row_largest),
+                (np.maximum(sides.lower - flat, flat - sides.upper), terms, rounding),
+            )
         worst = np.zeros(flat.shape[0])
-        for gap in (
-            np.abs((self.A @ flat.T).T - sides.b) / (1 + np.abs(sides.b)),
-            ((self.G @ flat.T).T - sides.h) / (1 + np.abs(sides.h)),
-            sides.lower - flat,
-            flat - sides.upper,
-        ):
+        for gap, whole, allowed in parts:
             if gap.shape[-1]:
-                worst = np.maximum(worst, gap.max(-1))
+                share = np.where(gap > allowed, gap, 0.0) / np.where(whole > 0, whole, 1.0)
+                worst = np.maximum(worst, np.where(np.isnan(gap), np.nan, share).max(-1))
         return torch.as_tensor(worst).reshape(w.shape[:-1])
 
     def is_feasible(self, w: Tensor, instance: Instance | None = None) -> Tensor:

@@ -12,7 +12,7 @@ from dflearn.errors import ProgramError
 Side = Literal["b", "h", "lower", "upper"]
 SIDES: tuple[Side, ...] = get_args(Side)
 
-ROUNDING = 1e-9  # how far from an integer a bound may lie and still be meant as one
+ROUNDING = 1e-9  # how far from what is meant a number may lie, relative to its size: 2.9999999999 is 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +76,7 @@ def integer_bounds(lower: np.ndarray, upper: np.ndarray, integer: np.ndarray) ->
     The same decisions remain. HiGHS 1.15 needs this: given fractional bounds of integer variables, it is wrong about
     some MILPs.
     """
-    low = np.where(integer, np.ceil(lower - ROUNDING), lower) + 0.0
-    high = np.where(integer, np.floor(upper + ROUNDING), upper) + 0.0
+    eps = np.finfo(float).eps
+    low = np.where(integer, np.ceil(lower - ROUNDING - 4 * eps * np.abs(lower)), lower) + 0.0
+    high = np.where(integer, np.floor(upper + ROUNDING + 4 * eps * np.abs(upper)), upper) + 0.0
     return low, high

@@ -261,6 +261,12 @@ def check_instance(instance: Instance | None, batch: torch.Size) -> None:
         raise ShapeError(f"costs have batch shape {tuple(batch)}, the instance's fields have {tuple(shape)}")
 
 
+def check_basis(start: np.ndarray) -> None:
+    """A start of an LP solver holds codes of `Basis`."""
+    if start.size and not Basis.NONE <= start.min() <= start.max() <= Basis.AT_ZERO:
+        raise ShapeError(f"a start holds codes of a simplex basis, from {Basis.NONE:d} to {Basis.AT_ZERO:d}")
+
+
 def check_start(start: Tensor | None, batch: torch.Size, width: int) -> np.ndarray | None:
     """The start as numpy `(count, width)`; an error on a wrong shape or where none is taken."""
     if start is None:

@@ -11,11 +11,13 @@ import torch
 from dflearn.errors import ProgramError
 from dflearn.program import Program
 from dflearn.program.sides import Sides
-from dflearn.solvers.base import Basis, Raw, Solver, Status
+from dflearn.solvers.base import Basis, Raw, Solver, Status, check_basis
 from dflearn.solvers.oracles import refusal
+from dflearn.solvers.scaling import Scales, spans
 
 MOST_ROWS = 16  # above, the dense inverse of `FewRowLP` is no longer small
 MOST_BINARY_ROWS = 4  # above, `FewRowBinary` enumerates more than branch and bound
+WIDEST = 1e8  # costs that span more leave rounding errors of the largest in the sum of the others
 STEPS = 10_000_000  # of `FewRowBinary` on one instance, a few tenths of a second; HiGHS solves what needs more
 
 
@@ -47,13 +49,18 @@ class _FewRows(Solver):
         """Fresh copies in one layout: the kernels are compiled once."""
         assert sides is not None
         parts = (sides.right_hand_sides(), sides.lines("lower"), sides.lines("upper"))
-        return _Lines(*(np.array(part, order="C") for part in parts))
+        if self._scales.plain:
+            return _Lines(*(np.array(part, order="C") for part in parts))
+        scales = (self._scales.rows, 1 / self._scales.columns, 1 / self._scales.columns)
+        return _Lines(*(np.ascontiguousarray(part * scale) for part, scale in zip(parts, scales, strict=True)))
 
     def _take_rows(self, most: int) -> None:
         rows = sp.vstack([self.program.A, self.program.G])
         if rows.shape[0] > most:  # dense, they might not fit into memory
             raise refusal(self.identity, self.program, f"it has {rows.shape[0]} rows, more than {most}")
-        self._rows = np.ascontiguousarray(rows.toarray())
+        self._scales = Scales.of(self.program)
+        scaled = self._scales.program(self.program)
+        self._rows = np.ascontiguousarray(sp.vstack([scaled.A, scaled.G]).toarray())
 
 
 class FewRowLP(_FewRows):
@@ -78,10 +85,15 @@ class FewRowLP(_FewRows):
 
         lines = self._lines(sides)
         _require_finite(lines.lower, lines.upper)
+        if start is not None:
+            check_basis(start)
         # The caller's start stays as it is.
         codes = np.empty((0, self.start_width), np.int8) if start is None else np.array(start, order="C")
         out = Raw.empty(*c.shape)
-        solve_batch(self._rows, self.program.A.shape[0], c, *lines, codes, out.decision, out.status)
+        costs = c if self._scales.plain else c * self._scales.columns
+        solve_batch(self._rows, self.program.A.shape[0], costs, *lines, codes, out.decision, out.status)
+        if not self._scales.plain:
+            out.decision[:] *= self._scales.columns
         value, bound = _values(c, out)
         return Raw(out.decision, out.status, value, bound, None if start is None else codes)
 
@@ -90,7 +102,7 @@ class FewRowBinary(_FewRows):
     """Exact yes-or-no decisions under few inequalities, such as the multi-dimensional knapsack: branch and bound by loss.
 
     Right-hand sides and bounds may differ from instance to instance. An instance that needs more than `STEPS` steps is
-    solved by HiGHS.
+    solved by HiGHS, and so is one whose costs span more than `WIDEST`.
     """
 
     def __init__(self, program: Program) -> None:
@@ -110,7 +122,7 @@ class FewRowBinary(_FewRows):
         out = Raw.empty(*c.shape)
         solve_batch(self._rows, c, *lines, STEPS, out.decision, out.status)
         out.objective[:], out.bound[:] = _values(c, out)
-        hard = np.flatnonzero(out.status == Status.FAILED)
+        hard = np.flatnonzero((out.status == Status.FAILED) | (spans(c) > WIDEST))
         if hard.size:
             from dflearn.solvers.highs import HiGHS
 

@@ -35,14 +35,14 @@ class Gurobi(ModelSolver):
         version = ".".join(map(str, _gurobipy().gurobi.version()))
         return f"Gurobi {version} time_limit={self.time_limit} gap={self.gap} threads={self.threads}"
 
-    def _build(self) -> Model:
-        return _GurobiModel(self)
+    def _build(self, program: Program) -> Model:
+        return _GurobiModel(self, program)
 
 
 class _GurobiModel(Model):
-    def __init__(self, solver: Gurobi) -> None:
-        program = solver.program
-        super().__init__(program)
+    def __init__(self, solver: Gurobi, program: Program) -> None:
+        super().__init__(program, solver._build)
+        program = self.scaled
         self.gurobipy = _gurobipy()
         try:
             environment = self.gurobipy.Env(params={"OutputFlag": 0})
@@ -99,6 +99,16 @@ class _GurobiModel(Model):
 
     def decision(self) -> np.ndarray:
         return np.array(self.model.getAttr("X", self.variables))
+
+    def decision_and_prices(self) -> tuple[np.ndarray, np.ndarray]:
+        optimal = self.model.Status == self.gurobipy.GRB.OPTIMAL
+        y = np.array(self.model.getAttr("Pi", self.constraints), dtype=float) if optimal else np.zeros(self.rows)
+        return self.decision(), y
+
+    def be_strict(self, strict: bool) -> None:
+        self.model.setParam("IntFeasTol", 1e-9 if strict else 1e-5)
+        for name in ("FeasibilityTol", "OptimalityTol"):
+            self.model.setParam(name, 1e-9 if strict else 1e-6)
 
     def bound(self) -> float:
         return float(self.model.ObjBound)

@@ -38,8 +38,7 @@ class HiGHS(ModelSolver):
         presolve: bool | None = None,
     ) -> None:
         super().__init__(program, time_limit=time_limit, gap=gap, threads=threads)
-        size = program.n + program.A.shape[0] + program.G.shape[0]
-        self.presolve = (program.is_integer or size >= PRESOLVE_FROM) if presolve is None else bool(presolve)
+        self.presolve = presolved(program) if presolve is None else bool(presolve)
 
     @property
     def identity(self) -> str:
@@ -48,8 +47,13 @@ class HiGHS(ModelSolver):
         limits = f"time_limit={self.time_limit} gap={self.gap} threads={self.threads} presolve={self.presolve}"
         return f"HiGHS {highspy.Highs().version()} {limits}"
 
-    def _build(self) -> Model:
-        return _HighsModel(self)
+    def _build(self, program: Program) -> Model:
+        return _HighsModel(self, program)
+
+
+def presolved(program: Program) -> bool:
+    """Whether presolve is worth its time."""
+    return program.is_integer or program.n + program.A.shape[0] + program.G.shape[0] >= PRESOLVE_FROM
 
 
 class HighsHandle:
@@ -101,12 +105,16 @@ class HighsHandle:
 
 
 class _HighsModel(Model):
-    def __init__(self, solver: HiGHS) -> None:
-        super().__init__(solver.program)
-        options = {"threads": solver.threads, "mip_rel_gap": solver.gap, "mip_abs_gap": 1e-9}
-        self.handle = HighsHandle(solver.program, solver.program.own_sides, **options)
+    def __init__(self, solver: HiGHS, program: Program) -> None:
+        super().__init__(program, solver._build)
+        options: dict[str, Any] = {"threads": solver.threads, "mip_rel_gap": solver.gap, "mip_abs_gap": 1e-9}
+        entries = np.concatenate([np.abs(self.scaled.A.data), np.abs(self.scaled.G.data)])
+        if entries.size and entries.min() < 1e-9:  # HiGHS would take them for zero
+            options["small_matrix_value"] = 1e-12
+        self.handle = HighsHandle(self.scaled, self.scaled.own_sides, **options)
         self.highs, self.highspy = self.handle.highs, self.handle.highspy
-        self.time_limit, self.presolve = solver.time_limit, solver.presolve
+        self.time_limit = solver.time_limit
+        self.presolve = solver.presolve if program is solver.program else presolved(program)
         self.columns = np.arange(self.n, dtype=np.int32)
         self.row_numbers = np.arange(self.rows, dtype=np.int32)
         self.basis_statuses = np.array([self.highspy.HighsBasisStatus(code) for code in range(4)], dtype=object)
@@ -156,6 +164,16 @@ class _HighsModel(Model):
     def decision(self) -> np.ndarray:
         return np.fromiter(self.highs.getSolution().col_value, np.float64, self.n)
 
+    def decision_and_prices(self) -> tuple[np.ndarray, np.ndarray]:
+        found = self.highs.getSolution()
+        y = np.fromiter(found.row_dual, np.float64, self.rows) if found.dual_valid else np.zeros(self.rows)
+        return np.fromiter(found.col_value, np.float64, self.n), y
+
+    def be_strict(self, strict: bool) -> None:
+        self.handle.set_option("mip_feasibility_tolerance", 1e-9 if strict else 1e-6)
+        for side in ("primal", "dual"):
+            self.handle.set_option(f"{side}_feasibility_tolerance", 1e-9 if strict else 1e-7)
+
     def bound(self) -> float:
         return float(self.highs.getInfo().mip_dual_bound)
 
@@ -164,7 +182,7 @@ class _HighsModel(Model):
         found, basic = self.highs.getBasicVariables()
         if found != self.highspy.HighsStatus.kOk:
             return
-        lower, upper = self.held_bounds
+        lower, upper = self.held.lower, self.held.upper
         codes[: self.n] = np.where(np.abs(w - lower) <= np.abs(upper - w), Basis.AT_LOWER, Basis.AT_UPPER)
         codes[: self.n][np.isinf(lower) & np.isinf(upper)] = Basis.AT_ZERO
         codes[self.n : self.n + self.equalities] = Basis.AT_LOWER

@@ -3,6 +3,9 @@
 The model is built once; per instance only costs, right-hand sides and bounds change. Each instance is solved from a cold
 state or from its own `start`, never from what the previous instance left behind: answers do not depend on the order of
 the batch.
+
+Back ends have absolute tolerances. They are asked in units that suit them (`scaling`), and what they answer is checked in
+the user's units (`certificate`): what cannot be certified is mended, or is not called optimal.
 """
 
 from __future__ import annotations
@@ -10,19 +13,25 @@ from __future__ import annotations
 import os
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from dflearn.errors import OptionError, ShapeError
+from dflearn.errors import OptionError, ProgramError
 from dflearn.program import Program
 from dflearn.program.sides import Sides, integer_bounds
-from dflearn.solvers.base import Basis, Raw, Solver, Status
+from dflearn.solvers.base import Basis, Raw, Solver, Status, check_basis
+from dflearn.solvers.certificate import OPTIMAL, SURE, Certifier
+from dflearn.solvers.refinement import Refiner
+from dflearn.solvers.scaling import LARGEST, Scales, power_of_two, span, units
 
-TOLERANCE = 1e-6  # largest relative violation of a row that the rounding of integer variables may cause
-LARGEST = 1e20  # what back ends take for infinite: a cost or an equality beyond it would be solved as something else
+WIDE = 1e6  # costs of an integer program that span more are solved for twice, in two units
+SMALLEST = 1e-12  # back ends drop entries of a matrix that are smaller
+AT_ONCE = 1 << 22  # numbers in a batch of answers that are checked together
 
 
 class ModelSolver(Solver):
@@ -61,12 +70,13 @@ class ModelSolver(Solver):
         self._models = threading.local()
 
     @abstractmethod
-    def _build(self) -> Model: ...
+    def _build(self, program: Program) -> Model:
+        """A model of a program, this solver's or one derived from it, with this solver's limits."""
 
     def _model(self) -> Model:
         """This thread's model; a forked process builds its own."""
         if getattr(self._models, "process", None) != os.getpid():
-            self._models.model, self._models.process = self._build(), os.getpid()
+            self._models.model, self._models.process = self._build(self.program), os.getpid()
         model: Model = self._models.model
         return model
 
@@ -75,29 +85,47 @@ class ModelSolver(Solver):
         model, count = self._model(), c.shape[0]
         out = Raw.empty(count, self.objective.n)
         if start is not None:
-            if start.size and not Basis.NONE <= start.min() <= start.max() <= Basis.AT_ZERO:
-                raise ShapeError(f"a start holds codes of a simplex basis, from {Basis.NONE:d} to {Basis.AT_ZERO:d}")
+            check_basis(start)
             out = replace(out, start=np.full((count, self.start_width), Basis.NONE, np.int8))
-        units = cost_units(c)
-        for i in range(count):
-            if units[i]:
-                warm = None if start is None or start[i].min() == Basis.NONE else start[i]
-                model.solve(c[i], units[i], sides.row(i), warm, out, i)
+        if self.program.is_integer:
+            model.solve_integers(c, sides, self.gap, out)
+        else:
+            model.solve_linear(c, sides, start, out)
         np.add(out.decision, 0.0, out=out.decision)  # turns −0 into 0
         out.objective[:] = np.einsum("ij,ij->i", c, out.decision)
         np.fmin(out.bound, out.objective, out=out.bound)  # where there is no objective, there is no bound either
         return out
 
 
-class Model(ABC):
-    """One model object of a back end that holds a program. The back end writes the short methods; `solve` has the rules."""
+class Answer(NamedTuple):
+    """What one solve of one instance found, in the user's units: w `(n,)` and, of an LP, prices y `(rows,)`."""
 
-    def __init__(self, program: Program) -> None:
-        self.program, self.integer = program, program.is_integer
+    status: Status
+    w: np.ndarray
+    y: np.ndarray
+    bound: float = -np.inf
+
+
+class Model(ABC):
+    """One model object of a back end that holds a program. The back end writes the short methods; the rest are the rules.
+
+    Args:
+        program: in the user's units. The back end holds `scaled`, the same in units of its own.
+        make: a model of another program, with the same limits.
+    """
+
+    def __init__(self, program: Program, make: Callable[[Program], Model]) -> None:
+        self.program, self.integer, self.make = program, program.is_integer, make
         self.n, self.equalities, self.inequalities = program.n, program.A.shape[0], program.G.shape[0]
         self.rows = self.equalities + self.inequalities
-        self.held_rows = (program.b, program.h)
-        self.held_bounds = (program.lower, program.upper)
+        self.scales = Scales.of(program)
+        self.scaled = self.scales.program(program)
+        entries = np.concatenate([self.scaled.A.data, self.scaled.G.data])
+        if entries.size and np.abs(entries[entries != 0]).min(initial=1.0) < SMALLEST:
+            raise ProgramError(
+                f"{program!r}: the entries of a row span more than {1 / SMALLEST:.0e}, which no solver can hold"
+            )
+        self.held = self.scaled.own_sides
 
     @abstractmethod
     def change_rows(self, b: np.ndarray, h: np.ndarray) -> None: ...
@@ -114,6 +142,13 @@ class Model(ABC):
         """w of the last run, `(n,)`."""
 
     @abstractmethod
+    def decision_and_prices(self) -> tuple[np.ndarray, np.ndarray]:
+        """w and y of the last run, an LP, `(n,)` and `(rows,)`: y ≤ 0 on inequalities, and c − Mᵀy are the reduced costs.
+
+        y counts where w is optimal only.
+        """
+
+    @abstractmethod
     def bound(self) -> float:
         """The lower bound that the last run proved, for MILPs."""
 
@@ -121,50 +156,218 @@ class Model(ABC):
     def basis(self, w: np.ndarray, codes: np.ndarray) -> None:
         """Write the basis of the last run, an LP solved to optimality at w, into `codes` `(n + rows,)`."""
 
-    def solve(self, c: np.ndarray, unit: float, sides: Sides, start: np.ndarray | None, out: Raw, i: int) -> None:
-        """Solve one instance with costs c · unit; write decision, status, bound and start into row i of `out`.
+    @abstractmethod
+    def be_strict(self, strict: bool) -> None:
+        """Whether the next runs have the smallest tolerances there are, or the usual ones."""
 
-        The row begins as `FAILED`, without a bound, and stays so where nothing can be said.
+    @cached_property
+    def certifier(self) -> Certifier:
+        return Certifier(self.program)
+
+    # -- linear programs --------------------------------------------------------------------------------------------
+
+    def solve_linear(self, c: np.ndarray, sides: Sides, start: np.ndarray | None, out: Raw) -> None:
+        """Solve every instance of an LP, certify, and mend; write decisions, statuses, bounds and starts into `out`.
+
+        A row of `out` begins as `FAILED`, without a bound, and stays so where nothing can be said.
         """
-        if self.equalities and np.abs(sides.b).max() >= LARGEST:
-            return
-        lower, upper = sides.lower, sides.upper
-        if self.integer:
-            lower, upper = integer_bounds(lower, upper, self.program.integer)
-            if (lower > upper).any():
-                out.status[i] = Status.INFEASIBLE
-                return
-        self.set_sides((sides.b, sides.h), (lower, upper))
-        if unit != 1.0:
-            c = c * unit
-        status = self.run(c, start)
+        count = len(c)
+        gamma = 1.0 / units(c * self.scales.columns)
+        sigma = np.broadcast_to(self.scales.decision_sizes(sides), count) if count else np.ones(0)
+        y = np.full((count, self.rows), np.nan)
+        shared, refused = sides.is_shared, self.refuses(c, sides)
+        for i in range(count):
+            mine = sides if shared else sides.row(i)
+            if refused[i]:
+                continue
+            warm = None if start is None or start[i].min() == Basis.NONE else start[i]
+            found = self.attempt(c[i], mine, gamma[i], sigma[i], warm, None if out.start is None else out.start[i])
+            if not found.status.has_decision:
+                found = self.second_opinion(c[i], mine, found)
+            out.status[i], out.decision[i], y[i] = found.status, found.w, found.y
+        np.clip(out.decision, sides.lower, sides.upper, out=out.decision)
+        self.certify(c, sides, y, out)
+
+    def refuses(self, c: np.ndarray, sides: Sides) -> np.ndarray:
+        """Which instances have numbers that back ends would take for infinite.  `(count,)`"""
+        refused: np.ndarray = np.abs(c).max(1) >= LARGEST
+        refused |= np.abs(sides.lines("b")).max(1, initial=0.0) >= LARGEST
+        return refused
+
+    def attempt(
+        self, c: np.ndarray, sides: Sides, gamma: float, sigma: float,
+        start: np.ndarray | None = None, codes: np.ndarray | None = None,
+    ) -> Answer:  # fmt: skip
+        """One solve in units γ of costs and σ of decisions; the basis is written into `codes`. w may miss bounds a little."""
+        self.set_sides(self.scales.sides(sides, sigma))
+        costs = c if gamma == 1.0 and self.scales.plain else c * (gamma * self.scales.columns)
+        status = self.run(costs, start)
         if start is not None and status is not Status.OPTIMAL:
-            status = self.run(c, None)  # a start may save time, never change what is found out
-        if status is None or (status is Status.UNBOUNDED and self.integer):
+            status = self.run(costs, None)  # a start may save time, never change what is found out
+        if status is None:
             status = self.tell_unbounded()
         if not status.has_decision:
-            out.status[i] = status
-            return
-        w = self.decision()
-        if self.integer:
-            bound = self.bound() / unit
-            w = self.with_exact_integers(c, w)
-            if self.violation(w) > TOLERANCE:
-                return
-        else:
-            bound = np.inf if status is Status.OPTIMAL else -np.inf  # an optimum bounds itself
-        out.status[i], out.decision[i], out.bound[i] = status, w, bound
-        if out.start is not None and status is Status.OPTIMAL:
-            self.basis(w, out.start[i])
+            return Answer(status, np.full(self.n, np.nan), np.full(self.rows, np.nan))
+        w, y = self.decision_and_prices()
+        if codes is not None and status is Status.OPTIMAL:
+            self.basis(w, codes)
+        if not self.scales.plain or gamma != 1.0 or sigma != 1.0:
+            w, y = w * (self.scales.columns * sigma), y * (self.scales.rows / gamma)
+        return Answer(status, w, y)
 
-    def set_sides(self, rows: tuple[np.ndarray, np.ndarray], bounds: tuple[np.ndarray, np.ndarray]) -> None:
+    def certify(self, c: np.ndarray, sides: Sides, y: np.ndarray, out: Raw) -> None:
+        """Check every answer of a batch; what is in doubt is refined, and is optimal only if the check then says so."""
+        step = max(1, AT_ONCE // max(1, self.n + self.rows))
+        for first in range(0, len(c), step):
+            found = np.flatnonzero(out.status[first : first + step] <= Status.FEASIBLE) + first
+            if not found.size:
+                continue
+            verdict = self.certifier.check(c[found], out.decision[found], y[found], sides.rows(found))
+            optimal = out.status[found] == Status.OPTIMAL
+            out.bound[found[optimal]] = verdict.bound[optimal]
+            broken = ~optimal & (verdict.primal > OPTIMAL)
+            out.status[found[broken]], out.decision[found[broken]] = Status.NOT_FOUND, np.nan
+            for i in found[optimal & ~(verdict.error <= SURE)]:
+                self.refine(c[i], sides.row(i), y[i], out, i)
+
+    @cached_property
+    def refiner(self) -> Refiner:
+        return Refiner(self)
+
+    def refine(self, c: np.ndarray, sides: Sides, y: np.ndarray, out: Raw, i: int) -> None:
+        """Mend one answer in `out`. Called optimal where it is; else feasible, with its bound; else nothing at all."""
+        status, w, y = self.refiner.refine(c, sides, out.decision[i], y)
+        if not status.has_decision:
+            out.status[i], out.decision[i], out.bound[i] = status, np.nan, -np.inf
+            return
+        verdict = self.certifier.check(c[None], w[None], y[None], sides)
+        sure, feasible = verdict.error[0] <= OPTIMAL, verdict.primal[0] <= OPTIMAL
+        out.status[i] = Status.OPTIMAL if sure else Status.FEASIBLE if feasible else Status.FAILED
+        out.decision[i] = w if feasible else np.nan
+        out.bound[i] = verdict.bound[0] if feasible else -np.inf
+
+    def second_opinion(self, c: np.ndarray, sides: Sides, first: Answer) -> Answer:
+        """No decision: is that so in other units too, where large numbers count as little as small ones?
+
+        What differs from the first answer only in the tolerance of a row of large numbers is found here.
+        """
+        right = sides.right_hand_sides()[0]
+        if first.status is Status.NOT_FOUND or max(span(right), span(c)) <= WIDE:
+            return first
+        sizes = np.abs(right * (self.scales.rows / self.scales.sizes))
+        sigma = float(power_of_two(sizes.max())) if sizes.any() else 1.0
+        gamma = 1.0 / float(power_of_two(np.abs(c * self.scales.columns).max())) if c.any() else 1.0
+        second = self.attempt(c, sides, gamma, sigma)
+        if second.status is first.status or second.status.has_decision:
+            return second  # a decision is checked before it is believed
+        return first._replace(status=Status.FAILED)
+
+    # -- integer programs -------------------------------------------------------------------------------------------
+
+    def solve_integers(self, c: np.ndarray, sides: Sides, gap: float, out: Raw) -> None:
+        """Solve every instance of a MILP; write decisions, statuses and bounds into `out`.
+
+        Called optimal where the rows hold, the continuous variables are optimal for the integers, and the bound proves it.
+        Where costs span more than `WIDE`, a second solve in another unit, with smaller tolerances, must agree.
+        """
+        gammas, refused = 1.0 / units(c * self.scales.columns), self.refuses(c, sides)
+        for i, gamma in enumerate(gammas):
+            mine = sides.row(i)
+            lower, upper = integer_bounds(mine.lower, mine.upper, self.program.integer)
+            if refused[i]:
+                continue
+            if (lower > upper).any():
+                out.status[i] = Status.INFEASIBLE
+                continue
+            whole = Sides(mine.b, mine.h, lower, upper)
+            found = self.attempt_integers(c[i], whole, gamma, gap)
+            wide = span(c[i]) > WIDE
+            if found.status is Status.FAILED or (found.status is Status.OPTIMAL and wide) or self.doubts(found):
+                found = self.settle(c[i], whole, gamma, gap, found, wide)
+            out.status[i], out.decision[i], out.bound[i] = found.status, found.w, found.bound
+
+    def doubts(self, found: Answer) -> bool:
+        """Whether the back end called optimal what the check did not."""
+        return found.status is Status.FEASIBLE and bool(found.y[0])
+
+    def attempt_integers(self, c: np.ndarray, sides: Sides, gamma: float, gap: float) -> Answer:
+        """One solve in cost unit γ. Its y is one number: whether an optimal answer failed the check."""
+        self.set_sides(self.scales.sides(sides, 1.0))
+        status = self.run(c * (gamma * self.scales.columns), None)
+        if status is None or status is Status.UNBOUNDED:
+            status = self.tell_unbounded()
+        if not status.has_decision:
+            return Answer(status, np.full(self.n, np.nan), np.zeros(1))
+        bound, w = self.bound() / gamma, self.decision() * self.scales.columns
+        w, sure = self.with_exact_integers(c, np.clip(w, sides.lower, sides.upper), sides)
+        if not self.certifier.violation(w[None], sides)[0] <= OPTIMAL:
+            return Answer(Status.FAILED, np.full(self.n, np.nan), np.zeros(1))
+        value = float(c @ w)
+        allowed = OPTIMAL * float(np.abs(c * w).sum())
+        if bound > value + allowed:  # it bounds nothing
+            bound = -np.inf
+        allowed += gap * abs(value)
+        claimed = status is Status.OPTIMAL
+        if claimed and not (sure and value - bound <= allowed):
+            status = Status.FEASIBLE
+        return Answer(status, w, np.full(1, claimed and status is not Status.OPTIMAL), bound)
+
+    def settle(self, c: np.ndarray, sides: Sides, gamma: float, gap: float, first: Answer, wide: bool) -> Answer:
+        """Solve again strictly, in another unit where costs span much; where two answers differ, a third time.
+
+        Of all answers the best. It is optimal where two solves in different units say so, or one where costs span little.
+        """
+        size = np.abs(c * self.scales.columns)
+        other = float(1.0 / power_of_two(np.sqrt(size[size > 0].min() * size.max()))) if wide else gamma
+        if wide and other == gamma:
+            other = float(1.0 / power_of_two(size[size > 0].min()))
+        answers = [first]
+        self.be_strict(True)
+        try:
+            for unit in (other, gamma):
+                answers.append(self.attempt_integers(c, sides, unit, gap))
+                best = min(answers, key=lambda answer: float(c @ answer.w) if answer.status.has_decision else np.inf)
+                if not best.status.has_decision:
+                    return answers[-1] if answers[-1].status is first.status else first._replace(status=Status.FAILED)
+                allowed = gap * abs(float(c @ best.w)) + OPTIMAL * float(np.abs(c * best.w).sum())
+                votes = [a for a in answers if a.status is Status.OPTIMAL and c @ a.w - c @ best.w <= allowed]
+                if len(votes) >= (2 if wide else 1):
+                    return votes[-1]._replace(w=best.w, bound=min(answer.bound for answer in votes))
+        finally:
+            self.be_strict(False)
+        bound = min(answer.bound for answer in answers if answer.status.has_decision)
+        return best._replace(status=Status.FEASIBLE, bound=bound)
+
+    @cached_property
+    def relaxation(self) -> Model:
+        return self.make(self.program.relax())
+
+    def with_exact_integers(self, c: np.ndarray, w: np.ndarray, sides: Sides) -> tuple[np.ndarray, bool]:
+        """w with integers rounded, and whether the others are optimal for them; where they are not, or a row breaks, they are
+        solved for again."""
+        integer = self.program.integer
+        rounded = np.where(integer, np.rint(w), w)
+        if integer.all():
+            return rounded, True
+        fixed = Sides(sides.b, sides.h, *(np.where(integer, rounded, side) for side in (sides.lower, sides.upper)))
+        best = Raw.empty(1, self.n)
+        self.relaxation.solve_linear(c[None], fixed, None, best)
+        if best.status[0] not in (Status.OPTIMAL, Status.FEASIBLE):
+            return rounded, False
+        value, broken = float(c @ rounded), self.certifier.violation(rounded[None], sides)[0]
+        if broken > SURE or value - float(c @ best.decision[0]) > SURE * float(np.abs(c * rounded).sum()):
+            rounded = np.where(integer, rounded, best.decision[0])
+        return rounded, bool(best.status[0] == Status.OPTIMAL)
+
+    # -- the model object -------------------------------------------------------------------------------------------
+
+    def set_sides(self, sides: Sides) -> None:
         """Right-hand sides and bounds of the next run; nothing is passed on that the model has already."""
-        if self.rows and not _same(rows, self.held_rows):
-            self.change_rows(*rows)
-            self.held_rows = rows
-        if not _same(bounds, self.held_bounds):
-            self.change_bounds(*bounds)
-            self.held_bounds = bounds
+        if self.rows and not (_same(sides.b, self.held.b) and _same(sides.h, self.held.h)):
+            self.change_rows(sides.b, sides.h)
+        if not (_same(sides.lower, self.held.lower) and _same(sides.upper, self.held.upper)):
+            self.change_bounds(sides.lower, sides.upper)
+        self.held = sides
 
     def tell_unbounded(self) -> Status:
         """Infeasible or unbounded: where any decision exists at all, which zero costs find out, it is unbounded."""
@@ -173,43 +376,6 @@ class Model(ABC):
             return Status.FAILED
         return Status.UNBOUNDED if status.has_decision else status
 
-    def with_exact_integers(self, c: np.ndarray, w: np.ndarray) -> np.ndarray:
-        """w with integer variables rounded; where that breaks a row, the others are solved for again."""
-        rounded = np.where(self.program.integer, np.rint(w), w)
-        if self.program.integer.all() or self.violation(rounded) <= TOLERANCE:
-            return rounded
-        rows, (lower, upper) = self.held_rows, self.held_bounds
-        fixed = tuple(np.where(self.program.integer, rounded, side) for side in (lower, upper))
-        self.set_sides(rows, (fixed[0], fixed[1]))
-        status = self.run(c, None)
-        if status is not None and status.has_decision:
-            rounded = np.where(self.program.integer, rounded, self.decision())
-        self.set_sides(rows, (lower, upper))
-        return rounded
 
-    def violation(self, w: np.ndarray) -> float:
-        """The largest violation of a row at w, relative to 1 + |right-hand side|."""
-        (b, h), worst = self.held_rows, 0.0
-        if self.equalities:
-            worst = float((np.abs(self.program.A @ w - b) / (1 + np.abs(b))).max())
-        if self.inequalities:
-            worst = max(worst, float(((self.program.G @ w - h) / (1 + np.abs(h))).max()))
-        return worst
-
-
-def cost_units(c: np.ndarray) -> np.ndarray:
-    """The power of two that brings the costs of an instance, where they are of unusual size, to about one; else 1.
-
-    Back ends have absolute tolerances: with costs of 1e-7 every decision would pass for optimal. Zero marks costs that
-    back ends take for infinite.  `(count, n)` → `(count,)`.
-    """
-    largest = np.abs(c).max(1)
-    units = np.ones(len(c))
-    unusual = (largest > 0) & ((largest < 1e-2) | (largest > 1e6))
-    units[unusual] = 2.0 ** -np.round(np.log2(largest[unusual]))
-    units[largest >= LARGEST] = 0.0
-    return units
-
-
-def _same(one: tuple[np.ndarray, ...], other: tuple[np.ndarray, ...]) -> bool:
-    return all(a is b or np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+def _same(one: np.ndarray, other: np.ndarray) -> bool:
+    return one is other or np.array_equal(one, other)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dflearn.errors import OptionError, ProgramError
 from dflearn.program import Instance, Program
-from dflearn.program.sides import Sides
+from dflearn.program.sides import ROUNDING, Sides
 from dflearn.solvers.base import Raw, Solution, Solver, Status, check_costs, check_instance, check_start
 from dflearn.solvers.graph import Graph
 
@@ -165,10 +165,11 @@ class TopK(Oracle):
         if program.lower.any() or (program.upper != 1).any():
             raise refusal("TopK", program, "its bounds are not 0 and 1")
         k = side[0] / row.data[0]
-        if k != np.rint(k) or not 0 < k <= program.n:
+        whole = int(np.rint(k))
+        if abs(k - whole) > ROUNDING * whole or not 0 < whole <= program.n:  # 3 · 0.1 / 0.1 is 3
             raise refusal("TopK", program, f"k is {k:g}, not an integer between 1 and {program.n}")
         oracle = cls.__new__(cls)
-        oracle._take(program, int(k), at_most)
+        oracle._take(program, whole, at_most)
         return oracle
 
     def _take(self, program: Program, k: int, at_most: bool) -> None:

@@ -1,0 +1,299 @@
+"""What is called optimal is optimal in any units: against rational enumeration, closed forms, and answers in other units."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+from dflearn.program import Instance, Program
+from dflearn.solvers.base import Basis, Solution, Status
+from dflearn.solvers.certificate import Certifier
+from dflearn.solvers.few_rows import FewRowBinary, FewRowLP
+from dflearn.solvers.gurobi import Gurobi
+from dflearn.solvers.highs import HiGHS
+from dflearn.solvers.model import ModelSolver
+from dflearn.solvers.oracles import DagShortestPath
+from dflearn.solvers.scaling import Scales, units
+from support import programs
+from support.rationals import exact_optimum
+
+BACK_ENDS = [HiGHS, Gurobi]
+
+
+def assert_honest(answer: Solution, c: np.ndarray, best: Fraction | float, case: object) -> None:
+    """Optimal answers are, relative to the terms of the objective; a bound is a bound; nothing is called impossible."""
+    status, w, best = Status(int(answer.status)), answer.decision.numpy(), float(best)
+    assert status.has_decision, (case, status)
+    allowed = 1e-6 * max(np.abs(c * w).sum(), abs(best))
+    if status is Status.OPTIMAL:
+        assert abs(float(answer.objective) - best) <= allowed, (case, float(answer.objective), best)
+    assert float(answer.bound) <= best + allowed, (case, float(answer.bound), best)
+
+
+# -- penalties ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", BACK_ENDS)
+@pytest.mark.parametrize("integer", [False, True])
+def test_one_large_cost(make: type[ModelSolver], integer: bool) -> None:
+    program = Program(
+        G=[[-1, -1, -1]], h=[-1], upper=[1, 1, np.inf], d=[0, 0, 1e9], S=np.eye(3)[:, :2], integer=integer
+    )
+    answer = make(program).solve(torch.tensor([3, 2.9], dtype=torch.float64)).check((Status.OPTIMAL,))
+    assert answer.decision.tolist() == [0, 1, 0]
+    assert answer.objective.item() == pytest.approx(2.9, rel=1e-9)
+    assert answer.bound.item() == pytest.approx(2.9, rel=1e-6)
+
+
+def covering(rng: np.random.RandomState) -> tuple[Program, np.ndarray, Fraction, Fraction]:
+    """min cᵀw + penalty · s  s.t.  aᵀw + s ≥ need,  0 ≤ w ≤ 1: the program, costs, and its optima for any and whole w.
+
+    Filled in the order of the cost of a unit, and by trying all whole decisions, in rational numbers.
+    """
+    n = rng.randint(2, 7)
+    a, c = np.round(rng.uniform(0.5, 4, n), 2), np.round(rng.uniform(1, 4, n), 2)
+    need, penalty = np.round(rng.uniform(0.3, 1.1) * a.sum(), 2), np.round(10 ** rng.uniform(2, 9), 2)
+    program = Program(
+        G=-np.append(a, 1)[None], h=[-need], upper=np.append(np.ones(n), np.inf), d=np.append(np.zeros(n), penalty),
+        S=np.eye(n + 1)[:, :n],
+    )  # fmt: skip
+    weights, costs = ([Fraction(float(x)) for x in part] for part in (a, c))
+    price, left, linear = Fraction(float(penalty)), Fraction(float(need)), Fraction(0)
+    for j in sorted(range(n), key=lambda j: costs[j] / weights[j]):
+        share = min(Fraction(1), left / weights[j])
+        linear, left = linear + share * costs[j], left - share * weights[j]
+        if not left:
+            break
+    linear += left * price
+    whole = min(
+        sum((costs[j] for j in range(n) if (k >> j) & 1), Fraction(0))
+        + price
+        * max(Fraction(0), Fraction(float(need)) - sum((weights[j] for j in range(n) if (k >> j) & 1), Fraction(0)))
+        for k in range(1 << n)
+    )
+    return program, c, linear, whole
+
+
+@pytest.mark.parametrize("make", BACK_ENDS)
+def test_nine_hundred_penalties(make: type[ModelSolver]) -> None:
+    called = 0
+    for seed in range(900):
+        program, c, linear, _ = covering(np.random.RandomState(seed))
+        answer = make(program).solve(torch.tensor(c))
+        assert_honest(answer, program.objective.vector(torch.tensor(c)).numpy(), linear, seed)
+        called += int(answer.status) == Status.OPTIMAL
+    assert called >= 895
+
+
+@pytest.mark.parametrize("make", BACK_ENDS)
+def test_penalties_on_whole_decisions(make: type[ModelSolver]) -> None:
+    called = 0
+    for seed in range(900, 1200):
+        program, c, _, whole = covering(np.random.RandomState(seed))
+        mixed = Program(
+            G=program.G, h=program.h, upper=program.upper, S=program.S, d=program.d, integer=range(program.p)
+        )
+        answer = make(mixed).solve(torch.tensor(c))
+        assert_honest(answer, program.objective.vector(torch.tensor(c)).numpy(), whole, seed)
+        called += int(answer.status) == Status.OPTIMAL
+    assert called >= 290
+
+
+# -- units of everything --------------------------------------------------------------------------------------------
+
+
+def mixed_scales(rng: np.random.RandomState, integer: bool) -> tuple[Program, np.ndarray]:
+    """Rows, decisions and costs of sizes from 10⁻⁶ to 10⁶, with a decision that is known to be feasible."""
+    n, m = rng.randint(2, 4), rng.randint(1, 3)
+    rows = rng.randn(m, n) * 10 ** rng.uniform(-6, 6, (m, 1))
+    if integer:
+        known, upper, whole = (
+            rng.randint(0, 3, n).astype(float),
+            np.full(n, 2.0),
+            np.append(True, rng.rand(n - 1) < 0.5),
+        )
+    else:
+        rows *= 10 ** rng.uniform(-6, 6, (1, n))
+        known, whole = rng.uniform(0, 1, n) * 10 ** rng.uniform(-6, 6, n), np.zeros(n, bool)
+        upper = known * rng.uniform(1, 3, n)
+    h = rows @ known + np.abs(rows) @ known * rng.uniform(0.001, 0.3, m)
+    return Program(G=rows, h=h, upper=upper, integer=whole), rng.randn(n) * 10 ** rng.uniform(-6, 6, n)
+
+
+@pytest.mark.parametrize("make", [*BACK_ENDS, FewRowLP])
+def test_mixed_scales(make: type[ModelSolver]) -> None:
+    for seed in range(120):
+        program, c = mixed_scales(np.random.RandomState(seed), False)
+        best = exact_optimum(program, c)
+        assert best is not None
+        answer = make(program).solve(torch.tensor(c))
+        assert_honest(answer, c, best, seed)
+        assert int(answer.status) == Status.OPTIMAL, seed
+        assert program.violation(answer.decision) <= 1e-8, seed
+
+
+@pytest.mark.parametrize("make", BACK_ENDS)
+def test_mixed_scales_of_integer_programs(make: type[ModelSolver]) -> None:
+    for seed in range(80):
+        program, c = mixed_scales(np.random.RandomState(seed), True)
+        best = exact_optimum(program, c)
+        assert best is not None
+        answer = make(program).solve(torch.tensor(c))
+        assert_honest(answer, c, best, seed)
+        assert program.violation(answer.decision) <= 1e-6, seed
+
+
+@pytest.mark.parametrize("make", [*BACK_ENDS, FewRowLP])
+@pytest.mark.parametrize("rows", [1e-8, 1.0, 1e8])
+@pytest.mark.parametrize("decisions", [1e-8, 1e-4, 1e8])
+@pytest.mark.parametrize("costs", [1e-8, 1e8])
+def test_answers_know_no_unit(make: type[ModelSolver], rows: float, decisions: float, costs: float) -> None:
+    """The same program in other units has the same answers, cold and from a start; infeasible instances too."""
+    rng = np.random.RandomState(3)
+    G, A = rng.uniform(0, 5, (2, 8)), np.round(rng.randn(1, 8), 2)
+    known = rng.uniform(0, 1, (20, 8))
+    h, b = known @ G.T + rng.uniform(0, 1, (20, 2)), known @ A.T
+    h[7] = -1.0  # no decision
+    y = torch.tensor(rng.randn(20, 8))
+    plain = make(Program(G=G, h=h[0], A=A, b=b[0], upper=1)).solve(y, Instance(h=torch.tensor(h), b=torch.tensor(b)))
+    program = Program(G=rows * G, h=h[0], A=rows * A, b=b[0], upper=decisions)
+    own = Instance(h=torch.tensor(rows * decisions * h), b=torch.tensor(rows * decisions * b))
+    solver = make(program)
+    start = solver.no_start(20)
+    for _ in range(2):
+        found = solver.solve(costs * y, own, start)
+        assert torch.equal(found.status, plain.status)
+        assert found.counts() == {"OPTIMAL": 19, "INFEASIBLE": 1}
+        torch.testing.assert_close(found.decision / decisions, plain.decision, rtol=1e-9, atol=1e-9, equal_nan=True)
+        assert torch.allclose(
+            found.objective / (costs * decisions), plain.objective, rtol=1e-9, atol=1e-9, equal_nan=True
+        )
+        start = found.start
+
+
+@pytest.mark.parametrize("size", [1e-8, 1e8])
+def test_binary_answers_know_no_unit(size: float) -> None:
+    program = programs.knapsack(12, 2)
+    y = torch.rand(20, 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    wanted = FewRowBinary(program).solve(y)
+    scaled = Program(G=size * program.G, h=size * program.h, upper=1, S=program.S, integer=True)
+    found = FewRowBinary(scaled).solve(y / size)
+    assert torch.equal(found.decision, wanted.decision)
+    full = Program(G=[[0.1 * size, 0.2 * size]], h=[0.3 * size], upper=1, integer=True)  # 0.1 + 0.2 is 0.3
+    assert FewRowBinary(full).solve(-torch.ones(2)).decision.tolist() == [1, 1]
+    over = Program(G=[[0.1 * size, 0.2 * size]], h=[0.2999 * size], upper=1, integer=True)
+    assert FewRowBinary(over).solve(-torch.ones(2)).decision.sum() == 1
+
+
+def test_binary_decisions_under_a_penalty() -> None:
+    """One large cost hides no small one: every decision is tried."""
+    decisions = (np.arange(256)[:, None] >> np.arange(8) & 1).astype(float)
+    for seed in range(40):
+        rng = np.random.RandomState(seed)
+        G, c = rng.uniform(0, 5, (2, 8)), -rng.uniform(1, 4, 8)
+        c[0] = 10 ** rng.uniform(3, 9)
+        h = G.sum(1) * rng.uniform(0.3, 0.6)
+        answer = FewRowBinary(Program(G=G, h=h, upper=1, integer=True)).solve(torch.tensor(c)).check((Status.OPTIMAL,))
+        best = (decisions @ c)[(decisions @ G.T <= h).all(1)].min()
+        assert answer.objective.item() == pytest.approx(best, rel=1e-9), seed
+
+
+# -- starts ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [*BACK_ENDS, FewRowLP])
+def test_every_code_of_a_start(make: type[ModelSolver]) -> None:
+    """Any codes are a start: they may save time, never change what is found out."""
+    program = Program(G=[[1, 2, 3], [-1, 1, 0]], h=[4, 1], lower=[0, -1, 0], upper=[2, 1, 3])
+    y = torch.tensor([[-1.0, -2.5, -2.0]]).double()
+    solver = make(program)
+    wanted = solver.solve(y).objective
+    codes = np.array(np.meshgrid(*[[0, 1, 2, 3]] * 5)).reshape(5, -1).T.astype(np.int8)
+    starts = torch.tensor(codes[(codes == Basis.BASIC).sum(1) == 2])
+    answer = solver.solve(y.expand(len(starts), -1), None, starts)
+    assert answer.counts() == {"OPTIMAL": len(starts)}
+    torch.testing.assert_close(answer.objective, wanted.expand(len(starts)))
+
+
+# -- what the check sees --------------------------------------------------------------------------------------------
+
+
+def test_the_check_tells_right_from_wrong() -> None:
+    program = Program(G=[[-1, -1, -1]], h=[-1], upper=[1, 1, np.inf])
+    c = np.array([[3, 2.9, 1e9]] * 4)
+    w = np.array([[0, 1, 0], [1, 0, 0], [0, 0.9, 0], [0, 0, 1.0]])
+    y = np.array([[-2.9], [-3.0], [-2.9], [-1e9]])
+    verdict = Certifier(program).check(c, w, y, program.own_sides)
+    assert verdict.error[0] == 0
+    assert verdict.bound[0] == pytest.approx(2.9)
+    assert verdict.gap[1] == pytest.approx(0.1 / 3)
+    assert verdict.dual[1] == pytest.approx(0.1 / 5.9)
+    assert verdict.bound[1] == pytest.approx(2.9)
+    assert verdict.primal[2] == pytest.approx(0.1 / 1.9)
+    assert verdict.error[3] > 0.5
+    assert (verdict.bound <= 2.9 + 1e-9).all()
+
+
+def test_a_price_of_the_wrong_sign_proves_nothing() -> None:
+    program = Program(G=[[1.0]], h=[1], lower=-np.inf)
+    verdict = Certifier(program).check(np.array([[1.0]]), np.array([[1.0]]), np.array([[1.0]]), program.own_sides)
+    assert verdict.bound[0] == -np.inf
+    assert verdict.dual[0] == 1
+
+
+@pytest.mark.parametrize("make", BACK_ENDS)
+def test_what_cannot_be_certified_is_not_called_optimal(
+    make: type[ModelSolver], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A back end that answers something else: refined where that helps, feasible with a true bound where it does not."""
+    program = Program(G=[[-1, -1, -1]], h=[-1], upper=[1, 1, np.inf])
+    y = torch.tensor([[3, 2.9, 1e3]], dtype=torch.float64)
+    solver = make(program)
+    model = solver._model()
+    monkeypatch.setattr(model, "decision_and_prices", lambda: (np.array([1.0, 0, 0]), np.array([-3.0])))
+    assert solver.solve(y).check((Status.OPTIMAL,)).decision.tolist() == [[0, 1, 0]]
+    monkeypatch.setattr(model.refiner, "refine", lambda c, sides, w, y: (Status.OPTIMAL, w, y))
+    answer = solver.solve(y)
+    assert answer.counts() == {"FEASIBLE": 1}
+    assert answer.objective.item() == 3
+    assert answer.bound.item() == pytest.approx(2.9)
+    monkeypatch.setattr(model, "decision_and_prices", lambda: (np.array([0.5, 0, 0]), np.array([-3.0])))
+    assert solver.solve(y).counts() == {"FAILED": 1}
+
+
+def test_integer_programs_whose_two_solves_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second and third solve find nothing as good: the first answer is feasible, no more."""
+    program = Program(G=[[-1, -1, -1]], h=[-1], upper=1, integer=True)
+    solver = HiGHS(program)
+    model = solver._model()
+    found = iter([[0, 1.0, 0], [1.0, 0, 0], [1.0, 0, 0]])
+    monkeypatch.setattr(model, "decision", lambda: np.array(next(found)))
+    answer = solver.solve(torch.tensor([3, 2.9, 1e9], dtype=torch.float64))
+    assert Status(int(answer.status)) is Status.FEASIBLE
+    assert answer.decision.tolist() == [0, 1, 0]
+
+
+def test_units_are_powers_of_two_and_leave_ordinary_numbers_alone() -> None:
+    values = np.array([[1.0, -3, 5e5], [0, 0, 0], [3, 2.9, 1e9], [1e-9, 2e-9, 0], [1e12, 1e12, 1]])
+    found = units(values)
+    assert found[[0, 1]].tolist() == [1, 1]
+    assert (np.log2(found) % 1 == 0).all()
+    assert found[2:] == pytest.approx([3, 1.5e-9, 1e12], rel=0.5)
+    assert Scales.of(programs.supply()).plain
+    scales = Scales.of(Program(G=[[1e-8, 1e8], [1e8, 1e-8]], h=[1, 1]))
+    assert not scales.plain
+
+
+@pytest.mark.parametrize("tiny", [1e-8, 1e-12])
+def test_paths_with_costs_of_all_sizes(tiny: float) -> None:
+    """The objective is that of the path, whatever is lost on the way."""
+    oracle = DagShortestPath([0, 0, 1, 2, 1], [1, 2, 3, 3, 2], 0, 3)
+    c = torch.tensor([[1e8, 1e8 + 1, tiny, 1.0, -1e8], [tiny, 2 * tiny, 1e8, 1e8, 0]], dtype=torch.float64)
+    answer = oracle.solve(c)
+    torch.testing.assert_close(answer.objective, (c * answer.decision).sum(-1), rtol=1e-15, atol=0)
+    for i, row in enumerate(c.numpy()):
+        best = min(sum(Fraction(float(row[a])) for a in path) for path in ([0, 2], [1, 3], [0, 4, 3]))
+        assert float(answer.objective[i]) == pytest.approx(float(best), rel=1e-15, abs=1e-7)
