@@ -18,8 +18,8 @@ from dflearn.kernels.smoothed_lp import SmoothedSystem, SmoothedTile
 
 HALVINGS = 12  # of the step, before a lane gives up
 SUFFICIENT = 1e-4  # share of the linear prediction that a step must achieve
-NOISE = 4 * float(np.finfo(np.float64).eps)
-MOST_NOISE = 1e6  # times what rounding leaves of w itself; beyond it w(y) is no answer
+NOISE = 16 * float(np.finfo(np.float64).eps)
+MOST_NOISE = 1e5  # times what rounding leaves of w itself; beyond it w(y) is no answer
 VANISHING_PIVOT = 1e-11  # relative to the diagonal: the row depends on earlier ones
 
 
@@ -67,7 +67,7 @@ def _evaluate(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, inside
     largest, prices = spread(0.0), spread(1.0)
     for i in range(r.shape[0]):
         prices = maximum(prices, absolute(get(y, i)))
-    noise = NOISE * minimum(prices / smoothing, MOST_NOISE)
+    noise = 4.0 * NOISE * minimum(prices / smoothing, MOST_NOISE)
     for j in range(c.shape[0]):
         gradient = get(c, j)
         for k in range(by_columns.start[j], by_columns.start[j + 1]):

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from dflearn.kernels.cholesky import assemble, factorize, substitute
-from dflearn.kernels.lanes import LANES, absolute, get, jit, maximum, minimum, put, spread, where
+from dflearn.kernels.lanes import LANES, absolute, any_lane, get, jit, maximum, minimum, put, spread, where
 from dflearn.kernels.smoothed_lp import SmoothedSystem, SmoothedTile
 
 ROUNDING = 16 * float(np.finfo(np.float64).eps)
@@ -52,18 +52,22 @@ def measure(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, size: An
         put(size, j, total)
     quiet = ROUNDING * largest
     for i in range(r.shape[0]):
-        gap, total, share = spread(0.0) - get(r, i), absolute(get(r, i)), spread(0.0)
+        gap, total = spread(0.0) - get(r, i), absolute(get(r, i))
         for k in range(by_rows.start[i], by_rows.start[i + 1]):
-            j = by_rows.column[k]
-            term = by_rows.value[k] * get(w, j)
+            term = by_rows.value[k] * get(w, by_rows.column[k])
             gap = gap + term
             total = total + absolute(term)
-            if inequality[i]:
-                price = absolute(by_rows.value[k] * get(y, i))
-                share = maximum(share, where(price > faint, price / get(size, j), 0.0))
         wrong = where(absolute(gap) > quiet, absolute(gap) / total, 0.0)
         if inequality[i]:
-            wrong = where(gap > 0.0, wrong, minimum(wrong, share))
+            price = get(y, i)
+            if any_lane((wrong > 0.0) & (price > 0.0)):
+                share = spread(0.0)
+                for k in range(by_rows.start[i], by_rows.start[i + 1]):
+                    part = absolute(by_rows.value[k] * price)
+                    share = maximum(share, where(part > faint, part / get(size, by_rows.column[k]), 0.0))
+                wrong = where(gap > 0.0, wrong, minimum(wrong, share))
+            else:
+                wrong = where(gap > 0.0, wrong, 0.0)
         worst = maximum(worst, wrong)
     out = np.empty((2, LANES))
     put(out, 0, worst)

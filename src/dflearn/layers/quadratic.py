@@ -80,13 +80,14 @@ def solve_with_highs(
 
 
 def decision_size(c: np.ndarray, mu: float, right: np.ndarray, equalities: int, sides: Sides) -> float:
-    """A power of two about as large as the decision, from rows of length one: what their sides force upon it, or how far
-    costs pull it where some side is as large."""
+    """A power of two about as large as the decision, from rows of length one: what the sides force upon it, or else the
+    largest of them, or else how far costs pull it."""
     forced = np.concatenate([np.abs(right[:equalities]), -right[equalities:], sides.lower, -sides.upper])
-    pull = float(np.abs(np.clip(-c / mu, sides.lower, sides.upper)).max(initial=0.0))
-    largest = float(np.abs(right).max(initial=0.0))
-    size = max(float(forced.max(initial=0.0)), min(pull, largest) if largest else pull)
-    return float(2.0 ** np.floor(np.log2(size))) if size > 0 else 1.0
+    given = np.abs(np.concatenate([right, sides.lower, sides.upper]))
+    for sizes in (forced, given[np.isfinite(given)], np.abs(c) / mu):
+        if (size := float(sizes.max(initial=0.0))) > 0:
+            return float(2.0 ** np.floor(np.log2(size)))
+    return 1.0
 
 
 def relative_residual(

@@ -134,7 +134,7 @@ class Smoothed(Layer):
         w = 0 is optimal if it is feasible and the projection onto the cone of directions from it is no longer than μ; there
         is no optimum if the projection onto the cone of directions without end is longer than μ.
         """
-        rows, mu, tolerance = self.rows, self.mu, 10 * self.tolerance
+        rows, mu, tolerance = self.rows, self.mu, self.tolerance
         count = len(c)
         with np.errstate(over="ignore"):
             usual = 0.1 * np.maximum(np.abs(c).max(1, initial=0.0), mu) / rows.decision_sizes(sides, count)
