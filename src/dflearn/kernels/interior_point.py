@@ -27,6 +27,7 @@ REGULARIZATION = 1e-13  # added to the diagonal of the normal equations, which i
 REFINED = 14  # from this step on, solutions of the normal equations are refined
 LARGE = 100.0  # multipliers beyond which an instance may have no feasible point; they are looked at every PROVE steps
 PROVE = 3
+FEASIBLE = 1e-12  # residual of rows and stationarity below which only complementarity counts
 REFINEMENTS = 2
 
 
@@ -151,7 +152,7 @@ def interior_point(
     dw, dzl, dzu = scratch.dw, scratch.dzl, scratch.dzu
     s, rp, ts, dy, ds = scratch.s, scratch.rp, scratch.ts, scratch.dy, scratch.ds
     n, m, entries = c.shape[0], r.shape[0], len(pattern.row)
-    lanes = np.zeros((4, LANES))  # largest multiplier, length of the last step, residual, lanes still running
+    lanes = np.zeros((4, LANES))  # largest multiplier, residual, complementarity, lanes still running
     count, m_ = spread(0.0), get(tile.mu, 0)
     for j in range(n):
         count = count + get(has_lower, j) + get(has_upper, j)
@@ -195,10 +196,11 @@ def interior_point(
             primal, prices = maximum(primal, absolute(total)), maximum(prices, absolute(get(y, i)))
             gap = gap + get(s, i) * get(y, i)
         put(lanes, 0, prices)
-        put(lanes, 2, maximum(maximum(primal / largest, worst / maximum(prices, 1.0)), gap / count))
+        put(lanes, 1, maximum(primal / largest, worst / maximum(prices, 1.0)))
+        put(lanes, 2, gap / count)
         grown = False
         for t in range(LANES):
-            if steps[t] < 0 and lanes[2, t] <= tolerance:
+            if steps[t] < 0 and lanes[1, t] <= max(tolerance, FEASIBLE) and lanes[2, t] <= tolerance:
                 steps[t] = step
             grown |= steps[t] < 0 and lanes[0, t] > LARGE and not proven[t]
         if grown and (step % PROVE == 0 or step == limit):

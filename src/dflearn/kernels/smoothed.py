@@ -25,8 +25,8 @@ from dflearn.kernels.smoothed_lp import SmoothedSystem, SmoothedTile
 
 FINISHED = 10.0  # times the tolerance: a residual up to this needs no more work
 ENOUGH = 1e-7  # a residual up to this needs no other start
-ATTEMPTS = 3  # of the interior-point method, after the first
-CLOSER = 1e-4  # times its tolerance, where the dual Newton method did not finish
+ATTEMPTS = 4  # of the interior-point method, after the first
+CLOSER, CLOSEST = 1e-4, 1e-6  # times its tolerance, where the dual Newton method did not finish
 WIDER = 100.0  # times its distance from the bounds, where it did not finish itself
 
 
@@ -209,14 +209,15 @@ def solve_tile(
                     residual[t] = 0.0 if proven[t] else residual[t]
                 if (residual <= FINISHED * limits.tolerance).all() or (attempt > 1 and (residual <= ENOUGH).all()):
                     break
-                if attempt > 1:  # another start
-                    wide = WIDER ** (attempt - 1)
+                if attempt > 2:  # another start
+                    wide = WIDER ** (attempt - 2)
                     interior_start(system, tile, point, prices, wide, 0.1 * wide)
                 for t in range(LANES):
                     inner_steps[t] = -1 if residual[t] > FINISHED * limits.tolerance else 0
-                extra, goal = limits.interior_steps, limits.interior_tolerance
+                extra, goal = limits.interior_steps, limits.interior_tolerance * CLOSER
                 if attempt > 0:
-                    interior_point(system, tile, extra, goal * CLOSER, point, prices, inner_steps, proven)
+                    goal = goal * CLOSEST if attempt == 2 else goal
+                    interior_point(system, tile, extra, goal, point, prices, inner_steps, proven)
                 finish_on_face(
                     system, tile, point, prices, limits.tolerance, side, residual, w, y, last.inside, last.mask
                 )
