@@ -191,7 +191,9 @@ def test_what_the_kernels_do_not_finish_is_finished(regularizer: Regularizer, mo
     """With the kernels' answers made worthless, all instances go the slow way: same decisions and gradients, and it is said."""
     solve, differentiated, slowly = SmoothedRows.solve, 0, 0
 
-    def solve_badly(rows: SmoothedRows, data: SmoothedData, start: np.ndarray | None, tolerance: float) -> SmoothedAnswer:
+    def solve_badly(
+        rows: SmoothedRows, data: SmoothedData, start: np.ndarray | None, tolerance: float
+    ) -> SmoothedAnswer:
         answer = solve(rows, data, start, tolerance)
         if tolerance > CONE_TOLERANCE:  # that of the cones that the norm asks about
             answer.w[:], answer.residual[:] = 7.0, 1.0

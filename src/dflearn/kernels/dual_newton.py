@@ -54,9 +54,11 @@ def newton_scratch(columns: Any, rows: Any, values: Any) -> NewtonScratch:
 
 
 @jit
-def _evaluate(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, inside: Any, g: Any, state: Any) -> None:
+def _evaluate(
+    system: SmoothedSystem, tile: SmoothedTile, tolerance: float, y: Any, w: Any, inside: Any, g: Any, state: Any
+) -> None:
     """w(y), which variables are inside their bounds (1 or 0), g(y); state: q(y), the natural residual at its largest, and
-    the same beside each row's own terms.
+    by how much it exceeds the tolerance, which is relative to each row's own terms.
 
     The natural residual of a row is |g| where the row is in force and y where it is not. w(y) is a difference of terms as
     large as c and y, divided by μ: what rounding leaves of it, at a bound or of g beside a row's terms, counts as nothing.
@@ -80,7 +82,7 @@ def _evaluate(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, inside
         largest = maximum(largest, absolute(point))
         q = q + point * (gradient + 0.5 * smoothing * point)
     noise = NOISE * maximum(largest, minimum(prices / smoothing, largest * MOST_NOISE))
-    residual, relative = spread(0.0), spread(0.0)
+    residual, most = spread(0.0), spread(0.0)
     for i in range(r.shape[0]):
         slope, size = spread(0.0) - get(r, i), absolute(get(r, i))
         q = q - get(y, i) * get(r, i)
@@ -90,14 +92,14 @@ def _evaluate(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, inside
             size = size + absolute(term)
         put(g, i, slope)
         natural = absolute(slope)
-        own = where(natural > noise, natural / size, 0.0)
+        excess = natural - maximum(tolerance * size, noise)
         if inequality[i]:
             binding = get(y, i) + slope > 0.0
-            natural, own = where(binding, natural, get(y, i)), where(binding, own, get(y, i))
-        residual, relative = maximum(residual, natural), maximum(relative, own)
+            natural, excess = where(binding, natural, get(y, i)), where(binding, excess, get(y, i) - tolerance)
+        residual, most = maximum(residual, natural), maximum(most, excess)
     put(state, 0, q)
     put(state, 1, residual)
-    put(state, 2, relative)
+    put(state, 2, most)
 
 
 @jit
@@ -128,11 +130,11 @@ def dual_newton(
         if inequality[i]:
             put(y, i, maximum(get(y, i), 0.0))
     steps[:] = -1
-    _evaluate(system, tile, y, w, inside, g, state)
+    _evaluate(system, tile, tolerance, y, w, inside, g, state)
     for step in range(limit + 1):
         running = False
         for t in range(LANES):
-            if not settled[t] and state[2, t] <= tolerance:
+            if not settled[t] and state[2, t] <= 0.0:
                 settled[t], steps[t] = True, step
             running |= not settled[t]
         if not running or step == limit:
@@ -174,11 +176,11 @@ def dual_newton(
                 put(trial_y, i, value)
                 predicted = predicted + get(g, i) * (value - get(y, i))
             put(trial, 3, predicted)
-            _evaluate(system, tile, trial_y, w, inside, trial_g, trial)
+            _evaluate(system, tile, tolerance, trial_y, w, inside, trial_g, trial)
             searching = False
             for t in range(LANES):
                 rise = trial[0, t] - state[0, t] >= SUFFICIENT * trial[3, t] and trial[3, t] > 0.0
-                small = trial[1, t] <= 0.5 * state[1, t] or trial[2, t] <= tolerance
+                small = trial[1, t] <= 0.5 * state[1, t] or trial[2, t] <= 0.0
                 if length[0, t] > 0.0 and not (rise or small):
                     length[0, t] *= 0.5
                     searching = True
@@ -191,7 +193,7 @@ def dual_newton(
             value = get(y, i) + get(length, 0) * get(dy, i)
             put(y, i, maximum(value, 0.0) if inequality[i] else value)
         if searching:  # the last trial was not at these lengths
-            _evaluate(system, tile, y, w, inside, g, state)
+            _evaluate(system, tile, tolerance, y, w, inside, g, state)
         else:
             for i in range(m):
                 put(g, i, get(trial_g, i))

@@ -24,7 +24,9 @@ from dflearn.kernels.smoothed_lp import SmoothedSystem, SmoothedTile
 ROUNDING = 16 * float(np.finfo(np.float64).eps)
 PROOF = 1e-7  # yᵀM w − yᵀr, beside its terms, from which on a proof counts
 EPSILON = 1e-7  # of the projection in `no_feasible_point`
-FAR = 1e6  # decisions up to so many times the instance's size must not undo a proof
+FAINT = 1e-11  # multipliers this small beside the largest are rounding
+CANCELLED = 1e-10  # a sum this small beside its terms is rounding
+FAR = 1e6  # in units of the decisions
 
 
 @jit
@@ -48,7 +50,9 @@ def measure(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, size: An
         largest, sum_ = maximum(largest, absolute(get(w, j))), sum_ + absolute(get(w, j))
         up, down = where(get(w, j) < get(upper, j), 1.0, 0.0), where(get(w, j) > get(lower, j), 1.0, 0.0)
         wrong = maximum(up * maximum(-1.0 * reduced, 0.0), down * maximum(reduced, 0.0))
-        worst = maximum(worst, where(total > faint, wrong / total, 0.0))
+        wrong = where(total > faint, wrong, 0.0)
+        if any_lane(wrong > worst * total):  # divisions are dear
+            worst = maximum(worst, where(wrong > 0.0, wrong / total, 0.0))
         put(size, j, total)
     quiet = ROUNDING * largest
     for i in range(r.shape[0]):
@@ -57,7 +61,10 @@ def measure(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, size: An
             term = by_rows.value[k] * get(w, by_rows.column[k])
             gap = gap + term
             total = total + absolute(term)
-        wrong = where(absolute(gap) > quiet, absolute(gap) / total, 0.0)
+        wrong = where(absolute(gap) > quiet, absolute(gap), 0.0)
+        if not any_lane(wrong > worst * total):
+            continue
+        wrong = where(wrong > 0.0, wrong / total, 0.0)
         if inequality[i]:
             price = get(y, i)
             if any_lane((wrong > 0.0) & (price > 0.0)):
@@ -78,28 +85,32 @@ def measure(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, size: An
 
 @jit
 def _proof(system: SmoothedSystem, tile: SmoothedTile, y: Any, loose: Any, margin: Any) -> None:
-    """margin (2, LANES): how far min yᵀM w over the bounds exceeds yᵀr, beside the terms; without, and less what free
-    variables could undo.  loose (n, LANES) becomes 1 at those: where yᵀM points to a bound that is missing."""
+    """margin (3, LANES): by how much min yᵀM w over the bounds exceeds yᵀr, beside the terms; the same less what variables
+    without bounds undo if they go FAR; and the largest (yᵀM)_j of those, beside its terms. There loose (n, LANES) becomes
+    1/Σ_i M_ij²."""
     by_columns, r, lower, upper = system.by_columns, tile.r, tile.lower, tile.upper
-    value, total, undo = spread(0.0), spread(0.0), spread(0.0)
+    value, total, left, undo = spread(0.0), spread(1e-300), spread(0.0), spread(0.0)
     for i in range(r.shape[0]):
         term = get(y, i) * get(r, i)
         value = value - term
         total = total + absolute(term)
     for j in range(lower.shape[0]):
-        slope = spread(0.0)
+        slope, size, square = spread(0.0), spread(1e-300), 1e-300
         for k in range(by_columns.start[j], by_columns.start[j + 1]):
-            slope = slope + by_columns.value[k] * get(y, by_columns.column[k])
+            term = by_columns.value[k] * get(y, by_columns.column[k])
+            slope, size = slope + term, size + absolute(term)
+            square += by_columns.value[k] * by_columns.value[k]
         bound = where(slope > 0.0, get(lower, j), get(upper, j))
         missing = absolute(bound) > 1e300
         term = where(missing, 0.0, slope * where(missing, 0.0, bound))
         value = value + term
         total = total + absolute(term)
+        left = maximum(left, where(missing, absolute(slope) / size, 0.0))
         undo = undo + where(missing, FAR * absolute(slope), 0.0)
-        put(loose, j, where(missing, 1.0, get(loose, j)))
-    total = total + 1e-300
+        put(loose, j, where(missing, 1.0 / square, get(loose, j)))
     put(margin, 0, value / total)
     put(margin, 1, (value - undo) / total)
+    put(margin, 2, left)
 
 
 @jit
@@ -109,11 +120,11 @@ def no_feasible_point(
     """Do multipliers that grow and grow prove that there is no feasible point?  proven (LANES,) becomes True where so.
 
     Where variables without bounds stand in the way, y is first moved to where they cancel: P y, P the projection onto
-    {x : (Mᵀx)_j = 0 for those j}, as lim ε (M D Mᵀ + ε)⁻¹ for ε → 0.  proof, work (m, LANES), loose (n, LANES) and
+    {x : (Mᵀx)_j = 0 for those j}, as lim ε (M D Mᵀ + ε)⁻¹ for ε → 0, D = 1/Σ_i M_ij² at those j.  proof, work (m, LANES), loose (n, LANES) and
     values are scratch.
     """
     pattern, inequality, m = system.pattern, system.inequality, len(system.inequality)
-    margin, entries, largest = np.empty((2, LANES)), len(system.pattern.row), spread(1e-300)
+    margin, entries, largest = np.empty((3, LANES)), len(system.pattern.row), spread(1e-300)
     for i in range(m):
         largest = maximum(largest, absolute(get(y, i)))
     for i in range(m):
@@ -125,7 +136,7 @@ def no_feasible_point(
         _proof(system, tile, proof, loose, margin)
         promising = False
         for t in range(LANES):
-            proven[t] |= margin[1, t] > PROOF
+            proven[t] |= margin[1, t] > PROOF and margin[2, t] <= CANCELLED
             promising |= margin[0, t] > PROOF and not proven[t]
         if not promising or attempt == 3:
             return
@@ -137,6 +148,6 @@ def no_feasible_point(
             substitute(pattern, values, proof)
             for i in range(m):
                 put(proof, i, EPSILON * get(proof, i))
-        for i in range(m):
-            if inequality[i]:
-                put(proof, i, maximum(get(proof, i), 0.0))
+        for i in range(m):  # what is left of rows that the proof does not need goes
+            price = where(absolute(get(proof, i)) > FAINT, get(proof, i), 0.0)
+            put(proof, i, maximum(price, 0.0) if inequality[i] else price)

@@ -72,7 +72,15 @@ class SmoothedAnswer(NamedTuple):
         residual = np.empty(count)
         residual.fill(np.inf)
         faces = np.empty((count, n), np.uint8), np.empty((count, m), np.uint8)
-        return cls(np.empty((count, m)), np.empty((count, n), dtype), *faces, np.empty(count), residual, np.zeros(count, np.uint8), *not_run)
+        return cls(
+            np.empty((count, m)),
+            np.empty((count, n), dtype),
+            *faces,
+            np.empty(count),
+            residual,
+            np.zeros(count, np.uint8),
+            *not_run,
+        )
 
 
 class Limits(NamedTuple):
@@ -132,13 +140,13 @@ def to_units(system: SmoothedSystem, tile: SmoothedTile, units: Any) -> None:
     """
     c, mu, r, lower, upper = tile.c, tile.mu, tile.r, tile.lower, tile.upper
     forced, pull, sides, costs, smoothing = spread(0.0), spread(0.0), spread(0.0), spread(0.0), get(mu, 0)
-    bounds = spread(0.0)
+    bounds, target = spread(0.0), -1.0 / smoothing
     for j in range(c.shape[0]):
         low, high = get(lower, j), get(upper, j)
         least = maximum(maximum(low, -1.0 * high), 0.0)
         forced = maximum(forced, least)
         costs = maximum(costs, absolute(get(c, j)))
-        pull = maximum(pull, absolute(minimum(maximum(-1.0 * get(c, j) / smoothing, low), high)))
+        pull = maximum(pull, absolute(minimum(maximum(get(c, j) * target, low), high)))
         low, high = absolute(low), absolute(high)
         bounds = maximum(bounds, maximum(where(low < np.inf, low, 0.0), where(high < np.inf, high, 0.0)))
     for i in range(r.shape[0]):
@@ -153,14 +161,14 @@ def to_units(system: SmoothedSystem, tile: SmoothedTile, units: Any) -> None:
     for t in range(LANES):
         sigma = power_of_two(own[0, t], power_of_two(other[0, t], 1.0))
         units[0, t], units[1, t] = sigma, power_of_two(max(own[1, t], mu[0, t] * sigma), 1.0)
-    sigma, gamma = get(units, 0), get(units, 1)
-    put(mu, 0, smoothing * sigma / gamma)
+    per_sigma, per_gamma = 1.0 / get(units, 0), 1.0 / get(units, 1)
+    put(mu, 0, smoothing * get(units, 0) * per_gamma)
     for j in range(c.shape[0]):
-        put(c, j, get(c, j) / gamma)
-        put(lower, j, get(lower, j) / sigma)
-        put(upper, j, get(upper, j) / sigma)
+        put(c, j, get(c, j) * per_gamma)
+        put(lower, j, get(lower, j) * per_sigma)
+        put(upper, j, get(upper, j) * per_sigma)
     for i in range(r.shape[0]):
-        put(r, i, get(r, i) / sigma)
+        put(r, i, get(r, i) * per_sigma)
 
 
 @jit
@@ -182,7 +190,11 @@ def solve_tile(
     sigma, gamma = get(units, 0), get(units, 1)
     last = newton_scratch(columns, rows, space.values)
     point = interior_scratch(columns[newton.COLUMNS :], rows[newton.ROWS :], space.values)
-    prices, proven, inner_steps = rows[newton.ROWS + interior.ROWS], np.zeros(LANES, np.bool_), np.empty(LANES, np.int64)
+    prices, proven, inner_steps = (
+        rows[newton.ROWS + interior.ROWS],
+        np.zeros(LANES, np.bool_),
+        np.empty(LANES, np.int64),
+    )
     inner_steps[:] = -1
     if warm:
         load(answer.y, index, y)
@@ -190,7 +202,9 @@ def solve_tile(
             put(y, i, get(y, i) / gamma)
     else:
         interior_start(system, tile, point, prices, 1.0, 0.1)
-        interior_point(system, tile, limits.interior_steps, limits.interior_tolerance, point, prices, inner_steps, proven)
+        interior_point(
+            system, tile, limits.interior_steps, limits.interior_tolerance, point, prices, inner_steps, proven
+        )
         for i in range(m):
             put(y, i, get(prices, i))
     if not proven.all():

@@ -17,6 +17,7 @@ from dflearn.solvers.base import Status
 from dflearn.solvers.highs import HighsHandle
 
 TIME_LIMIT = 10.0  # seconds; HiGHS's quadratic solver is known to cycle
+SMALLEST = 1e-12  # of matrix entries, in rows of length one, that HiGHS does not take for zero
 ROUNDING = 16 * float(np.finfo(np.float64).eps)
 AT_BOUND = 1e-9  # distance from a bound, or price, beside the size of the instance, that counts as none
 
@@ -49,10 +50,14 @@ def solve_with_highs(
     right = np.concatenate([sides.b, sides.h]) / lengths
     size = decision_size(c, mu, right, equalities, sides)
     own = Sides(right[:equalities] / size, right[equalities:] / size, sides.lower / size, sides.upper / size)
-    same = Program(A=matrix[:equalities], b=own.b, G=matrix[equalities:], h=own.h, lower=own.lower, upper=own.upper, n=n)
+    same = Program(
+        A=matrix[:equalities], b=own.b, G=matrix[equalities:], h=own.h, lower=own.lower, upper=own.upper, n=n
+    )
     try:
-        handle = HighsHandle(same, own)
+        handle = HighsHandle(same, own, small_matrix_value=SMALLEST)
     except ProgramError:  # numbers that HiGHS takes for infinite
+        return no_result(program, Status.FAILED)
+    if np.abs(matrix.data).min(initial=1.0) <= SMALLEST:  # HiGHS would solve another program
         return no_result(program, Status.FAILED)
     highs, status = handle.highs, handle.highspy.HighsModelStatus
     if handle.run(time_limit) == status.kInfeasible:  # with costs zero: is there any feasible point?

@@ -110,7 +110,9 @@ class Smoothed(Layer):
         new_start = None
         if start is not None:
             largest = np.finfo(np.float64).max  # a start is known by its numbers
-            rows = np.hstack([answer.y, np.minimum(kappa, largest)[:, None]]) if self.regularizer == "norm" else answer.y
+            rows = (
+                np.hstack([answer.y, np.minimum(kappa, largest)[:, None]]) if self.regularizer == "norm" else answer.y
+            )
             new_start = in_shape(rows, batch)
         return Solution(
             decision=with_gradient(costs, decision, face.way_back),
@@ -159,7 +161,10 @@ class Smoothed(Layer):
             gap = kappa[active] * norm - mu
             answer.residual[active] = np.maximum(part.residual, np.abs(gap) / mu)
             going = (status[active] == int(Status.OPTIMAL)) & ~(np.abs(gap) <= tolerance * mu)
-            low[active], high[active] = np.where(gap <= 0, kappa[active], low[active]), np.where(gap > 0, kappa[active], high[active])
+            low[active], high[active] = (
+                np.where(gap <= 0, kappa[active], low[active]),
+                np.where(gap > 0, kappa[active], high[active]),
+            )
             going &= high[active] - low[active] > 1e-15 * kappa[active]
             up = active[going & np.isinf(high[active]) & above[active]]
             down = active[going & (low[active] == 0) & below[active]]
@@ -180,7 +185,9 @@ class Smoothed(Layer):
                 least = np.where(low[active] > 0, low[active], kappa[active] / reach[active])
                 most = np.where(np.isinf(high[active]), kappa[active] * reach[active], high[active])
                 open_end = np.isinf(high[active]) | (low[active] == 0)
-                middle = np.where(open_end, np.where(gap > 0, least, most), np.sqrt(low[active]) * np.sqrt(high[active]))
+                middle = np.where(
+                    open_end, np.where(gap > 0, least, most), np.sqrt(low[active]) * np.sqrt(high[active])
+                )
             reach[active] = np.where(open_end, np.minimum(reach[active] ** 2, 1e8), reach[active])
             usable = np.isfinite(newton) & (newton > least) & (newton < most)
             kappa[active] = np.where(usable, newton, middle)
