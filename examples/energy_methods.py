@@ -5,21 +5,27 @@
     SPO+                               through the relaxation
     SCE                                through the smoothed relaxation, μ chosen on the validation days
 
-Everything else is the same for all: 30 epochs of Adam on the same days in the same order.
+Everything else is the same for all: 30 epochs of Adam on the same days in the same order. In a study these are "two-stage
+scaled", "MSE scaled", "SPO+^relax scaled" and "SCE^smoothed scaled tuned", which is registered here, as are the
+schedules of CSPLib, read from the folder that DFLEARN_SCHEDULES names.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import dflearn as dfl
 from dflearn.data import Split
+from dflearn.data.scale import Scale
 from dflearn.evaluation import Evaluation
 from dflearn.losses import MSE, SCE, SPOPlus
+from dflearn.problems import Scheduling
 from dflearn.program import Program
 from dflearn.solvers.base import Solver
+from dflearn.studies import Method, Prepared, RunContext, register, register_problem
 
 METHODS = ("two-stage", "two-stage, stopped by regret", "SPO+", "SCE")
 SETTINGS: dict[str, Any] = {"epochs": 30, "lr": 0.02, "batch_size": 32}
@@ -84,3 +90,26 @@ def judge(
     assert history.best is not None
     evaluation = dfl.evaluate(model, problem.program, test, problem.solver(), cache=cache, progress=False)
     return Judged(evaluation, mu, history.best["epoch"], sum(history.column("seconds")))
+
+
+# -- for studies ------------------------------------------------------------------------------------------------------
+
+
+def smoothed(context: RunContext) -> Prepared:
+    """SCE through the smoothed relaxation, μ = share · mean |S y|; the model works in units of the costs."""
+    objective, train = context.problem.program.objective, context.train
+    mu = context.parameters["share"] * float(objective.vector(train.batch().require("costs")).abs().mean())
+    loss = SCE(dfl.Smoothed(context.problem.program, mu))
+    return Prepared(loss, train, scale=Scale.of(objective, train).costs)
+
+
+def schedule(number: int, seed: int = 0, path: str | None = None, digest: str = "") -> Scheduling:
+    """The days come from a file, the tasks from another; the seed is for the split."""
+    folder = Path(os.environ.get("DFLEARN_SCHEDULES", "."))
+    return replace(Scheduling.read(folder / f"schedule_load{number}.txt"), seed=seed, path=path, digest=digest)
+
+
+register(
+    Method("SCE^smoothed scaled tuned", "smoothed, μ = share · mean |S y|", smoothed, lambda problem: {"share": 1.0})
+)
+register_problem("schedule_load{number}", schedule, "a schedule of CSPLib 059", example="schedule_load1")

@@ -1,9 +1,12 @@
-"""The travelling salesman: all tours of a few cities, four formulations as programs, and travel times to predict."""
+"""The travelling salesman: all tours of a few cities, four formulations as programs, and travel times to predict.
+
+`TSP-8` names it in a study.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,16 +15,25 @@ import scipy.sparse as sp
 import torch
 
 import dflearn as dfl
-from dflearn.data import DecisionDataset
+from dflearn.problems import Problem
+from dflearn.studies import register_problem
 
 FORMULATIONS = ("assignment", "MTZ", "MTZ, lifted", "DFJ")  # from weak to tight
+FEATURES = 6
 
 
 @dataclass(frozen=True)
-class Tours:
-    """Tours through `cities` cities. Costs y are those of the roads {i, j}, i < j; both directions cost the same."""
+class Tours(Problem):
+    """Tours through `cities` cities. Costs y are those of the roads {i, j}, i < j; both directions cost the same.
+
+    A road takes its length times a delay, the fourth power of a combination of six features: no linear model can follow it.
+    """
 
     cities: int
+
+    @property
+    def name(self) -> str:
+        return f"TSP-{self.cities}"
 
     @cached_property
     def roads(self) -> np.ndarray:
@@ -62,7 +74,7 @@ class Tours:
             for chosen in itertools.combinations(range(self.cities), size):
                 yield np.isin(np.arange(self.cities), chosen)
 
-    def program(self) -> dfl.Program:
+    def _build_program(self, structure: Mapping[str, np.ndarray]) -> dfl.Program:
         """The exact integer program over roads: two at each city, and no subtour. What decisions are judged on."""
         one, other = self.roads.T
         ends = np.stack([(one == city) | (other == city) for city in range(self.cities)])
@@ -70,7 +82,7 @@ class Tours:
         sizes = np.array([inside.sum() - 1 for inside in self.subsets()])
         return dfl.Program(
             A=ends.astype(float), b=np.full(self.cities, 2.0), G=within.astype(float), h=sizes, upper=1, integer=True,
-            name=f"TSP-{self.cities}",
+            name=self.name,
         )  # fmt: skip
 
     def formulation(self, name: str, rescaled: bool = False) -> dfl.Program:
@@ -135,22 +147,32 @@ class Tours:
             out[:, len(self.arcs) :] = (u - self.cities / 2) / (self.cities - 2) if rescaled else u
         return torch.as_tensor(out).to(roads)
 
+    # -- the data -----------------------------------------------------------------------------------------------
 
-def travel_times(tours: Tours, count: int, seed: int) -> tuple[DecisionDataset, np.ndarray]:
-    """Features `(count, 6)`, times `(count, roads)`, and where the cities lie.
+    @property
+    def _feature_shape(self) -> tuple[int, ...]:
+        return (FEATURES,)
 
-    A road takes its length times a delay, the fourth power of a combination of features: no linear model can follow it.
-    """
-    rng = np.random.RandomState(seed)
-    cities = rng.uniform(size=(1, 2))
-    for _ in range(tours.cities - 1):  # of ten spots, the one farthest from all cities so far
-        spots = rng.uniform(size=(10, 2))
-        apart = np.linalg.norm(spots[:, None] - cities[None, :], axis=-1).min(1)
-        cities = np.vstack([cities, spots[np.argmax(apart)]])
-    length = np.linalg.norm(cities[tours.roads[:, 0]] - cities[tours.roads[:, 1]], axis=1)
-    mixing = rng.binomial(1, 0.5, (len(length), 6))
-    features = rng.normal(size=(count, 6))
-    delay = ((features @ mixing.T / np.sqrt(6) + 3) / 3) ** 4
-    times = (0.3 + length) * delay * rng.uniform(0.75, 1.25, delay.shape)
-    tensor = lambda array: torch.as_tensor(array, dtype=torch.float32)  # noqa: E731
-    return DecisionDataset(tensor(features), tensor(times)), cities
+    def _draw_structure(self, rng: np.random.RandomState) -> dict[str, np.ndarray]:
+        """Where the cities lie, and how features mix into the delays of roads."""
+        places = rng.uniform(size=(1, 2))
+        for _ in range(self.cities - 1):  # of ten spots, the one farthest from all cities so far
+            spots = rng.uniform(size=(10, 2))
+            apart = np.linalg.norm(spots[:, None] - places[None, :], axis=-1).min(1)
+            places = np.vstack([places, spots[np.argmax(apart)]])
+        return {"places": places, "mixing": rng.binomial(1, 0.5, (len(self.roads), FEATURES))}
+
+    def _draw_features(self, rng: np.random.RandomState, count: int) -> np.ndarray:
+        return rng.normal(size=(count, FEATURES))
+
+    def _draw_costs(self, rng: np.random.RandomState, features: np.ndarray) -> np.ndarray:
+        times = self._expected_costs(features)
+        return times * rng.uniform(0.75, 1.25, times.shape)
+
+    def _expected_costs(self, features: np.ndarray) -> np.ndarray:
+        one, other = (self.structure["places"][end] for end in self.roads.T)
+        length = np.linalg.norm(one - other, axis=1)
+        return (0.3 + length) * ((features @ self.structure["mixing"].T / np.sqrt(FEATURES) + 3) / 3) ** 4
+
+
+register_problem("TSP-{cities}", Tours, "the travelling salesman, all tours tried", example="TSP-6")

@@ -13,124 +13,89 @@ SPO+). Relaxations of the same problem can be weak or tight. From weak to tight:
     DFJ             Dantzig, Fulkerson and Johnson: Σ x_ij within S ≤ |S| − 1 for every set S of cities (all of them)
     exact           the tours themselves
 
-Every finished (seed, formulation, method) is a line of runs.jsonl and is not run again; the figure is drawn from that file.
+The study is travelling_salesman.toml; its finished runs are kept in runs.jsonl.xz and never repeated.
 """
 
 from __future__ import annotations
 
 import argparse
-import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 import dflearn as dfl
-from dflearn.data import DecisionDataset, Split
 from dflearn.evaluation import estimates
-from dflearn.losses import MSE, SCE, SmoothedSPOPlus, SPOPlus
-from rows import append, read
-from tours import FORMULATIONS, Tours, travel_times
+from dflearn.studies.config import read_study
+from dflearn.studies.driver import complete
+from dflearn.studies.record import Record
+from tours import FORMULATIONS, Tours
+from travelling_salesman_methods import AS_WRITTEN
 
 INK, GREY, RED, BLUE, GREEN, GOLD = "#1f2933", "#9aa5b1", "#d1495b", "#2b6cb0", "#5aa469", "#e0a030"
-SETTINGS: dict[str, Any] = {"epochs": 25, "lr": 0.02, "batch_size": 16}
+STUDY = Path(__file__).with_suffix(".toml")
 GRID = (0.1, 0.3, 1.0, 3.0, 10.0)  # of μ, times the mean travel time
-KEY = ("seed", "formulation", "method")
-METHODS = ("SPO+", "smoothed SPO+", "SCE", "SCE, u as written")
+LABELS = {"sSPO+": "smoothed SPO+"}  # losses that this page spells out
 
 
-# -- one run --------------------------------------------------------------------------------------------------------
-
-
-def run(tours: Tours, split: Split, formulation: str, method: str, seed: int, epochs: int) -> dict[str, Any]:
-    """Train through one formulation and judge by the exact tours."""
-    exact = tours.solver()
-    options = {**SETTINGS, "epochs": epochs, "seed": seed, "progress": False, "keep": "best"}
-    make_model = lambda seed: dfl.models.Linear(split.train.features.shape[1], len(tours.roads), seed=seed)  # noqa: E731
-    model, mu, train = make_model(seed), None, split.train
-    by_regret = {"validation": split.validation, "problem": exact}
-    begun = time.process_time()
-    if formulation == "none":
-        dfl.fit(model, MSE(), train, validation=split.validation, **options)
-    elif formulation == "exact":
-        dfl.fit(model, SPOPlus(dfl.Exact(exact)), train, **by_regret, **options)
-    else:
-        rescaled = method != "SCE, u as written"
-        program = tours.formulation(formulation, rescaled)
-        train = train.with_decisions(tours.directed(train.batch().require("decisions"), program, rescaled))
-        if method == "SPO+":
-            dfl.fit(model, SPOPlus(dfl.Exact(dfl.HiGHS(program.relax()))), train, **by_regret, **options)
-        else:
-            scale = float(train.batch().require("costs").mean())
-            best = np.inf
-            kind = SmoothedSPOPlus if method == "smoothed SPO+" else SCE
-            for share in GRID:
-                candidate = make_model(seed)
-                history = dfl.fit(candidate, kind(dfl.Smoothed(program, share * scale)), train, **by_regret, **options)
-                assert history.best is not None
-                if history.best["validation_absolute_regret"] < best:
-                    best, mu, model = history.best["validation_absolute_regret"], share, candidate
-    seconds = time.process_time() - begun
-    evaluation = dfl.evaluate(model, tours.program(), split.test, exact, progress=False)
-    return {
-        "mu": mu,
-        "seconds": round(seconds, 2),
-        "ratio_of_sums": evaluation.ratio_of_sums,
-        "mean_of_ratios": evaluation.mean_of_ratios,
-        "regret": [round(float(value), 6) for value in evaluation.regrets],
-        "optimum": [round(float(value), 6) for value in evaluation.optima],
-    }
-
-
-def tightness(tours: Tours, formulation: str, test: DecisionDataset) -> dict[str, float]:
-    """How far the relaxation lies below the optimum at the true costs, and what a solve takes (CPU ms)."""
-    costs = test.batch().require("costs")
-    optimum = tours.solver().solve(costs).objective
-    if formulation in ("none", "exact"):
-        return {"gap": 0.0}
-    relaxed = dfl.HiGHS(tours.formulation(formulation).relax())
-    relaxed.solve(costs[:1])
-    begun = time.process_time()
-    bound = relaxed.solve(costs).check().objective
-    milliseconds = 1000 * (time.process_time() - begun) / len(costs)
-    return {"gap": float(1 - bound.sum() / optimum.sum()), "milliseconds": round(milliseconds, 3)}
-
-
-def wanted(formulations: tuple[str, ...] = FORMULATIONS) -> list[tuple[str, str]]:
-    pairs = [("none", "two-stage"), ("exact", "SPO+")]
-    for formulation in formulations:
-        pairs += [(formulation, method) for method in METHODS if "MTZ" in formulation or "as written" not in method]
-    return pairs
+def place_of(method: str) -> tuple[str, str]:
+    """A method's name in the study → the relaxation it trains through, and what this page calls it."""
+    if method == "two-stage":
+        return "none", method
+    loss, _, formulation = method.partition("^")
+    written = AS_WRITTEN if method.endswith(AS_WRITTEN) else ""
+    formulation = formulation.removesuffix(AS_WRITTEN)
+    return "exact" if formulation == "ILP" else formulation, LABELS.get(loss, loss) + written
 
 
 # -- the answer -----------------------------------------------------------------------------------------------------
 
 
-def summarize(found: dict[tuple[int, str, str], dict[str, Any]]) -> list[dict[str, Any]]:
+def gap(tours: Tours, formulation: str, points: int, test: int) -> float:
+    """How far the relaxation lies below the optimum at the true costs of the test days."""
+    if formulation in ("none", "exact"):
+        return 0.0
+    costs = tours.split(points, tours.seed, test, 0.5).test.batch().require("costs")
+    bound = dfl.HiGHS(tours.formulation(formulation).relax()).solve(costs).check().objective
+    return float(1 - bound.sum() / tours.solver().solve(costs).objective.sum())
+
+
+def summarize(records: Sequence[Record]) -> list[dict[str, Any]]:
     """Per formulation and method: gap, regret over the test days of all seeds, and the difference to exact SPO+.
 
     Intervals are Student's, at 95 %, over seeds, which share neither cities nor data.
     """
-    seeds = [seed for seed in sorted({key[0] for key in found}) if all((seed, *pair) in found for pair in wanted())]
+    found = {(record.config.method, record.config.seed): record for record in records}
+    methods = list(dict.fromkeys(method for method, _ in found))
+    seeds = [s for s in sorted({seed for _, seed in found}) if all((method, s) in found for method in methods)]
+    settings, cities = records[0].config.settings, int(records[0].config.problem.partition("-")[2])
+    exact = np.array([found["SPO+^ILP", seed].metric("ratio_of_sums") for seed in seeds])
+    gaps = {
+        formulation: float(
+            np.mean([gap(Tours(cities, seed=seed), formulation, settings.points, int(settings.test)) for seed in seeds])
+        )
+        for formulation in dict.fromkeys(place_of(method)[0] for method in methods)
+    }
     rows = []
-    for formulation, method in wanted():
-        runs = [found[seed, formulation, method] for seed in seeds]
-        if not runs:
-            continue  # no seed is finished yet
-        regret = np.array([row["ratio_of_sums"] for row in runs])
-        row = {
-            "formulation": formulation,
-            "method": method,
-            "gap": float(np.mean([row["gap"] for row in runs])),
-            "regret": float(regret.mean()),
-            "seeds": len(runs),
-            "mu": " ".join(f"{row['mu']:g}" for row in runs if row["mu"] is not None),
-        }
-        worse = regret - np.array([found[seed, "exact", "SPO+"]["ratio_of_sums"] for seed in seeds])
-        row["worse"], low, _ = estimates.mean(worse, 0.95)
-        row["error"] = row["worse"] - low
-        rows.append(row)
+    for method in methods:
+        formulation, name = place_of(method)
+        runs = [found[method, seed] for seed in seeds]
+        regret = np.array([run.metric("ratio_of_sums") for run in runs])
+        worse, low, _ = estimates.mean(regret - exact, 0.95)
+        rows.append(
+            {
+                "formulation": formulation,
+                "method": name,
+                "gap": gaps[formulation],
+                "regret": float(regret.mean()),
+                "seeds": len(runs),
+                "mu": " ".join(f"{run.chosen['share']:g}" for run in runs if "share" in run.chosen),
+                "worse": worse,
+                "error": worse - low,
+            }
+        )
     return rows
 
 
@@ -159,12 +124,12 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def differences(tours: Tours, seed: int, count: int = 200) -> str:
+def differences(tours: Tours, count: int = 200) -> str:
     """How far the decisions of each relaxation lie from those of DFJ at the same costs, without and with smoothing.
 
     Relative, ‖x − x_DFJ‖ / ‖x_DFJ‖ over both directions of every road and `count` days of true costs.
     """
-    costs = travel_times(tours, count, seed)[0].batch().require("costs").double()
+    costs = tours.generate(count).batch().require("costs").double()
     scale, roads = float(costs.mean()), len(tours.roads)
     lines = ["| decisions | " + " | ".join(FORMULATIONS) + " |", "|---" * (1 + len(FORMULATIONS)) + "|"]
     for share in (0.0, *GRID):
@@ -189,14 +154,14 @@ travel time.
 """
 
 
-def draw(path: Path, tours: Tours, seed: int, rows: list[dict[str, Any]]) -> None:
+def draw(path: Path, tours: Tours, rows: list[dict[str, Any]]) -> None:
     from matplotlib.figure import Figure
     from matplotlib.ticker import PercentFormatter
 
     figure = Figure(figsize=(13, 7.2), layout="constrained")
     top, bottom = figure.subfigures(2, 1, height_ratios=(1, 1.35))
-    data, cities = travel_times(tours, 50, seed)
-    costs = data.batch().require("costs").double()
+    cities = tours.structure["places"]
+    costs = tours.generate(50).batch().require("costs").double()
     bounds = dfl.HiGHS(tours.formulation("MTZ, lifted").relax()).solve(costs).objective
     hardest = int((bounds / tours.solver().solve(costs).objective).argmin())
     costs = costs[hardest : hardest + 1]
@@ -254,46 +219,22 @@ def draw(path: Path, tours: Tours, seed: int, rows: list[dict[str, Any]]) -> Non
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--cities", type=int, default=8)
-    arguments.add_argument("--seeds", nargs="+", type=int, default=list(range(1, 9)))
-    arguments.add_argument(
-        "--sizes", nargs=3, type=int, default=[200, 100, 500], metavar=("TRAIN", "VALIDATION", "TEST")
-    )
-    arguments.add_argument("--epochs", type=int, default=SETTINGS["epochs"])
     arguments.add_argument("--out", type=Path, default=Path("travelling_salesman"))
     arguments.add_argument("--plot", type=Path, default=Path("travelling_salesman.png"))
     arguments.add_argument("--quick", action="store_true", help="six cities, one seed, 20 + 10 + 20 days, 2 epochs")
     options = arguments.parse_args()
-    torch.set_num_threads(1)
+    study = read_study(STUDY)
     if options.quick:
-        options.cities, options.seeds, options.sizes, options.epochs = 6, [1], [20, 10, 20], 2
-    tours = Tours(options.cities)
-    settings = {
-        **SETTINGS, "epochs": options.epochs, "grid": list(GRID), "cities": options.cities, "sizes": options.sizes,
-    }  # fmt: skip
-    path = options.out / "runs.jsonl"
-    for seed in options.seeds:
-        done = read(path, settings, *KEY)
-        missing = [(f, m) for f, m in wanted() if (seed, f, m) not in done]
-        if not missing:
-            continue
-        _, validation, test = options.sizes
-        data, _ = travel_times(tours, sum(options.sizes), seed)
-        split = dfl.label(data, tours.solver()).split(seed, test=test, validation=validation)
-        for formulation, method in missing:
-            row = {
-                "seed": seed, "formulation": formulation, "method": method, "settings": settings,
-                **tightness(tours, formulation, split.test),
-                **run(tours, split, formulation, method, seed, options.epochs),
-            }  # fmt: skip
-            append(path, row)
-            print(f"seed {seed}, {formulation}, {method}: {row['ratio_of_sums']:.2%}", flush=True)
-    rows = summarize(read(path, settings, *KEY))
-    text = HEADING.format(cities=options.cities) + table(rows) + SECOND + differences(tours, options.seeds[0]) + "\n"
+        settings = replace(study.settings, points=50, test=20, validation=10, epochs=2)
+        study = replace(study, problems=("TSP-6",), seeds=(1,), settings=settings)
+    records = complete(study, options.out / "runs.jsonl.xz")
+    rows = summarize(records)
+    tours = Tours(int(study.problems[0].partition("-")[2]), seed=study.seeds[0])
+    text = HEADING.format(cities=tours.cities) + table(rows) + SECOND + differences(tours) + "\n"
     (options.out / "table.md").write_text(text)
     print(f"\n{text}")
     try:
-        draw(options.plot, tours, options.seeds[0], rows)
+        draw(options.plot, tours, rows)
     except ModuleNotFoundError as error:
         print(f"no plot: {error}")
 

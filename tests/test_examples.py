@@ -6,11 +6,11 @@ That every script runs is tested with the documents.
 from __future__ import annotations
 
 import itertools
-import json
 import runpy
+import shutil
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +18,9 @@ import torch
 from scipy.sparse.csgraph import dijkstra
 
 import dflearn as dfl
+from dflearn.studies import executors
+from dflearn.studies.export import write_records
+from dflearn.studies.store import read_records
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -109,8 +112,8 @@ def six_cities():  # type: ignore[no-untyped-def]
     sys.path.insert(0, str(EXAMPLES))
     tours = load("tours")
     sys.path.remove(str(EXAMPLES))
-    data, _ = tours.travel_times(tours.Tours(6), 8, seed=1)
-    return tours.Tours(6), data.costs.double()
+    problem = tours.Tours(6, seed=1)
+    return problem, problem.generate(8).costs.double()
 
 
 def test_there_are_as_many_tours_as_there_should_be(six_cities) -> None:  # type: ignore[no-untyped-def]
@@ -118,7 +121,7 @@ def test_there_are_as_many_tours_as_there_should_be(six_cities) -> None:  # type
     assert len(tours.all) == 60  # 5!/2
     assert len(np.unique(tours.used, axis=0)) == 60
     assert (tours.used.sum(1) == 6).all()
-    assert float(tours.program().violation(torch.as_tensor(tours.used)).max()) == 0
+    assert float(tours.program.violation(torch.as_tensor(tours.used)).max()) == 0
 
 
 @pytest.mark.parametrize("rescaled", [False, True])
@@ -143,7 +146,7 @@ def test_relaxations_grow_tighter_and_rescaling_changes_none(six_cities) -> None
         assert float(tight.sum()) >= float(weak.sum())
     for name, bound in zip(("MTZ", "MTZ, lifted"), bounds[1:3], strict=True):
         torch.testing.assert_close(dfl.HiGHS(tours.formulation(name, True).relax()).solve(costs).objective, bound)
-    torch.testing.assert_close(dfl.HiGHS(tours.program()).solve(costs).objective, tours.solver().solve(costs).objective)
+    torch.testing.assert_close(dfl.HiGHS(tours.program).solve(costs).objective, tours.solver().solve(costs).objective)
 
 
 # -- scripts --------------------------------------------------------------------------------------------------------
@@ -154,16 +157,25 @@ def test_a_table_goes_on_where_it_was_interrupted(
 ) -> None:
     arguments = ("--quick", "--out", "found")
     run("travelling_salesman", monkeypatch, *arguments)
-    path = tmp_path / "found" / "runs.jsonl"
-    lines = path.read_text().splitlines()
-    first = capsys.readouterr().out
-    path.write_text("\n".join(lines[:-2]) + "\n" + lines[-2][:40])  # the last run is lost, the one before cut short
+    path, first = tmp_path / "found" / "runs.jsonl.xz", capsys.readouterr().out
+    records = read_records(path)
+    write_records(path, records[:-2], instances=True)  # the last two runs are lost
+    began: list[str] = []
+    carry_out = executors.carry_out
+    monkeypatch.setattr(
+        executors, "carry_out", lambda config, cache: began.append(config.key) or carry_out(config, cache)
+    )
     run("travelling_salesman", monkeypatch, *arguments)
-    assert capsys.readouterr().out.count("seed 1,") == 2
-    again = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
-    assert [row["ratio_of_sums"] for row in again] == [json.loads(line)["ratio_of_sums"] for line in lines]
-    table = (tmp_path / "found" / "table.md").read_text().split("\n\n")[-1]
-    assert table.strip() in first
+    assert sorted(began) == sorted(record.config.key for record in records[-2:])
+    assert capsys.readouterr().out == first
+    assert {r.config.key: r.metrics for r in read_records(path)} == {r.config.key: r.metrics for r in records}
+
+
+def test_tables_of_the_examples_are_those_of_their_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLES.parent / "results" / "energy", tmp_path / "energy")
+    before = (tmp_path / "energy" / "table.md").read_text()
+    run("energy_table", monkeypatch, "--no-run")
+    assert (tmp_path / "energy" / "table.md").read_text() == before
 
 
 def test_examples_do_without_matplotlib(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -182,8 +194,8 @@ def test_a_day_that_two_seeds_test_counts_once() -> None:
     found = {}
     for seed, order in ((1, np.arange(30)), (2, rng.permutation(30))):
         for method, regret in (("two-stage", base), ("SCE", own)):
-            row = {"ids": np.array(days)[order].tolist(), "regret": regret[order], "optimum": optimum[order]}
-            found["p", seed, method] = row
+            arrays = {"ids": np.array(days)[order], "regrets": regret[order], "optima": optimum[order]}
+            found["p", seed, method] = SimpleNamespace(**arrays)
     once, twice = (table.difference(found, "p", seeds, "SCE") for seeds in ([1], [1, 2]))
     assert once.value == pytest.approx((base - own).sum() / optimum.sum())
     np.testing.assert_allclose(once, twice)

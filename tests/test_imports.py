@@ -23,7 +23,6 @@ LAZY_PACKAGES = ["dflearn", "dflearn.solvers", "dflearn.layers", "dflearn.losses
 # A module may import those above it, and its own package. docs/architecture.md shows the same list.
 ORDER = [
     "_version",
-    "_lazy",
     "errors",
     "files",
     "randomness",
@@ -48,8 +47,6 @@ ORDER = [
     "cli",
     "__main__",
 ]
-# What still points downward; the list only gets shorter.
-EXCEPTIONS = {("studies", "paper")}
 
 OPTIONAL = {
     "cvxpy": ["cvxpy", "cvxpylayers", "clarabel", "diffcp"],
@@ -118,10 +115,17 @@ def test_imports_point_upward(path: Path) -> None:
     here = part_of(module)
     for imported in imports(path):
         there = part_of(imported)
-        if there in (here, "__version__") or (here, there) in EXCEPTIONS:
+        if there in (here, "__version__"):
             continue
         assert there in ORDER, f"{module} imports {imported}, which has no place in ORDER"
         assert ORDER.index(there) < ORDER.index(here), f"{module} imports {imported}, which stands below it"
+
+
+def test_only_its_own_commands_know_the_paper() -> None:
+    knowing = {
+        path.name for path in SOURCE.glob("cli/*.py") if any(name.startswith("dflearn.paper") for name in imports(path))
+    }
+    assert knowing == {"paper.py", "paper_figures.py"}
 
 
 def test_every_part_has_its_place_and_the_document_says_the_same() -> None:
@@ -141,21 +145,6 @@ def test_public_names_resolve(package: str) -> None:
     for name in module.__all__:
         assert getattr(module, name) is not None
         assert name in dir(module)
-
-
-@pytest.mark.parametrize("package", LAZY_PACKAGES)
-def test_lazy_names(package: str) -> None:
-    """Type checkers see exactly the names that are there at run time."""
-    module = importlib.import_module(package)
-    seen: dict[str, set[str]] = {}
-    for node in ast.parse(Path(str(module.__file__)).read_text()).body:
-        if isinstance(node, ast.If):
-            for statement in node.body:
-                if isinstance(statement, ast.ImportFrom):
-                    seen.setdefault(str(statement.module), set()).update(alias.name for alias in statement.names)
-    assert {origin: set(names) for origin, names in module._NAMES.items()} == seen
-    with pytest.raises(AttributeError, match="nonsense"):
-        _ = module.nonsense
 
 
 def test_every_optional_package_is_known_here() -> None:

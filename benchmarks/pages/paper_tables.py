@@ -1,4 +1,4 @@
-"""results/paper/tables.md, written from results/paper/runs.jsonl: every table of the paper beside our figures.
+"""results/paper/tables.md, written from results/paper/runs.jsonl.xz: every table of the paper beside our figures.
 
     python benchmarks/pages/paper_tables.py
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dflearn.paper.methods import SCALED, method_names
+from dflearn.paper.methods import SCALED
 from dflearn.paper.published import methods_of, published_rows
 from dflearn.paper.tables import (
     HEADER,
@@ -29,8 +29,9 @@ from dflearn.paper.tables import (
 )
 from dflearn.problems import PROBLEMS
 from dflearn.report.render import render
+from dflearn.studies.methods import method_names
 from dflearn.studies.record import Record
-from dflearn.studies.store import read_lines
+from dflearn.studies.store import read_records
 from dflearn.studies.summary import MethodSummary
 
 FOLDER = Path(__file__).resolve().parents[2] / "results" / "paper"
@@ -101,13 +102,13 @@ def every_row(records: Sequence[Record]) -> list[str]:
 
 
 def page() -> str:
-    records = read_lines(FOLDER / "runs.jsonl")
+    records = read_records(FOLDER / "runs.jsonl.xz")
     parts = [
         "# Our figures beside the published ones",
-        f"{len(records)} runs; written by `python benchmarks/pages/paper_tables.py` from `runs.jsonl`.",
+        f"{len(records)} runs; written by `python benchmarks/pages/paper_tables.py` from `runs.jsonl.xz`.",
         "## How near",
         summary(records),
-        SUMMARY_LEGEND + " `dfl paper summary --from results/paper/runs.jsonl` prints this.",
+        SUMMARY_LEGEND + " `dfl paper summary --from results/paper/runs.jsonl.xz` prints this.",
         "## In units of the costs",
         "Scaled: the model's output is multiplied by the mean |y| of the training data, and parameters that are costs "
         "with it; all else is the same, seed by seed. ± is the standard error of the mean difference between the seeds.",
@@ -120,7 +121,7 @@ def page() -> str:
         "Gurobi on KP-100, CFL-50 and CFL-100 and by FewRowBinary on the other knapsacks.",
         columns(records, TIMES, lambda own: f"{own.seconds:.3g}"),
         "## Every row",
-        LEGEND + " `dfl paper table sp --from results/paper/runs.jsonl --no-run` and so on print these.",
+        LEGEND + " `dfl paper table sp --from results/paper/runs.jsonl.xz --no-run` and so on print these.",
         *every_row(records),
     ]
     return "\n\n".join(parts) + "\n"

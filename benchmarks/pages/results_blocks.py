@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT / "benchmarks" / "speed"))
 from dflearn.paper.tables import Row, rows_of, seed_counts  # noqa: E402
 from dflearn.problems import PROBLEMS  # noqa: E402
 from dflearn.report.render import render  # noqa: E402
-from dflearn.studies.store import read_lines  # noqa: E402
+from dflearn.studies.store import read_records  # noqa: E402
 from harness import table  # noqa: E402
 from targets import two_digits, verdicts  # noqa: E402
 
@@ -130,7 +130,7 @@ def layers(threads: str = "") -> str:
 
 def paper() -> str:
     """The methods of the paper's final comparison on every problem: our figure, in brackets the published one."""
-    records = read_lines(ROOT / "results" / "paper" / "runs.jsonl")
+    records = read_records(ROOT / "results" / "paper" / "runs.jsonl.xz")
     lines = []
     for problem in PROBLEMS:
         rows = {row.summary.method: row for row in rows_of(problem, PAPER, records)}

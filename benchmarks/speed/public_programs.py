@@ -84,7 +84,8 @@ def compare(path: Path, program: Program, costs: np.ndarray, share: float) -> di
         solution = layer.solve(y)
     mine = solution.decision[0].numpy()
     value = lambda x: float(c @ x + 0.5 * mu * x @ x)  # noqa: E731
-    assert solution.residual is not None and solution.fallback is not None
+    assert solution.residual is not None
+    assert solution.fallback is not None
     return {
         "file": path.name,
         "n": program.n,

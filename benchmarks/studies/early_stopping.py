@@ -3,13 +3,15 @@
     python benchmarks/studies/early_stopping.py --out results/comparison
 
 Two looks. Decisions: how far is the layer's w after N iterations without smoothing from the exactly smoothed w_μ with
-μ = 1/(αN), and do their gradients point the same way? Regret: the validation regrets that benchmarks/studies/comparison.py wrote
-down for every value of its grid, SCE through both layers, side by side at equal μ. The grid pairs them: the step is
+μ = 1/(αN), and do their gradients point the same way? Regret: the validation regrets that the comparison's records hold for
+every value of its grid, SCE through both layers, side by side at equal μ. The grid pairs them: the step is
 0.1 · value / scale, the iterations are 100, so 1/(αN) = 0.1 · scale / value.
 """
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +19,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from comparison import GRID, PROBLEMS, read
+from comparison import OUT, by_run, the_study
 from dflearn.layers import DavisYin, Layer, Smoothed
 from dflearn.problems import problem_named
-from harness import parser, table
+from dflearn.report.render import render
+from dflearn.studies.record import Record
+from dflearn.studies.store import read_records
 
 ITERATIONS = 100
 INSTANCES = 64
 PAIRS = [(0.03, 3.0), (0.1, 1.0), (0.3, 0.3), (1.0, 0.1), (3.0, 0.03)]  # values of the grid with 0.1/step ≈ μ
-assert {step for step, _ in PAIRS} == {mu for _, mu in PAIRS} == set(GRID)
+EARLY, EXACT = "SCE^DYS unrolled tuned", "SCE^smoothed tuned"
 
 
 def answer(layer: Layer, costs: Tensor, direction: Tensor) -> tuple[np.ndarray, np.ndarray]:
@@ -66,45 +70,47 @@ def decisions(name: str) -> list[dict[str, Any]]:
     return rows
 
 
-def regrets(found: dict[tuple[str, int, str], dict[str, Any]]) -> list[dict[str, Any]]:
+def regrets(records: Sequence[Record]) -> list[dict[str, Any]]:
     """Validation regret, each seed relative to its own least over both layers and the whole grid; mean over seeds."""
-    rows = []
-    for name in PROBLEMS:
-        seeds = [seed for seed in range(1, 6) if {(name, seed, "SCE^DYS"), (name, seed, "SCE^smoothed")} <= set(found)]
-        if not seeds:
-            continue
+    rows, found = [], by_run(records)
+    for name in the_study().problems:
+        early, exact = found.get((name, EARLY), {}), found.get((name, EXACT), {})
+        seeds = sorted(set(early) & set(exact))
         tried = {
-            (method, seed): {run["value"]: run["validation_regret"] for run in found[name, seed, method]["tried"]}
-            for method in ("SCE^DYS", "SCE^smoothed")
+            (method, seed): {row["share"]: row["validation_absolute_regret"] for row in runs[seed].tried}
+            for method, runs in ((EARLY, early), (EXACT, exact))
             for seed in seeds
         }
-        least = {
-            seed: min(min(tried[method, seed].values()) for method in ("SCE^DYS", "SCE^smoothed")) for seed in seeds
-        }
-        for step, mu in PAIRS:
+        least = {seed: min(min(tried[method, seed].values()) for method in (EARLY, EXACT)) for seed in seeds}
+        for step, mu in PAIRS if seeds else ():
             rows.append(
                 {
                     "problem": name,
                     "seeds": len(seeds),
                     "μ, of the mean cost": mu,
-                    "early-stopped": float(np.mean([tried["SCE^DYS", seed][step] / least[seed] for seed in seeds])),
-                    "exact": float(np.mean([tried["SCE^smoothed", seed][mu] / least[seed] for seed in seeds])),
+                    "early-stopped": float(np.mean([tried[EARLY, seed][step] / least[seed] for seed in seeds])),
+                    "exact": float(np.mean([tried[EXACT, seed][mu] / least[seed] for seed in seeds])),
                 }
             )
     return rows
 
 
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    lines = [[f"{value:.3g}" if isinstance(value, float) else str(value) for value in row.values()] for row in rows]
+    return render(list(rows[0]), lines, "markdown")
+
+
 def main() -> None:
-    arguments = parser(__doc__)
-    arguments.add_argument("--problems", nargs="+", default=PROBLEMS)
-    arguments.add_argument("--out", type=Path, default=Path(__file__).resolve().parents[2] / "results" / "comparison")
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--problems", nargs="+", default=list(the_study().problems))
+    arguments.add_argument("--out", type=Path, default=OUT)
     options = arguments.parse_args()
     torch.set_num_threads(1)
     text = "# Early stopping is smoothing\n\n`python benchmarks/studies/early_stopping.py`\n"
     text += "\n## Decisions and gradients after 100 iterations, against μ = 1/(αN)\n\n"
     text += table([row for name in options.problems for row in decisions(name)]) + "\n"
     text += "\n## Validation regret of SCE, relative to the least of each seed\n\n"
-    text += table(regrets(read(options.out / "runs.jsonl"))) + "\n"
+    text += table(regrets(read_records(options.out / "runs.jsonl.xz"))) + "\n"
     (options.out / "early_stopping.md").write_text(text)
     print(text)
 

@@ -22,7 +22,7 @@ from dflearn.data import DecisionDataset
 from dflearn.data.labels import label
 from dflearn.evaluation import Predictor, evaluate
 from dflearn.problems import problem_named
-from harness import table
+from dflearn.report.render import render
 
 SEEDS = (1, 2, 3, 4, 5)
 DEFAULT_OUT = Path(__file__).resolve().parents[2] / "results" / "mse_baseline" / "sensitivity.csv"
@@ -96,7 +96,7 @@ def main() -> None:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
-    print(table(rows))
+    print(render(list(rows[0]), [[str(value) for value in row.values()] for row in rows], "markdown"))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import pytest
 
 from dflearn.cli import main
 from dflearn.cli.paper import seeds_of
-from dflearn.errors import DataError
+from dflearn.errors import OptionError
 from dflearn.studies import executors
 
 STUDY = """
@@ -85,7 +85,7 @@ def test_mistakes_get_one_line(
 
 def test_seeds() -> None:
     assert seeds_of(["1-3", "7", "2"]) == [1, 2, 3, 7]
-    with pytest.raises(DataError):
+    with pytest.raises(OptionError):
         seeds_of(["1-"])
 
 

@@ -11,7 +11,7 @@ import torch
 from sklearn.model_selection import train_test_split
 from torch.utils.data import DataLoader, random_split
 
-from dflearn.data import Batch, DecisionDataset, collate
+from dflearn.data import Batch, DecisionDataset, collate, split_rows
 from dflearn.data.dataset import FORMAT
 from dflearn.errors import DataError, OptionError
 from dflearn.problems import problem_named, problem_of_origin
@@ -119,6 +119,18 @@ def test_split_is_that_of_scikit_learn(seed: int, count: int, test: float, valid
 
 def test_the_published_split_is_800_200_1000() -> None:
     assert [len(part) for part in DecisionDataset(torch.zeros(2000, 1)).split(1)] == [800, 200, 1000]
+
+
+def test_rows_are_split_as_scikit_learn_does_or_in_their_order() -> None:
+    from sklearn.model_selection import train_test_split
+
+    held_out, rest = split_rows(50, {"test": 13}, 4)
+    train, test = train_test_split(range(50), test_size=13, random_state=4)
+    assert (rest.tolist(), held_out.tolist()) == (train, test)
+    parts = split_rows(10, {"train": 0.45, "validation": 2}, None)
+    assert [part.tolist() for part in parts] == [[0, 1, 2, 3, 4], [5, 6], [7, 8, 9]]
+    with pytest.raises(OptionError, match="6 for train and 4 for validation leave none of 10"):
+        split_rows(10, {"train": 6, "validation": 4}, 0)
 
 
 @pytest.mark.parametrize(("test", "validation"), [(12, 0.2), (0, 0.2), (1.0, 0.2), (6, 6), (6, -0.1)])

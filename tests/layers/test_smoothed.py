@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from dflearn.data import Batch
-from dflearn.layers import CvxpySmoothed, DavisYin, Layer, Smoothed
 from dflearn.kernels.smoothed import SmoothedAnswer, SmoothedData
+from dflearn.layers import CvxpySmoothed, DavisYin, Layer, Smoothed
 from dflearn.layers.quadratic import solve_with_highs
 from dflearn.layers.rows import CONE_TOLERANCE, SmoothedRows
 from dflearn.losses import SCE

@@ -1,4 +1,4 @@
-"""Losses added with weights."""
+"""Losses added with weights, and functions as losses."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import Tensor
 
+from dflearn.data import Batch
 from dflearn.errors import DataError, OptionError
 from dflearn.layers import Exact, Perturbed, Smoothed
-from dflearn.losses import MSE, SCE, Combined, FenchelYoung, Loss, SPOPlus
+from dflearn.losses import MSE, SCE, Combined, FenchelYoung, FunctionLoss, Loss, SPOPlus
 from dflearn.models import Linear
 from dflearn.solvers.highs import HiGHS
 from dflearn.testing.losses import check_loss
@@ -41,8 +43,16 @@ def test_value_and_gradient_are_weighted_sums() -> None:
     assert [weight for weight, _ in halved.terms] == [0.5, 0.05, 1.25]  # type: ignore[attr-defined]
 
 
+def absolute_error(predicted: Tensor, batch: Batch) -> Tensor:
+    return (predicted - batch.require("costs")).abs().sum(-1)
+
+
 def test_contract() -> None:
     check_loss(MSE() + 0.1 * spo_plus(), PREDICTED, BATCH)
+    check_loss(MSE() + 0.1 * SCE(Smoothed(PROGRAM, 1.0)), PREDICTED, BATCH, differentiable=True)
+    absolute = FunctionLoss(absolute_error)
+    absolute.needs = ("costs",)  # a function does not say what it reads
+    check_loss(absolute, PREDICTED, BATCH, differentiable=True)
 
 
 def test_starts_are_carried_where_one_layer_takes_them() -> None:

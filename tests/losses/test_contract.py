@@ -54,7 +54,7 @@ LOSSES: dict[str, Callable[[Layer], Loss]] = {
 # Losses whose gradient is that of their value: through `Exact` these are piecewise linear, and a random point is
 # inside a piece. The score-function estimate behind `Perturbed` is unbiased, not the gradient of the sampled value.
 THROUGH_PERTURBED = {"Fenchel-Young", "smoothed SPO+"}
-CHECKED_ELSEWHERE = {"CaVE"}
+CHECKED_ELSEWHERE = {"CaVE", "Combined", "FunctionLoss"}
 
 
 def example(instances: bool = False) -> tuple[Tensor, Batch]:

@@ -11,12 +11,13 @@ import torch
 
 from dflearn.data import DecisionDataset
 from dflearn.data.labels import label
-from dflearn.errors import DataError
+from dflearn.errors import OptionError
 from dflearn.models import Linear, Scaled
 from dflearn.paper.hyperparameters import cvx_tau, dys_in_code, dys_printed
-from dflearn.paper.methods import SCALED, Prepared, RunContext, method_named, method_names
+from dflearn.paper.methods import SCALED
 from dflearn.problems import problem_named
 from dflearn.studies.config import Settings, resolve
+from dflearn.studies.methods import Prepared, RunContext, method_named, method_names
 from dflearn.studies.run import run
 from dflearn.training import fit
 from support.experiment_helpers import TINY, tiny
@@ -117,7 +118,7 @@ def test_labels_are_those_of_the_authors() -> None:
 
 def test_labels_that_do_not_exist() -> None:
     for method, known in (("SCE^DYS", "'exact' or 'relaxed'"), ("SCE^CVX", "'exact', 'relaxed' or 'smoothed'")):
-        with pytest.raises(DataError, match=f"labels are {known} for this method, got 'none'"):
+        with pytest.raises(OptionError, match=f"labels are {known} for this method, got 'none'"):
             run(resolve("SP-3", method, 1, SMALLEST, {"labels": "none"}))
 
 

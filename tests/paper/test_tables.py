@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from dflearn.paper.methods import method_named
-from dflearn.paper.published import methods_of, problems_of, published_rows
+from dflearn.paper.published import methods_of, problems_of, published_costs, published_rows
 from dflearn.paper.tables import HEADER, SUMMARY_HEADER, agreement, agreement_line, cells, rows_of, summary_cells
 from dflearn.problems import PROBLEMS
 from dflearn.report.render import render
 from dflearn.studies.config import RunConfig, Settings, resolve
 from dflearn.studies.cost import CostEstimate, Costs, makespan
+from dflearn.studies.methods import method_named
 from dflearn.studies.record import Record
 from support.experiment_helpers import made_up
 
@@ -112,28 +112,33 @@ def measured(method: str, problem: str, per_epoch: float) -> Record:
     return replace(made_up(run(method, problem=problem)), seconds=seconds)
 
 
+def costs(records: list[Record]) -> Costs:
+    return Costs(records, published_costs())
+
+
 def test_costs_come_from_the_nearest_thing_measured() -> None:
     wanted = run("SCE^DYS", 2)
     # 25 epochs of 0.94 s, and 4000 solves of 0.1 ms.
-    assert Costs([]).estimate(wanted) == CostEstimate(pytest.approx(25 * 0.94 + 0.4), "published seconds")
+    assert costs([]).estimate(wanted) == CostEstimate(pytest.approx(25 * 0.94 + 0.4), "published seconds")
     # What was measured took a tenth of the published 0.26 s; solves on this problem are known too.
-    another = Costs([measured("MSE", "SP-5", 0.026)]).estimate(wanted)
+    another = costs([measured("MSE", "SP-5", 0.026)]).estimate(wanted)
     assert another == CostEstimate(pytest.approx(25 * 0.094 + 0.5), "published seconds times 0.1")
     # Another size: by the published seconds of the two; solves as many times longer than guessed as there.
     bigger = measured("SCE^DYS", "SP-10", 0.2)
-    assert Costs([bigger]).estimate(wanted) == CostEstimate(
+    assert costs([bigger]).estimate(wanted) == CostEstimate(
         pytest.approx(25 * 0.2 * 0.94 / 1.44 + 0.5), "SP-10, scaled by 0.65"
     )
-    same = Costs([bigger, measured("SCE^DYS", "SP-5", 0.3)]).estimate(wanted)
+    same = costs([bigger, measured("SCE^DYS", "SP-5", 0.3)]).estimate(wanted)
     assert same == CostEstimate(pytest.approx(25 * 0.3 + 0.5), "other seeds")
     longer = replace(wanted, settings=Settings(epochs=50))
-    assert Costs([measured("SCE^DYS", "SP-5", 0.3)])(longer) == pytest.approx(50 * 0.3 + 0.5)
+    assert costs([measured("SCE^DYS", "SP-5", 0.3)])(longer) == pytest.approx(50 * 0.3 + 0.5)
     # Without a published row: by the numbers of predicted costs, 40, 180 and 250.
-    own = Costs([measured("sSPO+", "SP-10", 1.8)])
+    own = costs([measured("sSPO+", "SP-10", 1.8)])
     assert own(run("sSPO+")) == pytest.approx(25 * 1.8 * 40 / 180 + 0.5)
     elsewhere = own.estimate(run("sSPO+", problem="CFL-50"))
     assert elsewhere == CostEstimate(pytest.approx(25 * 1.8 * 250 / 180 + 80), "SP-10, scaled by 1.4")
-    assert Costs([]).estimate(run("sSPO+")).source == "slowest published method"
+    assert Costs([]).estimate(run("sSPO+")).source == "a guess: nothing like it was measured"
+    assert costs([]).estimate(run("sSPO+")).source == "published seconds of the slowest method"
 
 
 def test_the_last_of_some_runs_ends_on_some_cores() -> None:

@@ -10,9 +10,20 @@ import numpy as np
 import pytest
 import torch
 
-from dflearn.errors import OptionError, ProgramError, ShapeError
-from dflearn.problems import PROBLEMS, FacilityLocation, Knapsack, Problem, Selection, ShortestPath, problem_named
+from dflearn.errors import OptionError, ShapeError
+from dflearn.problems import (
+    PROBLEMS,
+    FacilityLocation,
+    Knapsack,
+    Problem,
+    Selection,
+    ShortestPath,
+    problem_forms,
+    problem_named,
+    problem_of_origin,
+)
 from dflearn.problems.polynomial import PolynomialProblem, integral_of_ceiling
+from dflearn.problems.registry import ProblemForm
 from dflearn.testing.problems import check_problem
 
 SMALL = [
@@ -262,12 +273,23 @@ def test_sizes_of_the_published_problems() -> None:
 
 @pytest.mark.parametrize("name", ["SP", "XY-5", "CFL-30", "TopK-20", "SP-5x", "sp-5", "KP-ten", ""])
 def test_an_unknown_name_lists_the_valid_ones(name: str) -> None:
-    with pytest.raises(ProgramError, match=r"SP-5, SP-10.*KP-\{items\}x\{dimensions\}"):
+    with pytest.raises(OptionError, match=r"SP-\{side\}, .*KP-\{items\}x\{dimensions\}.*energy-\{capacity\}"):
         problem_named(name)
 
 
+@pytest.mark.parametrize("form", problem_forms(), ids=lambda form: form.form)
+def test_every_form_has_an_example(form: ProblemForm, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DFLEARN_ENERGY", raising=False)
+    problem = problem_named(form.example, seed=2)
+    assert problem.name == form.example
+    assert problem.seed == 2
+    assert form.about
+    if "{tasks}" not in form.form:  # a schedule is its tasks, and its seed only draws them
+        assert problem_of_origin(problem.origin) == problem
+
+
 def test_an_unknown_option_lists_the_valid_ones() -> None:
-    with pytest.raises(ProgramError, match="no option degrees; its options are seed, features, degree, noise"):
+    with pytest.raises(OptionError, match="no option degrees; its options are seed, features, degree, noise"):
         problem_named("SP-5", degrees=3)
     assert problem_named("KP-100", capacity_share=0.5).program.h.tolist() == [50, 50]
 

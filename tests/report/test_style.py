@@ -71,3 +71,11 @@ def test_files(tmp_path: Path) -> None:
     assert [path.read_bytes()[:4] for path in written] == [b"%PDF", b"<?xm", b"\x89PNG"]
     with pytest.raises(OptionError, match="written as pdf, svg, png, got gif"):
         style.write_figure(figure, tmp_path, "curve", ["gif"])
+
+
+def test_names_of_lines_stay_beside_the_axes() -> None:
+    axes = figures.learning_curves({f"m{k}": [1.0, 0.1 + 0.0001 * k] for k in range(8)}, "regret").axes[0]
+    heights = sorted(text.get_position()[1] for text in axes.texts)
+    assert heights[0] >= 0
+    assert heights[-1] <= 1
+    assert np.diff(heights).min() > 0.05

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dflearn.errors import DataError, ProgramError
+from dflearn.errors import DflearnError, OptionError
 from dflearn.studies import config as module
 from dflearn.studies.config import RunConfig, Settings, Study, read_study, resolve
 from support.experiment_helpers import TINY, tiny
@@ -44,7 +44,7 @@ def test_a_file_is_a_grid_with_every_parameter_filled_in(tmp_path: Path) -> None
     [
         (
             'problem = ["SP-3"]',
-            "unknown key 'problem'; the keys are problems, methods, seeds, solver, settings, parameters",
+            "unknown key 'problem'; the keys are problems, methods, seeds, solver, settings, parameters, model, options, tuning, import",
         ),
         (
             'problems = ["SP-3"]\nmethods = ["MSE"]\n[settings]\nepoch = 3',
@@ -54,6 +54,7 @@ def test_a_file_is_a_grid_with_every_parameter_filled_in(tmp_path: Path) -> None
         ('problems = ["SP-3"]\nmethods = ["MSE"]\nseeds = [1.5]', "seeds must be a list of integers"),
         ('problems = ["SP-3"]', "methods must be given"),
         ('problems = []\nmethods = ["MSE"]', "problems is empty"),
+        ('problems = ["SP-3"]\nmethods = ["MSE"]\n[settings]\nkeep = "first"', "keep is 'last' or 'best', got 'first'"),
         ('problems = ["SP-3"]\nmethods = ["MSE"]\nsolver = "cplex"', "'default' or 'gurobi', got 'cplex'"),
         ('problems = ["SP-3"]\nmethods = ["MSE"]\n[settings]\nepochs = 0', "epochs must be an integer of at least 1"),
         ('problems = ["SP-3"]\nmethods = ["MSE"]\n[parameters.PFY]\nsigma = 2', "PFY, which is not among the methods"),
@@ -61,16 +62,16 @@ def test_a_file_is_a_grid_with_every_parameter_filled_in(tmp_path: Path) -> None
     ],
 )
 def test_what_is_unknown_or_wrong_is_refused_by_name(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DflearnError, match=message):
         read_study(written(tmp_path, text))
 
 
 def test_a_method_or_parameter_that_does_not_exist() -> None:
-    with pytest.raises(DataError, match="'SCE\\^DSY'; perhaps 'SCE\\^DYS'"):
+    with pytest.raises(OptionError, match="'SCE\\^DSY'; perhaps 'SCE\\^DYS'"):
         tiny(method="SCE^DSY")
-    with pytest.raises(DataError, match="PFY has no parameter mu on SP-3; its parameters are: sigma, samples"):
+    with pytest.raises(OptionError, match="PFY has no parameter mu on SP-3; its parameters are: sigma, samples"):
         tiny(method="PFY", parameters={"mu": 1.0})
-    with pytest.raises(ProgramError, match="no problem is named 'XX-3'"):
+    with pytest.raises(OptionError, match="no problem is named 'XX-3'"):
         tiny("XX-3")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dflearn.errors import DataError
+from dflearn.errors import OptionError
 from dflearn.studies.config import RunConfig, read_study
 from dflearn.studies.driver import duration, run_study
 from dflearn.studies.executors import Executor, InProcess, LocalProcesses, Outcome, available_cores
@@ -123,7 +123,7 @@ def test_processes_give_the_same_figures_and_survive_one_that_dies(store: Store,
 
 
 def test_more_jobs_than_cores_are_refused() -> None:
-    with pytest.raises(DataError, match=f"there are {available_cores()} cores"):
+    with pytest.raises(OptionError, match=f"there are {available_cores()} cores"):
         LocalProcesses(available_cores() + 1)
 
 

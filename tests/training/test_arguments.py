@@ -20,7 +20,7 @@ from dflearn.evaluation import evaluate
 from dflearn.integrations.lightning import DecisionModule
 from dflearn.layers import Exact
 from dflearn.losses import MSE
-from dflearn.models import Linear
+from dflearn.models import Linear, predict
 from dflearn.problems import Problem, problem_named
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Solver
@@ -293,3 +293,14 @@ def test_a_compiled_model_trains() -> None:
     same = model()
     fit(same, MSE(), DATA, epochs=1)
     assert torch.equal(weights(compiled), weights(same))  # type: ignore[arg-type]
+
+
+def test_predict_leaves_every_part_of_a_model_in_its_mode() -> None:
+    parts = nn.Sequential(Linear(K, 4), nn.Dropout(0.9), nn.BatchNorm1d(4), Linear(4, P)).train()
+    parts[2].eval()
+    whole = predict(parts, BARE.features.double())
+    assert [part.training for part in parts] == [True, True, False, True]
+    assert whole.dtype == torch.float32
+    torch.testing.assert_close(predict(parts, BARE.features, rows=5), whole)
+    assert predict(parts, BARE.features[:0]).shape == (0, P)
+    assert torch.equal(predict(lambda x: 2 * x, BARE.features), 2 * BARE.features)

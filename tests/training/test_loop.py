@@ -441,7 +441,7 @@ def test_a_failing_solve_says_where_it_happened() -> None:
             DataError,
             "validation regret needs true costs",
         ),
-        ({"loss": Regret(Exact(HiGHS(RELAXED)))}, DataError, "does not depend on the predicted costs"),
+        ({"loss": Regret(Exact(HiGHS(RELAXED)))}, OptionError, "does not depend on the predicted costs"),
     ],
 )
 def test_mistakes_are_explained(options: dict[str, Any], error: type[Exception], message: str) -> None:

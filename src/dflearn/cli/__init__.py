@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from dflearn.cli import bench, data, decide, demo, doctor, experiments, judge, paper, report, train
+    from dflearn.cli import bench, data, decide, demo, doctor, judge, paper, report, studies, train
 
     parser = argparse.ArgumentParser(
         prog="dfl",
@@ -63,6 +63,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"dfl {__version__}")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (demo, train, decide, data, judge, doctor, experiments, paper, report, bench):
+    for module in (demo, train, decide, data, judge, doctor, studies, paper, report, bench):
         module.add_commands(commands)
     return parser

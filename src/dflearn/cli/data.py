@@ -21,15 +21,6 @@ from dflearn.cli.arguments import (
     table,
 )
 
-OTHERS = {
-    "SP-{side}, SP-{rows}x{columns}": "shortest path through a grid",
-    "KP-{items}, KP-{items}x{dimensions}": "knapsack of one or several dimensions",
-    "CFL-{customers}x{facilities}": "facility location",
-    "TopK-{items}x{k}": "the k most valuable of some items",
-    "dflearn.problems.EnergyKnapsack": "energy: which half-hours of a day to buy, at real or synthetic prices",
-    "dflearn.problems.Scheduling": "scheduling: when jobs run on machines, at the prices of energy",
-}
-
 
 def add_commands(commands: Any) -> None:
     parser = add_command(commands, "problems", problems, "list the named problems and their sizes")
@@ -67,7 +58,7 @@ def add_commands(commands: Any) -> None:
 
 
 def problems(options: argparse.Namespace) -> None:
-    from dflearn.problems import PROBLEMS, problem_named
+    from dflearn.problems import PROBLEMS, problem_forms, problem_named
 
     rows = []
     for name in PROBLEMS:
@@ -75,8 +66,8 @@ def problems(options: argparse.Namespace) -> None:
         sizes = (program.n, int(program.integer.sum()), program.p, program.A.shape[0], program.G.shape[0])
         rows.append([name, program.sense, *(f"{size:,}" for size in sizes)])
     print(table(["problem", "sense", "variables", "integer", "costs", "equalities", "inequalities"], rows))
-    print("\nothers, by name at any size, or in Python:")
-    print("\n".join(f"  {form:<42}{about}" for form, about in OTHERS.items()))
+    print("\nothers, by name at any size:")
+    print("\n".join(f"  {form.form:<34}{form.about}" for form in problem_forms()))
 
 
 def generate(options: argparse.Namespace) -> None:

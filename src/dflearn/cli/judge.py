@@ -9,8 +9,6 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from dflearn.cli.arguments import (
     add_command,
     add_problem_options,
@@ -24,6 +22,8 @@ from dflearn.cli.arguments import (
 from dflearn.errors import DataError
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from dflearn.data import DecisionDataset
 
 PARTS = ("all", "train", "validation", "test")
@@ -90,6 +90,8 @@ def evaluate(options: argparse.Namespace) -> None:
 
 def read_predictions(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
     """Predicted costs, float64 `(count, p)`, and instance ids, int64 `(count,)`, where the file has them."""
+    import numpy as np
+
     try:
         if path.suffix == ".npz":
             with np.load(path, allow_pickle=False) as file:
@@ -106,6 +108,8 @@ def read_predictions(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
 
 
 def _read_csv(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
+    import numpy as np
+
     with open(path, newline="") as file:
         first = next(csv.reader(file), [])
     with warnings.catch_warnings():

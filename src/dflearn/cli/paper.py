@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dflearn.cli.arguments import add_command, positive
-from dflearn.cli.experiments import add_executor_options, carry_out
 from dflearn.cli.paper_figures import add_figure_command, add_report_command
-from dflearn.errors import DataError
+from dflearn.cli.studies import add_executor_options, carry_out
+from dflearn.errors import DataError, OptionError
 from dflearn.report.render import FORMATS, render, titled
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def add_commands(commands: Any) -> None:
         "run what is missing of a table and print it beside the published one",
         "  dfl paper table sp --sizes 5 --seeds 1\n"
         "  dfl paper table kp --sizes 100 --methods MSE 'SPO+^relax' 'SCE^DYS' --gurobi --jobs 2\n"
-        "  dfl paper table cfl --from results/paper/runs.jsonl --no-run --format markdown",
+        "  dfl paper table cfl --from results/paper/runs.jsonl.xz --no-run --format markdown",
     )
     made.add_argument("table", choices=TABLES, help="shortest paths, knapsacks or facility location")
     _add_choice(made)
@@ -49,7 +49,7 @@ def add_commands(commands: Any) -> None:
         "summary",
         summary,
         "say problem by problem how near the runs come to the published tables",
-        "  dfl paper summary --from results/paper/runs.jsonl",
+        "  dfl paper summary --from results/paper/runs.jsonl.xz",
     )
     brief.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES), help="default: all")
     brief.add_argument("--format", choices=FORMATS, default="text", help="default: text")
@@ -96,7 +96,9 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--store", type=Path, default=STORE, metavar="FILE", help=f"where runs are kept (default: {STORE})"
     )
-    parser.add_argument("--from", dest="source", type=Path, metavar="FILE", help="first take runs from a .jsonl export")
+    parser.add_argument(
+        "--from", dest="source", type=Path, metavar="FILE", help="first take runs from a .jsonl (.xz) export"
+    )
 
 
 def seeds_of(words: list[str]) -> list[int]:
@@ -105,7 +107,7 @@ def seeds_of(words: list[str]) -> list[int]:
     for word in words:
         first, dash, last = word.partition("-")
         if not first.isdigit() or (dash and not last.isdigit()):
-            raise DataError(f"seeds are numbers or ranges such as 1-5, got {word!r}")
+            raise OptionError(f"seeds are numbers or ranges such as 1-5, got {word!r}")
         found += range(int(first), int(last if dash else first) + 1)
     return list(dict.fromkeys(found))
 
@@ -119,14 +121,14 @@ def problems_asked(name: str, sizes: list[int] | None) -> list[str]:
     wanted = [f"{name.upper()}-{size}" for size in sizes]
     strangers = [problem for problem in wanted if problem not in known]
     if strangers:
-        raise DataError(f"the paper has no {', '.join(strangers)}; its sizes are {', '.join(known)}")
+        raise OptionError(f"the paper has no {', '.join(strangers)}; its sizes are {', '.join(known)}")
     return wanted
 
 
 def methods_asked(problem: str, words: list[str]) -> list[str]:
     """Names as they are; published, own and all stand for the rows of that problem's table."""
-    from dflearn.paper.methods import method_named
     from dflearn.paper.published import methods_of, published_rows
+    from dflearn.studies.methods import method_named
 
     rows = methods_of(problem)
     published = [method for method in rows if (problem, method) in published_rows()]
@@ -151,8 +153,8 @@ def configs_asked(tables: list[str], options: argparse.Namespace) -> list[RunCon
 
 def list_all(options: argparse.Namespace) -> None:
     from dflearn.paper.figures import COMPUTED, FROM_RECORDS
-    from dflearn.paper.methods import method_named, method_names
     from dflearn.paper.published import problems_of, published_rows
+    from dflearn.studies.methods import method_named, method_names
 
     rows = []
     for name in TABLES:
@@ -169,12 +171,13 @@ def list_all(options: argparse.Namespace) -> None:
 
 
 def table(options: argparse.Namespace) -> None:
+    from dflearn.paper.published import published_costs
     from dflearn.paper.tables import HEADER, LEGEND, agreement, agreement_line, cells, judges, rows_of
 
     configs = configs_asked([options.table], options)
     with _opened(options, to_run=not options.no_run) as store:
         if not options.no_run:
-            carry_out(configs, store, options)
+            carry_out(configs, store, options, prior=published_costs())
         records = [record for config in configs if (record := store.get(config)) is not None]
         failures = [failure for config in configs if (failure := store.failure(config)) is not None]
     for problem in problems_asked(options.table, options.sizes):
@@ -212,19 +215,20 @@ def summary(options: argparse.Namespace) -> None:
 
 
 def run_all(options: argparse.Namespace) -> None:
+    from dflearn.paper.published import published_costs
     from dflearn.studies.cost import Costs
     from dflearn.studies.driver import duration
 
     if not options.budget > 0:
-        raise DataError(f"the budget is a positive number of hours, got {options.budget}")
+        raise OptionError(f"the budget is a positive number of hours, got {options.budget}")
     configs = configs_asked(options.tables, options)
     with _opened(options, to_run=True) as store:
-        costs = Costs(store.records())
+        costs = Costs(store.records(), published_costs())
         place = {seed: number for number, seed in enumerate(seeds_of(options.seeds), 1)}
         configs.sort(key=lambda config: costs(config) * place[config.seed])
-        summary = carry_out(configs, store, options, budget=3600 * options.budget)
+        summary = carry_out(configs, store, options, budget=3600 * options.budget, prior=published_costs())
         missing = [config for config in configs if not store.has(config)]
-        costs = Costs(store.records())
+        costs = Costs(store.records(), published_costs())
     print(f"{len(configs) - len(missing)} of {len(configs)} runs in {options.store}, {summary.done} of them new")
     if summary.failed:
         print(f"{len(summary.failed)} runs failed; `dfl status {options.store}` says why")
@@ -233,12 +237,13 @@ def run_all(options: argparse.Namespace) -> None:
 
 
 def show_cost(options: argparse.Namespace) -> None:
+    from dflearn.paper.published import published_costs
     from dflearn.studies.cost import Costs, makespan
     from dflearn.studies.driver import duration
 
     configs = configs_asked(options.tables, options)
     with _opened(options, to_run=False) as store:
-        costs = Costs(store.records())
+        costs = Costs(store.records(), published_costs())
         missing = configs if options.whole else [config for config in configs if not store.has(config)]
     groups: dict[tuple[str, str], list[RunConfig]] = {}
     for config in missing:

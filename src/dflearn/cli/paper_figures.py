@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dflearn.cli.arguments import add_command
-from dflearn.cli.experiments import store_of
 from dflearn.cli.report import FORMATS, KINDS, add_report_options, write_report
+from dflearn.cli.studies import store_of
 from dflearn.errors import DataError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def add_figure_command(commands: Any) -> None:
         figure,
         "draw figures of the paper, with their numbers as CSV",
         "  dfl paper figure one-dimension\n  dfl paper figure all --out figures\n"
-        "  dfl paper figure state-of-the-art --study results/paper/runs.jsonl\n\nfigures:\n" + "\n".join(names),
+        "  dfl paper figure state-of-the-art --study results/paper/runs.jsonl.xz\n\nfigures:\n" + "\n".join(names),
     )
     parser.add_argument("names", nargs="+", metavar="NAME", help="see below; `all` for every one that the study allows")
     parser.add_argument("--out", type=Path, default=Path("figures"), metavar="DIR", help="default: figures")
@@ -78,7 +78,7 @@ def add_report_command(commands: Any) -> None:
         "report",
         report,
         "write the page of a study with the published figures beside ours, and the paper's figures",
-        "  dfl paper report --study results/paper/runs.jsonl -o report.html\n"
+        "  dfl paper report --study results/paper/runs.jsonl.xz -o report.html\n"
         f"  dfl paper report -o figures --format pdf svg\n\n{KINDS}",
     )
     parser.add_argument(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dflearn.cli.arguments import add_command, check_folder
-from dflearn.cli.experiments import store_of
+from dflearn.cli.studies import store_of
 from dflearn.errors import OptionError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def write_report(
     make_page: Callable[[list[Record], Iterable[str]], Page],
     reference: Callable[[list[Record]], Mapping[tuple[str, str], float]],
 ) -> None:
-    """What the options of `add_report_options` ask for. reference: known regrets, for the tables."""
+    """Write the page, tables or figures that the options of `add_report_options` ask for. reference: known regrets, for the tables."""
     from dflearn.files import write_whole
     from dflearn.report.study import tables
     from dflearn.studies.store import read_records
@@ -89,7 +89,7 @@ def write_report(
 
 
 def _gaps(study: Path) -> list[str]:
-    """What the study was asked for and does not hold, in words."""
+    """Runs that the study was asked for and does not hold, in words."""
     from dflearn.studies.store import Store
 
     if study.suffix == ".jsonl":

@@ -20,9 +20,11 @@ from typing import Any
 import numpy as np
 import torch
 from tabulate import tabulate
+from torch import Tensor
 
 from dflearn.data import DecisionDataset
 from dflearn.data.labels import solve_cached
+from dflearn.data.split import split_rows
 from dflearn.data.tables import Table, TableLike, Tables
 from dflearn.errors import DataError, OptionError
 from dflearn.estimator.choices import LAYERS, LOSSES
@@ -243,7 +245,7 @@ def _check_positive(costs: Table) -> None:
         )
 
 
-def _parts(features: Table, test: float, ordered: bool, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def _parts(features: Table, test: float, ordered: bool, seed: int) -> tuple[Tensor, Tensor]:
     """The rows to train on and choose by, and those to test on."""
     rows = len(features)
     if rows < LEAST_ROWS:
@@ -254,8 +256,8 @@ def _parts(features: Table, test: float, ordered: bool, seed: int) -> tuple[np.n
     count = round(test * rows)
     if not 2 <= count <= rows // 2:
         raise OptionError(f"test={test} of {rows} rows is {count}: at least 2, and at most half of them, can test")
-    order = np.arange(rows) if ordered else np.random.RandomState(seed).permutation(rows)
-    return order[:-count], order[-count:]
+    rest, last = split_rows(rows, {"train": rows - count}, None if ordered else seed)
+    return rest, last
 
 
 def _labelled(

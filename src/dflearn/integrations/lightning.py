@@ -19,7 +19,7 @@ from dflearn.solvers.task import Decided
 from dflearn.training.arguments import AnyLoss, MakeOptimizer, MakeScheduler, as_loss, check_model, make_optimizer
 from dflearn.training.divergence import weights_are_finite
 from dflearn.training.history import History
-from dflearn.training.preparation import ROWS, prepare
+from dflearn.training.preparation import prepare, rows_to_try
 from dflearn.training.run import FitOptions
 from dflearn.training.starts import Starts
 from dflearn.training.step import copy_weights, loss_of, measure
@@ -188,7 +188,7 @@ class DecisionModule(LightningModule):
     def on_fit_start(self) -> None:
         if self.data.features.device != self.device:
             self.data = self.data.to(self.device)
-        rows = torch.arange(min(ROWS, len(self.data)))
+        rows = rows_to_try(self.loss, self.batch_size, len(self.data))
         batch = self.data.batch(rows)
         if self.starts is not None:
             batch = replace(batch, start=self.starts.get(rows))

@@ -9,7 +9,7 @@ import os
 import platform
 import re
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from dflearn.solvers.base import Raw, Solution, Solver
 from dflearn.solvers.wrappers import Wrapper
 from dflearn.studies.config import RESULTS_VERSION, RunConfig
 from dflearn.studies.executors import ONE_THREAD, Executor, Outcome, available_cores, carry_out
+from dflearn.studies.modules import install, sources
 
 try:
     import ray
@@ -77,7 +78,8 @@ def _cores() -> int:
 class RayExecutor(Executor):
     """Runs as tasks of a Ray cluster: one core and one thread each, at most as many as the cluster has cores.
 
-    A run whose worker or node is lost ends in an outcome that says so, and the driver tries it again.
+    A run whose worker or node is lost ends in an outcome that says so, and the driver tries it again. Modules that the
+    study imports from its own folder travel with the runs; those of packages must be installed on every node.
 
     Args:
         address: as of `connect`.
@@ -93,9 +95,13 @@ class RayExecutor(Executor):
         self.cache, self.slots = cache, _cores()
         self._task = ray.remote(num_cpus=1, memory=int(memory), max_retries=0)(_carry_out)
         self._running: dict[ray.ObjectRef, RunConfig] = {}
+        self._texts: dict[tuple[str, ...], ray.ObjectRef] = {}
 
     def submit(self, config: RunConfig) -> None:
-        self._running[self._task.remote(config, self.cache, (__version__, RESULTS_VERSION))] = config
+        if config.imports not in self._texts:
+            self._texts[config.imports] = ray.put(sources(config.imports))
+        task = self._task.remote(config, self.cache, (__version__, RESULTS_VERSION), self._texts[config.imports])
+        self._running[task] = config
 
     def next(self, timeout: float | None = None) -> Outcome | None:
         self.slots = _cores()
@@ -116,8 +122,10 @@ class RayExecutor(Executor):
             ray.shutdown()
 
 
-def _carry_out(config: RunConfig, cache: str | Path | None, versions: tuple[str, int]) -> Outcome:
-    """One run, on a worker."""
+def _carry_out(
+    config: RunConfig, cache: str | Path | None, versions: tuple[str, int], texts: Mapping[str, str]
+) -> Outcome:
+    """One run, on a worker. `texts`: the user's modules that the study imports, which the node may not have."""
     os.environ.update(ONE_THREAD)  # before numba is imported
     node = f"{platform.node()} {ray.get_runtime_context().get_node_id()[:8]}"
     if versions != (__version__, RESULTS_VERSION):
@@ -126,6 +134,7 @@ def _carry_out(config: RunConfig, cache: str | Path | None, versions: tuple[str,
             error=f"node {node} has dflearn {__version__} (results version {RESULTS_VERSION}), the driver {versions[0]} "
             f"({versions[1]}): install the same on all nodes",
         )
+    install(texts)
     outcome = carry_out(config, cache)
     if outcome.record is None:
         return outcome

@@ -8,7 +8,8 @@ are inactive: their multiplier goes to zero and they leave the system. At the ri
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections import namedtuple
+from typing import Any
 
 import numpy as np
 
@@ -23,31 +24,15 @@ MOST_NOISE = 1e5  # times what rounding leaves of w itself; beyond it w(y) is no
 VANISHING_PIVOT = 1e-11  # relative to the diagonal: the row depends on earlier ones
 
 
-class NewtonScratch(NamedTuple):
-    """Work space of `dual_newton`.
-
-    inside (which variables lie inside their bounds, 1 or 0), image: (n, LANES). g, the step dy, what is tried (trial_y,
-    trial_g), mask (rows in force), shift, work: (m, LANES). values: as of `assemble`.
-    """
-
-    inside: np.ndarray
-    image: np.ndarray
-    g: np.ndarray
-    dy: np.ndarray
-    trial_y: np.ndarray
-    trial_g: np.ndarray
-    mask: np.ndarray
-    shift: np.ndarray
-    work: np.ndarray
-    values: np.ndarray
-
-
-COLUMNS, ROWS = 2, 7  # how many of them are (n, LANES), and (m, LANES)
+# Work space. (n, LANES): inside (which variables lie inside their bounds, 1 or 0), image. (m, LANES): g, the step dy, what
+# is tried (trial_y, trial_g), mask (rows in force, 1 or 0), shift, work. values: as of `assemble`.
+NewtonScratch = namedtuple("NewtonScratch", "inside image g dy trial_y trial_g mask shift work values")
+NEWTON_COLUMNS, NEWTON_ROWS = 2, 7  # how many of them are (n, LANES), and (m, LANES)
 
 
 @jit
 def newton_scratch(columns: Any, rows: Any, values: Any) -> NewtonScratch:
-    """The names of arrays (COLUMNS or more, n, LANES) and (ROWS or more, m, LANES)."""
+    """The names of arrays (NEWTON_COLUMNS or more, n, LANES) and (NEWTON_ROWS or more, m, LANES)."""
     return NewtonScratch(
         columns[0], columns[1], rows[0], rows[1], rows[2], rows[3], rows[4], rows[5], rows[6], values
     )  # fmt: skip

@@ -9,7 +9,8 @@ conditions are linear equations. They are solved for corrections of w and y, so 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections import namedtuple
+from typing import Any
 
 import numpy as np
 
@@ -24,26 +25,14 @@ CORRECTIONS = 6
 DAMPING = 1e-12  # of the normal equations, whose rows have length one
 
 
-class FaceScratch(NamedTuple):
-    """Work space: inside, w, slope, image (n, LANES); in_force, y, gap, work (m, LANES); values as of `assemble`."""
-
-    inside: np.ndarray
-    w: np.ndarray
-    slope: np.ndarray
-    image: np.ndarray
-    in_force: np.ndarray
-    y: np.ndarray
-    gap: np.ndarray
-    work: np.ndarray
-    values: np.ndarray
-
-
-COLUMNS, ROWS = 4, 4
+# Work space: inside, w, slope, image (n, LANES); in_force, y, gap, work (m, LANES); values as of `assemble`.
+FaceScratch = namedtuple("FaceScratch", "inside w slope image in_force y gap work values")
+FACE_COLUMNS, FACE_ROWS = 4, 4  # how many of them are (n, LANES), and (m, LANES)
 
 
 @jit
 def face_scratch(columns: Any, rows: Any, values: Any) -> FaceScratch:
-    """The names of arrays (COLUMNS or more, n, LANES) and (ROWS or more, m, LANES)."""
+    """The names of arrays (FACE_COLUMNS or more, n, LANES) and (FACE_ROWS or more, m, LANES)."""
     return FaceScratch(columns[0], columns[1], columns[2], columns[3], rows[0], rows[1], rows[2], rows[3], values)
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from dflearn.kernels.few_row_lp import FAILED, FEASIBILITY, INFEASIBLE, OPTIMAL, invert, iterate, room, slack_basis
+from dflearn.kernels.few_row_lp import FAILED, FEASIBILITY, INFEASIBLE, OPTIMAL, invert, room, simplex, slack_basis
 
 FIRST, GROWTH = 0.05, 1.4  # the first budget, in prices of a row's largest entry, and how budgets grow
 PATIENCE = 20_000  # steps after which a part is split, about half a millisecond
@@ -62,7 +62,7 @@ def solve_parts(rows: Any, c: Any, side: Any, parts: Any, limit: Any, w: Any) ->
         for r in range(m):
             slack_room[r] = room(rows[r], side[r], lower, upper)
         slack_basis(code, basis)
-        status = iterate(rows, c, side, lower, upper, slack_room, code, basis, work, candidate, relaxed)
+        status = simplex(rows, c, side, lower, upper, slack_room, code, basis, work, candidate, relaxed)
         if status == INFEASIBLE:
             continue
         if status == FAILED:

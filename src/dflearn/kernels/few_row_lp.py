@@ -47,7 +47,7 @@ def solve_batch(
         while status[i] == FAILED:
             if not warm:
                 slack_basis(code, basis)
-            status[i] = iterate(rows, c[i], s, lo, up, slack_room, code, basis, work, candidate, w[i])
+            status[i] = simplex(rows, c[i], s, lo, up, slack_room, code, basis, work, candidate, w[i])
             if not warm:
                 break
             warm = False  # a start that fails is tried no more
@@ -128,7 +128,7 @@ def invert(rows: Any, basis: Any, inverse: Any, matrix: Any) -> Any:
 
 
 @jit
-def iterate(
+def simplex(
     rows: Any, c: Any, side: Any, lower: Any, upper: Any, slack_room: Any,
     code: Any, basis: Any, work: Any, candidate: Any, w: Any,
 ) -> Any:  # fmt: skip

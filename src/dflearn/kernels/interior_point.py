@@ -13,7 +13,8 @@ A missing bound has gap 1 and multiplier 0 for good.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections import namedtuple
+from typing import Any
 
 import numpy as np
 
@@ -31,49 +32,20 @@ FEASIBLE = 1e-12  # residual of rows and stationarity below which only complemen
 REFINEMENTS = 2
 
 
-class InteriorScratch(NamedTuple):
-    """Work space of `interior_point`: the point, its gaps and multipliers, and what a step is computed from.
-
-    (n, LANES): w; gaps gl, gu and their multipliers zl, zu; has_lower, has_upper, movable (1 or 0); slope, the gradient
-    of the Lagrangian; il, iu = 1/gl, 1/gu; theta = Θ⁻¹; targets tl, tu; right, the right-hand side; steps dw, dzl, dzu.
-    (m, LANES): slacks s; rp = r − s − M w; targets ts; steps dy, ds; work; target of `_solve`; ratio = s/y. values: as of `assemble`.
-    """
-
-    w: np.ndarray
-    gl: np.ndarray
-    gu: np.ndarray
-    zl: np.ndarray
-    zu: np.ndarray
-    has_lower: np.ndarray
-    has_upper: np.ndarray
-    movable: np.ndarray
-    slope: np.ndarray
-    il: np.ndarray
-    iu: np.ndarray
-    theta: np.ndarray
-    tl: np.ndarray
-    tu: np.ndarray
-    right: np.ndarray
-    dw: np.ndarray
-    dzl: np.ndarray
-    dzu: np.ndarray
-    s: np.ndarray
-    rp: np.ndarray
-    ts: np.ndarray
-    dy: np.ndarray
-    ds: np.ndarray
-    work: np.ndarray
-    target: np.ndarray
-    ratio: np.ndarray
-    values: np.ndarray
-
-
-COLUMNS, ROWS = 18, 8  # how many of them are (n, LANES), and (m, LANES)
+# Work space: the point, its gaps and multipliers, and what a step is computed from.
+# (n, LANES): w; gaps gl, gu and their multipliers zl, zu; has_lower, has_upper, movable (1 or 0); slope, the gradient of
+# the Lagrangian; il, iu = 1/gl, 1/gu; theta = Θ⁻¹; targets tl, tu; right, the right-hand side; steps dw, dzl, dzu.
+# (m, LANES): slacks s; rp = r − s − M w; targets ts; steps dy, ds; work; target of `_solve`; ratio = s/y. values: as of `assemble`.
+InteriorScratch = namedtuple(
+    "InteriorScratch",
+    "w gl gu zl zu has_lower has_upper movable slope il iu theta tl tu right dw dzl dzu s rp ts dy ds work target ratio values",
+)
+INTERIOR_COLUMNS, INTERIOR_ROWS = 18, 8  # how many of them are (n, LANES), and (m, LANES)
 
 
 @jit
 def interior_scratch(columns: Any, rows: Any, values: Any) -> InteriorScratch:
-    """The names of arrays (COLUMNS or more, n, LANES) and (ROWS or more, m, LANES)."""
+    """The names of arrays (INTERIOR_COLUMNS or more, n, LANES) and (INTERIOR_ROWS or more, m, LANES)."""
     return InteriorScratch(
         columns[0], columns[1], columns[2], columns[3], columns[4], columns[5], columns[6], columns[7], columns[8],
         columns[9], columns[10], columns[11], columns[12], columns[13], columns[14], columns[15], columns[16], columns[17],

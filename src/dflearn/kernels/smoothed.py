@@ -14,11 +14,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dflearn.kernels import dual_newton as newton, face, interior_point as interior
 from dflearn.kernels.cholesky import SparseFactor, assemble, factorize, substitute
-from dflearn.kernels.dual_newton import dual_newton, mask_rows, newton_scratch
-from dflearn.kernels.face import face_scratch, finish_on_face
-from dflearn.kernels.interior_point import interior_point, interior_scratch, interior_start
+from dflearn.kernels.dual_newton import (
+    NEWTON_COLUMNS,
+    NEWTON_ROWS,
+    VANISHING_PIVOT,
+    dual_newton,
+    mask_rows,
+    newton_scratch,
+)
+from dflearn.kernels.face import FACE_COLUMNS, FACE_ROWS, face_scratch, finish_on_face
+from dflearn.kernels.interior_point import (
+    INTERIOR_COLUMNS,
+    INTERIOR_ROWS,
+    interior_point,
+    interior_scratch,
+    interior_start,
+)
 from dflearn.kernels.lanes import LANES, absolute, gather, get, jit, load, maximum, minimum, put, spread, store, where
 from dflearn.kernels.optimality import measure
 from dflearn.kernels.smoothed_lp import SmoothedSystem, SmoothedTile
@@ -84,7 +96,7 @@ class SmoothedAnswer(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """How far each method goes: at most so many steps, or down to the relative residual that is its tolerance."""
+    """The end of each method: at most so many steps, or a relative residual at or below its tolerance."""
 
     newton_steps: int
     interior_steps: int
@@ -105,8 +117,8 @@ class Workspace(NamedTuple):
     @classmethod
     def of(cls, factor: SparseFactor) -> Workspace:
         n, m = factor.matrix.shape[1], factor.rows
-        columns = 4 + interior.COLUMNS + newton.COLUMNS + face.COLUMNS
-        rows = 3 + interior.ROWS + newton.ROWS + face.ROWS
+        columns = 4 + INTERIOR_COLUMNS + NEWTON_COLUMNS + FACE_COLUMNS
+        rows = 3 + INTERIOR_ROWS + NEWTON_ROWS + FACE_ROWS
         return cls(np.empty((columns, n, LANES)), np.empty((rows, m, LANES)), np.empty((factor.entries + m, LANES)))
 
 
@@ -189,9 +201,9 @@ def solve_tile(
     to_units(system, tile, units)
     sigma, gamma = get(units, 0), get(units, 1)
     last = newton_scratch(columns, rows, space.values)
-    point = interior_scratch(columns[newton.COLUMNS :], rows[newton.ROWS :], space.values)
+    point = interior_scratch(columns[NEWTON_COLUMNS:], rows[NEWTON_ROWS:], space.values)
     prices, proven, inner_steps = (
-        rows[newton.ROWS + interior.ROWS],
+        rows[NEWTON_ROWS + INTERIOR_ROWS],
         np.zeros(LANES, np.bool_),
         np.empty(LANES, np.int64),
     )
@@ -216,7 +228,7 @@ def solve_tile(
                 put(last.mask, i, where(get(y, i) + get(last.g, i) > 0.0, 1.0, 0.0))
         if not warm:
             side = face_scratch(
-                columns[newton.COLUMNS + interior.COLUMNS :], rows[newton.ROWS + interior.ROWS + 1 :], space.values
+                columns[NEWTON_COLUMNS + INTERIOR_COLUMNS :], rows[NEWTON_ROWS + INTERIOR_ROWS + 1 :], space.values
             )
             for attempt in range(ATTEMPTS + 1):
                 for t in range(LANES):
@@ -283,7 +295,7 @@ def project_tile(
         put(z, i, get(z, i) * get(mask, i))
     assemble(system.pattern, d, space.values)
     mask_rows(system.pattern, mask, space.values)
-    factorize(system.pattern, space.values, work, newton.VANISHING_PIVOT)
+    factorize(system.pattern, space.values, work, VANISHING_PIVOT)
     substitute(system.pattern, space.values, z)
     gather(system.by_columns, z, image)
     lanes = np.empty((1, LANES))

@@ -13,7 +13,7 @@ from dflearn.kernels.cholesky import Pattern, SparseFactor, SparseRows
 
 
 class SmoothedSystem(NamedTuple):
-    """What all instances share: the pattern of the factor, M and Mᵀ by rows, and which rows are inequalities `(m,)`."""
+    """The part that all instances share: the pattern of the factor, M and Mᵀ by rows, and which rows are inequalities `(m,)`."""
 
     pattern: Pattern
     by_rows: SparseRows

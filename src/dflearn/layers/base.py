@@ -26,7 +26,10 @@ class Layer(nn.Module, TakesStart, ABC):
 
     Attributes:
         objective: obj(y, w) of the program behind the layer.
+        compiles_by_batch: whether kernels are compiled anew for batches of another size.
     """
+
+    compiles_by_batch = False
 
     def __init__(self, objective: Objective) -> None:
         super().__init__()
@@ -66,7 +69,7 @@ def as_rows(x: Tensor, count: int, dtype: Any = None) -> np.ndarray:
 
 
 def in_shape(rows: np.ndarray, batch: torch.Size) -> Tensor:
-    """What kernels answered, `(count, …)`, as a tensor `(*batch, …)` on the same memory."""
+    """Arrays of the kernels, `(count, …)`, as a tensor `(*batch, …)` on the same memory."""
     tensor = torch.from_numpy(rows)
     return tensor if len(batch) == 1 else tensor.reshape((*batch, *rows.shape[1:]))
 

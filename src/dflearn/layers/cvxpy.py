@@ -34,7 +34,7 @@ KEPT = 32  # how many shapes of the constraints stay compiled
 class CvxpySmoothed(Layer):
     """w minimizes obj(y, w) + (μ/2)‖w‖² ("squared") or obj(y, w) + μ‖w‖₂ ("norm") over the LP relaxation.
 
-    The gradient is the implicit one. Clarabel's statuses do not come through cvxpylayers: they are found anew from the
+    The gradient is the implicit one. Clarabel's statuses do not come through cvxpylayers: they are worked out again from the
     optimality conditions and, for an instance that fails them, by HiGHS. Needs the extra `cvxpy`.
 
     Args:
@@ -159,7 +159,7 @@ class CvxpySmoothed(Layer):
         return _Compiled(CvxpyLayer(problem, parameters, variables), slots)
 
     def _residual(self, c: np.ndarray, w: np.ndarray, multipliers: np.ndarray, sides: Sides) -> np.ndarray:
-        """How far w and the multipliers are from the optimality conditions, relative to the sizes of c, w and sides.
+        """The distance of w and the multipliers from the optimality conditions, relative to the sizes of c, w and sides.
 
         Stationarity and bounds in one, with s = ∇(obj + Ω) + Aᵀλ + Gᵀν:  w = clip(w − s, lower, upper);
         rows:  A w = b  and  min(ν, h − G w) = 0.
@@ -195,7 +195,7 @@ class CvxpySmoothed(Layer):
         return status
 
     def _why(self, c: Tensor, w: Tensor, instance: Instance) -> Status:
-        """What is wrong with one instance, c and w `(n,)`, whose answer fails the optimality conditions."""
+        """The status of one instance, c and w `(n,)`, whose answer fails the optimality conditions."""
         ray = w / torch.linalg.vector_norm(w)
         steady = {"b": 0.0, "h": 0.0, "lower": -torch.inf, "upper": torch.inf}
         recession = Instance(

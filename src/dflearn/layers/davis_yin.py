@@ -62,6 +62,7 @@ class DavisYin(Layer):
     """
 
     start_dtype = torch.float32
+    compiles_by_batch = True
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ class Result(NamedTuple):
 
 
 def no_result(program: Program, status: Status) -> Result:
-    """What stands for the answer where there is none."""
+    """The result of an instance without a decision."""
     rows = program.equality_form().matrix.shape[0]
     return Result(status, np.full(program.n, np.nan), np.inf, np.zeros(program.n, np.uint8), np.ones(rows, np.uint8))
 

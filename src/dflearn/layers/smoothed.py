@@ -1,4 +1,4 @@
-"""The exactly solved, quadratically smoothed LP with its exact gradient: our own layer.
+"""The exactly solved, quadratically smoothed LP with its exact gradient.
 
     w_μ(y) = argmin over w of  obj(y, w) + (μ/2)‖w‖²   over the LP relaxation of the program
 
@@ -225,7 +225,7 @@ class Smoothed(Layer):
 
 @dataclass(frozen=True, eq=False)
 class _Face:
-    """Where the solutions of a batch lie: all that the gradient needs. κ is μ with the squared regularizer.
+    """The faces that the solutions of a batch lie on. κ is μ with the squared regularizer.
 
     w: the decisions `(count, n)` in float64 with the norm as regularizer, and `None` otherwise.
     """

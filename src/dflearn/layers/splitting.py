@@ -185,7 +185,7 @@ class Run:
         return status
 
     def _explain(self, status: np.ndarray) -> None:
-        """Where iterations do not converge, z⁺ − z tends to a vector that tells why (in so far as one is there).
+        """Prove that an instance is infeasible or unbounded: if its iterations diverge, z⁺ − z tends to a vector that tells why.
 
         Its part q that runs into bounds is a combination q = Âᵀη of the rows with ηᵀb̂ > max qᵀw over the bounds: no point
         within the bounds satisfies the rows. The other part d, which nothing stops, stays on the rows and lowers the

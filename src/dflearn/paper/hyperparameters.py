@@ -7,8 +7,6 @@ from __future__ import annotations
 
 ITERATIONS = 100  # of DYS-Net, in text and code
 ALPHA = 0.01
-SIGMA, SAMPLES = 1.0, 1  # of PFY
-SOLVE_RATIO = 0.05  # of SPO+^p=5%
 
 # τ of DYS-Net as the text prints it, for all four losses; zero where a problem is not listed.
 PRINTED_TAU = {"SP-10": 1.0, "KP-100": 1.0, "CFL-50": 0.1, "CFL-100": 0.1, "CFL-200": 0.1, "CFL-250": 0.1}

@@ -10,8 +10,10 @@ from dflearn.problems.facility_location import FacilityLocation as FacilityLocat
 from dflearn.problems.knapsack import Knapsack as Knapsack
 from dflearn.problems.registry import (
     PROBLEMS as PROBLEMS,
+    problem_forms as problem_forms,
     problem_named as problem_named,
     problem_of_origin as problem_of_origin,
+    register_problem as register_problem,
 )
 from dflearn.problems.scheduling import Scheduling as Scheduling
 from dflearn.problems.selection import Selection as Selection
@@ -28,6 +30,8 @@ __all__ = [
     "Selection",
     "ShortestPath",
     "load_energy_days",
+    "problem_forms",
     "problem_named",
     "problem_of_origin",
+    "register_problem",
 ]

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dflearn.data import DecisionDataset
+from dflearn.data import DecisionDataset, Split
 from dflearn.errors import OptionError, ShapeError
 from dflearn.program import Program
 from dflearn.solvers.base import Solver
@@ -119,6 +119,15 @@ class Problem(Decides):
         return DecisionDataset(
             torch.as_tensor(features, dtype=dtype), torch.as_tensor(costs, dtype=dtype), origin=self.origin
         )
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """Options that pin data which were recorded and not drawn, such as the digest of a file; none by default."""
+        return {}
+
+    def split(self, count: int, seed: int, test: int | float, validation: int | float) -> Split:
+        """`count` instances in three parts, as a study takes them; arguments as of `DecisionDataset.split`."""
+        return self.generate(count).split(seed, test, validation)
 
     def sample_costs(self, features: Tensor, seed: int) -> Tensor:
         """One draw of the costs for each row of given features.  `(*batch, …)` → `(*batch, p)`."""

@@ -5,6 +5,7 @@ The real days are a file that this package does not ship. Without it a synthetic
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import zipfile
@@ -12,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -63,6 +64,12 @@ class EnergyDays:
         if self.is_synthetic:
             return f"{len(self)} SYNTHETIC days (no file of real ones was named: see load_energy_days)"
         return f"{len(self)} real days from {self.source}"
+
+    @property
+    def digest(self) -> str:
+        """Which days these are, wherever their file lies."""
+        arrays = (self.features, self.values, self.weights)
+        return hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()[:16]
 
     @property
     def prices(self) -> np.ndarray:
@@ -146,14 +153,30 @@ class EnergyProblem(Problem):
 
     Args:
         path: a file of real days; default: the one that DFLEARN_ENERGY names, else synthetic days, drawn by `seed`.
+        digest: of the days that are meant (`EnergyDays.digest`); others are refused. Default: any.
     """
 
     path: str | None = field(default=None, kw_only=True)
+    digest: str = field(default="", kw_only=True)
 
     @cached_property
     def days(self) -> EnergyDays:
         """The days that `generate` takes the data from."""
-        return load_energy_days(self.path, seed=self.seed)
+        days = load_energy_days(self.path, seed=self.seed)
+        if self.digest and days.digest != self.digest:
+            raise DataError(f"the days with digest {self.digest} are wanted, and here are {days}, with {days.digest}")
+        return days
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        return {"digest": self.days.digest}
+
+    def split(self, count: int, seed: int, test: int | float, validation: int | float) -> Split:
+        """As of `split_days`: features are standardized by the days that train. Costs keep their unit."""
+        held_out = math.ceil(test * count) if isinstance(test, float) else test
+        checked = math.ceil(validation * (count - held_out)) if isinstance(validation, float) else validation
+        parts, unit = split_days(self.generate(count), seed, train=count - held_out - checked, validation=checked)
+        return Split(*(DecisionDataset(p.features, p.batch().require("costs") * unit, ids=p.ids) for p in parts))
 
     @abstractmethod
     def costs(self, days: EnergyDays) -> np.ndarray:

@@ -1,16 +1,20 @@
-"""Problems by the names that the paper and the tables use."""
+"""Problems by name: those of the package, and those that a user registers."""
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import re
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from dflearn.errors import DataError, ProgramError
+from dflearn.errors import DataError, OptionError
+from dflearn.problems.base import Problem
+from dflearn.problems.energy import EnergyKnapsack
 from dflearn.problems.facility_location import PUBLISHED_FACILITIES, FacilityLocation
 from dflearn.problems.knapsack import Knapsack
-from dflearn.problems.polynomial import PolynomialProblem
+from dflearn.problems.scheduling import Scheduling
 from dflearn.problems.selection import Selection
 from dflearn.problems.shortest_path import ShortestPath
 
@@ -21,55 +25,151 @@ PROBLEMS = (
     "CFL-50", "CFL-100", "CFL-200", "CFL-250",
 )  # fmt: skip
 
-FORMS = "SP-{side}, SP-{rows}x{columns}, KP-{items}, KP-{items}x{dimensions}, CFL-{customers}x{facilities}, TopK-{items}x{k}"
-
-_KINDS: dict[str, type[PolynomialProblem]] = {
-    "SP": ShortestPath,
-    "KP": Knapsack,
-    "CFL": FacilityLocation,
-    "TopK": Selection,
-}
+Sizes = dict[str, Any]  # arguments of a problem that its name fixes
 
 
-def problem_named(name: str, **options: Any) -> PolynomialProblem:
-    """The problem of that name: one of `PROBLEMS`, or any size in one of the forms of `FORMS`.
+@dataclass(frozen=True)
+class ProblemForm:
+    """How the problems of one kind are named, and what makes them.
 
-    `options` are fields of the problem: seed, features, degree, noise, and for knapsacks capacity_share.
+    Attributes:
+        form: such as "SP-{rows}x{columns}"; what stands in braces is a whole number.
+        make: sizes and options by name → problem.
+        about: one line for lists.
+        sizes: the numbers in the name → the sizes that `make` takes; `None` for numbers that no problem has.
+        example: a small problem of this form.
     """
-    match = re.fullmatch(r"([A-Za-z]+)-([0-9]+)(?:x([0-9]+))?", name)
-    kind = _KINDS.get(match[1]) if match else None
-    sizes = _sizes(match[1], int(match[2]), int(match[3]) if match[3] else None) if match and kind else None
-    if match is None or kind is None or sizes is None:
-        raise ProgramError(f"no problem is named {name!r}; the paper's are {', '.join(PROBLEMS)}; others are {FORMS}")
-    known = [f.name for f in fields(kind) if f.name not in sizes]
+
+    form: str
+    make: Callable[..., Problem]
+    about: str = ""
+    sizes: Callable[..., Sizes | None] = dict
+    example: str = ""
+
+    def sizes_of(self, name: str) -> Sizes | None:
+        """The sizes that a name gives; `None` where the name is of another form."""
+        pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>[0-9]+)", re.escape(self.form))
+        found = re.fullmatch(pattern, name)
+        return None if found is None else self.sizes(**{key: int(value) for key, value in found.groupdict().items()})
+
+    def options(self, sizes: Sizes) -> list[str]:
+        """What may be given beside the name."""
+        return [option for option in inspect.signature(self.make).parameters if option not in sizes]
+
+
+_FORMS: dict[str, ProblemForm] = {}
+
+
+def register_problem(
+    form: str,
+    make: Callable[..., Problem],
+    about: str = "",
+    *,
+    sizes: Callable[..., Sizes | None] = dict,
+    example: str = "",
+) -> None:
+    """Let `problem_named`, studies and the command line know a kind of problem.
+
+        register_problem("Billboards-{m}x{k}", Billboards)      # "Billboards-8x3" is Billboards(m=8, k=3)
+
+    Args:
+        form: a name with whole numbers in braces.
+        make: a class or function that takes these numbers, a seed and options by name, and gives a `Problem`.
+        about: one line for lists.
+        sizes: numbers of the name by name → arguments of `make`, where the two differ.
+        example: the name of a small problem of this form, for lists.
+    """
+    taken = _FORMS.get(form)
+    if taken is not None and (taken.make.__module__, taken.make.__qualname__) != (make.__module__, make.__qualname__):
+        raise OptionError(f"the form {form!r} is taken by {taken.make.__qualname__}: choose another name")
+    _FORMS[form] = ProblemForm(form, make, about, sizes, example)
+
+
+def problem_forms() -> list[ProblemForm]:
+    """Every form that a problem's name may have, in the order of their registration."""
+    return list(_FORMS.values())
+
+
+def problem_named(name: str, **options: Any) -> Problem:
+    """The problem of that name: one of `PROBLEMS`, any size in one of the forms below, or one that was registered.
+
+    `options` are those of the problem: seed, and for the paper's kinds features, degree and noise.
+    """
+    form, sizes = _form_of(name)
+    known = form.options(sizes)
     unknown = sorted(set(options) - set(known))
     if unknown:
-        raise ProgramError(f"{name} has no option {', '.join(unknown)}; its options are {', '.join(known)}")
-    return kind(**sizes, **options)
+        raise OptionError(f"{name} has no option {', '.join(unknown)}; its options are {', '.join(known) or 'none'}")
+    return form.make(**sizes, **options)
 
 
-def problem_of_origin(origin: Mapping[str, Any]) -> PolynomialProblem:
+def options_of(name: str) -> list[str]:
+    """The options that `problem_named` takes for this name."""
+    form, sizes = _form_of(name)
+    return form.options(sizes)
+
+
+def problem_of_origin(origin: Mapping[str, Any]) -> Problem:
     """The problem that a data set was generated from, by its `DecisionDataset.origin`."""
     if "problem" not in origin:
         raise DataError("these data do not say which problem they were generated from: name it, with its seed")
     name, given = str(origin["problem"]), {key: value for key, value in origin.items() if key != "problem"}
-    sizes = {f.name for f in fields(problem_named(name))} - _OPTIONS
-    problem = problem_named(name, **{key: value for key, value in given.items() if key not in sizes})
+    _, sizes = _form_of(name)
+    options = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
+    problem = problem_named(name, **{key: value for key, value in options.items() if key not in sizes})
     if problem.origin != dict(origin):
         raise DataError(f"these data say they come from {dict(origin)}, which is no problem of this version")
     return problem
 
 
-_OPTIONS = {"seed", "features", "degree", "noise", "capacity_share"}
+def _form_of(name: str) -> tuple[ProblemForm, Sizes]:
+    for form in _FORMS.values():
+        if (sizes := form.sizes_of(name)) is not None:
+            return form, sizes
+    near = difflib.get_close_matches(name, [*PROBLEMS, *_FORMS], 3, 0.6)
+    hint = f"; perhaps {' or '.join(map(repr, near))}" if near else ""
+    raise OptionError(
+        f"no problem is named {name!r}{hint}; names have the forms {', '.join(_FORMS)}, each word in braces a number; "
+        'one of your own is known after register_problem, in a study by import = ["your_module"]'
+    )
 
 
-def _sizes(kind: str, first: int, second: int | None) -> dict[str, int] | None:
-    """The fields that a name fixes; `None` where the name leaves one open."""
-    if kind == "SP":
-        return {"rows": first, "columns": first if second is None else second}
-    if kind == "KP":
-        return {"items": first, "dimensions": 2 if second is None else second}
-    if kind == "CFL":
-        facilities = PUBLISHED_FACILITIES.get(first) if second is None else second
-        return None if facilities is None else {"customers": first, "facilities": facilities}
-    return None if second is None else {"items": first, "k": second}
+# -- the problems of the package --------------------------------------------------------------------------------------
+
+
+def _published(customers: int) -> Sizes | None:
+    facilities = PUBLISHED_FACILITIES.get(customers)
+    return None if facilities is None else {"customers": customers, "facilities": facilities}
+
+
+def _schedule(tasks: int, machines: int, seed: int = 0, path: str | None = None, digest: str = "") -> Problem:
+    return replace(Scheduling.synthetic(tasks, machines, seed), path=path, digest=digest)
+
+
+register_problem(
+    "SP-{side}", ShortestPath, "the shortest path through a square grid", example="SP-5",
+    sizes=lambda side: {"rows": side, "columns": side},
+)  # fmt: skip
+register_problem("SP-{rows}x{columns}", ShortestPath, "the shortest path through a grid", example="SP-3x5")
+register_problem(
+    "KP-{items}", Knapsack, "the knapsack with two dimensions", example="KP-100",
+    sizes=lambda items: {"items": items, "dimensions": 2},
+)  # fmt: skip
+register_problem("KP-{items}x{dimensions}", Knapsack, "the knapsack with several dimensions", example="KP-20x3")
+register_problem(
+    "CFL-{customers}", FacilityLocation, "facility location of the paper", sizes=_published, example="CFL-50"
+)
+register_problem("CFL-{customers}x{facilities}", FacilityLocation, "capacitated facility location", example="CFL-20x5")
+register_problem("TopK-{items}x{k}", Selection, "the k most valuable of some items", example="TopK-10x2")
+register_problem(
+    "energy-{capacity}", EnergyKnapsack, "half-hours of a day by their value, on real or synthetic days", example="energy-60",
+    sizes=lambda capacity: {"capacity": capacity, "predict": "value"},
+)  # fmt: skip
+register_problem(
+    "energy-{capacity}-price", EnergyKnapsack, "the same, where the price is predicted", example="energy-60-price",
+    sizes=lambda capacity: {"capacity": capacity, "predict": "price"},
+)  # fmt: skip
+register_problem(
+    "scheduling-{tasks}x{machines}", _schedule, "tasks on machines when electricity is cheap, on the same days",
+    example="scheduling-10x3",
+)  # fmt: skip

@@ -28,7 +28,7 @@ Table = tuple[list[str], list[list[str]]]
 def results(demo: Demo) -> Table:
     """Header and rows: regret on the test set, seconds of an epoch, and of compilation before the first one."""
     rows = [
-        [name, _regret(method.judged), f"{method.seconds:.3f}", f"{method.compiling:.1f}"]
+        [name, _regret(method.judged), f"{method.seconds:.3f}", f"{method.history.seconds_compile:.1f}"]
         for name, method in demo.methods.items()
     ]
     return ["method", "regret", "s/epoch", "compile s"], [*rows, [FLOOR, _regret(demo.floor), "", ""]]

@@ -62,7 +62,7 @@ def regret_against_time(points: Mapping[str, tuple[float, float, float]], xlabel
             seconds, regret, yerr=error, fmt=style.marker_of(name), color=style.color_of(name), capsize=3, markersize=8
         )
     axes.set(xscale="log", xlabel=xlabel, ylabel=ylabel, ylim=(0, None))
-    axes.margins(x=0.2)
+    axes.margins(x=0.35)
     style.log_ticks(axes.xaxis)
     figure.draw_without_rendering()
     labels = [(x, y, name, style.color_of(name)) for name, (x, y, _) in points.items()]
@@ -191,12 +191,13 @@ def regret_bars(
         elif len(s.seeds) > 1:
             axes.errorbar(s.regret, place, xerr=s.deviation, color=style.INK, linewidth=1, capsize=2)
         known = (reference or {}).get((s.problem, s.method))
-        if known is not None:
+        if known is not None and s.regret <= top:
             axes.plot(2 * [known], [place - 0.42, place + 0.42], color=style.INK, linewidth=1.8)
     axes.set_yticks(range(len(names)), names)
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)
+    axes.locator_params(axis="x", nbins=5)
     axes.set(xlabel=xlabel, ylim=(len(names) - 0.4, -0.6))
     return figure
 

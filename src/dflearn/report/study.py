@@ -210,7 +210,7 @@ def _lead(records: Sequence[Record], summaries: Sequence[MethodSummary], found: 
 
 
 def _in_words(ranking: Ranking) -> str:
-    """What one problem's runs say: the best, what it gains, which others may be as good, and which of them is quick."""
+    """One problem in a sentence or two: the best method, its gain, the others that may be as good, the quickest of them."""
     best, own = ranking.best, ranking.ranked
     text = f"{best.method} has the least regret, {with_deviation(best.regret, best.deviation, len(best.seeds))}"
     if len(own) > 1:

@@ -146,7 +146,7 @@ def spread(values: Sequence[float], gap: float) -> np.ndarray:
 
 
 def label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]], gap: float = 0.055) -> None:
-    """Names at the right ends of lines, (x, y, text, colour) each, moved apart where they would overlap.
+    """Names at the right ends of lines, (x, y, text, colour) each, moved apart and into the axes' height.
 
     Call it when the limits of the axes are final. gap: least distance, as a share of the axes' height.
     """
@@ -156,7 +156,9 @@ def label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]], gap: f
         return
     to_axes = axes.transAxes.inverted()
     heights = [to_axes.transform(axes.transData.transform((x, y)))[1] for x, y, _, _ in ends]
-    for (x, y, text, color), height in zip(ends, spread(heights, gap), strict=True):
+    order = np.argsort(np.argsort(heights, kind="stable"))
+    low, high = gap * order, 1 - gap * (len(ends) - 1 - order)
+    for (x, y, text, color), height in zip(ends, np.clip(spread(heights, gap), low, high), strict=True):
         axes.annotate(
             text,
             xy=(x, y),
@@ -170,10 +172,10 @@ def label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]], gap: f
 
 
 def log_ticks(axis: Any) -> None:
-    """Plain numbers on a logarithmic axis whose limits are final: powers of ten, and 2 and 5 between if there is room."""
+    """Plain numbers on a logarithmic axis whose limits are final: powers of ten, and others between if there is room."""
     low, high = axis.get_view_interval()
     exponents = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
-    steps = (1, 2, 5) if high / low < 150 else (1,)
+    steps = (1,) if high / low >= 150 else (1, 2, 5) if high / low >= 10 else (1, 1.5, 2, 3, 5, 7)
     ticks = [step * 10.0**k for k in exponents for step in steps if low <= step * 10.0**k <= high]
     axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
     axis.set_ticks([], minor=True)

@@ -1,4 +1,4 @@
-"""What solvers on a model object share (HiGHS, Gurobi): one model per thread, and the rules that make answers exact.
+"""The common part of solvers on a model object (HiGHS, Gurobi): one model per thread, and the rules for exact answers.
 
 The model is built once; per instance only costs, right-hand sides and bounds change. Each instance is solved from a cold
 state or from its own `start`, never from what the previous instance left behind: answers do not depend on the order of

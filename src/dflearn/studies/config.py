@@ -5,15 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from dflearn.errors import DataError
-from dflearn.paper.methods import Plain, resolve_parameters
-from dflearn.problems import problem_named
+from dflearn.errors import DataError, DflearnError, OptionError
+from dflearn.problems.base import Problem
+from dflearn.problems.registry import options_of, problem_named
+from dflearn.studies.methods import Plain, load_plugins, require_parameters, resolve_parameters
+from dflearn.studies.models import check_model
+from dflearn.studies.modules import import_modules
 
 #: Raised when a bug is fixed that changed numbers: finished runs of another version no longer count.
 RESULTS_VERSION = 1
@@ -21,6 +24,9 @@ RESULTS_VERSION = 1
 GUROBI_LIMIT = 2000  # variables, and rows, of the licence that comes with gurobipy
 
 ExactSolver = Literal["default", "gurobi"]
+Keep = Literal["last", "best"]
+Validator = Literal["relaxed", "exact"]
+Pairs = tuple[tuple[str, Any], ...]  # a mapping that can be hashed: sorted by name, lists as tuples
 
 
 @dataclass(frozen=True)
@@ -29,8 +35,11 @@ class Settings:
 
     Attributes:
         points: instances drawn, of which `test` (a number, or a share below 1) are held out first, then `validation`
-            out of the rest; the others train.
-        features, degree, noise: of the generator.
+            out of the rest; the others train. A problem with real data takes so many of them.
+        features, degree, noise: of the generator, for problems that have them.
+        keep: the weights of the last epoch, or those of the epoch that is best on the validation data.
+        validation_solver: what decides there, where the best epoch or a parameter is chosen: the relaxation, or the exact
+            program.
     """
 
     points: int = 2000
@@ -42,59 +51,139 @@ class Settings:
     features: int = 10
     degree: int = 6
     noise: float = 0.5
+    keep: Keep = "last"
+    validation_solver: Validator = "relaxed"
 
     def __post_init__(self) -> None:
+        for name, kind in {"keep": Keep, "validation_solver": Validator}.items():
+            if getattr(self, name) not in get_args(kind):
+                words = " or ".join(map(repr, get_args(kind)))
+                raise OptionError(f"{name} is {words}, got {getattr(self, name)!r}")
         for f in fields(self):
             value = getattr(self, f.name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-                raise DataError(f"{f.name} must be a number that is not negative, got {value!r}")
+            if f.name not in WORDS and (isinstance(value, bool) or not isinstance(value, int | float) or value < 0):
+                raise OptionError(f"{f.name} must be a number that is not negative, got {value!r}")
         for name in ("points", "epochs", "batch_size", "features", "degree"):
             if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
-                raise DataError(f"{name} must be an integer of at least 1, got {getattr(self, name)!r}")
+                raise OptionError(f"{name} must be an integer of at least 1, got {getattr(self, name)!r}")
+
+    def as_dict(self) -> dict[str, Any]:
+        """By name; settings that came later are left out where they have their default, so that keys stay as they were."""
+        content = {f.name: getattr(self, f.name) for f in fields(self)}
+        later = {f.name: f.default for f in fields(self) if f.name in WORDS}
+        return {name: value for name, value in content.items() if name not in later or value != later[name]}
+
+
+WORDS = ("keep", "validation_solver")
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """One run, resolved: everything that affects its numbers, and nothing else.
+    """One run, resolved: everything that affects its numbers, and where its code is.
 
     Attributes:
         parameters: of the method, in the order of their names.
         solver: what solves integer programs, for labels, in losses and in the evaluation: "default" is HiGHS.
+        model, model_options: name and options of what predicts.
+        problem_options: of the problem, beside the settings.
+        tuning: parameter → values; the run trains once for each combination and keeps the one with the least regret on
+            the validation data.
+        imports: modules that register the method, the problem or the model. No part of the run's identity.
     """
 
     problem: str
     method: str
     seed: int
-    parameters: tuple[tuple[str, Plain], ...] = ()
+    parameters: Pairs = ()
     settings: Settings = field(default_factory=Settings)
     solver: ExactSolver = "default"
+    model: str = "linear"
+    model_options: Pairs = ()
+    problem_options: Pairs = ()
+    tuning: Pairs = ()
+    imports: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "parameters": dict(self.parameters)}
+        content: dict[str, Any] = {
+            "problem": self.problem,
+            "method": self.method,
+            "seed": self.seed,
+            "parameters": dict(self.parameters),
+            "settings": self.settings.as_dict(),
+            "solver": self.solver,
+        }
+        # What follows came later: left out where it has its default, so that keys stay as they were.
+        if self.model != "linear":
+            content["model"] = self.model
+        for name in ("model_options", "problem_options", "tuning"):
+            if getattr(self, name):
+                content[name] = {key: _listed(value) for key, value in getattr(self, name)}
+        if self.imports:
+            content["imports"] = list(self.imports)
+        return content
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> RunConfig:
-        settings = Settings(**content["settings"])
-        parameters = tuple(sorted(content["parameters"].items()))
-        return cls(**{**content, "settings": settings, "parameters": parameters})
+        given = {**content, "settings": Settings(**content["settings"])}
+        for name in ("parameters", "model_options", "problem_options", "tuning"):
+            given[name] = pairs(content.get(name))
+        return cls(**{**given, "imports": tuple(content.get("imports", ()))})
+
+    @property
+    def choices(self) -> dict[str, Any]:
+        """All that may differ between two runs of a method on a problem, by name."""
+        settings = {f.name: getattr(self.settings, f.name) for f in fields(self.settings)}
+        tuned = ", ".join(f"{name} in {_listed(values)}" for name, values in self.tuning)
+        return {
+            **dict(self.parameters),
+            **settings,
+            **dict(self.problem_options),
+            "model": self.model,
+            **dict(self.model_options),
+            "tuned": tuned or "nothing",
+        }
 
     @cached_property
     def key(self) -> str:
         """A hash of the config and the results version: what the store knows the run by."""
-        return self._hash(self.as_dict())
+        return self._hash("imports")
 
     @cached_property
     def question(self) -> str:
         """The same without the solver: exact solvers answer the same question, so one answer is enough."""
-        return self._hash({name: value for name, value in self.as_dict().items() if name != "solver"})
+        return self._hash("imports", "solver")
 
-    @staticmethod
-    def _hash(content: dict[str, Any]) -> str:
+    def _hash(self, *without: str) -> str:
+        content = {name: value for name, value in self.as_dict().items() if name not in without}
         text = json.dumps({**content, "results_version": RESULTS_VERSION}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def __str__(self) -> str:
         return f"{self.problem} {self.method} seed {self.seed}"
+
+
+def pairs(content: Mapping[str, Any] | None) -> Pairs:
+    """A mapping as sorted pairs, lists as tuples."""
+    return tuple(sorted((key, _hashable(value)) for key, value in (content or {}).items()))
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
+
+
+def _listed(value: Any) -> Any:
+    return list(map(_listed, value)) if isinstance(value, tuple) else value
+
+
+def problem_of(config: RunConfig) -> Problem:
+    """The problem of a run: the settings of the generator go to problems that have them."""
+    return _problem(config.problem, config.seed, config.settings, dict(config.problem_options))
+
+
+def _problem(name: str, seed: int, settings: Settings, options: Mapping[str, Any]) -> Problem:
+    general = {"seed": seed, "features": settings.features, "degree": settings.degree, "noise": settings.noise}
+    known = options_of(name)
+    return problem_named(name, **{key: value for key, value in general.items() if key in known} | dict(options))
 
 
 def resolve(
@@ -104,18 +193,45 @@ def resolve(
     settings: Settings | None = None,
     parameters: Mapping[str, Plain] | None = None,
     solver: ExactSolver = "default",
+    *,
+    model: str = "linear",
+    model_options: Mapping[str, Any] | None = None,
+    problem_options: Mapping[str, Any] | None = None,
+    tuning: Mapping[str, Sequence[Plain]] | None = None,
+    imports: Sequence[str] = (),
 ) -> RunConfig:
     """The config of one run, with the method's parameters filled in and the solver where it makes a difference."""
+    load_plugins()
+    import_modules(imports)
     settings = Settings() if settings is None else settings
-    built = problem_named(problem, seed=seed, features=settings.features, degree=settings.degree, noise=settings.noise)
-    own = tuple(sorted(resolve_parameters(method, built.name, parameters).items()))
-    chosen: ExactSolver = "gurobi" if solver == "gurobi" and _fits_gurobi(built.name) else "default"
-    return RunConfig(built.name, method, seed, own, settings, chosen)
+    built = _problem(problem, seed, settings, problem_options or {})
+    own = resolve_parameters(method, built.name, parameters)
+    require_parameters(method, built.name, own, tuning or {})
+    check_model(model, model_options or {})
+    for name, values in (tuning or {}).items():
+        if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+            raise OptionError(f"the tuning of {name} is a list of values to try, got {values!r}")
+    chosen: ExactSolver = (
+        "gurobi" if solver == "gurobi" and _fits_gurobi(problem, pairs(problem_options)) else "default"
+    )
+    return RunConfig(
+        built.name,
+        method,
+        seed,
+        pairs(own),
+        settings,
+        chosen,
+        model,
+        pairs(model_options),
+        pairs({**(problem_options or {}), **built.recorded}),
+        pairs(tuning),
+        tuple(imports),
+    )
 
 
 @cache
-def _fits_gurobi(problem: str) -> bool:
-    program = problem_named(problem).program  # its size is that of every seed
+def _fits_gurobi(problem: str, options: Pairs) -> bool:
+    program = problem_named(problem, **dict(options)).program  # its size is that of every seed
     rows = program.A.shape[0] + program.G.shape[0]
     return program.is_integer and max(program.n, rows) <= GUROBI_LIMIT
 
@@ -126,6 +242,10 @@ class Study:
 
     Attributes:
         parameters: method → values in place of those that the method has fixed.
+        model, model_options: what predicts.
+        options: problem → its options.
+        tuning: method → parameter → values to choose from on the validation data.
+        imports: modules that register methods, problems or models.
     """
 
     problems: tuple[str, ...]
@@ -134,23 +254,41 @@ class Study:
     solver: ExactSolver = "default"
     settings: Settings = field(default_factory=Settings)
     parameters: Mapping[str, Mapping[str, Plain]] = field(default_factory=dict)
+    model: str = "linear"
+    model_options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    tuning: Mapping[str, Mapping[str, Sequence[Plain]]] = field(default_factory=dict)
+    imports: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("problems", "methods", "seeds"):
             if not getattr(self, name):
-                raise DataError(f"{name} is empty: a study needs at least one of each of problems, methods and seeds")
+                raise OptionError(f"{name} is empty: a study needs at least one of each of problems, methods and seeds")
         if self.solver not in ("default", "gurobi"):
-            raise DataError(f"solver is 'default' or 'gurobi', got {self.solver!r}")
-        strangers = sorted(set(self.parameters) - set(self.methods))
-        if strangers:
-            raise DataError(
-                f"parameters are given for {', '.join(strangers)}, which is not among the methods of the study"
-            )
+            raise OptionError(f"solver is 'default' or 'gurobi', got {self.solver!r}")
+        for name, among in {"parameters": "methods", "tuning": "methods", "options": "problems"}.items():
+            strangers = sorted(set(getattr(self, name)) - set(getattr(self, among)))
+            if strangers:
+                raise OptionError(
+                    f"{name} are given for {', '.join(strangers)}, which is not among the {among} of the study"
+                )
 
     def runs(self) -> list[RunConfig]:
         """Problem by problem, seed by seed, so that a problem's labels are computed once and early."""
         return [
-            resolve(problem, method, seed, self.settings, self.parameters.get(method), self.solver)
+            resolve(
+                problem,
+                method,
+                seed,
+                self.settings,
+                self.parameters.get(method),
+                self.solver,
+                model=self.model,
+                model_options=self.model_options,
+                problem_options=self.options.get(problem),
+                tuning=self.tuning.get(method),
+                imports=self.imports,
+            )
             for problem in self.problems
             for seed in self.seeds
             for method in self.methods
@@ -158,41 +296,61 @@ class Study:
 
 
 def read_study(path: str | Path) -> Study:
-    """The study of a TOML file; whatever is unknown or of the wrong kind is refused by name."""
+    """The study of a TOML file; whatever is unknown or of the wrong kind is refused by name.
+
+    The modules that it imports are imported here: from the file's folder, or from Python's path.
+    """
     try:
         content = tomllib.loads(Path(path).read_text())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{path} is not a TOML file: {error}") from error
     try:
-        _check_keys(content, Study, "")
-        lists = {name: _list(content, name, kind) for name, kind in _LISTS.items() if name in content}
+        unknown = [key for key in content if key not in KEYS]
+        if unknown:
+            raise OptionError(f"unknown key {', '.join(map(repr, unknown))}; the keys are {', '.join(KEYS)}")
+        given: dict[str, Any] = {name: _list(content, name, kind) for name, kind in LISTS.items() if name in content}
         missing = [name for name in ("problems", "methods") if name not in content]
         if missing:
-            raise DataError(f"{' and '.join(missing)} must be given: lists of names")
-        settings = content.get("settings", {})
-        _check_keys(settings, Settings, " in [settings]")
-        parameters = content.get("parameters", {})
-        if not isinstance(parameters, dict) or not all(isinstance(own, dict) for own in parameters.values()):
-            raise DataError('parameters are tables by method, such as [parameters."SCE^DYS"]')
-        return Study(**{**content, **lists, "settings": Settings(**settings), "parameters": parameters})
-    except DataError as error:
-        raise DataError(f"{path}: {error}") from error
+            raise OptionError(f"{' and '.join(missing)} must be given: lists of names")
+        given["imports"] = given.pop("import", ())
+        import_modules(given["imports"], Path(path).parent)
+        given["settings"] = _settings(content.get("settings", {}))
+        given |= _model(content.get("model", "linear"))
+        for name in ("parameters", "options", "tuning"):
+            given[name] = content.get(name, {})
+            if not isinstance(given[name], dict) or not all(isinstance(own, dict) for own in given[name].values()):
+                raise OptionError(f"{name} are tables by name, such as [{name}.{EXAMPLES[name]}]")
+        return Study(solver=content.get("solver", "default"), **given)
+    except DflearnError as error:
+        raise type(error)(f"{path}: {error}") from error
 
 
-_LISTS = {"problems": str, "methods": str, "seeds": int}
+LISTS = {"problems": str, "methods": str, "seeds": int, "import": str}
+KEYS = ("problems", "methods", "seeds", "solver", "settings", "parameters", "model", "options", "tuning", "import")
+EXAMPLES = {"parameters": '"SCE^DYS"', "options": '"KP-100"', "tuning": '"SCE^smoothed"'}
 
 
-def _check_keys(content: Any, kind: type, where: str) -> None:
+def _settings(content: Any) -> Settings:
     if not isinstance(content, dict):
-        raise DataError(f"a table is wanted{where}, got {content!r}")
-    known = [f.name for f in fields(kind)]
+        raise OptionError(f"a table is wanted in [settings], got {content!r}")
+    known = [f.name for f in fields(Settings)]
     unknown = [key for key in content if key not in known]
     if unknown:
-        raise DataError(f"unknown key {', '.join(map(repr, unknown))}{where}; the keys are {', '.join(known)}")
+        names = ", ".join(map(repr, unknown))
+        raise OptionError(f"unknown key {names} in [settings]; the keys are {', '.join(known)}")
+    return Settings(**content)
+
+
+def _model(content: Any) -> dict[str, Any]:
+    """A name, or a table of a name and options."""
+    table = {"name": content} if isinstance(content, str) else content
+    if not isinstance(table, dict) or not isinstance(table.get("name"), str):
+        raise OptionError(f'model is a name such as "linear", or a table with a name and options; got {content!r}')
+    return {"model": table["name"], "model_options": {key: value for key, value in table.items() if key != "name"}}
 
 
 def _list(content: Mapping[str, Any], name: str, kind: type) -> tuple[Any, ...]:
     value = content[name]
     if not isinstance(value, list) or not all(type(item) is kind for item in value):
-        raise DataError(f"{name} must be a list of {'names' if kind is str else 'integers'}, got {value!r}")
+        raise OptionError(f"{name} must be a list of {'names' if kind is str else 'integers'}, got {value!r}")
     return tuple(value)

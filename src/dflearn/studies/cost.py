@@ -1,26 +1,35 @@
-"""What a run would take: from what was measured, as near to it as there is; otherwise from the published seconds."""
+"""What a run would take: from what was measured, as near to it as there is; otherwise from what is known beforehand."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from statistics import mean, median
 
-from dflearn.paper.published import published_rows
-from dflearn.problems import problem_named
-from dflearn.studies.config import RunConfig
+from dflearn.studies.config import RunConfig, problem_of
+from dflearn.studies.methods import load_plugins
+from dflearn.studies.modules import import_modules
 from dflearn.studies.record import Record
 
-# Rough guesses where nothing was measured: seconds of an exact solve of one instance by the problem's own solver.
-SOLVE = {
-    "SP-5": 1e-4, "SP-10": 1e-4, "SP-15": 1e-4, "SP-25": 2e-4,
-    "KP-100": 2e-4, "KP-200": 3e-4, "KP-400": 0.01, "KP-500": 0.01,
-    "CFL-50": 0.02, "CFL-100": 0.05, "CFL-200": 0.08, "CFL-250": 0.1,
-}  # fmt: skip
-UNKNOWN = 0.1  # the same for problems that the paper does not have
+EPOCH = 1.0  # seconds of an epoch where nothing at all is known
+SOLVE = 0.1  # seconds of an exact solve, the same
 SOLVES = 2.0  # exact solves per instance drawn: labels, and the test set by the prediction and by E[y | x]
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What is known before anything was measured.
+
+    Attributes:
+        epoch: (problem, method) → seconds of training per epoch on some machine, such as published ones.
+        solve: problem → seconds of an exact solve of one instance.
+        source: what `epoch` comes from, in words.
+    """
+
+    epoch: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    solve: Mapping[str, float] = field(default_factory=dict)
+    source: str = "seconds known before"
 
 
 @dataclass(frozen=True)
@@ -36,34 +45,40 @@ class Costs:
 
     Training, per epoch, from the first of these that there is:
     1. other seeds of the method on this problem;
-    2. the method on the nearest other size, times the ratio of the published seconds of the two sizes where both are
-       published, else times the ratio of the numbers of predicted costs;
-    3. the published seconds, times the median ratio of ours to the published ones over all that was measured;
+    2. the method on the nearest other size, times the ratio of the prior's seconds of the two sizes where it has both,
+       else times the ratio of the numbers of predicted costs;
+    3. the prior's seconds, times the median ratio of ours to the prior's over all that was measured;
     4. the method on another kind of problem, times the ratio of the numbers of predicted costs;
-    5. the published seconds of the slowest method on the problem, corrected as in 3.
+    5. the prior's seconds of the slowest method on the problem, corrected as in 3; a guess without any.
 
-    Solves: the mean of what other runs on the problem took; without one, a rough guess, corrected by the nearest size.
+    Solves: the mean of what other runs on the problem took; without one, the prior's, corrected by the nearest size.
     """
 
-    def __init__(self, records: Iterable[Record]) -> None:
+    def __init__(self, records: Iterable[Record], prior: Prior | None = None) -> None:
+        self.prior = Prior() if prior is None else prior
         training: dict[tuple[str, str], list[float]] = {}
         solving: dict[str, list[float]] = {}
+        self.configs: dict[str, RunConfig] = {}
         for record in records:
             config, seconds = record.config, record.seconds
-            spent = (seconds["prepare"] + seconds["train"]) / config.settings.epochs
-            training.setdefault((config.problem, config.method), []).append(spent)
-            spent = (seconds["labels"] + seconds["evaluate"]) / config.settings.points
-            solving.setdefault(config.problem, []).append(spent)
+            self.configs[config.problem] = config
+            if "train" in seconds:
+                spent = (seconds.get("prepare", 0.0) + seconds["train"]) / config.settings.epochs
+                training.setdefault((config.problem, config.method), []).append(spent)
+            if "labels" in seconds and "evaluate" in seconds:
+                spent = (seconds["labels"] + seconds["evaluate"]) / config.settings.points
+                solving.setdefault(config.problem, []).append(spent)
         self.training = {key: mean(values) for key, values in training.items()}
         self.solving = {problem: mean(values) for problem, values in solving.items()}
-        rows = published_rows()
-        ratios = [value / rows[key].seconds for key, value in self.training.items() if key in rows]
-        self.against_published = median(ratios) if ratios else 1.0
+        ratios = [value / self.prior.epoch[key] for key, value in self.training.items() if key in self.prior.epoch]
+        self.correction = median(ratios) if ratios else 1.0
+        self._sizes: dict[str, float] = {}
 
     def __call__(self, config: RunConfig) -> float:
         return self.estimate(config).seconds
 
     def estimate(self, config: RunConfig) -> CostEstimate:
+        self.configs.setdefault(config.problem, config)
         per_epoch, source = self._training(config.problem, config.method)
         solves = config.settings.points * self._solving(config.problem)
         return CostEstimate(per_epoch * config.settings.epochs + solves, source)
@@ -71,32 +86,47 @@ class Costs:
     def _training(self, problem: str, method: str) -> tuple[float, str]:
         if (problem, method) in self.training:
             return self.training[problem, method], "other seeds"
-        rows = published_rows()
+        before = self.prior.epoch
         known = [name for name, other in self.training if other == method]
-        near = _nearest(problem, [name for name in known if _kind(name) == _kind(problem)])
+        near = self._nearest(problem, [name for name in known if _kind(name) == _kind(problem)])
         if near is not None:
-            both = (problem, method) in rows and (near, method) in rows
-            published = rows[problem, method].seconds / rows[near, method].seconds if both else 0.0
-            factor = published or _size(problem) / _size(near)
+            both = (problem, method) in before and (near, method) in before
+            factor = before[problem, method] / before[near, method] if both else 0.0
+            factor = factor or self._size(problem) / self._size(near)
             return self.training[near, method] * factor, f"{near}, scaled by {factor:.2g}"
-        if (problem, method) in rows:
-            return rows[problem, method].seconds * self.against_published, self._corrected("published seconds")
+        if (problem, method) in before:
+            return before[problem, method] * self.correction, self._corrected(self.prior.source)
         if known:
-            factor = _size(problem) / _size(known[0])
+            factor = self._size(problem) / self._size(known[0])
             return self.training[known[0], method] * factor, f"{known[0]}, scaled by {factor:.2g}"
-        slowest = max((row.seconds for row in rows.values() if row.problem == problem), default=10.0)
-        return slowest * self.against_published, self._corrected("slowest published method")
+        slowest = max((seconds for (name, _), seconds in before.items() if name == problem), default=None)
+        if slowest is None:
+            return EPOCH, "a guess: nothing like it was measured"
+        return slowest * self.correction, self._corrected(f"{self.prior.source} of the slowest method")
 
     def _corrected(self, what: str) -> str:
-        return what if self.against_published == 1 else f"{what} times {self.against_published:.2g}"
+        return what if self.correction == 1 else f"{what} times {self.correction:.2g}"
 
     def _solving(self, problem: str) -> float:
         """Seconds per instance drawn."""
         if problem in self.solving:
             return self.solving[problem]
-        near = _nearest(problem, [name for name in self.solving if _kind(name) == _kind(problem)])
-        guess = SOLVES * SOLVE.get(problem, UNKNOWN)
-        return guess if near is None else guess * self.solving[near] / (SOLVES * SOLVE.get(near, UNKNOWN))
+        near = self._nearest(problem, [name for name in self.solving if _kind(name) == _kind(problem)])
+        guess = SOLVES * self.prior.solve.get(problem, SOLVE)
+        return guess if near is None else guess * self.solving[near] / (SOLVES * self.prior.solve.get(near, SOLVE))
+
+    def _nearest(self, problem: str, others: list[str]) -> str | None:
+        """The one among `others` whose size is nearest."""
+        return min(others, key=lambda name: abs(self._size(name) - self._size(problem)), default=None)
+
+    def _size(self, problem: str) -> float:
+        """How many costs are predicted."""
+        if problem not in self._sizes:
+            config = self.configs[problem]
+            load_plugins()
+            import_modules(config.imports)
+            self._sizes[problem] = float(problem_of(config).program.p)
+        return self._sizes[problem]
 
 
 def makespan(seconds: Iterable[float], cores: int) -> float:
@@ -109,14 +139,3 @@ def makespan(seconds: Iterable[float], cores: int) -> float:
 
 def _kind(problem: str) -> str:
     return problem.partition("-")[0]
-
-
-def _nearest(problem: str, others: list[str]) -> str | None:
-    """The one among `others` whose size is nearest."""
-    return min(others, key=lambda name: abs(_size(name) - _size(problem)), default=None)
-
-
-@cache
-def _size(problem: str) -> float:
-    """How many costs are predicted."""
-    return float(problem_named(problem).program.p)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 from torch import nn
@@ -25,15 +24,11 @@ BASELINE, BEST = "MSE", "SCE^smoothed"
 
 @dataclass(frozen=True)
 class Trained:
-    """One method's model, how it was trained, and how it did on the test set.
-
-    compiling: seconds that went by before training, while code was compiled or loaded.
-    """
+    """One method's model, how it was trained, and how it did on the test set."""
 
     model: nn.Module
     history: History
     judged: Evaluation
-    compiling: float
 
     @property
     def seconds(self) -> float:
@@ -44,7 +39,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Demo:
-    """What the demo has: the problem, its data with labels, each method by name, and the floor E[y | x]."""
+    """The problem, its data with labels, each method by name, and the floor E[y | x]."""
 
     problem: ShortestPath
     train: DecisionDataset
@@ -62,13 +57,8 @@ def run_demo(epochs: int = EPOCHS, count: int = COUNT) -> Demo:
     train, validation, test = label(problem.generate(count), solver).split(SEED)
     methods = {}
     for name, loss in _losses(problem, train, solver).items():
-        begun = time.perf_counter()
-        _train(
-            problem, loss, train.subset(slice(BATCH)), validation.subset(slice(BATCH)), solver, 2
-        )  # a second epoch starts warm
-        compiling = time.perf_counter() - begun
         model, history = _train(problem, loss, train, validation, solver, epochs)
-        methods[name] = Trained(model, history, evaluate(model, problem, test, solver, floor=False), compiling)
+        methods[name] = Trained(model, history, evaluate(model, problem, test, solver, floor=False))
     floor, validation_floor = (
         evaluate(problem.expected_costs, problem, part, solver, floor=False) for part in (test, validation)
     )

@@ -7,11 +7,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from dflearn.studies.config import RunConfig
-from dflearn.studies.executors import Executor
-from dflearn.studies.store import Store
+from dflearn.data.cache import default_cache
+from dflearn.errors import SolverError
+from dflearn.studies.config import RunConfig, Study
+from dflearn.studies.executors import Executor, InProcess
+from dflearn.studies.record import Record
+from dflearn.studies.store import Store, read_records
 
 REFRESH = 1.0  # seconds between two looks at the clock
 RETRIES = 2  # how often a run is tried again whose process or machine was lost
@@ -103,6 +107,33 @@ def run_study(
         finally:
             store.clear_running()
     return summary
+
+
+def complete(study: Study, path: str | Path, executor: Executor | None = None) -> list[Record]:
+    """The records of a study that is kept as a .jsonl file (.gz, .xz): what it lacks is run and added to it.
+
+    Runs in progress are kept in a store beside the file, so that an interruption loses none that was finished.
+
+    Args:
+        executor: who runs; default: this process, which remembers exact solves where `dfl` does.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    configs, known = study.runs(), read_records(path) if path.exists() else []
+    answers = {record.config.question: record for record in known}
+    if any(config.question not in answers for config in configs):
+        with Store(path.with_name(f"{path.name.partition('.')[0]}.sqlite")) as store:
+            for record in known:
+                store.put(record)
+            with executor or InProcess(default_cache()) as used:
+                outcome = run_study(configs, store, used, retry_failed=True)
+            if outcome.failed:
+                failure = store.failure(outcome.failed[0])
+                raise SolverError(f"{len(outcome.failed)} runs failed, the first by: {failure and failure.error}")
+            store.export(path, instances=True)
+            answers = {record.config.question: record for record in store.records()}
+        store.path.unlink()
+    return [answers[config.question] for config in configs]
 
 
 class _Forecast:

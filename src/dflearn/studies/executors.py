@@ -22,7 +22,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from dflearn.errors import DataError, DflearnError
+from dflearn.errors import DflearnError, OptionError
 from dflearn.studies.config import RunConfig
 from dflearn.studies.record import Record
 
@@ -105,7 +105,7 @@ class LocalProcesses(Executor):
     def __init__(self, slots: int, cache: str | Path | None = None) -> None:
         cores = available_cores()
         if not 1 <= slots <= cores:
-            raise DataError(
+            raise OptionError(
                 f"{slots} jobs were asked for, and there are {cores} cores: runs that are timed need one each"
             )
         self.slots, self.cache = slots, cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import subprocess
@@ -15,6 +16,9 @@ from typing import Any
 import numpy as np
 
 from dflearn.studies.config import RESULTS_VERSION, RunConfig
+
+#: The arrays of a record: one number per test instance.
+ARRAYS = {"regrets": np.dtype("<f4"), "optima": np.dtype("<f4"), "ids": np.dtype("<i4")}
 
 PACKAGES = ("dflearn", "torch", "numpy", "scipy", "numba", "highspy", "gurobipy", "cvxpy", "cvxpylayers", "clarabel")
 
@@ -35,7 +39,12 @@ class Record:
         training_solver: what solved inside the loss.
         machine: processor, versions of packages, commit, when it ended.
         notes: what a reader of the figures must know.
-        regrets, optima: per test instance, float32 `(count,)`, in the order of the split; `None` in a text export.
+        chosen: what validation chose: the value of each tuned parameter, and the `epoch` whose weights were kept.
+        tried: one row per combination of tuned parameters: their values, `validation_absolute_regret` (NaN where training
+            diverged), `seconds_per_epoch`, and `error` where there was one.
+        regrets, optima: per test instance, float32 `(count,)`, in the order of the split; `None` in an export without
+            them.
+        ids: which instances these are, int32 `(count,)`.
     """
 
     config: RunConfig
@@ -47,15 +56,18 @@ class Record:
     training_solver: str
     machine: Mapping[str, Any]
     notes: tuple[str, ...] = ()
+    chosen: Mapping[str, Any] = field(default_factory=dict)
+    tried: tuple[Mapping[str, Any], ...] = ()
     regrets: np.ndarray | None = field(default=None, repr=False)
     optima: np.ndarray | None = field(default=None, repr=False)
+    ids: np.ndarray | None = field(default=None, repr=False)
 
     def metric(self, name: str) -> float:
         return self.metrics[name][0]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, without the arrays."""
-        return {
+        """Plain values for JSON, without the arrays; what is not a number is `None`."""
+        content = {
             "key": self.config.key,
             "results_version": RESULTS_VERSION,
             "config": self.config.as_dict(),
@@ -68,25 +80,42 @@ class Record:
             "machine": dict(self.machine),
             "notes": list(self.notes),
         }
+        if self.chosen:
+            content["chosen"] = dict(self.chosen)
+        if self.tried:
+            content["tried"] = [dict(row) for row in self.tried]
+        return _without_nan(content)
 
     @classmethod
-    def from_dict(
-        cls, content: Mapping[str, Any], regrets: np.ndarray | None = None, optima: np.ndarray | None = None
-    ) -> Record:
+    def from_dict(cls, content: Mapping[str, Any], **arrays: np.ndarray | None) -> Record:
         """What `as_dict` gave, of any results version; `key` and `results_version` are for the caller to look at."""
         return cls(
             config=RunConfig.from_dict(content["config"]),
-            metrics={name: (values[0], values[1], values[2]) for name, values in content["metrics"].items()},
-            history=content["history"],
+            metrics={name: (_number(a), _number(b), _number(c)) for name, (a, b, c) in content["metrics"].items()},
+            history={name: list(map(_number, values)) for name, values in content["history"].items()},
             seconds=content["seconds"],
-            peak_megabytes=content["peak_megabytes"],
+            peak_megabytes=_number(content["peak_megabytes"]),
             solver=content["solver"],
             training_solver=content["training_solver"],
             machine=content["machine"],
             notes=tuple(content["notes"]),
-            regrets=regrets,
-            optima=optima,
+            chosen=content.get("chosen", {}),
+            tried=tuple(content.get("tried", ())),
+            **arrays,
         )
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _without_nan(value: Any) -> Any:
+    """The same with `None` for every number that JSON cannot hold."""
+    if isinstance(value, dict):
+        return {key: _without_nan(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 # -- the machine ----------------------------------------------------------------------------------------------------

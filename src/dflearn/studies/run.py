@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,15 +19,18 @@ from torch import nn
 
 from dflearn.data import DecisionDataset
 from dflearn.data.labels import label
+from dflearn.errors import DivergenceError
 from dflearn.evaluation import Evaluation, evaluate
 from dflearn.models import Scaled
-from dflearn.paper.methods import RunContext, method_named
-from dflearn.problems import problem_named
 from dflearn.problems.base import Problem
 from dflearn.solvers.base import Solver
-from dflearn.studies.config import RunConfig
+from dflearn.studies.config import Pairs, RunConfig, problem_of
+from dflearn.studies.methods import Prepared, RunContext, load_plugins, method_named
+from dflearn.studies.models import make_model
+from dflearn.studies.modules import import_modules
 from dflearn.studies.record import PeakMemory, Record, machine
 from dflearn.training import Callback, fit
+from dflearn.training.history import History
 from dflearn.training.run import Run
 from dflearn.training.validation import Validation
 
@@ -36,6 +43,8 @@ def run(config: RunConfig, cache: str | Path | None = None) -> Record:
     Args:
         cache: a folder that remembers exact solves of labels and evaluation, as of `dflearn.label`.
     """
+    load_plugins()
+    import_modules(config.imports)
     with _one_thread():
         return _run(config, cache)
 
@@ -43,44 +52,46 @@ def run(config: RunConfig, cache: str | Path | None = None) -> Record:
 def _run(config: RunConfig, cache: str | Path | None) -> Record:
     memory, watch, begun = PeakMemory(), _Watch(), time.perf_counter()
     settings = config.settings
-    problem = problem_named(
-        config.problem, seed=config.seed, features=settings.features, degree=settings.degree, noise=settings.noise
-    )
+    problem = problem_of(config)
     judge = exact_solver(problem, config)
-    data = problem.generate(settings.points)
-    split = data.split(config.seed, settings.test, settings.validation)
+    split = problem.split(settings.points, config.seed, settings.test, settings.validation)
     train = label(split.train, judge, cache=cache, progress=False)
     test = label(split.test, judge, cache=cache, progress=False)
-    validation = label(split.validation, problem.relaxed_solver(), progress=False)
+    relaxed = problem.relaxed_solver()
+    watched = chosen_on = label(split.validation, relaxed, progress=False), relaxed
+    if settings.validation_solver == "exact":
+        chosen_on = label(split.validation, judge, cache=cache, progress=False), judge
+        if settings.keep == "best":
+            watched = chosen_on
     watch.lap("labels")
 
-    task = RunContext(problem, train, config.seed, dict(config.parameters), lambda: exact_solver(problem, config))
-    prepared = method_named(config.method).prepare(task)
-    watch.lap("prepare")
+    best, tried = None, []
+    for values in _combinations(config.tuning):
+        parameters = {**dict(config.parameters), **values}
+        context = RunContext(problem, train, config.seed, parameters, lambda: exact_solver(problem, config))
+        prepared = method_named(config.method).prepare(context)
+        watch.lap("prepare")
+        try:
+            trained = _train(config, problem, prepared, values, watched)
+        except DivergenceError as error:
+            if not config.tuning:
+                raise
+            tried.append({**values, "validation_absolute_regret": math.nan, "error": str(error)})
+            continue
+        if config.tuning:
+            data, solver = chosen_on
+            trained.regret = Validation(data, prepared.loss, solver)(trained.model)["validation_absolute_regret"]
+            row = {"validation_absolute_regret": _short(trained.regret), "seconds_per_epoch": trained.seconds}
+            tried.append({**values, **row})
+        best = trained if best is None or trained.regret < best.regret else best
+        watch.lap("train")
+    if best is None:
+        raise DivergenceError(f"training diverged for every value of the grid: {tried[0]['error']}")
 
-    torch.manual_seed(config.seed)
-    model: nn.Module = nn.Linear(settings.features, problem.program.p)
-    if prepared.scale != 1:
-        model = Scaled(model, prepared.scale)
-    clock = _Clock(validation, problem)
-    history = fit(
-        model,
-        prepared.loss,
-        prepared.train,
-        epochs=settings.epochs,
-        batch_size=settings.batch_size,
-        lr=settings.learning_rate,
-        seed=config.seed,
-        warm_start=prepared.warm_start,
-        callbacks=[clock],
-        progress=False,
-    )
-    watch.lap("train")
-
-    evaluation = evaluate(model, problem, test, judge, cache=cache, progress=False)
+    evaluation = evaluate(best.model, problem, test, judge, cache=cache, progress=False)
     watch.lap("evaluate")
-    columns = ("loss", "gradient", *clock.columns)
-    rows = {name: [_short(row[name], HISTORY_DIGITS) for row in history.rows] for name in columns}
+    columns = ("loss", "gradient", *best.clock.columns)
+    rows = {name: [_short(row[name], HISTORY_DIGITS) for row in best.history.rows] for name in columns}
     seconds = {
         "epoch": _short(_typical(rows["cpu_seconds"])),
         "epoch_wall": _short(_typical(rows["wall_seconds"])),
@@ -94,11 +105,14 @@ def _run(config: RunConfig, cache: str | Path | None) -> Record:
         seconds=seconds,
         peak_megabytes=memory.megabytes(),
         solver=judge.identity,
-        training_solver=prepared.solver,
+        training_solver=best.prepared.solver,
         machine={**machine(), "ended": datetime.now(UTC).isoformat(timespec="seconds")},
-        notes=(*history.notes, *evaluation.notes()),
+        notes=(*best.history.notes, *evaluation.notes()),
+        chosen=best.chosen,
+        tried=tuple(tried),
         regrets=evaluation.regrets.astype(np.float32),
         optima=evaluation.optima.astype(np.float32),
+        ids=evaluation.ids.astype(np.int32),
     )
 
 
@@ -111,22 +125,83 @@ def exact_solver(problem: Problem, config: RunConfig) -> Solver:
     return problem.solver()
 
 
-class _Clock(Callback):
-    """Times each epoch's training apart from its validation, which is on the relaxation: cheap everywhere."""
+def _combinations(tuning: Pairs) -> Iterator[dict[str, Any]]:
+    """One dict of values per combination; an empty one where nothing is tuned."""
+    names = [name for name, _ in tuning]
+    for values in itertools.product(*(values for _, values in tuning)):
+        yield dict(zip(names, values, strict=True))
 
-    columns = (
-        "validation_absolute_regret",
-        "validation_ratio_of_sums",
-        "cpu_seconds",
-        "wall_seconds",
-        "validation_seconds",
+
+# -- one training -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Trained:
+    """A model, how it came about, and what was chosen for it; `regret` is that on the validation data, where tuned."""
+
+    model: nn.Module
+    prepared: Prepared
+    history: History
+    clock: _Clock
+    chosen: dict[str, Any]
+    regret: float = math.inf
+
+    @property
+    def seconds(self) -> float:
+        """Of an epoch."""
+        return _short(_typical(self.history.column("cpu_seconds")))
+
+
+def _train(
+    config: RunConfig,
+    problem: Problem,
+    prepared: Prepared,
+    values: dict[str, Any],
+    watched: tuple[DecisionDataset, Solver],
+) -> _Trained:
+    settings, features = config.settings, tuple(prepared.train.features.shape[1:])
+    model = make_model(config.model, features, problem.program.p, config.seed, dict(config.model_options))
+    if prepared.scale != 1:
+        model = Scaled(model, prepared.scale)
+    clock = _Clock(*watched, prepared.judged_by if settings.keep == "best" else None)
+    history = fit(
+        model,
+        prepared.loss,
+        prepared.train,
+        epochs=settings.epochs,
+        batch_size=settings.batch_size,
+        lr=settings.learning_rate,
+        seed=config.seed,
+        warm_start=prepared.warm_start,
+        callbacks=[clock],
+        progress=False,
     )
+    chosen = dict(values)
+    if settings.keep == "best":
+        chosen["epoch"] = clock.best_epoch
+        model.load_state_dict(clock.best_weights)
+    return _Trained(model, prepared, history, clock, chosen)
 
-    def __init__(self, data: DecisionDataset, problem: Problem) -> None:
-        self.data, self.solver = data, problem.relaxed_solver()
+
+class _Clock(Callback):
+    """Times each epoch's training apart from its validation, and remembers the weights of the best epoch.
+
+    Args:
+        data, solver: what the regret of each epoch is of.
+        judged_by: what makes an epoch the best one; `None` where the last one is kept.
+    """
+
+    def __init__(self, data: DecisionDataset, solver: Solver, judged_by: Literal["regret", "loss"] | None) -> None:
+        self.data, self.solver, self.judged_by = data, solver, judged_by
+        self.columns = ["validation_absolute_regret", "validation_ratio_of_sums"]
+        self.columns += ["validation_loss"] if judged_by == "loss" else []
+        self.columns += ["cpu_seconds", "wall_seconds", "validation_seconds"]
+        self.best, self.best_epoch, self.best_weights = math.inf, 0, dict[str, Any]()
 
     def on_start(self, run: Run) -> None:
-        self.validation = Validation(self.data, run.loss, self.solver)
+        self.validations = [Validation(self.data, run.loss, self.solver)]
+        if self.judged_by == "loss":
+            self.validations.append(Validation(self.data, run.loss, None))
         self._mark()
 
     def _mark(self) -> None:
@@ -135,13 +210,19 @@ class _Clock(Callback):
     def on_epoch_end(self, run: Run, row: dict[str, Any]) -> None:
         row["cpu_seconds"], row["wall_seconds"] = time.process_time() - self.cpu, time.perf_counter() - self.wall
         begun = time.process_time()
-        row.update(self.validation(run.model))
+        for validation in self.validations:
+            row.update(validation(run.model))
+        if self.judged_by is not None:
+            value = row["validation_loss" if self.judged_by == "loss" else "validation_absolute_regret"]
+            if value < self.best or not self.best_weights:
+                self.best, self.best_epoch = value, row["epoch"]
+                self.best_weights = deepcopy(run.model.state_dict())
         row["validation_seconds"] = time.process_time() - begun
         self._mark()
 
 
 class _Watch:
-    """CPU seconds from lap to lap."""
+    """CPU seconds by name, from lap to lap."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -149,7 +230,8 @@ class _Watch:
 
     def lap(self, name: str) -> None:
         now = time.process_time()
-        self.seconds[name], self.last = round(now - self.last, 3), now
+        self.seconds[name] = round(self.seconds.get(name, 0.0) + now - self.last, 3)
+        self.last = now
 
 
 def _typical(per_epoch: list[float]) -> float:

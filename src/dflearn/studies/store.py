@@ -5,32 +5,29 @@ Whatever ends the process, `kill -9` or a power cut included, a run is either th
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 import sqlite3
 import time
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from dflearn.errors import DataError, MissingExtraError
-from dflearn.files import write_whole
+from dflearn.errors import DataError
 from dflearn.studies.config import RESULTS_VERSION, RunConfig
-from dflearn.studies.record import Record
+from dflearn.studies.export import is_lines, read_lines, write_records
+from dflearn.studies.record import ARRAYS, Record
 
-FORMAT = 1  # of the tables below
+FORMAT = 2  # of the tables below; 1 had no ids
 
 # Plain rollback journal and synchronous=FULL: one file, safe against power cuts, readable while a study runs.
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS runs (
     key TEXT PRIMARY KEY, question TEXT NOT NULL, results_version INTEGER NOT NULL, problem TEXT NOT NULL,
-    method TEXT NOT NULL, seed INTEGER NOT NULL, record TEXT NOT NULL, regrets BLOB, optima BLOB);
+    method TEXT NOT NULL, seed INTEGER NOT NULL, record TEXT NOT NULL, regrets BLOB, optima BLOB, ids BLOB);
 CREATE INDEX IF NOT EXISTS runs_by_question ON runs (question);
 CREATE TABLE IF NOT EXISTS failures (
     key TEXT PRIMARY KEY, config TEXT NOT NULL, error TEXT NOT NULL, ended REAL NOT NULL);
@@ -78,6 +75,8 @@ class Store:
                 raise DataError(f"{self.path} was written by a newer dflearn (format {version}): update dflearn")
             with self.connection:
                 self.connection.executescript(SCHEMA)
+                if version == 1:
+                    self.connection.execute("ALTER TABLE runs ADD COLUMN ids BLOB")
                 self.connection.execute(f"PRAGMA user_version = {FORMAT}")
         except sqlite3.DatabaseError as error:
             self.connection.close()
@@ -98,9 +97,14 @@ class Store:
         """Keep a finished run; a failure of the same run before is forgotten."""
         config = record.config
         names = (config.key, config.question, RESULTS_VERSION, config.problem, config.method, config.seed)
-        row = (*names, json.dumps(record.as_dict()), _packed(record.regrets), _packed(record.optima))
+        arrays = (getattr(record, name) for name in ARRAYS)
+        row = (
+            *names,
+            json.dumps(record.as_dict()),
+            *(None if a is None else zlib.compress(a.tobytes(), 6) for a in arrays),
+        )
         with self.connection:
-            self.connection.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+            self.connection.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
             self.connection.execute("DELETE FROM failures WHERE key = ?", (config.key,))
             self.connection.execute("DELETE FROM running WHERE key = ?", (config.key,))
 
@@ -134,7 +138,7 @@ class Store:
 
     def get(self, config: RunConfig) -> Record | None:
         """The finished run of this config, or else one that differs in nothing but the exact solver."""
-        columns = "SELECT record, regrets, optima FROM runs WHERE results_version = ? AND "
+        columns = "SELECT record, regrets, optima, ids FROM runs WHERE results_version = ? AND "
         for condition, value in (("key = ?", config.key), ("question = ? ORDER BY key", config.question)):
             row = self.connection.execute(columns + condition, (RESULTS_VERSION, value)).fetchone()
             if row is not None:
@@ -150,7 +154,7 @@ class Store:
     def records(self) -> list[Record]:
         """Every finished run of this results version, by problem, method and seed."""
         rows = self.connection.execute(
-            "SELECT record, regrets, optima FROM runs WHERE results_version = ? ORDER BY problem, method, seed, key",
+            "SELECT record, regrets, optima, ids FROM runs WHERE results_version = ? ORDER BY problem, method, seed, key",
             (RESULTS_VERSION,),
         )
         return [_record(*row) for row in rows]
@@ -187,23 +191,10 @@ class Store:
 
     # -- out and in ---------------------------------------------------------------------------------------------
 
-    def export(self, path: str | Path) -> int:
-        """Write every finished run to a .csv, .parquet or .jsonl file and return how many there are.
-
-        The first two are tables with a column per setting, parameter and metric. The third holds all of a record but
-        the figures of single instances, a line per run; `import_lines` reads it.
-        """
-        path, records = Path(path), self.records()
-        kind = path.suffix.lower()
-        if kind == ".jsonl":
-            text = "".join(json.dumps(record.as_dict(), sort_keys=True) + "\n" for record in records)
-            _write(path, text.encode())
-        elif kind == ".csv":
-            _write(path, _csv(records))
-        elif kind == ".parquet":
-            _write(path, _parquet(records))
-        else:
-            raise DataError(f"the name of an export ends in .csv, .parquet or .jsonl, got {path.name!r}")
+    def export(self, path: str | Path, *, instances: bool = False) -> int:
+        """Write every finished run to a file, as `write_records` does, and return how many there are."""
+        records = self.records()
+        write_records(path, records, instances=instances)
         return len(records)
 
     def import_lines(self, path: str | Path) -> int:
@@ -215,8 +206,8 @@ class Store:
 
 
 def read_records(path: str | Path) -> list[Record]:
-    """Every finished run of this results version in a store, or in a .jsonl file that was exported from one."""
-    if Path(path).suffix == ".jsonl":
+    """Every finished run of this results version in a store, or in a .jsonl file (.gz, .xz) that was exported from one."""
+    if is_lines(path):
         if not Path(path).exists():
             raise DataError(f"there is no study at {path}")
         return read_lines(path)
@@ -224,88 +215,12 @@ def read_records(path: str | Path) -> list[Record]:
         return store.records()
 
 
-def read_lines(path: str | Path) -> list[Record]:
-    """The runs of a .jsonl export; those of another results version are left out."""
-    found = []
-    for number, line in enumerate(Path(path).read_text().splitlines(), 1):
-        try:
-            content = json.loads(line)
-            if content["results_version"] == RESULTS_VERSION:
-                found.append(Record.from_dict(content))
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"line {number} of {path} is not an exported run: {error!r}") from error
-    return found
-
-
-# -- helpers --------------------------------------------------------------------------------------------------------
-
-
-def flat(record: Record) -> dict[str, Any]:
-    """A record as one row of a table: what differs from run to run, without history and single instances."""
-    config = record.config
-    row: dict[str, Any] = {"problem": config.problem, "method": config.method, "seed": config.seed}
-    row |= {f"parameter_{name}": value for name, value in config.parameters}
-    row |= {f"setting_{name}": value for name, value in config.as_dict()["settings"].items()}
-    for name, (value, low, high) in record.metrics.items():
-        row |= {name: value, f"{name}_low": low, f"{name}_high": high}
-    row |= {f"seconds_{name}": value for name, value in record.seconds.items()}
-    row |= {"peak_megabytes": record.peak_megabytes, "solver": record.solver, "training_solver": record.training_solver}
-    row |= {name: value for name, value in record.machine.items() if name != "versions"}
-    row |= {f"version_{name}": value for name, value in record.machine["versions"].items()}
-    return row | {"notes": " | ".join(record.notes), "key": config.key, "results_version": RESULTS_VERSION}
-
-
-def _table(records: Iterable[Record]) -> tuple[list[str], list[dict[str, Any]]]:
-    rows = [flat(record) for record in records]
-    return list(dict.fromkeys(name for row in rows for name in row)), rows
-
-
-def _csv(records: Iterable[Record]) -> bytes:
-    columns, rows = _table(records)
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, columns)
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue().encode()
-
-
-def _parquet(records: Iterable[Record]) -> bytes:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingExtraError("a Parquet file needs the package pyarrow: pip install dflearn[parquet]") from error
-    columns, rows = _table(records)
-    # A parameter may be a number for one method and a word for another: a column has one type, so it becomes text.
-    arrays = {}
-    for name in columns:
-        values = [row.get(name) for row in rows]
-        kinds = {type(value) for value in values if value is not None}
-        arrays[name] = (
-            values if kinds <= {int, float} or len(kinds) <= 1 else [None if v is None else str(v) for v in values]
-        )
-    buffer = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.table(arrays), buffer)
-    return buffer.getvalue()
-
-
-def _write(path: Path, content: bytes) -> None:
-    """The file appears whole or not at all."""
-    if not path.absolute().parent.is_dir():
-        raise DataError(f"the folder of {path} does not exist")
-    write_whole(path, content)
-
-
-def _packed(values: np.ndarray | None) -> bytes | None:
-    return None if values is None else zlib.compress(values.astype("<f4").tobytes(), 6)
-
-
-def _unpacked(packed: bytes | None) -> np.ndarray | None:
-    return None if packed is None else np.frombuffer(zlib.decompress(packed), "<f4")
-
-
-def _record(text: str, regrets: bytes | None, optima: bytes | None) -> Record:
-    return Record.from_dict(json.loads(text), _unpacked(regrets), _unpacked(optima))
+def _record(text: str, *packed: bytes | None) -> Record:
+    arrays = {
+        name: None if content is None else np.frombuffer(zlib.decompress(content), kind)
+        for (name, kind), content in zip(ARRAYS.items(), packed, strict=True)
+    }
+    return Record.from_dict(json.loads(text), **arrays)
 
 
 def _alive(process: int) -> bool:

@@ -110,7 +110,7 @@ def summarize(records: Iterable[Record], metric: str = "mean_of_ratios") -> list
 
 def named(records: Sequence[Record]) -> list[tuple[Record, str]]:
     """Each record with its method's name, to which settings and parameters are added where they differ between runs."""
-    choices = [dict(r.config.parameters) | r.config.as_dict()["settings"] for r in records]
+    choices = [r.config.choices for r in records]
     values: defaultdict[tuple[str, str, str], set[Any]] = defaultdict(set)
     for record, own in zip(records, choices, strict=True):
         for name, value in own.items():

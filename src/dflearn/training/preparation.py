@@ -6,7 +6,7 @@ from contextlib import suppress
 from time import perf_counter
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from dflearn.data import Batch
 from dflearn.layers.base import Layer
@@ -14,7 +14,13 @@ from dflearn.losses.base import Loss
 from dflearn.models import predict
 from dflearn.training.validation import Validation
 
-ROWS = 2  # instances that are tried: enough for every kernel to be compiled
+ROWS = 2  # instances that are tried: enough for most kernels to be compiled
+
+
+def rows_to_try(loss: Loss, batch_size: int, count: int) -> Tensor:
+    """The instances on which `prepare` tries a loss: as many as its kernels need to be compiled as in training."""
+    by_batch = any(isinstance(module, Layer) and module.compiles_by_batch for module in loss.modules())
+    return torch.arange(min(batch_size if by_batch else ROWS, count))
 
 
 def prepare(model: nn.Module, loss: Loss, batch: Batch, validation: Validation | None = None) -> float:

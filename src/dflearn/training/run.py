@@ -21,7 +21,7 @@ from dflearn.training.arguments import AnyLoss, MakeOptimizer, MakeScheduler, as
 from dflearn.training.callbacks import Callback
 from dflearn.training.divergence import weights_are_finite
 from dflearn.training.history import History
-from dflearn.training.preparation import ROWS, prepare
+from dflearn.training.preparation import prepare, rows_to_try
 from dflearn.training.starts import Starts
 from dflearn.training.step import copy_weights, loss_of, measure
 from dflearn.training.validation import Validation
@@ -121,7 +121,7 @@ class Run:
 
     def prepare(self) -> None:
         """Compile what this run will call, so that no epoch's seconds hold it."""
-        rows = torch.arange(min(ROWS, len(self.train)))
+        rows = rows_to_try(self.loss, self.settings.batch_size, len(self.train))
         batch = self.train.batch(rows)
         if self.starts is not None:
             batch = replace(batch, start=self.starts.get(rows))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from dflearn.data import Batch
-from dflearn.errors import DataError, DflearnError
+from dflearn.errors import DflearnError, OptionError
 from dflearn.losses.base import Loss, LossOutput
 from dflearn.training.divergence import diagnose, exploded, ids_of
 
@@ -24,9 +24,10 @@ def loss_of(model: nn.Module, loss: Loss, batch: Batch, epoch: int, step: int) -
         error.add_note(f"in epoch {epoch}, step {step}, on the instances with ids {ids_of(batch)}")
         raise
     if not output.value.requires_grad:
-        raise DataError(
-            f"{type(loss).__name__} through {type(loss.layer).__name__} does not depend on the predicted "
-            "costs, so nothing can be learned: use a differentiable layer, or SPOPlus, SCE or FenchelYoung"
+        through = "" if loss.layer is None else f" through {type(loss.layer).__name__}"
+        raise OptionError(
+            f"{type(loss).__name__}{through} does not depend on the predicted costs, so nothing can be learned: use a "
+            "differentiable layer, or SPOPlus, SCE or FenchelYoung"
         )
     return predicted, output
 

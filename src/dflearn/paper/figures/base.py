@@ -1,4 +1,4 @@
-"""What every figure is: a plot, the numbers behind it, and what they say in words."""
+"""A figure of the paper: a plot, the numbers behind it, and the sentences that state them."""
 
 from __future__ import annotations
 

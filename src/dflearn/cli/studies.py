@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dflearn.studies.config import RunConfig
+    from dflearn.studies.cost import Prior
     from dflearn.studies.driver import StudyOutcome
     from dflearn.studies.executors import Executor
     from dflearn.studies.store import Store
@@ -52,10 +53,14 @@ def add_commands(commands: Any) -> None:
         export,
         "write the finished runs of a study as a table",
         "  dfl export experiment.toml --out runs.csv\n  dfl export paper.sqlite --out runs.parquet\n\n"
-        "A .csv or .parquet file has a row per run; a .jsonl file holds whole records, but for single instances.",
+        "A .csv or .parquet file has a row per run; a .jsonl file holds whole records, and .jsonl.xz or .jsonl.gz the same\n"
+        "compressed.",
     )
     parser.add_argument("study", type=Path, help="the study's TOML file or its store")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="a .csv, .parquet or .jsonl file")
+    parser.add_argument(
+        "--instances", action="store_true", help="also regret and optimum of every test instance (.jsonl only)"
+    )
 
 
 def add_executor_options(parser: argparse.ArgumentParser) -> None:
@@ -82,7 +87,11 @@ def store_of(study: Path) -> Path:
 
 
 def carry_out(
-    configs: Sequence[RunConfig], store: Store, options: argparse.Namespace, budget: float | None = None
+    configs: Sequence[RunConfig],
+    store: Store,
+    options: argparse.Namespace,
+    budget: float | None = None,
+    prior: Prior | None = None,
 ) -> StudyOutcome:
     """Run what is missing, with a progress bar, and say what failed."""
     from dflearn.studies.cost import Costs
@@ -97,7 +106,7 @@ def carry_out(
             retry_failed=options.retry_failed,
             retries=options.retries,
             budget=budget,
-            estimate=Costs(store.records()),
+            estimate=Costs(store.records(), prior),
         )
     if summary.skipped:
         print(f"{len(summary.skipped)} runs failed before and were not repeated; --retry-failed repeats them")
@@ -168,5 +177,5 @@ def export(options: argparse.Namespace) -> None:
     from dflearn.studies.store import Store
 
     with Store(store_of(options.study), must_exist=True) as store:
-        count = store.export(options.out)
+        count = store.export(options.out, instances=options.instances)
     print(f"{count} runs in {options.out}")

@@ -1,0 +1,12 @@
+"""The public names of dflearn.losses, each imported when it is first used."""
+
+from .base import Loss as Loss, LossOutput as LossOutput
+from .cave import CaVE as CaVE
+from .combined import Combined as Combined
+from .fenchel_young import FenchelYoung as FenchelYoung
+from .function import FunctionLoss as FunctionLoss
+from .mse import MSE as MSE
+from .regret import Regret as Regret
+from .sce import SCE as SCE
+from .spo_plus import SmoothedSPOPlus as SmoothedSPOPlus, SPOPlus as SPOPlus
+from .squared_decision_error import SquaredDecisionError as SquaredDecisionError

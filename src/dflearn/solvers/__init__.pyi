@@ -1,0 +1,10 @@
+"""The public names of dflearn.solvers, each imported when it is first used."""
+
+from .base import Raw as Raw, Solution as Solution, Solver as Solver, Status as Status
+from .callable import from_callable as from_callable
+from .few_rows import FewRowBinary as FewRowBinary, FewRowLP as FewRowLP
+from .graph import Graph as Graph
+from .gurobi import Gurobi as Gurobi
+from .highs import HiGHS as HiGHS
+from .oracles import DagShortestPath as DagShortestPath, TopK as TopK
+from .wrappers import Parallel as Parallel, Pooled as Pooled

@@ -1,0 +1,157 @@
+"""The registry of methods: a name, and what prepares a loss and its training data from a run's context.
+
+The methods of the library are in `studies.builtin`. Packages add theirs by an entry point of the group `dflearn.methods`
+that names a module; it is imported on the first look-up, and calls `register`. The paper's methods come that way.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, Literal
+
+import torch
+
+from dflearn.data import DecisionDataset
+from dflearn.errors import OptionError
+from dflearn.layers import Exact, Perturbed
+from dflearn.losses.base import Loss
+from dflearn.problems.base import Problem
+from dflearn.solvers.base import Solver
+
+GROUP = "dflearn.methods"  # of entry points
+
+Plain = float | int | str | bool
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """What a method starts from: the problem, training data with exact labels, and how integer programs are solved.
+
+    unit: of the costs; parameters that are costs, or costs per decision, are multiplied by it.
+    """
+
+    problem: Problem
+    train: DecisionDataset
+    seed: int
+    parameters: Mapping[str, Any]
+    exact_solver: Callable[[], Solver]
+    unit: float = 1.0
+
+    def generator(self) -> torch.Generator:
+        return torch.Generator().manual_seed(self.seed)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What `fit` needs: the loss, the training data with the labels that the method trains on, warm starts or not.
+
+    Attributes:
+        scale: what the model's output is multiplied by.
+        judged_by: what tells the best epoch, where the settings keep that one.
+        solver_name: what solves inside the loss, where its layer does not tell.
+    """
+
+    loss: Loss
+    train: DecisionDataset
+    warm_start: bool = True
+    scale: float = 1.0
+    judged_by: Literal["regret", "loss"] = "regret"
+    solver_name: str = ""
+
+    @property
+    def solver(self) -> str:
+        """What solves inside the loss, in words."""
+        layer = self.loss.layer
+        if self.solver_name or layer is None:
+            return self.solver_name or "none"
+        name = type(layer).__name__
+        return f"{name} of {layer.solver.identity}" if isinstance(layer, Exact | Perturbed) else name
+
+
+def no_parameters(problem: str) -> dict[str, Plain]:
+    return {}
+
+
+@dataclass(frozen=True)
+class Method:
+    """One row of a table.
+
+    Attributes:
+        prepare: makes the loss and the training data of one run.
+        parameters: name of a problem → what the method has fixed there; part of a run's identity.
+    """
+
+    name: str
+    about: str
+    prepare: Callable[[RunContext], Prepared]
+    parameters: Callable[[str], dict[str, Plain]] = no_parameters
+
+
+_METHODS: dict[str, Method] = {}
+
+
+def register(method: Method) -> Method:
+    """Let studies know a method. A module may register its own name again, as a notebook does; others may not."""
+    taken = _METHODS.get(method.name)
+    if taken is not None and _home(taken) != _home(method):
+        raise OptionError(
+            f"a method is named {method.name!r} already, in {_home(taken)}: choose another name in {_home(method)}"
+        )
+    _METHODS[method.name] = method
+    return method
+
+
+def _home(method: Method) -> str:
+    """The module that a method comes from; a worker process calls the driver's script by another name."""
+    module = method.prepare.__module__
+    return "__main__" if module == "__mp_main__" else module
+
+
+def method_named(name: str) -> Method:
+    load_plugins()
+    if name not in _METHODS:
+        near = difflib.get_close_matches(name, _METHODS, 3, 0.5)
+        hint = f"; perhaps {' or '.join(repr(other) for other in near)}" if near else ""
+        raise OptionError(
+            f"no method is named {name!r}{hint}; `dfl paper list` names those that come with dflearn, and one of your "
+            'own is known where your module is imported: import = ["your_module"] in the study'
+        )
+    return _METHODS[name]
+
+
+def method_names() -> list[str]:
+    load_plugins()
+    return list(_METHODS)
+
+
+@cache
+def load_plugins() -> None:
+    """Import the library's methods, and those of every installed package with an entry point for them."""
+    import_module("dflearn.studies.builtin")
+    for plugin in entry_points(group=GROUP):
+        try:
+            plugin.load()
+        except ImportError as error:
+            raise OptionError(
+                f"the package that adds methods as {plugin.name!r} ({plugin.value}) cannot be imported: {error}"
+            ) from error
+
+
+def resolve_parameters(method: str, problem: str, given: Mapping[str, Plain] | None = None) -> dict[str, Plain]:
+    """What the method has fixed for that problem, with `given` values in their place."""
+    own = method_named(method).parameters(problem)
+    require_parameters(method, problem, own, given or {})
+    return {**own, **(given or {})}
+
+
+def require_parameters(method: str, problem: str, own: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Every name that is given is one of the method's."""
+    unknown = sorted(set(given) - set(own))
+    if unknown:
+        known = ", ".join(own) or "none"
+        raise OptionError(f"{method} has no parameter {', '.join(unknown)} on {problem}; its parameters are: {known}")

@@ -1,0 +1,82 @@
+"""The registry of models: a name, and what makes a new one for the features and costs of a problem."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import nn
+
+from dflearn.errors import OptionError
+from dflearn.models import MLP, Linear, SharedLinear
+
+#: (shape of one instance's features, number of costs, seed, options by name) → a new model
+ModelFactory = Callable[..., nn.Module]
+
+_MODELS: dict[str, ModelFactory] = {}
+
+
+def register_model(name: str, make: ModelFactory) -> None:
+    """Let studies know a model.
+
+    Args:
+        make: `make(features, costs, seed, **options)` → a new module from features `(*batch, *features)` to costs
+            `(*batch, costs)`, whose first weights depend on the seed alone.
+    """
+    taken = _MODELS.get(name)
+    if taken is not None and taken.__module__.removeprefix("__mp_") != make.__module__.removeprefix("__mp_"):
+        raise OptionError(f"a model is named {name!r} already, in {taken.__module__}: choose another name")
+    _MODELS[name] = make
+
+
+def check_model(name: str, options: Mapping[str, Any]) -> None:
+    """An error where no model has this name, or the model has no such options."""
+    if name not in _MODELS:
+        raise OptionError(
+            f"no model is named {name!r}; there are {', '.join(_MODELS)}, and those that a module of yours registers: "
+            'import = ["your_module"] in the study'
+        )
+    known = list(inspect.signature(_MODELS[name]).parameters)[3:]
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        known_options = ", ".join(known) or "none"
+        raise OptionError(f"the model {name!r} has no option {', '.join(unknown)}; its options are: {known_options}")
+
+
+def make_model(
+    name: str, features: tuple[int, ...], costs: int, seed: int, options: Mapping[str, Any] | None = None
+) -> nn.Module:
+    """A new model of that name."""
+    check_model(name, options or {})
+    return _MODELS[name](features, costs, seed, **(options or {}))
+
+
+def _joint(features: tuple[int, ...], name: str) -> int:
+    if len(features) != 1:
+        raise OptionError(
+            f"the model {name!r} takes one row of features per instance, and these data have features of shape {features} "
+            'for each: use model = "shared", which has one row per cost'
+        )
+    return features[0]
+
+
+def linear(features: tuple[int, ...], costs: int, seed: int) -> nn.Module:
+    return Linear(_joint(features, "linear"), costs, seed=seed)
+
+
+def mlp(features: tuple[int, ...], costs: int, seed: int, hidden: tuple[int, ...] = (64,)) -> nn.Module:
+    return MLP(_joint(features, "mlp"), costs, hidden=hidden, seed=seed)
+
+
+def shared(features: tuple[int, ...], costs: int, seed: int) -> nn.Module:
+    if len(features) != 2:
+        raise OptionError(
+            f"the model 'shared' takes features of each cost, (costs, k); these data have shape {features}: use "
+            'model = "linear"'
+        )
+    return SharedLinear(features[-1], seed=seed)
+
+
+for _name, _make in {"linear": linear, "mlp": mlp, "shared": shared}.items():
+    register_model(_name, _make)
