@@ -16,8 +16,10 @@ import torch
 from torch import Tensor
 
 from dflearn.data import Batch
+from dflearn.kernels.smoothed import SmoothedAnswer, SmoothedData
 from dflearn.layers import CvxpySmoothed, DavisYin, Layer, Smoothed
 from dflearn.layers.quadratic import solve_with_highs
+from dflearn.layers.rows import CONE_TOLERANCE, SmoothedRows
 from dflearn.losses import SCE
 from dflearn.program import Instance, Program
 from dflearn.program.sides import Sides
@@ -186,15 +188,23 @@ def test_infeasible_programs_are_told_from_unbounded_ones(regularizer: Regulariz
 
 @pytest.mark.parametrize("regularizer", REGULARIZERS)
 def test_what_the_kernels_do_not_finish_is_finished(regularizer: Regularizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With no steps allowed, nearly all instances go the slow way: same decisions and gradients, and it is said."""
-    differentiated = slowly = 0
+    """With the kernels' answers made worthless, all instances go the slow way: same decisions and gradients, and it is said."""
+    solve, differentiated, slowly = SmoothedRows.solve, 0, 0
+
+    def solve_badly(
+        rows: SmoothedRows, data: SmoothedData, start: np.ndarray | None, tolerance: float
+    ) -> SmoothedAnswer:
+        answer = solve(rows, data, start, tolerance)
+        if tolerance > CONE_TOLERANCE:  # that of the cones that the norm asks about
+            answer.w[:], answer.residual[:] = 7.0, 1.0
+        return answer
+
     for seed in range(3000, 3010):
         case = random_case(seed)
         slopes, solutions = [], []
-        for steps in (80, 0):
+        for way in (solve, solve_badly):
             with monkeypatch.context() as patch:
-                for name in ("INTERIOR_STEPS", "POLISH_STEPS", "WARM_STEPS"):
-                    patch.setattr(f"dflearn.layers.rows.{name}", steps)
+                patch.setattr(SmoothedRows, "solve", way)
                 layer = Smoothed(case.program, case.mu, regularizer=regularizer)
                 y = case.y.clone().requires_grad_()
                 solutions.append(layer.solve(y, case.instance))

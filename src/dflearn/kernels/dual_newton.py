@@ -19,6 +19,8 @@ from dflearn.kernels.smoothed_lp import SmoothedSystem, SmoothedTile
 
 HALVINGS = 12  # of the step, before a lane gives up
 SUFFICIENT = 1e-4  # share of the linear prediction that a step must achieve
+NOISE = 16 * float(np.finfo(np.float64).eps)
+MOST_NOISE = 1e5  # times what rounding leaves of w itself; beyond it w(y) is no answer
 VANISHING_PIVOT = 1e-11  # relative to the diagonal: the row depends on earlier ones
 
 
@@ -37,36 +39,52 @@ def newton_scratch(columns: Any, rows: Any, values: Any) -> NewtonScratch:
 
 
 @jit
-def _evaluate(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, inside: Any, g: Any, state: Any) -> None:
-    """w(y), which variables are inside their bounds (1 or 0), g(y); state: q(y), and the natural residual at its largest.
+def _evaluate(
+    system: SmoothedSystem, tile: SmoothedTile, tolerance: float, y: Any, w: Any, inside: Any, g: Any, state: Any
+) -> None:
+    """w(y), which variables are inside their bounds (1 or 0), g(y); state: q(y), the natural residual at its largest, and
+    by how much it exceeds the tolerance, which is relative to each row's own terms.
 
-    The natural residual of a row is |g| where the row is in force and y where it is not.
+    The natural residual of a row is |g| where the row is in force and y where it is not. w(y) is a difference of terms as
+    large as c and y, divided by μ: what rounding leaves of it, at a bound or of g beside a row's terms, counts as nothing.
     """
     by_rows, by_columns, inequality = system.by_rows, system.by_columns, system.inequality
     c, r, lower, upper = tile.c, tile.r, tile.lower, tile.upper
     smoothing, q = get(tile.mu, 0), spread(0.0)
+    largest, prices = spread(0.0), spread(1.0)
+    for i in range(r.shape[0]):
+        prices = maximum(prices, absolute(get(y, i)))
+    noise = 4.0 * NOISE * minimum(prices / smoothing, MOST_NOISE)
     for j in range(c.shape[0]):
         gradient = get(c, j)
         for k in range(by_columns.start[j], by_columns.start[j + 1]):
             gradient = gradient + by_columns.value[k] * get(y, by_columns.column[k])
         point, low, high = -1.0 * gradient / smoothing, get(lower, j), get(upper, j)
-        put(inside, j, where((point > low) & (point < high), 1.0, 0.0))
-        point = minimum(maximum(point, low), high)
+        off_low, off_high = point - low > noise, high - point > noise
+        put(inside, j, where(off_low & off_high, 1.0, 0.0))
+        point = where(off_high, where(off_low, point, low), high)
         put(w, j, point)
+        largest = maximum(largest, absolute(point))
         q = q + point * (gradient + 0.5 * smoothing * point)
-    residual = spread(0.0)
+    noise = NOISE * maximum(largest, minimum(prices / smoothing, largest * MOST_NOISE))
+    residual, most = spread(0.0), spread(0.0)
     for i in range(r.shape[0]):
-        slope = spread(0.0) - get(r, i)
+        slope, size = spread(0.0) - get(r, i), absolute(get(r, i))
         q = q - get(y, i) * get(r, i)
         for k in range(by_rows.start[i], by_rows.start[i + 1]):
-            slope = slope + by_rows.value[k] * get(w, by_rows.column[k])
+            term = by_rows.value[k] * get(w, by_rows.column[k])
+            slope = slope + term
+            size = size + absolute(term)
         put(g, i, slope)
         natural = absolute(slope)
+        excess = natural - maximum(tolerance * size, noise)
         if inequality[i]:
-            natural = where(get(y, i) + slope > 0.0, natural, get(y, i))
-        residual = maximum(residual, natural)
+            binding = get(y, i) + slope > 0.0
+            natural, excess = where(binding, natural, get(y, i)), where(binding, excess, get(y, i) - tolerance)
+        residual, most = maximum(residual, natural), maximum(most, excess)
     put(state, 0, q)
     put(state, 1, residual)
+    put(state, 2, most)
 
 
 @jit
@@ -79,9 +97,8 @@ def dual_newton(
     y: Any,
     w: Any,
     steps: Any,
-    residual: Any,
 ) -> None:
-    """From the multipliers in y (m, LANES) to the solution: y, w (n, LANES), steps taken and residual (LANES,).
+    """From the multipliers in y (m, LANES) to the solution: y, w (n, LANES) and the steps taken (LANES,).
 
     On return `scratch.inside` and `scratch.g` belong to the solution. steps is −1 for a lane that did not reach the
     tolerance; y and w then hold the best it found.
@@ -90,21 +107,19 @@ def dual_newton(
     inside, image, g, dy, values = scratch.inside, scratch.image, scratch.g, scratch.dy, scratch.values
     trial_y, trial_g, mask, shift = scratch.trial_y, scratch.trial_g, scratch.mask, scratch.shift
     n, m, entries = tile.c.shape[0], r.shape[0], len(pattern.row)
-    state, trial, scale = np.empty((2, LANES)), np.empty((3, LANES)), np.ones(LANES)
+    state, trial = np.empty((3, LANES)), np.empty((4, LANES))
     length, settled = np.zeros((1, LANES)), np.zeros(LANES, np.bool_)
     any_inequality = False
     for i in range(m):
         any_inequality |= inequality[i]
-        for t in range(LANES):
-            scale[t] = max(scale[t], abs(r[i, t]))
         if inequality[i]:
             put(y, i, maximum(get(y, i), 0.0))
     steps[:] = -1
-    _evaluate(system, tile, y, w, inside, g, state)
+    _evaluate(system, tile, tolerance, y, w, inside, g, state)
     for step in range(limit + 1):
         running = False
         for t in range(LANES):
-            if not settled[t] and state[1, t] <= tolerance * scale[t]:
+            if not settled[t] and state[2, t] <= 0.0:
                 settled[t], steps[t] = True, step
             running |= not settled[t]
         if not running or step == limit:
@@ -145,12 +160,12 @@ def dual_newton(
                     value = maximum(value, 0.0)
                 put(trial_y, i, value)
                 predicted = predicted + get(g, i) * (value - get(y, i))
-            put(trial, 2, predicted)
-            _evaluate(system, tile, trial_y, w, inside, trial_g, trial)
+            put(trial, 3, predicted)
+            _evaluate(system, tile, tolerance, trial_y, w, inside, trial_g, trial)
             searching = False
             for t in range(LANES):
-                rise = trial[0, t] - state[0, t] >= SUFFICIENT * trial[2, t] and trial[2, t] > 0.0
-                small = trial[1, t] <= 0.5 * state[1, t] or trial[1, t] <= tolerance * scale[t]
+                rise = trial[0, t] - state[0, t] >= SUFFICIENT * trial[3, t] and trial[3, t] > 0.0
+                small = trial[1, t] <= 0.5 * state[1, t] or trial[2, t] <= 0.0
                 if length[0, t] > 0.0 and not (rise or small):
                     length[0, t] *= 0.5
                     searching = True
@@ -163,14 +178,13 @@ def dual_newton(
             value = get(y, i) + get(length, 0) * get(dy, i)
             put(y, i, maximum(value, 0.0) if inequality[i] else value)
         if searching:  # the last trial was not at these lengths
-            _evaluate(system, tile, y, w, inside, g, state)
+            _evaluate(system, tile, tolerance, y, w, inside, g, state)
         else:
             for i in range(m):
                 put(g, i, get(trial_g, i))
             put(state, 0, get(trial, 0))
             put(state, 1, get(trial, 1))
-    for t in range(LANES):
-        residual[t] = state[1, t] / scale[t]
+            put(state, 2, get(trial, 2))
 
 
 @jit

@@ -3,8 +3,10 @@
     min cᵀw + (μ/2)‖w‖²   s.t.   M w + s = r  (s ≥ 0 on inequality rows, s = 0 on equality rows),   lower ≤ w ≤ upper
 
 Mehrotra's predictor and corrector. With gaps g_l = w − lower, g_u = upper − w and their multipliers z_l, z_u, each step
-factors M Θ⁻¹ Mᵀ + diag(s/y), Θ = μ + z_l/g_l + z_u/g_u, once and solves with it twice. Costs arrive scaled to about one.
-It stops at a relative residual that leaves the last digits, and the exact active set, to the dual Newton method.
+factors M Θ⁻¹ Mᵀ + diag(s/y), Θ = μ + z_l/g_l + z_u/g_u, once and solves with it twice. Costs and decisions arrive scaled
+to about one. It stops at a relative residual that leaves the last digits, and the exact active set, to the dual Newton
+method; a lane may be taken up again later with a smaller tolerance. Late steps, whose systems are ill conditioned, are
+refined. Multipliers that grow are looked at: they may prove that there is no feasible point.
 
 A missing bound has gap 1 and multiplier 0 for good.
 """
@@ -18,21 +20,27 @@ import numpy as np
 
 from dflearn.kernels.cholesky import SparseRows, assemble, factorize, substitute
 from dflearn.kernels.lanes import LANES, absolute, any_lane, gather, get, jit, maximum, minimum, put, spread, where
+from dflearn.kernels.optimality import no_feasible_point
 from dflearn.kernels.smoothed_lp import SmoothedSystem, SmoothedTile
 
 TOWARDS_BOUNDARY = 0.9995  # the share of the largest step that is taken
 REGULARIZATION = 1e-13  # added to the diagonal of the normal equations, which is at most about 1/μ
+REFINED = 14  # from this step on, solutions of the normal equations are refined
+LARGE = 100.0  # multipliers beyond which an instance may have no feasible point; they are looked at every PROVE steps
+PROVE = 3
+FEASIBLE = 1e-12  # residual of rows and stationarity below which only complementarity counts
+REFINEMENTS = 2
 
 
 # Work space: the point, its gaps and multipliers, and what a step is computed from.
 # (n, LANES): w; gaps gl, gu and their multipliers zl, zu; has_lower, has_upper, movable (1 or 0); slope, the gradient of
 # the Lagrangian; il, iu = 1/gl, 1/gu; theta = Θ⁻¹; targets tl, tu; right, the right-hand side; steps dw, dzl, dzu.
-# (m, LANES): slacks s; rp = r − s − M w; targets ts; steps dy, ds; work. values: as of `assemble`.
+# (m, LANES): slacks s; rp = r − s − M w; targets ts; steps dy, ds; work; target of `_solve`; ratio = s/y. values: as of `assemble`.
 InteriorScratch = namedtuple(
     "InteriorScratch",
-    "w gl gu zl zu has_lower has_upper movable slope il iu theta tl tu right dw dzl dzu s rp ts dy ds work values",
+    "w gl gu zl zu has_lower has_upper movable slope il iu theta tl tu right dw dzl dzu s rp ts dy ds work target ratio values",
 )
-INTERIOR_COLUMNS, INTERIOR_ROWS = 18, 6  # how many of them are (n, LANES), and (m, LANES)
+INTERIOR_COLUMNS, INTERIOR_ROWS = 18, 8  # how many of them are (n, LANES), and (m, LANES)
 
 
 @jit
@@ -41,57 +49,55 @@ def interior_scratch(columns: Any, rows: Any, values: Any) -> InteriorScratch:
     return InteriorScratch(
         columns[0], columns[1], columns[2], columns[3], columns[4], columns[5], columns[6], columns[7], columns[8],
         columns[9], columns[10], columns[11], columns[12], columns[13], columns[14], columns[15], columns[16], columns[17],
-        rows[0], rows[1], rows[2], rows[3], rows[4], rows[5], values,
+        rows[0], rows[1], rows[2], rows[3], rows[4], rows[5], rows[6], rows[7], values,
     )  # fmt: skip
 
 
 @jit
-def _start(
-    system: SmoothedSystem, tile: SmoothedTile, scratch: InteriorScratch, y: Any, scale: Any, count: Any
+def interior_start(
+    system: SmoothedSystem, tile: SmoothedTile, scratch: InteriorScratch, y: Any, width: float, price: float
 ) -> None:
-    """A point inside the bounds, with multipliers that make it dual feasible wherever there are bounds to carry them."""
+    """A point inside the bounds, with multipliers that make it dual feasible wherever there are bounds to carry them.
+
+    width: how far from its bounds a variable starts, in units of the decisions; price: the least multiplier.
+    """
     by_rows, by_columns, inequality = system.by_rows, system.by_columns, system.inequality
     c, r, lower, upper = tile.c, tile.r, tile.lower, tile.upper
     w, gl, gu, zl, zu, s = scratch.w, scratch.gl, scratch.gu, scratch.zl, scratch.zu, scratch.s
     has_lower, has_upper, movable = scratch.has_lower, scratch.has_upper, scratch.movable
     m_ = get(tile.mu, 0)
-    size = spread(1.0)
-    for i in range(r.shape[0]):
-        size = maximum(size, absolute(get(r, i)))
-    put(scale, 0, size)
-    total = spread(0.0)
     for j in range(c.shape[0]):
         low, high = get(lower, j), get(upper, j)
         free = low < high
         below, above = where(free & (low > -np.inf), 1.0, 0.0), where(free & (high < np.inf), 1.0, 0.0)
-        point = minimum(maximum(-1.0 * get(c, j) / m_, -1.0 * size), size)
-        point = where(below > 0.0, maximum(low + 1.0, point), point)
-        point = where(above > 0.0, minimum(high - 1.0, point), point)
-        point = where(below * above > 0.0, 0.5 * (low + high), point)
+        room = minimum(spread(width), where(below * above > 0.0, 0.5 * high - 0.5 * low, width))
+        point = minimum(maximum(-1.0 * get(c, j) / m_, -1.0 * width), width)
+        point = where(below > 0.0, maximum(low + room, point), point)
+        point = where(above > 0.0, minimum(high - room, point), point)
         point = where(free, point, low)
         put(w, j, point)
-        put(gl, j, where(below > 0.0, point - low, 1.0))
-        put(gu, j, where(above > 0.0, high - point, 1.0))
+        put(gl, j, where(below > 0.0, maximum(point - low, 0.5 * room), 1.0))
+        put(gu, j, where(above > 0.0, maximum(high - point, 0.5 * room), 1.0))
         put(has_lower, j, below)
         put(has_upper, j, above)
         put(movable, j, where(free, 1.0, 0.0))
-        total = total + below + above
+        put(scratch.dw, j, 0.0)
+        put(scratch.dzl, j, 0.0)
+        put(scratch.dzu, j, 0.0)
     for i in range(r.shape[0]):
-        put(y, i, 0.1 if inequality[i] else 0.0)
+        put(y, i, price if inequality[i] else 0.0)
         put(s, i, 0.0)
         if inequality[i]:
             activity = spread(0.0)
             for k in range(by_rows.start[i], by_rows.start[i + 1]):
                 activity = activity + by_rows.value[k] * get(w, by_rows.column[k])
-            put(s, i, maximum(get(r, i) - activity, 0.1))
-            total = total + 1.0
-    put(count, 0, maximum(total, 1.0))
+            put(s, i, maximum(get(r, i) - activity, 0.1 * width))
     for j in range(c.shape[0]):
         gradient = get(c, j) + m_ * get(w, j)
         for k in range(by_columns.start[j], by_columns.start[j + 1]):
             gradient = gradient + by_columns.value[k] * get(y, by_columns.column[k])
-        put(zl, j, get(has_lower, j) * (maximum(gradient, 0.0) + 0.1))
-        put(zu, j, get(has_upper, j) * (maximum(-1.0 * gradient, 0.0) + 0.1))
+        put(zl, j, get(has_lower, j) * (maximum(gradient, 0.0) + price))
+        put(zu, j, get(has_upper, j) * (maximum(-1.0 * gradient, 0.0) + price))
 
 
 @jit
@@ -103,9 +109,12 @@ def interior_point(
     scratch: InteriorScratch,
     y: Any,
     steps: Any,
+    proven: Any,
 ) -> None:
-    """On return y (m, LANES) holds the multipliers and steps (LANES,) the number taken, or −1 for a lane that did not
-    converge; `scratch` holds the last point.
+    """From the point in y and `scratch`, as of `interior_start` or of an earlier call, for the lanes whose steps are −1.
+
+    On return y (m, LANES) holds the multipliers and steps (LANES,) the number taken, or −1 for a lane that did not
+    converge; `scratch` holds the last point. proven (LANES,) becomes True where there is no feasible point.
     """
     pattern, by_rows, by_columns, inequality = system.pattern, system.by_rows, system.by_columns, system.inequality
     c, r, values = tile.c, tile.r, scratch.values
@@ -115,19 +124,18 @@ def interior_point(
     dw, dzl, dzu = scratch.dw, scratch.dzl, scratch.dzu
     s, rp, ts, dy, ds = scratch.s, scratch.rp, scratch.ts, scratch.dy, scratch.ds
     n, m, entries = c.shape[0], r.shape[0], len(pattern.row)
-    lanes = np.zeros((4, LANES))  # scale of r, number of complementarity products, residual, lanes still running
-    _start(system, tile, scratch, y, lanes[0:1], lanes[1:2])
-    scale, count, m_ = get(lanes, 0), get(lanes, 1), get(tile.mu, 0)
-    running, length = spread(1.0), spread(0.0)
-    steps[:] = -1
+    lanes = np.zeros((4, LANES))  # largest multiplier, residual, complementarity, lanes still running
+    count, m_ = spread(0.0), get(tile.mu, 0)
     for j in range(n):
-        put(dw, j, 0.0)
-        put(dzl, j, 0.0)
-        put(dzu, j, 0.0)
+        count = count + get(has_lower, j) + get(has_upper, j)
+    for i in range(m):
+        if inequality[i]:
+            count = count + 1.0
+    count, length = maximum(count, 1.0), spread(0.0)
 
     for step in range(limit + 1):
         # Take the step found last; residuals; Θ⁻¹; the predictor's right-hand side, whose targets are all zero.
-        worst, gap = spread(0.0), spread(0.0)
+        worst, gap, largest = spread(0.0), spread(0.0), spread(1.0)
         for j in range(n):
             move = length * get(dw, j)
             point = get(w, j) + move
@@ -142,7 +150,7 @@ def interior_point(
             for k in range(by_columns.start[j], by_columns.start[j + 1]):
                 gradient = gradient + by_columns.value[k] * get(y, by_columns.column[k])
             gradient = get(movable, j) * gradient - z_low + z_high
-            worst = maximum(worst, absolute(gradient))
+            worst, largest = maximum(worst, absolute(gradient)), maximum(largest, absolute(point))
             gap = gap + low * z_low + high * z_high
             low, high = 1.0 / low, 1.0 / high
             inverse = get(movable, j) / (m_ + z_low * low + z_high * high)
@@ -151,19 +159,26 @@ def interior_point(
             put(iu, j, high)
             put(theta, j, inverse)
             put(right, j, inverse * (z_high - z_low - gradient))
-        primal = spread(0.0)
+        primal, prices = spread(0.0), spread(0.0)
         for i in range(m):
             total = get(r, i) - get(s, i)
             for k in range(by_rows.start[i], by_rows.start[i + 1]):
                 total = total - by_rows.value[k] * get(w, by_rows.column[k])
             put(rp, i, total)
-            primal = maximum(primal, absolute(total))
+            primal, prices = maximum(primal, absolute(total)), maximum(prices, absolute(get(y, i)))
             gap = gap + get(s, i) * get(y, i)
-        put(lanes, 2, maximum(maximum(primal / scale, worst), gap / count))
+        put(lanes, 0, prices)
+        put(lanes, 1, maximum(primal / largest, worst / maximum(prices, 1.0)))
+        put(lanes, 2, gap / count)
+        grown = False
         for t in range(LANES):
-            if steps[t] < 0 and lanes[2, t] <= tolerance:
+            if steps[t] < 0 and lanes[1, t] <= max(tolerance, FEASIBLE) and lanes[2, t] <= tolerance:
                 steps[t] = step
-            lanes[3, t] = 1.0 if steps[t] < 0 else 0.0
+            grown |= steps[t] < 0 and lanes[0, t] > LARGE and not proven[t]
+        if grown and (step % PROVE == 0 or step == limit):
+            no_feasible_point(system, tile, y, dy, dw, scratch.work, values, proven)
+        for t in range(LANES):
+            lanes[3, t] = 1.0 if steps[t] < 0 and not proven[t] else 0.0
         running = get(lanes, 3)
         if step == limit or not any_lane(running > 0.0):
             break
@@ -171,9 +186,10 @@ def interior_point(
         assemble(pattern, theta, values)
         for i in range(m):
             diagonal = get(values, entries + i) + REGULARIZATION
+            put(scratch.ratio, i, 0.0)
             if inequality[i]:
-                diagonal = diagonal + get(s, i) / get(y, i)
-            put(values, entries + i, diagonal)
+                put(scratch.ratio, i, get(s, i) / get(y, i))
+            put(values, entries + i, diagonal + get(scratch.ratio, i))
         factorize(pattern, values, scratch.work, 0.0)
 
         # Predictor: straight to complementarity zero.
@@ -181,7 +197,7 @@ def interior_point(
         for i in range(m):
             if inequality[i]:
                 put(dy, i, get(dy, i) - get(s, i))
-        substitute(pattern, values, dy)
+        _solve(system, scratch, step >= REFINED, dy)
         worst = spread(1.0)
         for j in range(n):
             move = get(right, j)
@@ -221,7 +237,7 @@ def interior_point(
         for i in range(m):
             if inequality[i]:
                 put(dy, i, get(dy, i) + get(ts, i) / get(y, i))
-        substitute(pattern, values, dy)
+        _solve(system, scratch, step >= REFINED, dy)
         worst = spread(1.0)
         for j in range(n):
             move = get(right, j)
@@ -254,3 +270,25 @@ def _row_target(by_rows: SparseRows, right: Any, rp: Any, out: Any) -> None:
     gather(by_rows, right, out)
     for i in range(out.shape[0]):
         put(out, i, get(out, i) - get(rp, i))
+
+
+@jit
+def _solve(system: SmoothedSystem, scratch: InteriorScratch, refined: bool, x: Any) -> None:
+    """x ← (M Θ⁻¹ Mᵀ + diag(s/y))⁻¹ x by the factor at hand, refined or not. `dw` and `work` are overwritten then."""
+    pattern, target, image, work = system.pattern, scratch.target, scratch.dw, scratch.work
+    if not refined:
+        substitute(pattern, scratch.values, x)
+        return
+    for i in range(x.shape[0]):
+        put(target, i, get(x, i))
+    substitute(pattern, scratch.values, x)
+    for _ in range(REFINEMENTS):
+        gather(system.by_columns, x, image)
+        for j in range(image.shape[0]):
+            put(image, j, get(image, j) * get(scratch.theta, j))
+        gather(system.by_rows, image, work)
+        for i in range(x.shape[0]):
+            put(work, i, get(target, i) - get(work, i) - get(scratch.ratio, i) * get(x, i))
+        substitute(pattern, scratch.values, work)
+        for i in range(x.shape[0]):
+            put(x, i, get(x, i) + get(work, i))

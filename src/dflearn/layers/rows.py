@@ -6,6 +6,7 @@ This module imports numba. The layers import it when they solve for the first ti
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +30,8 @@ WARM_STEPS = 10  # Newton steps from a start, before the interior-point method t
 POLISH_STEPS = 50
 INTERIOR_STEPS = 80
 INTERIOR_TOLERANCE = 1e-8
+CONE_TOLERANCE = 1e-12
+CONE_ACCEPTED = 1e-9
 ONE = np.ones(1)
 
 
@@ -79,10 +82,12 @@ class SmoothedRows(RowSystem):
         bounds = (np.ascontiguousarray(sides.lines(name)) for name in ("lower", "upper"))
         return self.right_hand_side(sides), *bounds
 
+    def _lines(self, sides: Sides) -> tuple[np.ndarray, ...]:
+        return self._own_sides if sides is self.program.own_sides else self._sides(sides)
+
     def data(self, c: np.ndarray, mu: np.ndarray, sides: Sides) -> SmoothedData:
         """A batch of smoothed LPs: c `(count, n)`, mu `(count or 1,)`."""
-        lines = self._own_sides if sides is self.program.own_sides else self._sides(sides)
-        return SmoothedData(c, np.ascontiguousarray(mu), *lines)
+        return SmoothedData(c, np.ascontiguousarray(mu), *self._lines(sides))
 
     def workspace(self) -> Workspace:
         """This thread's scratch."""
@@ -94,7 +99,7 @@ class SmoothedRows(RowSystem):
     def solve(self, data: SmoothedData, start: np.ndarray | None, tolerance: float) -> SmoothedAnswer:
         """Instances with a start by Newton's method; the others, and those it does not finish, from scratch."""
         count = len(data.c)
-        answer = SmoothedAnswer.empty(count, self.program.n, self.factor.rows, data.c.dtype)
+        answer = self.empty_answer(count, data.c.dtype)
         if start is None:
             self.run(data, all_tiles(count), False, POLISH_STEPS, tolerance, answer)
             return answer
@@ -102,10 +107,14 @@ class SmoothedRows(RowSystem):
         answer.y[:] = self.inwards(start)  # the rows of unknown ones are not read
         warm = all_tiles(count) if known.all() else tiles(np.flatnonzero(known))
         self.run(data, warm, True, WARM_STEPS, tolerance, answer)
-        pending = answer.newton_steps < 0  # not finished, or not begun
+        pending = (answer.newton_steps < 0) | (answer.residual > 10 * tolerance)  # not finished, or not begun
         if pending.any():
             self.run(data, tiles(np.flatnonzero(pending)), False, POLISH_STEPS, tolerance, answer)
         return answer._replace(y=self.outwards(answer.y))
+
+    def empty_answer(self, count: int, dtype: Any = np.float64) -> SmoothedAnswer:
+        """Places for the answers to so many instances."""
+        return SmoothedAnswer.empty(count, self.program.n, self.factor.rows, dtype)
 
     def run(
         self,
@@ -136,6 +145,47 @@ class SmoothedRows(RowSystem):
 
         run_tiles(project, all_tiles(len(v)))
         return out
+
+    # -- what the norm as regularizer asks ------------------------------------------------------------------------
+
+    def decision_sizes(self, sides: Sides, count: int) -> np.ndarray:
+        """How large decisions are by the right-hand sides, or else by the bounds, `(count,)`."""
+        r, lower, upper = self._lines(sides)
+        forced = np.abs(r).max(1, initial=0.0)
+        ends = [np.where(np.isfinite(part), np.abs(part), 0.0).max(1, initial=0.0) for part in (lower, upper)]
+        sizes = np.where(forced > 0, forced, np.maximum(*ends))
+        return np.broadcast_to(np.where(sizes > 0, sizes, 1.0), (count,))
+
+    def origin_is_feasible(self, sides: Sides, count: int) -> np.ndarray:
+        """Whether w = 0 satisfies all rows and bounds, `(count,)`."""
+        r, lower, upper = self._lines(sides)
+        rows = np.where(self.system.inequality, r >= 0, r == 0).all(1)
+        return np.broadcast_to(rows & (lower <= 0).all(1) & (upper >= 0).all(1), (count,)).copy()
+
+    def may_be_endless(self, sides: Sides, count: int) -> np.ndarray:
+        """Whether some bound is missing, `(count,)`."""
+        _, lower, upper = self._lines(sides)
+        return np.broadcast_to((np.isinf(lower) | np.isinf(upper)).any(1), (count,)).copy()
+
+    def pull_from_origin(self, c: np.ndarray, sides: Sides) -> np.ndarray:
+        """The length of the projection of −c onto the directions in which one may leave w = 0, `(count,)`."""
+        r, lower, upper = self._lines(sides)
+        ends = np.where(lower < 0, -np.inf, 0.0), np.where(upper > 0, np.inf, 0.0)
+        return self._pull(c, np.where(r > 0, 2.0, 0.0), *ends)  # no row of length one gets to 2
+
+    def pull_without_end(self, c: np.ndarray, sides: Sides) -> np.ndarray:
+        """The length of the projection of −c onto the directions in which one may go on for ever, `(count,)`."""
+        r, lower, upper = self._lines(sides)
+        ends = np.where(np.isinf(lower), -np.inf, 0.0), np.where(np.isinf(upper), np.inf, 0.0)
+        return self._pull(c, np.zeros_like(r), *ends)
+
+    def _pull(self, c: np.ndarray, r: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
+        length = np.linalg.norm(c, axis=1)
+        length[length == 0] = 1.0
+        sides = (np.ascontiguousarray(part) for part in (r, lower, upper))
+        answer = self.solve(SmoothedData(c, length, *sides), None, CONE_TOLERANCE)
+        # With μ = ‖c‖ the projection is of length one at most; where the kernels failed, nothing is claimed.
+        return np.where(answer.residual <= CONE_ACCEPTED, length * np.linalg.norm(answer.w, axis=1), np.nan)
 
     def cone_points(self, data: SmoothedData, steps: int) -> np.ndarray:
         """Mᵀy − z_l + z_u after so many interior-point steps, for costs of size about one; `(count, n)`."""

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from dflearn.kernels.smoothed import SmoothedAnswer
     from dflearn.layers.rows import SmoothedRows
 
-ACCEPTED_RESIDUAL = 1e-6  # relative; what `OPTIMAL` means here
+ACCEPTED_RESIDUAL = 1e-6  # relative, row by row and variable by variable; what `OPTIMAL` means here
+ROOT_STEPS = 100  # of the search for κ, with the norm as regularizer
 
 
 class Smoothed(Layer):
@@ -108,11 +109,11 @@ class Smoothed(Layer):
         c = as_rows(costs, count, np.float64 if self.regularizer == "norm" else None)
         given = check_start(start, batch, self.start_width)
         if self.regularizer == "norm":
-            answer, kappa, status = self._solve_norm(c, sides, given)
+            answer, kappa, status, slow = self._solve_norm(c, sides, given)
         else:
             kappa = np.array([self.mu])  # one for all instances
             answer = self.rows.solve(self.rows.data(c, kappa, sides), given, self.tolerance)
-            status = self._finish(c, kappa, sides, answer)
+            status, slow = self._finish(c, kappa, sides, answer)
         decision = in_shape(answer.w, batch).to(costs)
         face = _Face(self.rows, answer.inside, answer.in_force, kappa, self.mu)
         if self.regularizer == "norm":
@@ -120,7 +121,10 @@ class Smoothed(Layer):
         bound = np.where(status, -np.inf, answer.objective) if status.any() else answer.objective  # OPTIMAL is 0
         new_start = None
         if start is not None:
-            rows = np.hstack([answer.y, kappa[:, None]]) if self.regularizer == "norm" else answer.y
+            largest = np.finfo(np.float64).max  # a start is known by its numbers
+            rows = (
+                np.hstack([answer.y, np.minimum(kappa, largest)[:, None]]) if self.regularizer == "norm" else answer.y
+            )
             new_start = in_shape(rows, batch)
         return Solution(
             decision=with_gradient(costs, decision, face.way_back, face.way_back_again),
@@ -129,79 +133,98 @@ class Smoothed(Layer):
             bound=in_shape(bound, batch),
             start=new_start,
             residual=in_shape(answer.residual, batch),
-            fallback=in_shape(answer.newton_steps < 0, batch),
+            fallback=in_shape(slow, batch),
         )
 
     # -- the norm as regularizer ----------------------------------------------------------------------------------
 
     def _solve_norm(
         self, c: np.ndarray, sides: Sides, start: np.ndarray | None
-    ) -> tuple[SmoothedAnswer, np.ndarray, np.ndarray]:
-        """The answer, κ and the status of each instance.
+    ) -> tuple[SmoothedAnswer, np.ndarray, np.ndarray, np.ndarray]:
+        """The answer, κ (infinite where w = 0), the status, and which instances HiGHS solved.
 
-        w solves the squared problem with κ where κ‖w(κ)‖ = μ: the root of an increasing function of κ. Newton's method
-        finds it, with the derivative ‖w‖ − wᵀP w/‖w‖ and a bracket to fall back on. If no κ is large enough, the origin
-        is feasible and optimal; if none is small enough, there is no optimum: a norm grows no faster than costs can fall.
+        w solves the squared problem with κ where κ‖w(κ)‖ = μ: the root of a function of κ that never falls. Newton's method
+        finds it, with the derivative ‖w‖ − wᵀP w/‖w‖, inside a bracket. Two projections of −c say whether there is a root:
+        w = 0 is optimal if it is feasible and the projection onto the cone of directions from it is no longer than μ; there
+        is no optimum if the projection onto the cone of directions without end is longer than μ.
         """
-        count = c.shape[0]
-        size = np.maximum(np.abs(c).max(1, initial=0.0), self.mu)
-        low, high = np.zeros(count), np.full(count, np.inf)
-        floor, kappa, ceiling = 1e-10 * size, 0.1 * size, 1e10 * size
-        starts = None
+        rows, mu, tolerance = self.rows, self.mu, self.tolerance
+        count = len(c)
+        with np.errstate(over="ignore"):
+            usual = 0.1 * np.maximum(np.abs(c).max(1, initial=0.0), mu) / rows.decision_sizes(sides, count)
+        low, high, kappa, reach = np.zeros(count), np.full(count, np.inf), usual.copy(), np.full(count, 10.0)
+        answer = rows.empty_answer(count, c.dtype)
+        status, slow = np.full(count, int(Status.FEASIBLE), np.int8), np.zeros(count, bool)
+        answer.y[:] = np.nan
         if start is not None:
-            known = np.isfinite(start).all(1)
-            # What ended at the floor or the ceiling may have its root in between now.
-            kappa[known] = np.clip(start[known, -1], 1e-6 * size[known], 1e6 * size[known])
-            starts = start[:, :-1]
-        infeasible = np.zeros(count, bool)
-        for _ in range(60):
-            answer = self.rows.solve(self.rows.data(c, kappa, sides), starts, self.tolerance)
-            starts, w = answer.y, answer.w.copy()
-            status = self._finish(c, kappa, sides, answer, infeasible)
-            w = np.where(np.isnan(answer.w), w, answer.w)
-            infeasible = status == int(Status.INFEASIBLE)
-            norm = np.linalg.norm(w, axis=1)
-            gap = kappa * norm - self.mu
-            settled = (np.abs(gap) <= 10 * self.tolerance * self.mu) | (high - low <= 1e-15 * kappa)
-            settled |= infeasible | (kappa >= ceiling) | (kappa <= floor)
-            if settled.all():
+            known = np.isfinite(start).all(1) & (start[:, -1] > 0)
+            # What ended far up or down may have its root in between now.
+            kappa[known] = np.clip(start[known, -1], 1e-6 * usual[known], 1e6 * usual[known])
+            answer.y[known] = start[known, :-1]
+        above, below = rows.origin_is_feasible(sides, count), rows.may_be_endless(sides, count)  # to be looked at
+        active = np.arange(count)
+        for _ in range(ROOT_STEPS):
+            part = rows.solve(rows.data(c[active], kappa[active], sides.rows(active)), answer.y[active], self.tolerance)
+            status[active], finished_slowly = self._finish(c[active], kappa[active], sides.rows(active), part)
+            slow[active] |= finished_slowly
+            for whole, own in zip(answer, part, strict=True):
+                whole[active] = own
+            norm = np.linalg.norm(part.w, axis=1)
+            gap = kappa[active] * norm - mu
+            answer.residual[active] = np.maximum(part.residual, np.abs(gap) / mu)
+            going = (status[active] == int(Status.OPTIMAL)) & ~(np.abs(gap) <= tolerance * mu)
+            low[active], high[active] = (
+                np.where(gap <= 0, kappa[active], low[active]),
+                np.where(gap > 0, kappa[active], high[active]),
+            )
+            going &= high[active] - low[active] > 1e-15 * kappa[active]
+            up = active[going & np.isinf(high[active]) & above[active]]
+            down = active[going & (low[active] == 0) & below[active]]
+            above[up], below[down] = False, False
+            if len(up):
+                zero = up[rows.pull_from_origin(c[up], sides.rows(up)) <= mu * (1 + tolerance)]
+                answer.w[zero], answer.residual[zero], kappa[zero] = 0.0, 0.0, np.inf
+            if len(down):
+                endless = down[rows.pull_without_end(c[down], sides.rows(down)) > mu * (1 + tolerance)]
+                answer.w[endless], status[endless] = np.nan, int(Status.UNBOUNDED)
+            going &= np.isfinite(kappa[active]) & (status[active] == int(Status.OPTIMAL))
+            if not going.any():
                 break
-            low, high = np.where(gap <= 0, kappa, low), np.where(gap > 0, kappa, high)
-            inside = self.rows.project(answer.inside, answer.in_force, w)
-            with np.errstate(divide="ignore", invalid="ignore"):
-                newton = kappa - gap / (norm - (w * inside).sum(1) / norm)
-            middle = np.where(np.isinf(high), 10 * kappa, np.sqrt(np.maximum(low, 1e-3 * high) * high))
-            usable = np.isfinite(newton) & (newton > low) & (newton < high)
-            kappa = np.where(settled, kappa, np.where(usable, newton, middle))
-        unbounded = (kappa <= floor) & ~infeasible & (gap > 1e-6 * self.mu)
-        status[unbounded], answer.w[unbounded] = int(Status.UNBOUNDED), np.nan
-        status[~settled & (status == int(Status.OPTIMAL))] = int(Status.FEASIBLE)
-        objective = (c * answer.w).sum(1) + self.mu * np.linalg.norm(answer.w, axis=1)
-        return answer._replace(objective=objective), kappa, status
+            part, norm, gap, active = part.rows(going), norm[going], gap[going], active[going]
+            inside = rows.project(part.inside, part.in_force, part.w)
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                newton = kappa[active] - gap / (norm - (part.w * inside).sum(1) / norm)
+                least = np.where(low[active] > 0, low[active], kappa[active] / reach[active])
+                most = np.where(np.isinf(high[active]), kappa[active] * reach[active], high[active])
+                open_end = np.isinf(high[active]) | (low[active] == 0)
+                middle = np.where(
+                    open_end, np.where(gap > 0, least, most), np.sqrt(low[active]) * np.sqrt(high[active])
+                )
+            reach[active] = np.where(open_end, np.minimum(reach[active] ** 2, 1e8), reach[active])
+            usable = np.isfinite(newton) & (newton > least) & (newton < most)
+            kappa[active] = np.where(usable, newton, middle)
+        wrong = (answer.residual > ACCEPTED_RESIDUAL) & (status == int(Status.OPTIMAL))
+        status[wrong] = int(Status.FEASIBLE)
+        objective = (c * answer.w).sum(1) + mu * np.linalg.norm(answer.w, axis=1)
+        return answer._replace(objective=objective), kappa, status, slow
 
     # -- what the kernels did not finish --------------------------------------------------------------------------
 
     def _finish(
-        self,
-        c: np.ndarray,
-        mu: np.ndarray,
-        sides: Sides,
-        answer: SmoothedAnswer,
-        infeasible: np.ndarray | None = None,
-    ) -> np.ndarray:
-        """Status per instance; those above the accepted residual, and not known to be infeasible, are solved by HiGHS."""
-        status = np.zeros(c.shape[0], np.int8)  # OPTIMAL
-        accepted = answer.residual <= ACCEPTED_RESIDUAL
-        if accepted.all():
-            return status
+        self, c: np.ndarray, mu: np.ndarray, sides: Sides, answer: SmoothedAnswer
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Status per instance, and which of them HiGHS solved: those above the accepted residual and not proven infeasible."""
+        status, slow = np.zeros(c.shape[0], np.int8), np.zeros(c.shape[0], bool)  # OPTIMAL
+        if (answer.residual <= ACCEPTED_RESIDUAL).all():
+            return status, slow
         from dflearn.layers.quadratic import no_result, solve_with_highs
 
-        for i in np.flatnonzero(~accepted):
+        for i in np.flatnonzero(~(answer.residual <= ACCEPTED_RESIDUAL)):
             own_mu, own_c = mu[i % len(mu)], c[i].astype(np.float64)
-            if infeasible is not None and infeasible[i]:
+            if answer.infeasible[i]:
                 result = no_result(self.program, Status.INFEASIBLE)
             else:
-                result = solve_with_highs(self.program, own_c, own_mu, sides.row(i))
+                result, slow[i] = solve_with_highs(self.program, own_c, own_mu, sides.row(i)), True
             accurate = result.residual <= ACCEPTED_RESIDUAL or result.status is not Status.OPTIMAL
             status[i] = int(result.status if accurate else Status.FEASIBLE)
             answer.w[i] = result.w
@@ -209,8 +232,7 @@ class Smoothed(Layer):
             answer.residual[i] = result.residual
             answer.inside[i] = result.inside
             answer.in_force[i] = self.rows.ordered(result.in_force)
-            answer.newton_steps[i] = -1
-        return status
+        return status, slow
 
 
 @dataclass(frozen=True, eq=False)

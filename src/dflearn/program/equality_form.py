@@ -86,7 +86,7 @@ class EqualityForm:
         if not len(self.dropped):
             return
         implied = (self.combination @ b[..., self.kept].T).T
-        size = 1 + np.abs(b[..., self.dropped]) + (abs(self.combination) @ np.abs(b[..., self.kept]).T).T
+        size = np.abs(b[..., self.dropped]) + (abs(self.combination) @ np.abs(b[..., self.kept]).T).T
         wrong = np.argwhere(np.abs(implied - b[..., self.dropped]) > CONTRADICTION * size)
         if wrong.size:
             where = tuple(int(i) for i in wrong[0])

@@ -1,0 +1,145 @@
+"""From an interior point to the face of the solution, on tiles: the answer where the dual Newton method stalls.
+
+Each variable goes to the bound that its multiplier presses it to, each row is in force or not; on that face the KKT
+conditions are linear equations. They are solved for corrections of w and y, so that, unlike in w = −(c + Mᵀy)/μ, a small
+μ does not enlarge the errors of rounding:
+
+    μ δw + Mᵀδy = −(c + μw + Mᵀy) on the variables inside,   M δw = r − M w on the rows in force
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from typing import Any
+
+import numpy as np
+
+from dflearn.kernels.cholesky import assemble, factorize, substitute
+from dflearn.kernels.dual_newton import mask_rows
+from dflearn.kernels.interior_point import InteriorScratch
+from dflearn.kernels.lanes import LANES, gather, get, jit, maximum, minimum, put, where
+from dflearn.kernels.optimality import measure
+from dflearn.kernels.smoothed_lp import SmoothedSystem, SmoothedTile
+
+CORRECTIONS = 6
+DAMPING = 1e-12  # of the normal equations, whose rows have length one
+
+
+# Work space: inside, w, slope, image (n, LANES); in_force, y, gap, work (m, LANES); values as of `assemble`.
+FaceScratch = namedtuple("FaceScratch", "inside w slope image in_force y gap work values")
+FACE_COLUMNS, FACE_ROWS = 4, 4  # how many of them are (n, LANES), and (m, LANES)
+
+
+@jit
+def face_scratch(columns: Any, rows: Any, values: Any) -> FaceScratch:
+    """The names of arrays (FACE_COLUMNS or more, n, LANES) and (FACE_ROWS or more, m, LANES)."""
+    return FaceScratch(columns[0], columns[1], columns[2], columns[3], rows[0], rows[1], rows[2], rows[3], values)
+
+
+@jit
+def snap(system: SmoothedSystem, tile: SmoothedTile, point: InteriorScratch, prices: Any, face: FaceScratch) -> None:
+    """The face nearest to an interior point with the multipliers `prices` of its rows: a gap smaller than its multiplier
+    is closed, a multiplier smaller than its gap vanishes."""
+    for j in range(tile.c.shape[0]):
+        low = where(get(point.zl, j) > get(point.gl, j), get(point.has_lower, j), 0.0)
+        high = where(get(point.zu, j) > get(point.gu, j), get(point.has_upper, j), 0.0)
+        w = minimum(maximum(get(point.w, j), get(tile.lower, j)), get(tile.upper, j))
+        w = where(high > 0.0, get(tile.upper, j), where(low > 0.0, get(tile.lower, j), w))
+        put(face.w, j, w)
+        put(face.inside, j, where((w > get(tile.lower, j)) & (w < get(tile.upper, j)), 1.0, 0.0))
+    for i in range(tile.r.shape[0]):
+        put(face.in_force, i, 1.0)
+        put(face.y, i, get(prices, i))
+        if system.inequality[i]:
+            put(face.in_force, i, where(get(prices, i) > get(point.s, i), 1.0, 0.0))
+            put(face.y, i, get(prices, i) * get(face.in_force, i))
+
+
+@jit
+def correct(system: SmoothedSystem, tile: SmoothedTile, face: FaceScratch) -> None:
+    """One correction of w and y on their face; what leaves its bounds is cut off, and the face changes accordingly."""
+    pattern, by_rows, by_columns, mu = system.pattern, system.by_rows, system.by_columns, get(tile.mu, 0)
+    n, m, entries = tile.c.shape[0], tile.r.shape[0], len(pattern.row)
+    w, y, slope, image, gap = face.w, face.y, face.slope, face.image, face.gap
+    for j in range(n):
+        reduced = get(tile.c, j) + mu * get(w, j)
+        for k in range(by_columns.start[j], by_columns.start[j + 1]):
+            reduced = reduced + by_columns.value[k] * get(y, by_columns.column[k])
+        # A variable that its reduced cost pulls off its bound becomes free.
+        leaves = where((get(w, j) > get(tile.lower, j)) & (reduced > 0.0), 1.0, 0.0)
+        leaves = where((get(w, j) < get(tile.upper, j)) & (reduced < 0.0), 1.0, leaves)
+        put(face.inside, j, maximum(get(face.inside, j), leaves))
+        put(slope, j, reduced * get(face.inside, j))
+    for i in range(m):
+        missing = get(tile.r, i)
+        for k in range(by_rows.start[i], by_rows.start[i + 1]):
+            missing = missing - by_rows.value[k] * get(w, by_rows.column[k])
+        if system.inequality[i]:  # a row that is broken comes into force
+            put(face.in_force, i, where(missing < 0.0, 1.0, get(face.in_force, i)))
+        put(gap, i, -1.0 * mu * missing)
+    gather(by_rows, slope, face.work)
+    for i in range(m):
+        put(gap, i, get(face.in_force, i) * (get(gap, i) - get(face.work, i)))
+    assemble(pattern, face.inside, face.values)
+    mask_rows(pattern, face.in_force, face.values)
+    for i in range(m):
+        put(face.values, entries + i, get(face.values, entries + i) + DAMPING)
+    factorize(pattern, face.values, face.work, DAMPING)
+    substitute(pattern, face.values, gap)
+    gather(by_columns, gap, image)
+    for j in range(n):
+        move = get(face.inside, j) * (get(slope, j) + get(image, j)) / mu
+        moved = minimum(maximum(get(w, j) - move, get(tile.lower, j)), get(tile.upper, j))
+        put(w, j, moved)
+        put(face.inside, j, where((moved > get(tile.lower, j)) & (moved < get(tile.upper, j)), 1.0, 0.0))
+    for i in range(m):
+        price = get(y, i) + get(gap, i)
+        if system.inequality[i]:
+            price = maximum(price, 0.0)
+            put(face.in_force, i, where(price > 0.0, get(face.in_force, i), 0.0))
+        put(y, i, price)
+
+
+@jit
+def keep_better(face: FaceScratch, found: Any, best: Any, w: Any, y: Any, inside: Any, in_force: Any) -> None:
+    """w, y, inside and in_force take over what `face` holds in the lanes whose residual `found` is below `best`."""
+    better, any_better = np.zeros((1, LANES)), False
+    for t in range(LANES):
+        if found[t] < best[t]:
+            best[t], better[0, t], any_better = found[t], 1.0, True
+    if not any_better:
+        return
+    chosen = get(better, 0)
+    for j in range(w.shape[0]):
+        put(w, j, where(chosen > 0.0, get(face.w, j), get(w, j)))
+        put(inside, j, where(chosen > 0.0, get(face.inside, j), get(inside, j)))
+    for i in range(y.shape[0]):
+        put(y, i, where(chosen > 0.0, get(face.y, i), get(y, i)))
+        put(in_force, i, where(chosen > 0.0, get(face.in_force, i), get(in_force, i)))
+
+
+@jit
+def finish_on_face(
+    system: SmoothedSystem,
+    tile: SmoothedTile,
+    point: InteriorScratch,
+    prices: Any,
+    tolerance: float,
+    face: FaceScratch,
+    best: Any,
+    w: Any,
+    y: Any,
+    inside: Any,
+    in_force: Any,
+) -> None:
+    """The best of the interior point's face and its corrections, where it is better than what w, y and `best` hold."""
+    found = np.empty(LANES)
+    snap(system, tile, point, prices, face)
+    measure(system, tile, face.y, face.w, face.image, found)
+    keep_better(face, found, best, w, y, inside, in_force)
+    for _ in range(CORRECTIONS):
+        if (best <= tolerance).all():
+            return
+        correct(system, tile, face)
+        measure(system, tile, face.y, face.w, face.image, found)
+        keep_better(face, found, best, w, y, inside, in_force)

@@ -1,0 +1,153 @@
+"""What a tile's answer is worth: the relative KKT residual of (w, y), row by row and variable by variable.
+
+    row i:        violation_i / (|r_i| + Σ_j |M_ij w_j|)
+    variable j:   stationarity_j / (|c_j| + μ|w_j| + Σ_i |M_ij y_i|)
+    inequality i: slack_i / (|r_i| + Σ_j |M_ij w_j|), or the largest of |M_ij| y_i beside the terms of variable j, if less
+
+A variable at its bound may have a reduced cost that presses it there. A row, or a variable, whose terms are all rounding
+noise beside the largest of the instance counts as satisfied. Nothing here depends on the units of w, of c, or of a row.
+
+And the proof that an instance has no feasible point: a y (y ≥ 0 on inequality rows) whose combination of the rows, yᵀM w,
+is larger than yᵀr for every w within the bounds (Farkas).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dflearn.kernels.cholesky import assemble, factorize, substitute
+from dflearn.kernels.lanes import LANES, absolute, any_lane, get, jit, maximum, minimum, put, spread, where
+from dflearn.kernels.smoothed_lp import SmoothedSystem, SmoothedTile
+
+ROUNDING = 16 * float(np.finfo(np.float64).eps)
+PROOF = 1e-7  # yᵀM w − yᵀr, beside its terms, from which on a proof counts
+EPSILON = 1e-7  # of the projection in `no_feasible_point`
+FAINT = 1e-11  # multipliers this small beside the largest are rounding
+CANCELLED = 1e-10  # a sum this small beside its terms is rounding
+FAR = 1e6  # in units of the decisions
+
+
+@jit
+def measure(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, size: Any, residual: Any) -> None:
+    """residual (LANES,) of w (n, LANES) and y (m, LANES). size (n, LANES) is scratch."""
+    by_rows, by_columns, inequality = system.by_rows, system.by_columns, system.inequality
+    c, r, lower, upper, mu = tile.c, tile.r, tile.lower, tile.upper, get(tile.mu, 0)
+    largest, costs, worst, sum_ = spread(0.0), spread(0.0), spread(0.0), spread(0.0)
+    for j in range(c.shape[0]):
+        costs = maximum(costs, absolute(get(c, j)))
+    for i in range(r.shape[0]):
+        costs, sum_ = maximum(costs, absolute(get(y, i))), sum_ + absolute(get(y, i))
+    faint = ROUNDING * costs
+    for j in range(c.shape[0]):
+        pull = mu * get(w, j)
+        reduced, total = get(c, j) + pull, absolute(get(c, j)) + absolute(pull)
+        for k in range(by_columns.start[j], by_columns.start[j + 1]):
+            term = by_columns.value[k] * get(y, by_columns.column[k])
+            reduced = reduced + term
+            total = total + absolute(term)
+        largest, sum_ = maximum(largest, absolute(get(w, j))), sum_ + absolute(get(w, j))
+        up, down = where(get(w, j) < get(upper, j), 1.0, 0.0), where(get(w, j) > get(lower, j), 1.0, 0.0)
+        wrong = maximum(up * maximum(-1.0 * reduced, 0.0), down * maximum(reduced, 0.0))
+        wrong = where(total > faint, wrong, 0.0)
+        if any_lane(wrong > worst * total):  # divisions are dear
+            worst = maximum(worst, where(wrong > 0.0, wrong / total, 0.0))
+        put(size, j, total)
+    quiet = ROUNDING * largest
+    for i in range(r.shape[0]):
+        gap, total = spread(0.0) - get(r, i), absolute(get(r, i))
+        for k in range(by_rows.start[i], by_rows.start[i + 1]):
+            term = by_rows.value[k] * get(w, by_rows.column[k])
+            gap = gap + term
+            total = total + absolute(term)
+        wrong = where(absolute(gap) > quiet, absolute(gap), 0.0)
+        if not any_lane(wrong > worst * total):
+            continue
+        wrong = where(wrong > 0.0, wrong / total, 0.0)
+        if inequality[i]:
+            price = get(y, i)
+            if any_lane((wrong > 0.0) & (price > 0.0)):
+                share = spread(0.0)
+                for k in range(by_rows.start[i], by_rows.start[i + 1]):
+                    part = absolute(by_rows.value[k] * price)
+                    share = maximum(share, where(part > faint, part / get(size, by_rows.column[k]), 0.0))
+                wrong = where(gap > 0.0, wrong, minimum(wrong, share))
+            else:
+                wrong = where(gap > 0.0, wrong, 0.0)
+        worst = maximum(worst, wrong)
+    out = np.empty((2, LANES))
+    put(out, 0, worst)
+    put(out, 1, sum_)  # comparisons with what is not a number do not hold, so that it must be looked for
+    for t in range(LANES):
+        residual[t] = out[0, t] if np.isfinite(out[0, t]) and np.isfinite(out[1, t]) else np.inf
+
+
+@jit
+def _proof(system: SmoothedSystem, tile: SmoothedTile, y: Any, loose: Any, margin: Any) -> None:
+    """margin (3, LANES): by how much min yᵀM w over the bounds exceeds yᵀr, beside the terms; the same less what variables
+    without bounds undo if they go FAR; and the largest (yᵀM)_j of those, beside its terms. There loose (n, LANES) becomes
+    1/Σ_i M_ij²."""
+    by_columns, r, lower, upper = system.by_columns, tile.r, tile.lower, tile.upper
+    value, total, left, undo = spread(0.0), spread(1e-300), spread(0.0), spread(0.0)
+    for i in range(r.shape[0]):
+        term = get(y, i) * get(r, i)
+        value = value - term
+        total = total + absolute(term)
+    for j in range(lower.shape[0]):
+        slope, size, square = spread(0.0), spread(1e-300), 1e-300
+        for k in range(by_columns.start[j], by_columns.start[j + 1]):
+            term = by_columns.value[k] * get(y, by_columns.column[k])
+            slope, size = slope + term, size + absolute(term)
+            square += by_columns.value[k] * by_columns.value[k]
+        bound = where(slope > 0.0, get(lower, j), get(upper, j))
+        missing = absolute(bound) > 1e300
+        term = where(missing, 0.0, slope * where(missing, 0.0, bound))
+        value = value + term
+        total = total + absolute(term)
+        left = maximum(left, where(missing, absolute(slope) / size, 0.0))
+        undo = undo + where(missing, FAR * absolute(slope), 0.0)
+        put(loose, j, where(missing, 1.0 / square, get(loose, j)))
+    put(margin, 0, value / total)
+    put(margin, 1, (value - undo) / total)
+    put(margin, 2, left)
+
+
+@jit
+def no_feasible_point(
+    system: SmoothedSystem, tile: SmoothedTile, y: Any, proof: Any, loose: Any, work: Any, values: Any, proven: Any
+) -> None:
+    """Do multipliers that grow and grow prove that there is no feasible point?  proven (LANES,) becomes True where so.
+
+    Where variables without bounds stand in the way, y is first moved to where they cancel: P y, P the projection onto
+    {x : (Mᵀx)_j = 0 for those j}, as lim ε (M D Mᵀ + ε)⁻¹ for ε → 0, D = 1/Σ_i M_ij² at those j.  proof, work (m, LANES), loose (n, LANES) and
+    values are scratch.
+    """
+    pattern, inequality, m = system.pattern, system.inequality, len(system.inequality)
+    margin, entries, largest = np.empty((3, LANES)), len(system.pattern.row), spread(1e-300)
+    for i in range(m):
+        largest = maximum(largest, absolute(get(y, i)))
+    for i in range(m):
+        price = get(y, i) / largest
+        put(proof, i, maximum(price, 0.0) if inequality[i] else price)
+    for j in range(loose.shape[0]):
+        put(loose, j, 0.0)
+    for attempt in range(4):
+        _proof(system, tile, proof, loose, margin)
+        promising = False
+        for t in range(LANES):
+            proven[t] |= margin[1, t] > PROOF and margin[2, t] <= CANCELLED
+            promising |= margin[0, t] > PROOF and not proven[t]
+        if not promising or attempt == 3:
+            return
+        assemble(pattern, loose, values)
+        for i in range(m):
+            put(values, entries + i, get(values, entries + i) + EPSILON)
+        factorize(pattern, values, work, 0.0)
+        for _ in range(2):
+            substitute(pattern, values, proof)
+            for i in range(m):
+                put(proof, i, EPSILON * get(proof, i))
+        for i in range(m):  # what is left of rows that the proof does not need goes
+            price = where(absolute(get(proof, i)) > FAINT, get(proof, i), 0.0)
+            put(proof, i, maximum(price, 0.0) if inequality[i] else price)

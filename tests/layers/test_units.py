@@ -1,0 +1,204 @@
+"""`Smoothed` in any units: the same answers, optimal row by row, whatever decisions, costs and rows are measured in."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.sparse as sp
+import torch
+
+from dflearn.layers import Smoothed
+from dflearn.layers.quadratic import relative_residual
+from dflearn.program import Instance, Program
+from dflearn.solvers.base import Status
+from support.reference import COUNT, RandomCase, Regularizer, clarabel_smoothed, random_case
+
+FACTORS = (1e-8, 1e-6, 1e-5, 1e-4, 1e4, 1e8)
+
+
+def in_units(case: RandomCase, decision: float, cost: float, rows: np.ndarray, regularizer: Regularizer) -> RandomCase:
+    """The same program with w, c and each row measured in other units."""
+    program, equalities = case.program, case.program.A.shape[0]
+    factor = {"b": decision * rows[:equalities], "h": decision * rows[equalities:], "d": cost}
+    factor |= {"lower": decision, "upper": decision}
+
+    def scaled(name: str, values: np.ndarray) -> np.ndarray:
+        return np.asarray(values) * factor[name]
+
+    A, G = (
+        sp.diags_array(part) @ matrix
+        for part, matrix in ((rows[:equalities], program.A), (rows[equalities:], program.G))
+    )
+    sides = {name: scaled(name, getattr(program, name)) for name in ("b", "h", "lower", "upper")}
+    d = None if program.d is None else cost * program.d
+    other = Program(A=A, G=G, S=program.S, d=d, n=program.n, **sides)
+    instance = case.instance
+    if instance is not None:
+        instance = Instance(**{k: torch.tensor(scaled(k, v.numpy())) for k, v in instance.present().items()})
+    mu = case.mu * cost / (decision if regularizer == "squared" else 1.0)
+    return replace(case, program=other, y=cost * case.y, instance=instance, mu=mu)
+
+
+@pytest.mark.parametrize("regularizer", ["squared", "norm"])
+@pytest.mark.parametrize("unit", ["decisions", "costs", "rows"])
+@pytest.mark.parametrize("factor", FACTORS)
+def test_answers_do_not_depend_on_units(unit: str, factor: float, regularizer: Regularizer) -> None:
+    compared = 0
+    for seed in range(8000, 8012):
+        case, rng = random_case(seed), np.random.RandomState(seed)
+        rows = np.ones(case.program.A.shape[0] + case.program.G.shape[0])
+        if unit == "rows":
+            rows[rng.rand(len(rows)) < 0.5] = factor
+        decision, cost = (factor if unit == "decisions" else 1.0), (factor if unit == "costs" else 1.0)
+        other = in_units(case, decision, cost, rows, regularizer)
+        solution = Smoothed(other.program, other.mu, regularizer=regularizer).solve(other.y, other.instance)
+        for i, (c, sides) in enumerate(case.rows()):
+            found, w = clarabel_smoothed(case.program, c, case.mu, sides, regularizer)
+            if found not in ("Solved", "AlmostSolved") or np.linalg.norm(w) > 1e4:
+                continue
+            assert solution.status[i] == Status.OPTIMAL, f"seed {seed}, instance {i}"
+            mine = solution.decision[i].numpy() / decision
+            np.testing.assert_allclose(mine, w, rtol=0, atol=1e-5 * (1 + np.abs(w).max()), err_msg=f"seed {seed}")
+            compared += 1
+        ordinary = Smoothed(case.program, case.mu, regularizer=regularizer).solve(case.y, case.instance)
+        assert torch.equal(solution.status, ordinary.status), f"seed {seed}"
+        for i in np.flatnonzero(ordinary.status == Status.OPTIMAL):
+            mine, same = solution.decision[i].numpy() / decision, ordinary.decision[i].numpy()
+            if np.abs(same).max() <= 1e4:
+                np.testing.assert_allclose(mine, same, rtol=0, atol=1e-6 * np.abs(same).max(), err_msg=f"seed {seed}")
+    assert compared >= COUNT * 6
+
+
+@pytest.mark.parametrize("size", [1.0, 1e9, 1e10, 1e-9])
+def test_warm_equals_cold_with_large_right_hand_sides(size: float) -> None:
+    """Σw ≤ R with μ = 1/R: in units of R, the projection of −c onto {v ≥ 0, Σv ≤ 1}."""
+    layer = Smoothed(Program(G=[[1.0, 1.0]], h=[size]), 1 / size)
+    y = torch.tensor(np.random.RandomState(0).normal(size=(50, 2)))
+    start = layer.solve(y, None, layer.no_start(50)).start
+    moved = y + 0.3
+    wanted = torch.stack([on_simplex(row) for row in -moved])
+    for given in (None, start):
+        solution = layer.solve(moved, None, given)
+        assert (solution.status == Status.OPTIMAL).all()
+        torch.testing.assert_close(solution.decision / size, wanted, rtol=1e-9, atol=1e-9)
+
+
+def on_simplex(v: torch.Tensor) -> torch.Tensor:
+    """The projection onto {v ≥ 0, Σv ≤ 1}."""
+    if float(v.clamp(min=0).sum()) <= 1:
+        return v.clamp(min=0)
+    shift = scipy.optimize.brentq(lambda t: float((v - t).clamp(min=0).sum()) - 1, -10.0, float(v.max()), xtol=1e-15)
+    return (v - shift).clamp(min=0)
+
+
+def test_norm_on_boxes() -> None:
+    """Costs negative, μ about ‖c‖: κ‖w‖ is constant where no bound is met. By root finding on w = clip(−c/κ)."""
+    for seed in range(60):
+        rng = np.random.RandomState(seed)
+        n = rng.randint(1, 8)
+        lower = rng.uniform(-1, 1, n) * 10.0 ** rng.randint(-6, 1)
+        c = -rng.uniform(0.1, 1, n)
+        mu = float(rng.choice([0.5, 0.99, 1.0001, 1.05, 3.0]) * np.linalg.norm(c))
+        layer = Smoothed(Program(lower=lower, upper=10, n=n), mu, regularizer="norm")
+        wanted = np.zeros(n)
+        if not (lower <= 0).all() or np.linalg.norm(c) > mu:
+            gap = lambda t: np.exp(t) * np.linalg.norm(np.clip(-c / np.exp(t), lower, 10)) - mu  # noqa: B023, E731
+            wanted = np.clip(-c / np.exp(scipy.optimize.brentq(gap, -40, 60, xtol=1e-14)), lower, 10)
+        y = torch.tensor(c)[None]
+        cold = layer.solve(y, None, layer.no_start(1))
+        noise = torch.tensor(rng.normal(size=(2, layer.start_width)))
+        for solution in (cold, layer.solve(y, None, cold.start * noise[:1].exp() + noise[1:])):
+            assert solution.status[0] == Status.OPTIMAL, f"seed {seed}"
+            error = np.abs(solution.decision[0].numpy() - wanted).max()
+            assert error <= 1e-6 * np.abs(wanted).max(), f"seed {seed}"
+
+
+def unit_commitment(seed: int, hours: int = 6, plants: int = 5) -> tuple[Program, np.random.RandomState]:
+    """On/off variables of size 1, production up to 290, demand per hour, least output and ramps."""
+    rng = np.random.RandomState(seed)
+    n, size = hours * plants, rng.uniform(40, 290, plants)
+    index = np.arange(n).reshape(hours, plants)
+    rows, sides = [], []
+
+    def row(entries: dict[int, float], side: float) -> None:
+        line = np.zeros(2 * n)
+        line[list(entries)] = list(entries.values())
+        rows.append(line)
+        sides.append(side)
+
+    for t in range(hours):
+        for k in range(plants):
+            row({n + index[t, k]: 1.0, index[t, k]: -size[k]}, 0.0)
+            row({n + index[t, k]: -1.0, index[t, k]: 0.3 * size[k]}, 0.0)
+            if t:
+                row({n + index[t, k]: 1.0, n + index[t - 1, k]: -1.0}, 0.4 * size[k])
+    A = np.zeros((hours, 2 * n))
+    for t in range(hours):
+        A[t, n + index[t]] = 1.0
+    demand = size.sum() * rng.uniform(0.3, 0.7, hours)
+    upper = np.concatenate([np.ones(n), np.tile(size, hours)])
+    return Program(A=A, b=demand, G=np.array(rows), h=np.array(sides), upper=upper), rng
+
+
+@pytest.mark.parametrize("mu", [1e-3, 0.1, 10.0])
+def test_unit_commitment(mu: float) -> None:
+    """No instance fails, and no row is broken: checked on the program's rows by plain linear algebra."""
+    program, rng = unit_commitment(0)
+    count = 200
+    costs = np.hstack([rng.uniform(50, 500, (count, 30)), rng.uniform(5, 60, (count, 30))])
+    b = program.b * rng.uniform(0.8, 1.2, (count, len(program.b)))
+    instance = Instance(b=torch.tensor(b))
+    solution = Smoothed(program, mu).solve(torch.tensor(costs), instance)
+    assert (solution.status == Status.OPTIMAL).all()
+    assert solution.fallback is not None
+    assert not solution.fallback.any()
+    w = solution.decision.numpy()
+    for matrix, side, equal in (
+        (program.A, b, True),
+        (program.G, np.broadcast_to(program.h, (count, len(program.h))), False),
+    ):
+        gap = w @ matrix.toarray().T - side
+        terms = np.abs(w) @ np.abs(matrix.toarray()).T + np.abs(side)
+        broken = np.abs(gap) if equal else np.maximum(gap, 0.0)
+        assert (broken <= 1e-9 * terms + 1e-13 * np.abs(w).max()).all()
+    for i in range(0, count, 20):
+        own = program.sides(instance, count).row(i)
+        _, reference = clarabel_smoothed(program, costs[i], mu, own, "squared")
+        value, wanted = (costs[i] @ x + mu / 2 * x @ x for x in (w[i], reference))
+        assert value <= wanted + 1e-8 * abs(wanted)
+
+
+@pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("upper", [1.0, np.inf])
+def test_no_feasible_point_is_proven(size: float, upper: float) -> None:
+    """300 variables: G w ≤ h and a combination of its rows that must be larger; nothing is left to HiGHS."""
+    rng = np.random.RandomState(1)
+    G = rng.uniform(-0.3, 1, (60, 300)) * (rng.rand(60, 300) < 0.1)
+    h = G @ rng.uniform(0, 1, 300) * size
+    program = Program(G=np.vstack([G, -G[:5].sum(0)]), h=np.append(h, -h[:5].sum() - 0.1 * size), upper=upper * size)
+    solution = Smoothed(program, 0.01 / size).solve(torch.tensor(rng.normal(size=(9, 300))))
+    assert (solution.status == Status.INFEASIBLE).all()
+    assert solution.fallback is not None
+    assert not solution.fallback.any()
+    assert solution.decision.isnan().all()
+
+
+def test_far_decisions_are_not_called_impossible() -> None:
+    """Feasible only with w_2 about 10¹⁰ times the size that the right-hand sides suggest."""
+    program = Program(G=[[-1.0, -1e-10]], h=[-1.0], upper=[0.5, np.inf])
+    solution = Smoothed(program, 1.0).solve(torch.zeros(1, 2, dtype=torch.float64))
+    assert solution.status[0] != Status.INFEASIBLE
+    if solution.status[0] == Status.OPTIMAL:
+        torch.testing.assert_close(solution.decision[0, 1].item(), 5e9, rtol=1e-6, atol=0.0)
+
+
+def test_a_broken_row_does_not_hide() -> None:
+    """Row 0 is broken by a percent of its terms; row 1 has a right-hand side of a million."""
+    matrix, right = sp.csr_array(np.eye(2)), np.array([1.0, 1e6])
+    program = Program(G=np.eye(2), h=right, n=2, lower=-np.inf)
+    sides = program.own_sides
+    w, y, c = np.array([1.01, 1e6]), np.array([1.0, 1.0]), np.array([-2.01, -1e6 - 1])
+    assert relative_residual(w, y, c, 1.0, matrix, right, 0, sides) == pytest.approx(0.01 / 2.01)
