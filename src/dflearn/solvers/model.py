@@ -31,7 +31,7 @@ from dflearn.solvers.scaling import LARGEST, Scales, power_of_two, span, units
 
 WIDE = 1e6  # costs of an integer program that span more are solved for twice, in two units
 SMALLEST = 1e-12  # back ends drop entries of a matrix that are smaller
-AT_ONCE = 1 << 22  # numbers in a batch of answers that are checked together
+AT_ONCE = 1 << 14  # numbers in the answers that are checked together: arrays of this size stay in the cache
 
 
 class ModelSolver(Solver):
@@ -161,6 +161,10 @@ class Model(ABC):
         """Whether the next runs have the smallest tolerances there are, or the usual ones."""
 
     @cached_property
+    def own_size(self) -> np.ndarray:
+        return self.scales.decision_sizes(self.program.own_sides)
+
+    @cached_property
     def certifier(self) -> Certifier:
         return Certifier(self.program)
 
@@ -173,7 +177,10 @@ class Model(ABC):
         """
         count = len(c)
         gamma = 1.0 / units(c * self.scales.columns)
-        sigma = np.broadcast_to(self.scales.decision_sizes(sides), count) if count else np.ones(0)
+        own = sides is self.program.own_sides
+        sigma = (
+            np.broadcast_to(self.own_size if own else self.scales.decision_sizes(sides), count) if count else np.ones(0)
+        )
         y = np.full((count, self.rows), np.nan)
         shared, refused = sides.is_shared, self.refuses(c, sides)
         for i in range(count):
