@@ -210,6 +210,9 @@ def compare(before: dict[str, Any], after: dict[str, Any]) -> int:
             print(f"gone: {name}")
             continue
         a, b = (np.array(runs[name]["answers"]) for runs in (before, after))
+        if a.shape != b.shape:
+            print(f"differs: {name}: answers of another shape, {a.shape} and {b.shape}")
+            continue
         size = max(float(np.abs(a).max()), 1e-300)
         print(f"differs: {name}: answers by {float(np.abs(a - b).max()) / size:.1e}, relative")
     print(f"{len(before) - len(differing)} of {len(before)} runs end with bitwise equal weights")
