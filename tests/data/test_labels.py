@@ -266,3 +266,16 @@ def test_what_says_nothing_is_not_kept(program: Program, costs: torch.Tensor, tm
     solver.script = [Status.OPTIMAL, Status.OPTIMAL]
     assert solve_cached(solver, costs[:4], cache=tmp_path).status.tolist() == [0, 0, 2, 0]
     assert solver.solved == 6
+
+
+def test_functions_without_a_name_are_not_remembered(tmp_path: Path) -> None:
+    """Nothing tells two lambdas apart, so the answers of one are never given for the other."""
+    data = DecisionDataset(torch.zeros(4, 1), torch.rand(4, 3, generator=torch.Generator().manual_seed(0)))
+    with pytest.warns(RuntimeWarning, match="are not remembered"):
+        least = label(data, lambda c: np.eye(3)[c.argmin()], cache=tmp_path)
+    with pytest.warns(RuntimeWarning, match="are not remembered"):
+        most = label(data, lambda c: np.eye(3)[c.argmax()], cache=tmp_path)
+    assert data.costs is not None
+    for labelled, wanted in ((least, data.costs.argmin(1)), (most, data.costs.argmax(1))):
+        assert labelled.decisions is not None
+        assert labelled.decisions.argmax(1).tolist() == wanted.tolist()

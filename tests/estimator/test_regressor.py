@@ -404,3 +404,18 @@ def test_what_cannot_be_is_said(options: dict[str, Any], message: str) -> None:
 def test_fit_wants_costs_or_decisions() -> None:
     with pytest.raises(DataError, match="the target y is None"):
         quick().fit(X)
+
+
+def test_costs_are_matched_by_name() -> None:
+    names = [f"item {k}" for k in range(ITEMS)]
+    program = Program(
+        G=PROGRAM.G, h=PROGRAM.h, upper=PROGRAM.upper, integer=True, S=PROGRAM.S, sense=PROGRAM.sense, cost_names=names
+    )
+    frame = pd.DataFrame(Y, columns=names)
+    plain, named = quick(program, loss="mse").fit(X, Y), quick(program, loss="mse").fit(X, frame[names[::-1]])
+    np.testing.assert_array_equal(named.predict(X), plain.predict(X))
+    assert named.score(X, frame[names[::-1]]) == plain.score(X, Y)
+    with pytest.raises(DataError, match="y lacks 'item 0'"):
+        quick(program).fit(X, frame.rename(columns={"item 0": "other"}))
+    with pytest.raises(DataError, match="y has 'more'"):
+        quick(program).fit(X, frame.assign(more=1.0))

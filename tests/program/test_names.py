@@ -84,7 +84,7 @@ def knapsack() -> dfl.Program:
 
 COLUMNS = {
     "least": [0, 2],
-    "upper:rope": [np.inf, 2.9],
+    "upper:rope": [5.5, 2.9],
     "d:spare": [0.7, -0.1],
     "total": [3.0, 4.0],
     "lower:spare": [-np.inf, 0],
@@ -100,7 +100,7 @@ def test_an_instance_by_names_of_columns(kind: str) -> None:
     np.testing.assert_array_equal(found.b, [[3], [4]])
     np.testing.assert_array_equal(found.h, [[9, 0], [9, -2]])  # weight stays; ≥ is held negated
     np.testing.assert_array_equal(found.lower, [[0, 0, -np.inf], [0, 0, 0]])
-    np.testing.assert_array_equal(found.upper, [[2, np.inf, 9], [2, 2, 9]])  # bounds of integers are integers
+    np.testing.assert_array_equal(found.upper, [[2, 5, 9], [2, 2, 9]])  # bounds of integers are integers
     np.testing.assert_array_equal(found.d, [[0, 0, -0.7], [0, 0, 0.1]])  # values of a program that maximizes
     assert found.batch_shape() == (2,)
 
@@ -197,3 +197,13 @@ def test_files_and_models_name_their_constraints(tmp_path: Path) -> None:
         assert program.violation(torch.tensor([[2.0, 2.0]]), worse).item() == pytest.approx(3 / 15)
         with pytest.raises(dfl.errors.DataError, match="'alone' holds 'x' alone"):
             program.instance({"alone": [1.0]})
+
+
+def test_a_bound_never_lifts_a_constraint(tmp_path: Path) -> None:
+    """A row with one variable became its bound; a column for the bound may be tighter, not looser."""
+    path = tmp_path / "m.lp"
+    path.write_text("min\n obj: - 2 x - z\nst\n cap: x <= 5\n tot: x + z <= 12\nbounds\n x <= 10\n z <= 10\nend\n")
+    program = dfl.from_lp(path, ["x", "z"])
+    assert program.instance({"upper:x": [3.0, 5.0], "upper:z": [20.0, 1.0]}).upper is not None
+    with pytest.raises(dfl.errors.DataError, match="would lift the constraint 'cap'"):
+        program.instance({"upper:x": [8.0]})

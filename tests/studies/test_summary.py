@@ -127,3 +127,12 @@ def test_pareto_front_by_brute_force() -> None:
 def test_problems_in_order() -> None:
     some = ["CFL-50", "KP-100", "SP-10", "SP-5", "other"]
     assert sorted(some, key=problem_order) == ["SP-5", "SP-10", "KP-100", "CFL-50", "other"]
+
+
+def test_runs_on_other_data_are_another_problem() -> None:
+    """Equal seeds mean equal data only in equal settings: what differs is never paired."""
+    one = record("SP-5", "MSE", 1, 0.2, 1.0)
+    quiet = replace(one, config=replace(one.config, settings=replace(one.config.settings, noise=0.0)))
+    found = summarize([one, quiet])
+    assert {(s.problem, s.method) for s in found} == {("SP-5 (noise=0.5)", "MSE"), ("SP-5 (noise=0)", "MSE")}
+    assert [len(ranking.ranked) for ranking in rankings(found)] == [1, 1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +147,8 @@ def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
             return run.epoch == 2
 
     first, history = run(MSE(), tmp_path / "run.pt", 5, callbacks=[Stop()])
-    again, same = run(MSE(), tmp_path / "run.pt", 5)
+    with pytest.warns(RuntimeWarning, match="a callback ended this run"):
+        again, same = run(MSE(), tmp_path / "run.pt", 5)
     assert same.rows == history.rows
     assert same.stopped == "callback"
     assert torch.equal(weights(first), weights(again))
@@ -269,3 +271,46 @@ def test_what_is_compiled_before_the_first_epoch_leaves_no_trace() -> None:
     _, history = run(LOSSES["Smoothed, warm starts"](), None, 1)
     assert history.seconds_compile > 0
     assert "seconds_compile" not in history.rows[0]
+
+
+def halved(gamma: float) -> Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]:
+    return lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma)
+
+
+def test_another_program_or_schedule_is_another_run(tmp_path: Path) -> None:
+    """Programs of equal size have equal words in messages; a checkpoint tells them apart all the same."""
+    other = replace(PROGRAM, h=PROGRAM.h + 1)
+    cases: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+        "loss": ({"loss": SPOPlus(Exact(HiGHS(RELAXED)))}, {"loss": SPOPlus(Exact(HiGHS(other.relax())))}),
+        "judge": ({"problem": HiGHS(PROGRAM)}, {"problem": HiGHS(other)}),
+        "schedule": ({"scheduler": halved(0.5)}, {"scheduler": halved(0.1)}),
+    }
+    for name, calls in cases.items():
+        for number, own in enumerate(calls):
+            options: dict[str, Any] = {"loss": MSE(), "problem": HiGHS(PROGRAM), **own}
+            loss = options.pop("loss")
+            model = Linear(FEATURES, ITEMS)
+            data = VALIDATION.subset(slice(None)) if name != "judge" else knapsack_data(15, 2)
+            call = lambda: fit(  # noqa: E731
+                model, loss, TRAIN, validation=data, epochs=1 + number, checkpoint=tmp_path / name, progress=False, **options  # noqa: B023
+            )  # fmt: skip
+            if number == 0:
+                call()
+            else:
+                with pytest.raises(CheckpointError, match=r"another run; .*(programs|schedule):"):
+                    call()
+
+
+class StopAt(Callback):
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def on_epoch_end(self, run: Run, row: dict[str, Any]) -> bool | None:
+        return row["epoch"] == self.epoch
+
+
+def test_a_run_that_a_callback_ended_says_so(tmp_path: Path) -> None:
+    model = Linear(FEATURES, ITEMS)
+    assert fit(model, MSE(), TRAIN, epochs=4, checkpoint=tmp_path / "run", callbacks=[StopAt(2)]).stopped == "callback"
+    with pytest.warns(RuntimeWarning, match="a callback ended this run after epoch 2"):
+        fit(Linear(FEATURES, ITEMS), MSE(), TRAIN, epochs=4, checkpoint=tmp_path / "run")

@@ -83,3 +83,8 @@ def test_every_run_starts_afresh() -> None:
     torch.manual_seed(0)
     one, _, other = tune(perturbed, [1.0, 5.0, 1.0], **OPTIONS).rows
     assert {k: v for k, v in one.items() if k != "seconds"} == {k: v for k, v in other.items() if k != "seconds"}
+
+
+def test_one_checkpoint_cannot_serve_many_runs() -> None:
+    with pytest.raises(OptionError, match="a checkpoint belongs to one"):
+        tune(perturbed, [0.1, 1.0], checkpoint="run.pt", **OPTIONS)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dflearn.cli.arguments import add_command, check_folder
-from dflearn.cli.studies import store_of
+from dflearn.cli.studies import stale_lines, store_of
 from dflearn.errors import OptionError
 
 if TYPE_CHECKING:
@@ -75,17 +75,32 @@ def write_report(
         raise OptionError(f"a report ends in .html, {', '.join(TABLES)}, or is a folder; got {options.out.name!r}")
     check_folder(options.out)
     study = store_of(options.study)
-    records = read_records(study)
+    records, further = _of_the_study(options.study, read_records(study))
     if kind in TABLES:
         form: Any = TABLES[kind]
         write_whole(options.out, tables(records, options.metric, form, reference(records)).encode())
     elif kind:
-        make_page(records, _gaps(study)).write(options.out)
+        make_page(records, [*further, *_gaps(study)]).write(options.out)
     else:
         files = make_page(records, ()).write_figures(options.out, options.format)
         print(f"{len(files)} files in {options.out}")
         return
     print(f"{len(records)} runs in {options.out}")
+
+
+def _of_the_study(study: Path, records: list[Record]) -> tuple[list[Record], list[str]]:
+    """The runs that a TOML file asks for, and what to say of the others in its store; all runs of a store or an export."""
+    if study.suffix != ".toml":
+        return records, []
+    from dflearn.studies.config import read_study
+
+    wanted = {config.question for config in read_study(study).runs()}
+    kept = [record for record in records if record.config.question in wanted]
+    others = len(records) - len(kept)
+    notes = (
+        [f"{others} runs of the store are not of this study, as its file is now, and are left out."] if others else []
+    )
+    return kept, [*notes, *stale_lines(kept)]
 
 
 def _gaps(study: Path) -> list[str]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dflearn.studies.cost import Prior
     from dflearn.studies.driver import StudyOutcome
     from dflearn.studies.executors import Executor
+    from dflearn.studies.record import Record
     from dflearn.studies.store import Store
 
 ENDING = ".sqlite"
@@ -147,8 +148,24 @@ def run(options: argparse.Namespace) -> None:
         ]
         print(table(["problem", "method", "seed", "mean of ratios", "published style", "s/epoch"], rows))
         print(f"\n{len(found)} of {len(configs)} runs in {store.path}, {summary.done} of them new")
+        for line in stale_lines(found):
+            print(line)
         if len(found) < len(configs):
             raise DataError(f"{len(configs) - len(found)} runs are not there; `dfl status {store.path}` says why")
+
+
+def stale_lines(records: Sequence[Record]) -> list[str]:
+    """A warning where runs were made with other versions of the study's modules than there are now."""
+    from dflearn.studies.record import outdated
+
+    old = outdated(records)
+    if not old:
+        return []
+    modules = ", ".join(dict.fromkeys(name for record in old for name in record.config.imports))
+    return [
+        f"warning: {len(old)} of these runs were made before {modules} changed, the first is {old[0].config}. They are kept "
+        "as they are: name another store, with --store, to run them anew"
+    ]
 
 
 def status(options: argparse.Namespace) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import warnings
 from collections.abc import Hashable, Sequence
 from pathlib import Path
 
@@ -72,6 +73,14 @@ def solve_cached(
     batch = check_costs(y, solver.objective)
     if solver.get_state():
         raise SolverError(f"the answers of {solver!r} depend on what it solved before; labels need an exact solver")
+    if cache is not None and not solver.remembered:
+        warnings.warn(
+            f"the answers of {solver!r} are not remembered, since nothing tells this function from another: give it a name, "
+            "dflearn.from_callable(function, n, name=…), and another one when it changes",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        cache = None
     check_instance(instance, batch)
     costs = y.detach().cpu().reshape(-1, solver.objective.p)
     if instance is not None:

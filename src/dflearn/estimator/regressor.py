@@ -32,7 +32,7 @@ from dflearn.training import Callback, History, Run, fit
 try:
     from sklearn.base import BaseEstimator, RegressorMixin
     from sklearn.utils import check_random_state
-    from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+    from sklearn.utils.validation import _get_feature_names, check_array, check_is_fitted, validate_data
 except ModuleNotFoundError as error:
     raise MissingExtraError(
         "DecisionFocusedRegressor follows scikit-learn, which is not installed: pip install 'dflearn[sklearn]'"
@@ -200,9 +200,27 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
     def _validate(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray | None]:
         options = {"dtype": np.float64, "allow_nd": True}
         if y is None:
-            return validate_data(self, X, **options), None
-        X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, **options)
-        return X, np.asarray(y, np.float64)
+            return np.ascontiguousarray(validate_data(self, X, **options)), None
+        X, y = validate_data(self, X, self._in_order(y), multi_output=True, y_numeric=True, **options)
+        return np.ascontiguousarray(X), np.ascontiguousarray(y, np.float64)
+
+    def _in_order(self, y: Any) -> Any:
+        """Costs with names, as a DataFrame has them, in the order of the program's; an error where a name is not known."""
+        names, columns = self._cost_names(), _get_feature_names(y)
+        if names is None or columns is None:
+            return y
+        missing, unknown = ([name for name in a if name not in b] for a, b in ((names, columns), (columns, names)))
+        if missing or unknown:
+            wrong = f"lacks {missing[0]!r}" if missing else f"has {unknown[0]!r}"
+            raise DataError(
+                f"the costs of the program are {', '.join(names[:5])}{', …' if len(names) > 5 else ''}, and y {wrong}: "
+                "name its columns as the program does, or pass it without names"
+            )
+        return y[list(names)]
+
+    def _cost_names(self) -> tuple[str, ...] | None:
+        program = None if self.problem is None else DecisionTask.of(self.problem, None).program
+        return None if program is None else program.cost_names
 
     def _data(self, X: np.ndarray, y: np.ndarray | None, decisions: Any, instance: Instance | None) -> DecisionDataset:
         if decisions is not None:
@@ -277,7 +295,7 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         Zero is perfect and larger is better, as scikit-learn expects. `decisions` are the optimal ones, by default
         computed from y by the exact solver. This is not R².
         """
-        y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
+        y = np.ascontiguousarray(check_array(self._in_order(y), dtype=np.float64, ensure_2d=False, input_name="y"))
         if self._with_instances and instance is None:
             raise DataError(
                 "fit was told what differs between instances, and score was not: pass instance. A grid search passes it "

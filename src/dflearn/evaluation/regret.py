@@ -33,6 +33,12 @@ PUBLISHED_BATCH = 32  # rows per batch of the paper's test loop
 EXACT = 1e-6  # a regret this small relative to the optimum is round-off: the decision is as good as optimal
 ZERO = 1e-9  # an optimum this small relative to the average one is zero, and no ratio is formed with it
 
+GAP = 1e-3  # relative to the average optimum: what a solver's gap may explain
+NOT_OPTIMAL = (
+    "the decisions of the data are not optimal for the true costs, so these are no regrets: label the data with an exact "
+    "solver, or judge data without decisions"
+)
+
 METRICS = {
     "mean_of_ratios": "mean of regret / |optimum|: the paper's formula",
     "ratio_of_sums": "Σ regret / Σ |optimum|: PyEPO's",
@@ -172,10 +178,9 @@ class Evaluation:
                 f"{zeros} of {count} instances have a zero optimum: left out of mean_of_ratios and published_style"
             )
         if negative := int(self.negative_regrets.sum()):
-            notes.append(
-                f"{negative} of {count} regrets are negative, the most by {self.regrets.min():.3g}: "
-                "those labels are optimal only up to the solver's gap"
-            )
+            small = self.regrets.min() >= -GAP * self._average
+            why = "those labels are optimal only up to the solver's gap" if small else NOT_OPTIMAL
+            notes.append(f"{negative} of {count} regrets are negative, the most by {self.regrets.min():.3g}: {why}")
         return notes
 
     def summary(self) -> str:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from dflearn.program import Instance, Objective
+from dflearn.program import Instance, Objective, Program
 from dflearn.solvers.base import Solution, Solver, TakesStart, check_costs, check_instance, check_start
 
 
@@ -26,9 +26,11 @@ class Layer(nn.Module, TakesStart, ABC):
 
     Attributes:
         objective: obj(y, w) of the program behind the layer.
+        program: that program, where one is known.
         compiles_by_batch: whether kernels are compiled anew for batches of another size.
     """
 
+    program: Program | None = None
     compiles_by_batch = False
 
     def __init__(self, objective: Objective) -> None:
@@ -100,7 +102,7 @@ class Exact(Layer):
 
     def __init__(self, solver: Solver) -> None:
         super().__init__(solver.objective)
-        self.solver = solver
+        self.solver, self.program = solver, solver.program
         self.start_width, self.start_dtype = solver.start_width, solver.start_dtype
         self.start_blank = solver.start_blank
 

@@ -46,6 +46,8 @@ class CvxpySmoothed(Layer):
         solver_args: further arguments of diffcp and Clarabel, as cvxpylayers takes them: `{"mode": "dense"}`, say.
     """
 
+    program: Program
+
     def __init__(
         self,
         program: Program,

@@ -61,6 +61,7 @@ class DavisYin(Layer):
     taken only with a tolerance, since otherwise the decision would depend on it. Computes in the dtype of the costs.
     """
 
+    program: Program
     start_dtype = torch.float32
     compiles_by_batch = True
 

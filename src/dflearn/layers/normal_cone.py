@@ -34,6 +34,8 @@ class NormalCone(Layer):
         iterations: how many steps, for "inner".
     """
 
+    program: Program
+
     def __init__(self, program: Program, *, variant: Literal["exact", "inner"] = "exact", iterations: int = 3) -> None:
         if variant not in ("exact", "inner"):
             raise OptionError(f"variant is 'exact' or 'inner', got {variant!r}")

@@ -33,7 +33,8 @@ class Perturbed(Layer):
         super().__init__(solver.objective)
         if not 0 < sigma < math.inf or samples < 1:
             raise OptionError(f"Perturbed needs a finite sigma > 0 and samples >= 1; got {sigma} and {samples}")
-        self.solver, self.sigma, self.samples = solver, float(sigma), int(samples)
+        self.solver, self.program = solver, solver.program
+        self.sigma, self.samples = float(sigma), int(samples)
         self.generator = generator_of(generator)
         self.start_width = solver.start_width * self.samples
         self.start_dtype, self.start_blank = solver.start_dtype, solver.start_blank

@@ -47,6 +47,8 @@ class Smoothed(Layer):
         tolerance: relative residual at which the Newton method stops.
     """
 
+    program: Program
+
     def __init__(
         self,
         program: Program,

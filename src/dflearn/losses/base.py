@@ -67,6 +67,10 @@ class Loss(nn.Module, ABC):
     @abstractmethod
     def _output(self, predicted: Tensor, batch: Batch) -> LossOutput: ...
 
+    def __radd__(self, other: int) -> Loss:
+        """Python's `sum` begins with 0."""
+        return self if other == 0 else NotImplemented
+
     def __add__(self, other: Loss) -> Loss:
         """The sum of two losses: see `Combined`."""
         from dflearn.losses.combined import Combined

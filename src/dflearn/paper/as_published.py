@@ -37,6 +37,7 @@ class HasProgram(Protocol):
 class _Dense(Layer):
     """The dense system, its pseudo-inverse, and the two projections: P₁ onto the rows, P₂ = max(0, ·). float32."""
 
+    program: Program
     V: Tensor
     inverse_values: Tensor
     U: Tensor

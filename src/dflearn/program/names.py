@@ -104,6 +104,17 @@ def _place_of(program: Program, name: str, source: str) -> Place:
     )
 
 
+def _keep_rows(program: Program, field: str, position: int, column: np.ndarray, name: str) -> None:
+    """An error where a bound of an instance is looser than a constraint of the model that holds this variable alone."""
+    rows = [row for row, held in (program.constraint_names or {}).items() if held == ("bound", position, held.sign)]
+    loose = column > program.upper[position] if field == "upper" else column < program.lower[position]
+    if rows and loose.any():
+        raise DataError(
+            f"the column {name!r} would lift the constraint {rows[0]!r}, which holds this variable alone and so became its "
+            f"bound ({field} {getattr(program, field)[position]:g}): keep to it, or take the constraint out of the model"
+        )
+
+
 def read_instance(
     program: Program, columns: Columns, source: str = "", where: Callable[[int], str] = "row {}".format
 ) -> Instance:
@@ -125,6 +136,8 @@ def read_instance(
             number = column.reshape(-1)[wrong[0]]
             why = f"holds {number}: fill it in" if np.isnan(number) else "only bounds may be infinite"
             raise DataError(f"{where(int(wrong[0]))}, column {name!r}: {why}")
+        if is_bound:
+            _keep_rows(program, field, position, column, name)
         values = fields.setdefault(field, np.tile(getattr(program, field), (*column.shape, 1)))
         values[..., position] = sign * column
     lower, upper = (fields.get(side, getattr(program, side)) for side in ("lower", "upper"))

@@ -177,7 +177,10 @@ class Solver(TakesStart, ABC):
     Class attributes:
         parallel: how `Parallel` may run it: "threads" (releases the GIL), "processes", or "none".
         program: the program it solves, or `None` for a solver that knows no program (`from_callable`).
+        remembered: whether `identity` tells its answers from those of any other solver, so that a cache may keep them.
     """
+
+    remembered: bool = True
 
     parallel: Literal["threads", "processes", "none"] = "none"
     program: Program | None = None

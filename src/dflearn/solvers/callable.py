@@ -32,7 +32,8 @@ def from_callable(
         n: the number of variables.
         p: the number of predicted costs: n without S, the columns of S with it.
         S, d: the known part of the objective, as of `Program`; left out, f gets the costs y themselves.
-        name: what messages, caches and records call it; by default the name of f. Change it when f changes.
+        name: what messages, caches and records call it. Caches keep answers only where it is given, since nothing else tells
+            one function from another: change it when f changes. By default messages have the name of f.
     """
     return CallableSolver(f, Objective(n, S, d, sense), p, batched, name)
 
@@ -56,6 +57,7 @@ class CallableSolver(Solver):
             )
         self.function, self.objective, self.batched = f, objective, batched
         self.name = name or getattr(f, "__qualname__", type(f).__name__)
+        self.remembered = name is not None
 
     def __repr__(self) -> str:
         return f"from_callable({self.name}, n={self.objective.n}, p={self.objective.p})"

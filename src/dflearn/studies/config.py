@@ -143,6 +143,12 @@ class RunConfig:
             "tuned": tuned or "nothing",
         }
 
+    @property
+    def data_choices(self) -> dict[str, Any]:
+        """Those of `choices` that make other data: runs that differ here cannot be compared."""
+        names = ("points", "test", "validation", "features", "degree", "noise")
+        return {**{name: getattr(self.settings, name) for name in names}, **dict(self.problem_options)}
+
     @cached_property
     def key(self) -> str:
         """A hash of the config and the results version: what the store knows the run by."""
@@ -274,8 +280,8 @@ class Study:
                 )
 
     def runs(self) -> list[RunConfig]:
-        """Problem by problem, seed by seed, so that a problem's labels are computed once and early."""
-        return [
+        """Problem by problem, seed by seed, so that a problem's labels are computed once and early; each run once."""
+        every = [
             resolve(
                 problem,
                 method,
@@ -293,6 +299,7 @@ class Study:
             for seed in self.seeds
             for method in self.methods
         ]
+        return list({config.question: config for config in every}.values())
 
 
 def read_study(path: str | Path) -> Study:

@@ -97,6 +97,8 @@ _METHODS: dict[str, Method] = {}
 
 def register(method: Method) -> Method:
     """Let studies know a method. A module may register its own name again, as a notebook does; others may not."""
+    if not _home(method).startswith("dflearn."):
+        load_plugins()  # so that it is the newcomer who is told
     taken = _METHODS.get(method.name)
     if taken is not None and _home(taken) != _home(method):
         raise OptionError(

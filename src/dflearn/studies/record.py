@@ -6,7 +6,7 @@ import math
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from dflearn.studies.config import RESULTS_VERSION, RunConfig
+from dflearn.studies.modules import digest_of
 
 #: The arrays of a record: one number per test instance.
 ARRAYS = {"regrets": np.dtype("<f4"), "optima": np.dtype("<f4"), "ids": np.dtype("<i4")}
@@ -116,6 +117,20 @@ def _without_nan(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_nan(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def made_with(config: RunConfig) -> dict[str, str]:
+    """The version of the user's modules that a run imports, for its record; empty where it imports none."""
+    return {"modules": digest_of(config.imports)} if config.imports else {}
+
+
+def outdated(records: Iterable[Record]) -> list[Record]:
+    """The runs that another version of their modules made: their figures may not be those of the present code."""
+    return [
+        record
+        for record in records
+        if "modules" in record.machine and {"modules": record.machine["modules"]} != made_with(record.config)
+    ]
 
 
 # -- the machine ----------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from dflearn.studies.config import Pairs, RunConfig, problem_of
 from dflearn.studies.methods import Prepared, RunContext, load_plugins, method_named
 from dflearn.studies.models import make_model
 from dflearn.studies.modules import import_modules
-from dflearn.studies.record import PeakMemory, Record, machine
+from dflearn.studies.record import PeakMemory, Record, machine, made_with
 from dflearn.training import Callback, fit
 from dflearn.training.history import History
 from dflearn.training.run import Run
@@ -106,7 +106,7 @@ def _run(config: RunConfig, cache: str | Path | None) -> Record:
         peak_megabytes=memory.megabytes(),
         solver=judge.identity,
         training_solver=best.prepared.solver,
-        machine={**machine(), "ended": datetime.now(UTC).isoformat(timespec="seconds")},
+        machine={**machine(), **made_with(config), "ended": datetime.now(UTC).isoformat(timespec="seconds")},
         notes=(*best.history.notes, *evaluation.notes()),
         chosen=best.chosen,
         tried=tuple(tried),

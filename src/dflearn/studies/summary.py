@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -15,6 +15,7 @@ from dflearn.errors import OptionError
 from dflearn.evaluation import estimates
 from dflearn.evaluation.estimates import Estimate
 from dflearn.evaluation.regret import ZERO
+from dflearn.studies.config import RunConfig
 from dflearn.studies.record import Record
 
 FAMILIES = ("SP", "KP", "CFL")
@@ -97,10 +98,10 @@ def summarize(records: Iterable[Record], metric: str = "mean_of_ratios") -> list
     """
     runs: defaultdict[tuple[str, str], list[Record]] = defaultdict(list)
     distinct = {record.config.question: record for record in records}  # exact solvers answer the same question alike
-    for record, method in named(list(distinct.values())):
+    for record, problem, method in named(list(distinct.values())):
         if metric not in record.metrics:
             raise OptionError(f"the run {record.config} has no metric {metric!r}; it has {', '.join(record.metrics)}")
-        runs[record.config.problem, method].append(record)
+        runs[problem, method].append(record)
     summaries = [
         MethodSummary(problem, method, metric, tuple(sorted(some, key=lambda record: record.config.seed)))
         for (problem, method), some in runs.items()
@@ -108,20 +109,42 @@ def summarize(records: Iterable[Record], metric: str = "mean_of_ratios") -> list
     return sorted(summaries, key=lambda s: (problem_order(s.problem), s.regret))
 
 
-def named(records: Sequence[Record]) -> list[tuple[Record, str]]:
-    """Each record with its method's name, to which settings and parameters are added where they differ between runs."""
-    choices = [r.config.choices for r in records]
-    values: defaultdict[tuple[str, str, str], set[Any]] = defaultdict(set)
-    for record, own in zip(records, choices, strict=True):
-        for name, value in own.items():
-            values[record.config.problem, record.config.method, name].add(value)
-    named = []
-    for record, own in zip(records, choices, strict=True):
-        at = record.config.problem, record.config.method
-        differing = [f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
-                     for name, value in own.items() if len(values[*at, name]) > 1]  # fmt: skip
-        named.append((record, at[1] + (f" ({', '.join(differing)})" if differing else "")))
-    return named
+def named(records: Sequence[Record]) -> list[tuple[Record, str, str]]:
+    """Each record with the names of its problem and its method, to which is added what differs between runs.
+
+    Runs on other data are runs of another problem; runs in other settings, or with other parameters, of another method.
+    """
+    problems = _told_apart(records, lambda record: (record.config.problem,), lambda config: config.data_choices)
+    methods = _told_apart(
+        records,
+        lambda record: (record.config.problem, record.config.method),
+        lambda config: {name: value for name, value in config.choices.items() if name not in config.data_choices},
+    )
+    return [
+        (record, record.config.problem + problem, record.config.method + method)
+        for record, problem, method in zip(records, problems, methods, strict=True)
+    ]
+
+
+def _told_apart(
+    records: Sequence[Record],
+    group: Callable[[Record], tuple[str, ...]],
+    choices: Callable[[RunConfig], Mapping[str, Any]],
+) -> list[str]:
+    """For each record the choices in which the records of its group differ, " (noise=0)" say; empty where in none."""
+    values: defaultdict[tuple[tuple[str, ...], str], set[Any]] = defaultdict(set)
+    for record in records:
+        for name, value in choices(record.config).items():
+            values[group(record), name].add(value)
+    words = []
+    for record in records:
+        differing = [
+            f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
+            for name, value in choices(record.config).items()
+            if len(values[group(record), name]) > 1
+        ]
+        words.append(f" ({', '.join(differing)})" if differing else "")
+    return words
 
 
 def _deviation(values: Sequence[float] | np.ndarray) -> float:

@@ -69,4 +69,21 @@ def make_optimizer(
             f"optimizer is one of {', '.join(OPTIMIZERS)}, a class, or a function (parameters, lr=…) → optimizer; got "
             f"{optimizer!r}"
         )
-    return optimizer(parameters, lr=lr)
+    trained = list(parameters)
+    if not trained:
+        raise OptionError("the model has no parameters to train: none asks for a gradient (requires_grad)")
+    return optimizer(trained, lr=lr)
+
+
+def make_scheduler(
+    scheduler: MakeScheduler | None, optimizer: torch.optim.Optimizer
+) -> torch.optim.lr_scheduler.LRScheduler | None:
+    """What the function makes of the optimizer."""
+    if scheduler is None:
+        return None
+    if isinstance(scheduler, torch.optim.lr_scheduler.LRScheduler) or not callable(scheduler):
+        raise OptionError(
+            f"scheduler is a function optimizer → scheduler, since the optimizer is made here; got a "
+            f"{type(scheduler).__name__}. For example: scheduler=lambda optimizer: StepLR(optimizer, 10)"
+        )
+    return scheduler(optimizer)

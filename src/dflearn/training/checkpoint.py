@@ -39,7 +39,7 @@ def load(path: str | os.PathLike[str], config: dict[str, Any]) -> dict[str, Any]
     held = content["config"]
     differences = [
         f"{name}: {held.get(name)!r} there, {config.get(name)!r} here"
-        for name in sorted(held.keys() | config.keys())
+        for name in sorted(held.keys())  # what an older file does not know cannot differ
         if held.get(name) != config.get(name)
     ]
     if differences:

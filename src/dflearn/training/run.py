@@ -15,9 +15,19 @@ from torch import Tensor, nn
 
 from dflearn.data import Data, as_dataset
 from dflearn.errors import CheckpointError, DataError, OptionError
+from dflearn.layers.base import Layer
+from dflearn.program import Program
 from dflearn.solvers.task import Decided
 from dflearn.training import checkpoint as files
-from dflearn.training.arguments import AnyLoss, MakeOptimizer, MakeScheduler, as_loss, check_model, make_optimizer
+from dflearn.training.arguments import (
+    AnyLoss,
+    MakeOptimizer,
+    MakeScheduler,
+    as_loss,
+    check_model,
+    make_optimizer,
+    make_scheduler,
+)
 from dflearn.training.callbacks import Callback
 from dflearn.training.divergence import weights_are_finite
 from dflearn.training.history import History
@@ -84,6 +94,8 @@ class Run:
             raise OptionError("early_stopping and keep='best' choose by validation data: pass `validation`")
         if validation is None and problem is not None:
             raise OptionError("`problem` judges the run on validation data: pass `validation` too")
+        if isinstance(callbacks, Callback):
+            raise OptionError("callbacks is a list: write callbacks=[…]")
         for callback in callbacks:
             if not isinstance(callback, Callback):
                 raise OptionError(
@@ -97,7 +109,7 @@ class Run:
         self.settings, self.epoch, self.history = settings, 0, History()
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.optimizer = make_optimizer(optimizer, self.parameters, settings.lr)
-        self.scheduler = None if scheduler is None else scheduler(self.optimizer)
+        self.scheduler = make_scheduler(scheduler, self.optimizer)
         self.generator = torch.Generator().manual_seed(settings.seed)
         self.best_weights: dict[str, Tensor] | None = None
         self.validation: Validation | None = None
@@ -230,7 +242,15 @@ class Run:
             "train": files.fingerprint(self.train),
             "validation": None if self.validation is None else files.fingerprint(self.validation.data),
             "problem": judge,
+            "programs": [None if program is None else program.fingerprint for program in self._programs()],
+            "schedule": None if self.scheduler is None else _plain_numbers(self.scheduler.state_dict()),
         }
+
+    def _programs(self) -> list[Program | None]:
+        """The programs behind the layers of the loss, and the one that judges."""
+        layers = [module.program for module in self.loss.modules() if isinstance(module, Layer)]
+        judge = None if self.validation is None or self.validation.solver is None else self.validation.solver.program
+        return [*layers, judge]
 
     def save(self, path: str | os.PathLike[str] | None) -> None:
         if path is None:
@@ -277,10 +297,19 @@ class Run:
         self.best_weights = content["best_weights"]
         self.history.rows[:] = content["history"]["rows"]
         self.history.stopped = content["history"]["stopped"]
+        if self.history.stopped == "callback" and self.epoch < self.settings.epochs:
+            self._note(
+                f"a callback ended this run after epoch {self.epoch}, so it is not trained on: to go on, name another file"
+            )
         states = content.get("callbacks", {})  # files from before callbacks had a state hold none
         for key, callback in self._keyed_callbacks():
             if key in states:
                 callback.load_state_dict(states[key])
+        lost = sorted(key for key, state in states.items() if state and key not in dict(self._keyed_callbacks()))
+        if lost:
+            self._note(
+                f"the checkpoint holds the state of callbacks that are not there now, by place and class: {', '.join(lost)}"
+            )
         own, torchs, *cuda = content["generators"]
         self.generator.set_state(own)
         torch.set_rng_state(torchs)
@@ -303,6 +332,11 @@ def _plain_state(name: str, state: Any) -> Any:
             "only: convert it in state_dict"
         )
     return state
+
+
+def _plain_numbers(state: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a scheduler before its first step: numbers and words, no functions."""
+    return {name: value for name, value in sorted(state.items()) if type(value) in PLAIN}
 
 
 def _device_of(model: nn.Module) -> torch.device:

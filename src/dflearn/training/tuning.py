@@ -55,6 +55,8 @@ def tune(
     """
     if not grid or not seeds:
         raise OptionError("tune needs at least one value and one seed")
+    if options.get("checkpoint") is not None:
+        raise OptionError("tune trains many runs, and a checkpoint belongs to one: leave `checkpoint` out")
     rows = [
         _one(
             make_loss(value),
