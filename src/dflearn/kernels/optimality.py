@@ -5,7 +5,8 @@
     inequality i: slack_i / (|r_i| + Σ_j |M_ij w_j|), or the largest of |M_ij| y_i beside the terms of variable j, if less
 
 A variable at its bound may have a reduced cost that presses it there. A row, or a variable, whose terms are all rounding
-noise beside the largest of the instance counts as satisfied. Nothing here depends on the units of w, of c, or of a row.
+noise counts as satisfied: beside the decision's size, max |w|, and at least the shortest length that right-hand sides and
+bounds name; beside the largest cost or price. Nothing here depends on the units of w, of c, or of a row.
 
 And the proof that an instance has no feasible point: a y (y ≥ 0 on inequality rows) whose combination of the rows, yᵀM w,
 is larger than yᵀr for every w within the bounds (Farkas).
@@ -54,7 +55,7 @@ def measure(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, size: An
         if any_lane(wrong > worst * total):  # divisions are dear
             worst = maximum(worst, where(wrong > 0.0, wrong / total, 0.0))
         put(size, j, total)
-    quiet = ROUNDING * largest
+    quiet = ROUNDING * maximum(largest, get(tile.mu, 1))
     for i in range(r.shape[0]):
         gap, total = spread(0.0) - get(r, i), absolute(get(r, i))
         for k in range(by_rows.start[i], by_rows.start[i + 1]):

@@ -125,7 +125,7 @@ class Workspace(NamedTuple):
 @jit
 def load_tile(data: SmoothedData, index: Any, space: Workspace) -> Any:
     """The instances `index` as a tile, places for w and y, and the rest of the work space: its columns and rows."""
-    mu = np.empty((1, LANES))
+    mu = np.empty((2, LANES))
     tile = SmoothedTile(space.columns[0], mu, space.rows[0], space.columns[1], space.columns[2])
     load(data.c, index, tile.c)
     load(data.r, index, tile.r)
@@ -137,10 +137,11 @@ def load_tile(data: SmoothedData, index: Any, space: Workspace) -> Any:
 
 @jit
 def power_of_two(x: float, otherwise: float) -> float:
-    """The largest power of two up to x; `otherwise` where x is not a positive number."""
+    """The smallest power of two from x on; `otherwise` where x is not a positive number."""
     if not (x > 0.0 and x < np.inf):
         return otherwise
-    return math.ldexp(1.0, math.frexp(x)[1] - 1)
+    mantissa, exponent = math.frexp(x)
+    return math.ldexp(1.0, exponent - 1 if mantissa == 0.5 else exponent)
 
 
 @jit
@@ -152,18 +153,18 @@ def to_units(system: SmoothedSystem, tile: SmoothedTile, units: Any) -> None:
     """
     c, mu, r, lower, upper = tile.c, tile.mu, tile.r, tile.lower, tile.upper
     forced, pull, sides, costs, smoothing = spread(0.0), spread(0.0), spread(0.0), spread(0.0), get(mu, 0)
-    bounds, target = spread(0.0), -1.0 / smoothing
+    bounds, target, least = spread(0.0), -1.0 / smoothing, spread(np.inf)
     for j in range(c.shape[0]):
         low, high = get(lower, j), get(upper, j)
-        least = maximum(maximum(low, -1.0 * high), 0.0)
-        forced = maximum(forced, least)
+        forced = maximum(forced, maximum(low, -1.0 * high))
         costs = maximum(costs, absolute(get(c, j)))
         pull = maximum(pull, absolute(minimum(maximum(get(c, j) * target, low), high)))
         low, high = absolute(low), absolute(high)
+        least = minimum(least, minimum(where(low > 0.0, low, np.inf), where(high > 0.0, high, np.inf)))
         bounds = maximum(bounds, maximum(where(low < np.inf, low, 0.0), where(high < np.inf, high, 0.0)))
     for i in range(r.shape[0]):
         size = absolute(get(r, i))
-        sides = maximum(sides, size)
+        sides, least = maximum(sides, size), minimum(least, where(size > 0.0, size, np.inf))
         forced = maximum(forced, maximum(-1.0 * get(r, i), 0.0) if system.inequality[i] else size)
     pull = where(sides > 0.0, minimum(pull, sides), pull)
     own, other = np.empty((2, LANES)), np.empty((2, LANES))
@@ -175,6 +176,8 @@ def to_units(system: SmoothedSystem, tile: SmoothedTile, units: Any) -> None:
         units[0, t], units[1, t] = sigma, power_of_two(max(own[1, t], mu[0, t] * sigma), 1.0)
     per_sigma, per_gamma = 1.0 / get(units, 0), 1.0 / get(units, 1)
     put(mu, 0, smoothing * get(units, 0) * per_gamma)
+    least = where(least < np.inf, least, where(costs > 0.0, costs / smoothing, get(units, 0)))
+    put(mu, 1, least * per_sigma)
     for j in range(c.shape[0]):
         put(c, j, get(c, j) * per_gamma)
         put(lower, j, get(lower, j) * per_sigma)

@@ -26,7 +26,8 @@ class SmoothedSystem(NamedTuple):
 
 
 class SmoothedTile(NamedTuple):
-    """The instances of one tile: c, lower, upper (n, LANES); mu (1, LANES); r (m, LANES). Costs are scaled to about one."""
+    """The instances of one tile, costs and decisions scaled to about one: c, lower, upper (n, LANES); r (m, LANES); mu
+    (2, LANES): μ, and the shortest length that r and the bounds name, |c|/μ where they name none."""
 
     c: np.ndarray
     mu: np.ndarray
