@@ -90,7 +90,7 @@ def write_report(
 
 def _of_the_study(study: Path, records: list[Record]) -> tuple[list[Record], list[str]]:
     """The runs that a TOML file asks for, and what to say of the others in its store; all runs of a store or an export."""
-    if study.suffix != ".toml":
+    if study.suffix != ".toml" or not study.exists():
         return records, []
     from dflearn.studies.config import read_study
 

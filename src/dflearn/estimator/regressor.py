@@ -206,8 +206,9 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
 
     def _in_order(self, y: Any) -> Any:
         """Costs with names, as a DataFrame has them, in the order of the program's; an error where a name is not known."""
-        names, columns = self._cost_names(), _get_feature_names(y)
-        if names is None or columns is None:
+        columns = _get_feature_names(y)
+        names = None if columns is None else self._cost_names()
+        if columns is None or names is None:
             return y
         missing, unknown = ([name for name in a if name not in b] for a, b in ((names, columns), (columns, names)))
         if missing or unknown:

@@ -232,13 +232,9 @@ class CvxpySmoothed(Layer):
 
     def _why(self, c: Tensor, w: Tensor, instance: Instance) -> Status:
         """The status of one instance, c and w `(n,)`, whose answer fails the optimality conditions."""
-        ray = w / torch.linalg.vector_norm(w)
-        steady = {"b": 0.0, "h": 0.0, "lower": -torch.inf, "upper": torch.inf}
-        recession = Instance(
-            **{name: torch.where(side.isfinite(), 0.0, steady[name]) for name, side in instance.present().items()}
-        )
-        falls = self.regularizer == "norm" and bool(c @ ray + self.mu < 0)
-        if falls and bool(self.program.violation(ray, recession) <= SOLVED):
+        ray = (w / torch.linalg.vector_norm(w)).numpy()
+        falls = self.regularizer == "norm" and bool(c.numpy() @ ray + self.mu < 0)
+        if falls and self._recedes(ray, instance):
             return Status.UNBOUNDED
         if bool(self.program.violation(w, instance) <= SOLVED):
             return Status.FEASIBLE
@@ -248,6 +244,18 @@ class CvxpySmoothed(Layer):
         anywhere = Instance(**instance.present(), d=torch.zeros_like(c))
         found = Status(int(HiGHS(self.program).solve(zero, anywhere).status))
         return Status.INFEASIBLE if found is Status.INFEASIBLE else Status.FAILED
+
+    def _recedes(self, ray: np.ndarray, instance: Instance) -> bool:
+        """Whether the program allows to go on for ever along a ray of length one, up to the accuracy of the solver."""
+        A, G, sides = self.program.A, self.program.G, self.program.sides(instance, 1).row(0)
+        lengths = [np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)).reshape(-1)) for rows in (A, G)]
+        gaps = (
+            np.abs(A @ ray) - SOLVED * lengths[0],
+            G @ ray - SOLVED * lengths[1],
+            np.where(np.isfinite(sides.lower), -ray, -np.inf) - SOLVED,
+            np.where(np.isfinite(sides.upper), ray, -np.inf) - SOLVED,
+        )
+        return all(bool((gap <= 0).all()) for gap in gaps)
 
 
 @dataclass(frozen=True)

@@ -234,16 +234,23 @@ class Model(ABC):
             out.bound[found[optimal]] = verdict.bound[optimal]
             broken = ~optimal & (verdict.primal > OPTIMAL)
             out.status[found[broken]], out.decision[found[broken]] = Status.NOT_FOUND, np.nan
-            for i in found[optimal & ~(verdict.error <= SURE)]:
-                self.refine(c[i], sides.row(i), y[i], out, i)
+            for k in np.flatnonzero(optimal & ~(verdict.error <= SURE)):
+                i = int(found[k])
+                self.refine(c[i], sides.row(i), y[i], out, i, good=bool(verdict.error[k] <= OPTIMAL))
 
     @cached_property
     def refiner(self) -> Refiner:
         return Refiner(self)
 
-    def refine(self, c: np.ndarray, sides: Sides, y: np.ndarray, out: Raw, i: int) -> None:
-        """Mend one answer in `out`. Called optimal where it is; else feasible, with its bound; else nothing at all."""
+    def refine(self, c: np.ndarray, sides: Sides, y: np.ndarray, out: Raw, i: int, good: bool) -> None:
+        """Mend one answer in `out`. Called optimal where it is; else feasible, with its bound; else nothing at all.
+
+        good: the answer is within the tolerance as it stands, and stays where it cannot be mended: rows that depend on each
+        other and contradict by rounding hold no better.
+        """
         status, w, y = self.refiner.refine(c, sides, out.decision[i], y)
+        if good and not status.has_decision:
+            return
         if not status.has_decision:
             out.status[i], out.decision[i], out.bound[i] = status, np.nan, -np.inf
             return
