@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from mutants import Mutant, left_out
-from verdicts import judged, page, wilson
 from scipy.stats import binomtest
+
+from mutants import Mutant, left_out
 from trial import Coverage
+from verdicts import judged, page, wilson
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "mutation"
@@ -84,7 +85,7 @@ def coverage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Coverage:
 def test_a_mutant_meets_the_tests_of_its_line(
     coverage: Coverage, line: int, column: int, expected: dict[str, list[str]]
 ) -> None:
-    assert coverage.chosen(Mutant("src/dflearn/box/box.py", line, column, "NumberReplacer", 0)) == expected
+    assert coverage.chosen(Mutant("src/dflearn/box/box.py", line, column, "NumberReplacer", 0), 15.0) == expected
 
 
 @pytest.mark.parametrize(("hits", "count"), [(0, 7), (340, 400), (400, 400)])

@@ -70,9 +70,7 @@ def left_out(source: str) -> list[Span]:
         spans.append((begin, (node.end_lineno, column(node.end_lineno, node.end_col_offset))))
 
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.AnnAssign):
-            add(node.annotation)
-        elif isinstance(node, ast.arg) and node.annotation:
+        if isinstance(node, ast.AnnAssign) or (isinstance(node, ast.arg) and node.annotation):
             add(node.annotation)
         elif isinstance(node, ast.FunctionDef):
             if node.returns:

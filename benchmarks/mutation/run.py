@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from mutants import Mutant, all_mutants, draw, eligible, sources
+from trial import Coverage, Verdict, Workshop
 from verdicts import write
-from trial import MOST_SECONDS, Coverage, Verdict, Workshop
 
 FOLDERS = ["program", "solvers", "layers", "losses", "evaluation"]
 TESTS = ["program", "solvers", "layers", "losses", "evaluation", "frontends", "testing", "problems", "data", "doctor"]
@@ -83,7 +83,9 @@ def change_of(mutant: Mutant, code: str) -> list[str]:
     return [text.strip() for text in pair]
 
 
-def try_mutants(mutants: list[Mutant], coverage: Coverage, log: Path, again: bool) -> dict[str, Any]:
+def try_mutants(
+    mutants: list[Mutant], coverage: Coverage, log: Path, again: bool, most_seconds: float
+) -> dict[str, Any]:
     """Verdicts by the mutants' names; each is written to `log`, one JSON line, as soon as it is known."""
     done = {row["name"]: row for row in map(json.loads, log.read_text().splitlines())} if log.exists() else {}
     waiting = [
@@ -97,7 +99,7 @@ def try_mutants(mutants: list[Mutant], coverage: Coverage, log: Path, again: boo
     workshop.compile(sorted({test.split("::")[0] for test in coverage.seconds}))
     begun, killed = time.perf_counter(), 0
     for k, mutant in enumerate(waiting, 1):
-        code, tests = mutant.code(), coverage.chosen(mutant)
+        code, tests = mutant.code(), coverage.chosen(mutant, most_seconds)
         limit = MARGIN + SLOWER * sum(coverage.seconds[test] for chosen in tests.values() for test in chosen)
         verdict = workshop.try_code(mutant.file, code, tests, limit) if tests else Verdict("uncovered")
         row = {"name": mutant.name, **mutant._asdict(), "change": change_of(mutant, code), **verdict._asdict()}
@@ -128,6 +130,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=14)
     parser.add_argument("--first", type=int, help="of the draw, only so many: a pilot")
     parser.add_argument("--again", action="store_true", help="try survivors once more")
+    parser.add_argument(
+        "--most-seconds", type=float, default=15.0, help="of tests for a mutant, as they take unmutated"
+    )
     parser.add_argument("--out", type=Path, default=Path("results/mutation"))
     parser.add_argument("--build", type=Path, default=Path("build/mutation"))
     parser.add_argument("--measure", nargs="+", metavar="FILE", help=argparse.SUPPRESS)
@@ -141,7 +146,7 @@ def main() -> None:
     coverage = coverage_of(options.build)
     mutants, sizes = drawn_mutants(options.build, options.count, options.seed)
     log = options.build / f"verdicts-{options.seed}-{options.count}.jsonl"
-    done = try_mutants(mutants[: options.first], coverage, log, options.again)
+    done = try_mutants(mutants[: options.first], coverage, log, options.again, options.most_seconds)
     rows = [done[mutant.name] for mutant in mutants if mutant.name in done]
     head = ["git", "log", "-1", "--format=%H", "--", *(f"src/dflearn/{folder}" for folder in FOLDERS)]
     return write(
@@ -154,7 +159,7 @@ def main() -> None:
             "folders": FOLDERS,
             "mutants": sizes,
             "tests": len(coverage.seconds),
-            "most_seconds_of_tests": MOST_SECONDS,
+            "most_seconds_of_tests": options.most_seconds,
             "commit": subprocess.run(head, capture_output=True, text=True, check=True).stdout.strip(),
             "failing_without_mutant": control(rows, coverage, options.build),
             "python": platform.python_version(),

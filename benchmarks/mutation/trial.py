@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
 from mutants import SOURCES, Mutant
 
 # Imported once, before any child: what the tests import beside dflearn, and takes long.
@@ -35,7 +36,6 @@ OPTIONS = (
     "ignore::pytest.PytestAssertRewriteWarning",
     *("-p", "no:cacheprovider", "-p", "no:anyio"),
 )
-MOST_SECONDS = 15.0  # of tests for one mutant, by the seconds that they took unmutated
 
 
 class Verdict(NamedTuple):
@@ -91,9 +91,9 @@ class Coverage:
                 if re.search(rf"\b{name}\b", text):
                     yield from self.tests(file, line, line)
 
-    def chosen(self, mutant: Mutant) -> dict[str, list[str]]:
-        """Tests by file, the fastest as far as `MOST_SECONDS` reach; files of the mutant's own folder first."""
-        by_file, left = defaultdict(list), MOST_SECONDS
+    def chosen(self, mutant: Mutant, most_seconds: float) -> dict[str, list[str]]:
+        """Tests by file, the fastest as far as the seconds reach, one at least; files of the mutant's own folder first."""
+        by_file, left = defaultdict(list), most_seconds
         for test in sorted(self.tests_of(mutant), key=lambda test: (self.seconds[test], test)):
             if (left := left - self.seconds[test]) < 0 and by_file:
                 break
