@@ -89,9 +89,7 @@ def try_mutants(
     """Verdicts by the mutants' names; each is written to `log`, one JSON line, as soon as it is known."""
     done = {row["name"]: row for row in map(json.loads, log.read_text().splitlines())} if log.exists() else {}
     waiting = [
-        mutant
-        for mutant in mutants
-        if mutant.name not in done or (again and done[mutant.name]["verdict"] in ("survived", "uncovered", "timeout"))
+        mutant for mutant in mutants if mutant.name not in done or (again and done[mutant.name]["verdict"] != "killed")
     ]
     if not waiting:
         return done
@@ -116,12 +114,13 @@ def try_mutants(
 
 
 def control(rows: list[dict[str, Any]], coverage: Coverage, build: Path) -> str:
-    """The first of the tests that killed which fails without any mutant; there should be none."""
+    """What fails without any mutant, of the tests that killed; there should be nothing."""
     tests: dict[str, list[str]] = {}
     for test in sorted({row["test"] for row in rows} & {*coverage.seconds}):
         tests.setdefault(test.split("::")[0], []).append(test)
     file = str(sources(FOLDERS)[0])
-    return Workshop(build / "tree", Path.cwd()).try_code(file, Path(file).read_text(), tests, 600.0).test
+    found = Workshop(build / "tree", Path.cwd()).try_code(file, Path(file).read_text(), tests, 600.0)
+    return "" if found.verdict == "survived" else f"{found.verdict}: {found.test}"
 
 
 def main() -> None:

@@ -143,6 +143,17 @@ def test_perturbed_fenchel_young() -> None:
     np.testing.assert_allclose(gradient, (label - w.reshape(COUNT, samples, N).mean(1)) @ S, atol=1e-9)
 
 
+def test_fenchel_young_is_differentiable_in_the_label() -> None:
+    """obj(ŷ, w*) + Ω(w*) is all that holds w*: its gradient is S ŷ + d + μ w*."""
+    label = torch.tensor(clipped(Y), requires_grad=True)
+    batch = Batch(torch.zeros(COUNT, 1), torch.tensor(Y), label)
+    value = FenchelYoung(SmoothedBox(BOX, MU))(torch.tensor(PREDICTED), batch)
+    (gradient,) = torch.autograd.grad(value.sum(), label)
+    np.testing.assert_allclose(gradient.numpy(), PREDICTED @ S.T + D + MU * clipped(Y), atol=1e-12)
+    fixed = Batch(torch.zeros(COUNT, 1), torch.tensor(Y), label.detach())
+    torch.testing.assert_close(value.detach(), FenchelYoung(SmoothedBox(BOX, MU))(torch.tensor(PREDICTED), fixed))
+
+
 def test_an_instance_replaces_d_and_bounds() -> None:
     """Losses see the instance's own d and upper bounds, both in the decision and in the objective."""
     d, upper = RNG.normal(size=(COUNT, N)), RNG.uniform(0.2, 2, (COUNT, N))
