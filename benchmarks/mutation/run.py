@@ -3,7 +3,7 @@
     python benchmarks/mutation/run.py [--count 400] [--seed 14] [--out results/mutation] [--again]
 
 Draws mutants of Cosmic Ray by seed, runs for each the tests that execute its line, fastest first, and writes every verdict
-and a table. What is done is not run again; `--again` tries survivors once more, after tests were added. Test files that
+and a table. What is done is not run again; `--again` tries survivors once more that nobody judged, after tests were added. Test files that
 changed are measured again. One process.
 """
 
@@ -18,12 +18,13 @@ import platform
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from mutants import Mutant, all_mutants, draw, eligible, sources
 from trial import Coverage, Verdict, Workshop
-from verdicts import write
+from verdicts import judgements, write
 
 FOLDERS = ["program", "solvers", "layers", "losses", "evaluation"]
 TESTS = ["program", "solvers", "layers", "losses", "evaluation", "frontends", "testing", "problems", "data", "doctor"]
@@ -84,13 +85,14 @@ def change_of(mutant: Mutant, code: str) -> list[str]:
 
 
 def try_mutants(
-    mutants: list[Mutant], coverage: Coverage, log: Path, again: bool, most_seconds: float
+    mutants: list[Mutant], coverage: Coverage, log: Path, again: Callable[[dict[str, Any]], bool], most_seconds: float
 ) -> dict[str, Any]:
-    """Verdicts by the mutants' names; each is written to `log`, one JSON line, as soon as it is known."""
+    """Verdicts by the mutants' names; each is written to `log`, one JSON line, as soon as it is known.
+
+    again: which of those that were tried are tried once more.
+    """
     done = {row["name"]: row for row in map(json.loads, log.read_text().splitlines())} if log.exists() else {}
-    waiting = [
-        mutant for mutant in mutants if mutant.name not in done or (again and done[mutant.name]["verdict"] != "killed")
-    ]
+    waiting = [mutant for mutant in mutants if mutant.name not in done or again(done[mutant.name])]
     if not waiting:
         return done
     workshop = Workshop(log.parent / "tree", Path.cwd())
@@ -145,7 +147,12 @@ def main() -> None:
     coverage = coverage_of(options.build)
     mutants, sizes = drawn_mutants(options.build, options.count, options.seed)
     log = options.build / f"verdicts-{options.seed}-{options.count}.jsonl"
-    done = try_mutants(mutants[: options.first], coverage, log, options.again, options.most_seconds)
+    known = judgements(options.out)
+
+    def again(row: dict[str, Any]) -> bool:
+        return options.again and row["verdict"] != "killed" and row["name"] not in known
+
+    done = try_mutants(mutants[: options.first], coverage, log, again, options.most_seconds)
     rows = [done[mutant.name] for mutant in mutants if mutant.name in done]
     head = ["git", "log", "-1", "--format=%H", "--", *(f"src/dflearn/{folder}" for folder in FOLDERS)]
     return write(

@@ -23,14 +23,20 @@ def wilson(hits: int, count: int) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def judged(rows: Iterable[Row], judgements: dict[str, dict[str, str]]) -> list[Row]:
+def judgements(folder: Path) -> dict[str, dict[str, str]]:
+    """{mutant: {"as": "equivalent" or "loops", "reason": …}} as a person wrote it."""
+    file = folder / "judged.json"
+    return json.loads(file.read_text()) if file.exists() else {}
+
+
+def judged(rows: Iterable[Row], known: dict[str, dict[str, str]]) -> list[Row]:
     """Rows with a verdict of killed, survived or equivalent, and the reason where a person gave it.
 
     A time-out is killed where it was judged to loop, and survived otherwise. A line that no test executes is survived.
     """
     result = []
     for row in rows:
-        judgement = judgements.get(row["name"], {}) if row["verdict"] != "killed" else {}
+        judgement = known.get(row["name"], {}) if row["verdict"] != "killed" else {}
         verdict = {"equivalent": "equivalent", "loops": "killed"}.get(judgement.get("as", ""), "survived")
         result.append(
             {**row, "outcome": row["verdict"], "verdict": "killed" if row["verdict"] == "killed" else verdict}
@@ -59,8 +65,7 @@ def table(rows: list[Row], by: Callable[[Row], str], title: str) -> str:
 
 def write(folder: Path, rows: list[Row], head: dict[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / "judged.json"
-    rows = judged(rows, json.loads(file.read_text()) if file.exists() else {})
+    rows = judged(rows, judgements(folder))
     (folder / "mutants.json").write_text(
         json.dumps({**head, "mutants_drawn": rows}, indent=1, ensure_ascii=False) + "\n"
     )

@@ -284,7 +284,12 @@ def test_sides_of_grids_and_of_one() -> None:
     assert grid.tolist() == np.arange(12.0).reshape(4, 3).tolist()
     assert PROGRAM.sides(Instance(h=torch.ones(3)), 1).h.shape == (1, 3)
     assert Program(n=2).sides(Instance(b=torch.ones(5, 0)), 5).b.shape == (5, 0)
-    assert PROGRAM.sides(Instance(h=torch.ones(0, 3)), 0).h.shape == (0, 3)
+    none = PROGRAM.sides(Instance(h=torch.ones(0, 3)), 0)
+    assert none.h.shape == (0, 3)
+    assert none.right_hand_sides().shape == (0, 4)
+    h = torch.rand(1000, 3, dtype=torch.float64)
+    right = PROGRAM.sides(Instance(h=h), 1000).right_hand_sides()
+    np.testing.assert_array_equal(right, np.hstack([np.tile(PROGRAM.b, (1000, 1)), h.numpy()]))
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,7 @@ def test_starts_are_interchangeable(make: type[ModelSolver], program: Program) -
     basis = make(program).solve(y, None, make(program).no_start(6)).start
     assert basis is not None
     rows = program.A.shape[0] + program.G.shape[0]
+    assert basis.shape == (6, program.n + rows)
     assert ((basis == Basis.BASIC).sum(-1) == rows).all()
     instance = own_sides(program, 6)
     for other in BACK_ENDS:
@@ -313,6 +314,52 @@ def test_integers_that_fit_no_row_are_a_failure() -> None:
     assert np.isnan(out.decision[0]).all()
     whole = Program(G=[[1e7, 0]], h=[0.5e7], upper=1, integer=True)
     assert solve_sloppily(whole, Sloppy(whole, [0.6, 0.0], None), [-1, 0]).status[0] == Status.FAILED
+
+
+@pytest.mark.parametrize(
+    ("c", "middle"),
+    [
+        ([1.0, 3.0, 1e9], 10**4.5),  # the geometric middle of the smallest and the largest cost becomes one
+        ([1e-4, 1.0, 1e4], 1e-4),  # which is the unit of the first solve: then the smallest does
+    ],
+)
+def test_wide_costs_are_solved_for_in_two_units(c: list[float], middle: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    solver = HiGHS(Program(G=[[-1, -1, -1]], h=[-1], upper=1, integer=True))
+    model, asked = solver._model(), []
+    run = model.run
+    monkeypatch.setattr(model, "run", lambda costs, basis: asked.append(costs[0] / c[0]) or run(costs, basis))
+    answer = solver.solve(torch.tensor(c, dtype=torch.float64)).check((Status.OPTIMAL,))
+    assert answer.decision.tolist() == [1, 0, 0]
+    assert len(asked) == 2
+    assert asked[0] != asked[1]
+    assert np.log2(asked[1]) % 1 == 0
+    assert asked[1] * middle == pytest.approx(1, rel=0.42)
+
+
+def test_two_solves_that_say_different_things_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """First a decision that breaks a row, then that there is none: the solver failed, no more is known."""
+    program = Program(G=[[1, 1]], h=[1], upper=1, integer=True)
+    for second, status in ((Status.INFEASIBLE, Status.FAILED), (Status.OPTIMAL, Status.FAILED)):
+        solver = HiGHS(program)
+        model, said = solver._model(), iter([Status.OPTIMAL, second, second])
+        monkeypatch.setattr(model, "run", lambda costs, basis, said=said: next(said))
+        monkeypatch.setattr(model, "decision", lambda: np.array([1.0, 1.0]))
+        monkeypatch.setattr(model, "bound", lambda: -np.inf)
+        answer = solver.solve(torch.tensor([-1.0, -1.0]))
+        assert Status(int(answer.status)) is status
+        assert answer.decision.isnan().all()
+
+
+def test_what_refinement_finds_impossible_has_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A back end answers what breaks a row; refinement says that there is no decision, and that is the answer."""
+    solver = HiGHS(Program(G=[[-1, -1]], h=[-1], upper=1))
+    model = solver._model()
+    monkeypatch.setattr(model, "decision_and_prices", lambda: (np.array([0.5, 0.0]), np.array([-3.0])))
+    monkeypatch.setattr(model.refiner, "refine", lambda c, sides, w, y: (Status.INFEASIBLE, w, y))
+    answer = solver.solve(torch.tensor([[3.0, 2.0]]))
+    assert answer.counts() == {"INFEASIBLE": 1}
+    assert answer.decision.isnan().all()
+    assert answer.bound.item() == -np.inf
 
 
 # -- Gurobi's own -------------------------------------------------------------------------------------------------------
