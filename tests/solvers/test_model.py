@@ -362,6 +362,27 @@ def test_what_refinement_finds_impossible_has_no_decision(monkeypatch: pytest.Mo
     assert answer.bound.item() == -np.inf
 
 
+def test_strict_is_as_strict_as_it_gets_and_passes() -> None:
+    """The tolerances of the next solves, as the back ends themselves report them: below the usual ones, then as before."""
+    program = Program(G=[[1, 1]], h=[1], upper=1, integer=True)
+    highs, gurobi = HiGHS(program)._model(), Gurobi(program)._model()
+    names = ["mip_feasibility_tolerance", "primal_feasibility_tolerance", "dual_feasibility_tolerance"]
+
+    def tolerances() -> np.ndarray:
+        options, parameters = highs.highs.getOptions(), gurobi.model.Params  # type: ignore[attr-defined]
+        theirs = [getattr(parameters, name) for name in ("IntFeasTol", "FeasibilityTol", "OptimalityTol")]
+        return np.array([*(getattr(options, name) for name in names), *theirs])
+
+    usual = tolerances()
+    for model in (highs, gurobi):
+        model.be_strict(True)
+    np.testing.assert_allclose(tolerances(), 1e-9)
+    assert (usual > 5e-8).all()
+    for model in (highs, gurobi):
+        model.be_strict(False)
+    np.testing.assert_allclose(tolerances(), usual)
+
+
 # -- Gurobi's own -------------------------------------------------------------------------------------------------------
 
 
