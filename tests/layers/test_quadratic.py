@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
 
+from dflearn.kernels.smoothed import SmoothedAnswer
 from dflearn.layers.quadratic import decision_size, relative_residual, solve_with_highs
+from dflearn.layers.rows import SmoothedRows
+from dflearn.layers.smoothed import Smoothed
 from dflearn.program import Instance, Program
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Status
@@ -20,6 +25,7 @@ def test_status(b: float, status: Status) -> None:
     sides = program.sides(Instance(b=torch.tensor([[b]], dtype=torch.float64)), 1)
     result = solve_with_highs(program, np.array([1.0, 2.0, 6.0]), 2.0, sides.row(0))
     assert result.status is status
+    assert (result.inside.shape, result.in_force.shape) == ((3,), (1,))
     if status is Status.OPTIMAL:
         np.testing.assert_allclose(result.w, [0.75, 0.25, 0.0], atol=1e-7)  # c + 2w + λ = 0 inside: λ = −2.5
     else:
@@ -54,6 +60,26 @@ def test_a_decision_without_any_row() -> None:
     result = solve_with_highs(program, c, 2.0, program.own_sides)
     np.testing.assert_allclose(result.w, [-1e3, 4.5e3, -5e2, -2e3], rtol=1e-7)
     assert result.inside.tolist() == [0, 1, 1, 0]
+
+
+def test_the_slow_way_of_a_layer_is_a_clip_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the kernels' answers made worthless: decision, objective and bound of a box in closed form."""
+    solve = SmoothedRows.solve
+
+    def solve_badly(rows: SmoothedRows, *arguments: Any) -> SmoothedAnswer:
+        answer = solve(rows, *arguments)
+        answer.w[:], answer.residual[:] = 7.0, 1.0
+        return answer
+
+    monkeypatch.setattr(SmoothedRows, "solve", solve_badly)
+    y = torch.tensor(np.random.RandomState(0).normal(size=(5, 3)))
+    solution = Smoothed(Program(n=3, lower=-1, upper=2), 0.7).solve(y).check((Status.OPTIMAL,))
+    assert solution.fallback is not None
+    assert solution.fallback.all()
+    w = np.clip(-y.numpy() / 0.7, -1, 2)
+    np.testing.assert_allclose(solution.decision.numpy(), w, atol=1e-7)
+    np.testing.assert_allclose(solution.objective.numpy(), (y.numpy() * w).sum(1) + 0.35 * (w**2).sum(1), atol=1e-7)
+    np.testing.assert_array_equal(solution.bound.numpy(), solution.objective.numpy())
 
 
 def test_many_more_rows_than_variables() -> None:

@@ -82,7 +82,15 @@ def test_sides_are_put_back(make: type[ModelSolver]) -> None:
 
 
 @pytest.mark.parametrize("make", BACK_ENDS)
-@pytest.mark.parametrize("program", [programs.supply(), programs.knapsack(30).relax(), programs.shortest_path(5)])
+@pytest.mark.parametrize(
+    "program",
+    [
+        programs.supply(),
+        programs.knapsack(30).relax(),
+        programs.shortest_path(5),
+        Program(A=np.ones((1, 4)), b=[2], G=[[1, 0, 1, 0]], h=[1], upper=1),
+    ],
+)
 def test_starts_are_interchangeable(make: type[ModelSolver], program: Program) -> None:
     """A basis of one back end is a start for every other, and for other costs and sides."""
     y = random_costs(program, 6)
@@ -90,6 +98,7 @@ def test_starts_are_interchangeable(make: type[ModelSolver], program: Program) -
     assert basis is not None
     rows = program.A.shape[0] + program.G.shape[0]
     assert basis.shape == (6, program.n + rows)
+    assert (basis != Basis.NONE).all()
     assert ((basis == Basis.BASIC).sum(-1) == rows).all()
     instance = own_sides(program, 6)
     for other in BACK_ENDS:
