@@ -143,6 +143,23 @@ def test_perturbed_fenchel_young() -> None:
     np.testing.assert_allclose(gradient, (label - w.reshape(COUNT, samples, N).mean(1)) @ S, atol=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("variant", "label", "needs"),
+    [
+        ("shifted", "exact", {"costs", "decisions"}),
+        ("shifted", "smoothed", {"costs"}),
+        ("plain", "exact", {"decisions"}),
+        ("plain", "smoothed", {"costs"}),
+    ],
+)
+def test_sce_needs_what_its_equation_holds(variant: str, label: str, needs: set[str]) -> None:
+    loss = SCE(SmoothedBox(BOX, MU), variant=variant, label=label)
+    assert set(loss.needs) == needs
+    held = {"costs": torch.tensor(Y), "decisions": torch.tensor(clipped(Y))}
+    batch = Batch(torch.zeros(COUNT, 1), **{name: value for name, value in held.items() if name in needs})
+    assert loss(torch.tensor(PREDICTED), batch).shape == (COUNT,)
+
+
 def test_fenchel_young_is_differentiable_in_the_label() -> None:
     """obj(ŷ, w*) + Ω(w*) is all that holds w*: its gradient is S ŷ + d + μ w*."""
     label = torch.tensor(clipped(Y), requires_grad=True)

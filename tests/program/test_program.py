@@ -38,6 +38,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a right-hand side without rows": ({"n": 2, "b": [1]}, r"b must have shape \(0,\), got \(1,\)"),
     "NaN on the right": ({"A": ONES, "b": [np.nan]}, r"b\[0\] is nan: finite numbers only"),
     "infinity on the right": ({"G": ONES, "h": [np.inf]}, r"h\[0\] is inf: finite numbers only"),
+    "two infinities on the right": ({"G": np.eye(3), "h": [1, np.inf, -np.inf]}, r"h\[1\] is inf"),
     "NaN in a bound": ({"n": 2, "lower": [0, np.nan]}, r"lower\[1\] is nan: numbers or ±inf only"),
     "crossed bounds": ({"n": 2, "lower": [0, 2], "upper": 1}, "bounds of variable 1 cross: lower 2.0, upper 1.0"),
     "a lower bound of infinity": (
@@ -187,6 +188,9 @@ def test_fingerprint_sees_content_only() -> None:
 MAPS: dict[str, Any] = {
     "identity": None,
     "one cost per variable": sp.csr_array(([2.0, -1.0, 3.0], ([0, 1, 3], [1, 0, 1])), shape=(4, 2)),  # row 2 is empty
+    "each its own cost": np.diag([2.0, -1.0, 0.0, 3.0]),
+    "each the next one's cost": np.diag([2.0, -1.0, 3.0], 1),
+    "each the last one's cost": np.diag([2.0, -1.0, 3.0], -1),
     "general": np.array([[1.0, 2.0, 0.0], [0.0, -1.0, 4.0], [0.0, 0.0, 0.0], [3.0, 0.0, 1.0]]),
 }
 D = np.array([0.5, -1.0, 2.0, 0.0])

@@ -37,6 +37,10 @@ def test_check_names_the_first_instance_that_is_not_accepted() -> None:
     bad = solution(Status.OPTIMAL, Status.INFEASIBLE, Status.UNBOUNDED)
     with pytest.raises(SolverError, match=r"2 of 3 .* instance 1 is INFEASIBLE.* check the right-hand sides"):
         bad.check()
+    others = ", ".join(f"instance {i}" for i in range(1, 9))
+    for count, more in ((9, f"8 more: {others}"), (12, f"11 more: {others}, …")):
+        with pytest.raises(SolverError, match=rf"instance 0 is FAILED \(and {more}\):"):
+            solution(*[Status.FAILED] * count).check()
     assert solution().check().counts() == {}
     assert bad.counts() == {"OPTIMAL": 1, "INFEASIBLE": 1, "UNBOUNDED": 1}
 
