@@ -359,6 +359,20 @@ def test_two_solves_that_say_different_things_say_nothing(monkeypatch: pytest.Mo
         assert answer.decision.isnan().all()
 
 
+NOTHING = (Status.INFEASIBLE, Status.UNBOUNDED)
+
+
+@pytest.mark.parametrize("first", NOTHING)
+@pytest.mark.parametrize("second", NOTHING)
+def test_two_opinions_on_a_linear_program(first: Status, second: Status, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Costs that span much are looked at in other units where there is no decision: what both say holds, else nothing."""
+    solver = HiGHS(Program(n=2, upper=1))
+    said = iter([first, second])
+    monkeypatch.setattr(solver._model(), "run", lambda costs, basis: next(said))
+    answer = solver.solve(torch.tensor([1.0, 1e9], dtype=torch.float64))
+    assert Status(int(answer.status)) is (first if first is second else Status.FAILED)
+
+
 def test_what_refinement_finds_impossible_has_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
     """A back end answers what breaks a row; refinement says that there is no decision, and that is the answer."""
     solver = HiGHS(Program(G=[[-1, -1]], h=[-1], upper=1))
