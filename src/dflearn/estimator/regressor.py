@@ -28,11 +28,18 @@ from dflearn.program import Instance, Program
 from dflearn.solvers.base import Solver
 from dflearn.solvers.task import Decided, DecisionTask
 from dflearn.training import Callback, History, Run, fit
+from dflearn.training.step import counted_rows
 
 try:
     from sklearn.base import BaseEstimator, RegressorMixin
     from sklearn.utils import check_random_state
-    from sklearn.utils.validation import _get_feature_names, check_array, check_is_fitted, validate_data
+    from sklearn.utils.validation import (
+        _check_sample_weight,
+        _get_feature_names,
+        check_array,
+        check_is_fitted,
+        validate_data,
+    )
 except ModuleNotFoundError as error:
     raise MissingExtraError(
         "DecisionFocusedRegressor follows scikit-learn, which is not installed: pip install 'dflearn[sklearn]'"
@@ -133,10 +140,20 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
 
     # -- training -------------------------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None, *, decisions: Any = None, instance: Instance | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        decisions: Any = None,
+        instance: Instance | None = None,
+    ) -> Self:
         """Train on features X and costs y `(n_samples, p)`, or on decisions alone where the loss needs no costs.
 
         Args:
+            sample_weight: how much each instance counts in training and in what chooses the epoch, `(n_samples,)`; those
+                of weight zero are left out.
             decisions: w* `(n_samples, n)`; by default computed from y by the exact solver. Who fits several times to
                 the same data, in a grid search, say, computes them once and passes them.
             instance: what differs from instance to instance, each field `(n_samples, …)`.
@@ -154,7 +171,9 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         task = self._task(None if y is None and not self._only_decides() else np.shape(costs)[-1])
         self._shape, self._one_dimensional = X.shape[1:], y is not None and y.ndim == 1
         self._with_instances = instance is not None
-        data = self._data(X, None if y is None else y.reshape(len(X), -1), decisions, instance)
+        data = self._data(X, None if y is None else y.reshape(len(X), -1), decisions, instance, sample_weight)
+        rows = counted_rows(data)
+        data = data if data.weights is None else data.subset(rows)
         solves = "decisions" in self.loss.needs if isinstance(self.loss, Loss) else self.loss != "mse"
         if solves and data.decisions is None:
             data = label(data, task.solver, cache=self.cache, progress=self.verbose)
@@ -165,7 +184,8 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         self.solver_ = task.solver
         self.held_out_, kept = self._split(len(data), seed)
         train, validation = data.subset(kept), data.subset(self.held_out_) if len(self.held_out_) else None
-        self.model_ = self._build(task.objective.p, self.scale_.costs, seed, train.features)
+        self.held_out_ = rows.numpy()[self.held_out_]
+        self.model_ = self._build(task.objective.p, self.scale_.costs, seed, train)
         judged_by_regret = validation is not None and data.costs is not None
         self.history_ = fit(
             self.model_,
@@ -223,12 +243,17 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         program = None if self.problem is None else DecisionTask.of(self.problem, None).program
         return None if program is None else program.cost_names
 
-    def _data(self, X: np.ndarray, y: np.ndarray | None, decisions: Any, instance: Instance | None) -> DecisionDataset:
+    def _data(
+        self, X: np.ndarray, y: np.ndarray | None, decisions: Any, instance: Instance | None, sample_weight: Any = None
+    ) -> DecisionDataset:
+        weights = None
+        if sample_weight is not None:
+            weights = torch.tensor(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
         if decisions is not None:
             decisions = check_array(decisions, dtype=np.float64, input_name="decisions")
         costs, optimal = (None if array is None else torch.tensor(array) for array in (y, decisions))
         return DecisionDataset(
-            torch.tensor(X), costs, optimal, None if instance is None else instance.to(torch.float64)
+            torch.tensor(X), costs, optimal, None if instance is None else instance.to(torch.float64), weights=weights
         )
 
     def _split(self, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -241,12 +266,13 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         validation, train = split_rows(count, {"validation": held_out}, seed)
         return validation.numpy(), train.numpy()
 
-    def _build(self, p: int, scale: float, seed: int, features: Tensor | None = None) -> nn.Module:
-        """The untrained model in float64, for features of the shape seen in `fit`; standardized as `features` are."""
+    def _build(self, p: int, scale: float, seed: int, data: DecisionDataset | None = None) -> nn.Module:
+        """The untrained model in float64, for features of the shape seen in `fit`; standardized as those of `data` are."""
         model = copy.deepcopy(self.model) if isinstance(self.model, nn.Module) else self._named(p, scale, seed)
         parts = [model]
         if self.standardize:
-            parts.insert(0, Standardize(self._shape[-1], features))
+            known = (None, None) if data is None else (data.features, data.weights)
+            parts.insert(0, Standardize(self._shape[-1], *known))
         if self.positive:
             parts.append(Positive(scale))
         return (nn.Sequential(*parts) if len(parts) > 1 else model).double()
@@ -290,11 +316,13 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         y = torch.as_tensor(costs, dtype=torch.float64).reshape(len(costs), -1)
         return self.solver_.solve(y, instance).check().decision
 
-    def score(self, X: Any, y: Any, *, decisions: Any = None, instance: Instance | None = None) -> float:
+    def score(
+        self, X: Any, y: Any, sample_weight: Any = None, *, decisions: Any = None, instance: Instance | None = None
+    ) -> float:
         """−Σ regret / Σ |optimum|: minus the normalized regret of `decide(X)` under the true costs y.
 
         Zero is perfect and larger is better, as scikit-learn expects. `decisions` are the optimal ones, by default
-        computed from y by the exact solver. This is not R².
+        computed from y by the exact solver. With `sample_weight` `(n_samples,)`, both sums are weighted. This is not R².
         """
         y = np.ascontiguousarray(check_array(self._in_order(y), dtype=np.float64, ensure_2d=False, input_name="y"))
         if self._with_instances and instance is None:
@@ -304,14 +332,15 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
                 "regressor.set_fit_request(instance=True).set_score_request(instance=True)"
             )
         decided = self._solve(self.predict(X), instance)
-        data = self._data(np.zeros((len(y), 0)), y.reshape(len(y), -1), decisions, instance)
+        data = self._data(np.zeros((len(y), 0)), y.reshape(len(y), -1), decisions, instance, sample_weight)
         if data.decisions is None:
             data = label(data, self.solver_, cache=self.cache, progress=self.verbose)
         batch = data.batch()
         found = regrets_of(
             self.solver_.objective, batch.require("costs"), decided, batch.require("decisions"), instance
         )
-        regret, optimum = found.regret.sum().item(), found.optimum.abs().sum().item()
+        weights = 1.0 if data.weights is None else data.weights
+        regret, optimum = (weights * found.regret).sum().item(), (weights * found.optimum.abs()).sum().item()
         return -regret / optimum if optimum > 0 else 0.0 if regret == 0 else -np.inf
 
     # -- files ----------------------------------------------------------------------------------------------------
