@@ -95,17 +95,14 @@ class TrainResult:
             rows.append([words, *cells])
         last = f"{self.compared} − {TWO_STAGE} [{self.difference.confidence:.0%} interval]"
         header = ["on the test rows", *self.tested, last]
-        value, low, high = self.difference.absolute_regret
-        if low <= 0 <= high:
-            verdict = "The difference may be chance: its interval holds zero. More rows would tell."
-        else:
-            verdict = f"Decision-focused training {'lowers' if value < 0 else 'raises'} the regret, beyond chance."
+        verdict = self.difference.verdict("Decision-focused training")
+        notes = [*self.notes, *self.difference.notes()]
         return (
             f"{sum(self.rows)} rows: {trained_on} to train on, {chosen_by} to choose by, {tested_on} to test on\n\n"
             + tabulate(rows, header, colalign=["left", *["right"] * (len(header) - 1)], disable_numparse=True)
             + f"\n\n{self.compared} against {TWO_STAGE}: less regret on {self.difference.wins} rows, the same on "
             f"{self.difference.ties}, more on {self.difference.losses}.\n{verdict}"
-            + "".join(f"\nnote: {note}" for note in self.notes)
+            + "".join(f"\nnote: {note}" for note in notes)
         )
 
 
