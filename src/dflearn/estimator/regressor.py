@@ -187,6 +187,8 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         self.held_out_ = rows.numpy()[self.held_out_]
         self.model_ = self._build(task.objective.p, self.scale_.costs, seed, train)
         judged_by_regret = validation is not None and data.costs is not None
+        if validation is not None and judged_by_regret and task.relaxed is not task.solver:
+            validation = validation.without_decisions()  # the optimal ones of the relaxation, which judges, are others
         self.history_ = fit(
             self.model_,
             self.loss_,
