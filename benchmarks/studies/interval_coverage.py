@@ -32,7 +32,7 @@ from dflearn.evaluation.comparison import COMPARED
 from dflearn.evaluation.regret import PUBLISHED_BATCH
 from dflearn.problems import problem_named
 
-POPULATIONS = {"SP-5": 20_000, "KP-100": 20_000, "CFL-50": 1_500, "energy-60": 789}  # instances
+POPULATIONS = {"SP-5": 20_000, "KP-100": 20_000, "CFL-50": 800, "energy-60": 789}  # instances
 DRAWS = {50: 500, 200: 1_000, 1000: 200}  # how often so many rows are drawn
 TRAIN, SEED, CONFIDENCE, NEAR = 1_000, 1, 0.95, 2.0
 OUT = Path(__file__).resolve().parents[2] / "results" / "coverage"
@@ -182,10 +182,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=OUT, help="folder (default: results/coverage)")
     arguments = parser.parse_args()
     path = arguments.out / "coverage.json"
-    held = json.loads(path.read_text())["problems"] if path.exists() else {}
     arguments.out.mkdir(parents=True, exist_ok=True)
     for name in arguments.problems or POPULATIONS:
-        held[name] = measure(name)
+        found = measure(name)
+        held = json.loads(path.read_text())["problems"] if path.exists() else {}
+        held[name] = found
         commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
         config = {"populations": POPULATIONS, "draws": {str(count): times for count, times in DRAWS.items()}}
         record = {

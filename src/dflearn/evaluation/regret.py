@@ -33,6 +33,8 @@ PUBLISHED_BATCH = 32  # rows per batch of the paper's test loop
 EXACT = 1e-6  # a regret this small relative to the optimum is round-off: the decision is as good as optimal
 ZERO = 1e-9  # an optimum this small relative to the average one is zero, and no ratio is formed with it
 
+ZERO_OPTIMUM = "a zero optimum"  # how notes call it
+
 GAP = 1e-3  # relative to the average optimum: what a solver's gap may explain
 NOT_OPTIMAL = (
     "the decisions of the data are not optimal for the true costs, so these are no regrets: label the data with an exact "
@@ -71,7 +73,7 @@ def regrets_of(
 
 def zero_note(zeros: int, count: int, left_out_of: str) -> str:
     """How many of the instances a ratio leaves out, in words: to be said wherever the ratio is."""
-    return f"{zeros} of {count} instances have a zero optimum: left out of {left_out_of}"
+    return f"{zeros} of {count} instances have {ZERO_OPTIMUM}: left out of {left_out_of}"
 
 
 @dataclass(frozen=True, eq=False)
