@@ -193,9 +193,10 @@ def _moving_means(values: np.ndarray, block: int) -> np.ndarray:
 @lru_cache(maxsize=4)
 def _draws(count: int, drawn: int) -> np.ndarray:
     """How often each of `count` instances is among the `drawn` ones of a resample, uint8 `(resamples, count)`."""
-    generator = np.random.default_rng(0)
-    rows = [np.bincount(generator.integers(count, size=drawn), minlength=count) for _ in range(RESAMPLES)]
-    return np.minimum(np.stack(rows), 255).astype(np.uint8)
+    generator, times = np.random.default_rng(0), np.empty((RESAMPLES, count), np.uint8)
+    for row in times:
+        row[:] = np.minimum(np.bincount(generator.integers(count, size=drawn), minlength=count), 255)
+    return times
 
 
 def _sums(columns: np.ndarray, drawn: int) -> np.ndarray:
