@@ -84,6 +84,15 @@ def test_hardly_any_spread_does_not_mean_an_endless_interval() -> None:
     assert estimates.mean(np.full(50, 3.0), 0.95) == (3, 3, 3)
 
 
+def test_a_share_of_none_or_all_ends_there() -> None:
+    for count in (5, 200, 1000):
+        for hits in (np.zeros(count, bool), np.ones(count, bool)):
+            wilson = scipy.stats.binomtest(int(hits.sum()), count).proportion_ci(0.95, method="wilson")
+            found = estimates.share(hits, 0.95)
+            assert found == pytest.approx((hits.mean(), *wilson))
+            assert found.low <= found.value <= found.high  # to the last digit
+
+
 def test_instances_of_no_weight_are_not_there() -> None:
     values, weights = RNG(0).lognormal(size=60), np.repeat([1.0, 0.0], 30)
     assert estimates.mean(values, 0.95, weights) == estimates.mean(values[:30], 0.95)

@@ -106,16 +106,17 @@ def compare(
     def pooled(numerator: np.ndarray, denominator: np.ndarray, counted: np.ndarray) -> Estimate:
         """Both `(judgements,)`, each times its weight, added up by instance."""
         used = weights * counted
-        held, *sums = (np.bincount(rows, used * of, minlength=count) for of in (1.0, numerator, denominator))
-        return estimates.ratio_of_sums(*(one[held > 0] for one in sums), level, block=length)
+        held = np.bincount(rows, used, minlength=count) > 0
+        above, below = (np.bincount(rows, used * values, minlength=count)[held] for values in (numerator, denominator))
+        return estimates.ratio_of_sums(above, below, level, block=length)
 
-    one = np.ones_like(difference)
+    each = np.ones_like(difference)
     ratios = np.divide(difference, size, out=np.zeros_like(difference), where=~zero)
     better, worse = difference < -exact, difference > exact
     return Comparison(
-        absolute_regret=pooled(difference, one, one),
-        mean_of_ratios=pooled(ratios, one, ~zero),
-        ratio_of_sums=pooled(difference, size, one),
+        absolute_regret=pooled(difference, each, each),
+        mean_of_ratios=pooled(ratios, each, ~zero),
+        ratio_of_sums=pooled(difference, size, each),
         wins=int(better.sum()),
         ties=int((~better & ~worse).sum()),
         losses=int(worse.sum()),

@@ -89,7 +89,7 @@ def share(hits: np.ndarray, confidence: float, weights: np.ndarray | None = None
     count, z = effective_count(hits.size, weights), float(norm.ppf((1 + confidence) / 2))
     centre, spread = value + z**2 / (2 * count), z * np.sqrt(value * (1 - value) / count + z**2 / (4 * count**2))
     low, high = ((centre + side * spread) / (1 + z**2 / count) for side in (-1, 1))
-    return Estimate(value, max(0.0, float(low)), min(1.0, float(high)))
+    return Estimate(value, float(low) if value > 0 else 0.0, float(high) if value < 1 else 1.0)  # exact at the ends
 
 
 def batched_product(
