@@ -166,11 +166,14 @@ def page(record: dict[str, Any]) -> str:
             "A share of 1,000 draws is known to ±1.4 points, of 500 to ±1.9, of 200 to ±3.0 (95 %). The squared error of costs has",
             "tails so heavy that 200 rows often do not show them: where its interval misses, it ends below the truth.",
             "`pessimistic_regret` is a mean of regrets like `absolute_regret`, and costs one more solve per instance: it was left",
-            "out.",
+            "out. An exact_share of 100.0 is that of a problem on which no decision is without regret.",
+            "",
+            "The rule (the farther of Student's and the studentized bootstrap's limit) was chosen among Student's t, t on a log",
+            "scale, Hall's transformation, BCa, and the studentized bootstrap, alone or symmetric, by other draws from SP-5 and KP-100.",
             "",
             f"Populations: {sizes}. From each, {times}, with replacement. `python benchmarks/studies/interval_coverage.py` makes this page;",
-            f"[coverage.json](coverage.json) has the numbers, and on which side the truth was missed. Seed {record['config']['seed']}, commit",
-            f"{record['commit'][:7]}, {', '.join(f'{name} {number}' for name, number in record['versions'].items())}.",
+            f"[coverage.json](coverage.json) has the numbers, and on which side the truth was missed. Seed {record['config']['seed']};",
+            f"commits {', '.join(one['commit'][:7] for one in problems.values())}; {', '.join(f'{name} {number}' for name, number in record['versions'].items())}.",
             "",
         ]
     )
@@ -186,12 +189,11 @@ def main() -> None:
     for name in arguments.problems or POPULATIONS:
         found = measure(name)
         held = json.loads(path.read_text())["problems"] if path.exists() else {}
-        held[name] = found
         commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+        held[name] = {"commit": commit, **found}
         config = {"populations": POPULATIONS, "draws": {str(count): times for count, times in DRAWS.items()}}
         record = {
             "config": config | {"train": TRAIN, "seed": SEED, "confidence": CONFIDENCE},
-            "commit": commit,
             "versions": {"python": platform.python_version(), **{package: version(package) for package in PACKAGES}},
             "problems": {key: held[key] for key in POPULATIONS if key in held},
         }
