@@ -45,7 +45,9 @@ def add_commands(commands: Any) -> None:
     )
     parser.add_argument("--lr", type=float, default=0.02, help="learning rate of Adam (default: 0.02)")
     parser.add_argument("--test", type=float, default=0.25, metavar="SHARE", help="of rows to test on (default: 0.25)")
-    parser.add_argument("--ordered", action="store_true", help="test on the last rows, for rows in order of time")
+    parser.add_argument(
+        "--ordered", action="store_true", help="rows are in order of time: choose by later rows, test on the last"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the parts and of training (default: 0)")
     add_solve_options(parser)
 

@@ -133,13 +133,22 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
 
     # -- training -------------------------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None, *, decisions: Any = None, instance: Instance | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        decisions: Any = None,
+        instance: Instance | None = None,
+        held_out: np.ndarray | None = None,
+    ) -> Self:
         """Train on features X and costs y `(n_samples, p)`, or on decisions alone where the loss needs no costs.
 
         Args:
             decisions: w* `(n_samples, n)`; by default computed from y by the exact solver. Who fits several times to
                 the same data, in a grid search, say, computes them once and passes them.
             instance: what differs from instance to instance, each field `(n_samples, …)`.
+            held_out: the rows to hold out, in place of `validation_fraction` of them at random: the last in time, say.
         """
         if y is None and decisions is None:
             raise DataError(
@@ -163,7 +172,7 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
             self.loss, self.layer, task, self.scale_, mu=self.mu, sigma=self.sigma, step=self.step, seed=seed
         )
         self.solver_ = task.solver
-        self.held_out_, kept = self._split(len(data), seed)
+        self.held_out_, kept = self._split(len(data), seed, held_out)
         train, validation = data.subset(kept), data.subset(self.held_out_) if len(self.held_out_) else None
         self.model_ = self._build(task.objective.p, self.scale_.costs, seed, train.features)
         judged_by_regret = validation is not None and data.costs is not None
@@ -231,14 +240,16 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
             torch.tensor(X), costs, optimal, None if instance is None else instance.to(torch.float64)
         )
 
-    def _split(self, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    def _split(self, count: int, seed: int, held_out: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         """The rows held out, and those to train on."""
+        if held_out is not None:
+            return np.asarray(held_out, np.int64), np.setdiff1d(np.arange(count), held_out)
         if not 0 <= self.validation_fraction < 1:
             raise OptionError(f"validation_fraction lies in [0, 1), got {self.validation_fraction}")
-        held_out = round(self.validation_fraction * count)
-        if held_out == 0:
+        number = round(self.validation_fraction * count)
+        if number == 0:
             return np.arange(0), np.arange(count)
-        validation, train = split_rows(count, {"validation": held_out}, seed)
+        validation, train = split_rows(count, {"validation": number}, seed)
         return validation.numpy(), train.numpy()
 
     def _build(self, p: int, scale: float, seed: int, features: Tensor | None = None) -> nn.Module:

@@ -20,11 +20,10 @@ from typing import Any
 import numpy as np
 import torch
 from tabulate import tabulate
-from torch import Tensor
 
 from dflearn.data import DecisionDataset
 from dflearn.data.labels import solve_cached
-from dflearn.data.split import split_rows
+from dflearn.data.split import Parts, parts_of
 from dflearn.data.tables import Table, TableLike, Tables
 from dflearn.errors import DataError, OptionError
 from dflearn.estimator.choices import LAYERS, LOSSES
@@ -63,6 +62,7 @@ class TrainResult:
         difference: `compared` − two-stage on the rows to test on, row by row.
         rows: how many rows there were to train on, to choose by, and to test on.
         notes: what else is worth knowing about the data and the models.
+        parts: the rows of the tables in each part.
     """
 
     models: dict[str, DecisionFocusedRegressor]
@@ -73,6 +73,7 @@ class TrainResult:
     difference: Comparison
     rows: tuple[int, int, int]
     notes: list[str]
+    parts: Parts
 
     @property
     def model(self) -> DecisionFocusedRegressor:
@@ -123,6 +124,8 @@ def train(
     lr: float = 0.02,
     test: float = 0.25,
     ordered: bool = False,
+    gap: int = 0,
+    groups: Sequence[Any] | None = None,
     seed: int = 0,
     id_column: str | None = None,
     offset: float = 0.0,
@@ -146,7 +149,9 @@ def train(
         positive: whether costs are known to be positive: no others are predicted then.
         epochs: by default 100, or more where few rows make for less than 1000 steps.
         test: the share of rows to test on.
-        ordered: test on the last rows, for rows in order of time, instead of random ones.
+        ordered: rows are in order of time: train on the first, choose by later ones, test on the last.
+        gap, groups: rows left out between the parts, in order of time; labels of rows that must not lie in two parts: see
+            `dflearn.data.parts_of`.
         seed: of the parts and of training.
         id_column: the column that names the rows, in every table; rows are then matched by it.
         offset: the constant of the objective, which `decide` adds to objectives.
@@ -163,10 +168,11 @@ def train(
     assert tables.costs is not None
     if positive:
         _check_positive(tables.costs)
-    rest_rows, test_rows = _parts(tables.features, test, ordered, seed)
+    parts = _parts(tables.features, test, ordered, gap, groups, seed)
     places = {} if tables.instances is None else places_of(program, tables.instances.names, str(tables.instances.path))
     data = _labelled(program, tables, solver, cache, progress)
-    rest, tested_on = data.subset(rest_rows), data.subset(test_rows)
+    rest, tested_on = data.subset(np.concatenate(parts[:2])), data.subset(parts.test)
+    held_out = np.arange(len(parts.train), len(rest))
 
     models = {}
     for name, loss in {TWO_STAGE: "mse", **{loss: loss for loss in losses}}.items():
@@ -179,15 +185,14 @@ def train(
             positive=positive,
             epochs=epochs or max(EPOCHS, math.ceil(STEPS * BATCH / ((1 - HELD_OUT) * len(rest)))),
             batch_size=BATCH,
-            validation_fraction=HELD_OUT,
             lr=lr,
             early_stopping=None,
             random_state=seed,
         )
         with _working(f"training the {name} model", progress):
             X, y, decisions = (part.numpy() for part in (rest.features, rest.costs, rest.decisions) if part is not None)
-            models[name] = regressor.fit(X, y, decisions=decisions, instance=rest.instance)
-    chosen_by = rest.subset(models[TWO_STAGE].held_out_)
+            models[name] = regressor.fit(X, y, decisions=decisions, instance=rest.instance, held_out=held_out)
+    chosen_by = rest.subset(held_out)
     average = rest.batch().require("costs").mean(0).numpy()
 
     def judge(predict: Callable[[np.ndarray], np.ndarray], part: DecisionDataset) -> Evaluation:
@@ -209,7 +214,7 @@ def train(
         "offset": offset,
         "chosen": chosen,
         "compared": compared,
-        "options": {**options, "test": test, "ordered": ordered, "seed": seed},
+        "options": {**options, "test": test, "ordered": ordered, "gap": gap, "seed": seed},
         "validation": {name: judged.as_dict() for name, judged in validation.items()},
         "test": {name: judged.as_dict() for name, judged in tested.items()},
         "difference": difference.as_dict(),
@@ -218,7 +223,7 @@ def train(
         regressor.record_ = record | {"chosen": name}
     rows = (len(rest) - len(chosen_by), len(chosen_by), len(tested_on))
     notes = [*_notes_on_features(tables.features), *_notes_on_models(models, tested, rest, chosen_by)]
-    return TrainResult(models, chosen, compared, validation, tested, difference, rows, notes)
+    return TrainResult(models, chosen, compared, validation, tested, difference, rows, notes, parts)
 
 
 # -- steps ---------------------------------------------------------------------------------------------------------
@@ -245,19 +250,15 @@ def _check_positive(costs: Table) -> None:
         )
 
 
-def _parts(features: Table, test: float, ordered: bool, seed: int) -> tuple[Tensor, Tensor]:
-    """The rows to train on and choose by, and those to test on."""
+def _parts(features: Table, test: float, ordered: bool, gap: int, groups: Sequence[Any] | None, seed: int) -> Parts:
+    """The rows to train on, to choose by, and to test on."""
     rows = len(features)
     if rows < LEAST_ROWS:
         raise DataError(
             f"{features.path} has {rows} rows; to train, choose and test, {LEAST_ROWS} is the least, and some hundreds "
             "are better"
         )
-    count = round(test * rows)
-    if not 2 <= count <= rows // 2:
-        raise OptionError(f"test={test} of {rows} rows is {count}: at least 2, and at most half of them, can test")
-    rest, last = split_rows(rows, {"train": rows - count}, None if ordered else seed)
-    return rest, last
+    return parts_of(rows, test=test, choose=HELD_OUT, ordered=ordered, gap=gap, groups=groups, seed=seed)
 
 
 def _labelled(
