@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from dflearn.data import DecisionDataset
 from dflearn.errors import DivergenceError
+from dflearn.estimator.progress import Progress
 from dflearn.estimator.starts import Start
 from dflearn.evaluation import regrets_of
 from dflearn.layers.base import Layer
@@ -129,7 +130,7 @@ def fine_tune(
     seed: int,
     clock: Clock,
     folder: Path | None = None,
-    tell: Callable[[str], None] = lambda line: None,
+    progress: Progress,
 ) -> list[Candidate]:
     """Candidates from runs of all rates, those with the least regret last judged; the start itself is not among them."""
     rows, candidates = start.rows(judge.data.features), []
@@ -137,7 +138,7 @@ def fine_tune(
     for rate in rates:
         run = f"{name}, rate {rate:g}"
         with_weights(start.module, first)
-        snapshots = _run(start, loss, rate, epochs, seed, clock, run, folder, tell)
+        snapshots = _run(start, loss, rate, epochs, seed, clock, run, folder, progress)
         clock.runs -= 1
         found = [
             Candidate(_between(first, weights, way), np.empty(0), rate, after, way)
@@ -146,7 +147,7 @@ def fine_tune(
         ]
         candidates += [_judged(one, start, judge, rows) for one in _promising(found, start, judge, rows)]
         if candidates:
-            tell(f"{run}: regret {min(one.mean for one in candidates):.4g} on the rows to choose by")
+            progress.tell(f"{run}: regret {min(one.mean for one in candidates):.4g} on the rows to choose by")
     with_weights(start.module, first)
     return candidates
 
@@ -198,11 +199,11 @@ def _run(
     clock: Clock,
     name: str,
     folder: Path | None,
-    tell: Callable[[str], None],
+    progress: Progress,
 ) -> list[tuple[int, State]]:
     """One run of `fit`: its snapshots, each after so many epochs."""
     asked = clock.steps.get(name, epochs)
-    phases = Phases(phases_of(epochs), clock.deadline(), loss, lambda line: tell(f"{name}: {line}"))
+    phases = Phases(phases_of(epochs), clock.deadline(), loss, lambda line: progress.pass_by(f"{name}: {line}"))
     path = None if folder is None else folder / f"{name.replace(' ', '_').replace(',', '')}.pt"
     try:
         fit(
@@ -218,7 +219,7 @@ def _run(
             progress=False,
         )
     except DivergenceError as error:
-        tell(f"{name}: ended early, {error}")
+        progress.tell(f"{name}: ended early, {error}")
     finally:
         phases.restore()
     clock.taken[name] = phases.epochs

@@ -8,14 +8,14 @@ and z holds their forecasts as well; W and b are trained on forecasts of trees t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from dflearn.data import DecisionDataset
-from dflearn.estimator.two_stage import LinearFit, boosting, least_squares, out_of_fold, ridge, units_of
+from dflearn.estimator.two_stage import LinearFit, out_of_fold, units_of
 from dflearn.models import Linear, OnForecast, Positive, Scaled, Standardize, Trees
 
 ROUNDING = 0.05  # of the softplus that keeps predictions positive, in units of mean |y|: elsewhere it changes nothing
@@ -75,14 +75,13 @@ def as_linear(fit: LinearFit, scale: float, after: nn.Module | None, correction:
     with torch.no_grad():
         linear.weight.copy_(weight / scale)
         linear.bias.copy_(bias / scale)
-    parts = [fit.standardize, Scaled(linear, scale)]
-    return nn.Sequential(*parts, *([] if after is None else [after])).double()
+    return nn.Sequential(fit.standardize, Scaled(linear, scale), *([] if after is None else [after])).double()
 
 
 def as_boosted(trees: Trees, corrected: OnForecast | None, features: int, after: nn.Module | None) -> nn.Module:
     """Trees and their correction, as the estimator builds them."""
     whole = corrected or OnForecast(trees, features, len(trees.base))
-    return nn.Sequential(whole, *([] if after is None else [after])).double()
+    return (whole if after is None else nn.Sequential(whole, after)).double()
 
 
 def linear_start(train: DecisionDataset, fit: LinearFit, scale: float, after: nn.Module | None) -> Start:
@@ -99,14 +98,21 @@ def linear_start(train: DecisionDataset, fit: LinearFit, scale: float, after: nn
     return Start("ridge", _with_features(train, rows(train.features)), rows, module, finish, width**-0.5)
 
 
+def forecasts_left_out(
+    train: DecisionDataset, trees: Trees, *, ordered: bool, gap: int, seed: int
+) -> dict[str, Tensor]:
+    """Rows, and forecasts of them by as many trees that were fitted to other rows."""
+    costs, number = train.batch().require("costs"), trees.root.shape[1]
+    rows, forecasts = out_of_fold(train.features, costs, None, trees=number, ordered=ordered, gap=gap, seed=seed)
+    return {"rows": torch.tensor(rows), "forecasts": forecasts}
+
+
 def boosted_start(
-    train: DecisionDataset, trees: Trees, after: nn.Module | None, *, ordered: bool, gap: int, seed: int
+    train: DecisionDataset, trees: Trees, left_out: Mapping[str, Tensor], after: nn.Module | None
 ) -> Start:
-    costs = train.batch().require("costs")
-    known, forecasts = out_of_fold(
-        train.features, costs, None, trees=trees.root.shape[1], ordered=ordered, gap=gap, seed=seed
-    )
-    part = train.subset(known)
+    """`left_out` is what `forecasts_left_out` gave."""
+    costs, forecasts = train.batch().require("costs"), left_out["forecasts"]
+    part = train.subset(left_out["rows"])
     standardize = Standardize(train.features.shape[-1] + costs.shape[1], torch.cat([part.features, forecasts], -1))
 
     def joined(x: Tensor, forecast: Tensor) -> Tensor:
