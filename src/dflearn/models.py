@@ -101,17 +101,26 @@ class Scaled(nn.Module):
 
 
 class Standardize(nn.Module):
-    """(x − mean) / standard deviation over the given features `(count, …, k)`; a constant one becomes zero."""
+    """(x − mean) / standard deviation over the given features `(count, …, k)`; a constant one becomes zero.
+
+    With weights `(count,)`, mean and deviation are weighted.
+    """
 
     mean: Tensor
     deviation: Tensor
 
-    def __init__(self, k: int, features: Tensor | None = None) -> None:
+    def __init__(self, k: int, features: Tensor | None = None, weights: Tensor | None = None) -> None:
         super().__init__()
         flat = torch.zeros(1, k, dtype=torch.float64) if features is None else features.double().reshape(-1, k)
-        deviation = flat.std(0, correction=0)
+        if features is None or weights is None:
+            mean, deviation = flat.mean(0), flat.std(0, correction=0)
+        else:
+            share = (weights / weights.sum()).to(flat).repeat_interleave(len(flat) // len(weights))
+            share = share / share.sum()
+            mean = share @ flat
+            deviation = (share @ (flat - mean).square()).sqrt()
         constant = deviation <= 1e-9 * flat.abs().amax(0)
-        self.register_buffer("mean", flat.mean(0))
+        self.register_buffer("mean", mean)
         self.register_buffer("deviation", torch.where(constant, torch.inf, deviation))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -173,7 +182,9 @@ class Trees(nn.Module):
     def __init__(self, costs: int, arrays: Mapping[str, Tensor] | None = None) -> None:
         """Without arrays: no trees yet, to load a state into."""
         super().__init__()
-        empty = {name: torch.zeros((costs, 0) if name == "root" else (0,), dtype=kind) for name, kind in self.KINDS.items()}
+        empty = {
+            name: torch.zeros((costs, 0) if name == "root" else (0,), dtype=kind) for name, kind in self.KINDS.items()
+        }
         for name, array in (empty | {"base": torch.zeros(costs)} | dict(arrays or {})).items():
             self.register_buffer(name, array.to(self.KINDS[name]))
 

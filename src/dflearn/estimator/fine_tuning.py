@@ -31,7 +31,7 @@ from dflearn.training import Callback, Run, fit
 
 LENGTHS = (1, 2, 4, 8)  # of the phases, relative to each other
 SMOOTHING = (1.0, 0.3, 0.1, 0.03)  # μ in each phase, relative to the automatic one
-RATES = (0.03, 0.1)  # how far a step moves a forecast, in units of its error
+RATES = (0.01, 0.03)  # how far a step moves a forecast, in units of its error
 EPOCHS, STEPS, BATCH = 15, 500, 32  # at least so many epochs and steps; rows in a step
 SHORTENED = 0.5  # of the way to a snapshot
 
@@ -165,9 +165,7 @@ def _promising(found: Sequence[Candidate], start: Start, judge: Judge, rows: Ten
 
 
 def _judged(one: Candidate, start: Start, judge: Judge, rows: Tensor) -> Candidate:
-    return Candidate(
-        one.weights, judge.regrets(_predicted(start, one.weights, rows)), one.rate, one.epochs, one.way
-    )
+    return Candidate(one.weights, judge.regrets(_predicted(start, one.weights, rows)), one.rate, one.epochs, one.way)
 
 
 def _predicted(start: Start, weights: State, rows: Tensor) -> Tensor:
@@ -231,8 +229,8 @@ class Phases(Callback):
 
     def __init__(self, ends: Sequence[int], deadline: float, loss: Loss, tell: Callable[[str], None]) -> None:
         self.ends, self.deadline, self.tell = list(ends), deadline, tell
-        self.layers = [part for part in loss.modules() if isinstance(part, Layer) and "mu" in part.annealed]
-        self.mu = [part.mu for part in self.layers]
+        self.layers: list[Any] = [part for part in loss.modules() if isinstance(part, Layer) and "mu" in part.annealed]
+        self.mu: list[float] = [part.mu for part in self.layers]
         self.epochs, self.count, self.begun = 0, 0, time.perf_counter()
         self.total: State = {}
         self.snapshots: list[Any] = []

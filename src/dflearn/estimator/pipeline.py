@@ -18,14 +18,23 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from dflearn.data import DecisionDataset
 from dflearn.data.scale import Scale
 from dflearn.data.split import Parts
 from dflearn.estimator import starts as kinds
 from dflearn.estimator.choices import make_loss
-from dflearn.estimator.fine_tuning import RATES, Candidate, Clock, Judge, epochs_for, fine_tune, weights_of, with_weights
+from dflearn.estimator.fine_tuning import (
+    RATES,
+    Candidate,
+    Clock,
+    Judge,
+    epochs_for,
+    fine_tune,
+    weights_of,
+    with_weights,
+)
 from dflearn.estimator.progress import Progress
 from dflearn.estimator.starts import Start
 from dflearn.estimator.two_stage import boosting, least_squares, ridge
@@ -128,15 +137,14 @@ class Pipeline:
     def _two_stage(self) -> tuple[kinds.LinearFit, Trees]:
         x, y = self.train.features, self.train.batch().require("costs")
         chosen_by = (self.held.features, self.held.batch().require("costs"))
-        plain, shrunk = least_squares(x, y), ridge(x, y, choose=chosen_by)
+        weights = self.train.weights
+        plain, shrunk = least_squares(x, y, weights), ridge(x, y, weights, choose=chosen_by)
         self._keep(LEAST_SQUARES, kinds.as_linear(plain, self.scale.costs, self.after), "ridge", {"strength": 0.0})
-        self._keep(
-            RIDGE, kinds.as_linear(shrunk, self.scale.costs, self.after), "ridge", {"strength": shrunk.strength}
-        )
+        self._keep(RIDGE, kinds.as_linear(shrunk, self.scale.costs, self.after), "ridge", {"strength": shrunk.strength})
         self.progress.pass_by("fitting boosted trees")
         trees = self._stored(
             "boosting",
-            lambda: dict(boosting(x, y, choose=chosen_by, seed=self.settings.seed).state_dict()),
+            lambda: dict(boosting(x, y, weights, choose=chosen_by, seed=self.settings.seed).state_dict()),
             lambda held: Trees(y.shape[1], held),
         )
         whole = kinds.as_boosted(trees, None, x.shape[-1], self.after)
@@ -194,11 +202,15 @@ class Pipeline:
             return [Candidate(**{**one, "regrets": one["regrets"].numpy()}) for one in held["candidates"]]
 
         found = self._stored(name, candidates, restored)
-        best = min([first, *found], key=lambda one: one.mean)  # the first of equals, so the start where nothing is better
+        best = min(
+            [first, *found], key=lambda one: one.mean
+        )  # the first of equals, so the start where nothing is better
         module = start.finish(with_weights(start.module, best.weights))
         with_weights(start.module, first.weights)
         settings = {**self.models[start.name].settings, **best.said(), "of": epochs}
-        self.models[name] = Trained(module, loss, "ridge" if start.name == RIDGE else "boosting", best.regrets, found, settings)
+        self.models[name] = Trained(
+            module, loss, "ridge" if start.name == RIDGE else "boosting", best.regrets, found, settings
+        )
 
     def _loss(self, name: str, start: Start) -> Loss:
         """The loss, with μ relative to the error of the forecasts where the layer smooths."""

@@ -43,6 +43,7 @@ class TrainResult:
         difference: `compared` − `baseline` on the rows to test on, row by row.
         parts: the rows of the tables in each part.
         data: all rows, labelled, with encoded features.
+        row_names: what each row is called: its id, or its place in the table.
         encoding: what turns a table of features into numbers, or `None` where they are numbers as they are.
         notes: what else is worth knowing about the data and the models.
         record: settings, steps taken and figures, as the model's file keeps them.
@@ -59,6 +60,7 @@ class TrainResult:
     difference: Comparison
     parts: Parts
     data: DecisionDataset
+    row_names: tuple[str, ...]
     encoding: Any
     notes: list[str]
     record: dict[str, Any]
@@ -86,7 +88,9 @@ class TrainResult:
         rows = []
         for name, judged in self.tested.items():
             mark = {self.chosen: " (kept)", self.baseline: " (baseline)"}.get(name, "")
-            rows.append([name + mark, *(_cell(judged.metrics[metric].value, form) for metric, (_, form) in WORDS.items())])
+            rows.append(
+                [name + mark, *(_cell(judged.metrics[metric].value, form) for metric, (_, form) in WORDS.items())]
+            )
         difference = [f"{self.compared} − {self.baseline}"]
         for metric, (_, form) in WORDS.items():
             between = vars(self.difference).get(metric)

@@ -59,6 +59,10 @@ class Start:
     finish: Callable[[nn.Module], nn.Module]
     reach: float
 
+    def on(self, data: DecisionDataset) -> DecisionDataset:
+        """Other data, with the features that `module` takes."""
+        return _with_features(data, self.rows(data.features))
+
 
 def after_model(positive: bool, scale: float) -> nn.Module | None:
     """What makes predictions positive, where they are known to be."""
@@ -103,7 +107,9 @@ def forecasts_left_out(
 ) -> dict[str, Tensor]:
     """Rows, and forecasts of them by as many trees that were fitted to other rows."""
     costs, number = train.batch().require("costs"), trees.root.shape[1]
-    rows, forecasts = out_of_fold(train.features, costs, None, trees=number, ordered=ordered, gap=gap, seed=seed)
+    rows, forecasts = out_of_fold(
+        train.features, costs, train.weights, trees=number, ordered=ordered, gap=gap, seed=seed
+    )
     return {"rows": torch.tensor(rows), "forecasts": forecasts}
 
 
@@ -113,7 +119,8 @@ def boosted_start(
     """`left_out` is what `forecasts_left_out` gave."""
     costs, forecasts = train.batch().require("costs"), left_out["forecasts"]
     part = train.subset(left_out["rows"])
-    standardize = Standardize(train.features.shape[-1] + costs.shape[1], torch.cat([part.features, forecasts], -1))
+    joint = torch.cat([part.features, forecasts], -1)
+    standardize = Standardize(joint.shape[-1], joint, part.weights)
 
     def joined(x: Tensor, forecast: Tensor) -> Tensor:
         return torch.cat([standardize(torch.cat([x, forecast], -1)), forecast], -1)
@@ -133,7 +140,7 @@ def boosted_start(
 
 
 def _with_features(data: DecisionDataset, features: Tensor) -> DecisionDataset:
-    return DecisionDataset(features, data.costs, data.decisions, data.instance, data.ids)
+    return DecisionDataset(features, data.costs, data.decisions, data.instance, data.ids, weights=data.weights)
 
 
 def _errors(data: DecisionDataset, forecast: Tensor) -> Tensor:

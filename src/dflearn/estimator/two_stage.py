@@ -8,6 +8,7 @@ All costs at once by one singular value decomposition; b is free; without weight
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -34,14 +35,12 @@ class LinearFit(NamedTuple):
         return self.standardize(x) @ self.weight.T + self.bias
 
 
-def linear_fits(
-    x: Tensor, y: Tensor, strengths: Sequence[float], weights: Tensor | None = None
-) -> list[LinearFit]:
+def linear_fits(x: Tensor, y: Tensor, strengths: Sequence[float], weights: Tensor | None = None) -> list[LinearFit]:
     """One fit per strength; x `(count, k)`, y `(count, p)`, weights `(count,)`.
 
     Where features depend on each other, least squares is the smallest of its solutions.
     """
-    standardize = Standardize(x.shape[-1], x)
+    standardize = Standardize(x.shape[-1], x, weights)
     share = torch.full((len(x),), 1 / len(x), dtype=torch.float64) if weights is None else weights / weights.sum()
     z = standardize(x)
     middle, level = share @ z, share @ y
@@ -136,7 +135,9 @@ def boosting(
 
 def _as_trees(fitted: Sequence[object], number: int, unit: Tensor) -> Trees:
     """The first `number` trees of scikit-learn's models, one model per cost, as arrays; each cost is in its unit."""
-    parts: dict[str, list[np.ndarray]] = {name: [] for name in ("feature", "threshold", "left", "right", "missing_left", "value")}
+    parts: dict[str, list[np.ndarray]] = {
+        name: [] for name in ("feature", "threshold", "left", "right", "missing_left", "value")
+    }
     root = np.zeros((len(fitted), number), np.int64)
     base, first = [], 0
     for j, model in enumerate(fitted):
@@ -171,7 +172,7 @@ def out_of_fold(
     count = len(x)
     if ordered:
         starts = np.linspace(round(FIRST * count), count, FOLDS + 1).round().astype(int)
-        folds = [(np.arange(max(1, a - gap)), np.arange(a, b)) for a, b in zip(starts, starts[1:], strict=False)]
+        folds = [(np.arange(max(1, a - gap)), np.arange(a, b)) for a, b in pairwise(starts)]
     else:
         order = np.random.RandomState(seed).permutation(count)
         parts = np.array_split(order, FOLDS)
