@@ -16,7 +16,7 @@ from dflearn.data.cells import UnreadableError, has_point, numbers as read_numbe
 from dflearn.data.table_files import check_writable as check_writable, read_columns, write_table as write_table
 from dflearn.errors import DataError
 from dflearn.program import Instance, Program
-from dflearn.program.names import Columns, check_unique, closest, read_instance
+from dflearn.program.names import Columns, check_unique, closest, matched, read_instance
 
 
 class Rows:
@@ -138,7 +138,17 @@ class Table(Rows):
         return read_instance(program, self, str(self.path), self.where)
 
     def columns(self, names: Sequence[str], known_from: str) -> np.ndarray:
-        """The columns of these names in this order, `(rows, len(names))`; an error where the table has others."""
+        """The columns of these names in this order, `(rows, len(names))`; an error where the table has others.
+
+        Names that differ only as tools write them, `x[1]` and `x_1`, are the same.
+        """
+        if set(names) != set(self.names):
+            means = {name: matched(name, names, f"{self.path}: the column") or name for name in self.names}
+            if len(set(means.values())) == len(means):
+                return replace(self, names=tuple(means.values()))._exactly(names, known_from)
+        return self._exactly(names, known_from)
+
+    def _exactly(self, names: Sequence[str], known_from: str) -> np.ndarray:
         missing, extra = [n for n in names if n not in self.names], [n for n in self.names if n not in names]
         if missing:
             raise DataError(
