@@ -194,6 +194,16 @@ def test_dates_as_people_write_them(texts: list[str], first: str) -> None:
     assert column.low == pytest.approx(days)
 
 
+def test_later_tables_may_write_dates_otherwise() -> None:
+    encoding = Encoding.of(table({"day": pd.date_range("2024-03-01", periods=20)}))
+    iso = encoding(table({"day": ["2024-03-25", "2024-03-26"]}))
+    np.testing.assert_array_equal(encoding(table({"day": ["25.03.2024", "26.03.2024"]})), iso)
+    with pytest.raises(
+        DataError, match="row 1, column 'day' holds 'soon', which is no date or time such as 2026-03-31"
+    ):
+        encoding(table({"day": ["2024-03-25", "soon"]}))
+
+
 def test_days_and_months_that_may_be_each_other_are_an_error() -> None:
     with pytest.raises(
         DataError, match=r"column 'day' holds '03/05/2024', which may be 2024-03-05.* or 2024-05-03.*YYYY"

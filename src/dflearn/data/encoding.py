@@ -213,8 +213,21 @@ class TimeColumn(Column):
         trend = [f"{self.name} trend"] if "trend" in self.parts else []
         return trend + [f"{self.name} {part} {wave}" for part in cycles for wave in ("sine", "cosine")]
 
+    def _moments(self, cells: np.ndarray) -> np.ndarray:
+        """The times; a table that writes all of them in another way is read in that way."""
+        try:
+            return times(cells, self.form)
+        except UnreadableError:
+            try:
+                form = time_form(cell for cell in cells if isinstance(cell, str) and not is_missing(cell))
+            except ValueError:
+                form = None
+            if form is None:
+                raise
+            return times(cells, form)
+
     def _encode(self, cells: np.ndarray, table: MixedTable) -> np.ndarray:
-        moments = times(cells, self.form)
+        moments = self._moments(cells)
         empty = np.isnat(moments)
         columns = []
         if "trend" in self.parts:
@@ -226,7 +239,7 @@ class TimeColumn(Column):
         return np.column_stack(columns)
 
     def remarks(self, table: MixedTable) -> list[str]:
-        found = _days(times(table.columns[self.name], self.form))
+        found = _days(self._moments(table.columns[self.name]))
         far = _far(found, self.low, self.high)
         said = super().remarks(table)
         if far.size:

@@ -394,9 +394,9 @@ def _numbers(table: MixedTable, name: str, cells: np.ndarray, infinite: bool) ->
         raise DataError(f"{table.cell(error.row, name)} {error}{remedy}") from error
     bad = np.flatnonzero(np.isnan(numbers) if infinite else ~np.isfinite(numbers))
     if bad.size:
-        raise DataError(
-            f"{table.cell(bad[0], name)} holds {cells[bad[0]]}, no finite number: fill it in, or drop the row"
-        )
+        cell = cells[bad[0]]
+        shown = repr(cell) if isinstance(cell, str) and not cell.strip(" +-").isalpha() else cell  # 'n/a', nan, inf
+        raise DataError(f"{table.cell(bad[0], name)} holds {shown}, no finite number: fill it in, or drop the row")
     return numbers
 
 
