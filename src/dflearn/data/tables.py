@@ -83,7 +83,7 @@ class Rows:
                 )
         return [row_of[label] for label in theirs]
 
-    def _picked(self, order: Sequence[int]) -> dict[str, Any]:
+    def _picked(self, order: Sequence[int] | np.ndarray) -> dict[str, Any]:
         """What rows are called, in another order."""
         pick = lambda labels: None if labels is None else tuple(labels[i] for i in order)  # noqa: E731
         return {"places": pick(self.places), "ids": pick(self.ids), "index": pick(self.index)}
@@ -163,8 +163,11 @@ class Table(Rows):
 
     def aligned_with(self, other: Rows) -> Table:
         """The table with its rows in the order of another's: see `order_like`."""
-        order = self.order_like(other)
-        return replace(self, values=self.values[order], **self._picked(order))
+        return self.take(self.order_like(other))
+
+    def take(self, rows: Sequence[int] | np.ndarray) -> Table:
+        """The table of these rows."""
+        return replace(self, values=self.values[rows], **self._picked(rows))
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,9 +217,12 @@ class MixedTable(Rows):
 
     def aligned_with(self, other: Rows) -> MixedTable:
         """The table with its rows in the order of another's: see `order_like`."""
-        order = self.order_like(other)
-        columns = {name: cells[order] for name, cells in self.columns.items()}
-        return replace(self, columns=columns, **self._picked(order))
+        return self.take(self.order_like(other))
+
+    def take(self, rows: Sequence[int] | np.ndarray) -> MixedTable:
+        """The table of these rows."""
+        columns = {name: cells[rows] for name, cells in self.columns.items()}
+        return replace(self, columns=columns, **self._picked(rows))
 
     def without(self, name: str, why: str) -> tuple[MixedTable, np.ndarray]:
         """The table without a column, and that column's cells; `why` says in messages what it was wanted for."""
@@ -362,6 +368,10 @@ class Tables(NamedTuple):
                 table = replace(table, names=tuple(names), values=values)
             held[what] = table
         return cls(features, **held)
+
+    def take(self, rows: Sequence[int] | np.ndarray) -> Tables:
+        """The tables of these rows."""
+        return Tables(*(None if table is None else table.take(rows) for table in self))  # type: ignore[arg-type]
 
     def instance(self, program: Program) -> Instance | None:
         """The `Instance` of all rows, where there is a table of instances."""
