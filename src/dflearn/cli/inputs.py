@@ -13,7 +13,7 @@ from dflearn.cli.arguments import check_folder
 from dflearn.errors import DflearnError, OptionError
 
 if TYPE_CHECKING:
-    from dflearn.data.tables import Table
+    from dflearn.data.tables import MixedTable, Table
 
 # What the library says of its arguments, and how an option is said instead.
 OPTIONS = {
@@ -55,15 +55,15 @@ def check_output(options: argparse.Namespace, *inputs: str) -> None:
             raise OptionError(f"--out and --{name} are both {path}: write to another file")
 
 
-def read_tables(options: argparse.Namespace, id_column: str | None) -> tuple[Table, Table | None, Table | None]:
+def read_tables(options: argparse.Namespace, id_column: str | None) -> tuple[MixedTable, Table | None, Table | None]:
     """The tables of features, costs and instances that the options name."""
-    from dflearn.data.tables import read_table
+    from dflearn.data.tables import read_mixed, read_table
 
     costs, instances = (
         None if path is None else read_table(path, id_column, infinite=bounds)
         for path, bounds in ((options.costs, False), (options.instances, True))
     )
-    return read_table(options.features, id_column), costs, instances
+    return read_mixed(options.features, id_column), costs, instances
 
 
 def as_options(text: str) -> str:

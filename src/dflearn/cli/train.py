@@ -12,7 +12,7 @@ from dflearn.cli.inputs import add_table_options, as_options, check_output, in_o
 from dflearn.errors import OptionError, ProgramError
 
 if TYPE_CHECKING:
-    from dflearn.data.tables import Table
+    from dflearn.data.tables import MixedTable, Table
     from dflearn.frontends.linear_model import LinearModel
 
 
@@ -93,7 +93,7 @@ def train(options: argparse.Namespace) -> None:
     )
 
 
-def read_program(options: argparse.Namespace, features: Table, costs: Table) -> LinearModel:
+def read_program(options: argparse.Namespace, features: MixedTable, costs: Table) -> LinearModel:
     """The file, with the columns of the costs to predict; what HiGHS remarks about it is printed."""
     from dflearn.frontends.files import read_model
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,11 +90,11 @@ def rolling_origins(
     borders = _borders(None if groups is None else _labels(groups, count), count)
     ends = [count - tested + round(tested * fold / folds) for fold in range(folds)]
     starts = [_nearest(borders, end, "test", test) for end in ends] + [count]
-    if any(later <= earlier for earlier, later in zip(starts, starts[1:], strict=False)):
+    if any(later <= earlier for earlier, later in pairwise(starts)):
         raise OptionError(
             f"groups are too large for {folds} folds, one of which has nothing to test on: take fewer folds"
         )
-    return [_before(start, end, borders, choose, gap) for start, end in zip(starts, starts[1:], strict=False)]
+    return [_before(start, end, borders, choose, gap) for start, end in pairwise(starts)]
 
 
 def split_rows(count: int, sizes: Mapping[str, Size], seed: int | None) -> tuple[Tensor, ...]:

@@ -22,9 +22,11 @@ import torch
 from tabulate import tabulate
 
 from dflearn.data import DecisionDataset
+from dflearn.data.encoding import Encoding
 from dflearn.data.labels import solve_cached
+from dflearn.data.roles import Roles
 from dflearn.data.split import Parts, parts_of
-from dflearn.data.tables import Table, TableLike, Tables
+from dflearn.data.tables import Rows, Table, TableLike, Tables
 from dflearn.errors import DataError, OptionError
 from dflearn.estimator.choices import LAYERS, LOSSES
 from dflearn.estimator.regressor import DecisionFocusedRegressor
@@ -125,7 +127,7 @@ def train(
     test: float = 0.25,
     ordered: bool = False,
     gap: int = 0,
-    groups: Sequence[Any] | None = None,
+    groups: str | Sequence[Any] | None = None,
     seed: int = 0,
     id_column: str | None = None,
     offset: float = 0.0,
@@ -140,7 +142,8 @@ def train(
 
     Args:
         problem: what is decided. Where its program has `cost_names`, columns of the costs are matched by name.
-        features: any columns of numbers; the models standardize them.
+        features: any columns: numbers, categories, booleans, dates, with gaps. An `Encoding`, learned from the rows to train
+            on, makes them numbers, which the models standardize.
         costs: the true costs y.
         instances: what else differs from row to row: columns named after constraints, or `lower:x`, `upper:x`, `d:x`:
             see `Program.instance`.
@@ -150,8 +153,9 @@ def train(
         epochs: by default 100, or more where few rows make for less than 1000 steps.
         test: the share of rows to test on.
         ordered: rows are in order of time: train on the first, choose by later ones, test on the last.
-        gap, groups: rows left out between the parts, in order of time; labels of rows that must not lie in two parts: see
-            `dflearn.data.parts_of`.
+        gap: how many rows are left out between the parts, in order of time.
+        groups: a column of the features (which is none then), or a label for each row: rows of one label never lie in two
+            parts. See `dflearn.data.parts_of`.
         seed: of the parts and of training.
         id_column: the column that names the rows, in every table; rows are then matched by it.
         offset: the constant of the objective, which `decide` adds to objectives.
@@ -168,9 +172,11 @@ def train(
     assert tables.costs is not None
     if positive:
         _check_positive(tables.costs)
-    parts = _parts(tables.features, test, ordered, gap, groups, seed)
+    roles = Roles.of(tables.features, groups)
+    parts = _parts(tables.features, test, ordered, gap, roles.groups, seed)
+    encoding = Encoding.of(roles.features, parts.train, roles.aside)
     places = {} if tables.instances is None else places_of(program, tables.instances.names, str(tables.instances.path))
-    data = _labelled(program, tables, solver, cache, progress)
+    data = _labelled(program, encoding, tables, solver, cache, progress)
     rest, tested_on = data.subset(np.concatenate(parts[:2])), data.subset(parts.test)
     held_out = np.arange(len(parts.train), len(rest))
 
@@ -208,7 +214,8 @@ def train(
     difference = compare(tested[compared], tested[TWO_STAGE])
     options = {"losses": list(losses), "layer": layer, "model": model, "positive": positive, "epochs": epochs, "lr": lr}
     record = {
-        "features": list(tables.features.names),
+        "features": list(encoding.inputs),
+        "encoding": encoding.as_dict(),
         "id": id_column,
         "instances": places,
         "offset": offset,
@@ -222,7 +229,7 @@ def train(
     for name, regressor in models.items():
         regressor.record_ = record | {"chosen": name}
     rows = (len(rest) - len(chosen_by), len(chosen_by), len(tested_on))
-    notes = [*_notes_on_features(tables.features), *_notes_on_models(models, tested, rest, chosen_by)]
+    notes = [*encoding.notes, *encoding.remarks(tables.features), *_notes_on_models(models, tested, rest, chosen_by)]
     return TrainResult(models, chosen, compared, validation, tested, difference, rows, notes, parts)
 
 
@@ -250,7 +257,7 @@ def _check_positive(costs: Table) -> None:
         )
 
 
-def _parts(features: Table, test: float, ordered: bool, gap: int, groups: Sequence[Any] | None, seed: int) -> Parts:
+def _parts(features: Rows, test: float, ordered: bool, gap: int, groups: Sequence[Any] | None, seed: int) -> Parts:
     """The rows to train on, to choose by, and to test on."""
     rows = len(features)
     if rows < LEAST_ROWS:
@@ -262,20 +269,15 @@ def _parts(features: Table, test: float, ordered: bool, gap: int, groups: Sequen
 
 
 def _labelled(
-    program: Program, tables: Tables, solver: Solver, cache: str | Path | None, progress: bool
+    program: Program, encoding: Encoding, tables: Tables, solver: Solver, cache: str | Path | None, progress: bool
 ) -> DecisionDataset:
     """The instances with their optimal decisions."""
     assert tables.costs is not None
-    instance = tables.instance(program)
+    features, instance = torch.tensor(encoding(tables.features)), tables.instance(program)
     costs = torch.tensor(tables.costs.values)
     solution = solve_cached(solver, costs, instance, cache=cache, progress=progress)
     solution.check((Status.OPTIMAL,), name=tables.where, what="optimal decision with the true costs")
-    return DecisionDataset(torch.tensor(tables.features.values), costs, solution.decision, instance)
-
-
-def _notes_on_features(table: Table) -> list[str]:
-    constant = [name for name, column in zip(table.names, table.values.T, strict=True) if (column == column[0]).all()]
-    return [f"the feature {name!r} has the same value in all rows, so it tells nothing" for name in constant]
+    return DecisionDataset(features, costs, solution.decision, instance)
 
 
 def _notes_on_models(
