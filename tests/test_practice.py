@@ -5,8 +5,10 @@ import pytest
 import torch
 
 from benchmarks.practice import DEVELOPMENT, PROBLEMS, Case
-from benchmarks.practice.two_stage import average, encoded, ridge
+from benchmarks.practice.two_stage import average, ridge
 from dflearn.data import DecisionDataset
+from dflearn.data.encoding import Encoding
+from dflearn.data.tables import MixedTable
 from dflearn.evaluation import evaluate
 from dflearn.solvers.task import DecisionTask
 
@@ -45,7 +47,8 @@ def test_ridge_forecasts_and_decides_better_than_average_costs(name):
     parts = case.parts
     assert not set(parts.train) & set(parts.test)
     assert not case.ordered or parts.train.max() < parts.choose.min() <= parts.choose.max() < parts.test.min()
-    X = encoded(case.features, parts.train)
+    table = MixedTable.of(case.features, "features")
+    X = Encoding.of(table, parts.train)(table)
     assert np.isfinite(X).all()
     Y = np.column_stack([case.costs[one] for one in case.program.cost_names])
     assert case.program.p <= 60

@@ -1,4 +1,8 @@
-"""The ordinary way, by scikit-learn alone: forecast the costs from a table, then decide. What a default has to beat."""
+"""The ordinary way, by scikit-learn alone: forecast the costs, then decide. What a default has to beat.
+
+Each takes encoded features X `(rows, k)` and costs Y `(rows, p)`, and gives X → forecasts. The columns are those that the
+default trains on, so that differences are of training, not of encoding.
+"""
 
 from __future__ import annotations
 
@@ -6,31 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from benchmarks.practice.case import Columns, day_of_year
-
 Forecast = Callable[[np.ndarray], np.ndarray]
-
-
-def encoded(features: Columns, train: np.ndarray) -> np.ndarray:
-    """The table as numbers, float64 `(rows, k)`; what is learned (medians, categories) comes from the rows `train` alone.
-
-    Numbers: gaps filled by the median and flagged. Categories: a column of 0 and 1 for each that was seen, a gap being one.
-    Dates: sine and cosine of the year.
-    """
-    columns: list[np.ndarray] = []
-    for column in features.values():
-        if column.dtype.kind == "M":
-            angle = 2 * np.pi * day_of_year(column) / 365.25
-            columns += [np.sin(angle), np.cos(angle)]
-        elif column.dtype.kind in "fi":
-            missing = np.isnan(column)
-            columns.append(np.where(missing, np.nanmedian(column[train]), column))
-            if missing[train].any():
-                columns.append(missing)
-        else:
-            seen = sorted(set(map(str, column[train])))
-            columns += [column.astype(str) == one for one in seen[1:]]
-    return np.column_stack(columns).astype(float)
 
 
 def least_squares(X: np.ndarray, Y: np.ndarray) -> Forecast:
