@@ -19,7 +19,7 @@ from dflearn.data.scale import Scale
 from dflearn.errors import DataError, MissingExtraError, OptionError, ShapeError
 from dflearn.estimator import saving
 from dflearn.estimator.choices import Amount, make_loss
-from dflearn.evaluation import regrets_of
+from dflearn.evaluation.regret import check_linear, regrets_of
 from dflearn.layers.base import Layer
 from dflearn.losses.base import Loss
 from dflearn.models import MLP, Linear, Positive, Scaled, Standardize, predict
@@ -319,9 +319,9 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         if data.decisions is None:
             data = label(data, self.solver_, cache=self.cache, progress=self.verbose)
         batch = data.batch()
-        found = regrets_of(
-            self.solver_.objective, batch.require("costs"), decided, batch.require("decisions"), instance
-        )
+        true, optimal = batch.require("costs"), batch.require("decisions")
+        found = regrets_of(self.solver_.objective, true, decided, optimal, instance)
+        check_linear(self.solver_, found, true, optimal, instance)
         regret, optimum = found.regret.sum().item(), found.optimum.abs().sum().item()
         return -regret / optimum if optimum > 0 else 0.0 if regret == 0 else -np.inf
 
