@@ -79,7 +79,9 @@ class RollingResult:
         elif low <= 0 <= high or not np.isfinite(low):
             verdict = "The difference may be chance: its interval holds zero."
         else:
-            verdict = f"The kept models have {'less' if value < 0 else 'more'} regret than the baselines, beyond chance."
+            verdict = (
+                f"The kept models have {'less' if value < 0 else 'more'} regret than the baselines, beyond chance."
+            )
         return (
             f"{len(self.folds)} folds in order of time, each trained on the rows before those that it tests; mean regret\n\n"
             + tabulate(rows, header, disable_numparse=True, colalign=["left", "right", "left", "left", *["right"] * 3])
