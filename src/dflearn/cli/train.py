@@ -8,11 +8,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dflearn.cli.arguments import add_command, add_solve_options, cache_of, positive, spread
-from dflearn.cli.inputs import add_table_options, as_options, check_output, in_options, read_tables
+from dflearn.cli.inputs import (
+    add_mapping_option,
+    add_part_options,
+    add_table_options,
+    as_options,
+    check_output,
+    cost_map,
+    in_options,
+    read_tables,
+    read_weights,
+)
 from dflearn.errors import OptionError, ProgramError
 
 if TYPE_CHECKING:
-    from dflearn.data.tables import Table
+    from dflearn.data.tables import MixedTable, Table
     from dflearn.frontends.linear_model import LinearModel
 
 
@@ -29,23 +39,26 @@ def add_commands(commands: Any) -> None:
     )
     parser.add_argument("--program", type=Path, required=True, metavar="FILE", help="the program, .mps or .lp (or .gz)")
     add_table_options(parser, costs="table of true costs, .csv or .parquet", required=True)
+    add_mapping_option(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the model file to write")
     parser.add_argument(
         "--loss",
         nargs="+",
-        default=["spo+", "sce"],
+        default=["smoothed-spo+", "sce"],
         metavar="NAME",
-        help="one model is trained with each: spo+, sce (default: both), smoothed-spo+, fenchel-young, pfy, …",
+        help="models are trained with each: smoothed-spo+, sce (default: both), spo+, fenchel-young, pfy, …",
     )
     parser.add_argument("--layer", default="auto", help="smoothed, davis-yin, perturbed, relaxed or exact")
-    parser.add_argument("--model", choices=("linear", "mlp"), default="linear", help="kind of model (default: linear)")
     parser.add_argument("--positive", action="store_true", help="costs are known to be positive: predict no others")
     parser.add_argument(
-        "--epochs", type=positive, help="default: 100, or more where few rows make for less than 1000 steps"
+        "--epochs", type=positive, help="of a run; default: 15, or more where few rows make for less than 500 steps"
     )
-    parser.add_argument("--lr", type=float, default=0.02, help="learning rate of Adam (default: 0.02)")
-    parser.add_argument("--test", type=float, default=0.25, metavar="SHARE", help="of rows to test on (default: 0.25)")
-    parser.add_argument("--ordered", action="store_true", help="test on the last rows, for rows in order of time")
+    parser.add_argument(
+        "--lr", type=float, help="how far a step moves forecasts, in units of their error (default: several are tried)"
+    )
+    parser.add_argument("--minutes", type=float, default=3.0, help="for all decision-focused runs (default: 3)")
+    parser.add_argument("--refit", action="store_true", help="after choosing and testing, train again on all rows")
+    add_part_options(parser)
     parser.add_argument("--seed", type=int, default=0, help="of the parts and of training (default: 0)")
     add_solve_options(parser)
 
@@ -54,7 +67,7 @@ def train(options: argparse.Namespace) -> None:
     from dflearn.estimator import workflow
     from dflearn.solvers.task import DecisionTask
 
-    check_output(options, "program", "features", "costs", "instances")
+    check_output(options, "program", "features", "costs", "instances", "map")
     with in_options():
         workflow.check_choices(options.loss, options.layer)
         features, costs, instances = read_tables(options, options.id)
@@ -68,14 +81,19 @@ def train(options: argparse.Namespace) -> None:
             instances,
             losses=options.loss,
             layer=options.layer,
-            model=options.model,
             positive=options.positive,
             epochs=options.epochs,
             lr=options.lr,
-            test=options.test,
+            test=options.test or 0.25,
             ordered=options.ordered,
+            gap=options.gap,
+            groups=options.groups,
+            weights=read_weights(options, options.id),
             seed=options.seed,
             id_column=options.id,
+            minutes=options.minutes,
+            refit=options.refit,
+            checkpoint=options.out.with_name(options.out.name + ".unfinished"),
             offset=source.offset,
             solver=spread(DecisionTask.of(program).solver, options),
             cache=cache_of(options),
@@ -91,21 +109,22 @@ def train(options: argparse.Namespace) -> None:
     )
 
 
-def read_program(options: argparse.Namespace, features: Table, costs: Table) -> LinearModel:
+def read_program(options: argparse.Namespace, features: MixedTable, costs: Table) -> LinearModel:
     """The file, with the columns of the costs to predict; what HiGHS remarks about it is printed."""
     from dflearn.frontends.files import read_model
 
     with warnings.catch_warnings(record=True) as noted:
         warnings.simplefilter("always")
         try:
-            source = read_model(options.program, {name: {name: 1.0} for name in costs.names})
+            source = read_model(options.program, cost_map(options, costs.names))
         except (OptionError, ProgramError) as error:
             if not str(error).startswith("costs"):  # it is about the program alone
                 raise
             hint = [name for name in costs.names if name in features.names]
             more = f"; if {hint[0]!r} names the rows, add --id {hint[0]}" if hint and options.id is None else ""
             said = str(error).removeprefix("costs: ")
-            raise type(error)(f"{options.costs} with {options.program}: {said}{more}") from error
+            by = "" if options.map is None else f" by {options.map}"
+            raise type(error)(f"{options.costs} with {options.program}{by}: {said}{more}") from error
     for warning in noted:
         print(f"note: {warning.message}")
     return source

@@ -7,6 +7,22 @@ from dflearn.data.dataset import (
     Split as Split,
     collate as collate,
 )
-from dflearn.data.split import split_rows as split_rows
+from dflearn.data.split import (
+    Parts as Parts,
+    parts_of as parts_of,
+    rolling_origins as rolling_origins,
+    split_rows as split_rows,
+)
 
-__all__ = ["Batch", "Data", "DecisionDataset", "Split", "as_dataset", "collate", "split_rows"]
+__all__ = [
+    "Batch",
+    "Data",
+    "DecisionDataset",
+    "Parts",
+    "Split",
+    "as_dataset",
+    "collate",
+    "parts_of",
+    "rolling_origins",
+    "split_rows",
+]

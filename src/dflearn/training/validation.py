@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from dflearn.data import Batch, DecisionDataset
 from dflearn.errors import DataError
-from dflearn.evaluation.regret import GAP, NOT_OPTIMAL, regrets_of
+from dflearn.evaluation.regret import GAP, NOT_OPTIMAL, check_linear, regrets_of
 from dflearn.losses.base import Loss
 from dflearn.models import predict
 from dflearn.solvers.base import Solver
@@ -89,7 +89,8 @@ class Validation:
             ]
         )
         costs = data.require("costs").double()
-        regret, optimum = regrets_of(solver.objective, costs, decisions, labels, data.instance)
+        regret, optimum = found = regrets_of(solver.objective, costs, decisions, labels, data.instance)
+        check_linear(solver, found, costs, labels, data.instance)
         negative = regret < -GAP * optimum.abs().mean()
         if not self._noted and bool(negative.any()):
             self._noted, self._note = True, f"{int(negative.sum())} validation regrets are negative: {NOT_OPTIMAL}"
