@@ -44,9 +44,9 @@ def add_commands(commands: Any) -> None:
     parser.add_argument(
         "--loss",
         nargs="+",
-        default=["spo+", "sce"],
+        default=["smoothed-spo+", "sce"],
         metavar="NAME",
-        help="one model is trained with each: spo+, sce (default: both), smoothed-spo+, fenchel-young, pfy, …",
+        help="models are trained with each: smoothed-spo+, sce (default: both), spo+, fenchel-young, pfy, …",
     )
     parser.add_argument("--layer", default="auto", help="smoothed, davis-yin, perturbed, relaxed or exact")
     parser.add_argument("--positive", action="store_true", help="costs are known to be positive: predict no others")
@@ -56,7 +56,7 @@ def add_commands(commands: Any) -> None:
     parser.add_argument(
         "--lr", type=float, help="how far a step moves forecasts, in units of their error (default: several are tried)"
     )
-    parser.add_argument("--minutes", type=float, help="how long decision-focused training may take")
+    parser.add_argument("--minutes", type=float, default=2.0, help="for all decision-focused runs (default: 2)")
     add_part_options(parser)
     parser.add_argument("--seed", type=int, default=0, help="of the parts and of training (default: 0)")
     add_solve_options(parser)

@@ -43,6 +43,7 @@ from dflearn.solvers.task import DecisionTask
 from dflearn.training import History
 
 LEAST_ROWS = 10  # below it, a test says nothing
+MINUTES = 2.0  # for all decision-focused runs
 HELD_OUT = 0.2  # share of the rows, those to test on apart, to choose by
 
 
@@ -52,7 +53,7 @@ def train(
     costs: TableLike,
     instances: TableLike | None = None,
     *,
-    losses: Sequence[str] = ("spo+", "sce"),
+    losses: Sequence[str] = ("smoothed-spo+", "sce"),
     layer: str = "auto",
     positive: bool = False,
     epochs: int | None = None,
@@ -65,7 +66,7 @@ def train(
     seed: int = 0,
     id_column: str | None = None,
     offset: float = 0.0,
-    minutes: float | None = None,
+    minutes: float | None = MINUTES,
     steps: Mapping[str, int] | None = None,
     checkpoint: str | Path | None = None,
     solver: Solver | None = None,
@@ -201,10 +202,10 @@ def _regressor(problem: Problem | Program | Solver, one: Trained, pipeline: Pipe
         random_state=settings.seed,
     )
     monitored = "validation_absolute_regret"
-    rows = [
-        {"epoch": said["epochs"], "rate": said["rate"], "way": said["way"], monitored: said["regret"]}
-        for said in (candidate.said() for candidate in one.candidates)
-    ]
+    rows = []
+    for candidate in one.candidates:
+        said = candidate.said()
+        rows.append({"epoch": said.pop("epochs"), monitored: said.pop("regret"), **said})
     return regressor.adopt(one.module, pipeline.train, pipeline.scale, History(rows, monitored, "epochs"))
 
 
