@@ -65,6 +65,7 @@ def add_commands(commands: Any) -> None:
 
 def train(options: argparse.Namespace) -> None:
     from dflearn.estimator import workflow
+    from dflearn.estimator.rolling import train_rolling
     from dflearn.solvers.task import DecisionTask
 
     check_output(options, "program", "features", "costs", "instances", "map")
@@ -74,18 +75,19 @@ def train(options: argparse.Namespace) -> None:
         assert costs is not None
         source = read_program(options, features, costs)
         program = source.program()
-        result = workflow.train(
+        in_folds = {"folds": options.folds, "test": options.test or 0.5}
+        at_once = {"ordered": options.ordered, "test": options.test or 0.25}
+        result: Any = (train_rolling if options.folds else workflow.train)(
             program,
             features,
             costs,
             instances,
+            **(in_folds if options.folds else at_once),
             losses=options.loss,
             layer=options.layer,
             positive=options.positive,
             epochs=options.epochs,
             lr=options.lr,
-            test=options.test or 0.25,
-            ordered=options.ordered,
             gap=options.gap,
             groups=options.groups,
             weights=read_weights(options, options.id),
@@ -101,9 +103,10 @@ def train(options: argparse.Namespace) -> None:
     result.save(options.out, {name: _plain(value) for name, value in vars(options).items() if name != "run"})
     print(f"{options.program}: {program.sense}, {program.n} variables, of which {program.p} have predicted costs")
     print(as_options(str(result)))
-    regrets = ", ".join(f"{name} {judged.absolute_regret:.4g}" for name, judged in result.validation.items())
+    last = result.last if options.folds else result
+    regrets = ", ".join(f"{name} {judged.absolute_regret:.4g}" for name, judged in last.validation.items())
     print(
-        f"\n{options.out}: the {result.chosen} model. Mean regret on the rows to choose by: {regrets}.\n"
+        f"\n{options.out}: the {last.chosen} model{' of the last fold' if options.folds else ''}. Mean regret on the rows to choose by: {regrets}.\n"
         f"Next: dfl decide --model {options.out} --features NEW{options.features.suffix}"
         f"{'' if instances is None else ' --instances NEW_INSTANCES' + options.instances.suffix} --out decisions.csv"
     )
