@@ -12,7 +12,7 @@ from fuzz.durability import checkpoint_bits
 from fuzz.exact import exact_lp
 from fuzz.families import FAMILIES, make
 from fuzz.references import truth_of
-from fuzz.run import run, try_check
+from fuzz.run import in_turn, run, try_check
 from fuzz.shrink import as_test, failure, shrink
 from fuzz.subjects import SUBJECTS
 from fuzz.verdicts import BAD, Verdict, judge
@@ -26,6 +26,13 @@ def test_no_silent_wrong_answer(family: str) -> None:
     tally = run(SEEDS, [family], turns=TURNS)
     assert not tally.failures, "\n".join(map(str, tally.failures))
     assert sum(sum(counter.values()) for counter in tally.counts[family].values()) > 0
+
+
+def test_every_subject_has_its_turn() -> None:
+    turns = [in_turn(SUBJECTS, seed, 3) for seed in range(3)]
+    assert sorted(name for turn in turns for name in turn) == sorted(SUBJECTS)
+    assert in_turn(SUBJECTS, 3, 3) == turns[0]
+    assert in_turn(SUBJECTS, 5, 1) == list(SUBJECTS)
 
 
 def test_flipped_bits_in_a_checkpoint() -> None:
