@@ -267,9 +267,9 @@ def test_davis_yin_calls_optimal_what_is(penalty: float, mu: float) -> None:
 
 def test_davis_yin_in_a_row_of_large_numbers() -> None:
     """It was called infeasible."""
-    solution = DavisYin(
-        Program(G=[[8388608.0]], h=[8388608.0], upper=0.0, n=1), iterations=3000, tolerance=1e-9
-    ).solve(torch.zeros(1, 1, dtype=torch.float64))
+    solution = DavisYin(Program(G=[[8388608.0]], h=[8388608.0], upper=0.0, n=1), iterations=3000, tolerance=1e-9).solve(
+        torch.zeros(1, 1, dtype=torch.float64)
+    )
     assert solution.status[0] != Status.INFEASIBLE
     if solution.status[0] == Status.OPTIMAL:
         assert solution.decision[0] == 0

@@ -63,6 +63,7 @@ def scaled(program: Program, rows: float, decisions: float) -> Program:
         n=program.n,
     )
 
+
 @pytest.mark.parametrize("name", CASES)
 def test_dense_and_sparse_matrices_have_the_same_residuals(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     program, c, omega, right, wrong = CASES[name]
@@ -76,7 +77,6 @@ def test_dense_and_sparse_matrices_have_the_same_residuals(name: str, monkeypatc
         for dense, sparse in zip(*found, strict=True):
             np.testing.assert_allclose(dense, sparse, rtol=1e-9, atol=1e-15)
         assert found[0][-1] == kkt_residuals(np.array(w, float), np.array(c, float), program).infeasibility
-
 
 
 @pytest.mark.parametrize("name", CASES)

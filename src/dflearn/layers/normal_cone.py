@@ -102,7 +102,8 @@ class NormalCone(Layer):
         slack, terms = sides.h - (G @ w.T).T, (self._sizes @ size.T).T + np.abs(sides.h)
         tight = slack <= np.maximum(TIGHT * terms, (self._sizes @ extent.T).T)
         low, high = (
-            np.abs(w - bound) <= np.maximum(TIGHT * np.where(np.isinf(bound), 0.0, np.maximum(size, np.abs(bound))), extent)
+            np.abs(w - bound)
+            <= np.maximum(TIGHT * np.where(np.isinf(bound), 0.0, np.maximum(size, np.abs(bound))), extent)
             for bound in (sides.lower, sides.upper)
         )
         return tight, low, high

@@ -25,7 +25,9 @@ SURE = 1e-8  # errors above this are mended where they can be
 ACTIVE = 1e-9  # a row or a bound that a decision misses by less, relative to its terms, is active
 ZERO = 1e-10  # a reduced cost that is smaller, relative to its terms, is zero
 DENSE = 100_000  # entries up to which a matrix is held dense for single answers, which costs less than scipy's way
-NOISE = 16 * float(np.finfo(float).eps)  # rounding, in units of the largest decision or price: what is smaller has no sign
+NOISE = 16 * float(
+    np.finfo(float).eps
+)  # rounding, in units of the largest decision or price: what is smaller has no sign
 
 
 class Verdict(NamedTuple):
