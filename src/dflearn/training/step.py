@@ -8,14 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from dflearn.data import Batch
-from dflearn.errors import DflearnError, OptionError
+from dflearn.errors import DataError, DflearnError, OptionError
 from dflearn.losses.base import Loss, LossOutput
 from dflearn.training.divergence import diagnose, exploded, ids_of
 
 
 def loss_of(model: nn.Module, loss: Loss, batch: Batch, epoch: int, step: int) -> tuple[Tensor, LossOutput]:
     """Predicted costs and their loss; an error says in which step it happened, and to which instances."""
-    predicted = model(batch.features)
+    predicted = _predicted(model, batch.features)
     try:
         output = loss.output(predicted, batch)
     except DflearnError as error:
@@ -30,6 +30,21 @@ def loss_of(model: nn.Module, loss: Loss, batch: Batch, epoch: int, step: int) -
             "differentiable layer, or SPOPlus, SCE or FenchelYoung"
         )
     return predicted, output
+
+
+def _predicted(model: nn.Module, features: Tensor) -> Tensor:
+    """model(features); where both differ in precision and torch refuses, an error that says so."""
+    try:
+        return model(features)
+    except RuntimeError as error:
+        kinds = {parameter.dtype for parameter in model.parameters()}
+        if not kinds or features.dtype in kinds:
+            raise
+        held = " and ".join(sorted(map(str, kinds)))
+        raise DataError(
+            f"the features are {features.dtype} and the model's weights {held}, which it does not mix: convert the data, "
+            f"data.to({sorted(map(str, kinds))[0]}), or the model, model.to({features.dtype})"
+        ) from error
 
 
 def measure(
