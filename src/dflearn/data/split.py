@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from dflearn.errors import OptionError
+
+
+class Parts(NamedTuple):
+    """Which rows are trained on, chosen by (the epoch, the model) and tested on: int64 arrays."""
+
+    train: np.ndarray
+    choose: np.ndarray
+    test: np.ndarray
 
 
 def split_rows(count: int, sizes: Mapping[str, int | float], seed: int | None) -> tuple[Tensor, ...]:

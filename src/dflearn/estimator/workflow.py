@@ -24,7 +24,7 @@ from torch import Tensor
 
 from dflearn.data import DecisionDataset
 from dflearn.data.labels import solve_cached
-from dflearn.data.split import split_rows
+from dflearn.data.split import Parts, split_rows
 from dflearn.data.tables import Table, TableLike, Tables
 from dflearn.errors import DataError, OptionError
 from dflearn.estimator.choices import LAYERS, LOSSES
@@ -63,6 +63,10 @@ class TrainResult:
         difference: `compared` − two-stage on the rows to test on, row by row.
         rows: how many rows there were to train on, to choose by, and to test on.
         notes: what else is worth knowing about the data and the models.
+        data: all rows, with their optimal decisions.
+        parts: which of them were trained on, chosen by and tested on.
+        row_names: what each row is called: its id, or its place in the table.
+        baseline: the two-stage model that the others are compared with.
     """
 
     models: dict[str, DecisionFocusedRegressor]
@@ -73,6 +77,10 @@ class TrainResult:
     difference: Comparison
     rows: tuple[int, int, int]
     notes: list[str]
+    data: DecisionDataset
+    parts: Parts
+    row_names: tuple[str, ...]
+    baseline: str = TWO_STAGE
 
     @property
     def model(self) -> DecisionFocusedRegressor:
@@ -216,9 +224,12 @@ def train(
     }
     for name, regressor in models.items():
         regressor.record_ = record | {"chosen": name}
-    rows = (len(rest) - len(chosen_by), len(chosen_by), len(tested_on))
+    held_out = models[TWO_STAGE].held_out_
+    parts = Parts(np.delete(rest_rows.numpy(), held_out), rest_rows.numpy()[held_out], test_rows.numpy())
+    rows = (len(parts.train), len(parts.choose), len(parts.test))
     notes = [*_notes_on_features(tables.features), *_notes_on_models(models, tested, rest, chosen_by)]
-    return TrainResult(models, chosen, compared, validation, tested, difference, rows, notes)
+    called = tables.features.ids or tables.features.places
+    return TrainResult(models, chosen, compared, validation, tested, difference, rows, notes, data, parts, called)
 
 
 # -- steps ---------------------------------------------------------------------------------------------------------
