@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dflearn.cli.arguments import check_folder
-from dflearn.errors import DflearnError, OptionError
+from dflearn.errors import DflearnError
 
 if TYPE_CHECKING:
     from dflearn.data.tables import Table
@@ -24,6 +23,7 @@ OPTIONS = {
     r"^test=": "--test ",
     r"positive=True": "--positive",
     r"trained (with|without) instances": r"trained \1 --instances",
+    r"trust=True": "--trust-code",
 }
 
 
@@ -44,15 +44,6 @@ def add_row_options(parser: argparse.ArgumentParser) -> None:
         help="table of what else differs from row to row: columns named after constraints (their right-hand sides), or "
         "lower:x, upper:x, d:x of a variable x (bounds, known cost)",
     )
-
-
-def check_output(options: argparse.Namespace, *inputs: str) -> None:
-    """`--out` has a folder, and is none of the files that are read."""
-    check_folder(options.out)
-    for name in inputs:
-        path = getattr(options, name)
-        if path is not None and path.absolute() == options.out.absolute():
-            raise OptionError(f"--out and --{name} are both {path}: write to another file")
 
 
 def read_tables(options: argparse.Namespace, id_column: str | None) -> tuple[Table, Table | None, Table | None]:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import csv
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
-from torch import Tensor
 
 from dflearn.errors import DataError, MissingExtraError
 from dflearn.files import check_target, replacing
-from dflearn.program import Instance, Program
 from dflearn.program.names import Columns, check_unique, closest, read_instance
+
+if TYPE_CHECKING:  # tables are read and checked before torch is loaded
+    from torch import Tensor
+
+    from dflearn.program import Instance, Program
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +59,8 @@ class Table:
         """
         if isinstance(what, Table):
             return what
-        if isinstance(what, np.ndarray | Tensor | list):
+        torch = sys.modules.get("torch")  # who passes a tensor has loaded it
+        if isinstance(what, np.ndarray | list) or (torch is not None and isinstance(what, torch.Tensor)):
             array = np.asarray(what)
             if array.ndim != 2 or (names is not None and array.shape[1] != len(names)):
                 width = "" if names is None else f" of {len(names)}: {', '.join(names[:5])}"
@@ -194,7 +199,7 @@ def check_writable(path: Path) -> None:
         _arrow()
 
 
-TableLike = Table | Columns | np.ndarray | Tensor | list[Any]  # what `Table.of` reads
+TableLike: TypeAlias = "Table | Columns | np.ndarray | Tensor | list[Any]"  # what `Table.of` reads
 
 
 class Tables(NamedTuple):

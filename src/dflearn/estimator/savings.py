@@ -6,7 +6,7 @@ saved_i = regret of the other model − regret of this one on row i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -91,7 +91,7 @@ def _by_dates(names: Sequence[str]) -> float | None:
         times = [datetime.fromisoformat(name) for name in names]
     except ValueError:
         return None
-    seconds = np.array([time.replace(tzinfo=time.tzinfo or timezone.utc).timestamp() for time in times])
+    seconds = np.array([time.replace(tzinfo=time.tzinfo or UTC).timestamp() for time in times])
     span = seconds[-1] - seconds[0]
     if len(seconds) < 2 or span <= 0 or (np.diff(seconds) < 0).any():
         return None

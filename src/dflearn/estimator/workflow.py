@@ -27,7 +27,7 @@ from dflearn.data.labels import solve_cached
 from dflearn.data.split import Parts, split_rows
 from dflearn.data.tables import Table, TableLike, Tables
 from dflearn.errors import DataError, OptionError
-from dflearn.estimator.choices import LAYERS, LOSSES
+from dflearn.estimator.offered import check_choices
 from dflearn.estimator.regressor import DecisionFocusedRegressor
 from dflearn.evaluation import Comparison, Evaluation, compare, evaluate
 from dflearn.problems import Problem
@@ -233,17 +233,6 @@ def train(
 
 
 # -- steps ---------------------------------------------------------------------------------------------------------
-
-
-def check_choices(losses: Sequence[str], layer: str) -> None:
-    """Told before anything is read or solved."""
-    for name, asked, known in (
-        ("loss", losses, [loss for loss in LOSSES if loss != "mse"]),
-        ("layer", [layer], ["auto", *LAYERS]),
-    ):
-        unknown = [one for one in asked if one not in known]
-        if unknown:
-            raise OptionError(f"{name} is one of {', '.join(known)}; got {unknown[0]!r}")
 
 
 def _check_positive(costs: Table) -> None:

@@ -257,7 +257,9 @@ def _one_decision(page: Page, result: TrainResult, unit: str) -> None:
     kept, other = result.tested[result.chosen], result.tested[result.baseline]
     i, why = _typical(result)
     row = int(kept.ids[i])
-    assert kept.decisions is not None and other.decisions is not None and result.data.decisions is not None
+    assert kept.decisions is not None
+    assert other.decisions is not None
+    assert result.data.decisions is not None
     taken = {"best in hindsight": result.data.decisions[row].numpy(), result.chosen: kept.decisions[i].numpy()}
     if result.chosen != result.baseline:
         taken[result.baseline] = other.decisions[i].numpy()
@@ -326,7 +328,8 @@ def _typical(result: TrainResult) -> tuple[int, str]:
 def _coefficients(result: TrainResult, row: int) -> dict[str, np.ndarray]:
     """What each variable is worth in the objective, in the program's own sense: in truth, and as two models predict."""
     program = result.model.solver_.program
-    assert program is not None and result.data.costs is not None
+    assert program is not None
+    assert result.data.costs is not None
     x = result.data.features.numpy()[row : row + 1]
     costs = {"in truth": result.data.costs[row].numpy()}
     for name in dict.fromkeys([result.chosen, result.baseline]):
