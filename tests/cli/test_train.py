@@ -124,7 +124,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def train(program: str = "pack.mps", *more: str) -> int:
     costs = f"y-{program.partition('.')[0]}.csv"
-    options = ["--program", program, "--features", "x.csv", "--costs", costs, "--out", "model.dfl", "--epochs", "2"]
+    options = [
+        "--program",
+        program,
+        "--features",
+        "x.csv",
+        "--costs",
+        costs,
+        "--out",
+        "model.dfl",
+        "--epochs",
+        "2",
+        "--no-page",
+    ]
     return main(["train", *options, *more])  # of an option given twice, the last one counts
 
 

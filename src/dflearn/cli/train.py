@@ -78,8 +78,8 @@ def add_page_options(parser: argparse.ArgumentParser) -> None:
 def train(options: argparse.Namespace) -> Answer:
     from dflearn.estimator.offered import check_choices
 
-    page = check_page(options)
     check_output(options, *INPUTS)
+    page = check_page(options)
     check_inputs(options, *INPUTS)
     with in_options():
         check_choices(options.loss, options.layer)

@@ -365,7 +365,7 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
                 raise DataError(f"it holds a {metadata['class']}, not a {cls.__name__}")
             problem = saving.problem_from(metadata["origin"], program)
             parameters = dict(metadata["parameters"])
-            if isinstance(parameters["model"], dict):
+            if isinstance(parameters.get("model"), dict):
                 parameters["model"] = from_saved(parameters["model"], trust=trust)
             return cls(problem, **parameters)._filled(metadata, weights)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:

@@ -184,7 +184,7 @@ def short_number(value: float) -> str:
     size = abs(value)
     if 1e6 <= size < 1e12:
         text = f"{value / 1e9:.3g} bn" if size >= 1e9 else f"{value / 1e6:.3g} M"
-    elif 100 <= size < 1e12 or value == round(value):
+    elif size < 1e12 and (size >= 100 or value == round(value)):
         text = f"{value + 0.0:,.0f}"
     else:
         text = f"{value:.3g}"
