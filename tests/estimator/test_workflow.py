@@ -136,6 +136,27 @@ def test_rows_are_matched_by_an_id_column(tables: dict[str, pd.DataFrame]) -> No
     assert found.columns["day"] == days
 
 
+def test_in_order_of_time_nothing_of_later_rows_is_trained_on(tables: dict[str, pd.DataFrame]) -> None:
+    """Training < choosing < testing, with a gap; the features are standardized by the rows to train on alone."""
+    x, y = tables["features"], tables["costs"]
+    options = {**QUICK, "ordered": True, "gap": 2}
+    result = dfl.train(program(), x, y, **options)
+    train, choose, test = result.parts
+    assert (train.max() + 2, choose.max() + 2, test.max()) == (choose.min() - 1, test.min() - 1, 29)
+    assert result.rows == (14, 4, 8)
+    for model in result.models.values():
+        np.testing.assert_array_equal(model.held_out_, np.arange(14, 18))
+    standardize = result.model.model_[0]
+    np.testing.assert_allclose(standardize.mean, x.to_numpy()[:14].mean(0))
+    assert result.model.record_["options"].items() >= {"ordered": True, "gap": 2}.items()
+
+
+def test_groups_stay_whole(tables: dict[str, pd.DataFrame]) -> None:
+    groups = np.arange(30) % 10
+    parts = dfl.train(program(), tables["features"], tables["costs"], groups=groups, **QUICK).parts
+    assert sorted(np.concatenate([np.unique(groups[rows]) for rows in parts]).tolist()) == list(range(10))
+
+
 WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "loss": ({"losses": ("spo",)}, OptionError, "^loss is one of sce, .*; got 'spo'"),
     "layer": ({"layer": "soft"}, OptionError, "^layer is one of auto, "),

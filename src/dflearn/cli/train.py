@@ -48,14 +48,18 @@ def add_commands(commands: Any) -> None:
         help="one model is trained with each: spo+, sce (default: both), smoothed-spo+, fenchel-young, pfy, …",
     )
     parser.add_argument("--layer", default="auto", help="smoothed, davis-yin, perturbed, relaxed or exact")
-    parser.add_argument("--model", choices=("linear", "mlp"), default="linear", help="kind of model (default: linear)")
     parser.add_argument("--positive", action="store_true", help="costs are known to be positive: predict no others")
     parser.add_argument(
-        "--epochs", type=positive, help="default: 100, or more where few rows make for less than 1000 steps"
+        "--epochs", type=positive, help="of a run; default: 15, or more where few rows make for less than 500 steps"
     )
-    parser.add_argument("--lr", type=float, default=0.02, help="learning rate of Adam (default: 0.02)")
+    parser.add_argument(
+        "--lr", type=float, help="how far a step moves forecasts, in units of their error (default: several are tried)"
+    )
+    parser.add_argument("--minutes", type=float, help="how long decision-focused training may take")
     parser.add_argument("--test", type=float, default=0.25, metavar="SHARE", help="of rows to test on (default: 0.25)")
-    parser.add_argument("--ordered", action="store_true", help="test on the last rows, for rows in order of time")
+    parser.add_argument(
+        "--ordered", action="store_true", help="rows are in order of time: choose by later rows, test on the last"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the parts and of training (default: 0)")
     add_page_options(parser)
     add_solve_options(parser)
@@ -98,7 +102,6 @@ def train(options: argparse.Namespace) -> Answer:
             instances,
             losses=options.loss,
             layer=options.layer,
-            model=options.model,
             positive=options.positive,
             epochs=options.epochs,
             lr=options.lr,
@@ -106,6 +109,8 @@ def train(options: argparse.Namespace) -> Answer:
             ordered=options.ordered,
             seed=options.seed,
             id_column=options.id,
+            minutes=options.minutes,
+            checkpoint=options.out.with_name(options.out.name + ".unfinished"),
             offset=source.offset,
             solver=spread(DecisionTask.of(program).solver, options),
             cache=cache_of(options),

@@ -7,4 +7,9 @@ from .dataset import (
     Split as Split,
     collate as collate,
 )
-from .split import split_rows as split_rows
+from .split import (
+    Parts as Parts,
+    parts_of as parts_of,
+    rolling_origins as rolling_origins,
+    split_rows as split_rows,
+)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dflearn.errors import OptionError
-from dflearn.estimator.workflow import AVERAGE, TrainResult
+from dflearn.estimator.result import AVERAGE, TrainResult
 from dflearn.evaluation import compare
 from dflearn.evaluation.estimates import Estimate, plain
 

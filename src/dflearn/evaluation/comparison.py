@@ -49,14 +49,25 @@ def compare(a: Evaluation, b: Evaluation) -> Comparison:
         raise DataError("only evaluations of the same instances of the same problem, in the same order, can be paired")
     if not np.allclose(a.optima, b.optima, rtol=1e-3, atol=ZERO * a._average):
         raise DataError("the two evaluations have different optima, so they did not judge the same data")
+    if not _same(a.weights, b.weights):
+        raise DataError(
+            "the two evaluations weigh the instances differently: evaluate both on data with the same weights"
+        )
+    weights = a.weights
     difference, size, kept = a.regrets - b.regrets, np.abs(a.optima), ~a.zero_optima
     better, worse = difference < -EXACT * a._scale, difference > EXACT * a._scale
     return Comparison(
-        absolute_regret=estimates.mean(difference, a.confidence),
-        mean_of_ratios=estimates.mean(difference[kept] / size[kept], a.confidence),
-        ratio_of_sums=estimates.ratio_of_sums(difference, size, a.confidence),
+        absolute_regret=estimates.mean(difference, a.confidence, weights),
+        mean_of_ratios=estimates.mean(
+            difference[kept] / size[kept], a.confidence, None if weights is None else weights[kept]
+        ),
+        ratio_of_sums=estimates.ratio_of_sums(difference, size, a.confidence, weights),
         wins=int(better.sum()),
         ties=int((~better & ~worse).sum()),
         losses=int(worse.sum()),
         confidence=a.confidence,
     )
+
+
+def _same(a: np.ndarray | None, b: np.ndarray | None) -> bool:
+    return a is b if a is None or b is None else np.array_equal(a, b)

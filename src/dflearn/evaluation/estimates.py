@@ -20,8 +20,10 @@ class Estimate(NamedTuple):
         return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
 
 
-def mean(values: np.ndarray, confidence: float) -> Estimate:
+def mean(values: np.ndarray, confidence: float, weights: np.ndarray | None = None) -> Estimate:
     """The mean of `values` `(count,)` with Student's t interval."""
+    if weights is not None:
+        return ratio_of_sums(weights * values, weights, confidence)
     if not values.size:
         return Estimate(np.nan)
     value = float(values.mean())
@@ -31,11 +33,15 @@ def mean(values: np.ndarray, confidence: float) -> Estimate:
     return Estimate(value, value - half, value + half)
 
 
-def ratio_of_sums(numerator: np.ndarray, denominator: np.ndarray, confidence: float) -> Estimate:
+def ratio_of_sums(
+    numerator: np.ndarray, denominator: np.ndarray, confidence: float, weights: np.ndarray | None = None
+) -> Estimate:
     """R = Σ numerator / Σ denominator, both `(count,)`, with a t interval by the delta method.
 
     To first order R moves with the mean of (numerator_i − R denominator_i) / mean(denominator).
     """
+    if weights is not None:
+        numerator, denominator = weights * numerator, weights * denominator
     total = float(denominator.sum())
     if total == 0:
         return Estimate(np.nan)
@@ -44,31 +50,54 @@ def ratio_of_sums(numerator: np.ndarray, denominator: np.ndarray, confidence: fl
     return Estimate(value, value + around.low, value + around.high)
 
 
-def share(hits: np.ndarray, confidence: float) -> Estimate:
-    """The share of true entries of `hits` `(count,)` with Wilson's score interval."""
+def share(hits: np.ndarray, confidence: float, weights: np.ndarray | None = None) -> Estimate:
+    """The share of true entries of `hits` `(count,)` with Wilson's score interval, of `effective_count` trials."""
     if not hits.size:
         return Estimate(np.nan)
-    from scipy.stats import binomtest
+    from scipy.stats import norm
 
-    interval = binomtest(int(hits.sum()), hits.size).proportion_ci(confidence, method="wilson")
-    return Estimate(float(hits.mean()), float(interval.low), float(interval.high))
+    value = float(np.average(hits, weights=weights))
+    count, z = effective_count(hits.size, weights), float(norm.ppf((1 + confidence) / 2))
+    centre, spread = value + z**2 / (2 * count), z * np.sqrt(value * (1 - value) / count + z**2 / (4 * count**2))
+    low, high = ((centre + side * spread) / (1 + z**2 / count) for side in (-1, 1))
+    return Estimate(value, max(0.0, float(low)), min(1.0, float(high)))
 
 
-def batched_product(regrets: np.ndarray, inverses: np.ndarray, batch_size: int, confidence: float) -> Estimate:
+def effective_count(count: int, weights: np.ndarray | None) -> float:
+    """How many instances of equal weight tell as much: (Σ weight)² / Σ weight²."""
+    return count if weights is None else float(weights.sum() ** 2 / np.square(weights).sum())
+
+
+def batched_product(
+    regrets: np.ndarray,
+    inverses: np.ndarray,
+    batch_size: int,
+    confidence: float,
+    weights: np.ndarray | None = None,
+) -> Estimate:
     """Average over consecutive batches of mean(regrets) · mean(inverses), each batch weighted by its rows.
 
     Both `(count,)`; rows where either is NaN are left out of their batch. The interval is the percentile bootstrap
-    over instances, which are put into batches in the order drawn.
+    over instances, which are put into batches in the order drawn. With weights, a batch is cut where they add up to
+    `batch_size`, in the midst of an instance if need be: so one of weight 2 is one that stands there twice.
     """
     kept = ~(np.isnan(regrets) | np.isnan(inverses))
     if not kept.any():
         return Estimate(np.nan)
     starts = np.arange(0, regrets.size, batch_size)
     table = np.where(kept, np.vstack([regrets, inverses, np.ones(regrets.size)]), 0.0)
+    if weights is not None:
+        table = np.vstack([weights * table, weights])
 
     def statistic(columns: np.ndarray) -> float:
-        regret, inverse, rows = np.add.reduceat(columns, starts, axis=1)
-        return float((regret * inverse / np.maximum(rows, 1)).sum() / max(rows.sum(), 1))
+        if weights is None:
+            regret, inverse, rows = np.add.reduceat(columns, starts, axis=1)
+        else:
+            *sums, counted = np.insert(columns.cumsum(1), 0, 0.0, axis=1)
+            edges = np.append(np.arange(0.0, counted[-1], batch_size), counted[-1])
+            regret, inverse, rows = (np.diff(np.interp(edges, counted, one)) for one in sums)
+        products = np.divide(regret * inverse, rows, out=np.zeros_like(rows), where=rows > 0)
+        return float(products.sum() / max(rows.sum(), np.finfo(float).tiny))
 
     value = statistic(table)
     if regrets.size < 2:

@@ -9,7 +9,7 @@ import numpy as np
 
 from dflearn.estimator.influence import influence
 from dflearn.estimator.savings import THOUSAND, Saving, rows_per_year, saving, savings
-from dflearn.estimator.workflow import AVERAGE, TrainResult
+from dflearn.estimator.result import AVERAGE, LEAST_TESTED, TrainResult
 from dflearn.evaluation.estimates import Estimate
 from dflearn.evaluation.regret import EXACT, Evaluation
 from dflearn.report import training_figures as figures
@@ -19,7 +19,6 @@ from dflearn.report.training_figures import short_number as number
 TOP = 5  # rows that gain or lose most, named
 FEATURES, COSTS, VARIABLES = 15, 24, 60  # shown at most
 FAR = 3  # times the regret of any model: average costs are then left out of the figure
-FEW = 30  # test rows below which the page warns
 
 
 def training_page(
@@ -59,34 +58,34 @@ def training_page(
 def verdict(result: TrainResult, found: Saving, unit: str) -> str:
     """What was kept, and whether that is beyond chance, in a sentence or two."""
     amount = f"{_money_text(abs(found.per_row.value), unit)} per row"
-    if result.chosen == result.baseline:
-        said = f"The ordinary forecast ({result.baseline}) was kept: "
+    count, kept = len(result.tested[result.chosen].regrets), result.chosen
+    said = f"The {kept} model was kept" if kept != result.baseline else f"The ordinary forecast ({kept}) was kept"
+    if not result.tested[kept].absolute_regret < result.tested[AVERAGE].absolute_regret:
+        return (
+            f"{said}, and on the test rows it does not beat deciding with average costs: the features tell too little, or "
+            "are too many for so few rows."
+        )
+    if count < LEAST_TESTED:
+        return f"{said}; {count} test rows are too few to say what it saves. Take what follows as a hint."
+    less = found.per_row.value > 0
+    if kept != result.baseline:
         if not found.beyond_chance:
-            said += "training for decisions made no difference beyond chance on the test rows."
-        elif found.per_row.value > 0:
-            said += (
-                f"no other had less regret on the rows to choose by, though on the test rows {found.model} would have "
-                f"saved {amount}, beyond chance. More rows to choose by would tell."
-            )
-        else:
-            said += f"training for decisions ({found.model}) costs {amount} more on the test rows, beyond chance."
-    elif not found.beyond_chance:
-        saves = "saves" if found.per_row.value >= 0 else "costs"
-        said = (
-            f"The {result.chosen} model was kept. On the test rows it {saves} {amount} {'against' if saves == 'saves' else 'more than'} "
-            f"{found.against}, which may be chance."
+            compared = f"saves {amount} against" if found.per_row.value >= 0 else f"costs {amount} more than"
+            return f"{said}. On the test rows it {compared} {found.against}, which may be chance."
+        if less:
+            return f"{said}: it saves {amount} against {found.against}, beyond chance."
+        return (
+            f"{said} by the rows to choose by, and on the test rows it costs {amount} more than {found.against}, beyond chance: "
+            "do not use it before you know why."
         )
-    elif found.per_row.value > 0:
-        said = f"The {result.chosen} model was kept: it saves {amount} against {found.against}, beyond chance."
-    else:
-        said = (
-            f"The {result.chosen} model was kept by the rows to choose by, and on the test rows it costs {amount} more than "
-            f"{found.against}, beyond chance: do not use it before you know why."
+    if not found.beyond_chance:
+        return f"{said}: training for decisions made no difference beyond chance on the test rows."
+    if less:
+        return (
+            f"{said}: no other was better beyond chance on the rows to choose by, though on the test rows {found.model} would "
+            f"have saved {amount}, beyond chance. More rows to choose by would tell."
         )
-    if result.tested[result.chosen].absolute_regret >= result.tested[AVERAGE].absolute_regret:
-        said += " Nothing here beats deciding with average costs: the features tell too little."
-    count = len(result.parts.test)
-    return said + (f" There are only {count} test rows: take all of this as a hint." if count < FEW else "")
+    return f"{said}: training for decisions ({found.model}) costs {amount} more on the test rows, beyond chance."
 
 
 # -- sections -------------------------------------------------------------------------------------------------------
@@ -220,7 +219,7 @@ def _features(page: Page, result: TrainResult, unit: str) -> None:
     page.section("Which features move which costs")
     x = result.data.features.numpy()[result.parts.train]
     names, costs = _feature_names(result, x.shape[1]), _cost_names(result)
-    found = influence(result.model.predict, x)
+    found = influence(result.models[result.chosen].predict, x)
     rows = np.argsort(-found.change.mean(1), kind="stable")[:FEATURES]
     columns = np.sort(np.argsort(-found.change.mean(0), kind="stable")[:COSTS])
     shown = found.change if found.slope is None else found.slope
@@ -294,12 +293,12 @@ def _one_decision(page: Page, result: TrainResult, unit: str) -> None:
 def _made(page: Page, result: TrainResult) -> None:
     page.section("How this was made")
     parts = result.parts
-    record = result.model.record_
     facts = {
         "rows": f"{len(parts.train)} to train on, {len(parts.choose)} to choose by, {len(parts.test)} to test on",
         "kept": f"{result.chosen}: the least regret on the rows to choose by",
+        "time": f"{result.seconds:.0f} s",
         "solver": result.tested[result.chosen].solver,
-        **{str(name).replace("_", " "): _setting(value) for name, value in record.get("options", {}).items()},
+        **{str(name).replace("_", " "): _setting(value) for name, value in result.record.get("options", {}).items()},
     }
     page.facts(facts.items())
     page.folded("The same as a table of text", str(result))
@@ -353,7 +352,7 @@ def _cost_names(result: TrainResult) -> Sequence[str]:
 
 
 def _feature_names(result: TrainResult, count: int) -> Sequence[str]:
-    names = result.model.record_["features"]
+    names = result.record["features"]
     return names if len(names) == count else [f"feature {k}" for k in range(count)]
 
 

@@ -34,7 +34,7 @@ from dflearn.training.divergence import exploded, weights_are_finite
 from dflearn.training.history import History
 from dflearn.training.preparation import prepare, rows_to_try
 from dflearn.training.starts import Starts
-from dflearn.training.step import copy_weights, loss_of, measure
+from dflearn.training.step import copy_weights, counted_rows, loss_of, mean_of, measure
 from dflearn.training.validation import Validation
 
 PLAIN = (int, float, str, bool, type(None))  # what a row may hold, so that checkpoints can be read without running code
@@ -107,6 +107,7 @@ class Run:
         self.device = torch.device(device) if device is not None else _device_of(model)
         self.model, self.loss = model.to(self.device), loss.to(self.device)
         self.train = train.to(self.device)
+        self.rows = counted_rows(self.train)
         self.settings, self.epoch, self.history = settings, 0, History()
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         for parameter in self.parameters:
@@ -148,19 +149,20 @@ class Run:
     def train_epoch(self, tick: Callable[[], Any]) -> dict[str, Any]:
         """One pass over the training data; the epoch's row. `tick` is called after each step."""
         self.model.train()
-        order = torch.randperm(len(self.train), generator=self.generator)
+        order = self.rows[torch.randperm(len(self.rows), generator=self.generator)]
         last_finite = copy_weights(self.model)
         seconds = {"predict": 0.0, "solve": 0.0, "backward": 0.0}
-        total, gradients = 0.0, 0.0
+        total, counted, gradients = 0.0, 0.0, 0.0
         steps = order.split(self.settings.batch_size)
         for step, index in enumerate(steps, 1):
             try:
-                value, gradient = self._step(index, step, seconds)
+                value, weight, gradient = self._step(index, step, seconds)
             except FloatingPointError:
                 if not weights_are_finite(self.model):
                     self.model.load_state_dict(last_finite)
                 raise
-            total += value * len(index)
+            total += value * weight
+            counted += weight
             gradients += gradient
             tick()
         if not weights_are_finite(self.model):  # since the last step, which no other follows to tell
@@ -172,7 +174,7 @@ class Run:
         self.epoch += 1
         return {
             "epoch": self.epoch,
-            "loss": total / len(order),
+            "loss": total / counted,
             "gradient": gradients / len(steps),
             "lr": float(self.optimizer.param_groups[0]["lr"]),
             "seconds": sum(seconds.values()),
@@ -180,15 +182,15 @@ class Run:
             "seconds_validation": 0.0,
         }
 
-    def _step(self, index: Tensor, step: int, seconds: dict[str, float]) -> tuple[float, float]:
-        """One step on the instances at `index`; mean loss and norm of the gradient."""
+    def _step(self, index: Tensor, step: int, seconds: dict[str, float]) -> tuple[float, float, float]:
+        """One step on the instances at `index`; mean loss, what they weigh, and norm of the gradient."""
         begun = perf_counter()
         batch = self.train.batch(index)
         if self.starts is not None:
             batch = replace(batch, start=self.starts.get(index))
         predicted, output = loss_of(self.model, self.loss, batch, self.epoch + 1, step)
         evaluated = perf_counter()
-        mean = output.value.mean()
+        mean = mean_of(output.value, batch.weights)
         self.optimizer.zero_grad()
         mean.backward()
         value, gradient = measure(self.model, mean, batch, predicted, output.value, self.epoch + 1, step)
@@ -201,7 +203,8 @@ class Run:
         seconds["predict"] += evaluated - begun - solve
         seconds["solve"] += solve
         seconds["backward"] += perf_counter() - evaluated
-        return value, gradient
+        weight = len(index) if batch.weights is None else float(batch.weights.sum())
+        return value, weight, gradient
 
     def judge(self, row: dict[str, Any]) -> None:
         """Add the validation metrics to the row and the row to the history; remember the weights if they are the best."""

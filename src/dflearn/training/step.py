@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from dflearn.data import Batch
+from dflearn.data import Batch, DecisionDataset
 from dflearn.errors import DflearnError, OptionError
 from dflearn.losses.base import Loss, LossOutput
 from dflearn.training.divergence import diagnose, exploded, ids_of
@@ -30,6 +30,19 @@ def loss_of(model: nn.Module, loss: Loss, batch: Batch, epoch: int, step: int) -
             "differentiable layer, or SPOPlus, SCE or FenchelYoung"
         )
     return predicted, output
+
+
+def mean_of(value: Tensor, weights: Tensor | None) -> Tensor:
+    """Σ weight · loss / Σ weight over a batch, both `(*batch,)`; the plain mean where there are no weights."""
+    if weights is None:
+        return value.mean()
+    weights = weights.to(value)
+    return (weights * value).sum() / weights.sum()
+
+
+def counted_rows(data: DecisionDataset) -> Tensor:
+    """The rows that a run draws its batches from: those of weight zero are left out."""
+    return torch.arange(len(data)) if data.weights is None else data.weights.cpu().nonzero().squeeze(1)
 
 
 def measure(

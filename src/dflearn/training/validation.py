@@ -68,13 +68,14 @@ class Validation:
     def totals(self, model: nn.Module, rows: Tensor) -> Tensor:
         """Sums over the instances at `rows`, float64 `(3,)`: those of several parts of the data add up.
 
-        They are the number of instances, Σ regret and Σ |optimum|; or the number of instances, Σ loss and 0.
+        They are the number of instances, Σ regret and Σ |optimum|; or the number of instances, Σ loss and 0. Where the
+        data have weights, each instance counts as often as it weighs.
         """
         chunks = [self.data.batch(part) for part in rows.split(CHUNK)]
         predicted = predict(model, self.data.features[rows], rows=CHUNK).split(CHUNK)
         if self.solver is None:
             value = self._losses(predicted, chunks)
-            return torch.stack([value.new_tensor(len(rows)), value.sum(), value.new_zeros(())])
+            return self._counted(rows, value, torch.zeros_like(value))
         solver, data, labels = self.solver, self.data.batch(rows), self.labels[rows]
         decisions = torch.cat(
             [
@@ -84,7 +85,14 @@ class Validation:
         )
         costs = data.require("costs").double()
         regret, optimum = regrets_of(solver.objective, costs, decisions, labels, data.instance)
-        return torch.stack([regret.new_tensor(len(rows)), regret.sum(), optimum.abs().sum()])
+        return self._counted(rows, regret, optimum.abs())
+
+    def _counted(self, rows: Tensor, *values: Tensor) -> Tensor:
+        """The number of the instances at `rows`, and the sum of each of the values; by their weights."""
+        if self.data.weights is None:
+            return torch.stack([values[0].new_tensor(len(rows)), *(value.sum() for value in values)])
+        weights = self.data.weights[rows].to(values[0])
+        return torch.stack([weights.sum(), *((weights * value).sum() for value in values)])
 
     def metrics(self, totals: Tensor) -> dict[str, float]:
         """What `totals` come to, by name."""
