@@ -61,7 +61,8 @@ def commands_of(parser: argparse.ArgumentParser, words: tuple[str, ...] = (), ab
     """The parser as a list of commands, itself first."""
     inner: dict[str, argparse.ArgumentParser] = {}
     helps: dict[str, str] = {}
-    options, choices = [], []
+    options: list[Option] = []
+    choices: list[str] = []
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             inner = dict(action.choices)

@@ -78,7 +78,7 @@ def add_commands(commands: Any) -> None:
         "--program", type=Path, metavar="FILE", help="judge on this program, .mps or .lp (or .gz), instead"
     )
     own.add_argument("--costs", type=Path, metavar="FILE", help="table of true costs, .csv or .parquet")
-    add_row_options(own)
+    add_row_options(parser)
     parser.add_argument("--pessimistic", action="store_true", help="also break ties against the prediction (slower)")
     parser.add_argument("--no-floor", action="store_true", help="do not decide with E[y | x] for comparison")
     parser.add_argument("--confidence", type=float, default=0.95, help="level of the intervals (default: 0.95)")

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from dflearn.estimator.influence import influence
-from dflearn.estimator.savings import THOUSAND, Saving, rows_per_year, saving, savings
 from dflearn.estimator.result import AVERAGE, LEAST_TESTED, TrainResult
+from dflearn.estimator.savings import THOUSAND, Saving, rows_per_year, saving, savings
 from dflearn.evaluation.estimates import Estimate
 from dflearn.evaluation.regret import EXACT, Evaluation
 from dflearn.report import training_figures as figures
@@ -157,7 +157,7 @@ def _models(page: Page, result: TrainResult, unit: str) -> None:
             ]
         )
     page.table(header, body)
-    found = {name: tuple(judged.metrics["absolute_regret"]) for name, judged in result.tested.items()}
+    found = {name: judged.metrics["absolute_regret"] for name, judged in result.tested.items()}
     far = found[AVERAGE][0] > FAR * max(found[name][0] for name in result.models)
     if far:  # the others could not be told apart beside it
         del found[AVERAGE]
@@ -295,7 +295,7 @@ def _made(page: Page, result: TrainResult) -> None:
     parts = result.parts
     facts = {
         "rows": f"{len(parts.train)} to train on, {len(parts.choose)} to choose by, {len(parts.test)} to test on",
-        "kept": f"{result.chosen}: the least regret on the rows to choose by",
+        "kept": f"{result.chosen}, by its regret on the rows to choose by",
         "time": f"{result.seconds:.0f} s",
         "solver": result.tested[result.chosen].solver,
         **{str(name).replace("_", " "): _setting(value) for name, value in result.record.get("options", {}).items()},

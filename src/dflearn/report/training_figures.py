@@ -113,7 +113,7 @@ def decisions(
     the first is the truth.
     """
     width, many = len(names), len(names) > NUMBERED
-    figure = style.new_figure(min(max(1.9 + (0.3 if many else 0.6) * width, 4.6), 14), 1.5 + 0.34 * len(taken) + 1.9)
+    figure = style.new_figure(min(max(1.9 + (0.3 if many else 0.6) * width, 6.4), 14), 1.5 + 0.34 * len(taken) + 1.9)
     above, below = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": [0.34 * len(taken), 1.9]})
     values = np.array(list(taken.values()))
     low, high = np.minimum(values.min(0), 0), np.maximum(values.max(0), 0)
