@@ -7,16 +7,20 @@ Needs Chromium (apt-get install chromium), and takes a minute or two.
 
 from __future__ import annotations
 
+import base64
+import io
 import runpy
 import sys
 import tempfile
 from pathlib import Path
 
+from PIL import Image
+
 from dflearn.cli import main
 
 ROOT = Path(__file__).parents[2]
 PICTURE = ROOT / "docs" / "images" / "training-page.png"
-WIDTH, HEIGHT = 1000, 1230
+WIDTH, HEIGHT = 1120, 1250
 
 
 def photograph(page: Path, picture: Path) -> None:
@@ -31,9 +35,8 @@ def photograph(page: Path, picture: Path) -> None:
         tab.open(page, width=WIDTH, height=HEIGHT)
         tab.evaluate("document.documentElement.style.scrollbarWidth = 'none'")
         shot = tab("Page.captureScreenshot", captureBeyondViewport=False)
-    import base64
-
-    picture.write_bytes(base64.b64decode(shot["data"]))
+    taken = Image.open(io.BytesIO(base64.b64decode(shot["data"]))).convert("RGB")
+    taken.quantize(64).save(picture, optimize=True)  # a page has few colours
 
 
 if __name__ == "__main__":

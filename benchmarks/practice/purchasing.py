@@ -7,7 +7,7 @@
 Demand of the twelve days and the stock at hand are known: instances (the stock stands in the first day's balance). Missing
 material is fetched at a known, dear price.
 
-The world: four depots, plans made every Monday for 190 weeks, in order of time: 760 rows. Prices of the first supplier are
+The world: four depots, plans made every Monday for 192 weeks, in order of time: 768 rows. Prices of the first supplier are
 a commodity: a persistent level, a weekly rhythm, a premium that grows steeply when the harbour's stocks are low, and a
 forward curve that says, with errors, where it goes. The second sells what is left: the commodity plus transport, a discount
 when its silo is full (threshold), double effect of the river's low water on the depots beyond it. Weather makes the days
@@ -31,7 +31,7 @@ from benchmarks.practice.case import (
 )  # fmt: skip
 from dflearn.program import Program
 
-DAYS, WEEKS, DEPOTS, SUPPLIERS = 12, 190, 4, 2
+DAYS, WEEKS, DEPOTS, SUPPLIERS = 12, 192, 4, 2
 ROOM, AT_END, HOLDING, DEAR, MOST = 90.0, 20.0, 0.35, 60.0, (25.0, 18.0)  # tonnes, € per tonne
 BEYOND = np.array([False, False, True, True])  # depots that are reached by the river
 

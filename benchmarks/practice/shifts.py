@@ -9,8 +9,8 @@ an agency, which bids a rate for the day: sixteen predicted costs. What is neede
 
 The world: 900 days of wards at six hospitals, each its own row (no order of time). Allowances depend on night hours, Sundays
 and the hospital's agreement; overtime begins when few of the own staff are present for what is needed (threshold), and grows
-with it. The agency's rate follows scarcity in its market: flu, school holidays, weekends and fairs multiply each other, short
-notice costs more, and rates are capped by law (saturation). Bids scatter by 8 %, heavy-tailed, more where scarce; a part of
+with it, first in the hours in which most is needed. The agency's rate follows scarcity in its market, hour by hour: flu and short notice make all hours scarce, school holidays
+the mornings, weekends and fairs the evenings and nights; they multiply each other, and rates are capped by law (saturation). Bids scatter by 8 %, heavy-tailed, more where scarce; a part of
 the scatter is common to all shifts of a day. Flu and notice have gaps.
 """
 
@@ -82,20 +82,20 @@ def case(seed: int) -> Case:
     night = 2 * COVER[:, [11, 0, 1, 2]].sum(1)
     agreement = np.array([1.0, 1.06, 0.95, 1.1, 1.0, 1.15])[hospital]
     overtime = softplus((need.sum(1) / 5.5 - present) / 1.2) * 1.2
+    peak = need / need.mean(1, keepdims=True)
     own = agreement[:, None] * (
         11 * hours + (5.5 + 2.5 * (weekday >= 5))[:, None] * night + 6 * (weekday == 6)[:, None] * hours
     )
-    own = own + 2.2 * hours * overtime[:, None] + 4 * np.array([0, 0, 1])[ward][:, None] * hours
-    scarce = (
-        (1 + 0.16 * np.maximum(flu - 1.5, 0))
-        * (1 + 0.2 * school)
-        * (1 + 0.35 * fair * (np.array([1, 1, 0, 0, 1, 0])[hospital]))
-    )
-    scarce = scarce * (1 + 0.18 * (weekday >= 5)) * (1 + 0.5 * np.exp(-notice / 2))
-    rate = 21 * np.array([1.0, 1.0, 1.2])[ward] * (1 + 1.1 * np.tanh((scarce - 1) / 1.1))
-    agency = rate[:, None] * (hours + 0.3 * night) * np.where(hours < 6, 1.15, 1.0)
+    own = own + 2.2 * overtime[:, None] * (peak**2 @ (2 * COVER.T)) + 4 * (ward == 2)[:, None] * hours
+    morning, evening = np.zeros(PERIODS), np.zeros(PERIODS)
+    morning[3:7], evening[[9, 10, 11, 0, 1, 2]] = 1, 1
+    scarce = ((1 + 0.16 * np.maximum(flu - 1.5, 0)) * (1 + 0.5 * np.exp(-notice / 2)))[:, None]
+    scarce = scarce * (1 + 0.35 * school[:, None] * morning) * (1 + 0.25 * (weekday >= 5)[:, None] * evening)
+    scarce = scarce * (1 + 0.5 * (fair & np.isin(hospital, [0, 1, 4]))[:, None] * evening)
+    rate = 21 * np.array([1.0, 1.0, 1.2])[ward][:, None] * (1 + 1.1 * np.tanh((scarce - 1) / 1.1))  # (rows, periods)
+    agency = (rate @ (2 * COVER.T) + 6 * night) * np.where(hours < 6, 1.15, 1.0)
     common, single = heavy(rng, (ROWS, 2)), heavy(rng, (ROWS, 2 * len(SPANS)))
-    size = 0.04 + 0.03 * np.minimum(scarce - 1, 1.5)
+    size = 0.04 + 0.03 * np.minimum(scarce.mean(1) - 1, 1.5)
     costs = np.hstack([own, agency]) * (1 + size[:, None] * (np.repeat(common, len(SPANS), axis=1) + single))
 
     features = {

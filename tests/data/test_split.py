@@ -65,7 +65,9 @@ def test_a_group_lies_in_one_part(seed: int) -> None:
     check_parts(parts, 80)
     assert sum(map(len, parts)) == 80
     held = [set(groups[rows]) for rows in parts]
-    assert not held[0] & held[1] and not held[1] & held[2] and not held[0] & held[2]
+    assert not held[0] & held[1]
+    assert not held[1] & held[2]
+    assert not held[0] & held[2]
     assert [len(rows) for rows in parts] == [50, 10, 20]  # ten rows each: the shares, to the nearest group
     assert len({parts_of(80, groups=groups, seed=s).test.tobytes() for s in range(5)}) > 1
 
@@ -76,7 +78,9 @@ def test_in_order_of_time_cuts_lie_at_borders_of_groups(gap: int) -> None:
     parts = parts_of(40, ordered=True, groups=days, gap=gap)
     check_parts(parts, 40)
     held = [set(days[rows]) for rows in parts]
-    assert max(held[0]) <= min(held[1]) and max(held[1]) < min(held[2]) and not held[0] & held[1]
+    assert max(held[0]) <= min(held[1])
+    assert max(held[1]) < min(held[2])
+    assert not held[0] & held[1]
     for part in (parts.choose, parts.test):
         assert days[part[0]] != days[part[0] - 1]
     assert 6 <= len(parts.test) <= 14
@@ -104,7 +108,8 @@ def test_folds_keep_groups_whole() -> None:
     np.testing.assert_array_equal(np.concatenate([parts.test for parts in found]), np.arange(found[0].test[0], 90))
     for parts in found:
         held = [set(days[rows]) for rows in parts]
-        assert not held[0] & held[1] and not held[1] & held[2]
+        assert not held[0] & held[1]
+        assert not held[1] & held[2]
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {

@@ -17,7 +17,7 @@ from dflearn.errors import DataError, OptionError
 if TYPE_CHECKING:
     from dflearn.estimator import DecisionFocusedRegressor
 
-ENDINGS = {"program": (".mps", ".lp", ".mps.gz", ".lp.gz"), "model": ()}
+ENDINGS = {"program": (".mps", ".lp", ".mps.gz", ".lp.gz"), "model": (), "map": (".csv", ".parquet", ".json")}
 TABLES = (".csv", ".parquet")
 
 

@@ -19,7 +19,7 @@ from dflearn.cli.arguments import (
     table,
 )
 from dflearn.cli.checks import add_trust_option, check_inputs, load_model
-from dflearn.cli.inputs import add_row_options, in_options, read_tables
+from dflearn.cli.inputs import add_mapping_option, add_row_options, in_options, read_tables
 from dflearn.cli.judge import count_of
 from dflearn.errors import OptionError
 
@@ -59,6 +59,7 @@ def add_commands(commands: Any) -> None:
     )
     parser.add_argument("--costs", type=Path, metavar="FILE", help="with --model or --program: the table of true costs")
     add_row_options(parser)
+    add_mapping_option(parser)
     parser.add_argument(
         "--loss", help="sce (default; with --model, its own), mse, sce-plain, spo+, smoothed-spo+, fenchel-young, …"
     )
@@ -81,9 +82,9 @@ def doctor(options: argparse.Namespace) -> Answer:
         if options.features is None or options.costs is None:
             raise OptionError(f"--{own[0]} also needs --features and --costs: tables of the instances to look at")
         options.features = Path(options.features)
-        check_inputs(options, own[0], "features", "costs", "instances")
+        check_inputs(options, own[0], "features", "costs", "instances", "map")
         return examine_saved(options) if own == ["model"] else examine_program(options)
-    for name in ("costs", "instances", "id"):
+    for name in ("costs", "instances", "id", "map"):
         if getattr(options, name) is not None:
             raise OptionError(f"--{name} tells about tables of your own: add --model FILE or --program FILE")
     options.problem = options.problem or "SP-5"
@@ -119,6 +120,7 @@ def examine_program(options: argparse.Namespace) -> Answer:
         from torch import nn
 
         from dflearn.data import DecisionDataset
+        from dflearn.data.encoding import Encoding
         from dflearn.data.labels import label
         from dflearn.models import Linear, Scaled, Standardize
         from dflearn.solvers.task import DecisionTask
@@ -127,7 +129,8 @@ def examine_program(options: argparse.Namespace) -> Answer:
         given = {"features": features, "costs": costs, "instances": instances}
         tables = Tables.of(given, options.id, {"costs": program.cost_names}, "the program")
         assert tables.costs is not None
-        x, y = torch.tensor(tables.features.values), torch.tensor(tables.costs.values)
+        x = torch.tensor(Encoding.of(tables.features)(tables.features))
+        y = torch.tensor(tables.costs.values)
         data = DecisionDataset(x, y, instance=tables.instance(program)).subset(slice(0, options.count))
         data = label(data, spread(DecisionTask.of(program).solver, options), cache=cache_of(options))
         seed = options.seed or 0

@@ -21,7 +21,7 @@ from dflearn.cli.arguments import (
     write_json,
 )
 from dflearn.cli.checks import check_inputs
-from dflearn.cli.inputs import add_row_options, in_options, read_tables
+from dflearn.cli.inputs import add_mapping_option, add_row_options, in_options, read_tables
 from dflearn.errors import DataError, OptionError
 from dflearn.files import check_npz
 
@@ -79,6 +79,7 @@ def add_commands(commands: Any) -> None:
     )
     own.add_argument("--costs", type=Path, metavar="FILE", help="table of true costs, .csv or .parquet")
     add_row_options(parser)
+    add_mapping_option(parser)
     parser.add_argument("--pessimistic", action="store_true", help="also break ties against the prediction (slower)")
     parser.add_argument("--no-floor", action="store_true", help="do not decide with E[y | x] for comparison")
     parser.add_argument("--confidence", type=float, default=0.95, help="level of the intervals (default: 0.95)")
@@ -100,7 +101,7 @@ def evaluate(options: argparse.Namespace) -> Answer:
 
 
 def _on_data(options: argparse.Namespace, given: list[Path]) -> Answer:
-    for name in ("costs", "instances", "id"):
+    for name in ("costs", "instances", "id", "map"):
         if getattr(options, name) is not None:
             raise OptionError(f"--{name} tells about the tables of a program of your own: add --program FILE")
     if options.data is None:
@@ -147,7 +148,7 @@ def _on_own_program(options: argparse.Namespace, given: list[Path]) -> Answer:
     if options.costs is None:
         raise OptionError("--program also needs --costs: the table of true costs")
     options.features = None if options.features is None else Path(options.features)
-    check_inputs(options, "program", "costs", "features", "instances")
+    check_inputs(options, "program", "costs", "features", "instances", "map")
     for path in given:
         check_inputs(argparse.Namespace(predictions=path), "predictions")
     with in_options():
@@ -157,11 +158,12 @@ def _on_own_program(options: argparse.Namespace, given: list[Path]) -> Answer:
         forecasts = {str(path): read_table(path, options.id) for path in given}
         instances = None if options.instances is None else read_table(options.instances, options.id, infinite=True)
         source = read_program(options, None, costs)
-        wanted = {"features": costs.names, "costs": costs.names}
-        tables = {
-            name: Tables.of(
-                {"features": costs, "costs": one, "instances": instances}, options.id, wanted, str(options.costs)
-            )
+        wanted = {"costs": source.coefficients.names}
+        true = Tables.of(
+            {"features": costs, "costs": costs, "instances": instances}, options.id, wanted, str(options.program)
+        )
+        judged_tables = {
+            name: Tables.of({"features": costs, "costs": one}, options.id, wanted, str(options.costs)).costs
             for name, one in forecasts.items()
         }
 
@@ -173,12 +175,12 @@ def _on_own_program(options: argparse.Namespace, given: list[Path]) -> Answer:
         from dflearn.solvers.task import DecisionTask
 
         program = source.program()
-        first = next(iter(tables.values()))
-        y = torch.tensor(first.features.values)
-        data = DecisionDataset(torch.zeros(len(y), 0, dtype=torch.float64), y, instance=first.instance(program))
+        assert true.costs is not None
+        y = torch.tensor(true.costs.values)
+        data = DecisionDataset(torch.zeros(len(y), 0, dtype=torch.float64), y, instance=true.instance(program))
         solver = spread(DecisionTask.of(program).solver, options)
         data = label(data, solver, cache=cache_of(options))
-        predicted = {name: torch.tensor(one.costs.values) for name, one in tables.items() if one.costs is not None}
+        predicted = {name: torch.tensor(one.values) for name, one in judged_tables.items() if one is not None}
         predicted["average costs"] = y.mean(0).expand_as(y)
         judged = {
             name: evaluation.evaluate(

@@ -13,15 +13,24 @@ from typing import TYPE_CHECKING, Any
 from dflearn.cli.answers import Answer
 from dflearn.cli.arguments import add_command, add_solve_options, cache_of, positive, spread
 from dflearn.cli.checks import check_inputs, check_output
-from dflearn.cli.inputs import add_table_options, as_options, in_options, read_tables
+from dflearn.cli.inputs import (
+    add_mapping_option,
+    add_part_options,
+    add_table_options,
+    as_options,
+    cost_map,
+    in_options,
+    read_tables,
+    read_weights,
+)
 from dflearn.errors import MissingExtraError, OptionError, ProgramError
 
 if TYPE_CHECKING:
-    from dflearn.data.tables import Table
-    from dflearn.estimator.workflow import TrainResult
+    from dflearn.data.tables import MixedTable, Table
+    from dflearn.estimator import TrainResult
     from dflearn.frontends.linear_model import LinearModel
 
-INPUTS = ("program", "features", "costs", "instances")
+INPUTS = ("program", "features", "costs", "instances", "map")
 
 
 def add_commands(commands: Any) -> None:
@@ -39,13 +48,14 @@ def add_commands(commands: Any) -> None:
     )
     parser.add_argument("--program", type=Path, required=True, metavar="FILE", help="the program, .mps or .lp (or .gz)")
     add_table_options(parser, costs="table of true costs, .csv or .parquet", required=True)
+    add_mapping_option(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the model file to write")
     parser.add_argument(
         "--loss",
         nargs="+",
-        default=["spo+", "sce"],
+        default=["smoothed-spo+", "sce"],
         metavar="NAME",
-        help="one model is trained with each: spo+, sce (default: both), smoothed-spo+, fenchel-young, pfy, …",
+        help="models are trained with each: smoothed-spo+, sce (default: both), spo+, fenchel-young, pfy, …",
     )
     parser.add_argument("--layer", default="auto", help="smoothed, davis-yin, perturbed, relaxed or exact")
     parser.add_argument("--positive", action="store_true", help="costs are known to be positive: predict no others")
@@ -55,11 +65,8 @@ def add_commands(commands: Any) -> None:
     parser.add_argument(
         "--lr", type=float, help="how far a step moves forecasts, in units of their error (default: several are tried)"
     )
-    parser.add_argument("--minutes", type=float, help="how long decision-focused training may take")
-    parser.add_argument("--test", type=float, default=0.25, metavar="SHARE", help="of rows to test on (default: 0.25)")
-    parser.add_argument(
-        "--ordered", action="store_true", help="rows are in order of time: choose by later rows, test on the last"
-    )
+    parser.add_argument("--minutes", type=float, default=2.0, help="for all decision-focused runs (default: 2)")
+    add_part_options(parser)
     parser.add_argument("--seed", type=int, default=0, help="of the parts and of training (default: 0)")
     add_page_options(parser)
     add_solve_options(parser)
@@ -105,8 +112,11 @@ def train(options: argparse.Namespace) -> Answer:
             positive=options.positive,
             epochs=options.epochs,
             lr=options.lr,
-            test=options.test,
+            test=options.test or 0.25,
             ordered=options.ordered,
+            gap=options.gap,
+            groups=options.groups,
+            weights=read_weights(options, options.id),
             seed=options.seed,
             id_column=options.id,
             minutes=options.minutes,
@@ -204,21 +214,22 @@ def document_of(result: TrainResult, options: argparse.Namespace) -> dict[str, A
 # -- the program ----------------------------------------------------------------------------------------------------
 
 
-def read_program(options: argparse.Namespace, features: Table | None, costs: Table) -> LinearModel:
+def read_program(options: argparse.Namespace, features: MixedTable | None, costs: Table) -> LinearModel:
     """The file, with the columns of the costs to predict; what HiGHS remarks about it goes to stderr."""
     from dflearn.frontends.files import read_model
 
     with warnings.catch_warnings(record=True) as noted:
         warnings.simplefilter("always")
         try:
-            source = read_model(options.program, {name: {name: 1.0} for name in costs.names})
+            source = read_model(options.program, cost_map(options, costs.names))
         except (OptionError, ProgramError) as error:
             if not str(error).startswith("costs"):  # it is about the program alone
                 raise
             hint = [name for name in costs.names if features is not None and name in features.names]
             more = f"; if {hint[0]!r} names the rows, add --id {hint[0]}" if hint and options.id is None else ""
             said = str(error).removeprefix("costs: ")
-            raise type(error)(f"{options.costs} with {options.program}: {said}{more}") from error
+            by = "" if options.map is None else f" by {options.map}"
+            raise type(error)(f"{options.costs} with {options.program}{by}: {said}{more}") from error
     for warning in noted:
         print(f"note: {warning.message}", file=sys.stderr)
     return source

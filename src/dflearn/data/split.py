@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,7 +37,7 @@ def parts_of(
     """The rows 0 … count − 1 in three parts.
 
     Args:
-        test: of all rows, those to test on: at most half.
+        test: of all rows, those to test on: a share up to a half, or a number of rows.
         choose: of the other rows, those to choose by.
         ordered: rows are in order of time, so training < choosing < testing. Otherwise they are drawn by `seed`.
         gap: how many rows are left out before the rows to choose by, and before those to test on, in order of time: what
@@ -48,7 +49,7 @@ def parts_of(
         raise OptionError(f"gap={gap} leaves out rows between parts in order of time: pass ordered=True, and gap ≥ 0")
     labels = None if groups is None else _labels(groups, count)
     tested = _size("test", test, count)
-    if not 2 <= tested <= count // 2:
+    if not 2 <= tested <= (count // 2 if isinstance(test, float) else count - 2):
         raise OptionError(f"test={test} of {count} rows is {tested}: at least 2, and at most half of them, can test")
     if ordered:
         borders = _borders(labels, count)
@@ -89,11 +90,11 @@ def rolling_origins(
     borders = _borders(None if groups is None else _labels(groups, count), count)
     ends = [count - tested + round(tested * fold / folds) for fold in range(folds)]
     starts = [_nearest(borders, end, "test", test) for end in ends] + [count]
-    if any(later <= earlier for earlier, later in zip(starts, starts[1:], strict=False)):
+    if any(later <= earlier for earlier, later in pairwise(starts)):
         raise OptionError(
             f"groups are too large for {folds} folds, one of which has nothing to test on: take fewer folds"
         )
-    return [_before(start, end, borders, choose, gap) for start, end in zip(starts, starts[1:], strict=False)]
+    return [_before(start, end, borders, choose, gap) for start, end in pairwise(starts)]
 
 
 def split_rows(count: int, sizes: Mapping[str, Size], seed: int | None) -> tuple[Tensor, ...]:

@@ -1,6 +1,6 @@
 """Decision-focused training that starts at a two-stage forecast: short, in phases, and watched on the rows to choose by.
 
-A run has a learning rate and four phases, each twice as long as the one before. Where the layer smooths, μ falls from phase
+A run trains a narrow correction of the forecast or a wide one (see `starts`), at one learning rate, in four phases, each twice as long as the one before. Where the layer smooths, μ falls from phase
 to phase. The mean of the weights over a phase is a snapshot, which is steadier than the last of them. Snapshots, and half the
 way to them, are candidates, judged by the regret of exact decisions.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,12 @@ from dflearn.training import Callback, Run, fit
 
 LENGTHS = (1, 2, 4, 8)  # of the phases, relative to each other
 SMOOTHING = (1.0, 0.3, 0.1, 0.03)  # μ in each phase, relative to the automatic one
-RATES = (0.01, 0.03)  # how far a step moves a forecast, in units of its error
+NARROW, WIDE = "narrow", "wide"
+RUNS = (
+    (NARROW, 0.01),
+    (WIDE, 0.01),
+    (WIDE, 0.03),
+)  # the learning rate is how far a step moves a forecast in units of its error
 EPOCHS, STEPS, BATCH = 15, 500, 32  # at least so many epochs and steps; rows in a step
 SHORTENED = 0.5  # of the way to a snapshot
 
@@ -78,7 +83,9 @@ class Candidate:
 
     weights: State
     regrets: np.ndarray
+    kind: str = WIDE
     rate: float = 0.0
+    phase: int = 0
     epochs: int = 0
     way: float = 0.0
 
@@ -86,8 +93,9 @@ class Candidate:
     def mean(self) -> float:
         return float(self.regrets.mean())
 
-    def said(self) -> dict[str, float]:
-        return {"rate": self.rate, "epochs": self.epochs, "way": self.way, "regret": self.mean}
+    def said(self) -> dict[str, Any]:
+        names = ("kind", "rate", "phase", "epochs", "way")
+        return {name: getattr(self, name) for name in names} | {"regret": self.mean}
 
 
 @dataclass(eq=False)
@@ -125,7 +133,7 @@ def fine_tune(
     judge: Judge,
     *,
     name: str,
-    rates: Sequence[float],
+    runs: Sequence[tuple[str, float]],
     epochs: int,
     seed: int,
     clock: Clock,
@@ -135,14 +143,14 @@ def fine_tune(
     """Candidates from runs of all rates, those with the least regret last judged; the start itself is not among them."""
     rows, candidates = start.rows(judge.data.features), []
     first = weights_of(start.module)
-    for rate in rates:
-        run = f"{name}, rate {rate:g}"
+    for kind, rate in runs:
+        run = f"{name}, {kind}, rate {rate:g}"
         with_weights(start.module, first)
-        snapshots = _run(start, loss, rate, epochs, seed, clock, run, folder, progress)
+        snapshots = one_run(start, loss, kind, rate, epochs, seed, clock, run, folder, progress)
         clock.runs -= 1
         found = [
-            Candidate(_between(first, weights, way), np.empty(0), rate, after, way)
-            for after, weights in snapshots
+            Candidate(_between(first, weights, way), np.empty(0), kind, rate, phase, after, way)
+            for phase, (after, weights) in enumerate(snapshots)
             for way in (SHORTENED, 1.0)
         ]
         candidates += [_judged(one, start, judge, rows) for one in _promising(found, start, judge, rows)]
@@ -165,7 +173,7 @@ def _promising(found: Sequence[Candidate], start: Start, judge: Judge, rows: Ten
 
 
 def _judged(one: Candidate, start: Start, judge: Judge, rows: Tensor) -> Candidate:
-    return Candidate(one.weights, judge.regrets(_predicted(start, one.weights, rows)), one.rate, one.epochs, one.way)
+    return replace(one, regrets=judge.regrets(_predicted(start, one.weights, rows)))
 
 
 def _predicted(start: Start, weights: State, rows: Tensor) -> Tensor:
@@ -188,9 +196,10 @@ def with_weights(module: nn.Module, weights: State) -> nn.Module:
     return module
 
 
-def _run(
+def one_run(
     start: Start,
     loss: Loss,
+    kind: str,
     rate: float,
     epochs: int,
     seed: int,
@@ -203,6 +212,8 @@ def _run(
     asked = clock.steps.get(name, epochs)
     phases = Phases(phases_of(epochs), clock.deadline(), loss, lambda line: progress.pass_by(f"{name}: {line}"))
     path = None if folder is None else folder / f"{name.replace(' ', '_').replace(',', '')}.pt"
+    for weight, parameter in start.module.named_parameters():
+        parameter.requires_grad_(kind == WIDE or weight != "weight")
     try:
         fit(
             start.module,
@@ -210,7 +221,7 @@ def _run(
             start.train,
             epochs=min(asked, epochs),
             batch_size=BATCH,
-            lr=rate * start.reach,
+            lr=rate * (start.reach if kind == WIDE else 1.0),
             seed=seed,
             callbacks=[phases],
             checkpoint=path,

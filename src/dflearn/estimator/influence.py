@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,20 +24,30 @@ class Influence(NamedTuple):
     slope: np.ndarray | None
 
 
-def influence(predict: Callable[[np.ndarray], np.ndarray], features: np.ndarray, seed: int = 0) -> Influence:
+def influence(
+    predict: Callable[[np.ndarray], np.ndarray],
+    features: np.ndarray,
+    seed: int = 0,
+    groups: Sequence[Sequence[int]] | None = None,
+) -> Influence:
     """Measured on at most 500 rows of these features `(count, k)`, drawn by the seed.
 
-    predict: features `(count, k)` → costs `(count, p)`.
+    Args:
+        predict: features `(count, k)` → costs `(count, p)`.
+        groups: columns that make one feature together, as those of a category do; by default each is one by itself. Where
+            a group holds several, there are no slopes.
     """
+    groups = [[k] for k in range(features.shape[1])] if groups is None else groups
     rng = np.random.default_rng(seed)
     x = features[rng.permutation(len(features))[:ROWS]]
     before = predict(x)
-    change = np.empty((x.shape[1], before.shape[1]))
-    for k in range(x.shape[1]):
+    change = np.empty((len(groups), before.shape[1]))
+    for i, group in enumerate(groups):
         other = x.copy()
-        other[:, k] = rng.permutation(x[:, k])
-        change[k] = np.abs(predict(other) - before).mean(0)
-    return Influence(change, _slopes(predict, x, before))
+        other[:, group] = x[rng.permutation(len(x))][:, group]
+        change[i] = np.abs(predict(other) - before).mean(0)
+    slopes = _slopes(predict, x, before) if all(len(group) == 1 for group in groups) else None
+    return Influence(change, None if slopes is None else slopes[[group[0] for group in groups]])
 
 
 def _slopes(predict: Callable[[np.ndarray], np.ndarray], x: np.ndarray, before: np.ndarray) -> np.ndarray | None:

@@ -26,7 +26,7 @@ from dflearn.data.split import Parts
 from dflearn.estimator import starts as kinds
 from dflearn.estimator.choices import make_loss
 from dflearn.estimator.fine_tuning import (
-    RATES,
+    RUNS,
     Candidate,
     Clock,
     Judge,
@@ -64,8 +64,8 @@ class Settings:
     seed: int = 0
 
     @property
-    def rates(self) -> tuple[float, ...]:
-        return RATES if self.lr is None else (self.lr,)
+    def runs(self) -> tuple[tuple[str, float], ...]:
+        return RUNS if self.lr is None else tuple(dict.fromkeys((kind, self.lr) for kind, _ in RUNS))
 
 
 @dataclass(eq=False)
@@ -119,7 +119,7 @@ class Pipeline:
         fits, trees = self._two_stage()
         begun = self._worthwhile()
         losses = self.settings.losses
-        self.clock.runs = len(begun) * len(losses) * len(self.settings.rates)
+        self.clock.runs = len(begun) * len(losses) * len(self.settings.runs)
         for kind in begun:
             start = self._start(kind, fits, trees)
             for loss in losses:
@@ -186,7 +186,7 @@ class Pipeline:
                 self._loss(loss, start),
                 self.judge,
                 name=name,
-                rates=self.settings.rates,
+                runs=self.settings.runs,
                 epochs=epochs,
                 seed=self.settings.seed,
                 clock=self.clock,

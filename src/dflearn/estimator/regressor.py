@@ -23,7 +23,7 @@ from dflearn.estimator.choices import Amount, make_loss
 from dflearn.estimator.modules import from_saved
 from dflearn.estimator.starts import Start, after_model, boosted_start, forecasts_left_out, linear_start
 from dflearn.estimator.two_stage import boosting, least_squares, ridge
-from dflearn.evaluation import regrets_of
+from dflearn.evaluation.regret import check_linear, regrets_of
 from dflearn.layers.base import Layer
 from dflearn.losses.base import Loss
 from dflearn.models import MLP, Linear, OnForecast, Positive, Scaled, Standardize, Trees, predict
@@ -406,9 +406,9 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         if data.decisions is None:
             data = label(data, self.solver_, cache=self.cache, progress=self.verbose)
         batch = data.batch()
-        found = regrets_of(
-            self.solver_.objective, batch.require("costs"), decided, batch.require("decisions"), instance
-        )
+        true, optimal = batch.require("costs"), batch.require("decisions")
+        found = regrets_of(self.solver_.objective, true, decided, optimal, instance)
+        check_linear(self.solver_, found, true, optimal, instance)
         weights = 1.0 if data.weights is None else data.weights
         regret, optimum = (weights * found.regret).sum().item(), (weights * found.optimum.abs()).sum().item()
         return -regret / optimum if optimum > 0 else 0.0 if regret == 0 else -np.inf

@@ -1,9 +1,10 @@
 """Two-stage forecasts as starts: each decision-focused model is a forecast that is corrected, and the correction begins at zero.
 
-    ŷ = positive(f(x) + unit · (W z + b)),   W = 0 and b = 0 at first
+    ŷ_j = positive(f_j(x) + unit_j · (b_j + g_j · f̃_j + (W z)_j)),   b = g = W = 0 at first,   f̃ = standardized forecasts
 
-For "linear", f is ridge, z are the standardized features, and the sum is one linear map again. For "boosting", f are trees
-and z holds their forecasts as well; W and b are trained on forecasts of trees that were fitted to other rows.
+A narrow correction has b and g alone, two numbers per cost, which few rows can tell; a wide one has W too. For "ridge", z are the
+standardized features, and the sum is one linear map again. For "boosting", z holds the forecasts of all costs as well, and
+what is trained are corrections of forecasts by trees that were fitted to other rows.
 """
 
 from __future__ import annotations
@@ -22,21 +23,34 @@ ROUNDING = 0.05  # of the softplus that keeps predictions positive, in units of 
 
 
 class Correction(nn.Module):
-    """ŷ = positive(forecast + unit · (W z + b)), for rows that hold (z, forecast)."""
+    """The equation above, for rows that hold (z, f).
+
+    Args:
+        width: of z.
+        unit: of each cost, `(p,)`: how far forecasts are off.
+        middle, spread: mean and standard deviation of each forecast, `(p,)`.
+        after: what makes predictions positive, where they are known to be.
+    """
 
     unit: Tensor
+    middle: Tensor
+    spread: Tensor
 
-    def __init__(self, width: int, unit: Tensor, after: nn.Module | None = None) -> None:
+    def __init__(
+        self, width: int, unit: Tensor, middle: Tensor, spread: Tensor, after: nn.Module | None = None
+    ) -> None:
         super().__init__()
-        self.linear = nn.Linear(width, len(unit), dtype=torch.float64)
-        self.register_buffer("unit", unit)
+        self.weight = nn.Parameter(torch.zeros(len(unit), width, dtype=torch.float64))
+        self.bias, self.gain = (nn.Parameter(torch.zeros(len(unit), dtype=torch.float64)) for _ in range(2))
+        for name, value in {"unit": unit, "middle": middle, "spread": spread}.items():
+            self.register_buffer(name, value)
         self.after = after or nn.Identity()
-        nn.init.zeros_(self.linear.weight)
-        nn.init.zeros_(self.linear.bias)
 
     def forward(self, rows: Tensor) -> Tensor:
-        width = self.linear.in_features
-        return self.after(rows[..., width:] + self.unit * self.linear(rows[..., :width]))
+        width = self.weight.shape[1]
+        z, forecast = rows[..., :width], rows[..., width:]
+        step = self.bias + self.gain * (forecast - self.middle) / self.spread + z @ self.weight.T
+        return self.after(forecast + self.unit * step)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +63,8 @@ class Start:
         rows: features → those features.
         module: what is trained; untouched, it gives the forecast.
         finish: the trained module → the whole model, features → costs.
-        reach: the step of each weight that would move a forecast by about its own error: the unit of learning rates.
+        reach: the step of each weight that moves a forecast by about its own error, in a wide correction: the unit of learning
+            rates.
     """
 
     name: str
@@ -73,8 +88,10 @@ def as_linear(fit: LinearFit, scale: float, after: nn.Module | None, correction:
     """The linear model, in units of the costs, as the estimator builds it."""
     weight, bias = fit.weight, fit.bias
     if correction is not None:
-        weight = weight + correction.unit[:, None] * correction.linear.weight.detach()
-        bias = bias + correction.unit * correction.linear.bias.detach()
+        one = correction.requires_grad_(False)
+        slope = one.unit * one.gain / one.spread
+        weight = (1 + slope)[:, None] * weight + one.unit[:, None] * one.weight
+        bias = (1 + slope) * bias + one.unit * one.bias - slope * one.middle
     linear = Linear(weight.shape[1], weight.shape[0]).double()
     with torch.no_grad():
         linear.weight.copy_(weight / scale)
@@ -92,8 +109,8 @@ def linear_start(train: DecisionDataset, fit: LinearFit, scale: float, after: nn
     def rows(x: Tensor) -> Tensor:
         return torch.cat([fit.standardize(x), fit(x)], -1)
 
-    width = train.features.shape[-1]
-    module = Correction(width, _errors(train, fit(train.features)), after)
+    width, forecast = train.features.shape[-1], fit(train.features)
+    module = Correction(width, _errors(train, forecast), forecast.mean(0), _spread(forecast), after)
 
     def finish(trained: nn.Module) -> nn.Module:
         assert isinstance(trained, Correction)
@@ -125,18 +142,27 @@ def boosted_start(
     def joined(x: Tensor, forecast: Tensor) -> Tensor:
         return torch.cat([standardize(torch.cat([x, forecast], -1)), forecast], -1)
 
-    width = standardize.mean.numel()
-    module = Correction(width, _errors(part, forecasts), after)
+    width, k = standardize.mean.numel(), train.features.shape[-1]
+    module = Correction(width, _errors(part, forecasts), standardize.mean[k:], standardize.deviation[k:], after)
 
     def finish(trained: nn.Module) -> nn.Module:
         assert isinstance(trained, Correction)
-        whole = OnForecast(trees, train.features.shape[-1], costs.shape[1], standardize)
-        whole.linear.load_state_dict(trained.linear.state_dict())
+        whole = OnForecast(trees, k, costs.shape[1], standardize)
+        with torch.no_grad():
+            whole.linear.weight.copy_(trained.weight)
+            whole.linear.weight[:, k:] += torch.diag(trained.gain)
+            whole.linear.bias.copy_(trained.bias)
         whole.unit = trained.unit
-        return as_boosted(trees, whole, train.features.shape[-1], after)
+        return as_boosted(trees, whole, k, after)
 
     rows = _with_features(part, joined(part.features, forecasts))
     return Start("boosting", rows, lambda x: joined(x, trees(x)), module, finish, width**-0.5)
+
+
+def _spread(forecast: Tensor) -> Tensor:
+    """The standard deviation of each forecast; infinite where it never changes, so that its gain does nothing."""
+    deviation = forecast.std(0, correction=0)
+    return torch.where(deviation > 1e-9 * forecast.abs().amax(0), deviation, torch.inf)
 
 
 def _with_features(data: DecisionDataset, features: Tensor) -> DecisionDataset:

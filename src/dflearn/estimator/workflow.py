@@ -21,9 +21,11 @@ import numpy as np
 import torch
 
 from dflearn.data import DecisionDataset
+from dflearn.data.encoding import Encoding
 from dflearn.data.labels import solve_cached
+from dflearn.data.roles import Roles
 from dflearn.data.split import Parts, parts_of
-from dflearn.data.tables import Table, TableLike, Tables
+from dflearn.data.tables import Rows, Table, TableLike, Tables
 from dflearn.errors import DataError, OptionError
 from dflearn.estimator.fine_tuning import Clock
 from dflearn.estimator.offered import check_choices
@@ -41,6 +43,7 @@ from dflearn.solvers.task import DecisionTask
 from dflearn.training import History
 
 LEAST_ROWS = 10  # below it, a test says nothing
+MINUTES = 2.0  # for all decision-focused runs
 HELD_OUT = 0.2  # share of the rows, those to test on apart, to choose by
 
 
@@ -50,7 +53,7 @@ def train(
     costs: TableLike,
     instances: TableLike | None = None,
     *,
-    losses: Sequence[str] = ("spo+", "sce"),
+    losses: Sequence[str] = ("smoothed-spo+", "sce"),
     layer: str = "auto",
     positive: bool = False,
     epochs: int | None = None,
@@ -58,11 +61,12 @@ def train(
     test: float = 0.25,
     ordered: bool = False,
     gap: int = 0,
-    groups: Sequence[Any] | None = None,
+    groups: str | Sequence[Any] | None = None,
+    weights: str | Sequence[float] | np.ndarray | Table | None = None,
     seed: int = 0,
     id_column: str | None = None,
     offset: float = 0.0,
-    minutes: float | None = None,
+    minutes: float | None = MINUTES,
     steps: Mapping[str, int] | None = None,
     checkpoint: str | Path | None = None,
     solver: Solver | None = None,
@@ -78,7 +82,8 @@ def train(
 
     Args:
         problem: what is decided. Where its program has `cost_names`, columns of the costs are matched by name.
-        features: any columns of numbers; the models standardize them.
+        features: any columns: numbers, categories, booleans, dates, with gaps. An `Encoding`, learned from the rows to train
+            on, makes them numbers, which the models standardize.
         costs: the true costs y.
         instances: what else differs from row to row: columns named after constraints, or `lower:x`, `upper:x`, `d:x`:
             see `Program.instance`.
@@ -89,8 +94,11 @@ def train(
         lr: how far a step moves forecasts, in units of their error; by default several are tried.
         test: the share of rows to test on.
         ordered: rows are in order of time: train on the first, choose by later ones, test on the last.
-        gap, groups: rows left out between the parts, in order of time; labels of rows that must not lie in two parts: see
-            `dflearn.data.parts_of`.
+        gap: how many rows are left out between the parts, in order of time.
+        groups: a column of the features (which is none then), or a label for each row: rows of one label never lie in two
+            parts. See `dflearn.data.parts_of`.
+        weights: how much each row counts, in training and in all means: a column of the features (which is none then), one
+            number for each row, or a `Table` of one column.
         seed: of the parts and of training.
         id_column: the column that names the rows, in every table; rows are then matched by it.
         offset: the constant of the objective, which `decide` adds to objectives.
@@ -113,9 +121,11 @@ def train(
     assert tables.costs is not None
     if positive:
         _check_positive(tables.costs)
-    parts = _parts(tables.features, test, ordered, gap, groups, seed)
+    roles = Roles.of(tables.features, groups, weights)
+    parts = _parts(tables.features, test, ordered, gap, roles.groups, seed)
+    encoding = Encoding.of(roles.features, parts.train, roles.aside)
     places = {} if tables.instances is None else places_of(program, tables.instances.names, str(tables.instances.path))
-    data = _labelled(program, tables, solver, cache, progress)
+    data = _labelled(program, encoding, tables, roles.weights, solver, cache, progress)
     settings = Settings(tuple(losses), layer, positive, epochs, lr, ordered, gap, seed)
     clock, said = Clock(minutes, dict(steps or {})), Progress(progress)
     folder = None if checkpoint is None else Path(checkpoint)
@@ -123,7 +133,8 @@ def train(
     choice = pipeline.run()
 
     models = {name: _regressor(problem, one, pipeline) for name, one in pipeline.models.items()}
-    average = data.subset(np.concatenate(parts[:2])).batch().require("costs").mean(0).numpy()
+    known = data.subset(np.concatenate(parts[:2])).batch()
+    average = np.average(known.require("costs").numpy(), axis=0, weights=known.weights)
 
     def judge(name: str, predict: Callable[[np.ndarray], np.ndarray], rows: np.ndarray) -> Evaluation:
         said.pass_by(f"deciding with {name}")
@@ -137,7 +148,8 @@ def train(
     compared = choice.focused if choice.chosen == choice.baseline and choice.focused else choice.chosen
     difference = compare(tested[compared], tested[choice.baseline])
     record = {
-        "features": list(tables.features.names),
+        "features": list(encoding.inputs),
+        "encoding": encoding.as_dict(),
         "id": id_column,
         "instances": places,
         "offset": offset,
@@ -167,8 +179,8 @@ def train(
         parts=parts,
         data=data,
         row_names=tuple(map(str, tables.features.ids or tables.features.places)),
-        encoding=None,
-        notes=[*_notes_on_features(tables.features), *_notes_on_models(models, tested, data, parts)],
+        encoding=encoding,
+        notes=[*encoding.notes, *encoding.remarks(tables.features), *_notes_on_models(models, tested, data, parts)],
         record=record,
         seconds=time.perf_counter() - begun,
     )
@@ -190,10 +202,10 @@ def _regressor(problem: Problem | Program | Solver, one: Trained, pipeline: Pipe
         random_state=settings.seed,
     )
     monitored = "validation_absolute_regret"
-    rows = [
-        {"epoch": said["epochs"], "rate": said["rate"], "way": said["way"], monitored: said["regret"]}
-        for said in (candidate.said() for candidate in one.candidates)
-    ]
+    rows = []
+    for candidate in one.candidates:
+        said = candidate.said()
+        rows.append({"epoch": said.pop("epochs"), monitored: said.pop("regret"), **said})
     return regressor.adopt(one.module, pipeline.train, pipeline.scale, History(rows, monitored, "epochs"))
 
 
@@ -207,7 +219,7 @@ def _check_positive(costs: Table) -> None:
         )
 
 
-def _parts(features: Table, test: float, ordered: bool, gap: int, groups: Sequence[Any] | None, seed: int) -> Parts:
+def _parts(features: Rows, test: float, ordered: bool, gap: int, groups: Sequence[Any] | None, seed: int) -> Parts:
     """The rows to train on, to choose by, and to test on."""
     rows = len(features)
     if rows < LEAST_ROWS:
@@ -219,20 +231,22 @@ def _parts(features: Table, test: float, ordered: bool, gap: int, groups: Sequen
 
 
 def _labelled(
-    program: Program, tables: Tables, solver: Solver, cache: str | Path | None, progress: bool
+    program: Program,
+    encoding: Encoding,
+    tables: Tables,
+    weights: np.ndarray | None,
+    solver: Solver,
+    cache: str | Path | None,
+    progress: bool,
 ) -> DecisionDataset:
     """The instances with their optimal decisions."""
     assert tables.costs is not None
-    instance = tables.instance(program)
+    features, instance = torch.tensor(encoding(tables.features)), tables.instance(program)
     costs = torch.tensor(tables.costs.values)
     solution = solve_cached(solver, costs, instance, cache=cache, progress=progress)
     solution.check((Status.OPTIMAL,), name=tables.where, what="optimal decision with the true costs")
-    return DecisionDataset(torch.tensor(tables.features.values), costs, solution.decision, instance)
-
-
-def _notes_on_features(table: Table) -> list[str]:
-    constant = [name for name, column in zip(table.names, table.values.T, strict=True) if (column == column[0]).all()]
-    return [f"the feature {name!r} has the same value in all rows, so it tells nothing" for name in constant]
+    weighed = None if weights is None else torch.tensor(weights)
+    return DecisionDataset(features, costs, solution.decision, instance, weights=weighed)
 
 
 def _notes_on_models(

@@ -64,9 +64,30 @@ def regrets_of(
 ) -> Regrets:
     """What decisions w lose against the optimal ones w* under the true costs y.  y `(*batch, p)`, w and w* `(*batch, n)`.
 
-    The regret is obj(y, w − w*), one difference of decisions: equal decisions have regret zero, not round-off.
+    The regret is obj(y, w − w*), one difference of decisions: equal decisions have regret zero, not round-off. Where the
+    objective has a `value`, both are what that says.
     """
-    return Regrets(objective(costs, decisions - optimal, instance), objective(costs, optimal, instance))
+    regret = objective.regret(costs, decisions, optimal, instance)
+    return Regrets(regret, objective.true_cost(costs, optimal, instance))
+
+
+def check_linear(
+    solver: Solver, found: Regrets, costs: Tensor, optimal: Tensor, instance: Instance | None = None
+) -> None:
+    """An error where a solver without a program, judged by cᵀw alone, is beaten by more than rounding at the true costs."""
+    if solver.program is not None or solver.objective.value is not None or not found.regret.numel():
+        return
+    terms = (solver.objective.vector(costs, instance) * optimal).abs().sum(-1)
+    rounding = EXACT * torch.maximum(terms, terms.mean())
+    beaten = found.regret < -rounding
+    if bool(beaten.any()):
+        raise DataError(
+            f"{int(beaten.sum())} of {beaten.numel()} regrets are negative, the most by {float(-found.regret.min()):.3g}: other "
+            f"decisions cost less under the true costs than the optimal ones, as far as cᵀw tells. If what {solver!r} minimizes "
+            "is more than cᵀw (a quadratic term, a fee), pass from_callable(…, value=(y, w) → true cost). If the decisions of "
+            "the data are not optimal, label them anew. If it is a heuristic, pass the linear value: such regrets are then "
+            "counted"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,7 +290,9 @@ def evaluate(
 
     labels = decide(costs) if dataset.decisions is None else _labels(dataset, task)
     decisions = decide(predicted)
-    regrets, optima = (part.numpy() for part in regrets_of(task.objective, costs, decisions, labels, instance))
+    found = regrets_of(task.objective, costs, decisions, labels, instance)
+    check_linear(task.solver, found, costs, labels, instance)
+    regrets, optima = (part.numpy() for part in found)
     worst = unavoidable = None
     if pessimistic and task.program is not None:
         from dflearn.evaluation.pessimistic import worst_optimal

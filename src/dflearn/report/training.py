@@ -114,7 +114,7 @@ def _money(page: Page, result: TrainResult, baseline: Saving, average: Saving, u
     found = [baseline, average]
     if result.chosen != result.baseline:
         found.insert(1, saving(result, result.baseline, AVERAGE, average.rows))
-    header = ["saved by", "against", "per row", time, "share of its regret", "beyond chance", "better, same, worse"]
+    header = ["saved by", "against", "per row", time, "of its regret", "beyond chance", "better, same, worse"]
     body = [
         [
             one.model, one.against, _with_range(one.per_row), _with_range(one.in_all),
@@ -141,7 +141,7 @@ def _models(page: Page, result: TrainResult, unit: str) -> None:
         "regret / optimum",
         "without regret",
         "squared error",
-        "regret, rows to choose by",
+        "to choose by",
     ]
     body = []
     for name, judged in result.tested.items():
@@ -218,8 +218,9 @@ def _rows(page: Page, result: TrainResult, unit: str) -> None:
 def _features(page: Page, result: TrainResult, unit: str) -> None:
     page.section("Which features move which costs")
     x = result.data.features.numpy()[result.parts.train]
-    names, costs = _feature_names(result, x.shape[1]), _cost_names(result)
-    found = influence(result.models[result.chosen].predict, x)
+    groups, costs = _columns_of_features(result), _cost_names(result)
+    names = list(groups)
+    found = influence(result.models[result.chosen].predict, x, groups=list(groups.values()))
     rows = np.argsort(-found.change.mean(1), kind="stable")[:FEATURES]
     columns = np.sort(np.argsort(-found.change.mean(0), kind="stable")[:COSTS])
     shown = found.change if found.slope is None else found.slope
@@ -351,9 +352,14 @@ def _cost_names(result: TrainResult) -> Sequence[str]:
     return program.cost_names or [f"cost {k}" for k in range(program.p)]
 
 
-def _feature_names(result: TrainResult, count: int) -> Sequence[str]:
-    names = result.record["features"]
-    return names if len(names) == count else [f"feature {k}" for k in range(count)]
+def _columns_of_features(result: TrainResult) -> dict[str, list[int]]:
+    """Each column of the table of features, and the columns of numbers that it became."""
+    found, start = {}, 0
+    for column in result.encoding.columns:
+        if column.names:
+            found[column.name] = list(range(start, start + len(column.names)))
+            start += len(column.names)
+    return found
 
 
 def _in_python() -> list[tuple[str, str]]:

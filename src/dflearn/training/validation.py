@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from dflearn.data import Batch, DecisionDataset
 from dflearn.errors import DataError
-from dflearn.evaluation.regret import regrets_of
+from dflearn.evaluation.regret import check_linear, regrets_of
 from dflearn.losses.base import Loss
 from dflearn.models import predict
 from dflearn.solvers.base import Solver
@@ -84,7 +84,8 @@ class Validation:
             ]
         )
         costs = data.require("costs").double()
-        regret, optimum = regrets_of(solver.objective, costs, decisions, labels, data.instance)
+        regret, optimum = found = regrets_of(solver.objective, costs, decisions, labels, data.instance)
+        check_linear(solver, found, costs, labels, data.instance)
         return self._counted(rows, regret, optimum.abs())
 
     def _counted(self, rows: Tensor, *values: Tensor) -> Tensor:
