@@ -90,3 +90,21 @@ def test_a_curved_model_has_changes_and_no_slopes() -> None:
     assert found.slope is None
     assert found.change[0, 0] > 0.1
     assert found.change[1, 0] == 0
+
+
+def test_columns_that_make_one_feature_are_dealt_out_together() -> None:
+    kinds = RNG.integers(0, 3, 80)
+    x = np.column_stack([np.eye(3)[kinds], RNG.normal(size=80)])
+    seen = []
+
+    def predict(z: np.ndarray) -> np.ndarray:
+        seen.append(z[:, :3].sum(1))
+        return z @ np.array([[1.0], [2.0], [4.0], [0.5]])
+
+    found = influence(predict, x, groups=[[0, 1, 2], [3]])
+    assert found.slope is None
+    assert found.change.shape == (2, 1)
+    assert all((one == 1).all() for one in seen), "each row keeps one category"
+    single = influence(predict, x, groups=[[3], [0]])
+    assert single.slope is not None
+    np.testing.assert_allclose(single.slope[0, 0], 0.5 * x[:, 3].std(), rtol=1e-9)
