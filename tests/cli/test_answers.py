@@ -286,6 +286,7 @@ EARLY = {
     "another ending": ([*TRAIN, "--features", "pack.lp"], "pack.lp should end in .csv or .parquet"),
     "unreadable table": ([*TRAIN, "--costs", "broken.csv"], "broken.csv, line 3 has 1 cells"),
     "unknown column": ([*TRAIN, "--costs", "x.csv"], "x.csv with pack.lp: the model has no variable 'rain'"),
+    "another number of rows": ([*TRAIN, "--costs", "short.csv"], "short.csv has no row with id '2024-01-02'"),
     "unknown id": ([*TRAIN, "--id", "night"], "'night'"),
     "unknown loss": ([*TRAIN, "--loss", "spo"], "--loss is one of"),
     "unknown layer": ([*TRAIN, "--layer", "spo"], "--layer is one of"),
@@ -309,6 +310,7 @@ EARLY = {
 
 def test_input_errors_are_found_before_torch_is_loaded(folder: Path) -> None:
     """All in one fresh interpreter: what one call loads, the others would show."""
+    (folder / "short.csv").write_text("day,tent,stove,rope\n2024-01-01,1,2,3\n")
     (folder / "broken.csv").write_text("day,tent\n2024-01-01,3\n4\n")
     code = f"""
 import contextlib, io, json, sys
@@ -384,8 +386,7 @@ def test_bash_completes_commands_options_and_values(folder: Path, capsys: Output
     assert complete(script, "dfl tr") == ["train"]
     assert complete(script, "dfl paper su") == ["summary"]
     assert complete(script, "dfl train --prog") == ["--program"]
-    assert complete(script, "dfl train --model ") == ["linear", "mlp"]
-    assert complete(script, "dfl paper table ")[:3] != []
+    assert complete(script, "dfl evaluate --part ") == ["all", "train", "validation", "test"]
     assert complete(script, "dfl paper table k") == ["kp"]
     assert complete(script, "dfl train --program pack") == ["pack.lp"]
     assert complete(script, "dfl decide --trust") == ["--trust-code"]

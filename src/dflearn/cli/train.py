@@ -97,6 +97,9 @@ def train(options: argparse.Namespace) -> Answer:
         features, costs, instances = read_tables(options, options.id)
         assert costs is not None
         source = read_program(options, features, costs)
+        for other in (costs, instances):
+            if other is not None:
+                other.order_like(features)  # whether rows match is told before anything heavy is loaded
 
         from dflearn.estimator import workflow
         from dflearn.solvers.task import DecisionTask
