@@ -45,6 +45,19 @@ if __name__ == "__main__":
         runpy.run_path(str(ROOT / "examples" / "own_tables.py"), run_name="__main__")
         at = lambda name: str(Path(folder, name))  # noqa: E731
         tables = ["--features", at("x.csv"), "--costs", at("y.csv"), "--id", "day"]
-        main(["train", "--program", at("workshop.lp"), *tables, "--out", at("model.dfl"), "--unit", "EUR"])
+        main(
+            [
+                "train",
+                "--program",
+                at("workshop.lp"),
+                *tables,
+                "--out",
+                at("model.dfl"),
+                "--unit",
+                "EUR",
+                "--minutes",
+                "10",
+            ]
+        )
         photograph(Path(at("model.html")), PICTURE)
     print(f"{PICTURE}: {PICTURE.stat().st_size // 1024} KB")

@@ -114,12 +114,11 @@ def _money(page: Page, result: TrainResult, baseline: Saving, average: Saving, u
     found = [baseline, average]
     if result.chosen != result.baseline:
         found.insert(1, saving(result, result.baseline, AVERAGE, average.rows))
-    header = ["saved by", "against", "per row", time, "of its regret", "beyond chance", "better, same, worse"]
+    header = ["saved by", "against", "per row", time, "of its regret", "beyond chance"]
     body = [
         [
             one.model, one.against, _with_range(one.per_row), _with_range(one.in_all),
             "" if np.isnan(one.share) else f"{one.share:.0%}".replace("-", "−"), "yes" if one.beyond_chance else "no",
-            f"{one.wins}, {one.ties}, {one.losses}",
         ]
         for one in found
     ]  # fmt: skip
@@ -128,7 +127,7 @@ def _money(page: Page, result: TrainResult, baseline: Saving, average: Saving, u
     page.text(
         f"{_unit(unit)} Each line compares two models row by row on the {len(result.parts.test)} test rows, which served for "
         f"nothing else; in brackets {baseline.confidence:.0%} intervals, which are about the choice of these rows. Below zero: "
-        f"it costs more. Better, same, worse: on how many rows.{year}",
+        f"it costs more.{year}",
         faint=True,
     )
 
