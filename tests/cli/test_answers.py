@@ -86,7 +86,7 @@ COMMANDS: dict[str, tuple[list[str], set[str]]] = {  # a call of each, and the k
         [*OWN, "--out", "again.dfl", "--epochs", "1", "--loss", "spo+", "--unit", "EUR"],
         {
             "model", "page", "chosen", "baseline", "compared", "rows", "unit", "rows_per_year", "savings", "difference",
-            "test", "choose", "notes",
+            "test", "choose", "notes", "folds",
         },
     ),
     "dfl decide": (

@@ -102,21 +102,23 @@ def train(options: argparse.Namespace) -> Answer:
                 other.order_like(features)  # whether rows match is told before anything heavy is loaded
 
         from dflearn.estimator import workflow
+        from dflearn.estimator.rolling import train_rolling
         from dflearn.solvers.task import DecisionTask
 
         program = source.program()
-        result = workflow.train(
+        in_folds = {"folds": options.folds, "test": options.test or 0.5}
+        at_once = {"ordered": options.ordered, "test": options.test or 0.25}
+        result: Any = (train_rolling if options.folds else workflow.train)(
             program,
             features,
             costs,
             instances,
+            **(in_folds if options.folds else at_once),
             losses=options.loss,
             layer=options.layer,
             positive=options.positive,
             epochs=options.epochs,
             lr=options.lr,
-            test=options.test or 0.25,
-            ordered=options.ordered,
             gap=options.gap,
             groups=options.groups,
             weights=read_weights(options, options.id),
@@ -130,17 +132,20 @@ def train(options: argparse.Namespace) -> Answer:
         )
     result.save(options.out, {name: _plain(value) for name, value in vars(options).items() if name not in HANDED_ON})
     next_steps = commands_after(options)
-    regrets = ", ".join(f"{name} {judged.absolute_regret:.4g}" for name, judged in result.validation.items())
+    last: TrainResult = result.last if options.folds else result
+    regrets = ", ".join(f"{name} {judged.absolute_regret:.4g}" for name, judged in last.validation.items())
     lines = [
         f"{options.program}: {program.sense}, {program.n} variables, of which {program.p} have predicted costs",
         as_options(str(result)),
-        f"\n{options.out}: the {result.chosen} model. Mean regret on the rows to choose by: {regrets}.",
+        f"\n{options.out}: the {last.chosen} model{' of the last fold' if options.folds else ''}. Mean regret on the rows to choose by: {regrets}.",
         *([] if page is None else [f"{page}: the same in money, with pictures."]),
         f"Next: {next_steps[0][1]}",
     ]
     if page is not None:
-        write_page(result, page, options, next_steps)
-    return Answer("\n".join(lines), {"model": options.out, "page": page, **document_of(result, options)})
+        write_page(last, page, options, next_steps)
+    folds = [document_of(one, options) for one in result.folds] if options.folds else None
+    document = {"model": options.out, "page": page, **document_of(last, options), "folds": folds}
+    return Answer("\n".join(lines), document)
 
 
 # -- the answer -----------------------------------------------------------------------------------------------------
@@ -166,7 +171,10 @@ def check_page(options: argparse.Namespace) -> Path | None:
 def write_page(result: TrainResult, page: Path, options: argparse.Namespace, next_steps: list[tuple[str, str]]) -> None:
     from dflearn.report.training import training_page
 
-    told = replace(result, notes=[as_options(note) for note in result.notes])
+    notes = [as_options(note) for note in result.notes]
+    if options.folds:
+        notes.insert(0, f"this page is about the last of {options.folds} folds, whose model is kept")
+    told = replace(result, notes=notes)
     shown = training_page(told, unit=options.unit, per_year=options.rows_per_year, commands=next_steps)
     shown.write(page)
 

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 import numpy as np
 
 from dflearn.data.cells import UnreadableError, has_point, numbers as read_numbers
-from dflearn.data.table_files import check_writable as check_writable, read_columns, write_table as write_table
+from dflearn.data.table_files import (
+    categories_of,
+    check_writable as check_writable,
+    read_columns,
+    write_table as write_table,
+)
 from dflearn.errors import DataError
 from dflearn.program.names import Columns, check_unique, closest, matched, read_instance
 
@@ -270,6 +275,20 @@ def _objects(cells: Sequence[Any]) -> np.ndarray:
     return held
 
 
+def _read(cells: Sequence[Any]) -> np.ndarray:
+    """Numbers as such where all cells are, which is quick; otherwise the cells as they are."""
+    held = _objects(cells)
+    if all(type(cell) is str for cell in cells):
+        for kind in (np.int64, np.float64):
+            try:
+                numbers = held.astype(kind)
+            except (ValueError, OverflowError):
+                continue
+            if np.isfinite(numbers).all():
+                return numbers
+    return held
+
+
 def _dtype(column: Any) -> Any:
     """The dtype of a column of a DataFrame or an array; `None` of a list."""
     return getattr(column, "dtype", None)
@@ -299,7 +318,9 @@ def read_mixed(path: str | os.PathLike[str], id_column: str | None = None) -> Mi
     """Read a .csv or .parquet file, whatever its columns hold; `id_column` names the rows."""
     path = Path(path)
     names, columns, places = read_columns(path)
-    return _mixed(path, names, [_objects(cells) for cells in columns], id_column, places)
+    texts = {id_column, *categories_of(path)}
+    held = [_objects(cells) if name in texts else _read(cells) for name, cells in zip(names, columns, strict=True)]
+    return replace(_mixed(path, names, held, id_column, places), categories=categories_of(path) - {id_column})
 
 
 def _mixed(
