@@ -9,6 +9,7 @@ regret is then whatever the solver happens to return; the pessimistic regret doe
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import scipy.sparse as sp
@@ -66,13 +67,14 @@ def furthest_optimal(
     terms = guess * decisions.double().numpy()
     sides = program.sides(instance, count)
     names = called or [f"instance {i}" for i in range(count)]
-    for i in range(count):
+    for i, name in enumerate(names):
         solution = HiGHS(_face(program, sides.row(i), guess[i], terms[i])).solve(-directions[i])
-        yield solution.check(
-            (Status.OPTIMAL, Status.UNBOUNDED),
-            name=lambda _, i=i: names[i],
-            what="worst optimal decision",  # type: ignore[misc]
-        )
+        named = partial(_always, name)
+        yield solution.check((Status.OPTIMAL, Status.UNBOUNDED), name=named, what="worst optimal decision")
+
+
+def _always(name: str, _: int) -> str:
+    return name
 
 
 def _face(program: Program, sides: Sides, c: np.ndarray, terms: np.ndarray) -> Program:
