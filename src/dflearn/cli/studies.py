@@ -131,6 +131,7 @@ def _executor(options: argparse.Namespace, missing: int) -> Executor:
 def run(options: argparse.Namespace) -> Answer:
     from dflearn.studies.config import read_study
     from dflearn.studies.store import Store
+    from dflearn.studies.summary import left_out_lines
 
     configs = read_study(options.study).runs()
     with Store(options.store or store_of(options.study)) as store:
@@ -147,10 +148,11 @@ def run(options: argparse.Namespace) -> Answer:
             ]
             for record in found
         ]
+        notes = [*left_out_lines(found), *stale_lines(found)]
         lines = [
             table(["problem", "method", "seed", "mean of ratios", "published style", "s/epoch"], rows),
             f"\n{len(found)} of {len(configs)} runs in {store.path}, {summary.done} of them new",
-            *stale_lines(found),
+            *notes,
         ]
         document = {
             "store": store.path,
@@ -158,7 +160,7 @@ def run(options: argparse.Namespace) -> Answer:
             "done": len(found),
             "new": summary.done,
             "runs": [_run_document(record) for record in found],
-            "notes": stale_lines(found),
+            "notes": notes,
         }
         lacking = len(configs) - len(found)
         why = DataError(f"{lacking} runs are not there; `dfl status {store.path}` says why") if lacking else None

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from dflearn.data import DecisionDataset
+from dflearn.data.labels import solve_cached
 from dflearn.errors import DivergenceError
 from dflearn.estimator.progress import Progress
 from dflearn.estimator.starts import Start
@@ -50,6 +51,7 @@ class Judge:
     solver: Solver
     relaxed: Solver
     data: DecisionDataset
+    cache: str | Path | None = None
 
     def __post_init__(self) -> None:
         self.same = self.solver is self.relaxed or self.solver.program is None or not self.solver.program.is_integer
@@ -70,7 +72,8 @@ class Judge:
         return float(self._of(self.relaxed, predicted, self._relaxed_best).mean())
 
     def _of(self, solver: Solver, predicted: Tensor, best: Tensor) -> np.ndarray:
-        solution = solver.solve(predicted, self.data.instance)
+        cache = self.cache if solver is self.solver else None
+        solution = solve_cached(solver, predicted, self.data.instance, cache=cache, progress=False)
         found = (solution.status == int(Status.OPTIMAL)) | (solution.status == int(Status.FEASIBLE))
         decided = torch.where(found[:, None], solution.decision, best)
         regret = regrets_of(solver.objective, self._costs, decided, best, self.data.instance).regret.numpy()
@@ -108,12 +111,12 @@ class Clock:
     runs: int = 1  # that are still to come
     begun: float = field(default_factory=time.perf_counter)
 
-    def deadline(self) -> float:
-        """When the run that begins now has to end."""
+    def share(self) -> float:
+        """How many seconds the run that begins now may take."""
         if self.minutes is None:
             return math.inf
-        now, end = time.perf_counter(), self.begun + 60 * self.minutes
-        return now + max(0.0, end - now) / max(1, self.runs)
+        left = self.begun + 60 * self.minutes - time.perf_counter()
+        return max(0.0, left) / max(1, self.runs)
 
 
 def epochs_for(rows: int) -> int:
@@ -160,7 +163,7 @@ def fine_tune(
     return candidates
 
 
-PROMISING = 3  # candidates of a run that are judged on the true program, where its relaxation is another
+PROMISING = 1  # candidates of a run that are judged on the true program, where its relaxation is another
 
 
 def _promising(found: Sequence[Candidate], start: Start, judge: Judge, rows: Tensor) -> list[Candidate]:
@@ -210,7 +213,7 @@ def one_run(
 ) -> list[tuple[int, State]]:
     """One run of `fit`: its snapshots, each after so many epochs."""
     asked = clock.steps.get(name, epochs)
-    phases = Phases(phases_of(epochs), clock.deadline(), loss, lambda line: progress.pass_by(f"{name}: {line}"))
+    phases = Phases(phases_of(epochs), clock.share(), loss, lambda line: progress.pass_by(f"{name}: {line}"))
     path = None if folder is None else folder / f"{name.replace(' ', '_').replace(',', '')}.pt"
     for weight, parameter in start.module.named_parameters():
         parameter.requires_grad_(kind == WIDE or weight != "weight")
@@ -235,11 +238,28 @@ def one_run(
     return phases.all()
 
 
+def again_as(
+    start: Start, loss: Loss, settings: Mapping[str, Any], share: float, seed: int, progress: Progress
+) -> None:
+    """Train the start's module as a candidate was, given what it `said` and `of` how many epochs its run was.
+
+    share: of the epochs; the phases keep their proportions.
+    """
+    whole = max(1, round(settings["of"] * share))
+    ends = phases_of(whole)
+    cut_short = settings["epochs"] not in phases_of(settings["of"])
+    asked = max(1, round(settings["epochs"] * share)) if cut_short else ends[min(settings["phase"], len(ends) - 1)]
+    name, first = "training again on all rows", weights_of(start.module)
+    clock = Clock(steps={name: asked})
+    snapshots = one_run(start, loss, settings["kind"], settings["rate"], whole, seed, clock, name, None, progress)
+    with_weights(start.module, _between(first, snapshots[-1][1], settings["way"]))
+
+
 class Phases(Callback):
     """Averages weights over each phase, sets μ, and ends the run when its time is up."""
 
-    def __init__(self, ends: Sequence[int], deadline: float, loss: Loss, tell: Callable[[str], None]) -> None:
-        self.ends, self.deadline, self.tell = list(ends), deadline, tell
+    def __init__(self, ends: Sequence[int], seconds: float, loss: Loss, tell: Callable[[str], None]) -> None:
+        self.ends, self.seconds, self.tell = list(ends), seconds, tell
         self.layers: list[Any] = [part for part in loss.modules() if isinstance(part, Layer) and "mu" in part.annealed]
         self.mu: list[float] = [part.mu for part in self.layers]
         self.epochs, self.count, self.begun = 0, 0, time.perf_counter()
@@ -256,6 +276,7 @@ class Phases(Callback):
             layer.mu = mu
 
     def on_start(self, run: Run) -> None:
+        self.begun = time.perf_counter()  # what was compiled before does not count
         self._smooth()
 
     def on_epoch_end(self, run: Run, row: dict[str, Any]) -> bool:
@@ -267,9 +288,9 @@ class Phases(Callback):
             self.total, self.count = {}, 0
         self._smooth()
         spent = time.perf_counter() - self.begun
-        left = min(spent / self.epochs * (self.ends[-1] - self.epochs), self.deadline - time.perf_counter())
+        left = min(spent / self.epochs * (self.ends[-1] - self.epochs), self.seconds - spent)
         self.tell(f"epoch {self.epochs} of {self.ends[-1]}, loss {row['loss']:.4g}, {max(0.0, left):.0f} s left")
-        return time.perf_counter() > self.deadline
+        return spent > self.seconds
 
     def _mean(self) -> State:
         return {name: weight / self.count for name, weight in self.total.items()}

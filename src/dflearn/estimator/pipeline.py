@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from dflearn.estimator.fine_tuning import (
     Candidate,
     Clock,
     Judge,
+    again_as,
     epochs_for,
     fine_tune,
     weights_of,
@@ -37,7 +39,7 @@ from dflearn.estimator.fine_tuning import (
 )
 from dflearn.estimator.progress import Progress
 from dflearn.estimator.starts import Start
-from dflearn.estimator.two_stage import boosting, least_squares, ridge
+from dflearn.estimator.two_stage import boosting, least_squares, linear_fits, ridge
 from dflearn.estimator.verdict import Choice, choose
 from dflearn.losses.base import Loss
 from dflearn.models import Trees, predict
@@ -78,6 +80,7 @@ class Trained:
         regrets: of the model on the rows to choose by `(rows,)`.
         candidates: those it was chosen among; the start is none of them.
         settings: what to train it again with.
+        trained_on: how many rows the correction was trained on.
     """
 
     module: nn.Module
@@ -86,6 +89,7 @@ class Trained:
     regrets: np.ndarray
     candidates: list[Candidate] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)
+    trained_on: int = 0
 
 
 @dataclass(eq=False)
@@ -96,6 +100,7 @@ class Pipeline:
         task, solver: what is decided, and the exact solver to judge with.
         data, parts: labelled rows, and their division.
         folder: where stages are kept, or `None`.
+        cache: a folder that remembers exact solves, or `None`.
     """
 
     task: DecisionTask
@@ -106,19 +111,21 @@ class Pipeline:
     clock: Clock
     progress: Progress
     folder: Path | None = None
+    cache: str | Path | None = None
     models: dict[str, Trained] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.train, self.held = self.data.subset(self.parts.train), self.data.subset(self.parts.choose)
         self.scale = Scale.of(self.task.objective, self.train)
         self.after = kinds.after_model(self.settings.positive, self.scale.costs)
-        self.judge = Judge(self.solver, self.task.relaxed, self.held)
+        self.judge = Judge(self.solver, self.task.relaxed, self.held, self.cache)
 
     def run(self) -> Choice:
         """Fit everything; the choice."""
         fits, trees = self._two_stage()
         begun = self._worthwhile()
         losses = self.settings.losses
+        self.clock.begun = time.perf_counter()
         self.clock.runs = len(begun) * len(losses) * len(self.settings.runs)
         for kind in begun:
             start = self._start(kind, fits, trees)
@@ -208,9 +215,7 @@ class Pipeline:
         module = start.finish(with_weights(start.module, best.weights))
         with_weights(start.module, first.weights)
         settings = {**self.models[start.name].settings, **best.said(), "of": epochs}
-        self.models[name] = Trained(
-            module, loss, "ridge" if start.name == RIDGE else "boosting", best.regrets, found, settings
-        )
+        self.models[name] = Trained(module, loss, start.name, best.regrets, found, settings, len(start.train))
 
     def _loss(self, name: str, start: Start) -> Loss:
         """The loss, with μ relative to the error of the forecasts where the layer smooths."""
@@ -221,6 +226,30 @@ class Pipeline:
         """μ at which smoothing moves a decision by its own size where costs are off by as much as the forecasts are."""
         error = start.train.batch().require("costs") - predict(start.module, start.train.features)
         return Scale.of(self.task.objective, DecisionDataset(error, error, start.train.decisions)).mu
+
+    # -- again, on all rows ---------------------------------------------------------------------------------------
+
+    def refit(self, name: str) -> Trained:
+        """The model of this name, fitted again to all rows with its settings and its number of steps."""
+        known, everything = self.models[name], self.data
+        settings, seed = known.settings, self.settings.seed
+        x, y, weights = everything.features, everything.batch().require("costs"), everything.weights
+        if known.start == RIDGE:
+            fit = linear_fits(x, y, [settings["strength"]], weights)[0]
+            start = kinds.linear_start(everything, fit, self.scale.costs, self.after)
+        else:
+            self.progress.pass_by("fitting boosted trees to all rows")
+            trees = boosting(x, y, weights, trees=settings["trees"], seed=seed)
+            if known.loss == "mse":
+                whole = kinds.as_boosted(trees, None, x.shape[-1], self.after)
+                return replace(known, module=whole)
+            ordered, gap = self.settings.ordered, self.settings.gap
+            left_out = kinds.forecasts_left_out(everything, trees, ordered=ordered, gap=gap, seed=seed)
+            start = kinds.boosted_start(everything, trees, left_out, self.after)
+        if known.loss != "mse" and settings["epochs"]:
+            share = known.trained_on / len(start.train)  # more rows make for more steps in an epoch
+            again_as(start, self._loss(known.loss, start), settings, share, seed, self.progress)
+        return replace(known, module=start.finish(start.module))
 
     # -- stages ---------------------------------------------------------------------------------------------------
 

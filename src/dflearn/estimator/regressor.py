@@ -198,6 +198,8 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         self.solver_ = task.solver
         train, checked = self._divide(data, rows.numpy(), seed, validation, task)
         judged_by_regret = checked is not None and checked.costs is not None
+        if checked is not None and judged_by_regret and task.relaxed is not task.solver:
+            checked = checked.without_decisions()  # the optimal ones of the relaxation, which judges, are others
         start = self._start(train, checked, task, seed)
         self.history_ = fit(
             start.module,

@@ -106,6 +106,7 @@ class TrainResult:
             f"{sum(self.rows)} rows: {trained_on} to train on, {chosen_by} to choose by, {tested_on} to test on\n\n{table}\n\n"
             f"{self.compared} against {self.baseline}: less regret on {self.difference.wins} rows, the same on "
             f"{self.difference.ties}, more on {self.difference.losses}.\n{self.verdict}"
+            + ("" if self.final is None else f"\n{self.chosen} was then trained again on all {sum(self.rows)} rows.")
             + "".join(f"\nnote: {note}" for note in self.notes)
         )
 

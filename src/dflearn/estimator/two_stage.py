@@ -20,6 +20,7 @@ from dflearn.models import Standardize, Trees
 STRENGTHS = tuple(10.0**power for power in np.arange(-6, 3.01, 0.5))  # of ridge, relative to features of variance 1
 RANK = 1e-10  # singular values below this share of the largest count as zero
 TREES, WORK, LEAST_TREES = 100, 3000, 25  # trees per cost at most; trees of all costs together; but so many at least
+ROWS_PER_TREE = 4  # so that few rows make for few trees
 LEAVES, RATE, PER_LEAF = 15, 0.1, 20  # of a tree; of boosting; rows in a leaf at least
 
 
@@ -110,6 +111,7 @@ def boosting(
 
     p = y.shape[1]
     most = trees or max(LEAST_TREES, min(TREES, WORK // p))
+    most = min(most, max(1, len(x) // ROWS_PER_TREE))
     unit = units_of(y)
     errors = np.zeros(most)
     fitted = []
@@ -154,7 +156,7 @@ def _as_trees(fitted: Sequence[object], number: int, unit: Tensor) -> Trees:
             parts["value"].append(np.where(leaf, nodes["value"] * unit[j].item(), 0.0))
             first += len(nodes)
     arrays = {name: torch.tensor(np.concatenate(held)) for name, held in parts.items()}
-    return Trees(len(fitted), {**arrays, "root": torch.tensor(root), "base": torch.tensor(base)})
+    return Trees(len(fitted), {**arrays, "root": torch.tensor(root), "base": torch.tensor(base, dtype=torch.float64)})
 
 
 # -- forecasts of rows that a model was not fitted to -------------------------------------------------------------------

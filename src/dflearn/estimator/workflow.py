@@ -43,7 +43,7 @@ from dflearn.solvers.task import DecisionTask
 from dflearn.training import History
 
 LEAST_ROWS = 10  # below it, a test says nothing
-MINUTES = 2.0  # for all decision-focused runs
+MINUTES = 3.0  # for all decision-focused runs
 HELD_OUT = 0.2  # share of the rows, those to test on apart, to choose by
 
 
@@ -68,6 +68,7 @@ def train(
     offset: float = 0.0,
     minutes: float | None = MINUTES,
     steps: Mapping[str, int] | None = None,
+    refit: bool = False,
     checkpoint: str | Path | None = None,
     solver: Solver | None = None,
     cache: str | Path | None = None,
@@ -104,6 +105,8 @@ def train(
         offset: the constant of the objective, which `decide` adds to objectives.
         minutes: how long the decision-focused runs may take together. `record["steps"]` then tells how many epochs each took.
         steps: these numbers, to make the same model again, on any machine.
+        refit: train the chosen model again on all rows, those to choose by and to test on included, with the chosen settings
+            and number of steps; `result.model` is this one then, and no row is left to test it.
         checkpoint: a folder for what is done so far; a call that was interrupted goes on from there, and ends with the same
             model as if it had not been. It is removed at the end.
         solver: an exact solver of the program; default: the fastest that suits it.
@@ -129,7 +132,7 @@ def train(
     settings = Settings(tuple(losses), layer, positive, epochs, lr, ordered, gap, seed)
     clock, said = Clock(minutes, dict(steps or {})), Progress(progress)
     folder = None if checkpoint is None else Path(checkpoint)
-    pipeline = Pipeline(task, solver, data, parts, settings, clock, said, folder)
+    pipeline = Pipeline(task, solver, data, parts, settings, clock, said, folder, cache)
     choice = pipeline.run()
 
     models = {name: _regressor(problem, one, pipeline) for name, one in pipeline.models.items()}
@@ -166,6 +169,11 @@ def train(
     }
     for name, regressor in models.items():
         regressor.record_ = record | {"chosen": name}
+    final = None
+    if refit:
+        final = _regressor(problem, pipeline.refit(choice.chosen), pipeline)
+        final.record_ = record | {"refit": len(data)}
+        said.done()
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)
     return TrainResult(
@@ -183,6 +191,7 @@ def train(
         notes=[*encoding.notes, *encoding.remarks(tables.features), *_notes_on_models(models, tested, data, parts)],
         record=record,
         seconds=time.perf_counter() - begun,
+        final=final,
     )
 
 
