@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.practice import DEVELOPMENT, PROBLEMS, Case
-from benchmarks.practice.two_stage import average, ridge
+from benchmarks.practice import DEVELOPMENT, PROBLEMS, Case, study
+from benchmarks.practice.page import block_bootstrap, by_choosing, difference, in_hindsight, write
+from benchmarks.practice.two_stage import TWO_STAGE, average, ridge
 from dflearn.data import DecisionDataset
 from dflearn.data.encoding import Encoding
 from dflearn.data.tables import MixedTable
@@ -70,3 +71,53 @@ def test_ridge_forecasts_and_decides_better_than_average_costs(name):
     if name not in ON_DAYS:
         assert judged[ridge].absolute_regret < judged[average].absolute_regret
     assert (judged[ridge].regrets >= -1e-6 * np.abs(judged[ridge].optima).max()).all()
+
+
+# -- the study's page -------------------------------------------------------------------------------------------------
+
+
+def test_intervals_are_those_of_a_mean_and_widen_with_blocks():
+    rng = np.random.RandomState(0)
+    series = [rng.normal(0.2, 1, 400) for _ in range(5)]
+    found = block_bootstrap(series, 1)
+    everything = np.concatenate(series)
+    assert found.value == pytest.approx(everything.mean())
+    half = 1.96 * everything.std() / np.sqrt(2000)
+    assert (found.high - found.value, found.value - found.low) == pytest.approx((half, half), rel=0.06)
+    repeated = [np.repeat(one[:40], 10) for one in series]  # ten rows that tell as much as one
+    wide, narrow = block_bootstrap(repeated, 10), block_bootstrap(repeated, 1)
+    assert (wide.high - wide.low) / (narrow.high - narrow.low) > 2
+    assert block_bootstrap([np.zeros(7)], 10)[:] == (0, 0, 0)
+
+
+def record(seed, default, ordered=False):
+    """Ridge loses about 1, least squares 2; the default as much more than ridge as it is told, give or take 0.1."""
+    rng = np.random.RandomState(seed)
+    regrets = {
+        name: np.abs(rng.normal(mean, 0.1, 60)).tolist()
+        for name, mean in (("average costs", 5), ("least squares", 2), ("ridge", 1), ("boosting", 3))
+    }
+    regrets |= {f"dflearn {name}": regrets[name] for name in TWO_STAGE}
+    return {
+        "problem": "battery", "seed": seed, "money": "€", "ordered": ordered, "synthetic days": True, "chosen": "spo+",
+        "choosing": {name: 1.0 if name == "ridge" else 4.0 for name in regrets}, "optima": [10.0] * 60,
+        "regrets": regrets | {"default": (np.add(regrets["ridge"], default - 1) + np.tile([0.1, -0.1], 30)).tolist()},
+        "seconds": {"default": 5.0, "default, processor": 4.0}, "machine": {"commit": "abc"},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("default", "verdict"), [(0.5, "better"), (1.5, "worse"), (1.0, "no difference beyond chance")]
+)
+def test_a_loss_is_shown_like_a_win(default, verdict, tmp_path):
+    kept = tmp_path / "runs.jsonl.xz"
+    study.keep(kept, [record(2, default), record(1, default)])
+    records = study.read(kept)
+    assert [one["seed"] for one in records] == [1, 2]
+    assert difference(records, [by_choosing(one) for one in records]).verdict == verdict
+    assert in_hindsight(records) == "ridge"
+    text = write(tmp_path, records)
+    assert verdict in text
+    assert "SYNTHETIC" in text
+    assert (tmp_path / "table.md").read_text(encoding="utf-8") == text
+    assert (tmp_path / "saved.png").stat().st_size > 1000

@@ -89,7 +89,7 @@ def summary(records: list[Record]) -> str:
         "| problem | − best two-stage by choosing rows | verdict | − best in hindsight | which | verdict |",
         "|---|---|---|---|---|---|",
     ]
-    runs = ["| problem | seed | kept | best two-stage by choosing rows | seconds |", "|---|---|---|---|---|"]
+    runs = ["| problem | seed | kept | best two-stage by choosing rows | seconds | of processor |", "|---" * 6 + "|"]
     for name, own in by_problem(records).items():
         optimum = float(np.mean(np.abs(np.concatenate([one["optima"] for one in own]))))
         means = {method: pooled(own, method) for method in SHOWN}
@@ -106,7 +106,7 @@ def summary(records: list[Record]) -> str:
         )
         for one in own:
             runs.append(
-                f"| {name} | {one['seed']} | {one['chosen']} | {by_choosing(one)} | {one['seconds']['default']:.0f} |"
+                f"| {name} | {one['seed']} | {one['chosen']} | {by_choosing(one)} | {one['seconds']['default']:.0f} | {one['seconds']['default, processor']:.0f} |"
             )
     return HEADING.format(**_about(records)) + "\n".join(
         ["## Mean regret on the test rows, and its share of the mean optimum", "", *regrets, "",
@@ -121,7 +121,7 @@ HEADING = """# Practice: {problems} problems, seeds or origins {seeds}
 The default is `dflearn.train` with no option touched. Two-stage forecasts are scikit-learn's least squares, ridge (strength by
 leave-one-out) and boosting, on the same rows and columns; "dflearn least squares" and so on are those that `train` fits itself,
 and compete with them for the best two-stage. Intervals: {level:.0%}, block bootstrap over test rows, pooled over seeds; blocks of
-{block} rows where rows are in order of time, of one row elsewhere. Seconds: one core, everything that `train` does.
+{block} rows where rows are in order of time, of one row elsewhere. Seconds: one core, everything that `train` does, labels included; by the clock, and of the processor alone.
 {days}Commits {commits}; problems, generators and splits are those of `benchmarks/practice`, committed before any run.
 
 """
