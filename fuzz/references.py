@@ -69,6 +69,14 @@ def _linear(case: Case, c: np.ndarray, b: Any, h: Any, lower: Any, upper: Any) -
 
 def _emptiness(case: Case, b: Any, h: Any, lower: Any, upper: Any) -> str:
     """ "infeasible", "feasible", or "unknown" where no point is feasible but one is up to what answers may miss."""
+    key = ("emptiness", *(part.tobytes() for part in (b, h, lower, upper)))
+    if key not in case.remembered:
+        case.remembered[key] = _find_emptiness(case, b, h, lower, upper)
+    found: str = case.remembered[key]
+    return found
+
+
+def _find_emptiness(case: Case, b: Any, h: Any, lower: Any, upper: Any) -> str:
     zero = np.zeros(case.n)
     if exact_lp(zero, case.A, b, case.G, h, lower, upper).status != "infeasible":
         return "feasible"

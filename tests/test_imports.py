@@ -172,7 +172,7 @@ for name in {names!r}:
         print(name, str(error).partition("dflearn[")[2].partition("]")[0])
 """
     made_for = dict(line.split() for line in run(blocking(*blocked) + code).splitlines())
-    for part in ("regressor", "workflow", "decisions"):
+    for part in ("regressor", "workflow", "decisions", "result", "rolling"):
         assert made_for.pop(f"dflearn.estimator.{part}") == "sklearn"
     assert all(name == f"dflearn.integrations.{extra}" for name, extra in made_for.items()), made_for
 

@@ -167,10 +167,13 @@ def test_many_categories_keep_the_frequent_ones() -> None:
         Encoding.of(table({"city": [f"c{k}" for k in range(40)]}))
 
 
-def test_categories_by_declaration() -> None:
-    found = encoded(pd.DataFrame({"line": pd.Categorical([1, 2, 1, 10])}))
+def test_categories_by_declaration(tmp_path: Path) -> None:
+    held = pd.DataFrame({"line": pd.Categorical([1, 2, 1, 10])})
+    found = encoded(held)
     assert list(found) == ["line=1", "line=10", "line=2"]
-    encoding = Encoding.of(table(pd.DataFrame({"line": pd.Categorical([1, 2, 1, 10])})))
+    encoding = Encoding.of(table(held))
+    held.to_parquet(tmp_path / "x.parquet")
+    assert Encoding.of(read_mixed(tmp_path / "x.parquet")) == encoding
     np.testing.assert_array_equal(encoding(table({"line": ["10", "2", " 1"]})), encoding(table({"line": [10, 2.0, 1]})))
 
 
@@ -192,6 +195,16 @@ def test_dates_as_people_write_them(texts: list[str], first: str) -> None:
     assert column.kind == "time"
     days = (np.datetime64(first) - np.datetime64("1970-01-01")) / np.timedelta64(1, "D")
     assert column.low == pytest.approx(days)
+
+
+def test_later_tables_may_write_dates_otherwise() -> None:
+    encoding = Encoding.of(table({"day": pd.date_range("2024-03-01", periods=20)}))
+    iso = encoding(table({"day": ["2024-03-25", "2024-03-26"]}))
+    np.testing.assert_array_equal(encoding(table({"day": ["25.03.2024", "26.03.2024"]})), iso)
+    with pytest.raises(
+        DataError, match="row 1, column 'day' holds 'soon', which is no date or time such as 2026-03-31"
+    ):
+        encoding(table({"day": ["2024-03-25", "soon"]}))
 
 
 def test_days_and_months_that_may_be_each_other_are_an_error() -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dflearn.cli.arguments import check_folder
+from dflearn.cli.arguments import check_folder, positive
 from dflearn.errors import DflearnError, OptionError
 
 if TYPE_CHECKING:
@@ -22,6 +22,10 @@ OPTIONS = {
     r"\(id_column\)": "(--id)",
     r"^(loss|layer) is one of": r"--\1 is one of",
     r"^test=": "--test ",
+    r"^(gap|folds|groups|weights)(?:=| )": r"--\1 ",
+    r"^groups:": "--groups:",
+    r"pass ordered=True": "add --ordered",
+    r"leave out ordered or groups": "leave out --ordered or --groups",
     r"positive=True": "--positive",
     r"trained (with|without) instances": r"trained \1 --instances",
 }
@@ -44,6 +48,69 @@ def add_row_options(parser: argparse.ArgumentParser) -> None:
         help="table of what else differs from row to row: columns named after constraints (their right-hand sides), or "
         "lower:x, upper:x, d:x of a variable x (bounds, known cost)",
     )
+
+
+def add_mapping_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--map",
+        type=Path,
+        metavar="FILE",
+        help="costs that enter several variables: a table with the columns cost, variable, factor, or .json "
+        "{cost: {variable: factor}}; price_{t},gen_*_{t},1 maps an hourly price to all units",
+    )
+
+
+def add_part_options(parser: argparse.ArgumentParser) -> None:
+    """How rows are divided, and what they weigh."""
+    parser.add_argument(
+        "--test", type=float, metavar="SHARE", help="of rows to test on (default: 0.25; 0.5 with --folds)"
+    )
+    parser.add_argument(
+        "--ordered", action="store_true", help="rows are in order of time: choose by later rows, test on the last"
+    )
+    parser.add_argument(
+        "--gap",
+        type=int,
+        default=0,
+        metavar="ROWS",
+        help="rows left out between the parts, with --ordered (default: 0)",
+    )
+    parser.add_argument(
+        "--groups",
+        metavar="COLUMN",
+        help="a column of the features whose rows of one value stay in one part; it is no feature then",
+    )
+    parser.add_argument(
+        "--folds",
+        type=positive,
+        metavar="N",
+        help="rolling origins: train N times, each time on the rows before the next part of the last rows; in order of time",
+    )
+    parser.add_argument(
+        "--weights",
+        metavar="COLUMN",
+        help="how much each row counts: a column of the features, which is no feature then, or a table of one column",
+    )
+
+
+def cost_map(options: argparse.Namespace, names: tuple[str, ...]) -> dict[str, dict[str, float]]:
+    """Which variables each column of the costs enters: those that `--map` says, otherwise the variable of its name."""
+    if options.map is None:
+        return {name: {name: 1.0} for name in names}
+    from dflearn.data.cost_map import read_cost_map
+    from dflearn.frontends.costs import may_be
+
+    held = read_cost_map(options.map)
+    return held | {name: {name: 1.0} for name in names if not any(may_be(cost, name) for cost in held)}
+
+
+def read_weights(options: argparse.Namespace, id_column: str | None) -> str | Table | None:
+    """What `--weights` names: a column of the features, or the one column of a file."""
+    from dflearn.data.tables import read_table
+
+    if options.weights is None or not options.weights.endswith((".csv", ".parquet")):
+        return options.weights
+    return read_table(options.weights, id_column)
 
 
 def check_output(options: argparse.Namespace, *inputs: str) -> None:

@@ -93,6 +93,7 @@ def _of_the_study(study: Path, records: list[Record]) -> tuple[list[Record], lis
     if study.suffix != ".toml" or not study.exists():
         return records, []
     from dflearn.studies.config import read_study
+    from dflearn.studies.summary import left_out_lines
 
     wanted = {config.question for config in read_study(study).runs()}
     kept = [record for record in records if record.config.question in wanted]
@@ -100,7 +101,7 @@ def _of_the_study(study: Path, records: list[Record]) -> tuple[list[Record], lis
     notes = (
         [f"{others} runs of the store are not of this study, as its file is now, and are left out."] if others else []
     )
-    return kept, [*notes, *stale_lines(kept)]
+    return kept, [*notes, *left_out_lines(kept), *stale_lines(kept)]
 
 
 def _gaps(study: Path) -> list[str]:

@@ -130,6 +130,7 @@ def _executor(options: argparse.Namespace, missing: int) -> Executor:
 def run(options: argparse.Namespace) -> None:
     from dflearn.studies.config import read_study
     from dflearn.studies.store import Store
+    from dflearn.studies.summary import left_out_lines
 
     configs = read_study(options.study).runs()
     with Store(options.store or store_of(options.study)) as store:
@@ -148,7 +149,7 @@ def run(options: argparse.Namespace) -> None:
         ]
         print(table(["problem", "method", "seed", "mean of ratios", "published style", "s/epoch"], rows))
         print(f"\n{len(found)} of {len(configs)} runs in {store.path}, {summary.done} of them new")
-        for line in stale_lines(found):
+        for line in (*left_out_lines(found), *stale_lines(found)):
             print(line)
         if len(found) < len(configs):
             raise DataError(f"{len(configs) - len(found)} runs are not there; `dfl status {store.path}` says why")

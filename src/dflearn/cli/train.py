@@ -8,7 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dflearn.cli.arguments import add_command, add_solve_options, cache_of, positive, spread
-from dflearn.cli.inputs import add_table_options, as_options, check_output, in_options, read_tables
+from dflearn.cli.inputs import (
+    add_mapping_option,
+    add_part_options,
+    add_table_options,
+    as_options,
+    check_output,
+    cost_map,
+    in_options,
+    read_tables,
+    read_weights,
+)
 from dflearn.errors import OptionError, ProgramError
 
 if TYPE_CHECKING:
@@ -29,55 +39,63 @@ def add_commands(commands: Any) -> None:
     )
     parser.add_argument("--program", type=Path, required=True, metavar="FILE", help="the program, .mps or .lp (or .gz)")
     add_table_options(parser, costs="table of true costs, .csv or .parquet", required=True)
+    add_mapping_option(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the model file to write")
     parser.add_argument(
         "--loss",
         nargs="+",
-        default=["spo+", "sce"],
+        default=["smoothed-spo+", "sce"],
         metavar="NAME",
-        help="one model is trained with each: spo+, sce (default: both), smoothed-spo+, fenchel-young, pfy, …",
+        help="models are trained with each: smoothed-spo+, sce (default: both), spo+, fenchel-young, pfy, …",
     )
     parser.add_argument("--layer", default="auto", help="smoothed, davis-yin, perturbed, relaxed or exact")
-    parser.add_argument("--model", choices=("linear", "mlp"), default="linear", help="kind of model (default: linear)")
     parser.add_argument("--positive", action="store_true", help="costs are known to be positive: predict no others")
     parser.add_argument(
-        "--epochs", type=positive, help="default: 100, or more where few rows make for less than 1000 steps"
+        "--epochs", type=positive, help="of a run; default: 15, or more where few rows make for less than 500 steps"
     )
-    parser.add_argument("--lr", type=float, default=0.02, help="learning rate of Adam (default: 0.02)")
-    parser.add_argument("--test", type=float, default=0.25, metavar="SHARE", help="of rows to test on (default: 0.25)")
     parser.add_argument(
-        "--ordered", action="store_true", help="rows are in order of time: choose by later rows, test on the last"
+        "--lr", type=float, help="how far a step moves forecasts, in units of their error (default: several are tried)"
     )
+    parser.add_argument("--minutes", type=float, default=3.0, help="for all decision-focused runs (default: 3)")
+    parser.add_argument("--refit", action="store_true", help="after choosing and testing, train again on all rows")
+    add_part_options(parser)
     parser.add_argument("--seed", type=int, default=0, help="of the parts and of training (default: 0)")
     add_solve_options(parser)
 
 
 def train(options: argparse.Namespace) -> None:
     from dflearn.estimator import workflow
+    from dflearn.estimator.rolling import train_rolling
     from dflearn.solvers.task import DecisionTask
 
-    check_output(options, "program", "features", "costs", "instances")
+    check_output(options, "program", "features", "costs", "instances", "map")
     with in_options():
         workflow.check_choices(options.loss, options.layer)
         features, costs, instances = read_tables(options, options.id)
         assert costs is not None
         source = read_program(options, features, costs)
         program = source.program()
-        result = workflow.train(
+        in_folds = {"folds": options.folds, "test": options.test or 0.5}
+        at_once = {"ordered": options.ordered, "test": options.test or 0.25}
+        result: Any = (train_rolling if options.folds else workflow.train)(
             program,
             features,
             costs,
             instances,
+            **(in_folds if options.folds else at_once),
             losses=options.loss,
             layer=options.layer,
-            model=options.model,
             positive=options.positive,
             epochs=options.epochs,
             lr=options.lr,
-            test=options.test,
-            ordered=options.ordered,
+            gap=options.gap,
+            groups=options.groups,
+            weights=read_weights(options, options.id),
             seed=options.seed,
             id_column=options.id,
+            minutes=options.minutes,
+            refit=options.refit,
+            checkpoint=options.out.with_name(options.out.name + ".unfinished"),
             offset=source.offset,
             solver=spread(DecisionTask.of(program).solver, options),
             cache=cache_of(options),
@@ -85,9 +103,10 @@ def train(options: argparse.Namespace) -> None:
     result.save(options.out, {name: _plain(value) for name, value in vars(options).items() if name != "run"})
     print(f"{options.program}: {program.sense}, {program.n} variables, of which {program.p} have predicted costs")
     print(as_options(str(result)))
-    regrets = ", ".join(f"{name} {judged.absolute_regret:.4g}" for name, judged in result.validation.items())
+    last = result.last if options.folds else result
+    regrets = ", ".join(f"{name} {judged.absolute_regret:.4g}" for name, judged in last.validation.items())
     print(
-        f"\n{options.out}: the {result.chosen} model. Mean regret on the rows to choose by: {regrets}.\n"
+        f"\n{options.out}: the {last.chosen} model{' of the last fold' if options.folds else ''}. Mean regret on the rows to choose by: {regrets}.\n"
         f"Next: dfl decide --model {options.out} --features NEW{options.features.suffix}"
         f"{'' if instances is None else ' --instances NEW_INSTANCES' + options.instances.suffix} --out decisions.csv"
     )
@@ -100,14 +119,15 @@ def read_program(options: argparse.Namespace, features: MixedTable, costs: Table
     with warnings.catch_warnings(record=True) as noted:
         warnings.simplefilter("always")
         try:
-            source = read_model(options.program, {name: {name: 1.0} for name in costs.names})
+            source = read_model(options.program, cost_map(options, costs.names))
         except (OptionError, ProgramError) as error:
             if not str(error).startswith("costs"):  # it is about the program alone
                 raise
             hint = [name for name in costs.names if name in features.names]
             more = f"; if {hint[0]!r} names the rows, add --id {hint[0]}" if hint and options.id is None else ""
             said = str(error).removeprefix("costs: ")
-            raise type(error)(f"{options.costs} with {options.program}: {said}{more}") from error
+            by = "" if options.map is None else f" by {options.map}"
+            raise type(error)(f"{options.costs} with {options.program}{by}: {said}{more}") from error
     for warning in noted:
         print(f"note: {warning.message}")
     return source

@@ -53,7 +53,7 @@ def missing(cells: Sequence[Any] | np.ndarray) -> np.ndarray:
 def text_of(cell: Any) -> str:
     """A category's text: 3.0, 3 and " 3" are the same."""
     if isinstance(cell, Real) and not isinstance(cell, bool) and float(cell).is_integer():
-        return str(int(cell))
+        return str(int(float(cell)))
     return str(cell).strip()
 
 
@@ -144,7 +144,7 @@ def times(cells: Sequence[Any] | np.ndarray, form: str) -> np.ndarray:
         if is_missing(cell):
             continue
         if isinstance(cell, date | np.datetime64):
-            found[row] = cell.replace(tzinfo=None) if isinstance(cell, datetime) else np.datetime64(cell, "us")
+            found[row] = cell.replace(tzinfo=None) if isinstance(cell, datetime) else cell
             continue
         text = str(cell).strip()
         if text not in known:

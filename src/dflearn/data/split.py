@@ -37,7 +37,7 @@ def parts_of(
     """The rows 0 … count − 1 in three parts.
 
     Args:
-        test: of all rows, those to test on: at most half.
+        test: of all rows, those to test on: a share up to a half, or a number of rows.
         choose: of the other rows, those to choose by.
         ordered: rows are in order of time, so training < choosing < testing. Otherwise they are drawn by `seed`.
         gap: how many rows are left out before the rows to choose by, and before those to test on, in order of time: what
@@ -49,7 +49,7 @@ def parts_of(
         raise OptionError(f"gap={gap} leaves out rows between parts in order of time: pass ordered=True, and gap ≥ 0")
     labels = None if groups is None else _labels(groups, count)
     tested = _size("test", test, count)
-    if not 2 <= tested <= count // 2:
+    if not 2 <= tested <= (count // 2 if isinstance(test, float) else count - 2):
         raise OptionError(f"test={test} of {count} rows is {tested}: at least 2, and at most half of them, can test")
     if ordered:
         borders = _borders(labels, count)

@@ -13,10 +13,15 @@ import numpy as np
 from torch import Tensor
 
 from dflearn.data.cells import UnreadableError, has_point, numbers as read_numbers
-from dflearn.data.table_files import check_writable as check_writable, read_columns, write_table as write_table
+from dflearn.data.table_files import (
+    categories_of,
+    check_writable as check_writable,
+    read_columns,
+    write_table as write_table,
+)
 from dflearn.errors import DataError
 from dflearn.program import Instance, Program
-from dflearn.program.names import Columns, check_unique, closest, read_instance
+from dflearn.program.names import Columns, check_unique, closest, matched, read_instance
 
 
 class Rows:
@@ -83,7 +88,7 @@ class Rows:
                 )
         return [row_of[label] for label in theirs]
 
-    def _picked(self, order: Sequence[int]) -> dict[str, Any]:
+    def _picked(self, order: Sequence[int] | np.ndarray) -> dict[str, Any]:
         """What rows are called, in another order."""
         pick = lambda labels: None if labels is None else tuple(labels[i] for i in order)  # noqa: E731
         return {"places": pick(self.places), "ids": pick(self.ids), "index": pick(self.index)}
@@ -138,7 +143,17 @@ class Table(Rows):
         return read_instance(program, self, str(self.path), self.where)
 
     def columns(self, names: Sequence[str], known_from: str) -> np.ndarray:
-        """The columns of these names in this order, `(rows, len(names))`; an error where the table has others."""
+        """The columns of these names in this order, `(rows, len(names))`; an error where the table has others.
+
+        Names that differ only as tools write them, `x[1]` and `x_1`, are the same.
+        """
+        if set(names) != set(self.names):
+            means = {name: matched(name, names, f"{self.path}: the column") or name for name in self.names}
+            if len(set(means.values())) == len(means):
+                return replace(self, names=tuple(means.values()))._exactly(names, known_from)
+        return self._exactly(names, known_from)
+
+    def _exactly(self, names: Sequence[str], known_from: str) -> np.ndarray:
         missing, extra = [n for n in names if n not in self.names], [n for n in self.names if n not in names]
         if missing:
             raise DataError(
@@ -153,8 +168,11 @@ class Table(Rows):
 
     def aligned_with(self, other: Rows) -> Table:
         """The table with its rows in the order of another's: see `order_like`."""
-        order = self.order_like(other)
-        return replace(self, values=self.values[order], **self._picked(order))
+        return self.take(self.order_like(other))
+
+    def take(self, rows: Sequence[int] | np.ndarray) -> Table:
+        """The table of these rows."""
+        return replace(self, values=self.values[rows], **self._picked(rows))
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,9 +222,12 @@ class MixedTable(Rows):
 
     def aligned_with(self, other: Rows) -> MixedTable:
         """The table with its rows in the order of another's: see `order_like`."""
-        order = self.order_like(other)
-        columns = {name: cells[order] for name, cells in self.columns.items()}
-        return replace(self, columns=columns, **self._picked(order))
+        return self.take(self.order_like(other))
+
+    def take(self, rows: Sequence[int] | np.ndarray) -> MixedTable:
+        """The table of these rows."""
+        columns = {name: cells[rows] for name, cells in self.columns.items()}
+        return replace(self, columns=columns, **self._picked(rows))
 
     def without(self, name: str, why: str) -> tuple[MixedTable, np.ndarray]:
         """The table without a column, and that column's cells; `why` says in messages what it was wanted for."""
@@ -241,6 +262,20 @@ def _objects(cells: Sequence[Any]) -> np.ndarray:
     return held
 
 
+def _read(cells: Sequence[Any]) -> np.ndarray:
+    """Numbers as such where all cells are, which is quick; otherwise the cells as they are."""
+    held = _objects(cells)
+    if all(type(cell) is str for cell in cells):
+        for kind in (np.int64, np.float64):
+            try:
+                numbers = held.astype(kind)
+            except (ValueError, OverflowError):
+                continue
+            if np.isfinite(numbers).all():
+                return numbers
+    return held
+
+
 def _dtype(column: Any) -> Any:
     """The dtype of a column of a DataFrame or an array; `None` of a list."""
     return getattr(column, "dtype", None)
@@ -270,7 +305,9 @@ def read_mixed(path: str | os.PathLike[str], id_column: str | None = None) -> Mi
     """Read a .csv or .parquet file, whatever its columns hold; `id_column` names the rows."""
     path = Path(path)
     names, columns, places = read_columns(path)
-    return _mixed(path, names, [_objects(cells) for cells in columns], id_column, places)
+    texts = {id_column, *categories_of(path)}
+    held = [_objects(cells) if name in texts else _read(cells) for name, cells in zip(names, columns, strict=True)]
+    return replace(_mixed(path, names, held, id_column, places), categories=categories_of(path) - {id_column})
 
 
 def _mixed(
@@ -353,6 +390,10 @@ class Tables(NamedTuple):
             held[what] = table
         return cls(features, **held)
 
+    def take(self, rows: Sequence[int] | np.ndarray) -> Tables:
+        """The tables of these rows."""
+        return Tables(*(None if table is None else table.take(rows) for table in self))  # type: ignore[arg-type]
+
     def instance(self, program: Program) -> Instance | None:
         """The `Instance` of all rows, where there is a table of instances."""
         return None if self.instances is None else self.instances.instance(program)
@@ -384,9 +425,9 @@ def _numbers(table: MixedTable, name: str, cells: np.ndarray, infinite: bool) ->
         raise DataError(f"{table.cell(error.row, name)} {error}{remedy}") from error
     bad = np.flatnonzero(np.isnan(numbers) if infinite else ~np.isfinite(numbers))
     if bad.size:
-        raise DataError(
-            f"{table.cell(bad[0], name)} holds {cells[bad[0]]}, no finite number: fill it in, or drop the row"
-        )
+        cell = cells[bad[0]]
+        shown = repr(cell) if isinstance(cell, str) and not cell.strip(" +-").isalpha() else cell  # 'n/a', nan, inf
+        raise DataError(f"{table.cell(bad[0], name)} holds {shown}, no finite number: fill it in, or drop the row")
     return numbers
 
 

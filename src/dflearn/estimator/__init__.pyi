@@ -2,4 +2,5 @@
 
 from .decisions import Decisions as Decisions, decide as decide
 from .regressor import DecisionFocusedRegressor as DecisionFocusedRegressor
-from .workflow import TrainResult as TrainResult, train as train
+from .result import TrainResult as TrainResult
+from .workflow import train as train

@@ -33,6 +33,8 @@ PUBLISHED_BATCH = 32  # rows per batch of the paper's test loop
 EXACT = 1e-6  # a regret this small relative to the optimum is round-off: the decision is as good as optimal
 ZERO = 1e-9  # an optimum this small relative to the average one is zero, and no ratio is formed with it
 
+ZERO_OPTIMUM = "a zero optimum"  # how notes call it
+
 GAP = 1e-3  # relative to the average optimum: what a solver's gap may explain
 NOT_OPTIMAL = (
     "the decisions of the data are not optimal for the true costs, so these are no regrets: label the data with an exact "
@@ -90,6 +92,11 @@ def check_linear(
         )
 
 
+def zero_note(zeros: int, count: int, left_out_of: str) -> str:
+    """How many of the instances a ratio leaves out, in words: to be said wherever the ratio is."""
+    return f"{zeros} of {count} instances have {ZERO_OPTIMUM}: left out of {left_out_of}"
+
+
 @dataclass(frozen=True, eq=False)
 class Evaluation:
     """Per-instance results, float64 `(count,)`, and the metrics computed from them.
@@ -103,6 +110,8 @@ class Evaluation:
         pessimistic_regrets, floor_regrets: where they were asked for and known.
         decisions: w(ŷ) `(count, n)`.
         confidence: level of all intervals.
+        weights: how much each instance counts, `(count,)`; `None`: all the same. A value is that of instances that stand
+            there as often as they weigh; for its interval each is one draw, with its weight.
     """
 
     problem: str
@@ -115,30 +124,32 @@ class Evaluation:
     floor_regrets: np.ndarray | None = None
     decisions: Tensor | None = field(default=None, repr=False)
     confidence: float = 0.95
+    weights: np.ndarray | None = None
 
     @cached_property
     def metrics(self) -> dict[str, Estimate]:
         """Every metric of `METRICS` that is known, with its interval.
 
-        Means have Student's t interval, ratios of sums the same by the delta method, the share Wilson's, and the
-        published style the percentile bootstrap over instances. Instances with a zero optimum are left out of
-        `mean_of_ratios` and `published_style`.
+        Means, ratios of sums and the published style have studentized bootstrap intervals over instances, always the same
+        resamples; the share has Wilson's. Instances with a zero optimum are left out of `mean_of_ratios` and
+        `published_style`.
         """
-        level, size, kept = self.confidence, np.abs(self.optima), ~self.zero_optima
+        level, size, kept, weights = self.confidence, np.abs(self.optima), ~self.zero_optima, self.weights
         inverse = np.divide(1.0, size, out=np.full_like(size, np.nan), where=kept)
+        kept_weights = None if weights is None else weights[kept]
         found = {
-            "mean_of_ratios": estimates.mean(self.regrets[kept] * inverse[kept], level),
-            "ratio_of_sums": estimates.ratio_of_sums(self.regrets, size, level),
-            "published_style": estimates.batched_product(self.regrets, inverse, PUBLISHED_BATCH, level),
-            "absolute_regret": estimates.mean(self.regrets, level),
-            "mse": estimates.mean(self.squared_errors, level),
-            "exact_share": estimates.share(self.regrets <= EXACT * self._scale, level),
+            "mean_of_ratios": estimates.mean(self.regrets[kept] * inverse[kept], level, kept_weights),
+            "ratio_of_sums": estimates.ratio_of_sums(self.regrets, size, level, weights),
+            "published_style": estimates.batched_product(self.regrets, inverse, PUBLISHED_BATCH, level, weights),
+            "absolute_regret": estimates.mean(self.regrets, level, weights),
+            "mse": estimates.mean(self.squared_errors, level, weights),
+            "exact_share": estimates.share(self.regrets <= EXACT * self._scale, level, weights),
         }
         if self.pessimistic_regrets is not None:
-            found["pessimistic_regret"] = estimates.mean(self.pessimistic_regrets, level)
+            found["pessimistic_regret"] = estimates.mean(self.pessimistic_regrets, level, weights)
         if self.floor_regrets is not None:
-            found["floor_absolute_regret"] = estimates.mean(self.floor_regrets, level)
-            found["floor_ratio_of_sums"] = estimates.ratio_of_sums(self.floor_regrets, size, level)
+            found["floor_absolute_regret"] = estimates.mean(self.floor_regrets, level, weights)
+            found["floor_ratio_of_sums"] = estimates.ratio_of_sums(self.floor_regrets, size, level, weights)
         return {name: found[name] for name in METRICS if name in found}
 
     @property
@@ -182,8 +193,13 @@ class Evaluation:
         return self.regrets < -EXACT * self._scale
 
     @property
+    def effective_count(self) -> float:
+        """How many instances of equal weight tell as much as these."""
+        return estimates.effective_count(len(self.ids), self.weights)
+
+    @property
     def _average(self) -> float:
-        return float(np.abs(self.optima).mean()) if self.optima.size else 0.0
+        return float(np.average(np.abs(self.optima), weights=self.weights)) if self.optima.size else 0.0
 
     @property
     def _scale(self) -> np.ndarray:
@@ -194,10 +210,12 @@ class Evaluation:
     def notes(self) -> list[str]:
         """What a reader must know about these figures."""
         notes, count = [], len(self.ids)
-        if zeros := int(self.zero_optima.sum()):
+        if self.weights is not None:
             notes.append(
-                f"{zeros} of {count} instances have a zero optimum: left out of mean_of_ratios and published_style"
+                f"the {count} instances have weights, and weigh as much as {self.effective_count:.4g} equal ones"
             )
+        if zeros := int(self.zero_optima.sum()):
+            notes.append(zero_note(zeros, count, "mean_of_ratios and published_style"))
         if negative := int(self.negative_regrets.sum()):
             small = self.regrets.min() >= -GAP * self._average
             why = "those labels are optimal only up to the solver's gap" if small else NOT_OPTIMAL
@@ -216,10 +234,12 @@ class Evaluation:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: plain numbers, `None` for what is not finite."""
+        weighed = {} if self.weights is None else {"effective_instances": self.effective_count}
         return {
             "problem": self.problem,
             "solver": self.solver,
             "instances": len(self.ids),
+            **weighed,
             "confidence": self.confidence,
             "metrics": estimates.plain(self.metrics),
             "zero_optima": int(self.zero_optima.sum()),
@@ -247,7 +267,8 @@ def evaluate(
         predictor: features → costs (a module is put into eval mode meanwhile), or the predicted costs `(count, p)`.
         problem: what is decided: a `Problem`, a `Program`, an exact `Solver`, or a function from costs to a decision. A
             problem may also know E[y | x] and so the floor. Where no program is known, decisions are not checked.
-        dataset: features and true costs; its decisions are the labels, computed here where it has none.
+        dataset: features and true costs; its decisions are the labels, computed here where it has none. Its weights, where
+            it has any, weigh every mean.
         solver: an exact solver to use instead of the problem's.
         cache: a folder that remembers solves, as of `label`.
         pessimistic: also find the worst decision that is optimal for each prediction: one more (MI)LP per instance.
@@ -297,6 +318,7 @@ def evaluate(
         floor_regrets=unavoidable,
         decisions=decisions,
         confidence=confidence,
+        weights=None if dataset.weights is None else dataset.weights.cpu().numpy(),
     )
 
 

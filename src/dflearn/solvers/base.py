@@ -104,7 +104,9 @@ class Solution:
             lines.append(f"{name(first)} is {Status(code).name}{more}: {Status(code).message}")
         if Status.FEASIBLE in status[bad]:
             lines.append("To use feasible decisions as they are, pass accept=(Status.OPTIMAL, Status.FEASIBLE)")
-        raise SolverError(f"{bad.size} of {status.size} instances have no acceptable {what}. " + ". ".join(lines))
+        error = SolverError(f"{bad.size} of {status.size} instances have no acceptable {what}. " + ". ".join(lines))
+        error.status = status.tolist()
+        raise error
 
     def counts(self) -> dict[str, int]:
         """How many instances ended in each status, by name."""
