@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from benchmarks.practice import DEVELOPMENT, PROBLEMS, Case, study
-from benchmarks.practice.page import block_bootstrap, by_choosing, difference, in_hindsight, write
+from benchmarks.practice.page import by_choosing, difference, in_hindsight, write
 from benchmarks.practice.two_stage import TWO_STAGE, average, ridge
 from dflearn.data import DecisionDataset
 from dflearn.data.encoding import Encoding
@@ -76,18 +76,18 @@ def test_ridge_forecasts_and_decides_better_than_average_costs(name):
 # -- the study's page -------------------------------------------------------------------------------------------------
 
 
-def test_intervals_are_those_of_a_mean_and_widen_with_blocks():
+def test_intervals_pool_the_seeds_and_widen_with_blocks():
+    """Where rows are in order of time, ten neighbours that are alike tell as much as one."""
     rng = np.random.RandomState(0)
-    series = [rng.normal(0.2, 1, 400) for _ in range(5)]
-    found = block_bootstrap(series, 1)
-    everything = np.concatenate(series)
-    assert found.value == pytest.approx(everything.mean())
-    half = 1.96 * everything.std() / np.sqrt(2000)
-    assert (found.high - found.value, found.value - found.low) == pytest.approx((half, half), rel=0.06)
-    repeated = [np.repeat(one[:40], 10) for one in series]  # ten rows that tell as much as one
-    wide, narrow = block_bootstrap(repeated, 10), block_bootstrap(repeated, 1)
-    assert (wide.high - wide.low) / (narrow.high - narrow.low) > 2
-    assert block_bootstrap([np.zeros(7)], 10)[:] == (0, 0, 0)
+    alike = [np.repeat(rng.normal(0, 1, 40), 10) for _ in range(5)]
+    told = {}
+    for ordered in (True, False):
+        records = [{"ordered": ordered, "regrets": {"default": one, "ridge": np.zeros(400)}} for one in alike]
+        told[ordered] = difference(records, ["ridge"] * 5)
+        assert told[ordered].value == pytest.approx(np.concatenate(alike).mean())
+    half = 1.96 * np.concatenate(alike).std() / np.sqrt(2000)
+    assert told[False].high - told[False].value == pytest.approx(half, rel=0.1)
+    assert 2 < (told[True].high - told[True].low) / (2 * half) < 4
 
 
 def record(seed, default, ordered=False):
