@@ -172,7 +172,8 @@ def _squared(case: Case, c: np.ndarray, b: Any, h: Any, lower: Any, upper: Any) 
             (matrix @ w - right)[equations:].max(initial=0.0),
             np.abs((matrix @ w - right)[:equations]).max(initial=0.0),
         )
-        if not (value - floor <= UNSURE * scale_of(c, w, abs(value)) and max(feasible) <= UNSURE):
+        # A penalty of 1e8 makes much of a variable that is 1e-13 below zero: then the value is below the floor.
+        if not (abs(value - floor) <= UNSURE * scale_of(c, w, abs(value)) and max(feasible) <= UNSURE):
             return Truth("unknown")
     rest = float(0.5 * q @ w**2)
     return Truth("optimal", _value(q, c, w), w, scale_of(c, w, rest), exact)
@@ -247,7 +248,7 @@ def _norm(case: Case, c: np.ndarray, b: Any, h: Any, lower: Any, upper: Any) -> 
     w = np.array(found.x)[:n]
     value = float(c @ w + np.linalg.norm(v * w))
     scale = scale_of(c, w, float(np.linalg.norm(v * w)))
-    if "Solved" not in str(found.status) or not value - found.obj_val_dual <= UNSURE * scale:
+    if "Solved" not in str(found.status) or not abs(value - found.obj_val_dual) <= UNSURE * scale:
         return Truth("unknown")
     return Truth("optimal", value, w, scale)
 
