@@ -134,7 +134,9 @@ def invert(rows: Any, basis: Any, inverse: Any, matrix: Any) -> Any:
                     matrix[r, q] -= factor * matrix[k, q]
                     before = inverse[r, q]
                     after = before - factor * inverse[k, q]
-                    inverse[r, q] = after if abs(after) > ROUNDING * abs(before) else 0.0  # else it is what rounding left
+                    inverse[r, q] = (
+                        after if abs(after) > ROUNDING * abs(before) else 0.0
+                    )  # else it is what rounding left
     return True
 
 
