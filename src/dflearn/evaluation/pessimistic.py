@@ -9,6 +9,7 @@ regret is then whatever the solver happens to return; the pessimistic regret doe
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import scipy.sparse as sp
@@ -68,11 +69,13 @@ def furthest_optimal(
     names = called or [f"instance {i}" for i in range(count)]
     for i in range(count):
         solution = HiGHS(_face(program, sides.row(i), guess[i], terms[i])).solve(-directions[i])
-        yield solution.check(
-            (Status.OPTIMAL, Status.UNBOUNDED),
-            name=lambda _, i=i: names[i],
-            what="worst optimal decision",  # type: ignore[misc]
-        )
+        known = partial(_only, names[i])
+        yield solution.check((Status.OPTIMAL, Status.UNBOUNDED), name=known, what="worst optimal decision")
+
+
+def _only(name: str, _: int) -> str:
+    """What the one instance of a solve is called."""
+    return name
 
 
 def _face(program: Program, sides: Sides, c: np.ndarray, terms: np.ndarray) -> Program:
