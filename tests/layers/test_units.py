@@ -228,6 +228,24 @@ def test_mixed_scales_are_solved_by_the_kernels(regularizer: Regularizer) -> Non
     check_optimal(solution, y, program, mu=mu, regularizer=regularizer)
 
 
+@pytest.mark.parametrize("regularizer", ["squared", "norm"])
+def test_large_prices_hide_no_slack(regularizer: Regularizer) -> None:
+    """Prices of 1e9 on rows that cancel, beside which that of row 0 looks like nothing: its slack costs 6e-6 of 5."""
+    program = Program(
+        A=[[0.125, 0.125, -2, 0]], b=[-1.875], G=[[0, -1.375, -1.5, 0], [-2, -2, -1, -1]], h=[-2.53125, -3],
+        upper=[1, 1, 1, np.inf],
+    )  # fmt: skip
+    y = torch.tensor([[-2.875, 2.25, -4, 1e9], [-3, 2.625, -1.625, 1e9]], dtype=torch.float64)
+    layer = Smoothed(program, 0.25, regularizer=regularizer)
+    wanted = torch.tensor([0.25, 0.75, 1.0, 0.0], dtype=torch.float64)
+    cost = (y * wanted).sum(1) + (0.25 * wanted.norm() if regularizer == "norm" else 0.125 * wanted.square().sum())
+    solution = layer.solve(y, None, layer.no_start(2))
+    for answer in (solution, layer.solve(y, None, solution.start)):
+        for i in np.flatnonzero(answer.status == Status.OPTIMAL):
+            assert float(answer.bound[i]) <= float(cost[i]) + 1e-6 * 4.5
+            assert float(answer.objective[i]) <= float(cost[i]) + 1e-6 * 4.5
+
+
 # -- DavisYin -------------------------------------------------------------------------------------------------------
 
 

@@ -319,3 +319,10 @@ def test_one_answer_is_checked_like_many() -> None:
             assert bound == pytest.approx(many.bound[i], rel=1e-9, abs=1e-9 * np.abs(c[i] * w[i]).sum()), seed
             seen += 0 < error < np.inf
     assert seen > 60
+
+
+def test_rounding_in_the_inverse_of_a_basis() -> None:
+    """w ≤ 0 and a row that does not bind: what rounding left in the inverse made the only decision break its bound."""
+    program = Program(G=[[65536.0], [-20073.43196970109]], h=[0, 131072], upper=1)
+    answer = FewRowLP(program).solve(torch.tensor([[0.9], [-0.55]], dtype=torch.float64)).check((Status.OPTIMAL,))
+    assert answer.decision.tolist() == [[0.0], [0.0]]

@@ -27,8 +27,8 @@ from dflearn.data.roles import Roles
 from dflearn.data.split import Parts, parts_of
 from dflearn.data.tables import Rows, Table, TableLike, Tables
 from dflearn.errors import DataError, OptionError
-from dflearn.estimator.choices import LAYERS, LOSSES
 from dflearn.estimator.fine_tuning import Clock
+from dflearn.estimator.offered import check_choices
 from dflearn.estimator.pipeline import Pipeline, Settings, Trained
 from dflearn.estimator.progress import Progress
 from dflearn.estimator.regressor import DecisionFocusedRegressor
@@ -216,17 +216,6 @@ def _regressor(problem: Problem | Program | Solver, one: Trained, pipeline: Pipe
         said = candidate.said()
         rows.append({"epoch": said.pop("epochs"), monitored: said.pop("regret"), **said})
     return regressor.adopt(one.module, pipeline.train, pipeline.scale, History(rows, monitored, "epochs"))
-
-
-def check_choices(losses: Sequence[str], layer: str) -> None:
-    """Told before anything is read or solved."""
-    for name, asked, known in (
-        ("loss", losses, [loss for loss in LOSSES if loss != "mse"]),
-        ("layer", [layer], ["auto", *LAYERS]),
-    ):
-        unknown = [one for one in asked if one not in known]
-        if unknown:
-            raise OptionError(f"{name} is one of {', '.join(known)}; got {unknown[0]!r}")
 
 
 def _check_positive(costs: Table) -> None:

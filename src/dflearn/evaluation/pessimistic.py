@@ -67,14 +67,13 @@ def furthest_optimal(
     terms = guess * decisions.double().numpy()
     sides = program.sides(instance, count)
     names = called or [f"instance {i}" for i in range(count)]
-    for i in range(count):
+    for i, name in enumerate(names):
         solution = HiGHS(_face(program, sides.row(i), guess[i], terms[i])).solve(-directions[i])
-        known = partial(_only, names[i])
-        yield solution.check((Status.OPTIMAL, Status.UNBOUNDED), name=known, what="worst optimal decision")
+        named = partial(_always, name)
+        yield solution.check((Status.OPTIMAL, Status.UNBOUNDED), name=named, what="worst optimal decision")
 
 
-def _only(name: str, _: int) -> str:
-    """What the one instance of a solve is called."""
+def _always(name: str, _: int) -> str:
     return name
 
 
