@@ -38,7 +38,7 @@ RUNS = (
     (WIDE, 0.01),
     (WIDE, 0.03),
 )  # the learning rate is how far a step moves a forecast in units of its error
-EPOCHS, STEPS, BATCH = 15, 500, 32  # at least so many epochs and steps; rows in a step
+EPOCHS, STEPS, BATCH = 15, 300, 32  # at least so many epochs and steps; rows in a step
 SHORTENED = 0.5  # of the way to a snapshot
 
 State = dict[str, Tensor]

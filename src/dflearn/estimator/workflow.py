@@ -74,12 +74,12 @@ def train(
     cache: str | Path | None = None,
     progress: bool = True,
 ) -> TrainResult:
-    """Fit two-stage models, train decision-focused ones from them, keep the best beyond chance, and test on rows set aside.
+    """Fit two-stage models, train decision-focused ones from them, keep the best, and test on rows set aside.
 
     The rows are cut into three parts: to train on, to choose by, and to test on. Two-stage models are least squares, ridge and
     boosting. Decision-focused ones start at ridge and at boosting, one with each loss. The best two-stage model is kept unless
-    a decision-focused one has less regret on the rows to choose by, beyond chance. Each table is a DataFrame, a dict of
-    columns, an array or a `Table`, with one row per instance.
+    a decision-focused one has clearly less regret on the rows to choose by (see `dflearn.estimator.verdict`). Each table is a
+    DataFrame, a dict of columns, an array or a `Table`, with one row per instance.
 
     Args:
         problem: what is decided. Where its program has `cost_names`, columns of the costs are matched by name.
@@ -91,7 +91,7 @@ def train(
         losses: decision-focused models are trained with each: see `DecisionFocusedRegressor`.
         layer: as of `DecisionFocusedRegressor`.
         positive: whether costs are known to be positive: no others are predicted then.
-        epochs: of a run at most; by default 15, or more where few rows make for less than 500 steps.
+        epochs: of a run at most; by default 15, or more where few rows make for less than 300 steps.
         lr: how far a step moves forecasts, in units of their error; by default several are tried.
         test: the share of rows to test on.
         ordered: rows are in order of time: train on the first, choose by later ones, test on the last.
