@@ -60,7 +60,7 @@ def main() -> None:
         f"mu automatic {automatic:.3g}, by the error of the forecasts {by_error:.3g} ({by_error / automatic:.2f} times)"
     )
     said("ridge", [fitted(part.features) for part in (train, choose)])
-    for mu in (automatic, 0.3 * automatic, by_error, 0.3 * by_error, 0.1 * by_error):
+    for mu in (automatic, 0.3 * automatic, by_error):
         for label in ("exact", "smoothed"):
             start = linear_start(train, fitted, 1.0, None)
             layer = Smoothed(program, mu)
