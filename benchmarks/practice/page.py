@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from benchmarks.practice.two_stage import TWO_STAGE
+from dflearn.evaluation import estimates
 
 Record = dict[str, Any]
-BLOCK, RESAMPLES, LEVEL = 10, 10_000, 0.95  # rows in a block, where rows are in order of time
+BLOCK, LEVEL = 10, 0.95  # rows in a block, where rows are in order of time
+RIVALS = (
+    *TWO_STAGE,
+    *(f"dflearn {name}" for name in TWO_STAGE),
+)  # scikit-learn's, and those that the default fits itself
 SHOWN = ("average costs", *TWO_STAGE, "default")
 INK, GREY, RED, GREEN = "#1f2933", "#9aa5b1", "#d1495b", "#2f855a"
 
@@ -28,51 +32,28 @@ class Difference(NamedTuple):
         return "better" if self.high < 0 else "worse" if self.low > 0 else "no difference beyond chance"
 
 
-def block_bootstrap(series: Sequence[np.ndarray], block: int, seed: int = 0) -> Difference:
-    """The mean over all rows of several series, with a percentile interval by circular blocks within each series."""
-    rng = np.random.RandomState(seed)
-    sums = np.zeros(RESAMPLES)
-    for one in series:
-        count = len(one)
-        length = min(block, count)
-        wrapped = np.concatenate([[0.0], np.cumsum(np.concatenate([one, one[: length - 1]]))])
-        whole = wrapped[length:] - wrapped[:-length]  # the sum of the block that begins at each row
-        blocks, rest = divmod(count, length)
-        sums += whole[rng.randint(0, count, (RESAMPLES, blocks))].sum(1)
-        if rest:
-            shorter = wrapped[rest:][:count] - wrapped[:count]
-            sums += shorter[rng.randint(0, count, RESAMPLES)]
-    total = sum(map(len, series))
-    low, high = np.quantile(sums / total, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Difference(sum(float(one.sum()) for one in series) / total, float(low), float(high))
-
-
 def difference(records: list[Record], others: list[str]) -> Difference:
     """The default − the method named for each record."""
     series = [
         np.subtract(one["regrets"]["default"], one["regrets"][other])
         for one, other in zip(records, others, strict=True)
     ]
-    return block_bootstrap(series, BLOCK if records[0]["ordered"] else 1)
+    found = estimates.mean(np.concatenate(series), LEVEL, block=BLOCK if records[0]["ordered"] else 1)
+    return Difference(*found)
 
 
 def pooled(records: list[Record], method: str) -> float:
     return float(np.mean(np.concatenate([one["regrets"][method] for one in records])))
 
 
-def two_stage_of(record: Record) -> list[str]:
-    """scikit-learn's three, and the default's own three."""
-    return [*TWO_STAGE, *(f"dflearn {name}" for name in TWO_STAGE)]
-
-
 def by_choosing(record: Record) -> str:
     """The two-stage method of least regret on the rows to choose by."""
-    return min(two_stage_of(record), key=record["choosing"].__getitem__)
+    return min(RIVALS, key=record["choosing"].__getitem__)
 
 
 def in_hindsight(records: list[Record]) -> str:
     """The two-stage method of least regret on the test rows of all seeds."""
-    return min(two_stage_of(records[0]), key=lambda method: pooled(records, method))
+    return min(RIVALS, key=lambda method: pooled(records, method))
 
 
 def by_problem(records: list[Record]) -> dict[str, list[Record]]:
@@ -89,7 +70,7 @@ def summary(records: list[Record]) -> str:
         "| problem | − best two-stage by choosing rows | verdict | − best in hindsight | which | verdict |",
         "|---|---|---|---|---|---|",
     ]
-    runs = ["| problem | seed | kept | best two-stage by choosing rows | seconds |", "|---|---|---|---|---|"]
+    runs = ["| problem | seed | kept | best two-stage by choosing rows | seconds | of processor |", "|---" * 6 + "|"]
     for name, own in by_problem(records).items():
         optimum = float(np.mean(np.abs(np.concatenate([one["optima"] for one in own]))))
         means = {method: pooled(own, method) for method in SHOWN}
@@ -106,7 +87,7 @@ def summary(records: list[Record]) -> str:
         )
         for one in own:
             runs.append(
-                f"| {name} | {one['seed']} | {one['chosen']} | {by_choosing(one)} | {one['seconds']['default']:.0f} |"
+                f"| {name} | {one['seed']} | {one['chosen']} | {by_choosing(one)} | {one['seconds']['default']:.0f} | {one['seconds']['default, processor']:.0f} |"
             )
     return HEADING.format(**_about(records)) + "\n".join(
         ["## Mean regret on the test rows, and its share of the mean optimum", "", *regrets, "",
@@ -120,8 +101,8 @@ HEADING = """# Practice: {problems} problems, seeds or origins {seeds}
 
 The default is `dflearn.train` with no option touched. Two-stage forecasts are scikit-learn's least squares, ridge (strength by
 leave-one-out) and boosting, on the same rows and columns; "dflearn least squares" and so on are those that `train` fits itself,
-and compete with them for the best two-stage. Intervals: {level:.0%}, block bootstrap over test rows, pooled over seeds; blocks of
-{block} rows where rows are in order of time, of one row elsewhere. Seconds: one core, everything that `train` does.
+and compete with them for the best two-stage. Intervals: {level:.0%}, studentized block bootstrap over test rows, pooled over seeds; blocks of
+{block} rows where rows are in order of time, of one row elsewhere. Seconds: one core, everything that `train` does, labels included; by the clock, and of the processor alone.
 {days}Commits {commits}; problems, generators and splits are those of `benchmarks/practice`, committed before any run.
 
 """

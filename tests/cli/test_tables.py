@@ -153,3 +153,14 @@ def test_sides_by_names_of_another_tool(folder: Path) -> None:
     found = pd.read_csv("decided.csv")
     np.testing.assert_allclose(found["gen(a,1)"] + found["gen(b,1)"], 2)
     assert not found["start"].any()
+
+
+def test_folds_and_weights(folder: Path, capsys: Output) -> None:
+    pd.DataFrame({"w": np.linspace(1, 2, ROWS)}).to_csv("w.csv", index=False)
+    assert train("--folds", "2", "--weights", "w.csv", "--epochs", "1") == 0
+    out = capsys.readouterr().out
+    assert "2 folds in order of time" in out
+    assert "model of the last fold" in out
+    assert decide() == 0
+    assert train("--folds", "40") == 1
+    assert "--test 0.5 of 60 rows is 30 for 40 folds" in capsys.readouterr().err

@@ -124,7 +124,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def train(program: str = "pack.mps", *more: str) -> int:
     costs = f"y-{program.partition('.')[0]}.csv"
-    options = ["--program", program, "--features", "x.csv", "--costs", costs, "--out", "model.dfl", "--epochs", "2"]
+    options = [
+        "--program",
+        program,
+        "--features",
+        "x.csv",
+        "--costs",
+        costs,
+        "--out",
+        "model.dfl",
+        "--epochs",
+        "2",
+        "--no-page",
+    ]
     return main(["train", *options, *more])  # of an option given twice, the last one counts
 
 
@@ -281,7 +293,7 @@ def test_the_commands_of_the_document(tmp_path: Path, monkeypatch: pytest.Monkey
     words = lambda text: re.findall(r"[A-Za-z][\w.-]*", text)  # noqa: E731
     document = (root / "docs" / "command-line.md").read_text()
     shown = re.findall(r"^```console\n\$ dfl ([^\n]*)\n(.*?)^```", document, re.DOTALL | re.MULTILINE)
-    assert [command.split()[0] for command, _ in shown] == ["train", "decide", "decide"]
+    assert [command.split()[0] for command, _ in shown] == ["train", "decide", "decide", "evaluate"]
     for command, output in shown:
         assert main(command.split()) == 0
         assert words(capsys.readouterr().out) == words(output)

@@ -167,10 +167,13 @@ def test_many_categories_keep_the_frequent_ones() -> None:
         Encoding.of(table({"city": [f"c{k}" for k in range(40)]}))
 
 
-def test_categories_by_declaration() -> None:
-    found = encoded(pd.DataFrame({"line": pd.Categorical([1, 2, 1, 10])}))
+def test_categories_by_declaration(tmp_path: Path) -> None:
+    held = pd.DataFrame({"line": pd.Categorical([1, 2, 1, 10])})
+    found = encoded(held)
     assert list(found) == ["line=1", "line=10", "line=2"]
-    encoding = Encoding.of(table(pd.DataFrame({"line": pd.Categorical([1, 2, 1, 10])})))
+    encoding = Encoding.of(table(held))
+    held.to_parquet(tmp_path / "x.parquet")
+    assert Encoding.of(read_mixed(tmp_path / "x.parquet")) == encoding
     np.testing.assert_array_equal(encoding(table({"line": ["10", "2", " 1"]})), encoding(table({"line": [10, 2.0, 1]})))
 
 

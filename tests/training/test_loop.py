@@ -117,6 +117,20 @@ def test_validation_labels_of_the_relaxation_are_not_believed() -> None:
     assert regrets == pytest.approx([regrets[0]] * 3)
 
 
+def test_validation_labels_that_are_not_optimal_are_noted() -> None:
+    poor = VALIDATION.with_decisions(torch.zeros(20, ITEMS))  # an empty knapsack is feasible
+    options: dict[str, Any] = {"validation": poor, "problem": HiGHS(PROGRAM), "epochs": 2}
+    with pytest.warns(
+        RuntimeWarning, match="validation regrets are negative: .*not optimal for the true costs"
+    ) as caught:
+        history = fit(Linear(FEATURES, ITEMS), MSE(), TRAIN, **options)
+    assert len(caught) == len(history.notes) == 1
+    assert history.rows[0]["validation_absolute_regret"] < 0
+    bare = fit(Linear(FEATURES, ITEMS), MSE(), TRAIN, **{**options, "validation": poor.without_decisions()})
+    assert not bare.notes
+    assert bare.rows[0]["validation_absolute_regret"] >= 0
+
+
 # -- randomness -----------------------------------------------------------------------------------------------------
 
 
@@ -244,6 +258,17 @@ def test_early_stopping_and_best_weights(script: tuple[float, ...], patience: in
         assert history.best["epoch"] == best
         assert history.stopped == ("early stopping" if epochs < len(script) else "epochs")
         assert torch.equal(weights(model), snapshots.weights[(best if keep == "best" else epochs) - 1])
+
+
+@pytest.mark.parametrize("name", ["validation_absolute_regret", "loss", "seconds"])
+def test_a_callback_may_not_change_what_a_row_holds(name: str) -> None:
+    class Changes(Callback):
+        def on_epoch_end(self, run: Run, row: dict[str, Any]) -> None:
+            row[name] = 0.0
+
+    options: dict[str, Any] = {"validation": VALIDATION, "problem": HiGHS(PROGRAM), "epochs": 1}
+    with pytest.raises(DataError, match=f"Changes changed what the epoch's row holds already: {name}"):
+        fit(Linear(FEATURES, ITEMS), MSE(), TRAIN, callbacks=[Changes()], **options)
 
 
 def test_callbacks() -> None:

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dflearn.cli.arguments import check_folder, positive
-from dflearn.errors import DflearnError, OptionError
+from dflearn.cli.arguments import positive
+from dflearn.errors import DflearnError
 
 if TYPE_CHECKING:
     from dflearn.data.tables import MixedTable, Table
@@ -22,11 +22,13 @@ OPTIONS = {
     r"\(id_column\)": "(--id)",
     r"^(loss|layer) is one of": r"--\1 is one of",
     r"^test=": "--test ",
-    r"^(choose|gap|folds|groups|weights)\b=?": r"--\1 ",
+    r"^(gap|folds|groups|weights)(?:=| )": r"--\1 ",
+    r"^groups:": "--groups:",
     r"pass ordered=True": "add --ordered",
     r"leave out ordered or groups": "leave out --ordered or --groups",
     r"positive=True": "--positive",
     r"trained (with|without) instances": r"trained \1 --instances",
+    r"trust=True": "--trust-code",
 }
 
 
@@ -110,15 +112,6 @@ def read_weights(options: argparse.Namespace, id_column: str | None) -> str | Ta
     if options.weights is None or not options.weights.endswith((".csv", ".parquet")):
         return options.weights
     return read_table(options.weights, id_column)
-
-
-def check_output(options: argparse.Namespace, *inputs: str) -> None:
-    """`--out` has a folder, and is none of the files that are read."""
-    check_folder(options.out)
-    for name in inputs:
-        path = getattr(options, name)
-        if path is not None and path.absolute() == options.out.absolute():
-            raise OptionError(f"--out and --{name} are both {path}: write to another file")
 
 
 def read_tables(options: argparse.Namespace, id_column: str | None) -> tuple[MixedTable, Table | None, Table | None]:

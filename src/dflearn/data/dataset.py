@@ -188,6 +188,10 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
         """The same data with these decisions, `(count, n)`."""
         return self._of({**self._tensors(), "decisions": decisions}, self.origin)
 
+    def without_decisions(self) -> DecisionDataset:
+        """The same data without decisions."""
+        return self._of({name: value for name, value in self._tensors().items() if name != "decisions"}, self.origin)
+
     def to(self, *args: Any, **kwargs: Any) -> DecisionDataset:
         """As of `Tensor.to`; ids stay as they are, and weights keep their precision."""
         kept = ("ids", "weights")

@@ -19,6 +19,17 @@ def read_columns(path: Path) -> tuple[list[str], list[list[Any]], list[str]]:
     return (_read_parquet if _ending(path) == ".parquet" else _read_csv)(path)
 
 
+def categories_of(path: Path) -> frozenset[str]:
+    """The columns that a .parquet file declares to be categories: dictionaries, or what pandas says of them."""
+    if _ending(path) != ".parquet":
+        return frozenset()
+    arrow = _arrow()
+    schema = arrow.parquet.read_schema(path)
+    known = (schema.pandas_metadata or {}).get("columns", [])
+    told = {column["name"] for column in known if column["pandas_type"] == "categorical"}
+    return frozenset(field.name for field in schema if field.name in told or arrow.types.is_dictionary(field.type))
+
+
 def write_table(path: str | os.PathLike[str], columns: Mapping[str, Sequence[Any] | np.ndarray]) -> None:
     """Write columns by name to a .csv or .parquet file, whole or not at all; in a .csv file a NaN is an empty cell."""
     path = Path(path)

@@ -7,16 +7,24 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
-from torch import Tensor
 
 from dflearn.data.cells import UnreadableError, has_point, numbers as read_numbers
-from dflearn.data.table_files import check_writable as check_writable, read_columns, write_table as write_table
+from dflearn.data.table_files import (
+    categories_of,
+    check_writable as check_writable,
+    read_columns,
+    write_table as write_table,
+)
 from dflearn.errors import DataError
-from dflearn.program import Instance, Program
 from dflearn.program.names import Columns, check_unique, closest, matched, read_instance
+
+if TYPE_CHECKING:  # tables are read and checked before torch is loaded
+    from torch import Tensor
+
+    from dflearn.program import Instance, Program
 
 
 class Rows:
@@ -196,13 +204,14 @@ class MixedTable(Rows):
             return what
         if isinstance(what, Table):
             return cls(what.path, dict(zip(what.names, what.values.T, strict=True)), what.places, what.ids, what.index)
-        if isinstance(what, np.ndarray | Tensor | list):
+        if isinstance(what, np.ndarray | list) or _is_tensor(what):
             array = np.asarray(what)
             if array.ndim != 2 or (names is not None and array.shape[1] != len(names)):
                 width = "" if names is None else f" of {len(names)}: {', '.join(names[:5])}"
                 raise DataError(f"{called} needs one row per instance and one column each{width}; got {array.shape}")
             columns: Mapping[str, Any] = dict(zip(names or map(str, range(array.shape[1])), array.T, strict=True))
             return _mixed(called, list(columns), list(columns.values()), None)
+        what = cast("Columns", what)
         keys = list(what.keys())
         known = list(map(str, keys))
         check_unique(known, f"{called} ")  # pandas gives a frame for a name that stands twice
@@ -244,9 +253,18 @@ class MixedTable(Rows):
         return Table(self.path, self.names, np.column_stack(columns), self.places, self.ids, self.index)
 
 
+def _is_tensor(what: Any) -> bool:
+    torch = sys.modules.get("torch")  # who passes a tensor has loaded it
+    return torch is not None and isinstance(what, torch.Tensor)
+
+
 def _array(column: Any) -> np.ndarray:
     """A column of a frame or a dict; text and other objects stay as they are."""
-    if isinstance(column, Tensor | np.ndarray) or str(_dtype(column)) not in ("None", "object", "category"):
+    if (
+        isinstance(column, np.ndarray)
+        or _is_tensor(column)
+        or str(_dtype(column)) not in ("None", "object", "category")
+    ):
         return np.asarray(column)
     return _objects(list(column))
 
@@ -254,6 +272,20 @@ def _array(column: Any) -> np.ndarray:
 def _objects(cells: Sequence[Any]) -> np.ndarray:
     held = np.empty(len(cells), object)
     held[:] = cells
+    return held
+
+
+def _read(cells: Sequence[Any]) -> np.ndarray:
+    """Numbers as such where all cells are, which is quick; otherwise the cells as they are."""
+    held = _objects(cells)
+    if all(type(cell) is str for cell in cells):
+        for kind in (np.int64, np.float64):
+            try:
+                numbers = held.astype(kind)
+            except (ValueError, OverflowError):
+                continue
+            if np.isfinite(numbers).all():
+                return numbers
     return held
 
 
@@ -286,7 +318,9 @@ def read_mixed(path: str | os.PathLike[str], id_column: str | None = None) -> Mi
     """Read a .csv or .parquet file, whatever its columns hold; `id_column` names the rows."""
     path = Path(path)
     names, columns, places = read_columns(path)
-    return _mixed(path, names, [_objects(cells) for cells in columns], id_column, places)
+    texts = {id_column, *categories_of(path)}
+    held = [_objects(cells) if name in texts else _read(cells) for name, cells in zip(names, columns, strict=True)]
+    return replace(_mixed(path, names, held, id_column, places), categories=categories_of(path) - {id_column})
 
 
 def _mixed(
@@ -327,7 +361,7 @@ def _mixed(
     return MixedTable(path, held, tuple(places), ids)
 
 
-TableLike = Table | MixedTable | Columns | np.ndarray | Tensor | list[Any]  # what `Table.of` reads
+TableLike: TypeAlias = "Table | MixedTable | Columns | np.ndarray | Tensor | list[Any]"  # what `Table.of` reads
 
 
 class Tables(NamedTuple):

@@ -106,9 +106,9 @@ def decide(
     return Decisions(plain, solution, optima, tuple(encoding.remarks(tables.features)))
 
 
-def load(path: str | os.PathLike[str]) -> DecisionFocusedRegressor:
-    """A model that `train` made, from its file."""
-    return _trained(DecisionFocusedRegressor.load(path), str(path))
+def load(path: str | os.PathLike[str], *, trust: bool = False) -> DecisionFocusedRegressor:
+    """A model that `train` made, from its file. trust: as of `DecisionFocusedRegressor.load`."""
+    return _trained(DecisionFocusedRegressor.load(path, trust=trust), str(path))
 
 
 def _trained(regressor: DecisionFocusedRegressor, called: str) -> DecisionFocusedRegressor:

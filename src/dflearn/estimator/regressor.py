@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -19,6 +20,7 @@ from dflearn.data.scale import Scale
 from dflearn.errors import DataError, MissingExtraError, OptionError, ShapeError
 from dflearn.estimator import saving
 from dflearn.estimator.choices import Amount, make_loss
+from dflearn.estimator.modules import from_saved
 from dflearn.estimator.starts import Start, after_model, boosted_start, forecasts_left_out, linear_start
 from dflearn.estimator.two_stage import boosting, least_squares, ridge
 from dflearn.evaluation.regret import check_linear, regrets_of
@@ -196,6 +198,8 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         self.solver_ = task.solver
         train, checked = self._divide(data, rows.numpy(), seed, validation, task)
         judged_by_regret = checked is not None and checked.costs is not None
+        if checked is not None and judged_by_regret and task.relaxed is not task.solver:
+            checked = checked.without_decisions()  # the optimal ones of the relaxation, which judges, are others
         start = self._start(train, checked, task, seed)
         self.history_ = fit(
             start.module,
@@ -417,7 +421,8 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         """Write the fitted estimator to one file, without pickle; `load` gives it back, answer for answer.
 
         `record` is what else to keep, as JSON holds it: what the columns of X are called, how the model did, ….
-        A file holds names and numbers. What is an object of your own (a module, a loss, a solver) is refused here.
+        A file holds names and numbers. An object of your own (a loss, a solver) is refused here; a module is kept by its
+        import path: see `dflearn.estimator.Imported`.
         """
         check_is_fitted(self, "model_")
         held = self.problem.program if isinstance(self.problem, Solver) else self.problem
@@ -445,14 +450,23 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         saving.write(path, metadata, self.model_.state_dict(), program)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read what `save` wrote; a file that is anything else, damaged, or of a newer version is refused."""
+    def load(cls, path: str | os.PathLike[str], *, trust: bool = False) -> Self:
+        """Read what `save` wrote; a file that is anything else, damaged, or of a newer version is refused.
+
+        trust: whether code may be run that the file names to build a module of your own. Only for files that you trust;
+            all other files load without it, and run nothing.
+        """
         metadata, weights, program = saving.read(path)
+        for remark in saving.other_versions(metadata):
+            warnings.warn(f"{path}: {remark}", stacklevel=2)
         try:
             if metadata["class"] != cls.__name__:
                 raise DataError(f"it holds a {metadata['class']}, not a {cls.__name__}")
             problem = saving.problem_from(metadata["origin"], program)
-            return cls(problem, **metadata["parameters"])._filled(metadata, weights)
+            parameters = dict(metadata["parameters"])
+            if isinstance(parameters.get("model"), dict):
+                parameters["model"] = from_saved(parameters["model"], trust=trust)
+            return cls(problem, **parameters)._filled(metadata, weights)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise DataError(f"{path} is not a model that can be read here: {error}") from error
 

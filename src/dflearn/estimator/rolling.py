@@ -147,11 +147,13 @@ def train_rolling(
 
 def _together(parts: Sequence[Evaluation]) -> Evaluation:
     """One evaluation of the rows of several."""
-    held = {name: [getattr(part, name) for part in parts] for name in ("ids", "regrets", "optima", "squared_errors")}
     weights = [part.weights for part in parts if part.weights is not None]
     return replace(
         parts[0],
-        **{name: np.concatenate(arrays) for name, arrays in held.items()},
+        ids=np.concatenate([part.ids for part in parts]),
+        regrets=np.concatenate([part.regrets for part in parts]),
+        optima=np.concatenate([part.optima for part in parts]),
+        squared_errors=np.concatenate([part.squared_errors for part in parts]),
         weights=np.concatenate(weights) if weights else None,
         decisions=None,
         pessimistic_regrets=None,

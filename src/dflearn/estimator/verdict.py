@@ -16,10 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dflearn.evaluation.estimates import Estimate, mean
+from dflearn.evaluation.estimates import Estimate
 
 HALVINGS = 20
-CONFIDENCE = 0.6827  # of the interval: one standard error to each side
 LEAST_ROWS = 20  # below it two-stage is kept in any case
 
 
@@ -28,7 +27,7 @@ class Choice(NamedTuple):
 
     baseline: str
     focused: str | None
-    gain: Estimate  # mean difference of regrets, focused − two-stage: negative is a gain
+    gain: Estimate  # mean difference of regrets, focused − two-stage, ± one standard error: negative is a gain
     chosen: str
 
 
@@ -40,7 +39,9 @@ def choose(two_stage: dict[str, np.ndarray], focused: dict[str, list[np.ndarray]
         return Choice(baseline, None, Estimate(np.nan), baseline)
     best = min(named, key=lambda one: one[1].mean())[0]
     ours, theirs = np.array([regrets for _, regrets in named]), np.array(list(two_stage.values()))
-    gain = mean(cross_fitted(ours, theirs, seed=seed), CONFIDENCE)
+    difference = cross_fitted(ours, theirs, seed=seed)
+    value, error = float(difference.mean()), float(difference.std(ddof=1) / np.sqrt(len(difference)))
+    gain = Estimate(value, value - error, value + error)
     beyond = ours.shape[1] >= LEAST_ROWS and gain.high < 0
     return Choice(baseline, best, gain, best if beyond else baseline)
 

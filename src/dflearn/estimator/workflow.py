@@ -27,13 +27,12 @@ from dflearn.data.roles import Roles
 from dflearn.data.split import Parts, parts_of
 from dflearn.data.tables import Rows, Table, TableLike, Tables
 from dflearn.errors import DataError, OptionError
-from dflearn.estimator.choices import LAYERS, LOSSES
 from dflearn.estimator.fine_tuning import Clock
+from dflearn.estimator.offered import check_choices
 from dflearn.estimator.pipeline import Pipeline, Settings, Trained
 from dflearn.estimator.progress import Progress
 from dflearn.estimator.regressor import DecisionFocusedRegressor
 from dflearn.estimator.result import AVERAGE, TrainResult
-from dflearn.estimator.verdict import CONFIDENCE
 from dflearn.evaluation import Evaluation, compare, evaluate
 from dflearn.problems import Problem
 from dflearn.program import Program
@@ -161,7 +160,7 @@ def train(
         "compared": compared,
         "options": {**asdict(settings), "losses": list(losses), "test": test, "minutes": minutes},
         "steps": dict(clock.taken),
-        "gain": choice.gain._asdict() | {"confidence": CONFIDENCE},
+        "gain": choice.gain._asdict(),
         "runs": {name: [one.said() for one in found.candidates] for name, found in pipeline.models.items()},
         "validation": {name: judged.as_dict() for name, judged in validation.items()},
         "test": {name: judged.as_dict() for name, judged in tested.items()},
@@ -216,17 +215,6 @@ def _regressor(problem: Problem | Program | Solver, one: Trained, pipeline: Pipe
         said = candidate.said()
         rows.append({"epoch": said.pop("epochs"), monitored: said.pop("regret"), **said})
     return regressor.adopt(one.module, pipeline.train, pipeline.scale, History(rows, monitored, "epochs"))
-
-
-def check_choices(losses: Sequence[str], layer: str) -> None:
-    """Told before anything is read or solved."""
-    for name, asked, known in (
-        ("loss", losses, [loss for loss in LOSSES if loss != "mse"]),
-        ("layer", [layer], ["auto", *LAYERS]),
-    ):
-        unknown = [one for one in asked if one not in known]
-        if unknown:
-            raise OptionError(f"{name} is one of {', '.join(known)}; got {unknown[0]!r}")
 
 
 def _check_positive(costs: Table) -> None:

@@ -33,6 +33,8 @@ PUBLISHED_BATCH = 32  # rows per batch of the paper's test loop
 EXACT = 1e-6  # a regret this small relative to the optimum is round-off: the decision is as good as optimal
 ZERO = 1e-9  # an optimum this small relative to the average one is zero, and no ratio is formed with it
 
+ZERO_OPTIMUM = "a zero optimum"  # how notes call it
+
 GAP = 1e-3  # relative to the average optimum: what a solver's gap may explain
 NOT_OPTIMAL = (
     "the decisions of the data are not optimal for the true costs, so these are no regrets: label the data with an exact "
@@ -90,6 +92,11 @@ def check_linear(
         )
 
 
+def zero_note(zeros: int, count: int, left_out_of: str) -> str:
+    """How many of the instances a ratio leaves out, in words: to be said wherever the ratio is."""
+    return f"{zeros} of {count} instances have {ZERO_OPTIMUM}: left out of {left_out_of}"
+
+
 @dataclass(frozen=True, eq=False)
 class Evaluation:
     """Per-instance results, float64 `(count,)`, and the metrics computed from them.
@@ -123,9 +130,9 @@ class Evaluation:
     def metrics(self) -> dict[str, Estimate]:
         """Every metric of `METRICS` that is known, with its interval.
 
-        Means have Student's t interval, ratios of sums the same by the delta method, the share Wilson's, and the
-        published style the percentile bootstrap over instances. Instances with a zero optimum are left out of
-        `mean_of_ratios` and `published_style`.
+        Means, ratios of sums and the published style have studentized bootstrap intervals over instances, always the same
+        resamples; the share has Wilson's. Instances with a zero optimum are left out of `mean_of_ratios` and
+        `published_style`.
         """
         level, size, kept, weights = self.confidence, np.abs(self.optima), ~self.zero_optima, self.weights
         inverse = np.divide(1.0, size, out=np.full_like(size, np.nan), where=kept)
@@ -208,9 +215,7 @@ class Evaluation:
                 f"the {count} instances have weights, and weigh as much as {self.effective_count:.4g} equal ones"
             )
         if zeros := int(self.zero_optima.sum()):
-            notes.append(
-                f"{zeros} of {count} instances have a zero optimum: left out of mean_of_ratios and published_style"
-            )
+            notes.append(zero_note(zeros, count, "mean_of_ratios and published_style"))
         if negative := int(self.negative_regrets.sum()):
             small = self.regrets.min() >= -GAP * self._average
             why = "those labels are optimal only up to the solver's gap" if small else NOT_OPTIMAL

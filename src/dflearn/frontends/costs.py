@@ -150,10 +150,16 @@ def _entered(cost: str, pattern: Any, variables: Collection[str]) -> list[tuple[
     lacking = [hole for hole in holes if hole not in named]
     if lacking:
         raise OptionError(f"costs: {cost!r} holds {{{lacking[0]}}}, and {pattern!r} does not say what it stands for")
-    fits = [(variable, match) for variable in variables if (match := re.fullmatch("".join(parts), variable))]
+    fits = [
+        (variable, match.groupdict()) for variable in variables if (match := re.fullmatch("".join(parts), variable))
+    ]
     if not fits:
         raise OptionError(f"costs: no variable matches {pattern!r}{closest(pattern, variables)}")
-    return [(HOLE.sub(lambda hole, match=match: match[hole[1]], cost), variable) for variable, match in fits]
+    return [(_filled(cost, found), variable) for variable, found in fits]
+
+
+def _filled(cost: str, found: Mapping[str, str]) -> str:
+    return HOLE.sub(lambda hole: found[hole[1]], cost)
 
 
 def _variable(name: Any, variables: Collection[str]) -> str:

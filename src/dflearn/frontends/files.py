@@ -10,7 +10,7 @@ import warnings
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,7 +18,9 @@ import scipy.sparse as sp
 from dflearn.errors import ProgramError
 from dflearn.frontends.costs import Costs, by_name
 from dflearn.frontends.linear_model import SEMI_CONTINUOUS, LinearModel
-from dflearn.program import Program
+
+if TYPE_CHECKING:
+    from dflearn.program import Program
 
 
 def from_mps(path: str | os.PathLike[str], costs: Costs = "all", *, keep_offset: bool = False) -> Program:

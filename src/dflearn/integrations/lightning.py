@@ -152,7 +152,7 @@ class DecisionModule(LightningModule):
         self.starts, note = Starts.of(loss.layer if warm_start else None, len(train), warm_start_bytes)
         if self.validation is not None:
             self.history.monitored = self.validation.monitored
-            self._note(self.validation.note)
+            self._note(self.validation.take_note())
         self._note(note)
 
     def _note(self, text: str) -> None:
@@ -272,6 +272,7 @@ class DecisionModule(LightningModule):
     def on_validation_epoch_end(self) -> None:
         if self.validation is not None:
             self._metrics = self.validation.metrics(self._over_processes(self._totals))
+            self._note(self.validation.take_note())
             self.log_dict(self._metrics, prog_bar=True, sync_dist=True)
 
     # -- checkpoints --------------------------------------------------------------------------------------------

@@ -10,13 +10,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
-import torch
 
 from dflearn.errors import DataError, ProgramError
-from dflearn.program.instance import Instance
 from dflearn.program.sides import integer_bounds
 
 if TYPE_CHECKING:
+    from dflearn.program.instance import Instance
     from dflearn.program.program import Program
 
 Holder = Literal["b", "h", "bound", "none"]
@@ -155,6 +154,10 @@ def read_instance(
         row, k = map(int, crossed[0])
         name = program.variable_names[k] if program.variable_names else str(k)
         raise DataError(f"{where(row)}: the bounds of {name!r} leave nothing: check lower:{name} and upper:{name}")
+    import torch  # here, so that tables can be read and checked before it is loaded
+
+    from dflearn.program.instance import Instance
+
     return Instance(**{field: torch.tensor(value) for field, value in fields.items()})
 
 

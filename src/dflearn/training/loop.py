@@ -78,8 +78,7 @@ def fit(
                 while not run.history.stopped and run.epoch < epochs:
                     row = run.train_epoch(bar.update)
                     run.judge(row)
-                    asked = [callback.on_epoch_end(run, row) for callback in callbacks]
-                    run.end_epoch(row, stop=any(asked))
+                    run.end_epoch(row, stop=run.tell(row))
                     run.save(checkpoint)
                     bar.set_postfix_str(_summary(run), refresh=False)
             run.finish()

@@ -122,7 +122,7 @@ class Run:
         if validation is not None:
             self.validation = Validation(as_dataset(validation, "validation").to(self.device), loss, problem)
             self.history.monitored = self.validation.monitored
-            self._note(self.validation.note)
+            self._note(self.validation.take_note())
         self.starts: Starts | None = None
         if settings.warm_start:
             self.starts, note = Starts.of(loss.layer, len(train), settings.warm_start_bytes)
@@ -237,11 +237,26 @@ class Run:
         begun = perf_counter()
         if self.validation is not None:
             row.update(self.validation(self.model))
+            self._note(self.validation.take_note())
         row["seconds_validation"] = perf_counter() - begun
         row["seconds"] += row["seconds_validation"]
         self.history.rows.append(row)
         if self.settings.keep == "best" and self.history.best is row:
             self.best_weights = copy_weights(self.model)
+
+    def tell(self, row: dict[str, Any]) -> bool:
+        """Let the callbacks see the row and add to it; whether one of them ends the run."""
+        stop = False
+        for callback in self.callbacks:
+            before = dict(row)
+            stop = bool(callback.on_epoch_end(self, row)) or stop
+            changed = [name for name, value in before.items() if name not in row or row[name] is not value]
+            if changed:
+                raise DataError(
+                    f"{type(callback).__name__} changed what the epoch's row holds already: {', '.join(changed)}. A callback "
+                    "may add values, under names of its own"
+                )
+        return stop
 
     def end_epoch(self, row: dict[str, Any], stop: bool) -> None:
         """Step the scheduler and decide whether this epoch was the last."""

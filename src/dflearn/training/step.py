@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from dflearn.data import Batch, DecisionDataset
-from dflearn.errors import DflearnError, OptionError, SolverError
+from dflearn.errors import DataError, DflearnError, OptionError, SolverError
 from dflearn.losses.base import Loss, LossOutput
 from dflearn.solvers.base import Status
 from dflearn.training.divergence import diagnose, exploded, ids_of
@@ -21,7 +21,7 @@ UNBOUNDED_IN_TRAINING = (
 
 def loss_of(model: nn.Module, loss: Loss, batch: Batch, epoch: int, step: int) -> tuple[Tensor, LossOutput]:
     """Predicted costs and their loss; an error says in which step it happened, and to which instances."""
-    predicted = model(batch.features)
+    predicted = _predicted(model, batch.features)
     try:
         output = loss.output(predicted, batch)
     except DflearnError as error:
@@ -62,6 +62,21 @@ def mean_of(value: Tensor, weights: Tensor | None) -> Tensor:
 def counted_rows(data: DecisionDataset) -> Tensor:
     """The rows that a run draws its batches from: those of weight zero are left out."""
     return torch.arange(len(data)) if data.weights is None else data.weights.cpu().nonzero().squeeze(1)
+
+
+def _predicted(model: nn.Module, features: Tensor) -> Tensor:
+    """model(features); where both differ in precision and torch refuses, an error that says so."""
+    try:
+        return model(features)
+    except RuntimeError as error:
+        kinds = {parameter.dtype for parameter in model.parameters()}
+        if not kinds or features.dtype in kinds:
+            raise
+        held = " and ".join(sorted(map(str, kinds)))
+        raise DataError(
+            f"the features are {features.dtype} and the model's weights {held}, which it does not mix: convert the data, "
+            f"data.to({sorted(map(str, kinds))[0]}), or the model, model.to({features.dtype})"
+        ) from error
 
 
 def measure(

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from dflearn.data import Batch, DecisionDataset
 from dflearn.errors import DataError
-from dflearn.evaluation.regret import check_linear, regrets_of
+from dflearn.evaluation.regret import GAP, NOT_OPTIMAL, check_linear, regrets_of
 from dflearn.losses.base import Loss
 from dflearn.models import predict
 from dflearn.solvers.base import Solver
@@ -30,7 +30,7 @@ class Validation:
             costs = None if data.costs is None else data.costs.shape[1]
             self.solver = DecisionTask.of(problem, costs).solver
         self.monitored = "validation_loss" if self.solver is None else "validation_absolute_regret"
-        self.note = ""
+        self._note, self._noted = "", False
         if not len(data):
             raise DataError("the validation set is empty: leave it out, or give it instances")
         if self.solver is not None:
@@ -48,11 +48,16 @@ class Validation:
             labels = data.decisions.double()
             if solver.program is None or bool(solver.program.is_feasible(labels, data.instance).all()):
                 return labels
-            self.note = (
+            self._note = (
                 "the decisions of the validation set are not feasible for the program that judges (they may come from "
                 "its relaxation): its optimal decisions were computed anew"
             )
         return solver.solve(data.costs.double(), data.instance).check().decision
+
+    def take_note(self) -> str:
+        """What the reader of the run must know and was not told yet; empty where there is nothing."""
+        note, self._note = self._note, ""
+        return note
 
     def move(self, device: torch.device) -> None:
         """Hold the data on this device, where the model is."""
@@ -86,6 +91,9 @@ class Validation:
         costs = data.require("costs").double()
         regret, optimum = found = regrets_of(solver.objective, costs, decisions, labels, data.instance)
         check_linear(solver, found, costs, labels, data.instance)
+        negative = regret < -GAP * optimum.abs().mean()
+        if not self._noted and bool(negative.any()):
+            self._noted, self._note = True, f"{int(negative.sum())} validation regrets are negative: {NOT_OPTIMAL}"
         return self._counted(rows, regret, optimum.abs())
 
     def _counted(self, rows: Tensor, *values: Tensor) -> Tensor:
