@@ -103,6 +103,10 @@ def test_a_bad_mu_is_refused_and_changes_nothing(name: str, mu: Any) -> None:
     assert layer.mu == 2.0
 
 
+def test_mu_is_one_unless_it_is_said() -> None:
+    assert torch.equal(Smoothed(PROGRAM)(costs()), Smoothed(PROGRAM, 1.0)(costs()))
+
+
 def test_davis_yin_refuses_a_mu_for_which_its_step_is_too_long() -> None:
     layer = DavisYin(PROGRAM, 1.0, 0.5)
     with pytest.raises(OptionError, match=r"0 < α < 2/μ = 0.4"):

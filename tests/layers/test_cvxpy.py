@@ -55,6 +55,64 @@ def test_statuses_follow_from_the_residual() -> None:
     assert solution.residual.item() > 1e-4
 
 
+@pytest.mark.parametrize(
+    ("program", "c"),
+    [
+        (Program(A=[[1, -1]], b=[0]), [-2.0, -2.0]),  # along (1, 1)
+        (Program(G=[[1e3, -1e3]], h=[5]), [-2.0, -2.0]),
+        (Program(G=[[-1, 0]], h=[-3], n=2, lower=-np.inf), [0.0, 3.0]),  # down the second variable
+        (Program(n=2, lower=[-np.inf, 0], upper=[0, np.inf]), [2.0, -2.0]),
+    ],
+)
+def test_the_norm_may_be_too_weak_along_rows_and_bounds(program: Program, c: list[float]) -> None:
+    weak, strong = (CvxpySmoothed(program, mu, regularizer="norm") for mu in (1.0, 4.0))
+    costs = torch.tensor([c], dtype=torch.float64)
+    assert weak.solve(costs).counts() == {"UNBOUNDED": 1}
+    assert strong.solve(costs).counts() == {"OPTIMAL": 1}
+
+
+@pytest.mark.parametrize("regularizer", ["squared", "norm"])
+def test_the_objective_is_what_the_decision_costs(regularizer: str) -> None:
+    layer = CvxpySmoothed(Program(n=3, lower=-1, upper=2), 0.6, regularizer=regularizer)
+    y = torch.tensor(np.random.RandomState(3).normal(size=(4, 3)))
+    solution = layer.solve(y)
+    w = solution.decision.numpy()
+    omega = 0.3 * (w**2).sum(1) if regularizer == "squared" else 0.6 * np.sqrt((w**2).sum(1))
+    np.testing.assert_allclose(layer.regularization(solution.decision).numpy(), omega, rtol=1e-12)
+    np.testing.assert_allclose(solution.objective.numpy(), (y.numpy() * w).sum(1) + omega, rtol=1e-12)
+    np.testing.assert_array_equal(solution.bound.numpy(), solution.objective.numpy())
+
+
+ROWS = Program(A=[[1, 1]], b=[1], G=[[1, -1]], h=[3], lower=0, upper=2)
+BOX = Program(n=2, lower=-1, upper=1)
+
+
+@pytest.mark.parametrize(
+    ("program", "regularizer", "c", "w", "prices", "expected"),
+    [
+        (ROWS, "squared", [1, 0.75], [0.25, 0.75], [-1.125, 0], 0),  # c + μ w + Aᵀλ + Gᵀν = 0
+        (ROWS, "squared", [1, 0.75], [0.25, 0.75], [-1.025, 0], 0.1 / 2),  # off by .1, costs are of size 2
+        (ROWS, "squared", [1, 0.7], [0.25, 0.85], [-1.125, 0], 0.1 / 2),  # the equation is off by .1, b is of size 2
+        (ROWS, "squared", [0.6, 1.15], [0.25, 0.75], [-1.125, 0.4], 0.1 * 1.75 / 2.15),  # a price where there is slack
+        (ROWS, "squared", [5, -0.5], [0, 1], [0, 0], 0),  # a bound holds the first variable
+        (ROWS, "squared", [-5, -0.5], [0, 1], [0, 0], 5 / 6),  # from which it is pulled away
+        (BOX, "squared", [0.6, 0.8], [0, 0], [], 0.8 / 1.8),
+        (BOX, "norm", [0.3, 0.4], [0, 0], [], 0),  # costs no longer than μ do not pull from zero
+        (BOX, "norm", [0.6, 0.8], [0, 0], [], 0.5 / 1.8),
+        (BOX, "norm", [-0.3, -0.4], [0.6, 0.8], [], 0),  # c + μ w / ‖w‖ = 0
+        (BOX, "norm", [-0.2, -0.4], [0.6, 0.8], [], 0.1 / 1.4),
+    ],
+)
+def test_residuals_by_hand(
+    program: Program, regularizer: str, c: list[float], w: list[float], prices: list[float], expected: float
+) -> None:
+    """μ = ½. Twice in a batch: each instance has its own."""
+    layer = CvxpySmoothed(program, 0.5, regularizer=regularizer)
+    rows = (np.array([line, line], np.float64) for line in (c, w, prices))
+    found = layer._residual(*rows, program.own_sides)
+    np.testing.assert_allclose(found, [expected, expected], rtol=1e-12, atol=1e-12)
+
+
 def test_bounds_that_are_finite_in_different_places() -> None:
     """Free, one-sided, two-sided and fixed variables side by side in one batch; the answer is a clip."""
     lower = torch.tensor([[-np.inf, 0.0, 0.2], [0.0, -np.inf, -np.inf], [-1.0, 0.0, 0.5], [-np.inf, 0.0, 0.2]])

@@ -2,23 +2,173 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 
-from dflearn.layers.quadratic import solve_with_highs
+from dflearn.kernels.smoothed import SmoothedAnswer
+from dflearn.layers.quadratic import decision_size, no_feasible_point, relative_residual, solve_with_highs
+from dflearn.layers.rows import SmoothedRows
+from dflearn.layers.smoothed import Smoothed
 from dflearn.program import Instance, Program
+from dflearn.program.sides import Sides
 from dflearn.solvers.base import Status
 
+SUM = Program(A=np.ones((1, 3)), b=[1.0], upper=1)
+C = np.array([1.0, 2.0, 6.0])
 
-@pytest.mark.parametrize(("b", "status"), [(1.0, Status.OPTIMAL), (5.0, Status.INFEASIBLE), (1e21, Status.INFEASIBLE)])
-def test_status(b: float, status: Status) -> None:
-    """A sum that the bounds allow, one that they do not, and one that HiGHS would take for infinite in the user's units."""
-    program = Program(A=np.ones((1, 3)), b=[1.0], upper=1)
-    sides = program.sides(Instance(b=torch.tensor([[b]], dtype=torch.float64)), 1)
-    result = solve_with_highs(program, np.array([1.0, 2.0, 6.0]), 2.0, sides.row(0))
-    assert result.status is status
-    if status is Status.OPTIMAL:
-        np.testing.assert_allclose(result.w, [0.75, 0.25, 0.0], atol=1e-7)  # c + 2w + λ = 0 inside: λ = −2.5
-    else:
-        assert np.isnan(result.w).all()
+
+def instances(*sums: float) -> Instance:
+    return Instance(b=torch.tensor(sums, dtype=torch.float64)[:, None])
+
+
+def test_a_sum_that_the_bounds_allow() -> None:
+    result = solve_with_highs(SUM, C, 2.0, SUM.sides(instances(1.0), 1).row(0))
+    assert result.status is Status.OPTIMAL
+    np.testing.assert_allclose(result.w, [0.75, 0.25, 0.0], atol=1e-7)  # c + 2w + λ = 0 inside: λ = −2.5
+
+
+@pytest.mark.parametrize("b", [5.0, 1e21])
+def test_no_decision_where_the_bounds_do_not_allow_the_sum(b: float) -> None:
+    """The second would be infinite for HiGHS in the user's units."""
+    result = solve_with_highs(SUM, C, 2.0, SUM.sides(instances(b), 1).row(0))
+    assert result.status is not Status.OPTIMAL
+    assert np.isnan(result.w).all()
+
+
+def test_which_instances_have_no_feasible_point() -> None:
+    sums = (1.0, 5.0, 3.0, -1e-3, 0.0)
+    assert no_feasible_point(SUM, SUM.sides(instances(*sums), 5), 5).tolist() == [False, True, False, True, False]
+
+
+def test_what_the_kernels_leave_is_first_asked_for_a_feasible_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels that finish nothing: statuses and decisions are those of kernels that do."""
+    from dflearn.layers import rows
+
+    layer, y, instance = Smoothed(SUM, 2.0), torch.as_tensor(C).expand(3, 3), instances(1.0, 5.0, 2.0)
+    expected = layer.solve(y, instance)
+    run = rows.SmoothedRows.run
+
+    def unfinished(self: rows.SmoothedRows, *args: object, **options: object) -> None:
+        run(self, *args, **options)  # type: ignore[arg-type]
+        answer = args[5]
+        answer.residual[:], answer.infeasible[:] = np.inf, 0  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(rows.SmoothedRows, "run", unfinished)
+    found = Smoothed(SUM, 2.0).solve(y, instance)
+    assert found.status.tolist() == expected.status.tolist() == [Status.OPTIMAL, Status.INFEASIBLE, Status.OPTIMAL]
+    assert found.fallback is not None
+    assert found.fallback.tolist() == [True, False, True]
+    torch.testing.assert_close(found.decision, expected.decision, equal_nan=True, atol=1e-7, rtol=0)
+
+
+@pytest.mark.parametrize("size", [1e-5, 1.0, 3e4])
+@pytest.mark.parametrize("seed", range(4))
+def test_answers_that_are_known_by_construction(seed: int, size: float) -> None:
+    """A decision, prices and reduced costs with the right signs are chosen first; costs follow: c = r − μ w − Mᵀy."""
+    rng, n, mu = np.random.RandomState(seed), 7, 0.3
+    A, G = rng.normal(size=(2, n)), rng.normal(size=(4, n))
+    at = rng.permutation(np.repeat([-1, 0, 1], [1, n - 2, 1]))  # at the lower bound, inside, at the upper one
+    w = size * rng.uniform(-1, 1, n)
+    lower, upper = w - size * (at >= 0) * rng.uniform(0.5, 2, n), w + size * (at <= 0) * rng.uniform(0.5, 2, n)
+    met = np.array([True, False, True, False])
+    y = size * mu * np.concatenate([rng.normal(size=2), met * rng.uniform(0.5, 2, 4)])
+    c = -size * mu * at * rng.uniform(0.5, 2, n) - mu * w - np.vstack([A, G]).T @ y
+    program = Program(A=A, b=A @ w, G=G, h=G @ w + size * ~met, lower=lower, upper=upper)
+    result = solve_with_highs(program, c, mu, program.own_sides)
+    assert result.status is Status.OPTIMAL
+    np.testing.assert_allclose(result.w, w, atol=1e-6 * size)
+    assert result.residual <= 1e-6
+    assert result.inside.tolist() == (at == 0).tolist()
+    assert result.in_force.tolist() == [True, True, *met.tolist()]
+
+
+def test_a_decision_without_any_row() -> None:
+    """min cᵀw + (μ/2)‖w‖² over bounds is a clip, of any size."""
+    program = Program(n=4, lower=[-1e3, 0, -np.inf, -np.inf], upper=[np.inf, 5e3, np.inf, -2e3])
+    c = np.array([7e3, -9e3, 1e3, 0.0])
+    result = solve_with_highs(program, c, 2.0, program.own_sides)
+    np.testing.assert_allclose(result.w, [-1e3, 4.5e3, -5e2, -2e3], rtol=1e-7)
+    assert result.inside.tolist() == [0, 1, 1, 0]
+
+
+def test_the_slow_way_of_a_layer_is_a_clip_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the kernels' answers made worthless: decision, objective and bound of a box in closed form."""
+    run = SmoothedRows.run
+
+    def run_badly(rows: SmoothedRows, *arguments: Any, **options: Any) -> None:
+        run(rows, *arguments, **options)
+        answer: SmoothedAnswer = arguments[5]
+        answer.w[:], answer.residual[:] = 7.0, 1.0
+
+    monkeypatch.setattr(SmoothedRows, "run", run_badly)
+    y = torch.tensor(np.random.RandomState(0).normal(size=(5, 3)))
+    solution = Smoothed(Program(n=3, lower=-1, upper=2), 0.7).solve(y).check((Status.OPTIMAL,))
+    assert solution.fallback is not None
+    assert solution.fallback.all()
+    w = np.clip(-y.numpy() / 0.7, -1, 2)
+    np.testing.assert_allclose(solution.decision.numpy(), w, atol=1e-7)
+    np.testing.assert_allclose(solution.objective.numpy(), (y.numpy() * w).sum(1) + 0.35 * (w**2).sum(1), atol=1e-7)
+    np.testing.assert_array_equal(solution.bound.numpy(), solution.objective.numpy())
+
+
+def test_many_more_rows_than_variables() -> None:
+    """A polygon around the unit circle; the nearest of its points to a far one lies on its side."""
+    angles = 2 * np.pi * np.arange(40) / 40
+    sides = np.round(np.stack([np.cos(angles), np.sin(angles)], 1), 9)
+    program = Program(G=sides, h=np.ones(40), lower=-np.inf)
+    result = solve_with_highs(program, np.array([0.0, -6.0]), 2.0, program.own_sides)
+    np.testing.assert_allclose(result.w, [0, 1], atol=1e-7)
+    assert np.flatnonzero(result.in_force).tolist() == [10]
+
+
+@pytest.mark.parametrize(
+    ("right", "equalities", "lower", "upper", "c", "expected"),
+    [
+        ([5.0, 1e9], 1, -1e6, 1e6, [1.0], 4.0),  # an equation says how large decisions are
+        ([-9.0, 70.0], 0, -1e6, 1e6, [1.0], 8.0),  # so does an inequality that forbids zero
+        ([3.0], 0, 17.0, 1e6, [1.0], 16.0),  # and a bound
+        ([3.0], 0, -1e6, -33.0, [1.0], 32.0),
+        ([3.0], 0, -np.inf, np.inf, [1.0], 2.0),  # then whatever is named
+        ([0.0], 0, -np.inf, np.inf, [1.0, -600.0], 256.0),  # then how far costs pull, with μ = 2
+        ([0.0], 0, 0.0, np.inf, [0.0], 1.0),
+    ],
+)
+def test_the_size_of_decisions(
+    right: list[float], equalities: int, lower: float, upper: float, c: list[float], expected: float
+) -> None:
+    n = len(c)
+    sides = Sides(np.zeros(0), np.zeros(0), np.full(n, lower), np.full(n, upper))
+    assert decision_size(np.array(c), 2.0, np.array(right), equalities, sides) == expected
+
+
+@pytest.mark.parametrize(
+    ("w", "y", "expected"),
+    [
+        ([0.5, 0.5], [0.0, 0.0], max(1.25 / 1.25, 2.75 / 3.25)),  # both pulled, neither at a bound
+        ([0.0, 1.0], [0.0, 0.0], 0.0),  # both where they are pulled to
+        ([1.0, 0.0], [0.0, 0.0], 1.0),  # both at the wrong bound
+        ([0.0, 0.2], [3.0, 0.0], 0.8 / 1.2),  # nearly stationary; the equation is missed
+        ([0.0, 1.0], [-1.0, 0.0], 0.0),
+    ],
+)
+def test_residuals_by_hand(w: list[float], y: list[float], expected: float) -> None:
+    """c = (1, −3), μ = 1/2, w₁ + w₂ = 1, w₂ − w₁ ≤ 3, 0 ≤ w ≤ 1: each error beside the terms of its own row or variable."""
+    matrix, sides = sp.csr_array(np.array([[1.0, 1], [-1, 1]])), Sides(np.ones(1), np.ones(1), np.zeros(2), np.ones(2))
+    found = relative_residual(
+        np.array(w), np.array(y), np.array([1.0, -3.0]), 0.5, matrix, np.array([1.0, 3.0]), 1, sides
+    )
+    assert found == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(("slack", "price"), [(0.0, 2.0), (1.0, 0.0), (1.0, 0.5), (4.0, 0.5), (0.1, 2.0), (-1.0, 0.0)])
+def test_residuals_of_an_inequality_by_hand(slack: float, price: float) -> None:
+    """One free variable w = 3 that is stationary, and one row w ≤ 3 + slack: broken, or, with a price, not met."""
+    w, mu, right = np.array([3.0]), 0.5, np.array([3.0 + slack])
+    c, sides = -mu * w - price, Sides(np.zeros(0), right, np.array([-np.inf]), np.array([np.inf]))
+    found = relative_residual(w, np.array([price]), c, mu, sp.csr_array(np.array([[1.0]])), right, 0, sides)
+    row, share = abs(slack) / (6 + slack), price / (2 * (1.5 + price))
+    assert found == pytest.approx(row if slack < 0 else min(row, share), rel=1e-12)

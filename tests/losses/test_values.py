@@ -143,6 +143,34 @@ def test_perturbed_fenchel_young() -> None:
     np.testing.assert_allclose(gradient, (label - w.reshape(COUNT, samples, N).mean(1)) @ S, atol=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("variant", "label", "needs"),
+    [
+        ("shifted", "exact", {"costs", "decisions"}),
+        ("shifted", "smoothed", {"costs"}),
+        ("plain", "exact", {"decisions"}),
+        ("plain", "smoothed", {"costs"}),
+    ],
+)
+def test_sce_needs_what_its_equation_holds(variant: str, label: str, needs: set[str]) -> None:
+    loss = SCE(SmoothedBox(BOX, MU), variant=variant, label=label)
+    assert set(loss.needs) == needs
+    held = {"costs": torch.tensor(Y), "decisions": torch.tensor(clipped(Y))}
+    batch = Batch(torch.zeros(COUNT, 1), **{name: value for name, value in held.items() if name in needs})
+    assert loss(torch.tensor(PREDICTED), batch).shape == (COUNT,)
+
+
+def test_fenchel_young_is_differentiable_in_the_label() -> None:
+    """obj(ŷ, w*) + Ω(w*) is all that holds w*: its gradient is S ŷ + d + μ w*."""
+    label = torch.tensor(clipped(Y), requires_grad=True)
+    batch = Batch(torch.zeros(COUNT, 1), torch.tensor(Y), label)
+    value = FenchelYoung(SmoothedBox(BOX, MU))(torch.tensor(PREDICTED), batch)
+    (gradient,) = torch.autograd.grad(value.sum(), label)
+    np.testing.assert_allclose(gradient.numpy(), PREDICTED @ S.T + D + MU * clipped(Y), atol=1e-12)
+    fixed = Batch(torch.zeros(COUNT, 1), torch.tensor(Y), label.detach())
+    torch.testing.assert_close(value.detach(), FenchelYoung(SmoothedBox(BOX, MU))(torch.tensor(PREDICTED), fixed))
+
+
 def test_an_instance_replaces_d_and_bounds() -> None:
     """Losses see the instance's own d and upper bounds, both in the decision and in the objective."""
     d, upper = RNG.normal(size=(COUNT, N)), RNG.uniform(0.2, 2, (COUNT, N))

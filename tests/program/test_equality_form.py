@@ -37,6 +37,24 @@ def test_dependent_rows_are_found_and_dropped(seed: int) -> None:
     np.testing.assert_allclose(form.combination @ A[form.kept], A[form.dropped], atol=1e-9)
 
 
+def test_rows_that_are_nearly_dependent_are_kept() -> None:
+    """Two rows at an angle of about 10⁻⁶ are two rows; a multiple of a third one is none."""
+    A = np.array([[1, 1, 0, 0, 0], [1, 1, 1e-6, 0, 0], [0, 0, 0, 1, 2], [0, 0, 0, 3, 6]])
+    form = Program(A=A, b=A @ np.ones(5)).equality_form()
+    assert {0, 1} < {*form.kept.tolist()}
+    assert len(form.kept) == 3
+    np.testing.assert_allclose(form.combination @ A[form.kept], A[form.dropped], atol=1e-9)
+
+
+def test_many_multiples_of_few_rows() -> None:
+    """More dependent rows than variables, each a combination of two."""
+    base, weights = np.array([[1.0, 2, 0], [0, 1, -1]]), np.random.RandomState(0).uniform(0.5, 2, (50, 2))
+    A = np.vstack([base, weights @ base])
+    form = Program(A=A, b=A @ np.ones(3)).equality_form()
+    assert (len(form.kept), len(form.dropped)) == (2, 50)
+    np.testing.assert_allclose(form.combination @ A[form.kept], A[form.dropped], atol=1e-9)
+
+
 def test_flow_conservation_has_one_dependent_row() -> None:
     """Node-arc incidence: the rows of a connected graph add up to zero."""
     tails, heads = np.array([0, 0, 1, 2, 1]), np.array([1, 2, 3, 3, 2])

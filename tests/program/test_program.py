@@ -38,6 +38,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a right-hand side without rows": ({"n": 2, "b": [1]}, r"b must have shape \(0,\), got \(1,\)"),
     "NaN on the right": ({"A": ONES, "b": [np.nan]}, r"b\[0\] is nan: finite numbers only"),
     "infinity on the right": ({"G": ONES, "h": [np.inf]}, r"h\[0\] is inf: finite numbers only"),
+    "two infinities on the right": ({"G": np.eye(3), "h": [1, np.inf, -np.inf]}, r"h\[1\] is inf"),
     "NaN in a bound": ({"n": 2, "lower": [0, np.nan]}, r"lower\[1\] is nan: numbers or ±inf only"),
     "crossed bounds": ({"n": 2, "lower": [0, 2], "upper": 1}, "bounds of variable 1 cross: lower 2.0, upper 1.0"),
     "a lower bound of infinity": (
@@ -187,6 +188,9 @@ def test_fingerprint_sees_content_only() -> None:
 MAPS: dict[str, Any] = {
     "identity": None,
     "one cost per variable": sp.csr_array(([2.0, -1.0, 3.0], ([0, 1, 3], [1, 0, 1])), shape=(4, 2)),  # row 2 is empty
+    "each its own cost": np.diag([2.0, -1.0, 0.0, 3.0]),
+    "each the next one's cost": np.diag([2.0, -1.0, 3.0], 1),
+    "each the last one's cost": np.diag([2.0, -1.0, 3.0], -1),
     "general": np.array([[1.0, 2.0, 0.0], [0.0, -1.0, 4.0], [0.0, 0.0, 0.0], [3.0, 0.0, 1.0]]),
 }
 D = np.array([0.5, -1.0, 2.0, 0.0])
@@ -284,7 +288,12 @@ def test_sides_of_grids_and_of_one() -> None:
     assert grid.tolist() == np.arange(12.0).reshape(4, 3).tolist()
     assert PROGRAM.sides(Instance(h=torch.ones(3)), 1).h.shape == (1, 3)
     assert Program(n=2).sides(Instance(b=torch.ones(5, 0)), 5).b.shape == (5, 0)
-    assert PROGRAM.sides(Instance(h=torch.ones(0, 3)), 0).h.shape == (0, 3)
+    none = PROGRAM.sides(Instance(h=torch.ones(0, 3)), 0)
+    assert none.h.shape == (0, 3)
+    assert none.right_hand_sides().shape == (0, 4)
+    h = torch.rand(1000, 3, dtype=torch.float64)
+    right = PROGRAM.sides(Instance(h=h), 1000).right_hand_sides()
+    np.testing.assert_array_equal(right, np.hstack([np.tile(PROGRAM.b, (1000, 1)), h.numpy()]))
 
 
 @pytest.mark.parametrize(

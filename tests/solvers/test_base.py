@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import highspy
 import numpy as np
 import pytest
 import torch
 
 from dflearn.errors import ShapeError, SolverError
 from dflearn.program import Instance, Program
-from dflearn.solvers.base import Raw, Solution, Solver, Status, check_costs
+from dflearn.solvers.base import Basis, Raw, Solution, Solver, Status, check_costs
 from dflearn.solvers.callable import from_callable
 from dflearn.solvers.highs import HiGHS
 from support import programs
@@ -36,8 +37,20 @@ def test_check_names_the_first_instance_that_is_not_accepted() -> None:
     bad = solution(Status.OPTIMAL, Status.INFEASIBLE, Status.UNBOUNDED)
     with pytest.raises(SolverError, match=r"2 of 3 .* instance 1 is INFEASIBLE.* check the right-hand sides"):
         bad.check()
+    others = ", ".join(f"instance {i}" for i in range(1, 9))
+    for count, more in ((9, f"8 more: {others}"), (12, f"11 more: {others}, …")):
+        with pytest.raises(SolverError, match=rf"instance 0 is FAILED \(and {more}\):"):
+            solution(*[Status.FAILED] * count).check()
     assert solution().check().counts() == {}
     assert bad.counts() == {"OPTIMAL": 1, "INFEASIBLE": 1, "UNBOUNDED": 1}
+
+
+def test_codes_of_a_basis_are_those_of_highs() -> None:
+    theirs = highspy.HighsBasisStatus
+    wanted = {"AT_LOWER": theirs.kLower, "BASIC": theirs.kBasic, "AT_UPPER": theirs.kUpper, "AT_ZERO": theirs.kZero}
+    codes = {name: int(code) for name, code in Basis.__members__.items()}
+    assert codes.pop("NONE") < 0
+    assert codes == {name: int(code) for name, code in wanted.items()}
 
 
 def test_raw_begins_as_failed() -> None:

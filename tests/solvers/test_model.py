@@ -82,13 +82,23 @@ def test_sides_are_put_back(make: type[ModelSolver]) -> None:
 
 
 @pytest.mark.parametrize("make", BACK_ENDS)
-@pytest.mark.parametrize("program", [programs.supply(), programs.knapsack(30).relax(), programs.shortest_path(5)])
+@pytest.mark.parametrize(
+    "program",
+    [
+        programs.supply(),
+        programs.knapsack(30).relax(),
+        programs.shortest_path(5),
+        Program(A=np.ones((1, 4)), b=[2], G=[[1, 0, 1, 0]], h=[1], upper=1),
+    ],
+)
 def test_starts_are_interchangeable(make: type[ModelSolver], program: Program) -> None:
     """A basis of one back end is a start for every other, and for other costs and sides."""
     y = random_costs(program, 6)
     basis = make(program).solve(y, None, make(program).no_start(6)).start
     assert basis is not None
     rows = program.A.shape[0] + program.G.shape[0]
+    assert basis.shape == (6, program.n + rows)
+    assert (basis != Basis.NONE).all()
     assert ((basis == Basis.BASIC).sum(-1) == rows).all()
     instance = own_sides(program, 6)
     for other in BACK_ENDS:
@@ -313,6 +323,87 @@ def test_integers_that_fit_no_row_are_a_failure() -> None:
     assert np.isnan(out.decision[0]).all()
     whole = Program(G=[[1e7, 0]], h=[0.5e7], upper=1, integer=True)
     assert solve_sloppily(whole, Sloppy(whole, [0.6, 0.0], None), [-1, 0]).status[0] == Status.FAILED
+
+
+@pytest.mark.parametrize(
+    ("c", "middle"),
+    [
+        ([1.0, 3.0, 1e9], 10**4.5),  # the geometric middle of the smallest and the largest cost becomes one
+        ([1e-4, 1.0, 1e4], 1e-4),  # which is the unit of the first solve: then the smallest does
+    ],
+)
+def test_wide_costs_are_solved_for_in_two_units(c: list[float], middle: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    solver = HiGHS(Program(G=[[-1, -1, -1]], h=[-1], upper=1, integer=True))
+    model, asked = solver._model(), []
+    run = model.run
+    monkeypatch.setattr(model, "run", lambda costs, basis: asked.append(costs[0] / c[0]) or run(costs, basis))
+    answer = solver.solve(torch.tensor(c, dtype=torch.float64)).check((Status.OPTIMAL,))
+    assert answer.decision.tolist() == [1, 0, 0]
+    assert len(asked) == 2
+    assert asked[0] != asked[1]
+    assert np.log2(asked[1]) % 1 == 0
+    assert asked[1] * middle == pytest.approx(1, rel=0.42)
+
+
+def test_two_solves_that_say_different_things_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """First a decision that breaks a row, then that there is none: the solver failed, no more is known."""
+    program = Program(G=[[1, 1]], h=[1], upper=1, integer=True)
+    for second, status in ((Status.INFEASIBLE, Status.FAILED), (Status.OPTIMAL, Status.FAILED)):
+        solver = HiGHS(program)
+        model, said = solver._model(), iter([Status.OPTIMAL, second, second])
+        monkeypatch.setattr(model, "run", lambda costs, basis, said=said: next(said))
+        monkeypatch.setattr(model, "decision", lambda: np.array([1.0, 1.0]))
+        monkeypatch.setattr(model, "bound", lambda: -np.inf)
+        answer = solver.solve(torch.tensor([-1.0, -1.0]))
+        assert Status(int(answer.status)) is status
+        assert answer.decision.isnan().all()
+
+
+NOTHING = (Status.INFEASIBLE, Status.UNBOUNDED)
+
+
+@pytest.mark.parametrize("first", NOTHING)
+@pytest.mark.parametrize("second", NOTHING)
+def test_two_opinions_on_a_linear_program(first: Status, second: Status, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Costs that span much are looked at in other units where there is no decision: what both say holds, else nothing."""
+    solver = HiGHS(Program(n=2, upper=1))
+    said = iter([first, second])
+    monkeypatch.setattr(solver._model(), "run", lambda costs, basis: next(said))
+    answer = solver.solve(torch.tensor([1.0, 1e9], dtype=torch.float64))
+    assert Status(int(answer.status)) is (first if first is second else Status.FAILED)
+
+
+def test_what_refinement_finds_impossible_has_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A back end answers what breaks a row; refinement says that there is no decision, and that is the answer."""
+    solver = HiGHS(Program(G=[[-1, -1]], h=[-1], upper=1))
+    model = solver._model()
+    monkeypatch.setattr(model, "decision_and_prices", lambda: (np.array([0.5, 0.0]), np.array([-3.0])))
+    monkeypatch.setattr(model.refiner, "refine", lambda c, sides, w, y: (Status.INFEASIBLE, w, y))
+    answer = solver.solve(torch.tensor([[3.0, 2.0]]))
+    assert answer.counts() == {"INFEASIBLE": 1}
+    assert answer.decision.isnan().all()
+    assert answer.bound.item() == -np.inf
+
+
+def test_strict_is_as_strict_as_it_gets_and_passes() -> None:
+    """The tolerances of the next solves, as the back ends themselves report them: below the usual ones, then as before."""
+    program = Program(G=[[1, 1]], h=[1], upper=1, integer=True)
+    highs, gurobi = HiGHS(program)._model(), Gurobi(program)._model()
+    names = ["mip_feasibility_tolerance", "primal_feasibility_tolerance", "dual_feasibility_tolerance"]
+
+    def tolerances() -> np.ndarray:
+        options, parameters = highs.highs.getOptions(), gurobi.model.Params  # type: ignore[attr-defined]
+        theirs = [getattr(parameters, name) for name in ("IntFeasTol", "FeasibilityTol", "OptimalityTol")]
+        return np.array([*(getattr(options, name) for name in names), *theirs])
+
+    usual = tolerances()
+    for model in (highs, gurobi):
+        model.be_strict(True)
+    np.testing.assert_allclose(tolerances(), 1e-9)
+    assert (usual > 5e-8).all()
+    for model in (highs, gurobi):
+        model.be_strict(False)
+    np.testing.assert_allclose(tolerances(), usual)
 
 
 # -- Gurobi's own -------------------------------------------------------------------------------------------------------

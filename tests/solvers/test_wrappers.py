@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 import torch
 
-from dflearn.errors import OptionError, ProgramError, ShapeError
+from dflearn.errors import OptionError, ProgramError, ShapeError, SolverError
 from dflearn.layers.base import Exact
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Raw, Solver, Status
+from dflearn.solvers.callable import from_callable
 from dflearn.solvers.highs import HiGHS
 from dflearn.solvers.oracles import DagShortestPath
 from dflearn.solvers.wrappers import Parallel, Pooled, _parts
@@ -156,6 +157,14 @@ def test_pooled_keeps_each_decision_once_and_drops_the_oldest() -> None:
     assert len(many.decisions) == 4
 
 
+@pytest.mark.parametrize("capacity", [1, 2, 3, 4])
+def test_a_pool_holds_the_newest(capacity: int) -> None:
+    pooled = Pooled(HiGHS(programs.top_k(6, 1, at_most=False)), ratio=1, capacity=capacity)
+    for best in range(6):
+        pooled.solve(1 - torch.eye(6)[best])
+    assert pooled.decisions.argmax(-1).tolist() == list(range(6 - capacity, 6))
+
+
 def test_pooled_begins_with_what_it_is_given() -> None:
     program = programs.top_k(4, 1, at_most=False)
     solver = Counting(program)
@@ -206,6 +215,18 @@ def test_pooled_goes_on_from_a_checkpoint() -> None:
             assert torch.equal(answer.decision, wanted.decision)
             assert torch.equal(answer.status, wanted.status)
             assert torch.equal(other.decisions, went_on.decisions)
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"), [(8, "0, 1, 2, 3, 4, 5, 6, 7 that"), (9, "0, 1, 2, 3, 4, 5, 6, 7, … that")]
+)
+def test_pooled_names_the_instances_that_were_solved(count: int, shown: str) -> None:
+    def refuse(c: np.ndarray) -> np.ndarray:
+        raise SolverError("no")
+
+    pooled = Pooled(from_callable(refuse, n=2), ratio=1)
+    with pytest.raises(SolverError, match=f"among the instances {shown} were solved, .*no"):
+        pooled.solve(torch.ones(count, 2))
 
 
 def test_pooled_does_not_remember_what_has_no_decision() -> None:

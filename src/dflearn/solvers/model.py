@@ -80,6 +80,11 @@ class ModelSolver(Solver):
         model: Model = self._models.model
         return model
 
+    def proven_infeasible(self, sides: Sides, count: int) -> np.ndarray:
+        """Which of so many instances are proven to have no feasible point.  sides as of `Program.sides`; bool `(count,)`."""
+        status = self._solve(np.zeros((count, self.objective.n)), sides, None).status
+        return np.asarray(status == int(Status.INFEASIBLE))
+
     def _solve(self, c: np.ndarray, sides: Sides | None, start: np.ndarray | None) -> Raw:
         assert sides is not None
         model, count = self._model(), c.shape[0]
