@@ -157,3 +157,14 @@ def test_check_optimal_names_the_instance() -> None:
         check_optimal(answer([[1, 0], [1, 0]]), y, program, Instance(b=b))
     with pytest.raises(AssertionError, match=r"instance 1 .* stationarity"):
         check_optimal(answer([[1, 0], [0, 3]]), y, program, Instance(b=b))
+
+
+@pytest.mark.parametrize("regularizer", ["squared", "norm"])
+def test_without_costs_the_smoothing_says_what_noise_is(regularizer: Any) -> None:
+    """Four rows through (−1, 0), the point nearest to zero: what rounding leaves of a price has no reduced cost."""
+    program = Program(
+        G=[[-2, -1], [-2, -2], [-2, 1], [2, -2]], h=[3, 2, 3, -2], lower=[-2, 0], upper=[-1, 2]
+    )  # fmt: skip
+    c, omega = np.zeros(2), {"mu": 0.5, "regularizer": regularizer}
+    assert kkt_residuals(np.array([-1.0, 0.0]), c, program, **omega).worst <= RIGHT
+    assert kkt_residuals(np.array([-1.0, 1e-3]), c, program, **omega).worst > 1e-4

@@ -282,7 +282,7 @@ class _Check:
     def residuals(self, slope: np.ndarray, y: np.ndarray) -> Residuals:
         # A price, or a reduced cost, whose worth in units of the objective is rounding noise is none.
         worth = np.abs(y) * np.maximum(self.terms, self.size * self.entry)
-        noise = self.rounding * (self.value + float(worth.sum()))
+        noise = self.rounding * (self.value + float(np.abs(slope) @ np.abs(self.w)) + float(worth.sum()))
         y = np.where((worth > 0) & (worth <= noise), 0.0, y)
         r = self.c + slope - self.matrix.T @ y
         scale = np.abs(self.c) + np.abs(slope) + self.sizes.T @ np.abs(y)
