@@ -16,7 +16,7 @@ endif
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench peers fuzz mutate clean
+.PHONY: help demo test check bench peers fuzz mutate practice clean
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -58,6 +58,12 @@ peers: .venv-ortools/.installed .venv-qpth/.installed  ## set up the peers that 
 fuzz: $(VENV)/.installed-test  ## random programs in any units, every answer judged (COUNT=1000 SEED=0 FAMILIES=)
 	$(ONE_THREAD) $(BIN)/python -m fuzz --count $(or $(COUNT),1000) --seed $(or $(SEED),0) \
 		--families '$(FAMILIES)' --out $(if $(filter file,$(origin OUT)),results/fuzz,$(OUT))
+
+# Real days need their file: make practice DFLEARN_ENERGY=energy_days.npz. PROBLEMS='battery' SEEDS=0: a trial, elsewhere.
+practice: $(VENV)/.installed-test  ## the default beside ordinary forecasts on eight realistic problems (finished runs are kept)
+	$(ONE_THREAD) $(if $(DFLEARN_ENERGY),DFLEARN_ENERGY='$(DFLEARN_ENERGY)') $(BIN)/python -m benchmarks.practice.study \
+		$(if $(PROBLEMS),--problems $(PROBLEMS)) $(if $(SEEDS),--seeds $(SEEDS)) \
+		--out $(if $(filter file,$(origin OUT)),$(if $(SEEDS),build,results)/practice,$(OUT))
 
 # COUNT mutants drawn by SEED; what is done is not run again. AGAIN=1: survivors once more, after tests were added.
 mutate: $(VENV)/.mutation  ## change operators of the source by chance: do the tests notice? (COUNT=400 SEED=14 AGAIN=)

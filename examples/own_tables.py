@@ -7,7 +7,8 @@
 
 Prices are known only in the evening; in the morning there are a forecast of the weather and of visitors, the weekday, and
 last week's price index. The truth is no linear function of these, so a linear model must err somewhere: training decides
-where. `hours.csv` and `new_hours.csv` hold, for each day, the hours that the machines have: a table of instances.
+where. `hours.csv` and `new_hours.csv` hold, for each day, the hours that the machines have: a table of instances. `naive.csv`
+is a forecast for the new days that needs no model: the prices of the day before.
 """
 
 from __future__ import annotations
@@ -85,6 +86,7 @@ def main() -> None:
     write(out / "new.csv", FEATURES, features[DAYS:], DAYS)
     write(out / "new_hours.csv", MACHINES, hours[DAYS:], DAYS)
     write(out / "new_y.csv", columns, prices[DAYS:], DAYS)
+    write(out / "naive.csv", columns, prices[DAYS - 1 : -1], DAYS)
     print(f"{out.resolve()}: workshop.lp, and {DAYS} days in x.csv, y.csv and hours.csv; {NEW_DAYS} more in new.csv, …")
 
 

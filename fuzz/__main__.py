@@ -32,9 +32,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--families", default="", help=f"names, with commas; by default all, {DAMAGE!r} too")
     parser.add_argument("--subjects", default="", help="names or beginnings of names, with commas; by default all")
+    parser.add_argument("--turns", type=int, default=1, help="a program meets every so-manieth subject, by its seed")
     parser.add_argument("--out", type=Path, default=Path("results/fuzz"))
     parser.add_argument("--no-shrink", action="store_true", help="leave failures as they are")
     options = parser.parse_args(arguments)
+    if options.turns < 1:
+        parser.error(f"--turns is at least 1, got {options.turns}")
     torch.set_num_threads(1)
     families = [name for name in options.families.split(",") if name] or [*FAMILIES, DAMAGE]
     if unknown := set(families) - {*FAMILIES, DAMAGE}:
@@ -44,13 +47,13 @@ def main(arguments: list[str] | None = None) -> int:
     subjects = {name: what for name, what in SUBJECTS.items() if not wanted or name.startswith(wanted)}
     seeds = range(options.seed, options.seed + -(-options.count // max(len(families), 1)))
     file = options.out / f"seeds-{seeds.start}-{seeds.stop - 1}.json"
-    tally, done = _resumed(file, families, list(subjects)), 0
+    tally, done = _resumed(file, families, list(subjects), options.turns), 0
     if tally.programs:
         done = min((tally.programs[family] for family in families), default=len(seeds))
         print(f"{file}: {done} seeds of each family are done")
     begun = time.perf_counter()
     for first in range(seeds.start + done, seeds.stop if families else seeds.start, PART):
-        run_isolated(range(first, min(first + PART, seeds.stop)), families, list(subjects), tally)
+        run_isolated(range(first, min(first + PART, seeds.stop)), families, list(subjects), tally, options.turns)
         _write(file, tally, options, families, list(subjects))
         _show(tally, first + PART - seeds.start, len(seeds), time.perf_counter() - begun)
     if damage and not tally.programs[DAMAGE]:
@@ -90,11 +93,13 @@ def _totals(tally: Tally) -> Counter[str]:
     return sum((c for subjects in tally.counts.values() for c in subjects.values()), Counter())
 
 
-def _resumed(file: Path, families: list[str], subjects: list[str]) -> Tally:
+def _resumed(file: Path, families: list[str], subjects: list[str], turns: int) -> Tally:
     tally = Tally()
     if file.exists():
         held = json.loads(file.read_text())
-        if (held["config"]["families"], held["config"]["subjects"], held["commit"]) == (families, subjects, _commit()):
+        config = held["config"]
+        same = (config["families"], config["subjects"], config["turns"]) == (families, subjects, turns)
+        if same and held["commit"] == _commit():
             tally.programs.update(held["programs"])
             tally.counts = {f: {s: Counter(c) for s, c in by.items()} for f, by in held["counts"].items()}
             tally.failures = [tuple(failure.values()) for failure in held["failures"]]
@@ -105,7 +110,13 @@ def _resumed(file: Path, families: list[str], subjects: list[str]) -> Tally:
 def _write(file: Path, tally: Tally, options: Any, families: list[str], subjects: list[str]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     record = {
-        "config": {"count": options.count, "seed": options.seed, "families": families, "subjects": subjects},
+        "config": {
+            "count": options.count,
+            "seed": options.seed,
+            "turns": options.turns,
+            "families": families,
+            "subjects": subjects,
+        },
         "commit": _commit(),
         "versions": {"dflearn": dflearn.__version__, "python": platform.python_version(), "torch": torch.__version__}
         | {name: _version(name) for name in ("numpy", "scipy", "highspy", "clarabel", "gurobipy")},
@@ -135,11 +146,14 @@ def table(folder: Path) -> None:
     by_family: dict[str, Counter[str]] = {}
     by_subject: dict[str, Counter[str]] = {}
     programs: Counter[str] = Counter()
-    wrong = []
+    wrong, runs = [], []
     files = sorted(folder.glob("seeds-*.json"))
     for file in files:
         held = json.loads(file.read_text())
         programs.update(held["programs"])
+        turns, count = held["config"]["turns"], sum(held["programs"].values())
+        met = "all subjects" if turns == 1 else f"every {turns}th subject, by turns of the seed"
+        runs.append(f"- `{file.name}`, commit {held['commit']}: {count} programs, each meets {met}")
         for family, subjects in held["counts"].items():
             for subject, counts in subjects.items():
                 by_family.setdefault(family, Counter()).update(counts)
@@ -147,6 +161,7 @@ def table(folder: Path) -> None:
                 if bad := {verdict: counts[verdict] for verdict in BAD if counts.get(verdict)}:
                     wrong.append(f"- {family}, {subject}: " + ", ".join(f"{n} {verdict}" for verdict, n in bad.items()))
     lines = ["# Fuzzing", "", f"{sum(programs.values())} programs by seed, `make fuzz`; verdicts count instances.", ""]
+    lines += [*runs, ""]
     for title, counts in (("family", by_family), ("subject", by_subject)):
         lines += [f"| {title} | programs | {' | '.join(VERDICTS)} |", "|---|" + "---:|" * (len(VERDICTS) + 1)]
         for name, counter in counts.items():

@@ -49,17 +49,25 @@ def exact_lp(
         else:
             columns += [(j, 1), (j, -1)]
     k, slacks = len(columns), len(G) + len(extra)
-    rows: list[list[Fraction]] = []
+    rows: list[list[int]] = []
     for matrix, right, first in ((A, b, None), (G, h, 0)):
         for i in range(len(matrix)):
-            line = [Fraction(float(value)) for value in matrix[i]]
-            side = Fraction(float(right[i])) - sum(a * o for a, o in zip(line, offset, strict=True) if a and o)
-            slack = [Fraction(int(first is not None and s == i)) for s in range(slacks)]
-            rows.append([line[j] * sign for j, sign in columns] + slack + [side])
+            line, unit = _integers(matrix[i].tolist())
+            moved = sum((a * o for a, o in zip(line, offset, strict=True) if a and o), Fraction(0))
+            side = Fraction(float(right[i])) - moved / unit
+            own = max(unit, side.denominator)  # powers of two
+            slack = [0] * slacks
+            if first is not None:
+                slack[i] = own
+            times = own // unit
+            rows.append([line[j] * sign * times for j, sign in columns] + slack + [int(side * own)])
     for e, (position, width) in enumerate(extra):
-        slack = [Fraction(int(s == len(G) + e)) for s in range(slacks)]
-        rows.append([Fraction(int(position == q)) for q in range(k)] + slack + [width])
-    costs = [Fraction(float(c[j])) * sign for j, sign in columns] + [Fraction(0)] * (slacks + 1)
+        row = [0] * (k + slacks + 1)
+        row[position] = row[len(G) + k + e] = width.denominator
+        row[-1] = width.numerator
+        rows.append(row)
+    goal, _ = _integers(c.tolist())
+    costs = [goal[j] * sign for j, sign in columns] + [0] * (slacks + 1)
     status, x = _Simplex(rows, costs, k + slacks).solve()
     if status != "optimal":
         return ExactAnswer(status)
@@ -69,28 +77,25 @@ def exact_lp(
     return ExactAnswer("optimal", sum((Fraction(float(a)) * v for a, v in zip(c, w, strict=True)), Fraction(0)), w)
 
 
-def _integers(row: list[Fraction]) -> list[int]:
-    common = 1
-    for value in row:
-        common = max(common, value.denominator)  # powers of two: the largest is a multiple of all
-    return [int(value * common) for value in row]
+def _integers(row: list[float]) -> tuple[list[int], int]:
+    """The numbers times the power of two that makes them all integers, and that power."""
+    ratios = [float(value).as_integer_ratio() for value in row]
+    common = max((below for _, below in ratios), default=1)  # powers of two: the largest is a multiple of all
+    return [above * (common // below) for above, below in ratios], common
 
 
 class _Simplex:
     """min costsᵀx over rows x = right, x ≥ 0, with one artificial variable per row."""
 
-    def __init__(self, rows: list[list[Fraction]], costs: list[Fraction], width: int) -> None:
+    def __init__(self, rows: list[list[int]], costs: list[int], width: int) -> None:
         m, self.width = len(rows), width
         lines = []
         for i, row in enumerate(rows):
-            whole = _integers(row)
-            if whole[-1] < 0:
-                whole = [-value for value in whole]
+            whole = [-value for value in row] if row[-1] < 0 else row
             lines.append([*whole[:-1], *(int(q == i) for q in range(m)), whole[-1]])
         total = [-sum(line[q] for line in lines) if q < width else 0 for q in range(width + m + 1)]
         total[-1] = -sum(line[-1] for line in lines)
-        goal = _integers(costs)
-        lines.append([*goal[:-1], *([0] * m), goal[-1]])
+        lines.append([*costs[:-1], *([0] * m), costs[-1]])
         lines.append(total)
         self.table: Any = np.array(lines, dtype=object).reshape(m + 2, width + m + 1)
         self.denominator, self.m = 1, m

@@ -11,7 +11,7 @@ from typing import Any
 
 from fuzz.cases import Case
 from fuzz.families import make
-from fuzz.run import Tally, try_subject
+from fuzz.run import Tally, in_turn, try_subject
 from fuzz.shrink import as_test, failure, shrink
 from fuzz.subjects import SUBJECTS
 from fuzz.verdicts import Verdict
@@ -21,11 +21,15 @@ MOST_SECONDS = 120  # without a word from the process: it hangs
 Work = tuple[str, int, str]  # family, seed, subject
 
 
-def run_isolated(seeds: Iterable[int], families: Sequence[str], subjects: Sequence[str], tally: Tally) -> None:
+def run_isolated(
+    seeds: Iterable[int], families: Sequence[str], subjects: Sequence[str], tally: Tally, turns: int = 1
+) -> None:
     """As `run.run`, into `tally`."""
-    work = [(family, seed, name) for seed in seeds for family in families for name in subjects]
-    for family, _, name in work:
-        tally.programs[family] += name == subjects[0]
+    work: list[Work] = []
+    for seed in seeds:
+        for family in families:
+            tally.programs[family] += 1
+            work += [(family, seed, name) for name in in_turn(subjects, seed, turns)]
     while work:
         done, death = 0, ""
         for message in _messages(_run_all, work):

@@ -69,6 +69,14 @@ def _linear(case: Case, c: np.ndarray, b: Any, h: Any, lower: Any, upper: Any) -
 
 def _emptiness(case: Case, b: Any, h: Any, lower: Any, upper: Any) -> str:
     """ "infeasible", "feasible", or "unknown" where no point is feasible but one is up to what answers may miss."""
+    key = ("emptiness", *(part.tobytes() for part in (b, h, lower, upper)))
+    if key not in case.remembered:
+        case.remembered[key] = _find_emptiness(case, b, h, lower, upper)
+    found: str = case.remembered[key]
+    return found
+
+
+def _find_emptiness(case: Case, b: Any, h: Any, lower: Any, upper: Any) -> str:
     zero = np.zeros(case.n)
     if exact_lp(zero, case.A, b, case.G, h, lower, upper).status != "infeasible":
         return "feasible"
@@ -158,13 +166,14 @@ def _squared(case: Case, c: np.ndarray, b: Any, h: Any, lower: Any, upper: Any) 
         if w is not None:
             break
     if w is None:
-        w, exact = np.array(found.x), False
+        w, exact = np.clip(np.array(found.x), lower, upper), False
         value, floor = _value(q, c, w), _dual_value(q, c, matrix, right, price, equations)
         feasible = (
             (matrix @ w - right)[equations:].max(initial=0.0),
             np.abs((matrix @ w - right)[:equations]).max(initial=0.0),
         )
-        if not (value - floor <= UNSURE * scale_of(c, w, abs(value)) and max(feasible) <= UNSURE):
+        # Both ways: a penalty of 1e8 makes much of a row that is missed by 1e-13.
+        if not (abs(value - floor) <= UNSURE * scale_of(c, w, abs(value)) and max(feasible) <= UNSURE):
             return Truth("unknown")
     rest = float(0.5 * q @ w**2)
     return Truth("optimal", _value(q, c, w), w, scale_of(c, w, rest), exact)
@@ -236,10 +245,10 @@ def _norm(case: Case, c: np.ndarray, b: Any, h: Any, lower: Any, upper: Any) -> 
     found = _clarabel(
         np.zeros((n + 1, n + 1)), np.append(c, 1.0), np.vstack([head, cone]), np.append(right, np.zeros(n + 1)), cones
     )
-    w = np.array(found.x)[:n]
+    w = np.clip(np.array(found.x)[:n], lower, upper)
     value = float(c @ w + np.linalg.norm(v * w))
     scale = scale_of(c, w, float(np.linalg.norm(v * w)))
-    if "Solved" not in str(found.status) or not value - found.obj_val_dual <= UNSURE * scale:
+    if "Solved" not in str(found.status) or not abs(value - found.obj_val_dual) <= UNSURE * scale:
         return Truth("unknown")
     return Truth("optimal", value, w, scale)
 

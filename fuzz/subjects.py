@@ -61,7 +61,10 @@ def random_starts(case: Case, width: int, dtype: torch.dtype) -> Iterator[Tensor
 
 def smoothed(regularizer: str, *, warm: bool) -> Subject:
     def run(case: Case) -> list[Verdict]:
-        layer = dfl.Smoothed(case.program, case.user_mu(regularizer), regularizer=regularizer)
+        key = ("layer", regularizer)
+        if key not in case.remembered:
+            case.remembered[key] = dfl.Smoothed(case.program, case.user_mu(regularizer), regularizer=regularizer)
+        layer = case.remembered[key]
         if not warm:
             return judge(case, regularizer, layer.solve(case.costs, case.instance))
         start = layer.no_start(case.count)
@@ -104,8 +107,8 @@ def pooled(case: Case) -> list[Verdict]:
 
 
 def cave(case: Case) -> list[Verdict]:
-    """1 − cos(v, projection of v onto the normal cone at w*), against non-negative least squares on what binds."""
-    from scipy.optimize import nnls
+    """1 − cos(v, projection of v onto the normal cone at w*), against bounded least squares on what binds."""
+    from scipy.optimize import lsq_linear
 
     from fuzz.references import truth_of
 
@@ -128,7 +131,14 @@ def cave(case: Case) -> list[Verdict]:
         if not length or not np.isfinite(value[i]):
             verdicts.append(Verdict("unsure"))
             continue
-        target = normals.T @ nnls(normals.T, v / length, maxiter=1000)[0] if len(normals) else np.zeros(case.n)
+        target = np.zeros(case.n)
+        if len(normals):
+            target = normals.T @ lsq_linear(normals.T, v / length, (0, np.inf), "bvls", 1e-15, max_iter=1000).x
+        # By Moreau: what is left is a feasible direction, at a right angle. scipy's solvers do not always get there.
+        left = v / length - target
+        if (normals @ left).max(initial=0.0) > 1e-7 * np.abs(normals).max(initial=1.0) or abs(left @ target) > 1e-7:
+            verdicts.append(Verdict("unsure"))
+            continue
         cosine = float(v @ target / length / np.linalg.norm(target)) if np.linalg.norm(target) > 1e-6 else 0.0
         wrong = abs(1 - cosine - value[i]) > 1e-6
         text = f"loss {value[i]:.9g}, by least squares {1 - cosine:.9g}"

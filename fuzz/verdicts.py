@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from dflearn.solvers.base import Solution, Status
-from dflearn.testing.optimality import kkt_residuals
+from dflearn.testing.optimality import infeasibility, kkt_residuals
 from fuzz.cases import Case
 from fuzz.references import Truth, scale_of, truth_of
 
@@ -75,10 +75,9 @@ def _judge_optimal(case: Case, kind: Kind, i: int, truth: Truth, decision: np.nd
         return Verdict("silent wrong", "an integer variable is not an integer")
     # Rows are judged in base units, where decisions are of size one: what is zero up to 1e-9 there is zero.
     w, rounding, base = decision / case.column, max(NOISE, 8 * float(np.finfo(case.dtype).eps)), case.base
-    none = np.zeros(len(case.A) + len(case.G))
-    found = kkt_residuals(w, case.c(i), base.program, base.user_sides(i), multipliers=none, rounding=rounding, size=1.0)
-    if found.infeasibility > tolerance:
-        return Verdict("silent wrong", f"a row or bound is broken by {found.infeasibility:.2g}, relative")
+    broken = infeasibility(w, case.c(i), base.program, base.user_sides(i), rounding=rounding, size=1.0)
+    if broken > tolerance:
+        return Verdict("silent wrong", f"a row or bound is broken by {broken:.2g}, relative")
     value, rest = _value(case, kind, i, w)
     scale = max(truth.scale, scale_of(case.c(i), w, rest) if case.dtype != "float64" else 0.0)
     if value - truth.objective > tolerance * scale:

@@ -12,7 +12,7 @@ from fuzz.durability import checkpoint_bits
 from fuzz.exact import exact_lp
 from fuzz.families import FAMILIES, make
 from fuzz.references import truth_of
-from fuzz.run import Tally, run, try_check
+from fuzz.run import in_turn, run, try_check
 from fuzz.shrink import as_test, failure, shrink
 from fuzz.subjects import SUBJECTS
 from fuzz.verdicts import BAD, Verdict, judge
@@ -20,24 +20,19 @@ from fuzz.verdicts import BAD, Verdict, judge
 SEEDS = range(1000, 1009)
 TURNS = 6  # a program meets every sixth subject
 
-# Subjects that are known to be wrong today on programs of a family, and are being mended: this must end empty.
-KNOWN_TO_FAIL: dict[str, tuple[str, ...]] = {
-    "huge_decisions": ("CaVE", "DavisYin"),
-    "integer_penalties": ("DavisYin",),
-    "penalties": ("DavisYin",),
-    "tiny_decisions": ("CaVE",),
-    "units_of_rows": ("CaVE",),
-}
-
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_silent_wrong_answer(family: str) -> None:
-    tally, names = Tally(), list(SUBJECTS)
-    for seed in SEEDS:
-        turn = {name: SUBJECTS[name] for k, name in enumerate(names) if (k + seed) % TURNS == 0}
-        run([seed], [family], turn, tally, skip=lambda family, subject: subject in KNOWN_TO_FAIL.get(family, ()))
+    tally = run(SEEDS, [family], turns=TURNS)
     assert not tally.failures, "\n".join(map(str, tally.failures))
     assert sum(sum(counter.values()) for counter in tally.counts[family].values()) > 0
+
+
+def test_every_subject_has_its_turn() -> None:
+    turns = [in_turn(SUBJECTS, seed, 3) for seed in range(3)]
+    assert sorted(name for turn in turns for name in turn) == sorted(SUBJECTS)
+    assert in_turn(SUBJECTS, 3, 3) == turns[0]
+    assert in_turn(SUBJECTS, 5, 1) == list(SUBJECTS)
 
 
 def test_flipped_bits_in_a_checkpoint() -> None:

@@ -2,8 +2,9 @@
 
     python benchmarks/speed/public_programs.py FOLDER [--most 10000] [--mu 1e-5 1e-2 1] [--json FILE]
 
-FOLDER holds .mps, .mps.gz or .lp files; none is part of this repository. Integrality is dropped. μ is relative: that number
-times max |c| over the size of the right-hand sides and bounds. Times are of the second call, so that compilation and the
+FOLDER holds .mps, .mps.gz or .lp files, or .npz files as SciPy's sources ship them (`benchmarks/benchmarks/
+linprog_benchmark_files`: the Netlib programs; they hold pickles, so read none that you do not trust). None is part of this
+repository. Integrality is dropped. μ is relative: that number times max |c| over the size of the right-hand sides and bounds. Times are of the second call, so that compilation and the
 symbolic factorization, which a training run pays once, do not count; Clarabel's include its setup. Residuals are as of
 `Solution.residual`, for Clarabel with its own prices.
 """
@@ -15,6 +16,7 @@ import json
 import math
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +37,35 @@ TIME_LIMIT = 60.0  # seconds, of Clarabel
 
 def read(path: Path) -> tuple[Program, np.ndarray]:
     """The program, whose costs are all predicted, and the file's costs."""
+    if path.suffix == ".npz":
+        return read_arrays(path)
     program = (from_lp if path.suffix == ".lp" else from_mps)(path)
     model = highspy.Highs()
     model.setOptionValue("output_flag", False)
     model.readModel(str(path))
     return program.relax(), np.array(model.getLp().col_cost_, np.float64)
+
+
+def read_arrays(path: Path) -> tuple[Program, np.ndarray]:
+    """A program in the arguments of SciPy's `linprog`: c, A_ub, b_ub, A_eq, b_eq, bounds (none: w ≥ 0)."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the files are old
+        held = dict(np.load(path, allow_pickle=True))
+    c = held["c"].reshape(-1).astype(float)
+    bounds = np.squeeze(held["bounds"])
+    pairs = bounds.reshape(-1, 2) if bounds.size else np.tile([0.0, np.inf], (len(c), 1))
+    lower, upper = (
+        np.array([open_end if end is None else float(end) for end in ends])
+        for ends, open_end in zip(pairs.T, (-np.inf, np.inf), strict=True)
+    )
+    matrices = {}
+    for name, matrix, side in (("A", "A_eq", "b_eq"), ("G", "A_ub", "b_ub")):
+        rows = sp.csr_array(held[matrix].astype(float).reshape(-1, len(c)))
+        held_rows = np.diff(rows.indptr) > 0  # an empty one constrains nothing
+        if held_rows.any():
+            rows, sides = rows[held_rows], held[side].reshape(-1).astype(float)[held_rows]
+            matrices |= {name: rows, "b" if name == "A" else "h": sides}
+    return Program(**matrices, lower=lower, upper=upper, n=len(c)), c
 
 
 def natural_size(program: Program) -> float:
@@ -112,10 +138,10 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     records = []
-    for path in sorted(options.folder.iterdir()):
+    for path in sorted(options.folder.iterdir(), key=lambda path: path.stat().st_size):
         try:
             program, costs = read(path)
-        except DflearnError as error:
+        except (DflearnError, KeyError) as error:
             print(f"{path.name}: {error}", file=sys.stderr)
             continue
         if program.n > options.most:

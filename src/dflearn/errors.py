@@ -1,5 +1,7 @@
 """The error family: every error of dflearn is a `DflearnError` and also the builtin a caller would expect."""
 
+from collections.abc import Sequence
+
 
 class DflearnError(Exception):
     """Base class of every error that dflearn raises on purpose."""
@@ -18,7 +20,12 @@ class ShapeError(DflearnError, ValueError):
 
 
 class SolverError(DflearnError, RuntimeError):
-    """A solve that did not end in a usable decision; the message names the instance and the remedy."""
+    """A solve that did not end in a usable decision; the message names the instance and the remedy.
+
+    `status` holds the codes of all instances of that solve, in their order, where they are known.
+    """
+
+    status: Sequence[int] = ()
 
 
 class DataError(DflearnError, ValueError):

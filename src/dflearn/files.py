@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import sqlite3
+import tempfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +27,28 @@ def check_target(path: str | os.PathLike[str]) -> None:
     if os.path.exists(path) and not os.path.isfile(path):
         what = "a folder" if os.path.isdir(path) else "a device, a pipe or a socket"
         raise DataError(f"{path} is {what}, which a file would replace: name a file")
+
+
+LEAST_ROOM = 2**24  # bytes: models, pages and tables of usual size
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """An error before hours of work, where a file could not be written after them: its folder is none, is read-only or full."""
+    check_target(path)
+    folder = Path(path).absolute().parent
+    if not folder.is_dir():
+        raise DataError(f"the folder of {path} does not exist")
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        if error.errno in FULL:
+            raise no_room(path, error.strerror) from error
+        raise DataError(
+            f"{path} cannot be written, {folder} takes no files ({error.strerror}): name another"
+        ) from error
+    if shutil.disk_usage(folder).free < LEAST_ROOM:
+        raise no_room(path, "less than 16 MB are free there")
 
 
 def no_room(path: str | os.PathLike[str], reason: object) -> StorageError:

@@ -5,8 +5,9 @@ Initial weights depend on `seed` alone, and torch's global generator is left as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from dflearn.errors import ShapeError
 
 ROWS = 4096  # instances predicted at a time
+NODES = 2**20  # of trees that are looked at at once
 
 
 @torch.no_grad()
@@ -99,17 +101,26 @@ class Scaled(nn.Module):
 
 
 class Standardize(nn.Module):
-    """(x − mean) / standard deviation over the given features `(count, …, k)`; a constant one becomes zero."""
+    """(x − mean) / standard deviation over the given features `(count, …, k)`; a constant one becomes zero.
+
+    With weights `(count,)`, mean and deviation are weighted.
+    """
 
     mean: Tensor
     deviation: Tensor
 
-    def __init__(self, k: int, features: Tensor | None = None) -> None:
+    def __init__(self, k: int, features: Tensor | None = None, weights: Tensor | None = None) -> None:
         super().__init__()
         flat = torch.zeros(1, k, dtype=torch.float64) if features is None else features.double().reshape(-1, k)
-        deviation = flat.std(0, correction=0)
+        if features is None or weights is None:
+            mean, deviation = flat.mean(0), flat.std(0, correction=0)
+        else:
+            share = (weights / weights.sum()).to(flat).repeat_interleave(len(flat) // len(weights))
+            share = share / share.sum()
+            mean = share @ flat
+            deviation = (share @ (flat - mean).square()).sqrt()
         constant = deviation <= 1e-9 * flat.abs().amax(0)
-        self.register_buffer("mean", flat.mean(0))
+        self.register_buffer("mean", mean)
         self.register_buffer("deviation", torch.where(constant, torch.inf, deviation))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -127,3 +138,112 @@ class Positive(nn.Module):
 
     def forward(self, costs: Tensor) -> Tensor:
         return nn.functional.softplus(costs / self.scale) * self.scale
+
+
+# -- gradient boosting ------------------------------------------------------------------------------------------------
+
+
+class Trees(nn.Module):
+    """A sum of regression trees for each cost, as plain arrays: ŷ_j = base_j + Σ over trees t of leaf_jt(x).
+
+    `(*batch, features)` → `(*batch, costs)`, in float64. Nothing is trained here: `dflearn.estimator.two_stage` fits the trees
+    with scikit-learn, and these arrays are what is kept. All trees lie one after another; a leaf is its own child.
+
+    Buffers:
+        root: node at which a tree begins, int64 `(costs, trees)`.
+        feature: which feature a node looks at, int64 `(nodes,)`.
+        threshold: at most this goes left, float64 `(nodes,)`.
+        left, right: the node that follows, int64 `(nodes,)`.
+        missing_left: whether NaN goes left, bool `(nodes,)`.
+        value: what a leaf adds, float64 `(nodes,)`.
+        base: float64 `(costs,)`.
+    """
+
+    root: Tensor
+    feature: Tensor
+    threshold: Tensor
+    left: Tensor
+    right: Tensor
+    missing_left: Tensor
+    value: Tensor
+    base: Tensor
+
+    KINDS: ClassVar[dict[str, torch.dtype]] = {
+        "root": torch.int64,
+        "feature": torch.int64,
+        "threshold": torch.float64,
+        "left": torch.int64,
+        "right": torch.int64,
+        "missing_left": torch.bool,
+        "value": torch.float64,
+        "base": torch.float64,
+    }
+
+    def __init__(self, costs: int, arrays: Mapping[str, Tensor] | None = None) -> None:
+        """Without arrays: no trees yet, to load a state into."""
+        super().__init__()
+        empty = {
+            name: torch.zeros((costs, 0) if name == "root" else (0,), dtype=kind) for name, kind in self.KINDS.items()
+        }
+        for name, array in (empty | {"base": torch.zeros(costs)} | dict(arrays or {})).items():
+            self.register_buffer(name, array.to(self.KINDS[name]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        flat = x.reshape(-1, x.shape[-1])
+        rows = max(1, NODES // max(1, self.root.numel()))
+        found = [self._sum(part.to(torch.float64)) for part in flat.split(rows)] if len(flat) else [self.base[:0]]
+        return torch.cat(found).reshape(*x.shape[:-1], len(self.base))
+
+    def _sum(self, x: Tensor) -> Tensor:
+        """`(rows, features)` → `(rows, costs)`: all trees go down one level at a time, until all are at their leaves."""
+        node = self.root.reshape(1, -1).expand(len(x), -1)
+        while True:
+            cell = x.gather(1, self.feature[node])
+            goes_left = torch.where(cell.isnan(), self.missing_left[node], cell <= self.threshold[node])
+            following = torch.where(goes_left, self.left[node], self.right[node])
+            if torch.equal(following, node):
+                break
+            node = following
+        return self.base + self.value[node].reshape(len(x), *self.root.shape).sum(-1)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Trees:
+        """Moves between devices; thresholds and values stay in float64, so that answers stay what they are."""
+        super()._apply(fn, recurse)
+        for name, kind in self.KINDS.items():
+            setattr(self, name, getattr(self, name).to(kind))
+        return self
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
+        """Takes arrays of any length: how many trees and nodes there are is part of the state."""
+        for name in self.KINDS:
+            held = state_dict.get(prefix + name)
+            if held is not None and (name != "base" or held.shape == self.base.shape):
+                setattr(self, name, torch.empty_like(held))
+        super()._load_from_state_dict(state_dict, prefix, *arguments)
+
+
+class OnForecast(nn.Module):
+    """ŷ = f(x) + unit · (W z + b) with z = (x, f(x)), standardized: a forecast with a linear correction.
+
+    `(*batch, features)` → `(*batch, costs)`. `correct` takes forecasts that were made before, so that training asks for them once.
+
+    Args:
+        forecast: f, of so many costs.
+        unit: of each cost, `(costs,)`.
+    """
+
+    unit: Tensor
+
+    def __init__(self, forecast: nn.Module, features: int, costs: int, standardize: Standardize | None = None) -> None:
+        super().__init__()
+        self.forecast, self.standardize = forecast, standardize or Standardize(features + costs)
+        self.linear = nn.Linear(features + costs, costs, dtype=torch.float64)
+        self.register_buffer("unit", torch.ones(costs, dtype=torch.float64))
+        nn.init.zeros_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.correct(x, self.forecast(x))
+
+    def correct(self, x: Tensor, forecast: Tensor) -> Tensor:
+        return forecast + self.unit * self.linear(self.standardize(torch.cat([x, forecast], -1)))

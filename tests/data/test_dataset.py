@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 from sklearn.model_selection import train_test_split
-from torch.utils.data import DataLoader, random_split
+from torch.utils.data import DataLoader, Subset, random_split
 
-from dflearn.data import Batch, DecisionDataset, collate, split_rows
+from dflearn.data import Batch, DecisionDataset, as_dataset, collate, split_rows
 from dflearn.data.dataset import FORMAT
 from dflearn.errors import DataError, OptionError
 from dflearn.problems import problem_named, problem_of_origin
@@ -59,6 +59,13 @@ def assert_equal(first: DecisionDataset, second: DecisionDataset) -> None:
         ({"instance": Instance(lower=torch.full((12, 2), torch.nan))}, "instance.lower holds a NaN"),
         ({"ids": torch.zeros(12)}, "ids must be an int64 tensor"),
         ({"ids": torch.arange(11)}, "ids has 11 rows"),
+        ({"weights": [1.0] * 12}, "weights must be a float64 tensor of shape .*got list"),
+        ({"weights": torch.ones(12)}, "weights must be a float64 tensor of shape .*got torch.float32"),
+        ({"weights": torch.ones(12, 1).double()}, r"weights must be .*\(12, 1\)"),
+        ({"weights": torch.ones(11).double()}, "weights has 11 rows"),
+        ({"weights": torch.arange(-2, 10).double()}, "not negative; row 0 has -2"),
+        ({"weights": torch.full((12,), torch.nan).double()}, "weights are finite .* row 0 has nan"),
+        ({"weights": torch.zeros(12).double()}, "weights of these instances are all zero"),
     ],
 )
 def test_unfit_data_are_refused(changes: dict[str, object], complaint: str) -> None:
@@ -246,7 +253,7 @@ def write(path: Path, content: str) -> None:
     elif content == "other arrays":
         np.savez(path, features=np.zeros((2, 1)))
     elif content == "the future":
-        np.savez(path, **{**whole, "version": 2})
+        np.savez(path, **{**whole, "version": 3})
     elif content == "an unknown field":
         np.savez(path, **whole, prices=np.zeros((2, 1)))
     elif content == "no features":
@@ -274,7 +281,7 @@ def write(path: Path, content: str) -> None:
         ("nothing", "No data left in file"),
         ("an array", "a single array"),
         ("other arrays", "its marker 'dflearn dataset' is missing"),
-        ("the future", "its version is 2, newer than 1: update dflearn"),
+        ("the future", "its version is 3, newer than 2: update dflearn"),
         ("an unknown field", "prices"),
         ("no features", "features"),
         ("a pickle", "allow_pickle"),
@@ -319,3 +326,33 @@ def test_a_file_that_would_unpack_to_gigabytes_is_refused_unread(tmp_path: Path)
     np.savez_compressed(path, format=FORMAT, version=1, features=np.zeros((2**12, 2**12)))
     with pytest.raises(DataError, match=r"would unpack \d+ bytes to \d+: .*np.savez"):
         DecisionDataset.load(path)
+
+
+# -- weights --------------------------------------------------------------------------------------------------------
+
+
+def test_weights_go_wherever_the_data_go(tmp_path: Path) -> None:
+    weights = torch.rand(12, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    data = dataset(weights=weights)
+    rows = torch.tensor([7, 2, 2])
+    for part in (data.batch(rows), data.subset(rows), as_dataset(Subset(data, rows.tolist()))):
+        assert torch.equal(part.weights, weights[rows])
+    assert torch.equal(data.with_decisions(torch.zeros(12, 5)).weights, weights)
+    for half in (data.to(torch.float16), data.batch().to(torch.float16)):
+        assert half.features.dtype == torch.float16
+        assert torch.equal(half.weights, weights)  # not a digit is lost
+    parts = data.split(seed=0, test=4, validation=2)
+    for part in parts:
+        assert torch.equal(part.weights, weights[part.ids - 100])
+    loaded = next(iter(DataLoader(data, batch_size=5, collate_fn=collate)))
+    assert torch.equal(loaded.weights, weights[:5])
+    assert torch.equal(collate([data[3], data[4]]).weights, weights[3:5])
+    data.save(tmp_path / "data.npz")
+    assert_equal(DecisionDataset.load(tmp_path / "data.npz"), data)
+    assert "weights" in repr(data)
+
+
+def test_only_a_file_with_weights_needs_the_new_version(tmp_path: Path) -> None:
+    for version, weights in ((1, None), (2, torch.ones(12).double())):
+        dataset(weights=weights).save(tmp_path / "data.npz")
+        assert int(np.load(tmp_path / "data.npz")["version"]) == version

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from dflearn.data.tables import Table, read_table, write_table
+from dflearn.data.roles import Roles
+from dflearn.data.tables import MixedTable, Table, Tables, read_table, write_table
 from dflearn.errors import DataError, MissingExtraError
 
 COLUMNS = {"day": ["mon", "tue"], "a": [1.5, -2e-7], "x(1,2)": [3, 4], 'ü "q"': [0.1 + 0.2, 1e300]}
@@ -146,3 +149,77 @@ def test_columns_are_picked_by_name() -> None:
         DataError, match=r"x.csv has the column 'wind', which is none of training: drop it.*id_column='wind'"
     ):
         table.columns(["rain"], "training")
+
+
+# -- the index of DataFrames ------------------------------------------------------------------------------------------------
+
+
+def frames(index: list[Any] | None) -> pd.DataFrame:
+    return pd.DataFrame({"a": [0.0, 1.0, 2.0]}, index=index)
+
+
+def rows(one: pd.DataFrame, other: pd.DataFrame) -> list[float]:
+    """The cells of one table, in the order of the other's rows."""
+    tables = Tables.of({"features": other, "costs": one}, None, {}, "")
+    assert tables.costs is not None
+    return tables.costs.values[:, 0].tolist()
+
+
+def test_frames_are_matched_by_their_index() -> None:
+    days = pd.date_range("2024-01-01", periods=3).tolist()
+    assert rows(frames(["q", "r", "p"]), frames(["p", "q", "r"])) == [2, 0, 1]
+    assert rows(frames(days[::-1]), frames(days)) == [2, 1, 0]
+    assert rows(frames([7, 7, 8]), frames([7, 7, 8])) == [0, 1, 2]  # the same labels in the same order
+    assert rows(frames(None), frames(days)) == [0, 1, 2]  # one has no labels: by position
+    assert rows(frames(["p", "q", "r"]), frames(None)) == [0, 1, 2]
+    for one, other, message in (
+        (
+            ["p", "q", "s"],
+            ["p", "q", "r"],
+            r"costs has no row with index 'r', and the table of features has.*reset_index",
+        ),
+        ([7, 7, 8], [7, 8, 7], "index of the table of costs names some rows twice and differs"),
+        ([2, 0, 1], None, "are in different orders: .*reset_index"),
+        (None, [1, 0, 2], "are in different orders: .*reset_index"),
+    ):
+        with pytest.raises(DataError, match=message):
+            rows(frames(one), frames(other))
+
+
+def test_ids_go_before_the_index() -> None:
+    one = frames([5, 6, 7]).assign(day=["p", "q", "r"])
+    tables = Tables.of({"features": one, "costs": one[::-1].set_index(pd.Index([1, 2, 3]))}, "day", {}, "")
+    assert tables.costs is not None
+    assert tables.costs.values[:, 0].tolist() == [0, 1, 2]
+
+
+def test_columns_as_another_tool_writes_them() -> None:
+    table = Table(Path("y.csv"), ("x_1_2", "X[1,1]"), np.array([[2.0, 1.0]]), ("line 2",))
+    np.testing.assert_array_equal(table.columns(["x(1,1)", "x(1,2)"], "the program"), [[1, 2]])
+    with pytest.raises(DataError, match=r"the column 'X\[1,1\]' may be any of 'x\(1,1\)', 'x_1_1'"):
+        table.columns(["x(1,1)", "x_1_1", "x_1_2"], "the program")
+
+
+# -- columns that are no features ------------------------------------------------------------------------------------------
+
+
+def test_groups_and_weights_are_set_aside() -> None:
+    table = MixedTable.of({"a": [1, 2, 3], "shop": ["u", "v", 3.0], "w": ["1", "0", "2,000.0"]}, "x")
+    roles = Roles.of(table, "shop", "w")
+    assert (roles.features.names, roles.aside, roles.groups) == (("a",), ("shop", "w"), ["u", "v", "3"])
+    np.testing.assert_array_equal(roles.weights, [1, 0, 2000])
+    assert Roles.of(table, [4, 4, 5]).groups == ["4", "4", "5"]
+    own = Table(Path("w.csv"), ("w",), np.array([[3.0], [1.0], [2.0]]), ("line 2", "line 3", "line 4"), ("r", "p", "q"))
+    np.testing.assert_array_equal(Roles.of(replace(table, ids=("p", "q", "r")), None, own).weights, [1, 2, 3])
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"groups": "shops"}, "x has no column 'shops' for groups; did you mean 'shop'"),
+        ({"groups": ["u"]}, "groups has 1 labels, and x has 3 rows"),
+        ({"groups": ["u", None, "v"]}, "row 1, column 'groups' is empty"),
+        ({"weights": [1, 2]}, r"weights has shape \(2,\)"),
+        ({"weights": [1, -2, 3]}, "row 1, column 'weights' holds -2, and no weight is negative"),
+        ({"weights": [0, 0, 0]}, "all weights are zero"),
+        ({"weights": "shop"}, "row 0, column 'shop' holds 'u', which is no number"),
+    ]
+    for options, message in wrong:
+        with pytest.raises(DataError, match=message):
+            Roles.of(table, **options)

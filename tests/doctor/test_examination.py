@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import PredefinedSplit, cross_val_predict
 from torch import Tensor, nn
 
 from dflearn.cli import main
@@ -110,8 +111,12 @@ def test_regrets_are_those_of_evaluate_and_of_least_squares() -> None:
     assert found.regret == pytest.approx(judged.ratio_of_sums)
     assert found.floor == pytest.approx(judged.metrics["floor_ratio_of_sums"].value)
     x, y = data.features.double().numpy(), data.costs.double().numpy()
-    line = LinearRegression().fit(x, y)
-    assert found.two_stage == pytest.approx(evaluate(torch.tensor(line.predict(x)), problem, data).ratio_of_sums)
+    folds = PredefinedSplit(np.arange(80) % 5)
+    unseen = cross_val_predict(LinearRegression(), x, y, cv=folds)  # each row by a line that did not see it
+    assert found.two_stage == pytest.approx(evaluate(torch.tensor(unseen), problem, data).ratio_of_sums)
+    part = diagnose(model, SCE(Smoothed(problem.program, 1.0)), data, problem=problem, limit=20)
+    first = evaluate(torch.tensor(unseen[:20]), problem, data.subset(slice(0, 20)))
+    assert part.two_stage == pytest.approx(first.ratio_of_sums)
     np.testing.assert_array_equal(found.wrong, judged.regrets > 1e-6)
     assert "Train on" in texts(found, "warning")
     good = diagnose(Scaled(problem.expected_costs), SCE(Smoothed(problem.program, 1.0)), data, problem=problem)
@@ -136,8 +141,8 @@ def test_least_squares_of_features_per_cost_is_one_map() -> None:
     found = diagnose(Scaled(lambda x: x.sum(-1)), MSE(), data, problem=PROGRAM)
     assert found.two_stage == pytest.approx(0, abs=1e-9)
     assert found.regret > 0
-    few = diagnose(Scaled(lambda x: x.sum(-1)), MSE(), data.subset(slice(0, 1)), problem=PROGRAM)
-    assert few.two_stage is not None  # six costs of one instance are six rows for one shared map
+    few = diagnose(Scaled(lambda x: x.sum(-1)), MSE(), data.subset(slice(0, 2)), problem=PROGRAM)
+    assert few.two_stage is not None  # six costs of the other instance are six rows for one shared map
     assert diagnose(Linear(3, 6), MSE(), DATA.subset(slice(0, 7)), problem=PROGRAM).two_stage is None
 
 
@@ -151,6 +156,25 @@ def test_ties() -> None:
     assert diagnose(Constant([1.0, 1, 1, 1.01]), loss, data, problem=problem).ties == 0
     half = DecisionDataset(torch.tensor([[2.0, 2, 1, 0], [3, 2, 1, 0]]), torch.ones(2, 4))
     assert diagnose(Given(), loss, half, problem=problem).ties == 0.5
+
+
+@pytest.mark.parametrize("size", [1e-6, 1e-3, 1.0, 1e4, 1e7])
+def test_ties_are_counted_in_any_unit(size: float) -> None:
+    """A whole to be shared out: one share is the cheapest, or two are equally cheap, whatever the whole is."""
+    program = Program(A=np.ones((1, 4)), b=[size], upper=size, d=[0, 0, 0, 0.001])
+    loss, data = MSE(), dataset([1.0, 2, 3, 4], count=3)
+    assert diagnose(Constant([1.0, 1.01, 2, 3]), loss, data, problem=program).ties == 0
+    assert diagnose(Constant([1.0, 1, 2, 3]), loss, data, problem=program).ties == 1
+
+
+def test_no_ties_in_a_transport_problem_of_hundreds_of_tonnes() -> None:
+    """Random costs leave one vertex optimal; decisions of this size were all called tied by an absolute distance."""
+    rng = np.random.RandomState(0)
+    rows = np.kron(np.eye(3), np.ones((1, 7)))
+    program = Program(A=np.tile(np.eye(7), 3), b=rng.uniform(80, 150, 7), G=rows, h=[420.0, 360.0, 300.0])
+    costs = torch.tensor(rng.uniform(60, 120, (12, 21)))
+    data = DecisionDataset(costs, costs)
+    assert diagnose(Given(), MSE(), data, problem=program).ties == 0
 
 
 def test_predictions_of_another_size() -> None:

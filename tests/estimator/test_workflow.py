@@ -30,8 +30,9 @@ Binary
  tent stove rope
 End
 """
+TWO_STAGE = ["least squares", "ridge", "boosting"]
 FEATURES, COSTS = ["rain", "wind"], ["tent", "stove", "rope"]
-QUICK: dict[str, Any] = {"losses": ("spo+",), "epochs": 3, "progress": False}
+QUICK: dict[str, Any] = {"losses": ("spo+",), "epochs": 2, "lr": 0.03, "progress": False}
 
 
 @pytest.fixture
@@ -72,7 +73,25 @@ def test_all_ways_to_hand_over_a_table_give_one_model(tables: dict[str, pd.DataF
     ways.append({name: read_table(f"{name}.csv") for name in tables})
     results = [dfl.train(program(), **way, **QUICK) for way in ways]
     files = [part for name in tables for part in (f"--{name}", f"{name}.csv")]
-    assert main(["train", "--program", "pack.lp", *files, "--loss", "spo+", "--epochs", "3", "--out", "m.dfl"]) == 0
+    assert (
+        main(
+            [
+                "train",
+                "--program",
+                "pack.lp",
+                *files,
+                "--loss",
+                "spo+",
+                "--epochs",
+                "2",
+                "--lr",
+                "0.03",
+                "--out",
+                "m.dfl",
+            ]
+        )
+        == 0
+    )
     saved = dfl.DecisionFocusedRegressor.load("m.dfl")
     for result in results:
         for one, other in zip(weights(result.model), weights(saved), strict=True):
@@ -83,13 +102,15 @@ def test_all_ways_to_hand_over_a_table_give_one_model(tables: dict[str, pd.DataF
 
 def test_the_result(tables: dict[str, pd.DataFrame]) -> None:
     result = dfl.train(program(), **tables, **QUICK | {"losses": ("spo+", "pfy")})
-    assert list(result.models) == ["two-stage", "spo+", "pfy"]
-    assert list(result.tested) == ["average costs", "two-stage", "spo+", "pfy"]
+    focused = ["spo+", "pfy", "spo+ on boosting", "pfy on boosting"]
+    assert list(result.models) == [*TWO_STAGE, *(name for name in focused if name in result.models)]
+    assert list(result.tested) == ["average costs", *result.models]
     assert result.rows == (18, 4, 8)
     regrets = {name: judged.absolute_regret for name, judged in result.validation.items()}
-    assert result.chosen == min(regrets, key=regrets.__getitem__)
-    assert result.compared == min(("spo+", "pfy"), key=regrets.__getitem__)
-    difference = result.tested[result.compared].absolute_regret - result.tested["two-stage"].absolute_regret
+    assert result.baseline == min(TWO_STAGE, key=regrets.__getitem__)
+    assert result.chosen == result.baseline  # four rows to choose by tell nothing
+    assert regrets[result.compared] == min(regrets[name] for name in focused if name in regrets)
+    difference = result.tested[result.compared].absolute_regret - result.tested[result.baseline].absolute_regret
     assert result.difference.absolute_regret.value == pytest.approx(difference)
     text = str(result)
     assert "30 rows: 18 to train on, 4 to choose by, 8 to test on" in text
@@ -136,6 +157,29 @@ def test_rows_are_matched_by_an_id_column(tables: dict[str, pd.DataFrame]) -> No
     assert found.columns["day"] == days
 
 
+def test_in_order_of_time_nothing_of_later_rows_is_trained_on(tables: dict[str, pd.DataFrame]) -> None:
+    """Training < choosing < testing, with a gap; least squares is that of the rows to train on alone."""
+    x, y = tables["features"], tables["costs"]
+    options = {**QUICK, "ordered": True, "gap": 2}
+    result = dfl.train(program(), x, y, **options)
+    train, choose, test = result.parts
+    assert (train.max() + 2, choose.max() + 2, test.max()) == (choose.min() - 1, test.min() - 1, 29)
+    assert result.rows == (14, 4, 8)
+    plain = np.linalg.lstsq(np.column_stack([np.ones(14), x[:14]]), y[:14], rcond=None)[
+        0
+    ]  # of the rows to train on alone
+    np.testing.assert_allclose(
+        result.models["least squares"].predict(x.to_numpy()), np.column_stack([np.ones(30), x]) @ plain
+    )
+    assert result.model.record_["options"].items() >= {"ordered": True, "gap": 2}.items()
+
+
+def test_groups_stay_whole(tables: dict[str, pd.DataFrame]) -> None:
+    groups = np.arange(30) % 10
+    parts = dfl.train(program(), tables["features"], tables["costs"], groups=groups, **QUICK).parts
+    assert sorted(np.concatenate([np.unique(groups[rows]) for rows in parts]).tolist()) == list(range(10))
+
+
 WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "loss": ({"losses": ("spo",)}, OptionError, "^loss is one of sce, .*; got 'spo'"),
     "layer": ({"layer": "soft"}, OptionError, "^layer is one of auto, "),
@@ -144,8 +188,10 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "row count": ({"costs": np.ones((29, 3))}, DataError, "features has 30 rows and the table of costs has 29.*id_column"),
     "width": ({"costs": np.ones((30, 2))}, DataError, r"the table of costs needs .* 3: tent, stove, rope; got \(30, 2\)"),
     "names": ({"costs": pd.DataFrame(np.ones((30, 3)), columns=["tent", "stove", "ropes"])}, DataError, "did you mean 'ropes'"),
-    "text": ({"features": pd.DataFrame({"day": ["mon"] * 30})}, DataError, "row 0, column 'day' holds 'mon'.*id_column='day'"),
-    "missing": ({"features": pd.DataFrame({"rain": [np.nan] * 30})}, DataError, "features, row 0, column 'rain' holds nan"),
+    "constant": ({"features": pd.DataFrame({"day": ["mon"] * 30})}, DataError, "every column holds one value in all rows"),
+    "empty": ({"features": pd.DataFrame({"rain": [np.nan] * 30})}, DataError, "every column holds one value in all rows"),
+    "infinite": ({"features": pd.DataFrame({"rain": [np.inf] * 30})}, DataError, "column 'rain' holds inf, no finite number"),
+    "cost": ({"costs": pd.DataFrame({"tent": ["a"] * 30, "stove": 1, "rope": 2})}, DataError, "row 0, column 'tent' holds 'a'"),
     "twice": ({"features": pd.DataFrame(np.ones((30, 2)), columns=["a", "a"])}, DataError, "has 2 columns named 'a'"),
     "positive": ({"costs": -np.ones((30, 3)), "positive": True}, DataError, "column 'tent' holds -1, and positive=True"),
     "side": ({"instances": pd.DataFrame({"wieght": np.ones(30)})}, DataError, "'wieght' is neither .*'weight'"),

@@ -26,7 +26,7 @@ from dflearn.models import Linear
 from dflearn.solvers.highs import HiGHS
 from dflearn.training import fit
 from support.small_problem import FEATURES, ITEMS, PROGRAM, RELAXED, knapsack_data
-from support.training_helpers import Scripted, weights
+from support.training_helpers import Scripted, weighted, weights
 
 TRAIN, VALIDATION = knapsack_data(50, 1), knapsack_data(20, 2)
 QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
@@ -62,16 +62,22 @@ def halving(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRSche
         (spo_plus, {"warm_start": False, "optimizer": "sgd", "scheduler": halving}),
         (lambda: SCE(Smoothed(RELAXED, 0.5)), {"validation": VALIDATION}),
         (lambda: FenchelYoung(Perturbed(HiGHS(RELAXED), 0.5, 2)), {"validation": VALIDATION}),
+        (spo_plus, {**JUDGED, "train": weighted(TRAIN), "validation": weighted(VALIDATION)}),
     ],
-    ids=["MSE", "SPO+", "SPO+ by SGD", "SCE", "Fenchel-Young"],
+    ids=["MSE", "SPO+", "SPO+ by SGD", "SCE", "Fenchel-Young", "SPO+ with weights"],
 )
 def test_one_process_is_fit(make_loss: type[Loss], options: dict[str, Any]) -> None:
-    options = {"batch_size": 16, "lr": 0.02, "seed": 7, **options}
+    options = {"train": TRAIN, "batch_size": 16, "lr": 0.02, "seed": 7, **options}
     model, same = Linear(FEATURES, ITEMS), Linear(FEATURES, ITEMS)
-    history = fit(model, make_loss(), TRAIN, epochs=3, **options)
-    module = trained(DecisionModule(same, make_loss(), TRAIN, **options), 3)
-    assert torch.equal(weights(model), weights(same))
-    assert without_times(module.history.rows) == without_times(history.rows)
+    history = fit(model, make_loss(), epochs=3, **options)
+    module = trained(DecisionModule(same, make_loss(), **options), 3)
+    if options["train"].weights is None:
+        assert torch.equal(weights(model), weights(same))
+        assert without_times(module.history.rows) == without_times(history.rows)
+    else:  # Σ weight · loss / Σ weight is added up in another order
+        torch.testing.assert_close(weights(model), weights(same), rtol=1e-5, atol=1e-6)
+        for row, other in zip(without_times(module.history.rows), without_times(history.rows), strict=True):
+            assert row == pytest.approx(other, rel=1e-5)
     assert module.history.monitored == history.monitored
     assert module.history.best == (module.history.rows[history.best["epoch"] - 1] if history.best else None)
 
@@ -140,9 +146,10 @@ def test_two_processes_are_fit_with_batches_twice_as_large(tmp_path: Path) -> No
     inherited = {
         k: v for k, v in os.environ.items() if k not in ("MASTER_PORT", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE")
     }
+    path = os.pathsep.join(filter(None, [str(tests), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
         [sys.executable, str(script), str(tmp_path)],
-        env=inherited | {"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(tests)},
+        env=inherited | {"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
         capture_output=True,
         text=True,
         timeout=300,
@@ -153,6 +160,7 @@ def test_two_processes_are_fit_with_batches_twice_as_large(tmp_path: Path) -> No
     options = {"validation": knapsack_data(21, 2), "problem": HiGHS(PROGRAM), "lr": 0.05, "seed": 7}
     for count, warm_start in ((49, True), (53, True), (53, False)):
         model, data = Linear(FEATURES, ITEMS), knapsack_data(count, 1)
+        data = data if warm_start else weighted(data)
         expected = without_times(fit(model, spo_plus(), data, epochs=2, batch_size=16, **options).rows)
         runs = [found[f"{count} {warm_start}"] for found in (first, second)]
         assert runs[0]["weights"] == runs[1]["weights"]

@@ -10,26 +10,59 @@ import scipy.sparse as sp
 import torch
 
 from dflearn.kernels.smoothed import SmoothedAnswer
-from dflearn.layers.quadratic import decision_size, relative_residual, solve_with_highs
+from dflearn.layers.quadratic import decision_size, no_feasible_point, relative_residual, solve_with_highs
 from dflearn.layers.rows import SmoothedRows
 from dflearn.layers.smoothed import Smoothed
 from dflearn.program import Instance, Program
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Status
 
+SUM = Program(A=np.ones((1, 3)), b=[1.0], upper=1)
+C = np.array([1.0, 2.0, 6.0])
 
-@pytest.mark.parametrize(("b", "status"), [(1.0, Status.OPTIMAL), (5.0, Status.INFEASIBLE), (1e21, Status.INFEASIBLE)])
-def test_status(b: float, status: Status) -> None:
-    """A sum that the bounds allow, one that they do not, and one that HiGHS would take for infinite in the user's units."""
-    program = Program(A=np.ones((1, 3)), b=[1.0], upper=1)
-    sides = program.sides(Instance(b=torch.tensor([[b]], dtype=torch.float64)), 1)
-    result = solve_with_highs(program, np.array([1.0, 2.0, 6.0]), 2.0, sides.row(0))
-    assert result.status is status
-    assert (result.inside.shape, result.in_force.shape) == ((3,), (1,))
-    if status is Status.OPTIMAL:
-        np.testing.assert_allclose(result.w, [0.75, 0.25, 0.0], atol=1e-7)  # c + 2w + λ = 0 inside: λ = −2.5
-    else:
-        assert np.isnan(result.w).all()
+
+def instances(*sums: float) -> Instance:
+    return Instance(b=torch.tensor(sums, dtype=torch.float64)[:, None])
+
+
+def test_a_sum_that_the_bounds_allow() -> None:
+    result = solve_with_highs(SUM, C, 2.0, SUM.sides(instances(1.0), 1).row(0))
+    assert result.status is Status.OPTIMAL
+    np.testing.assert_allclose(result.w, [0.75, 0.25, 0.0], atol=1e-7)  # c + 2w + λ = 0 inside: λ = −2.5
+
+
+@pytest.mark.parametrize("b", [5.0, 1e21])
+def test_no_decision_where_the_bounds_do_not_allow_the_sum(b: float) -> None:
+    """The second would be infinite for HiGHS in the user's units."""
+    result = solve_with_highs(SUM, C, 2.0, SUM.sides(instances(b), 1).row(0))
+    assert result.status is not Status.OPTIMAL
+    assert np.isnan(result.w).all()
+
+
+def test_which_instances_have_no_feasible_point() -> None:
+    sums = (1.0, 5.0, 3.0, -1e-3, 0.0)
+    assert no_feasible_point(SUM, SUM.sides(instances(*sums), 5), 5).tolist() == [False, True, False, True, False]
+
+
+def test_what_the_kernels_leave_is_first_asked_for_a_feasible_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels that finish nothing: statuses and decisions are those of kernels that do."""
+    from dflearn.layers import rows
+
+    layer, y, instance = Smoothed(SUM, 2.0), torch.as_tensor(C).expand(3, 3), instances(1.0, 5.0, 2.0)
+    expected = layer.solve(y, instance)
+    run = rows.SmoothedRows.run
+
+    def unfinished(self: rows.SmoothedRows, *args: object, **options: object) -> None:
+        run(self, *args, **options)  # type: ignore[arg-type]
+        answer = args[5]
+        answer.residual[:], answer.infeasible[:] = np.inf, 0  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(rows.SmoothedRows, "run", unfinished)
+    found = Smoothed(SUM, 2.0).solve(y, instance)
+    assert found.status.tolist() == expected.status.tolist() == [Status.OPTIMAL, Status.INFEASIBLE, Status.OPTIMAL]
+    assert found.fallback is not None
+    assert found.fallback.tolist() == [True, False, True]
+    torch.testing.assert_close(found.decision, expected.decision, equal_nan=True, atol=1e-7, rtol=0)
 
 
 @pytest.mark.parametrize("size", [1e-5, 1.0, 3e4])
@@ -64,14 +97,14 @@ def test_a_decision_without_any_row() -> None:
 
 def test_the_slow_way_of_a_layer_is_a_clip_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the kernels' answers made worthless: decision, objective and bound of a box in closed form."""
-    solve = SmoothedRows.solve
+    run = SmoothedRows.run
 
-    def solve_badly(rows: SmoothedRows, *arguments: Any) -> SmoothedAnswer:
-        answer = solve(rows, *arguments)
+    def run_badly(rows: SmoothedRows, *arguments: Any, **options: Any) -> None:
+        run(rows, *arguments, **options)
+        answer: SmoothedAnswer = arguments[5]
         answer.w[:], answer.residual[:] = 7.0, 1.0
-        return answer
 
-    monkeypatch.setattr(SmoothedRows, "solve", solve_badly)
+    monkeypatch.setattr(SmoothedRows, "run", run_badly)
     y = torch.tensor(np.random.RandomState(0).normal(size=(5, 3)))
     solution = Smoothed(Program(n=3, lower=-1, upper=2), 0.7).solve(y).check((Status.OPTIMAL,))
     assert solution.fallback is not None

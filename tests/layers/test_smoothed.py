@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from dflearn.data import Batch
+from dflearn.kernels.lanes import Tile
 from dflearn.kernels.smoothed import SmoothedAnswer, SmoothedData
 from dflearn.layers import CvxpySmoothed, DavisYin, Layer, Smoothed
 from dflearn.layers.quadratic import solve_with_highs
@@ -189,22 +190,28 @@ def test_infeasible_programs_are_told_from_unbounded_ones(regularizer: Regulariz
 @pytest.mark.parametrize("regularizer", REGULARIZERS)
 def test_what_the_kernels_do_not_finish_is_finished(regularizer: Regularizer, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the kernels' answers made worthless, all instances go the slow way: same decisions and gradients, and it is said."""
-    solve, differentiated, slowly = SmoothedRows.solve, 0, 0
+    run, differentiated, slowly = SmoothedRows.run, 0, 0
 
-    def solve_badly(
-        rows: SmoothedRows, data: SmoothedData, start: np.ndarray | None, tolerance: float
-    ) -> SmoothedAnswer:
-        answer = solve(rows, data, start, tolerance)
+    def run_badly(
+        rows: SmoothedRows,
+        data: SmoothedData,
+        parts: list[Tile],
+        warm: bool,
+        newton_steps: int,
+        tolerance: float,
+        answer: SmoothedAnswer,
+        thorough: bool = False,
+    ) -> None:
+        run(rows, data, parts, warm, newton_steps, tolerance, answer, thorough)
         if tolerance > CONE_TOLERANCE:  # that of the cones that the norm asks about
             answer.w[:], answer.residual[:] = 7.0, 1.0
-        return answer
 
     for seed in range(3000, 3010):
         case = random_case(seed)
         slopes, solutions = [], []
-        for way in (solve, solve_badly):
+        for way in (run, run_badly):
             with monkeypatch.context() as patch:
-                patch.setattr(SmoothedRows, "solve", way)
+                patch.setattr(SmoothedRows, "run", way)
                 layer = Smoothed(case.program, case.mu, regularizer=regularizer)
                 y = case.y.clone().requires_grad_()
                 solutions.append(layer.solve(y, case.instance))

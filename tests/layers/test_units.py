@@ -1,4 +1,4 @@
-"""`Smoothed` in any units: the same answers, optimal row by row, whatever decisions, costs and rows are measured in."""
+"""`Smoothed` and `DavisYin` in any units: the same answers, optimal row by row, whatever decisions, costs and rows are measured in."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import scipy.optimize
 import scipy.sparse as sp
 import torch
 
-from dflearn.layers import Smoothed
+from dflearn.layers import DavisYin, Smoothed
 from dflearn.layers.quadratic import relative_residual
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Status
+from dflearn.testing import check_optimal
 from support.reference import COUNT, RandomCase, Regularizer, clarabel_smoothed, random_case
 
 FACTORS = (1e-8, 1e-6, 1e-5, 1e-4, 1e4, 1e8)
@@ -202,3 +203,91 @@ def test_a_broken_row_does_not_hide() -> None:
     sides = program.own_sides
     w, y, c = np.array([1.01, 1e6]), np.array([1.0, 1.0]), np.array([-2.01, -1e6 - 1])
     assert relative_residual(w, y, c, 1.0, matrix, right, 0, sides) == pytest.approx(0.01 / 2.01)
+
+
+@pytest.mark.parametrize("regularizer", ["squared", "norm"])
+def test_mixed_scales_are_solved_by_the_kernels(regularizer: Regularizer) -> None:
+    """Entries from 1e-11 to 1e7: HiGHS's quadratic solver ended the whole process on this program."""
+    program = Program(
+        A=[
+            [6.75, -3145728, -2048, -544],
+            [2.7284841053187847e-11, 0.0002288818359375, -1.341104507446289e-07, 5.122274160385132e-09],
+        ],
+        b=[1507328, -1.1444091796875e-05],
+        G=[[0.1171875, 917504, 128, 0]],
+        h=[-22528],
+        lower=[0, -0.0625, 0, 0],
+        upper=[np.inf, np.inf, 96, 6144],
+        S=np.diag([3.814697265625e-06, 16, 0.03125, 0.00048828125]),
+    )
+    y, mu = torch.tensor([[-0.375, 1.125, 2.5, 3.0]], dtype=torch.float64), 0.000244140625
+    solution = Smoothed(program, mu, regularizer=regularizer).solve(y)
+    assert solution.status[0] == Status.OPTIMAL
+    assert solution.fallback is not None
+    assert not solution.fallback[0]
+    check_optimal(solution, y, program, mu=mu, regularizer=regularizer)
+
+
+@pytest.mark.parametrize("regularizer", ["squared", "norm"])
+def test_large_prices_hide_no_slack(regularizer: Regularizer) -> None:
+    """Prices of 1e9 on rows that cancel, beside which that of row 0 looks like nothing: its slack costs 6e-6 of 5."""
+    program = Program(
+        A=[[0.125, 0.125, -2, 0]], b=[-1.875], G=[[0, -1.375, -1.5, 0], [-2, -2, -1, -1]], h=[-2.53125, -3],
+        upper=[1, 1, 1, np.inf],
+    )  # fmt: skip
+    y = torch.tensor([[-2.875, 2.25, -4, 1e9], [-3, 2.625, -1.625, 1e9]], dtype=torch.float64)
+    layer = Smoothed(program, 0.25, regularizer=regularizer)
+    wanted = torch.tensor([0.25, 0.75, 1.0, 0.0], dtype=torch.float64)
+    cost = (y * wanted).sum(1) + (0.25 * wanted.norm() if regularizer == "norm" else 0.125 * wanted.square().sum())
+    solution = layer.solve(y, None, layer.no_start(2))
+    for answer in (solution, layer.solve(y, None, solution.start)):
+        for i in np.flatnonzero(answer.status == Status.OPTIMAL):
+            assert float(answer.bound[i]) <= float(cost[i]) + 1e-6 * 4.5
+            assert float(answer.objective[i]) <= float(cost[i]) + 1e-6 * 4.5
+
+
+# -- DavisYin -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("unit", ["decisions", "costs", "equalities"])
+@pytest.mark.parametrize("factor", [1e-8, 1e8])
+def test_davis_yin_knows_no_unit(unit: str, factor: float) -> None:
+    """Not so inequalities: their slacks are part of the metric, and the iterations depend on it."""
+    found = 0
+    for seed in range(8000, 8012):
+        case = random_case(seed)
+        rows = np.ones(case.program.A.shape[0] + case.program.G.shape[0])
+        if unit == "equalities":
+            rows[: case.program.A.shape[0]] = factor
+        size, cost = (factor if unit == "decisions" else 1.0), (factor if unit == "costs" else 1.0)
+        other = in_units(case, size, cost, rows, "squared")
+        mine, same = (
+            DavisYin(k.program, k.mu, iterations=2000, tolerance=1e-8).solve(k.y, k.instance) for k in (other, case)
+        )
+        assert torch.equal(mine.status, same.status), f"seed {seed}"
+        for i in np.flatnonzero(same.status == Status.OPTIMAL):
+            w, reference = mine.decision[i].numpy() / size, same.decision[i].numpy()
+            np.testing.assert_allclose(w, reference, rtol=0, atol=1e-6 * np.abs(reference).max(), err_msg=f"{seed}")
+            found += 1
+    assert found >= COUNT * 6
+
+
+@pytest.mark.parametrize("penalty", [1e4, 1e6, 1e9])
+@pytest.mark.parametrize("mu", [1e-2, 1.0])
+def test_davis_yin_calls_optimal_what_is(penalty: float, mu: float) -> None:
+    """A soft row with a penalty that dwarfs all other costs; the decision may be missing, it may not be wrong."""
+    program = Program(G=[[-1, -1, -1]], h=[-1], upper=[1, 1, np.inf], d=[0, 0, penalty], S=np.eye(3)[:, :2])
+    y = torch.tensor([[3, 2.9], [0.5, -2.0], [-1.0, 4.0]], dtype=torch.float64)
+    solution = DavisYin(program, mu, iterations=3000, tolerance=1e-9).solve(y)
+    assert not (solution.status == Status.INFEASIBLE).any()
+    check_optimal(solution, y, program, mu=mu)
+
+
+def test_davis_yin_in_a_row_of_large_numbers() -> None:
+    """It was called infeasible."""
+    solution = DavisYin(Program(G=[[8388608.0]], h=[8388608.0], upper=0.0, n=1), iterations=3000, tolerance=1e-9).solve(
+        torch.zeros(1, 1, dtype=torch.float64)
+    )
+    assert solution.status[0] != Status.INFEASIBLE
+    if solution.status[0] == Status.OPTIMAL:
+        assert solution.decision[0] == 0

@@ -117,3 +117,26 @@ def test_large_cones_fit_in_memory() -> None:
         loss.sum().backward()
         assert predicted.grad is not None
         assert bool(torch.isfinite(predicted.grad).all())
+
+
+@pytest.mark.parametrize("unit", ["decisions", "costs", "rows"])
+@pytest.mark.parametrize("factor", [1e-8, 1e8])
+def test_angles_know_no_unit(unit: str, factor: float) -> None:
+    """What binds is judged by the terms of the row or the bound, and no cost is too small to have a direction."""
+    rng = np.random.RandomState(0)
+    size, cost, row = (factor if unit == name else 1.0 for name in ("decisions", "costs", "rows"))
+    for _ in range(10):
+        G, y = np.round(rng.randn(3, 5), 2), rng.randn(4, 5)
+        h = G @ np.full(5, 0.5) + rng.uniform(0, 0.3, 3)
+        plain = Program(G=G, h=h, upper=1)
+        other = Program(G=row * G, h=row * size * h, upper=size)
+        w = HiGHS(plain).solve(torch.tensor(y)).check().decision
+        results = []
+        for program, unit_of_costs, decisions in ((plain, 1.0, w), (other, cost, w * size)):
+            predicted = torch.tensor(unit_of_costs * y[::-1].copy(), requires_grad=True)
+            value = CaVE(program)(predicted, Batch(torch.zeros(4, 1), None, decisions, None))
+            (slope,) = torch.autograd.grad(value.sum(), predicted)
+            results.append((value.detach(), slope * unit_of_costs))
+        torch.testing.assert_close(results[1], results[0], rtol=1e-6, atol=1e-9)
+        wanted = [reference(plain, y[3 - i], w[i].numpy()) for i in range(4)]
+        np.testing.assert_allclose(results[1][0], wanted, atol=1e-6)

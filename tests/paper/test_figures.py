@@ -305,7 +305,7 @@ def run(*arguments: str) -> None:
     parser = argparse.ArgumentParser()
     add_figure_command(parser.add_subparsers(required=True))
     options = parser.parse_args(["figure", *arguments])
-    options.run(options)
+    print(options.run(options).text)
 
 
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

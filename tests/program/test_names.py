@@ -16,8 +16,10 @@ import torch
 
 import dflearn as dfl
 from dflearn.data.tables import Table
+from dflearn.errors import DataError
 from dflearn.estimator import saving
-from dflearn.program.names import RightHandSide
+from dflearn.program import Program
+from dflearn.program.names import RightHandSide, matched
 
 
 def test_names_are_kept() -> None:
@@ -207,3 +209,38 @@ def test_a_bound_never_lifts_a_constraint(tmp_path: Path) -> None:
     assert program.instance({"upper:x": [3.0, 5.0], "upper:z": [20.0, 1.0]}).upper is not None
     with pytest.raises(dfl.errors.DataError, match="would lift the constraint 'cap'"):
         program.instance({"upper:x": [8.0]})
+
+
+# -- names as the modelling tool wrote them -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["demand[3]", "demand(3)", "demand_3", '"demand 3"', "Demand_3_", "DEMAND [ 3 ]", "'demand[3]'"]
+)
+def test_names_are_matched_however_they_are_written(name: str) -> None:
+    for held in ("demand[3]", "demand_3", "c_e_demand(3)_", "c_u_demand(3)_"):
+        assert matched(name, ["demand[13]", held, "demand[3,1]"], "the column") == held
+
+
+def test_the_same_name_comes_first_and_two_alike_are_an_error() -> None:
+    known = ["x[1]", "x_1", "y", "x[-1]"]
+    assert matched("x_1", known, "the column") == "x_1"
+    with pytest.raises(DataError, match=r"^the column 'x\(1\)' may be any of 'x\[1\]', 'x_1': write"):
+        matched("x(1)", known, "the column")
+    assert matched("x(-1)", known, "the column") == "x[-1]"
+    assert matched("z", known, "the column") is None
+    assert matched("()", known, "the column") is None
+
+
+def test_an_instance_by_names_of_another_tool() -> None:
+    program = Program(
+        G=[[1, 1], [1, 0.5]],
+        h=[4, 3],
+        n=2,
+        variable_names=["ship[a,1]", "ship[a,2]"],
+        constraint_names={"room[1]": ("h", 0), "c_u_room(2)_": ("h", 1)},
+    )
+    columns = {"Room_1": [1.0], "room(2)": [2.0], "upper:ship_a_2": [9.0]}
+    instance = program.instance(columns)
+    np.testing.assert_array_equal(instance.h, [[1, 2]])
+    assert instance.upper[0, 1] == 9

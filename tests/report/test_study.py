@@ -157,7 +157,7 @@ def run(*arguments: str) -> None:
     parser = argparse.ArgumentParser()
     add_commands(parser.add_subparsers(required=True))
     options = parser.parse_args(["report", *arguments])
-    options.run(options)
+    print(options.run(options).text)
 
 
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -297,3 +297,32 @@ def test_paths_with_costs_of_all_sizes(tiny: float) -> None:
     for i, row in enumerate(c.numpy()):
         best = min(sum(Fraction(float(row[a])) for a in path) for path in ([0, 2], [1, 3], [0, 4, 3]))
         assert float(answer.objective[i]) == pytest.approx(float(best), rel=1e-15, abs=1e-7)
+
+
+def test_one_answer_is_checked_like_many() -> None:
+    """Right answers, disturbed ones, and prices that are wrong: the same errors and the same bounds."""
+    seen = 0
+    for seed in range(60):
+        rng = np.random.RandomState(seed)
+        program, c = mixed_scales(rng, False) if seed % 2 else (covering(rng)[0], None)
+        c = rng.randn(3, program.n) * (1.0 if c is None else np.abs(c).max())
+        w = np.clip(rng.uniform(-1, 2, (3, program.n)), program.lower, program.upper)
+        answer = HiGHS(program).solve(torch.tensor(c)) if program.S is None else None
+        if answer is not None:
+            w[:2] = np.where(answer.decision[:2].isnan(), w[:2], answer.decision[:2])
+        y = -np.abs(rng.randn(3, program.A.shape[0] + program.G.shape[0])) * (rng.rand(3, 1) < 0.7)
+        certifier, sides = Certifier(program), program.own_sides
+        many = certifier.check(c, w, y, sides)
+        for i in range(3):
+            error, bound = certifier.check_one(c[i], w[i], y[i], sides)
+            assert error == pytest.approx(many.error[i], rel=1e-9, abs=1e-14), seed
+            assert bound == pytest.approx(many.bound[i], rel=1e-9, abs=1e-9 * np.abs(c[i] * w[i]).sum()), seed
+            seen += 0 < error < np.inf
+    assert seen > 60
+
+
+def test_rounding_in_the_inverse_of_a_basis() -> None:
+    """w ≤ 0 and a row that does not bind: what rounding left in the inverse made the only decision break its bound."""
+    program = Program(G=[[65536.0], [-20073.43196970109]], h=[0, 131072], upper=1)
+    answer = FewRowLP(program).solve(torch.tensor([[0.9], [-0.55]], dtype=torch.float64)).check((Status.OPTIMAL,))
+    assert answer.decision.tolist() == [[0.0], [0.0]]

@@ -10,8 +10,17 @@ import pytest
 from scipy import stats
 
 from dflearn.errors import OptionError
+from dflearn.evaluation.regret import zero_note
 from dflearn.studies.record import Record
-from dflearn.studies.summary import common_seeds, paired, pareto_front, problem_order, rankings, summarize
+from dflearn.studies.summary import (
+    common_seeds,
+    left_out_lines,
+    paired,
+    pareto_front,
+    problem_order,
+    rankings,
+    summarize,
+)
 from support.study_records import record
 
 
@@ -136,3 +145,11 @@ def test_runs_on_other_data_are_another_problem() -> None:
     found = summarize([one, quiet])
     assert {(s.problem, s.method) for s in found} == {("SP-5 (noise=0.5)", "MSE"), ("SP-5 (noise=0)", "MSE")}
     assert [len(ranking.ranked) for ranking in rankings(found)] == [1, 1]
+
+
+def test_ratios_that_leave_instances_out_are_told() -> None:
+    note = zero_note(3, 200, "mean_of_ratios and published_style")
+    whole, some = record("SP-5", "SPO+", 1, 0.1, 1.0), record("KP-100", "SPO+", 1, 0.1, 1.0)
+    some = replace(some, notes=(note, "another"))
+    assert left_out_lines([whole, some, some]) == [f"KP-100: {note}"]
+    assert "3 of 200 instances have a zero optimum" in note

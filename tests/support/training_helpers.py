@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from dflearn.data import Batch
+from dflearn.data import Batch, DecisionDataset
 from dflearn.losses import MSE, LossOutput
 
 
@@ -24,3 +24,17 @@ class Scripted(MSE):
         if torch.is_grad_enabled():
             return super()._output(predicted, batch)
         return LossOutput(torch.full(predicted.shape[:-1], self.script.pop(0)))
+
+
+def weighted(data: DecisionDataset, seed: int = 0) -> DecisionDataset:
+    """The data with weights 0, 1, 2, 3, each for some of the instances."""
+    numbers = torch.randint(4, (len(data),), generator=torch.Generator().manual_seed(seed)).double()
+    return DecisionDataset(data.features, data.costs, data.decisions, data.instance, data.ids, weights=numbers)
+
+
+def repeated(data: DecisionDataset) -> DecisionDataset:
+    """The data without weights, each instance as often as it weighs."""
+    assert data.weights is not None
+    rows = torch.arange(len(data)).repeat_interleave(data.weights.long())
+    part = data.subset(rows)
+    return DecisionDataset(part.features, part.costs, part.decisions, part.instance)

@@ -24,10 +24,10 @@ from dflearn.losses import MSE, LossOutput, SPOPlus
 from dflearn.models import Linear
 from dflearn.solvers.highs import HiGHS
 from support.small_problem import FEATURES, ITEMS, PROGRAM, RELAXED, knapsack_data
-from support.training_helpers import weights
+from support.training_helpers import weighted, weights
 
 # Batches of 16 leave one instance in the end, which leaves one process with none; or five, three for one and two for the
-# other.
+# other. The run without warm starts has weights.
 RUNS, EPOCHS, BATCH_SIZE = ((49, True), (53, True), (53, False)), 2, 8  # instances, warm starts
 QUIET = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
 OPTIONS: dict[str, Any] = {"validation": knapsack_data(21, 2), "problem": HiGHS(PROGRAM), "lr": 0.05, "seed": 7}
@@ -53,6 +53,7 @@ def main(folder: Path) -> None:
     found: dict[str, Any] = {}
     for count, warm_start in RUNS:
         data, model = knapsack_data(count, 1), Linear(FEATURES, ITEMS)
+        data = data if warm_start else weighted(data)
         module = DecisionModule(model, spo_plus(), data, batch_size=BATCH_SIZE, warm_start=warm_start, **OPTIONS)
         trainer().fit(module)
         found[f"{count} {warm_start}"] = {
@@ -61,7 +62,7 @@ def main(folder: Path) -> None:
             "warm": module.starts and (module.starts.rows >= 0).all(1).nonzero().flatten().tolist(),
         }
     try:
-        trainer().fit(DecisionModule(Linear(FEATURES, ITEMS), BreaksOnOne(), data))
+        trainer().fit(DecisionModule(Linear(FEATURES, ITEMS), BreaksOnOne(), knapsack_data(53, 1)))
     except DivergenceError as error:
         found["error"] = [str(error), *error.__notes__]
     (folder / f"process_{module.global_rank}.json").write_text(json.dumps(found))

@@ -12,6 +12,7 @@ from dflearn.program import Instance, Program
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Solution, Status
 from dflearn.testing import check_optimal, kkt_residuals, lp_bound
+from dflearn.testing.optimality import infeasibility
 
 RIGHT = 1e-12
 
@@ -61,6 +62,21 @@ def scaled(program: Program, rows: float, decisions: float) -> Program:
         upper=program.upper * decisions,
         n=program.n,
     )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_dense_and_sparse_matrices_have_the_same_residuals(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, c, omega, right, wrong = CASES[name]
+    for w in (right, wrong, np.add(right, 1e-3), np.zeros(program.n)):
+        found = []
+        for entries in (10_000, -1):
+            monkeypatch.setattr("dflearn.testing.optimality.DENSE", entries)
+            residuals = kkt_residuals(np.array(w, float), np.array(c, float), program, **omega)
+            broken = infeasibility(np.array(w, float), np.array(c, float), program)
+            found.append([*residuals, np.array(residuals.worst), np.array(broken)])
+        for dense, sparse in zip(*found, strict=True):
+            np.testing.assert_allclose(dense, sparse, rtol=1e-9, atol=1e-15)
+        assert found[0][-1] == kkt_residuals(np.array(w, float), np.array(c, float), program).infeasibility
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -141,3 +157,14 @@ def test_check_optimal_names_the_instance() -> None:
         check_optimal(answer([[1, 0], [1, 0]]), y, program, Instance(b=b))
     with pytest.raises(AssertionError, match=r"instance 1 .* stationarity"):
         check_optimal(answer([[1, 0], [0, 3]]), y, program, Instance(b=b))
+
+
+@pytest.mark.parametrize("regularizer", ["squared", "norm"])
+def test_without_costs_the_smoothing_says_what_noise_is(regularizer: Any) -> None:
+    """Four rows through (−1, 0), the point nearest to zero: what rounding leaves of a price has no reduced cost."""
+    program = Program(
+        G=[[-2, -1], [-2, -2], [-2, 1], [2, -2]], h=[3, 2, 3, -2], lower=[-2, 0], upper=[-1, 2]
+    )  # fmt: skip
+    c, omega = np.zeros(2), {"mu": 0.5, "regularizer": regularizer}
+    assert kkt_residuals(np.array([-1.0, 0.0]), c, program, **omega).worst <= RIGHT
+    assert kkt_residuals(np.array([-1.0, 1e-3]), c, program, **omega).worst > 1e-4

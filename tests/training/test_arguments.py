@@ -225,9 +225,11 @@ def test_data_of_torch_are_taken_where_they_leave_no_doubt() -> None:
         (DataLoader(DATA, batch_size=7), r"loader.dataset, and batch_size=7"),
         (TensorDataset(DATA.features), "of 1 tensors, which do not say what they are"),
         (TensorDataset(*[DATA.features] * 4), "of 4 tensors"),
-        ((DATA.features, DATA.costs), r"DecisionDataset\(features, costs=…\)"),
+        ((DATA.features, DATA.costs), r"tuple of 2: name its parts, DecisionDataset\(features, costs=…\)"),
+        (Subset(DATA, torch.arange(len(DATA)) > 11), "a Subset by a mask, whose True and False"),  # type: ignore[arg-type]
+        (Subset(DATA, np.arange(len(DATA)) > 11), "a Subset by a mask"),  # type: ignore[arg-type]
     ],
-    ids=["loader", "one tensor", "four tensors", "tuple"],
+    ids=["loader", "one tensor", "four tensors", "tuple", "mask", "mask of numpy"],
 )
 def test_other_data_are_refused_with_what_to_do(data: Any, message: str) -> None:
     for take in (
@@ -247,6 +249,20 @@ def test_other_data_are_refused_with_what_to_do(data: Any, message: str) -> None
 
 def absolute(predicted: Tensor, batch: Any) -> Tensor:
     return (predicted - batch.costs).abs().mean(-1)
+
+
+def test_features_of_another_precision_than_the_weights() -> None:
+    with pytest.raises(
+        DataError, match=r"torch.float64 and the model's weights torch.float32.*data.to\(torch.float32\)"
+    ):
+        fit(model(), MSE(), DATA.to(torch.float64), epochs=1)
+    fit(model().double(), MSE(), DATA.to(torch.float64), epochs=1)
+
+
+@pytest.mark.parametrize("function", [torch.nn.functional.mse_loss, torch.nn.functional.l1_loss])
+def test_losses_of_torch_are_refused_with_what_to_write(function: Any) -> None:
+    with pytest.raises(OptionError, match=rf"lambda y, batch: {function.__name__}\(y, batch.costs, reduction='none'\)"):
+        fit(model(), function, DATA, epochs=1)
 
 
 def test_a_function_is_a_loss() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from dflearn.layers.smoothed import Smoothed
 from dflearn.losses import MSE, SCE, FenchelYoung, Loss, LossOutput, Regret, SPOPlus
 from dflearn.models import MLP, Linear, SharedLinear
 from dflearn.program import Program
+from dflearn.solvers.base import Status
 from dflearn.solvers.highs import HiGHS
 from dflearn.training import Callback, Run, fit
 from support.closed_form_layers import SmoothedBox
@@ -113,6 +115,20 @@ def test_validation_labels_of_the_relaxation_are_not_believed() -> None:
     regrets.append(history.rows[0]["validation_absolute_regret"])
     assert "relaxation" in history.notes[0]
     assert regrets == pytest.approx([regrets[0]] * 3)
+
+
+def test_validation_labels_that_are_not_optimal_are_noted() -> None:
+    poor = VALIDATION.with_decisions(torch.zeros(20, ITEMS))  # an empty knapsack is feasible
+    options: dict[str, Any] = {"validation": poor, "problem": HiGHS(PROGRAM), "epochs": 2}
+    with pytest.warns(
+        RuntimeWarning, match="validation regrets are negative: .*not optimal for the true costs"
+    ) as caught:
+        history = fit(Linear(FEATURES, ITEMS), MSE(), TRAIN, **options)
+    assert len(caught) == len(history.notes) == 1
+    assert history.rows[0]["validation_absolute_regret"] < 0
+    bare = fit(Linear(FEATURES, ITEMS), MSE(), TRAIN, **{**options, "validation": poor.without_decisions()})
+    assert not bare.notes
+    assert bare.rows[0]["validation_absolute_regret"] >= 0
 
 
 # -- randomness -----------------------------------------------------------------------------------------------------
@@ -242,6 +258,17 @@ def test_early_stopping_and_best_weights(script: tuple[float, ...], patience: in
         assert history.best["epoch"] == best
         assert history.stopped == ("early stopping" if epochs < len(script) else "epochs")
         assert torch.equal(weights(model), snapshots.weights[(best if keep == "best" else epochs) - 1])
+
+
+@pytest.mark.parametrize("name", ["validation_absolute_regret", "loss", "seconds"])
+def test_a_callback_may_not_change_what_a_row_holds(name: str) -> None:
+    class Changes(Callback):
+        def on_epoch_end(self, run: Run, row: dict[str, Any]) -> None:
+            row[name] = 0.0
+
+    options: dict[str, Any] = {"validation": VALIDATION, "problem": HiGHS(PROGRAM), "epochs": 1}
+    with pytest.raises(DataError, match=f"Changes changed what the epoch's row holds already: {name}"):
+        fit(Linear(FEATURES, ITEMS), MSE(), TRAIN, callbacks=[Changes()], **options)
 
 
 def test_callbacks() -> None:
@@ -490,3 +517,65 @@ def test_mistakes_are_explained(options: dict[str, Any], error: type[Exception],
     arguments = {"model": Linear(FEATURES, ITEMS), "loss": MSE(), "train": TRAIN, **options}
     with pytest.raises(error, match=message):
         fit(arguments.pop("model"), arguments.pop("loss"), arguments.pop("train"), **arguments)
+
+
+class Failing(SPOPlus):
+    """SPO+ whose layer ends with this status on the instances with these ids."""
+
+    def __init__(self, status: Status, ids: list[int]) -> None:
+        super().__init__(Exact(HiGHS(RELAXED)))
+        self.status, self.ids = int(status), torch.tensor(ids)
+
+    def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
+        output = super()._output(predicted, batch)
+        assert output.solution is not None
+        bad = torch.isin(batch.require("ids"), self.ids)
+        codes = torch.where(bad, self.status, output.solution.status.long()).to(torch.int8)
+        return LossOutput(output.value, replace(output.solution, status=codes).check())
+
+
+def test_an_instance_that_fails_has_no_weight_and_is_named() -> None:
+    """The epoch is that of the other instances, in their order, in the same batches."""
+    model, by_hand = Linear(FEATURES, ITEMS), Linear(FEATURES, ITEMS)
+    history = fit(model, Failing(Status.FAILED, [7]), TRAIN, epochs=2, batch_size=10, warm_start=False, progress=False)
+    assert history.column("failed") == [1, 1]
+    assert history.column("failed_ids") == ["7", "7"]
+    optimizer, generator = torch.optim.Adam(by_hand.parameters(), lr=0.005), torch.Generator().manual_seed(0)
+    for _ in range(2):
+        for index in torch.randperm(50, generator=generator).split(10):
+            batch = TRAIN.batch(index[index != 7])
+            optimizer.zero_grad()
+            spo_plus()(by_hand(batch.features), batch).mean().backward()
+            optimizer.step()
+    assert torch.equal(model.weight, by_hand.weight)
+
+
+def test_no_failure_no_word() -> None:
+    history = fit(Linear(FEATURES, ITEMS), Failing(Status.FAILED, []), TRAIN, epochs=1, progress=False)
+    assert "failed" not in history.rows[0]
+
+
+def test_a_batch_in_which_all_fail_is_no_step() -> None:
+    model = Linear(FEATURES, ITEMS)
+    before = weights(model)
+    one = TRAIN.subset(slice(7, 8))
+    history = fit(model, Failing(Status.FAILED, [7]), one, epochs=1, warm_start=False, progress=False)
+    assert history.rows[0]["failed"] == 1
+    assert math.isnan(history.rows[0]["loss"])
+    assert all(torch.equal(a, b) for a, b in zip(before, weights(model), strict=True))
+
+
+def test_more_than_one_in_a_hundred_failures_end_the_run() -> None:
+    with pytest.raises(SolverError, match="FAILED"):
+        fit(Linear(FEATURES, ITEMS), Failing(Status.FAILED, [7, 8]), TRAIN, epochs=1, progress=False)
+
+
+@pytest.mark.parametrize("status", [Status.INFEASIBLE, Status.UNBOUNDED])
+def test_infeasible_and_unbounded_stay_errors(status: Status) -> None:
+    remedy = (
+        r"\*predicted\* costs that make a program unbounded.*positive=True"
+        if status == Status.UNBOUNDED
+        else "INFEASIBLE"
+    )
+    with pytest.raises(SolverError, match=remedy):
+        fit(Linear(FEATURES, ITEMS), Failing(status, [7]), TRAIN, epochs=1, warm_start=False, progress=False)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from dflearn._version import __version__
+from dflearn.cli.answers import document_text, only_the_answer
 from dflearn.errors import DflearnError
 
 EPILOG = """\
@@ -24,17 +25,25 @@ examples:
   dfl paper table sp --sizes 5 --seeds 1      the paper's tables, made anew
   dfl report experiment.toml -o report.html   what a study shows, as one page
   dfl bench epochs --quick                    how fast, against its peers (in a checkout)
+  dfl completion bash                         the Tab key knows all of this
 
+every command takes --json: one JSON document on stdout instead of its text, and everything else on stderr
 exit status: 0 done; 1 an error, said in one line on stderr; 2 wrong usage; 130 interrupted
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
+    alone = options.json is True
     try:
-        options.run(options)
+        with only_the_answer(alone):
+            answer = options.run(options)
+        if alone or answer.text:
+            print(document_text(options.command, answer.document) if alone else answer.text)
         sys.stdout.flush()
+        if answer.error is not None:
+            raise answer.error
         return 0
     except BrokenPipeError:  # the reader of our output has left, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -42,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (DflearnError, OSError) as error:
         if options.debug:
             raise
-        print(f"dfl: error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"dfl: error: {' '.join(_said(error).split())}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         if options.debug:
@@ -51,18 +60,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _parser() -> argparse.ArgumentParser:
-    from dflearn.cli import bench, data, decide, demo, doctor, judge, paper, report, studies, train
+def _said(error: Exception) -> str:
+    """An error of the system begins with its file."""
+    if isinstance(error, OSError) and not isinstance(error, DflearnError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
-    parser = argparse.ArgumentParser(
+
+def parser() -> argparse.ArgumentParser:
+    """All commands and their options."""
+    from dflearn.cli import bench, completion, data, decide, demo, doctor, judge, paper, report, studies, train
+
+    whole = argparse.ArgumentParser(
         prog="dfl",
         description="Decision-focused learning for linear and mixed-integer programs.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"dfl {__version__}")
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (demo, train, decide, data, judge, doctor, studies, paper, report, bench):
+    whole.add_argument("--version", action="version", version=f"dfl {__version__}")
+    whole.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    commands = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for module in (demo, train, decide, data, judge, doctor, studies, paper, report, bench, completion):
         module.add_commands(commands)
-    return parser
+    return whole

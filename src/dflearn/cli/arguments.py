@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dflearn.errors import OptionError
-from dflearn.files import check_target, write_whole
+from dflearn.files import check_writable, write_whole
 
 if TYPE_CHECKING:
+    from dflearn.cli.answers import Answer
     from dflearn.data import DecisionDataset
     from dflearn.problems.base import Problem
     from dflearn.solvers.base import Solver
 
 
-def add_command(commands: Any, name: str, run: Any, summary: str, examples: str = "") -> argparse.ArgumentParser:
-    """One command: its help shows `summary` and the examples."""
+Run = Callable[[argparse.Namespace], "Answer"]
+
+
+def add_command(
+    commands: Any, name: str, run: Run, summary: str, examples: str = "", *, json_file: bool = False
+) -> argparse.ArgumentParser:
+    """One command: its help shows `summary` and the examples. json_file: whether `--json` may also name a file."""
     parser = commands.add_parser(
         name,
         help=summary[0].lower() + summary[1:],
@@ -25,7 +32,18 @@ def add_command(commands: Any, name: str, run: Any, summary: str, examples: str 
         epilog=f"examples:\n{examples}" if examples else None,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(run=run)
+    if json_file:
+        parser.add_argument(
+            "--json",
+            nargs="?",
+            type=Path,
+            const=True,
+            metavar="FILE",
+            help="answer with one JSON document on stdout; with a FILE (after all else), print, and write it there too",
+        )
+    else:
+        parser.add_argument("--json", action="store_true", help="answer with one JSON document on stdout")
+    parser.set_defaults(run=run, command=parser.prog)
     return parser
 
 
@@ -142,9 +160,7 @@ def positive(text: str) -> int:
 
 def check_folder(path: Path) -> None:
     """An error now rather than after an hour of solving."""
-    if not path.absolute().parent.is_dir():
-        raise OptionError(f"the folder of {path} does not exist")
-    check_target(path)
+    check_writable(path)
 
 
 def write_json(path: Path, content: Any) -> None:

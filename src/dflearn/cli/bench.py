@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from dflearn.cli.answers import Answer
 from dflearn.cli.arguments import add_command, check_folder, positive
 from dflearn.errors import DataError, SolverError
 
@@ -31,18 +32,20 @@ def add_commands(commands: Any) -> None:
         "time dflearn and its peers side by side (needs a checkout; `make peers` sets up the peers)",
         "  dfl bench epochs --quick\n  dfl bench layers --json layers.json\n\nbenchmarks:\n"
         + "\n".join(f"  {name:<12}{what}" for name, what in BENCHMARKS.items()),
+        json_file=True,
     )
     parser.add_argument("name", choices=BENCHMARKS, metavar="NAME", help=", ".join(BENCHMARKS))
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows, the machine and the versions there")
     parser.add_argument("--quick", action="store_true", help="a part of the rows, the same as in the full run")
     parser.add_argument("--threads", type=positive, default=1, help="threads for everyone (default: 1)")
     parser.add_argument("--repeats", type=positive, help="how often each way is timed")
 
 
-def bench(options: argparse.Namespace) -> None:
+def bench(options: argparse.Namespace) -> Answer:
+    import json
     import os
     import subprocess
     import sys
+    from tempfile import TemporaryDirectory
 
     script = FOLDER / f"{options.name}.py"
     if not script.exists():
@@ -51,15 +54,19 @@ def bench(options: argparse.Namespace) -> None:
             "environment where the clone is installed with `pip install -e .`"
         )
     given = ["--threads", str(options.threads)] + ["--quick"] * options.quick
-    if options.json is not None:
+    if isinstance(options.json, Path):
         check_folder(options.json)
-        given += ["--json", str(options.json)]
     if options.repeats is not None:
         given += ["--repeats", str(options.repeats)]
     # One thread here; contenders get the number of threads that was asked for. Waiting OpenMP threads would spin.
     own = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
-    done = subprocess.run([sys.executable, str(script), *given], env={**os.environ, **own})
-    if done.returncode:
-        raise SolverError(
-            f"the benchmark {options.name} ended with exit status {done.returncode}; its last lines say why"
-        )
+    with TemporaryDirectory() as folder:
+        rows = options.json if isinstance(options.json, Path) else Path(folder, "rows.json")
+        given += ["--json", str(rows)] if options.json else []
+        out = sys.stderr if options.json is True else None  # where its table goes, so that the document stands alone
+        done = subprocess.run([sys.executable, str(script), *given], env={**os.environ, **own}, stdout=out)
+        if done.returncode:
+            raise SolverError(
+                f"the benchmark {options.name} ended with exit status {done.returncode}; its last lines say why"
+            )
+        return Answer("", {"benchmark": options.name, "result": json.loads(rows.read_text()) if options.json else None})

@@ -7,6 +7,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from dflearn.cli.answers import Answer
 from dflearn.cli.arguments import (
     add_command,
     add_problem_options,
@@ -57,28 +58,32 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the .npz file to write")
 
 
-def problems(options: argparse.Namespace) -> None:
+def problems(options: argparse.Namespace) -> Answer:
     from dflearn.problems import PROBLEMS, problem_forms, problem_named
 
-    rows = []
+    header = ["problem", "sense", "variables", "integer", "costs", "equalities", "inequalities"]
+    rows, found = [], []
     for name in PROBLEMS:
         program = problem_named(name, seed=1).program
         sizes = (program.n, int(program.integer.sum()), program.p, program.A.shape[0], program.G.shape[0])
         rows.append([name, program.sense, *(f"{size:,}" for size in sizes)])
-    print(table(["problem", "sense", "variables", "integer", "costs", "equalities", "inequalities"], rows))
-    print("\nothers, by name at any size:")
-    print("\n".join(f"  {form.form:<34}{form.about}" for form in problem_forms()))
+        found.append(dict(zip(header, (name, program.sense, *sizes), strict=True)))
+    others = {form.form: form.about for form in problem_forms()}
+    text = f"{table(header, rows)}\n\nothers, by name at any size:\n"
+    text += "\n".join(f"  {form:<34}{about}" for form, about in others.items())
+    return Answer(text, {"problems": found, "forms": others})
 
 
-def generate(options: argparse.Namespace) -> None:
+def generate(options: argparse.Namespace) -> Answer:
     check_folder(options.out)
     problem = problem_of(options)
     dataset = problem.generate(options.count, options.draw)
     dataset.save(options.out)
-    print(f"{options.out}: {len(dataset)} instances of {problem.name}, seed {problem.seed}")
+    text = f"{options.out}: {len(dataset)} instances of {problem.name}, seed {problem.seed}"
+    return Answer(text, {"out": options.out, "problem": problem.name, "seed": problem.seed, "instances": len(dataset)})
 
 
-def label(options: argparse.Namespace) -> None:
+def label(options: argparse.Namespace) -> Answer:
     from dflearn.data import DecisionDataset, labels
 
     check_folder(options.out)
@@ -91,4 +96,14 @@ def label(options: argparse.Namespace) -> None:
     labelled = labels.label(dataset, solver, cache=cache_of(options), workers=options.workers)
     labelled.save(options.out)
     what = "relaxed decisions" if options.relaxed else "optimal decisions"
-    print(f"{options.out}: {len(labelled)} {what} of {problem.name} in {perf_counter() - begun:.1f} s")
+    seconds = perf_counter() - begun
+    return Answer(
+        f"{options.out}: {len(labelled)} {what} of {problem.name} in {seconds:.1f} s",
+        {
+            "out": options.out,
+            "problem": problem.name,
+            "instances": len(labelled),
+            "relaxed": options.relaxed,
+            "seconds": seconds,
+        },
+    )

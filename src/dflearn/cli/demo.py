@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from dflearn.cli.answers import Answer
 from dflearn.cli.arguments import add_command, positive
 from dflearn.errors import MissingExtraError
 
@@ -24,7 +25,7 @@ def add_commands(commands: Any) -> None:
     )
 
 
-def demo(options: argparse.Namespace) -> None:
+def demo(options: argparse.Namespace) -> Answer:
     from dflearn.report.demo import NOTES, comparisons, demo_page, results
     from dflearn.report.render import render
     from dflearn.studies.demo import BATCH, LEARNING_RATE, run_demo
@@ -32,16 +33,24 @@ def demo(options: argparse.Namespace) -> None:
     print("Compiling, training and judging four methods takes half a minute, the first time a minute or two.\n")
     done = run_demo(options.epochs)
     problem = done.problem
-    print(f"{problem.name}: paths through a grid, whose {problem.program.p} edge costs are predicted from 10 features.")
-    print(f"{len(done.train)} instances to train on, {len(done.validation)} to validate, {len(done.test)} to test.")
-    print(f"A linear model, Adam at {LEARNING_RATE}, batches of {BATCH}, {options.epochs} epochs.\n")
-    print(render(*results(done)))
-    print("\n" + "\n".join(NOTES))
-    print("\nAgainst MSE, instance by instance (below zero: less regret):\n")
-    print(render(*comparisons(done)))
+    lines = [
+        f"{problem.name}: paths through a grid, whose {problem.program.p} edge costs are predicted from 10 features.",
+        f"{len(done.train)} instances to train on, {len(done.validation)} to validate, {len(done.test)} to test.",
+        f"A linear model, Adam at {LEARNING_RATE}, batches of {BATCH}, {options.epochs} epochs.\n",
+        render(*results(done)),
+        "\n" + "\n".join(NOTES),
+        "\nAgainst MSE, instance by instance (below zero: less regret):\n",
+        render(*comparisons(done)),
+    ]
+    written = None
     try:
         written = demo_page(done).write(options.out / "index.html")
     except MissingExtraError:
-        print("\nFor a page with plots: pip install 'dflearn[plot]'")
+        lines.append("\nFor a page with plots: pip install 'dflearn[plot]'")
     else:
-        print(f"\nThe page with the plots: {written}")
+        lines.append(f"\nThe page with the plots: {written}")
+    methods = {
+        name: {**method.judged.as_dict(), "seconds_per_epoch": method.seconds} for name, method in done.methods.items()
+    }
+    document = {"epochs": options.epochs, "methods": methods, "floor": done.floor.as_dict(), "page": written}
+    return Answer("\n".join(lines), document)

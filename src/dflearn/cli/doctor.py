@@ -1,11 +1,13 @@
-"""dfl doctor: why training with a loss does not move, on a named problem, or for a saved model and its tables."""
+"""dfl doctor: why training with a loss does not move, on a named problem, on your own, or for a saved model."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dflearn.cli.answers import Answer
 from dflearn.cli.arguments import (
     add_command,
     add_problem_options,
@@ -16,12 +18,17 @@ from dflearn.cli.arguments import (
     spread,
     table,
 )
-from dflearn.cli.inputs import add_row_options, in_options, read_tables
+from dflearn.cli.checks import add_trust_option, check_inputs, load_model
+from dflearn.cli.inputs import add_mapping_option, add_row_options, in_options, read_tables
+from dflearn.cli.judge import count_of
 from dflearn.errors import OptionError
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from dflearn.data import DecisionDataset
     from dflearn.data.scale import Scale
+    from dflearn.doctor import Diagnosis
     from dflearn.losses.base import Loss
     from dflearn.problems.base import Problem
     from dflearn.program import Program
@@ -38,14 +45,21 @@ def add_commands(commands: Any) -> None:
         "  dfl doctor --demo                                     regret stands still where SCE moves\n"
         "  dfl doctor SP-5 --loss regret --layer smoothed --mu 0.01\n"
         "  dfl doctor KP-50 --loss spo+ --epochs 0               look only, do not train\n"
-        "  dfl doctor --model model.dfl --features x.csv --costs y.csv   look at a model that dfl train saved",
+        "  dfl doctor --model model.dfl --features x.csv --costs y.csv   look at a model that dfl train saved\n"
+        "  dfl doctor --program model.mps --features x.csv --costs y.csv --loss spo+    or before anything is trained",
     )
     parser.add_argument("problem", nargs="?", help="a name such as SP-5 (default); see dfl problems")
     add_problem_options(parser, features=False)
-    parser.add_argument("--features", metavar="NUMBER|FILE", help="number of features; with --model, a table of them")
+    parser.add_argument(
+        "--features", metavar="NUMBER|FILE", help="number of features; with --model or --program, a table of them"
+    )
     parser.add_argument("--model", type=Path, metavar="FILE", help="look at this model, that dfl train saved, instead")
-    parser.add_argument("--costs", type=Path, metavar="FILE", help="with --model: the table of true costs")
+    parser.add_argument(
+        "--program", type=Path, metavar="FILE", help="look at a program of your own, .mps or .lp, instead"
+    )
+    parser.add_argument("--costs", type=Path, metavar="FILE", help="with --model or --program: the table of true costs")
     add_row_options(parser)
+    add_mapping_option(parser)
     parser.add_argument(
         "--loss", help="sce (default; with --model, its own), mse, sce-plain, spo+, smoothed-spo+, fenchel-young, …"
     )
@@ -55,63 +69,120 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("--count", type=positive, default=200, help="number of instances (default: 200)")
     parser.add_argument("--epochs", type=int, default=30, help="then train so long and compare (default: 30)")
     parser.add_argument("--demo", action="store_true", help="regret and SCE side by side, through one layer")
+    add_trust_option(parser)
     add_solve_options(parser)
 
 
-def doctor(options: argparse.Namespace) -> None:
-    from dflearn.data.labels import label
-
-    if options.model is not None:
-        examine_saved(options)
-        return
-    for name in ("costs", "instances", "id"):
+def doctor(options: argparse.Namespace) -> Answer:
+    own = [name for name in ("problem", "model", "program") if getattr(options, name) is not None]
+    if len(own) > 1:
+        first, second = (getattr(options, name) for name in own[:2])
+        raise OptionError(f"{first} and {second} are two things to look at: name one")
+    if own in (["model"], ["program"]):
+        if options.features is None or options.costs is None:
+            raise OptionError(f"--{own[0]} also needs --features and --costs: tables of the instances to look at")
+        options.features = Path(options.features)
+        check_inputs(options, own[0], "features", "costs", "instances", "map")
+        return examine_saved(options) if own == ["model"] else examine_program(options)
+    for name in ("costs", "instances", "id", "map"):
         if getattr(options, name) is not None:
-            raise OptionError(f"--{name} tells about the tables of a saved model: add --model FILE")
-    options.problem, options.loss = options.problem or "SP-5", options.loss or "sce"
-    options.features = _count(options.features)
+            raise OptionError(f"--{name} tells about tables of your own: add --model FILE or --program FILE")
+    options.problem = options.problem or "SP-5"
+    options.features = count_of(options.features, "--model or --program")
     if options.demo:
         vars(options).update(DEMO)
+    names = ("regret", "sce") if options.demo else (options.loss or "sce",)
+
+    from dflearn.data.labels import label
+    from dflearn.models import Linear
+
     problem = problem_of(options)
     solver = spread(problem.solver(), options)
     data = label(problem.generate(options.count), solver, cache=cache_of(options))
-    names = ("regret", "sce") if options.demo else (options.loss,)
-    rows = [examine(name, problem, data, options) for name in names]
-    if options.epochs > 0:
-        print(table(["loss", "wrong without gradient", "regret", f"after {options.epochs} epochs"], rows))
+
+    def untrained() -> nn.Module:
+        return Linear(data.features.shape[-1], problem.program.p, seed=problem.seed)
+
+    return examine(problem.name, names, problem, data, untrained, options, problem.seed)
 
 
-def examine(name: str, problem: Problem, data: DecisionDataset, options: argparse.Namespace) -> list[str]:
-    """Print the diagnosis of an untrained linear model; a row of the table, once it is trained."""
+def examine_program(options: argparse.Namespace) -> Answer:
+    """The diagnosis of an untrained linear model on a program and tables of one's own."""
+    from dflearn.cli.train import read_program
+    from dflearn.data.tables import Tables
+
+    with in_options():
+        features, costs, instances = read_tables(options, options.id)
+        assert costs is not None
+        source = read_program(options, features, costs)
+
+        import torch
+        from torch import nn
+
+        from dflearn.data import DecisionDataset
+        from dflearn.data.encoding import Encoding
+        from dflearn.data.labels import label
+        from dflearn.models import Linear, Scaled, Standardize
+        from dflearn.solvers.task import DecisionTask
+
+        program = source.program()
+        given = {"features": features, "costs": costs, "instances": instances}
+        tables = Tables.of(given, options.id, {"costs": program.cost_names}, "the program")
+        assert tables.costs is not None
+        x = torch.tensor(Encoding.of(tables.features)(tables.features))
+        y = torch.tensor(tables.costs.values)
+        data = DecisionDataset(x, y, instance=tables.instance(program)).subset(slice(0, options.count))
+        data = label(data, spread(DecisionTask.of(program).solver, options), cache=cache_of(options))
+        seed = options.seed or 0
+        size = float(y.abs().mean())
+
+        def untrained() -> nn.Module:
+            parts = (Standardize(x.shape[-1], data.features), Scaled(Linear(x.shape[-1], program.p, seed=seed), size))
+            return nn.Sequential(*parts).double()
+
+        return examine(str(options.program), (options.loss or "spo+",), program, data, untrained, options, seed)
+
+
+def examine(
+    called: str,
+    names: Sequence[str],
+    problem: Problem | Program,
+    data: DecisionDataset,
+    untrained: Callable[[], nn.Module],
+    options: argparse.Namespace,
+    seed: int,
+) -> Answer:
+    """The diagnosis of an untrained model with each loss, and how far training then gets."""
     from dflearn.data.scale import Scale
     from dflearn.doctor import diagnose
     from dflearn.evaluation import evaluate
-    from dflearn.models import Linear
+    from dflearn.solvers.task import DecisionTask
     from dflearn.training import fit
 
-    model = Linear(data.features.shape[-1], problem.program.p, seed=problem.seed)
-    scale = Scale.of(problem.program.objective, data)
-    loss = _loss(name, problem, scale, options, problem.seed)
-    found = diagnose(model, loss, data, problem=problem, limit=options.count)
-    print(f"{problem.name}, untrained linear model. {found}\n")
-    after = ""
+    scale = Scale.of(DecisionTask.of(problem).objective, data)
+    text, rows, documents = "", [], []
+    for name in names:
+        model, loss = untrained(), _loss(name, problem, scale, options, seed)
+        found = diagnose(model, loss, data, problem=problem, limit=options.count)
+        text += f"{called}, untrained linear model. {found}\n\n"
+        after = None
+        if options.epochs > 0:
+            fit(model, loss, data, epochs=options.epochs, seed=seed)
+            after = evaluate(model, problem, data, floor=False).ratio_of_sums
+        rows.append([name, f"{found.stuck:.0%}", _share(found.regret), _share(after)])
+        documents.append({"loss": name, **_document(found), "regret_after": after})
     if options.epochs > 0:
-        fit(model, loss, data, epochs=options.epochs, seed=problem.seed)
-        after = f"{evaluate(model, problem, data, floor=False).ratio_of_sums:.2%}"
-    return [name, f"{found.stuck:.0%}", f"{found.regret:.2%}", after]
+        text += table(["loss", "wrong without gradient", "regret", f"after {options.epochs} epochs"], rows)
+    return Answer(text.rstrip("\n"), {"looked_at": called, "epochs": options.epochs, "diagnoses": documents})
 
 
-def examine_saved(options: argparse.Namespace) -> None:
-    """Print the diagnosis of a model that dfl train saved, on the rows of these tables."""
+def examine_saved(options: argparse.Namespace) -> Answer:
+    """The diagnosis of a model that dfl train saved, on the rows of these tables."""
     from dflearn.doctor import diagnose
     from dflearn.estimator import decisions
 
-    if options.problem is not None:
-        raise OptionError(f"{options.problem} and {options.model} are two things to look at: name one")
-    if options.features is None or options.costs is None:
-        raise OptionError("--model also needs --features and --costs: tables of the instances to look at")
-    options.features = Path(options.features)
     with in_options(options.model):
-        regressor = decisions.load(options.model)
+        regressor = load_model(options)
         features, costs, instances = read_tables(options, options.id or regressor.record_["id"])
         assert costs is not None
         data = decisions.dataset_for(regressor, features, costs, instances)
@@ -120,7 +191,29 @@ def examine_saved(options: argparse.Namespace) -> None:
     if options.loss is not None:
         loss = _loss(options.loss, program, regressor.scale_, options, regressor.random_state)
     found = diagnose(regressor.model_, loss, data, problem=program, limit=options.count)
-    print(f"{options.model}, the {regressor.record_['chosen']} model. {found}")
+    name = options.loss or regressor.loss
+    return Answer(
+        f"{options.model}, the {regressor.record_['chosen']} model. {found}",
+        {"looked_at": options.model, "epochs": 0, "diagnoses": [{"loss": str(name), **_document(found)}]},
+    )
+
+
+def _document(found: Diagnosis) -> dict[str, Any]:
+    """Measures and findings, for programs."""
+    measures = ("without_gradient", "stuck", "residual", "fallbacks", "better", "ties", "size", "spread")
+    regrets = ("regret", "two_stage", "floor")
+    return {
+        "setting": found.setting,
+        "healthy": found.healthy,
+        "wrong": float(found.wrong.mean()) if found.wrong.size else 0.0,
+        **{name: getattr(found, name) for name in (*measures, *regrets)},
+        "slopes": None if found.slopes is None else dict(zip(("confirmed", "of"), found.slopes, strict=True)),
+        "findings": [finding._asdict() for finding in found.findings],
+    }
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.2%}"
 
 
 def _loss(name: str, problem: Problem | Program, scale: Scale, options: argparse.Namespace, seed: int) -> Loss:
@@ -130,10 +223,3 @@ def _loss(name: str, problem: Problem | Program, scale: Scale, options: argparse
     given = {key: getattr(options, key) for key in ("mu", "sigma", "step")}
     amounts = {key: value for key, value in given.items() if value is not None}
     return make_loss(name, options.layer, DecisionTask.of(problem), scale, seed=seed, **amounts)
-
-
-def _count(text: str | None) -> int | None:
-    try:
-        return None if text is None else int(text)
-    except ValueError as error:
-        raise OptionError(f"--features is a number, unless --model names a saved model; got {text!r}") from error

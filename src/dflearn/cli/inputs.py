@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dflearn.cli.arguments import check_folder
-from dflearn.errors import DflearnError, OptionError
+from dflearn.cli.arguments import positive
+from dflearn.errors import DflearnError
 
 if TYPE_CHECKING:
-    from dflearn.data.tables import Table
+    from dflearn.data.tables import MixedTable, Table
 
 # What the library says of its arguments, and how an option is said instead.
 OPTIONS = {
@@ -22,8 +22,13 @@ OPTIONS = {
     r"\(id_column\)": "(--id)",
     r"^(loss|layer) is one of": r"--\1 is one of",
     r"^test=": "--test ",
+    r"^(gap|folds|groups|weights)(?:=| )": r"--\1 ",
+    r"^groups:": "--groups:",
+    r"pass ordered=True": "add --ordered",
+    r"leave out ordered or groups": "leave out --ordered or --groups",
     r"positive=True": "--positive",
     r"trained (with|without) instances": r"trained \1 --instances",
+    r"trust=True": "--trust-code",
 }
 
 
@@ -46,24 +51,78 @@ def add_row_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def check_output(options: argparse.Namespace, *inputs: str) -> None:
-    """`--out` has a folder, and is none of the files that are read."""
-    check_folder(options.out)
-    for name in inputs:
-        path = getattr(options, name)
-        if path is not None and path.absolute() == options.out.absolute():
-            raise OptionError(f"--out and --{name} are both {path}: write to another file")
+def add_mapping_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--map",
+        type=Path,
+        metavar="FILE",
+        help="costs that enter several variables: a table with the columns cost, variable, factor, or .json "
+        "{cost: {variable: factor}}; price_{t},gen_*_{t},1 maps an hourly price to all units",
+    )
 
 
-def read_tables(options: argparse.Namespace, id_column: str | None) -> tuple[Table, Table | None, Table | None]:
-    """The tables of features, costs and instances that the options name."""
+def add_part_options(parser: argparse.ArgumentParser) -> None:
+    """How rows are divided, and what they weigh."""
+    parser.add_argument(
+        "--test", type=float, metavar="SHARE", help="of rows to test on (default: 0.25; 0.5 with --folds)"
+    )
+    parser.add_argument(
+        "--ordered", action="store_true", help="rows are in order of time: choose by later rows, test on the last"
+    )
+    parser.add_argument(
+        "--gap",
+        type=int,
+        default=0,
+        metavar="ROWS",
+        help="rows left out between the parts, with --ordered (default: 0)",
+    )
+    parser.add_argument(
+        "--groups",
+        metavar="COLUMN",
+        help="a column of the features whose rows of one value stay in one part; it is no feature then",
+    )
+    parser.add_argument(
+        "--folds",
+        type=positive,
+        metavar="N",
+        help="rolling origins: train N times, each time on the rows before the next part of the last rows; in order of time",
+    )
+    parser.add_argument(
+        "--weights",
+        metavar="COLUMN",
+        help="how much each row counts: a column of the features, which is no feature then, or a table of one column",
+    )
+
+
+def cost_map(options: argparse.Namespace, names: tuple[str, ...]) -> dict[str, dict[str, float]]:
+    """Which variables each column of the costs enters: those that `--map` says, otherwise the variable of its name."""
+    if options.map is None:
+        return {name: {name: 1.0} for name in names}
+    from dflearn.data.cost_map import read_cost_map
+    from dflearn.frontends.costs import may_be
+
+    held = read_cost_map(options.map)
+    return held | {name: {name: 1.0} for name in names if not any(may_be(cost, name) for cost in held)}
+
+
+def read_weights(options: argparse.Namespace, id_column: str | None) -> str | Table | None:
+    """What `--weights` names: a column of the features, or the one column of a file."""
     from dflearn.data.tables import read_table
+
+    if options.weights is None or not options.weights.endswith((".csv", ".parquet")):
+        return options.weights
+    return read_table(options.weights, id_column)
+
+
+def read_tables(options: argparse.Namespace, id_column: str | None) -> tuple[MixedTable, Table | None, Table | None]:
+    """The tables of features, costs and instances that the options name."""
+    from dflearn.data.tables import read_mixed, read_table
 
     costs, instances = (
         None if path is None else read_table(path, id_column, infinite=bounds)
         for path, bounds in ((options.costs, False), (options.instances, True))
     )
-    return read_table(options.features, id_column), costs, instances
+    return read_mixed(options.features, id_column), costs, instances
 
 
 def as_options(text: str) -> str:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dflearn.cli.answers import Answer
 from dflearn.cli.arguments import add_command, positive
 from dflearn.cli.paper_figures import add_figure_command, add_report_command
 from dflearn.cli.studies import add_executor_options, carry_out
@@ -15,6 +16,7 @@ from dflearn.errors import DataError, OptionError
 from dflearn.report.render import FORMATS, render, titled
 
 if TYPE_CHECKING:
+    from dflearn.paper.tables import Row
     from dflearn.studies.config import RunConfig
     from dflearn.studies.store import Store
 
@@ -151,26 +153,29 @@ def configs_asked(tables: list[str], options: argparse.Namespace) -> list[RunCon
     ]
 
 
-def list_all(options: argparse.Namespace) -> None:
+def list_all(options: argparse.Namespace) -> Answer:
     from dflearn.paper.figures import COMPUTED, FROM_RECORDS
     from dflearn.paper.published import problems_of, published_rows
     from dflearn.studies.methods import method_named, method_names
 
-    rows = []
-    for name in TABLES:
-        for problem in problems_of(name):
-            published = [method for other, method in published_rows() if other == problem]
-            rows.append([name, problem, str(len(published)), " ".join(published)])
-    print(render(["table", "problem", "rows", "published methods"], rows))
-    print("\nmethods:")
-    for name in method_names():
-        print(f"  {name:<26}{method_named(name).about}")
-    print("\nfigures:")
-    for name, about in {**COMPUTED, **FROM_RECORDS}.items():
-        print(f"  {name:<26}{about}")
+    tables = {
+        name: {p: [method for other, method in published_rows() if other == p] for p in problems_of(name)}
+        for name in TABLES
+    }
+    rows = [
+        [name, problem, str(len(published)), " ".join(published)]
+        for name, problems in tables.items()
+        for problem, published in problems.items()
+    ]
+    methods = {name: method_named(name).about for name in method_names()}
+    figures = {**COMPUTED, **FROM_RECORDS}
+    text = render(["table", "problem", "rows", "published methods"], rows)
+    for title, named in (("methods", methods), ("figures", figures)):
+        text += f"\n\n{title}:\n" + "\n".join(f"  {name:<26}{about}" for name, about in named.items())
+    return Answer(text, {"tables": tables, "methods": methods, "figures": figures})
 
 
-def table(options: argparse.Namespace) -> None:
+def table(options: argparse.Namespace) -> Answer:
     from dflearn.paper.published import published_costs
     from dflearn.paper.tables import HEADER, LEGEND, agreement, agreement_line, cells, judges, rows_of
 
@@ -180,41 +185,68 @@ def table(options: argparse.Namespace) -> None:
             carry_out(configs, store, options, prior=published_costs())
         records = [record for config in configs if (record := store.get(config)) is not None]
         failures = [failure for config in configs if (failure := store.failure(config)) is not None]
+    remark = "% " if options.format == "latex" else ""
+    lines, found = [], {}
     for problem in problems_asked(options.table, options.sizes):
         rows = rows_of(problem, methods_asked(problem, options.methods), records)
+        found[problem] = [_row_document(row) for row in rows]
         if not rows:
-            print(f"{problem}: no runs\n")
+            lines.append(f"{problem}: no runs\n")
             continue
         title = f"{problem}, seeds {_ranges(options.seeds)}, judged by {judges(rows)}"
-        print(titled(title, options.format) + "\n")
-        print(render(HEADER, [cells(row) for row in rows], options.format) + "\n")
-        print(("% " if options.format == "latex" else "") + agreement_line(agreement(rows)) + "\n")
-    print(("% " if options.format == "latex" else "") + LEGEND)
-    for failure in failures:
-        print(f"failed: {failure.config}: {failure.error.splitlines()[-1]}")
-    if len(records) < len(configs):
-        missing = len(configs) - len(records)
-        print(f"{missing} of {len(configs)} runs are missing; `dfl paper cost` says what they would take")
+        lines.append(titled(title, options.format) + "\n")
+        lines.append(render(HEADER, [cells(row) for row in rows], options.format) + "\n")
+        lines.append(remark + agreement_line(agreement(rows)) + "\n")
+    lines.append(remark + LEGEND)
+    failed = [{"run": str(failure.config), "error": failure.error.splitlines()[-1]} for failure in failures]
+    lines += [f"failed: {one['run']}: {one['error']}" for one in failed]
+    missing = len(configs) - len(records)
+    if missing:
+        lines.append(f"{missing} of {len(configs)} runs are missing; `dfl paper cost` says what they would take")
+    return Answer("\n".join(lines), {"table": options.table, "rows": found, "failed": failed, "missing": missing})
 
 
-def summary(options: argparse.Namespace) -> None:
-    from dflearn.paper.tables import SUMMARY_HEADER, SUMMARY_LEGEND, rows_of, summary_cells
+def _row_document(row: Row) -> dict[str, Any]:
+    published, summary = row.published, row.summary
+    return {
+        "method": summary.method,
+        "seeds": list(summary.seeds),
+        "published_style": summary.regret,
+        "mean_of_ratios": summary.mean_of("mean_of_ratios"),
+        "seconds_per_epoch": summary.seconds,
+        "rank": row.rank,
+        "published": None if published is None else published.regret,
+        "published_seconds_per_epoch": None if published is None else published.seconds,
+        "published_rank": row.published_rank,
+    }
+
+
+def summary(options: argparse.Namespace) -> Answer:
+    from dflearn.paper.tables import SUMMARY_HEADER, SUMMARY_LEGEND, agreement, rows_of, summary_cells
 
     with _opened(options, to_run=False) as store:
         records = [record for config in configs_asked(options.tables, options) if (record := store.get(config))]
-    lines = []
+    lines, found = [], {}
     for problem in (problem for name in options.tables for problem in problems_asked(name, options.sizes)):
         published = methods_asked(problem, ["published"])
         rows = rows_of(problem, published, records)
         if rows:
             lines.append(summary_cells(problem, rows, len(published)))
+            compared = agreement(rows)
+            found[problem] = {
+                "published_rows": len(published),
+                "rows": [_row_document(row) for row in rows],
+                "pairs": compared.ordered,
+                "pairs_ordered_alike": compared.ordered_alike,
+            }
     if not lines:
         raise DataError("there are no runs of a published row; `dfl paper table` makes them, --from takes an export")
-    print(render(SUMMARY_HEADER, lines, options.format) + "\n")
-    print(("% " if options.format == "latex" else "") + SUMMARY_LEGEND)
+    text = render(SUMMARY_HEADER, lines, options.format) + "\n\n"
+    text += ("% " if options.format == "latex" else "") + SUMMARY_LEGEND
+    return Answer(text, {"problems": found})
 
 
-def run_all(options: argparse.Namespace) -> None:
+def run_all(options: argparse.Namespace) -> Answer:
     from dflearn.paper.published import published_costs
     from dflearn.studies.cost import Costs
     from dflearn.studies.driver import duration
@@ -229,14 +261,24 @@ def run_all(options: argparse.Namespace) -> None:
         summary = carry_out(configs, store, options, budget=3600 * options.budget, prior=published_costs())
         missing = [config for config in configs if not store.has(config)]
         costs = Costs(store.records(), published_costs())
-    print(f"{len(configs) - len(missing)} of {len(configs)} runs in {options.store}, {summary.done} of them new")
+    left, done = sum(map(costs, missing)), len(configs) - len(missing)
+    lines = [f"{done} of {len(configs)} runs in {options.store}, {summary.done} of them new"]
     if summary.failed:
-        print(f"{len(summary.failed)} runs failed; `dfl status {options.store}` says why")
+        lines.append(f"{len(summary.failed)} runs failed; `dfl status {options.store}` says why")
     if missing:
-        print(f"the missing ones would take about {duration(sum(map(costs, missing)))} on one core")
+        lines.append(f"the missing ones would take about {duration(left)} on one core")
+    document = {
+        "store": options.store,
+        "asked": len(configs),
+        "done": done,
+        "new": summary.done,
+        "failed": len(summary.failed),
+        "seconds_left": left,
+    }
+    return Answer("\n".join(lines), document)
 
 
-def show_cost(options: argparse.Namespace) -> None:
+def show_cost(options: argparse.Namespace) -> Answer:
     from dflearn.paper.published import published_costs
     from dflearn.studies.cost import Costs, makespan
     from dflearn.studies.driver import duration
@@ -248,18 +290,23 @@ def show_cost(options: argparse.Namespace) -> None:
     groups: dict[tuple[str, str], list[RunConfig]] = {}
     for config in missing:
         groups.setdefault((config.problem, config.method), []).append(config)
-    rows = []
+    rows, found = [], []
     for (problem, method), runs in groups.items():
         estimate = costs.estimate(runs[0])
-        rows.append([problem, method, str(len(runs)), duration(estimate.seconds * len(runs)), estimate.source])
-    if rows:
-        print(render(["problem", "method", "runs", "would take", "estimated from"], rows))
+        whole = estimate.seconds * len(runs)
+        rows.append([problem, method, str(len(runs)), duration(whole), estimate.source])
+        found.append(
+            {"problem": problem, "method": method, "runs": len(runs), "seconds": whole, "source": estimate.source}
+        )
+    text = render(["problem", "method", "runs", "would take", "estimated from"], rows) + "\n" if rows else ""
     seconds = [costs(config) for config in missing]
     what = f"all {len(configs)} runs" if options.whole else f"{len(missing)} of {len(configs)} runs are missing;"
-    print(f"\n{what} together about {duration(sum(seconds))} on one core")
-    if options.cores and seconds:
-        whole, longest = duration(makespan(seconds, options.cores)), duration(max(seconds))
-        print(f"on {options.cores} cores about {whole}; the longest run takes {longest}")
+    text += f"\n{what} together about {duration(sum(seconds))} on one core"
+    last = makespan(seconds, options.cores) if options.cores and seconds else None
+    if last is not None:
+        text += f"\non {options.cores} cores about {duration(last)}; the longest run takes {duration(max(seconds))}"
+    document = {"asked": len(configs), "counted": len(missing), "rows": found, "seconds": sum(seconds)}
+    return Answer(text, {**document, "cores": options.cores, "seconds_on_cores": last})
 
 
 @contextmanager

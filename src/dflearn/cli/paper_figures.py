@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dflearn.cli.answers import Answer
 from dflearn.cli.arguments import add_command
 from dflearn.cli.report import FORMATS, KINDS, add_report_options, write_report
 from dflearn.cli.studies import store_of
@@ -46,14 +47,15 @@ def add_figure_command(commands: Any) -> None:
     )
 
 
-def figure(options: argparse.Namespace) -> None:
+def figure(options: argparse.Namespace) -> Answer:
     from dflearn.paper.figures import FROM_RECORDS, figure_names, make_figure
     from dflearn.report.render import render
     from dflearn.studies.store import read_records
 
     everything = options.names == ["all"]
     names = figure_names() if everything else options.names
-    records = None
+    records, found = None, {}
+    lines: list[str] = []
     for name in names:
         try:
             if name in FROM_RECORDS and records is None:
@@ -62,14 +64,15 @@ def figure(options: argparse.Namespace) -> None:
         except DataError as error:
             if not (everything and name in FROM_RECORDS):
                 raise
-            print(f"{name} is left out: {error}")
+            lines.append(f"{name} is left out: {error}")
             continue
         files = made.write(options.out, options.format)
-        print(made.title)
-        print("\n".join(f"  {line}" for line in made.findings))
+        found[name] = {"title": made.title, "findings": list(made.findings), "files": files}
+        lines += [made.title, *(f"  {line}" for line in made.findings)]
         if made.table is not None:
-            print("\n".join(f"  {line}" for line in render(*made.table).splitlines()))
-        print(f"  {files[0].with_suffix('')}" + "".join(f" {file.suffix}" for file in files))
+            lines += [f"  {line}" for line in render(*made.table).splitlines()]
+        lines.append(f"  {files[0].with_suffix('')}" + "".join(f" {file.suffix}" for file in files))
+    return Answer("\n".join(lines), {"figures": found})
 
 
 def add_report_command(commands: Any) -> None:
@@ -88,7 +91,7 @@ def add_report_command(commands: Any) -> None:
     parser.add_argument("--no-figures", action="store_true", help="leave the paper's figures out")
 
 
-def report(options: argparse.Namespace) -> None:
+def report(options: argparse.Namespace) -> Answer:
     from dflearn.paper.report import paper_page
     from dflearn.paper.tables import published_regrets
 
@@ -96,4 +99,4 @@ def report(options: argparse.Namespace) -> None:
         title, shown = options.title or "The paper's runs", not options.no_figures
         return paper_page(records, title, options.metric, warnings=warnings, with_figures=shown)
 
-    write_report(options, page, lambda records: published_regrets(records, options.metric))
+    return write_report(options, page, lambda records: published_regrets(records, options.metric))

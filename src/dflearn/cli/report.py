@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dflearn.cli.answers import Answer
 from dflearn.cli.arguments import add_command, check_folder
 from dflearn.cli.studies import stale_lines, store_of
 from dflearn.errors import OptionError
@@ -47,13 +48,13 @@ def add_report_options(parser: argparse.ArgumentParser, metric: str) -> None:
     parser.add_argument("--title", help="default: the study's name")
 
 
-def report(options: argparse.Namespace) -> None:
+def report(options: argparse.Namespace) -> Answer:
     from dflearn.report.study import study_page
 
     def page(records: list[Record], warnings: Iterable[str]) -> Page:
         return study_page(records, _title(options), options.metric, warnings=warnings)
 
-    write_report(options, page, lambda records: {})
+    return write_report(options, page, lambda records: {})
 
 
 def _title(options: argparse.Namespace) -> str:
@@ -64,7 +65,7 @@ def write_report(
     options: argparse.Namespace,
     make_page: Callable[[list[Record], Iterable[str]], Page],
     reference: Callable[[list[Record]], Mapping[tuple[str, str], float]],
-) -> None:
+) -> Answer:
     """Write the page, tables or figures that the options of `add_report_options` ask for. reference: known regrets, for the tables."""
     from dflearn.files import write_whole
     from dflearn.report.study import tables
@@ -83,9 +84,12 @@ def write_report(
         make_page(records, [*further, *_gaps(study)]).write(options.out)
     else:
         files = make_page(records, ()).write_figures(options.out, options.format)
-        print(f"{len(files)} files in {options.out}")
-        return
-    print(f"{len(records)} runs in {options.out}")
+        return Answer(
+            f"{len(files)} files in {options.out}", {"out": options.out, "runs": len(records), "files": files}
+        )
+    return Answer(
+        f"{len(records)} runs in {options.out}", {"out": options.out, "runs": len(records), "files": [options.out]}
+    )
 
 
 def _of_the_study(study: Path, records: list[Record]) -> tuple[list[Record], list[str]]:
@@ -93,6 +97,7 @@ def _of_the_study(study: Path, records: list[Record]) -> tuple[list[Record], lis
     if study.suffix != ".toml" or not study.exists():
         return records, []
     from dflearn.studies.config import read_study
+    from dflearn.studies.summary import left_out_lines
 
     wanted = {config.question for config in read_study(study).runs()}
     kept = [record for record in records if record.config.question in wanted]
@@ -100,7 +105,7 @@ def _of_the_study(study: Path, records: list[Record]) -> tuple[list[Record], lis
     notes = (
         [f"{others} runs of the store are not of this study, as its file is now, and are left out."] if others else []
     )
-    return kept, [*notes, *stale_lines(kept)]
+    return kept, [*notes, *left_out_lines(kept), *stale_lines(kept)]
 
 
 def _gaps(study: Path) -> list[str]:

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dflearn.cli.answers import Answer
 from dflearn.cli.arguments import (
     add_cache_options,
     add_command,
@@ -127,9 +128,10 @@ def _executor(options: argparse.Namespace, missing: int) -> Executor:
     return LocalProcesses(options.jobs or min(available_cores(), missing), cache_of(options))
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> Answer:
     from dflearn.studies.config import read_study
     from dflearn.studies.store import Store
+    from dflearn.studies.summary import left_out_lines
 
     configs = read_study(options.study).runs()
     with Store(options.store or store_of(options.study)) as store:
@@ -146,12 +148,30 @@ def run(options: argparse.Namespace) -> None:
             ]
             for record in found
         ]
-        print(table(["problem", "method", "seed", "mean of ratios", "published style", "s/epoch"], rows))
-        print(f"\n{len(found)} of {len(configs)} runs in {store.path}, {summary.done} of them new")
-        for line in stale_lines(found):
-            print(line)
-        if len(found) < len(configs):
-            raise DataError(f"{len(configs) - len(found)} runs are not there; `dfl status {store.path}` says why")
+        notes = [*left_out_lines(found), *stale_lines(found)]
+        lines = [
+            table(["problem", "method", "seed", "mean of ratios", "published style", "s/epoch"], rows),
+            f"\n{len(found)} of {len(configs)} runs in {store.path}, {summary.done} of them new",
+            *notes,
+        ]
+        document = {
+            "store": store.path,
+            "asked": len(configs),
+            "done": len(found),
+            "new": summary.done,
+            "runs": [_run_document(record) for record in found],
+            "notes": notes,
+        }
+        lacking = len(configs) - len(found)
+        why = DataError(f"{lacking} runs are not there; `dfl status {store.path}` says why") if lacking else None
+        return Answer("\n".join(lines), document, why)
+
+
+def _run_document(record: Record) -> dict[str, Any]:
+    config = record.config
+    metrics = {name: record.metric(name) for name in ("mean_of_ratios", "published_style")}
+    run = {"problem": str(config.problem), "method": config.method, "seed": config.seed}
+    return {**run, **metrics, "seconds_per_epoch": record.seconds["epoch"]}
 
 
 def stale_lines(records: Sequence[Record]) -> list[str]:
@@ -168,7 +188,7 @@ def stale_lines(records: Sequence[Record]) -> list[str]:
     ]
 
 
-def status(options: argparse.Namespace) -> None:
+def status(options: argparse.Namespace) -> Answer:
     from dflearn.studies.cost import Costs
     from dflearn.studies.driver import duration
     from dflearn.studies.store import Store
@@ -176,23 +196,37 @@ def status(options: argparse.Namespace) -> None:
     with Store(store_of(options.study), must_exist=True) as store:
         progress, costs = store.progress(), Costs(store.records())
     total = len(progress.done) + len(progress.running) + len(progress.failed) + len(progress.missing)
-    print(
+    lines = [
         f"{store.path}: {total} runs, {len(progress.done)} done, {len(progress.running)} running, "
         f"{len(progress.failed)} failed, {len(progress.missing)} missing"
-    )
+    ]
     now = time.time()
     for config, began in progress.running.items():
-        print(f"  running for {duration(now - began)}: {config}, expected to take {duration(costs(config))}")
-    for failure in progress.failed:
-        print(f"  failed: {failure.config}: {failure.error.splitlines()[-1]}")
+        lines.append(f"  running for {duration(now - began)}: {config}, expected to take {duration(costs(config))}")
+    failed = [{"run": str(one.config), "error": one.error.splitlines()[-1]} for one in progress.failed]
+    lines += [f"  failed: {one['run']}: {one['error']}" for one in failed]
+    left = sum(map(costs, [*progress.missing, *progress.running]))
     if progress.missing:
-        left = sum(map(costs, [*progress.missing, *progress.running]))
-        print(f"  left: about {duration(left)} on one core")
+        lines.append(f"  left: about {duration(left)} on one core")
+    running = [
+        {"run": str(config), "seconds": now - began, "expected_seconds": costs(config)}
+        for config, began in progress.running.items()
+    ]
+    document = {
+        "store": store.path,
+        "runs": total,
+        "done": len(progress.done),
+        "running": running,
+        "failed": failed,
+        "missing": len(progress.missing),
+        "seconds_left": left,
+    }
+    return Answer("\n".join(lines), document)
 
 
-def export(options: argparse.Namespace) -> None:
+def export(options: argparse.Namespace) -> Answer:
     from dflearn.studies.store import Store
 
     with Store(store_of(options.study), must_exist=True) as store:
         count = store.export(options.out, instances=options.instances)
-    print(f"{count} runs in {options.out}")
+    return Answer(f"{count} runs in {options.out}", {"out": options.out, "runs": count})

@@ -19,7 +19,7 @@ from dflearn.errors import DataError
 from dflearn.files import check_npz, replacing
 from dflearn.program import Instance
 
-FORMAT, VERSION = "dflearn dataset", 1  # the marker of a saved file, and the newest version that this code reads
+FORMAT, VERSION = "dflearn dataset", 2  # the marker of a saved file, and the newest version that this code reads
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class Batch:
         instance: what differs between instances (right-hand sides, bounds, d).
         ids: dataset-wide instance numbers, int64 `(*batch,)`.
         start: what the layer may start from, `(*batch, width)`; put there by the training run.
+        weights: how much each instance counts, `(*batch,)`; `None`: all the same. A loss is unreduced and does not read them.
     """
 
     features: Tensor
@@ -41,6 +42,7 @@ class Batch:
     instance: Instance | None = None
     ids: Tensor | None = None
     start: Tensor | None = None
+    weights: Tensor | None = None
 
     def require(self, field: Literal["costs", "decisions", "ids"]) -> Tensor:
         value = getattr(self, field)
@@ -49,13 +51,14 @@ class Batch:
         return value
 
     def to(self, *args: Any, **kwargs: Any) -> Batch:
-        """As of `Tensor.to`; ids and start stay as they are."""
+        """As of `Tensor.to`; ids and start stay as they are, and weights keep their precision."""
         moved = {
             f.name: value.to(*args, **kwargs)
             for f in fields(self)
-            if (value := getattr(self, f.name)) is not None and f.name not in ("ids", "start")
+            if (value := getattr(self, f.name)) is not None and f.name not in ("ids", "start", "weights")
         }
-        return replace(self, **moved)
+        weights = None if self.weights is None else self.weights.to(moved["features"].device)
+        return replace(self, **moved, weights=weights)
 
 
 def collate(batches: Batch | Sequence[Batch]) -> Batch:
@@ -96,6 +99,8 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
         ids: int64 `(count,)`, by default 0, 1, …; subsets keep the ids of the whole.
         origin: where the data come from, as plain JSON values; kept by subsets and files. What `Problem.generate` writes
             there lets `problem_of_origin` build the problem again.
+        weights: how much each instance counts in every mean, float64 `(count,)`, nonnegative and not all zero; `None`: all
+            the same. An instance of weight 2 counts as two, one of weight 0 as none.
     """
 
     def __init__(
@@ -106,15 +111,19 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
         instance: Instance | None = None,
         ids: Tensor | None = None,
         origin: Mapping[str, Any] | None = None,
+        weights: Tensor | None = None,
     ) -> None:
         _check_numbers("features", features)
         self.origin = dict(origin or {})
         count = features.shape[0]
         self.features, self.costs, self.decisions, self.instance = features, costs, decisions, instance
         self.ids = torch.arange(count) if ids is None else ids
+        self.weights = weights
         for name, value in self._tensors().items():
             if name == "ids":
                 _check_ids(value)
+            elif name == "weights":
+                _check_weights(value)
             elif name != "features":
                 _check_numbers(name, value)
             if value.shape[0] != count:
@@ -129,7 +138,7 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
 
     def _tensors(self) -> dict[str, Tensor]:
         """Every tensor that is held, by name; those of the instance as `instance.b` and so on."""
-        own = {name: getattr(self, name) for name in ("features", "costs", "decisions", "ids")}
+        own = {name: getattr(self, name) for name in ("features", "costs", "decisions", "ids", "weights")}
         more = {} if self.instance is None else {f"instance.{k}": v for k, v in self.instance.present().items()}
         return {name: value for name, value in {**own, **more}.items() if value is not None}
 
@@ -151,6 +160,7 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
             pick(self.decisions),
             pick(self.instance),
             self.ids[index],
+            weights=pick(self.weights),
         )
 
     def __getitem__(self, index: Any) -> Batch:
@@ -178,10 +188,17 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
         """The same data with these decisions, `(count, n)`."""
         return self._of({**self._tensors(), "decisions": decisions}, self.origin)
 
+    def without_decisions(self) -> DecisionDataset:
+        """The same data without decisions."""
+        return self._of({name: value for name, value in self._tensors().items() if name != "decisions"}, self.origin)
+
     def to(self, *args: Any, **kwargs: Any) -> DecisionDataset:
-        """As of `Tensor.to`; ids stay as they are."""
-        tensors = self._tensors().items()
-        return self._of({name: v if name == "ids" else v.to(*args, **kwargs) for name, v in tensors}, self.origin)
+        """As of `Tensor.to`; ids stay as they are, and weights keep their precision."""
+        kept = ("ids", "weights")
+        moved = {n: v if n in kept else v.to(*args, **kwargs) for n, v in self._tensors().items()}
+        if self.weights is not None:
+            moved["weights"] = self.weights.to(moved["features"].device)
+        return self._of(moved, self.origin)
 
     # -- files --------------------------------------------------------------------------------------------------
 
@@ -191,7 +208,8 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
         for name, value in arrays.items():
             if value.dtype == torch.bfloat16:
                 raise DataError(f"{name} is bfloat16, which numpy files cannot hold: call .to(torch.float32) first")
-        marker = {"format": np.array(FORMAT), "version": np.array(VERSION), "origin": np.array(json.dumps(self.origin))}
+        version = 1 if self.weights is None else VERSION  # without weights, older code reads the file too
+        marker = {"format": np.array(FORMAT), "version": np.array(version), "origin": np.array(json.dumps(self.origin))}
         with replacing(path) as temporary, open(temporary, "wb") as file:
             np.savez(file, allow_pickle=False, **marker, **{name: v.numpy() for name, v in arrays.items()})
 
@@ -245,3 +263,15 @@ def _check_ids(ids: Any) -> None:
     if not isinstance(ids, Tensor) or ids.dtype != torch.int64 or ids.ndim != 1:
         what = f"{ids.dtype} {tuple(ids.shape)}" if isinstance(ids, Tensor) else type(ids).__name__
         raise DataError(f"ids must be an int64 tensor of shape (count,), got {what}")
+
+
+def _check_weights(weights: Any) -> None:
+    if not isinstance(weights, Tensor) or weights.dtype != torch.float64 or weights.ndim != 1:
+        what = f"{weights.dtype} {tuple(weights.shape)}" if isinstance(weights, Tensor) else type(weights).__name__
+        raise DataError(f"weights must be a float64 tensor of shape (count,), got {what}: use torch.tensor(…).double()")
+    bad = ~(weights.isfinite() & (weights >= 0))
+    if bool(bad.any()):
+        row = int(bad.nonzero()[0])
+        raise DataError(f"weights are finite and not negative; row {row} has {float(weights[row]):g}")
+    if len(weights) and not bool((weights > 0).any()):
+        raise DataError("the weights of these instances are all zero, so nothing would count: leave the weights out")

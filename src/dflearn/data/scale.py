@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from dflearn.data.dataset import DecisionDataset
 from dflearn.program import Objective
@@ -32,7 +33,8 @@ class Scale:
         priced = objective.vector(y) - objective.vector(torch.zeros_like(y))
         some = priced.abs().sum(0) > 0
         w = torch.ones(1, 1) if data.decisions is None else data.decisions
-        sizes = (y.abs().mean(), priced[:, some].abs().mean(), w.detach().abs().amax(-1).mean())
+        rows = (y.abs(), priced[:, some].abs(), w.detach().abs().amax(-1))
+        sizes = (_mean(row, data.weights) for row in rows)
         return cls(*(size if 0 < size < torch.inf else 1.0 for size in map(float, sizes)))
 
     # From a third of these to three times these, the regret on SP-5, KP-100 and CFL-50 differs little; a tenth and ten
@@ -47,3 +49,10 @@ class Scale:
     def sigma(self) -> float:
         """σ as large as the costs: mean |y|."""
         return self.costs
+
+
+def _mean(rows: Tensor, weights: Tensor | None) -> Tensor:
+    """The mean of all numbers of `rows` `(count, …)`, each row by its weight."""
+    if weights is None or len(rows) != len(weights):  # what the data lack counts as one row of ones
+        return rows.mean()
+    return weights.cpu() @ rows.cpu().double().reshape(len(rows), -1).mean(1) / weights.cpu().sum()

@@ -1,33 +1,110 @@
-"""Tables of numbers with named columns: from CSV and Parquet files by their ending, or from frames and arrays."""
+"""Tables with named columns, of numbers or mixed: from CSV and Parquet files by their ending, or from frames and arrays."""
 
 from __future__ import annotations
 
-import csv
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
-from torch import Tensor
 
-from dflearn.errors import DataError, MissingExtraError
-from dflearn.files import check_target, replacing
-from dflearn.program import Instance, Program
-from dflearn.program.names import Columns, check_unique, closest, read_instance
+from dflearn.data.cells import UnreadableError, has_point, numbers as read_numbers
+from dflearn.data.table_files import (
+    categories_of,
+    check_writable as check_writable,
+    read_columns,
+    write_table as write_table,
+)
+from dflearn.errors import DataError
+from dflearn.program.names import Columns, check_unique, closest, matched, read_instance
+
+if TYPE_CHECKING:  # tables are read and checked before torch is loaded
+    from torch import Tensor
+
+    from dflearn.program import Instance, Program
 
 
-@dataclass(frozen=True, eq=False)
-class Table:
-    """Numbers with named columns, one row per instance.
+class Rows:
+    """What the rows of a table are called.
 
     Attributes:
         path: the file, or what else messages call the table.
-        names: the columns, each name once.
-        values: float64 `(rows, columns)`.
         places: what each row is called: "line 7" of a CSV file, "row 6" elsewhere.
         ids: the text of the id column in each row, each once; `None` where there is no such column.
+        index: the labels of a DataFrame's rows, where they say more than the rows' positions; `None` otherwise.
+    """
+
+    path: Path | str
+    places: tuple[str, ...]
+    ids: tuple[str, ...] | None
+    index: tuple[Any, ...] | None
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def where(self, row: int) -> str:
+        """File, place and id of a row, for messages."""
+        return f"{self.path}, {self.places[row]}" + ("" if self.ids is None else f" (id {self.ids[row]!r})")
+
+    def cell(self, row: int, column: str) -> str:
+        """What messages call a cell."""
+        return f"{self.path}, {self.places[row]}, column {column!r}"
+
+    def order_like(self, other: Rows) -> list[int]:
+        """Which row belongs to each row of another table: by id, by the index of DataFrames, or as they are."""
+        if self.ids is not None and other.ids is not None:
+            return self._by_label(other, self.ids, other.ids, "id", "both need the same ids")
+        if len(self) != len(other):
+            raise DataError(
+                f"{other.path} has {len(other)} rows and {self.path} has {len(self)}: each row is one instance, in "
+                "the same order in both; or let a column that both have name the rows, with id_column"
+            )
+        mine, theirs = (self.index, other.index) if self.ids is None and other.ids is None else (None, None)
+        if mine == theirs:
+            return list(range(len(self)))
+        remedy = "give both frames one index, or call reset_index(drop=True) on both to match rows by position"
+        if mine is None or theirs is None:
+            labels = mine or theirs
+            if labels is not None and set(labels) == set(range(len(self))):  # one is shuffled, the other is not
+                raise DataError(f"the index of {self.path} and that of {other.path} are in different orders: {remedy}")
+            return list(range(len(self)))
+        for rows, labels in ((self, mine), (other, theirs)):
+            if len(set(labels)) < len(labels):
+                raise DataError(
+                    f"the index of {rows.path} names some rows twice and differs from that of "
+                    f"{(other if rows is self else self).path}: {remedy}"
+                )
+        return self._by_label(other, mine, theirs, "index", remedy)
+
+    def _by_label(self, other: Rows, mine: Sequence[Any], theirs: Sequence[Any], kind: str, remedy: str) -> list[int]:
+        row_of = {label: row for row, label in enumerate(mine)}
+        for one, its, another, others in ((self, mine, other, theirs), (other, theirs, self, mine)):
+            have = set(its)
+            lacking = [label for label in others if label not in have]
+            if lacking:
+                first = min(lacking) if kind == "id" else lacking[0]
+                raise DataError(
+                    f"{one.path} has no row with {kind} {first!r}, and {another.path} has{and_more(lacking)}: {remedy}"
+                )
+        return [row_of[label] for label in theirs]
+
+    def _picked(self, order: Sequence[int] | np.ndarray) -> dict[str, Any]:
+        """What rows are called, in another order."""
+        pick = lambda labels: None if labels is None else tuple(labels[i] for i in order)  # noqa: E731
+        return {"places": pick(self.places), "ids": pick(self.ids), "index": pick(self.index)}
+
+
+@dataclass(frozen=True, eq=False)
+class Table(Rows):
+    """Numbers with named columns, one row per instance.
+
+    Attributes:
+        path, places, ids, index: what the table and its rows are called: see `Rows`.
+        names: the columns, each name once.
+        values: float64 `(rows, columns)`.
     """
 
     path: Path | str
@@ -35,6 +112,7 @@ class Table:
     values: np.ndarray
     places: tuple[str, ...]
     ids: tuple[str, ...] | None = None
+    index: tuple[Any, ...] | None = None
 
     @classmethod
     def of(
@@ -55,20 +133,7 @@ class Table:
         """
         if isinstance(what, Table):
             return what
-        if isinstance(what, np.ndarray | Tensor | list):
-            array = np.asarray(what)
-            if array.ndim != 2 or (names is not None and array.shape[1] != len(names)):
-                width = "" if names is None else f" of {len(names)}: {', '.join(names[:5])}"
-                raise DataError(f"{called} needs one row per instance and one column each{width}; got {array.shape}")
-            columns: Mapping[str, Any] = dict(zip(names or map(str, range(array.shape[1])), array.T, strict=True))
-            return _table(called, list(columns), list(columns.values()), None, infinite)
-        keys = list(what.keys())
-        known = list(map(str, keys))
-        check_unique(known, f"{called} ")  # pandas gives a frame for a name that stands twice
-        return _table(called, known, [np.asarray(what[key]) for key in keys], id_column, infinite)
-
-    def __len__(self) -> int:
-        return len(self.values)
+        return MixedTable.of(what, called, id_column=id_column, names=names).numbers(infinite=infinite)
 
     def keys(self) -> tuple[str, ...]:
         return self.names
@@ -80,43 +145,163 @@ class Table:
         """`program.instance` of this table, with messages that name its rows."""
         return read_instance(program, self, str(self.path), self.where)
 
-    def where(self, row: int) -> str:
-        """File, place and id of a row, for messages."""
-        return f"{self.path}, {self.places[row]}" + ("" if self.ids is None else f" (id {self.ids[row]!r})")
-
     def columns(self, names: Sequence[str], known_from: str) -> np.ndarray:
-        """The columns of these names in this order, `(rows, len(names))`; an error where the table has others."""
+        """The columns of these names in this order, `(rows, len(names))`; an error where the table has others.
+
+        Names that differ only as tools write them, `x[1]` and `x_1`, are the same.
+        """
+        if set(names) != set(self.names):
+            means = {name: matched(name, names, f"{self.path}: the column") or name for name in self.names}
+            if len(set(means.values())) == len(means):
+                return replace(self, names=tuple(means.values()))._exactly(names, known_from)
+        return self._exactly(names, known_from)
+
+    def _exactly(self, names: Sequence[str], known_from: str) -> np.ndarray:
         missing, extra = [n for n in names if n not in self.names], [n for n in self.names if n not in names]
         if missing:
             raise DataError(
-                f"{self.path} lacks the column {missing[0]!r} of {known_from}{_and_more(missing)}{closest(missing[0], extra)}"
+                f"{self.path} lacks the column {missing[0]!r} of {known_from}{and_more(missing)}{closest(missing[0], extra)}"
             )
         if extra:
             raise DataError(
-                f"{self.path} has the column {extra[0]!r}, which is none of {known_from}{_and_more(extra)}: drop it, or, "
+                f"{self.path} has the column {extra[0]!r}, which is none of {known_from}{and_more(extra)}: drop it, or, "
                 f"if it names the rows, pass id_column={extra[0]!r}"
             )
         return self.values[:, [self.names.index(name) for name in names]]
 
-    def aligned_with(self, other: Table) -> Table:
-        """The table with its rows in the order of another's: by id where both have ids, otherwise as they are."""
-        if self.ids is None or other.ids is None:
-            if len(self) != len(other):
-                raise DataError(
-                    f"{other.path} has {len(other)} rows and {self.path} has {len(self)}: each row is one instance, in "
-                    "the same order in both; or let a column that both have name the rows, with id_column"
-                )
-            return self
-        row_of = {name: row for row, name in enumerate(self.ids)}
-        for one, another in ((self, other), (other, self)):
-            lacking = sorted(set(another.ids or ()) - set(one.ids or ()))
-            if lacking:
-                raise DataError(
-                    f"{one.path} has no row with id {lacking[0]!r}, and {another.path} has{_and_more(lacking)}: "
-                    "both need the same ids"
-                )
-        order = [row_of[name] for name in other.ids]
-        return replace(self, values=self.values[order], places=tuple(self.places[i] for i in order), ids=other.ids)
+    def aligned_with(self, other: Rows) -> Table:
+        """The table with its rows in the order of another's: see `order_like`."""
+        return self.take(self.order_like(other))
+
+    def take(self, rows: Sequence[int] | np.ndarray) -> Table:
+        """The table of these rows."""
+        return replace(self, values=self.values[rows], **self._picked(rows))
+
+
+@dataclass(frozen=True, eq=False)
+class MixedTable(Rows):
+    """Columns as they come, one row per instance: numbers, text, booleans, times, with gaps. An `Encoding` reads them.
+
+    Attributes:
+        path, places, ids, index: what the table and its rows are called: see `Rows`.
+        columns: by name, each `(rows,)`: an array of numbers, booleans or times, or of text and other objects.
+        categories: the columns that are categories by declaration, whatever they hold.
+    """
+
+    path: Path | str
+    columns: dict[str, np.ndarray]
+    places: tuple[str, ...]
+    ids: tuple[str, ...] | None = None
+    index: tuple[Any, ...] | None = None
+    categories: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(
+        cls, what: TableLike, called: str, *, id_column: str | None = None, names: Sequence[str] | None = None
+    ) -> MixedTable:
+        """Arguments: as of `Table.of`."""
+        if isinstance(what, MixedTable):
+            return what
+        if isinstance(what, Table):
+            return cls(what.path, dict(zip(what.names, what.values.T, strict=True)), what.places, what.ids, what.index)
+        if isinstance(what, np.ndarray | list) or _is_tensor(what):
+            array = np.asarray(what)
+            if array.ndim != 2 or (names is not None and array.shape[1] != len(names)):
+                width = "" if names is None else f" of {len(names)}: {', '.join(names[:5])}"
+                raise DataError(f"{called} needs one row per instance and one column each{width}; got {array.shape}")
+            columns: Mapping[str, Any] = dict(zip(names or map(str, range(array.shape[1])), array.T, strict=True))
+            return _mixed(called, list(columns), list(columns.values()), None)
+        what = cast("Columns", what)
+        keys = list(what.keys())
+        known = list(map(str, keys))
+        check_unique(known, f"{called} ")  # pandas gives a frame for a name that stands twice
+        held = [what[key] for key in keys]
+        table = _mixed(called, known, [_array(column) for column in held], id_column)
+        declared = {name for name, column in zip(known, held, strict=True) if str(_dtype(column)) == "category"}
+        return replace(table, categories=frozenset(declared), index=_index(what))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.columns)
+
+    def aligned_with(self, other: Rows) -> MixedTable:
+        """The table with its rows in the order of another's: see `order_like`."""
+        return self.take(self.order_like(other))
+
+    def take(self, rows: Sequence[int] | np.ndarray) -> MixedTable:
+        """The table of these rows."""
+        columns = {name: cells[rows] for name, cells in self.columns.items()}
+        return replace(self, columns=columns, **self._picked(rows))
+
+    def without(self, name: str, why: str) -> tuple[MixedTable, np.ndarray]:
+        """The table without a column, and that column's cells; `why` says in messages what it was wanted for."""
+        if name not in self.columns:
+            raise DataError(f"{self.path} has no column {name!r} for {why}{closest(name, self.names)}")
+        columns = dict(self.columns)
+        cells = columns.pop(name)
+        if not columns:
+            raise DataError(f"{self.path} has no column but {name!r}, which holds {why}")
+        return replace(self, columns=columns), cells
+
+    def has_point(self) -> bool:
+        """Whether some cell is written with a decimal point, so that "1,234" is 1234."""
+        return any(cells.dtype.kind == "f" or has_point(cells) for cells in self.columns.values())
+
+    def numbers(self, *, infinite: bool = False) -> Table:
+        """The table as numbers alone; the first cell that is none is an error."""
+        columns = [_numbers(self, name, cells, infinite) for name, cells in self.columns.items()]
+        return Table(self.path, self.names, np.column_stack(columns), self.places, self.ids, self.index)
+
+
+def _is_tensor(what: Any) -> bool:
+    torch = sys.modules.get("torch")  # who passes a tensor has loaded it
+    return torch is not None and isinstance(what, torch.Tensor)
+
+
+def _array(column: Any) -> np.ndarray:
+    """A column of a frame or a dict; text and other objects stay as they are."""
+    if (
+        isinstance(column, np.ndarray)
+        or _is_tensor(column)
+        or str(_dtype(column)) not in ("None", "object", "category")
+    ):
+        return np.asarray(column)
+    return _objects(list(column))
+
+
+def _objects(cells: Sequence[Any]) -> np.ndarray:
+    held = np.empty(len(cells), object)
+    held[:] = cells
+    return held
+
+
+def _read(cells: Sequence[Any]) -> np.ndarray:
+    """Numbers as such where all cells are, which is quick; otherwise the cells as they are."""
+    held = _objects(cells)
+    if all(type(cell) is str for cell in cells):
+        for kind in (np.int64, np.float64):
+            try:
+                numbers = held.astype(kind)
+            except (ValueError, OverflowError):
+                continue
+            if np.isfinite(numbers).all():
+                return numbers
+    return held
+
+
+def _dtype(column: Any) -> Any:
+    """The dtype of a column of a DataFrame or an array; `None` of a list."""
+    return getattr(column, "dtype", None)
+
+
+def _index(what: Any) -> tuple[Any, ...] | None:
+    """The labels of the rows of a pandas DataFrame; `None` where they are the positions 0, 1, … or there are none."""
+    pandas = sys.modules.get("pandas")
+    if pandas is None or not isinstance(what, pandas.DataFrame):
+        return None
+    labels = what.index
+    plain = isinstance(labels, pandas.RangeIndex) and labels.start == 0 and labels.step == 1
+    return None if plain else tuple(labels)
 
 
 def read_table(path: str | os.PathLike[str], id_column: str | None = None, *, infinite: bool = False) -> Table:
@@ -126,20 +311,26 @@ def read_table(path: str | os.PathLike[str], id_column: str | None = None, *, in
         id_column: the column that names the rows; the only one that may hold text.
         infinite: whether cells may be infinite, as bounds may.
     """
+    return read_mixed(path, id_column).numbers(infinite=infinite)
+
+
+def read_mixed(path: str | os.PathLike[str], id_column: str | None = None) -> MixedTable:
+    """Read a .csv or .parquet file, whatever its columns hold; `id_column` names the rows."""
     path = Path(path)
-    names, columns, places = (_read_parquet if _ending(path) == ".parquet" else _read_csv)(path)
-    return _table(path, names, columns, id_column, infinite, places)
+    names, columns, places = read_columns(path)
+    texts = {id_column, *categories_of(path)}
+    held = [_objects(cells) if name in texts else _read(cells) for name, cells in zip(names, columns, strict=True)]
+    return replace(_mixed(path, names, held, id_column, places), categories=categories_of(path) - {id_column})
 
 
-def _table(
+def _mixed(
     path: Path | str,
     names: Sequence[str],
-    columns: Sequence[Sequence[Any] | np.ndarray],
+    columns: Sequence[np.ndarray],
     id_column: str | None,
-    infinite: bool,
     places: Sequence[str] | None = None,
-) -> Table:
-    """The table of these columns, once names, ids and every cell are checked."""
+) -> MixedTable:
+    """The table of these columns, once names, ids and lengths are checked."""
     nameless = [k for k, name in enumerate(names, start=1) if not name]
     if nameless:
         raise DataError(
@@ -167,40 +358,16 @@ def _table(
         raise DataError(
             f"{path}: the column {short[0]!r} has {len(held[short[0]])} rows, and others have {len(places)}"
         )
-    values = np.column_stack([_numbers(path, name, cells, places, infinite) for name, cells in held.items()])
-    return Table(path, tuple(held), values, tuple(places), ids)
+    return MixedTable(path, held, tuple(places), ids)
 
 
-def write_table(path: str | os.PathLike[str], columns: Mapping[str, Sequence[Any] | np.ndarray]) -> None:
-    """Write columns by name to a .csv or .parquet file, whole or not at all; in a .csv file a NaN is an empty cell."""
-    path = Path(path)
-    check_writable(path)
-    with replacing(path) as temporary:
-        if _ending(path) == ".parquet":
-            arrow = _arrow()
-            arrow.parquet.write_table(arrow.table({name: list(cells) for name, cells in columns.items()}), temporary)
-        else:
-            with open(temporary, "w", newline="", encoding="utf-8") as file:
-                writer = csv.writer(file, lineterminator="\n")
-                writer.writerow(columns)
-                for row in zip(*columns.values(), strict=True):
-                    writer.writerow("" if cell != cell else cell for cell in row)
-
-
-def check_writable(path: Path) -> None:
-    """An error now, where `write_table` would have to refuse later."""
-    check_target(path)
-    if _ending(path) == ".parquet":
-        _arrow()
-
-
-TableLike = Table | Columns | np.ndarray | Tensor | list[Any]  # what `Table.of` reads
+TableLike: TypeAlias = "Table | MixedTable | Columns | np.ndarray | Tensor | list[Any]"  # what `Table.of` reads
 
 
 class Tables(NamedTuple):
     """Features, and what else was given, row by row about the same instances."""
 
-    features: Table
+    features: MixedTable
     costs: Table | None
     instances: Table | None
 
@@ -214,21 +381,31 @@ class Tables(NamedTuple):
     ) -> Tables:
         """The tables, rows in the order of the features.
 
-        `wanted` says, for each table whose columns are known from somewhere, which they are, in this order.
+        `wanted` says, for each table whose columns are known from somewhere, which they are, in this order. Features are
+        left as they are: an `Encoding` picks its columns.
         """
-        held: dict[str, Table | None] = dict.fromkeys(cls._fields)
+        given_features = given["features"]
+        assert given_features is not None
+        features = MixedTable.of(
+            given_features, "the table of features", id_column=id_column, names=wanted.get("features")
+        )
+        held: dict[str, Table | None] = {"costs": None, "instances": None}
         for what, rows in given.items():
-            if rows is not None:
-                names = wanted.get(what)
-                table = Table.of(
-                    rows, f"the table of {what}", id_column=id_column, names=names, infinite=what == "instances"
-                )
-                table = table.aligned_with(held["features"] or table)
-                if names is not None:
-                    values = table.columns(names, known_from.format(what))
-                    table = replace(table, names=tuple(names), values=values)
-                held[what] = table
-        return cls(**held)  # type: ignore[arg-type]  # there are always features
+            if rows is None or what == "features":
+                continue
+            names = wanted.get(what)
+            table = Table.of(
+                rows, f"the table of {what}", id_column=id_column, names=names, infinite=what == "instances"
+            ).aligned_with(features)
+            if names is not None:
+                values = table.columns(names, known_from.format(what))
+                table = replace(table, names=tuple(names), values=values)
+            held[what] = table
+        return cls(features, **held)
+
+    def take(self, rows: Sequence[int] | np.ndarray) -> Tables:
+        """The tables of these rows."""
+        return Tables(*(None if table is None else table.take(rows) for table in self))  # type: ignore[arg-type]
 
     def instance(self, program: Program) -> Instance | None:
         """The `Instance` of all rows, where there is a table of instances."""
@@ -239,77 +416,31 @@ class Tables(NamedTuple):
         return (self.instances or self.costs or self.features).where(row)
 
 
-# -- reading --------------------------------------------------------------------------------------------------------
+# -- checks ---------------------------------------------------------------------------------------------------------
 
 
-def _ending(path: Path) -> str:
-    if path.suffix not in (".csv", ".parquet"):
-        raise DataError(f"{path} should end in .csv or .parquet, which says how it is read and written")
-    return path.suffix
-
-
-def _read_csv(path: Path) -> tuple[list[str], list[list[Any]], list[str]]:
-    """Names, columns of text, and places."""
+def _numbers(table: MixedTable, name: str, cells: np.ndarray, infinite: bool) -> np.ndarray:
+    """A column as float64; the first cell that is no finite number is an error."""
+    if cells.dtype.kind == "O":
+        empty = [row for row, cell in enumerate(cells) if cell is None or str(cell).strip() in ("", "<NA>")]
+        if empty:
+            raise DataError(f"{table.cell(empty[0], name)} is empty: fill it in, or drop the row")
     try:
-        with open(path, newline="", encoding="utf-8-sig") as file:  # Excel begins a file with a byte order mark
-            reader = csv.reader(file, strict=True)
-            numbered = [(reader.line_num, cells) for cells in reader if cells]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path} cannot be read as CSV: {error}; save it as comma-separated text in UTF-8") from error
-    if not numbered:
-        raise DataError(f"{path} is empty: its first line names the columns")
-    names = [name.strip() for name in numbered.pop(0)[1]]
-    if len(names) == 1 and (";" in names[0] or "\t" in names[0]):
-        raise DataError(f"{path} separates columns otherwise than by commas: save it with commas and decimal points")
-    for line, cells in numbered:
-        if len(cells) != len(names):
-            raise DataError(
-                f"{path}, line {line} has {len(cells)} cells, and the first line names {len(names)} columns"
-            )
-    columns = [[cells[k] for _, cells in numbered] for k in range(len(names))]
-    return names, columns, [f"line {line}" for line, _ in numbered]
-
-
-def _read_parquet(path: Path) -> tuple[list[str], list[list[Any]], list[str]]:
-    arrow = _arrow()
-    with open(path, "rb"):  # a missing file is an error of its own
-        pass
-    try:
-        table = arrow.parquet.read_table(path)
-    except (arrow.ArrowException, OSError) as error:
-        raise DataError(f"{path} cannot be read as Parquet: {error}") from error
-    return list(table.column_names), [c.to_pylist() for c in table.columns], [f"row {i}" for i in range(table.num_rows)]
-
-
-def _arrow() -> Any:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(
-            "Parquet files need pyarrow: pip install 'dflearn[parquet]', or use a .csv file"
-        ) from error
-    return pyarrow
-
-
-def _numbers(path: Path | str, name: str, cells: Any, places: Sequence[str], infinite: bool) -> np.ndarray:
-    """A column as float64; the first cell that is no number is an error."""
-    where = lambda row: f"{path}, {places[row]}, column {name!r}"  # noqa: E731
-    plain = isinstance(cells, np.ndarray) and cells.dtype.kind in "fiub"
-    numbers = cells.astype(np.float64) if plain else np.empty(len(cells))
-    for row, cell in enumerate(() if plain else cells):
-        if cell is None or str(cell).strip() == "":
-            raise DataError(f"{where(row)} is empty: fill it in, or drop the row")
-        try:
-            numbers[row] = float(cell)
-        except (TypeError, ValueError) as error:
-            raise DataError(
-                f"{where(row)} holds {str(cell)!r}, which is no number: if the column names the rows, pass "
-                f"id_column={name!r}; write a category as columns of 0 and 1"
-            ) from error
+        if cells.dtype.kind == "M":
+            raise UnreadableError(0, f"holds {str(cells[0])!r}, a time")
+        numbers = read_numbers(cells, table.has_point)
+    except UnreadableError as error:
+        remedy = (
+            ""
+            if error.looks_right
+            else (f": if the column names the rows, pass id_column={name!r}; write a category as columns of 0 and 1")
+        )
+        raise DataError(f"{table.cell(error.row, name)} {error}{remedy}") from error
     bad = np.flatnonzero(np.isnan(numbers) if infinite else ~np.isfinite(numbers))
     if bad.size:
-        raise DataError(f"{where(bad[0])} holds {cells[bad[0]]}, no finite number: fill it in, or drop the row")
+        cell = cells[bad[0]]
+        shown = repr(cell) if isinstance(cell, str) and not cell.strip(" +-").isalpha() else cell  # 'n/a', nan, inf
+        raise DataError(f"{table.cell(bad[0], name)} holds {shown}, no finite number: fill it in, or drop the row")
     return numbers
 
 
@@ -323,5 +454,5 @@ def _check_ids(path: Path | str, name: str, ids: Sequence[str], places: Sequence
         seen[text] = place
 
 
-def _and_more(names: Sequence[str]) -> str:
+def and_more(names: Sequence[str]) -> str:
     return f" ({len(names)} such)" if len(names) > 1 else ""

@@ -38,7 +38,9 @@ class Diagnosis:
         ties: share of instances with more than one optimal decision for their predicted costs.
         size, spread: mean |ŷ| / mean |y|, and the same for the deviations from the mean over instances.
         slopes: how many gradients finite differences confirm, of how many.
-        regret, two_stage, floor: Σ regret / Σ |optimum| of the model, of least squares on the same data, of E[y | x].
+        regret, two_stage, floor: Σ regret / Σ |optimum| of the model, of least squares (each instance by a map
+            fitted without it), of E[y | x]. The model may have been trained on these data; least squares never was.
+        behind: whether the model's regret is above that of least squares beyond chance (95 % interval of paired differences).
         findings: observations, the worst first.
     """
 
@@ -55,6 +57,7 @@ class Diagnosis:
     regret: float | None = None
     two_stage: float | None = None
     floor: float | None = None
+    behind: bool = False
     findings: list[Finding] = field(default_factory=list)
 
     @property
@@ -101,7 +104,11 @@ class Diagnosis:
         if self.size is not None and self.spread is not None:
             yield "size of predicted costs, relative to true", f"{self.size:.3g}"
             yield "their spread over instances, likewise", f"{self.spread:.3g}"
-        names = {"regret": "regret of the model", "two_stage": "regret of least squares", "floor": "regret of E[y | x]"}
+        names = {
+            "regret": "regret of the model",
+            "two_stage": "regret of least squares, cross-validated",
+            "floor": "regret of E[y | x]",
+        }
         for name, text in names.items():
             value = getattr(self, name)
             if value is not None:

@@ -14,7 +14,7 @@ from dflearn.doctor import measures
 from dflearn.doctor.diagnosis import Diagnosis, Finding
 from dflearn.doctor.findings import failed, findings
 from dflearn.errors import DataError, SolverError
-from dflearn.evaluation import evaluate
+from dflearn.evaluation import compare, evaluate
 from dflearn.losses.base import Loss
 from dflearn.models import predict
 from dflearn.randomness import Randomness, generator_of
@@ -69,9 +69,11 @@ def diagnose(
             if data.costs is not None:
                 judged = evaluate(predicted, task, data, progress=False)
                 found |= measures.regrets(judged)
-                fitted = measures.least_squares(everything, data.features)
+                fitted = measures.least_squares(everything, len(data))
                 if fitted is not None:
-                    found["two_stage"] = evaluate(fitted, task, data, progress=False, floor=False).ratio_of_sums
+                    two_stage = evaluate(fitted, task, data, progress=False, floor=False)
+                    found["two_stage"] = two_stage.ratio_of_sums
+                    found["behind"] = compare(judged, two_stage).absolute_regret.low > 0
         except (SolverError, DataError) as error:
             noted.append(failed(error))
     if data.costs is not None:

@@ -8,16 +8,19 @@ from torch import Tensor
 
 from dflearn.data import Batch, DecisionDataset
 from dflearn.doctor.diagnosis import VANISHING
-from dflearn.evaluation.pessimistic import worst_optimal
+from dflearn.evaluation.pessimistic import furthest_optimal
 from dflearn.evaluation.regret import EXACT, Evaluation
 from dflearn.losses.base import Loss, LossOutput
 from dflearn.program import Program
-from dflearn.solvers.base import Solution
+from dflearn.solvers.base import Solution, Status
 
-TIED = 1e-2  # optimal decisions this far apart in a random direction are different ones
+TIED = (
+    1e-2  # optimal decisions this far apart in a random direction, by the size of their terms there, are different ones
+)
 AGREES = 1e-3  # relative difference at which a slope confirms a gradient
 STEPS = (1e-4, 1e-5, 1e-6)  # of finite differences, relative to the costs: a kink is unlikely within all three
 SLOPES, TIES = 8, 16  # how many instances are tried
+FOLDS = 5  # of the data, one of which least squares does not see
 
 
 def _output_of(loss: Loss, predicted: Tensor, batch: Batch) -> LossOutput:
@@ -88,34 +91,51 @@ def regrets(judged: Evaluation) -> dict[str, float]:
     return found
 
 
-def least_squares(data: DecisionDataset, features: Tensor) -> Tensor | None:
-    """The costs that two-stage learning predicts: a linear map of least squared error on `data`, applied to `features`.
+def least_squares(data: DecisionDataset, count: int) -> Tensor | None:
+    """The costs that two-stage learning predicts for the first `count` instances, each by a map that did not see it.
 
-    One map for all costs where features are per cost. `None` where there are too few instances to fit one.
+    A linear map of least squared error, fitted to four fifths of the data and applied to the fifth left out, five times;
+    one map for all costs where features are per cost. `None` where there are too few instances to fit one.
     """
-    x, at = (torch.cat([part, torch.ones_like(part[..., :1])], -1) for part in (data.features.double(), features))
-    y = data.batch().require("costs").double()
-    if x.ndim == 3:
-        x, y = x.reshape(-1, x.shape[-1]), y.reshape(-1, 1)
-    if x.ndim != 2 or len(x) < 2 * x.shape[1]:
+    x, y = data.features.double(), data.batch().require("costs").double()
+    x = torch.cat([x, torch.ones_like(x[..., :1])], -1)
+    if x.ndim not in (2, 3):
         return None
-    fitted = at @ torch.linalg.lstsq(x, y, driver="gelsd").solution
-    return fitted.squeeze(-1) if at.ndim == 3 else fitted
+    fold = torch.arange(len(x)) % FOLDS
+    fitted = torch.empty_like(y)
+    for left_out in range(min(FOLDS, count)):
+        known = fold != left_out
+        seen, costs = (x[known], y[known]) if x.ndim == 2 else (x[known].flatten(0, 1), y[known].reshape(-1, 1))
+        if len(seen) < 2 * seen.shape[1]:
+            return None
+        predicted = x[~known] @ torch.linalg.lstsq(seen, costs, driver="gelsd").solution
+        fitted[~known] = predicted.squeeze(-1) if x.ndim == 3 else predicted
+    return fitted[:count]
 
 
 def ties(program: Program, predicted: Tensor, data: DecisionDataset, generator: torch.Generator) -> float:
-    """Share of instances for which another optimal decision goes further in a random direction, or in the opposite one."""
+    """Share of instances for which another optimal decision goes further in a random direction of costs, or opposite to it.
+
+    Further: by more than `TIED` of Σ_j |v_j| max(|w_j|, |w'_j|), v = S (a random y) being the direction, w the solver's decision
+    and w' the furthest that is optimal too (see `furthest_optimal`). So the size of decisions and of costs does not matter, and what no predicted
+    cost can tell apart (parts of a decision that cost nothing) is no tie.
+    """
     from dflearn.solvers.highs import HiGHS
 
     rows = _spread(len(data), TIES)
     instance = None if data.instance is None else data.instance[rows]
     at = predicted[rows]
-    decisions = HiGHS(program).solve(at, instance).check().decision
-    direction = torch.randn(at.shape, generator=generator, dtype=at.dtype)
+    w = HiGHS(program).solve(at, instance).check().decision
+    drawn = torch.randn(at.shape, generator=generator, dtype=at.dtype)
+    direction = program.objective.vector(drawn) - program.objective.vector(torch.zeros_like(drawn))
     several = np.zeros(len(rows), bool)
-    for costs in (direction, -direction):
-        furthest = worst_optimal(program, at, costs, decisions, instance, progress=False)
-        several |= furthest - program.objective(costs, decisions, instance).numpy() > TIED
+    for v in (direction, -direction):
+        for i, other in enumerate(furthest_optimal(program, at, v, w, instance)):
+            if other.status == Status.UNBOUNDED:
+                several[i] = True
+                continue
+            further = (v[i] * (other.decision - w[i])).sum()
+            several[i] |= bool(further > TIED * (v[i].abs() * torch.maximum(w[i].abs(), other.decision.abs())).sum())
     return float(several.mean())
 
 
@@ -131,4 +151,5 @@ def wrong(judged: Evaluation | None, output: LossOutput | None, data: DecisionDa
         return judged.regrets > EXACT * np.abs(judged.optima).mean()
     if output is None or output.solution is None or data.decisions is None:
         return np.ones(len(data), bool)
-    return (output.solution.decision.detach() - data.decisions).abs().amax(-1).numpy() > TIED
+    size = data.decisions.abs().amax(-1).clamp_min(1e-300)
+    return ((output.solution.decision.detach() - data.decisions).abs().amax(-1) / size).numpy() > TIED

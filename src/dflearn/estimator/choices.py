@@ -9,6 +9,7 @@ import torch
 
 from dflearn.data.scale import Scale
 from dflearn.errors import OptionError
+from dflearn.estimator.offered import LAYERS, LOSSES
 from dflearn.layers.base import Exact, Layer
 from dflearn.losses.base import Loss
 from dflearn.losses.fenchel_young import FenchelYoung
@@ -22,14 +23,6 @@ from dflearn.solvers.task import DecisionTask
 
 Amount = float | Literal["auto"]
 
-LAYERS = {
-    "smoothed": "the LP relaxation with (μ/2)‖w‖² added, solved exactly, with its exact gradient",
-    "davis-yin": "the same by 100 iterations of Davis-Yin splitting, differentiated through all of them",
-    "perturbed": "the mean decision of the relaxation under noise of scale σ on the costs",
-    "relaxed": "the LP relaxation as it is, with gradient zero: subgradients only",
-    "exact": "the true program as it is, with gradient zero: subgradients only, and the slowest",
-}
-
 # For each loss that takes a layer: the layer it is used with by default, and how it is made.
 _LOSSES: dict[str, tuple[str, Callable[[Layer], Loss]]] = {
     "sce": ("smoothed", SCE),
@@ -41,7 +34,6 @@ _LOSSES: dict[str, tuple[str, Callable[[Layer], Loss]]] = {
     "regret": ("smoothed", Regret),
     "sqde": ("smoothed", SquaredDecisionError),
 }
-LOSSES = ("mse", *_LOSSES, "cave")
 
 
 def make_loss(

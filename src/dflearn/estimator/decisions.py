@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from dflearn.data import DecisionDataset
+from dflearn.data.encoding import Encoding
 from dflearn.data.tables import TableLike, Tables, write_table
 from dflearn.errors import DataError
 from dflearn.estimator.regressor import DecisionFocusedRegressor
@@ -28,11 +29,13 @@ class Decisions:
             `pandas.DataFrame(decisions.columns)` is a frame.
         solution: the solver's answer.
         optima: with true costs, the objective of the best decision in hindsight, its constant left out, `(rows,)`.
+        notes: what is unusual in the features: cells that were filled, unknown, or far outside what was seen in training.
     """
 
     columns: dict[str, list[Any]]
     solution: Solution
     optima: np.ndarray | None = None
+    notes: tuple[str, ...] = ()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a .csv or .parquet file."""
@@ -41,11 +44,11 @@ class Decisions:
     def __str__(self) -> str:
         counts = ", ".join(f"{number} {name.lower()}" for name, number in self.solution.counts().items())
         said = f"{len(self.solution.status)} decisions, {counts}"
-        if self.optima is None:
-            return said
-        regret = np.array(self.columns["regret"])
-        share = np.nansum(regret) / np.nansum(np.abs(self.optima))
-        return f"{said}\nmean regret {np.nanmean(regret):.4g}, total regret / total optimum {share:.2%}"
+        if self.optima is not None:
+            regret = np.array(self.columns["regret"])
+            share = np.nansum(regret) / np.nansum(np.abs(self.optima))
+            said += f"\nmean regret {np.nanmean(regret):.4g}, total regret / total optimum {share:.2%}"
+        return said + "".join(f"\nnote: {note}" for note in self.notes)
 
 
 def decide(
@@ -71,10 +74,11 @@ def decide(
     regressor = _trained(model, "the model") if isinstance(model, DecisionFocusedRegressor) else load(model)
     program, record = named_program(regressor), regressor.record_
     tables = _tables_for(regressor, features, costs, instances, id_column)
+    encoding = encoding_of(regressor)
     solver = regressor.solver_ if solver is None else solver
     instance = tables.instance(program)
     accept = tuple(Status) if partial else (Status.OPTIMAL,)
-    solution = solver.solve(torch.tensor(regressor.predict(tables.features.values)), instance)
+    solution = solver.solve(torch.tensor(regressor.predict(encoding(tables.features))), instance)
     solution.check(accept, name=tables.where, what="decision with the predicted costs")
 
     def in_own_sense(objective: torch.Tensor) -> np.ndarray:
@@ -99,12 +103,12 @@ def decide(
         decided = np.rint(values).astype(np.int64) if whole and np.isfinite(values).all() else values + 0.0
         columns[f"{name} (variable)" if name in taken else name] = decided
     plain = {name: cells.tolist() if isinstance(cells, np.ndarray) else list(cells) for name, cells in columns.items()}
-    return Decisions(plain, solution, optima)
+    return Decisions(plain, solution, optima, tuple(encoding.remarks(tables.features)))
 
 
-def load(path: str | os.PathLike[str]) -> DecisionFocusedRegressor:
-    """A model that `train` made, from its file."""
-    return _trained(DecisionFocusedRegressor.load(path), str(path))
+def load(path: str | os.PathLike[str], *, trust: bool = False) -> DecisionFocusedRegressor:
+    """A model that `train` made, from its file. trust: as of `DecisionFocusedRegressor.load`."""
+    return _trained(DecisionFocusedRegressor.load(path, trust=trust), str(path))
 
 
 def _trained(regressor: DecisionFocusedRegressor, called: str) -> DecisionFocusedRegressor:
@@ -122,8 +126,15 @@ def dataset_for(
     """The data that these tables hold for a model that `load` gave, without decisions."""
     tables = _tables_for(regressor, features, costs, instances, None)
     assert tables.costs is not None
-    x, y = torch.tensor(tables.features.values), torch.tensor(tables.costs.values)
+    x, y = torch.tensor(encoding_of(regressor)(tables.features)), torch.tensor(tables.costs.values)
     return DecisionDataset(x, y, instance=tables.instance(named_program(regressor)))
+
+
+def encoding_of(regressor: DecisionFocusedRegressor) -> Encoding:
+    """How a model that `train` made reads its features; an old file tells their names alone."""
+    record = regressor.record_
+    held = record.get("encoding")
+    return Encoding.of_numbers(record["features"]) if held is None else Encoding.from_dict(held)
 
 
 def named_program(regressor: DecisionFocusedRegressor) -> Program:
@@ -151,7 +162,7 @@ def _tables_for(
     if not record["instances"] and instances is not None:
         raise DataError("the model was trained without instances: leave it out, or train with it")
     wanted = {
-        "features": record["features"],
+        "features": encoding_of(regressor).inputs,
         "costs": named_program(regressor).cost_names,
         "instances": list(record["instances"]),
     }

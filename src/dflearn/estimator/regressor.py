@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -19,20 +20,30 @@ from dflearn.data.scale import Scale
 from dflearn.errors import DataError, MissingExtraError, OptionError, ShapeError
 from dflearn.estimator import saving
 from dflearn.estimator.choices import Amount, make_loss
-from dflearn.evaluation import regrets_of
+from dflearn.estimator.modules import from_saved
+from dflearn.estimator.starts import Start, after_model, boosted_start, forecasts_left_out, linear_start
+from dflearn.estimator.two_stage import boosting, least_squares, ridge
+from dflearn.evaluation.regret import check_linear, regrets_of
 from dflearn.layers.base import Layer
 from dflearn.losses.base import Loss
-from dflearn.models import MLP, Linear, Positive, Scaled, Standardize, predict
+from dflearn.models import MLP, Linear, OnForecast, Positive, Scaled, Standardize, Trees, predict
 from dflearn.problems import Problem
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Solver
 from dflearn.solvers.task import Decided, DecisionTask
 from dflearn.training import Callback, History, Run, fit
+from dflearn.training.step import counted_rows
 
 try:
     from sklearn.base import BaseEstimator, RegressorMixin
     from sklearn.utils import check_random_state
-    from sklearn.utils.validation import _get_feature_names, check_array, check_is_fitted, validate_data
+    from sklearn.utils.validation import (
+        _check_sample_weight,
+        _get_feature_names,
+        check_array,
+        check_is_fitted,
+        validate_data,
+    )
 except ModuleNotFoundError as error:
     raise MissingExtraError(
         "DecisionFocusedRegressor follows scikit-learn, which is not installed: pip install 'dflearn[sklearn]'"
@@ -60,6 +71,10 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         model: "linear"; "mlp", with the widths of its layers in `hidden`; "shared", which insists on features per cost;
             or a module, which is copied, and whose output is taken as it is. With features per cost, "linear" and
             "mlp" are one map that all costs share.
+        start: "zero": small random weights, which Adam moves by `lr` a step. "ridge": ridge regression, its strength chosen on
+            the instances held out (least squares without any). "boosting": boosted trees, which a linear map corrects. From
+            the latter two, `lr` is how far a step moves forecasts in units of their error (0.01, say), features are
+            standardized, and the model is "linear". `dflearn.train` starts so, and chooses more.
         standardize: subtract from each feature its mean, and divide by its standard deviation, over the instances trained on.
         positive: whether costs are known to be positive. Predictions are then made so, by a softplus in units of mean |y|
             after the model: see `dflearn.models.Positive`.
@@ -91,6 +106,7 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         layer: str | Layer = "auto",
         model: str | nn.Module = "linear",
         hidden: Sequence[int] = (64,),
+        start: str = "zero",
         standardize: bool = False,
         positive: bool = False,
         mu: Amount = "auto",
@@ -110,6 +126,7 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         self.layer = layer
         self.model = model
         self.hidden = hidden
+        self.start = start
         self.standardize = standardize
         self.positive = positive
         self.mu = mu
@@ -133,13 +150,27 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
 
     # -- training -------------------------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None, *, decisions: Any = None, instance: Instance | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        decisions: Any = None,
+        instance: Instance | None = None,
+        validation: Any = None,
+    ) -> Self:
         """Train on features X and costs y `(n_samples, p)`, or on decisions alone where the loss needs no costs.
 
         Args:
+            sample_weight: how much each instance counts in training and in what chooses the epoch, `(n_samples,)`; those
+                of weight zero are left out.
             decisions: w* `(n_samples, n)`; by default computed from y by the exact solver. Who fits several times to
                 the same data, in a grid search, say, computes them once and passes them.
             instance: what differs from instance to instance, each field `(n_samples, …)`.
+            validation: what chooses the epoch, in place of `validation_fraction` of the instances at random: data (X, y) or
+                (X, y, instance); a scikit-learn splitter such as `TimeSeriesSplit()`, whose last split is taken; or the rows
+                of X to hold out.
         """
         if y is None and decisions is None:
             raise DataError(
@@ -154,7 +185,9 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         task = self._task(None if y is None and not self._only_decides() else np.shape(costs)[-1])
         self._shape, self._one_dimensional = X.shape[1:], y is not None and y.ndim == 1
         self._with_instances = instance is not None
-        data = self._data(X, None if y is None else y.reshape(len(X), -1), decisions, instance)
+        data = self._data(X, None if y is None else y.reshape(len(X), -1), decisions, instance, sample_weight)
+        rows = counted_rows(data)
+        data = data if data.weights is None else data.subset(rows)
         solves = "decisions" in self.loss.needs if isinstance(self.loss, Loss) else self.loss != "mse"
         if solves and data.decisions is None:
             data = label(data, task.solver, cache=self.cache, progress=self.verbose)
@@ -163,26 +196,61 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
             self.loss, self.layer, task, self.scale_, mu=self.mu, sigma=self.sigma, step=self.step, seed=seed
         )
         self.solver_ = task.solver
-        self.held_out_, kept = self._split(len(data), seed)
-        train, validation = data.subset(kept), data.subset(self.held_out_) if len(self.held_out_) else None
-        self.model_ = self._build(task.objective.p, self.scale_.costs, seed, train.features)
-        judged_by_regret = validation is not None and data.costs is not None
+        train, checked = self._divide(data, rows.numpy(), seed, validation, task)
+        judged_by_regret = checked is not None and checked.costs is not None
+        if checked is not None and judged_by_regret and task.relaxed is not task.solver:
+            checked = checked.without_decisions()  # the optimal ones of the relaxation, which judges, are others
+        start = self._start(train, checked, task, seed)
         self.history_ = fit(
-            self.model_,
+            start.module,
             self.loss_,
-            train,
-            validation=validation,
+            start.train,
+            validation=None if checked is None else start.on(checked),
             problem=task.relaxed if judged_by_regret else None,
             epochs=self.epochs,
             batch_size=self.batch_size,
-            lr=self.lr,
-            early_stopping=None if validation is None else self.early_stopping,
-            keep="last" if validation is None else "best",
+            lr=self.lr * start.reach,
+            early_stopping=None if checked is None else self.early_stopping,
+            keep="last" if checked is None else "best",
             seed=seed,
             callbacks=[_Report()] if self.verbose else [],
             progress=False,
         )
+        self.model_ = start.finish(start.module)
         return self
+
+    def adopt(self, module: nn.Module, data: DecisionDataset, scale: Scale, history: History) -> Self:
+        """Be fitted with a model that was trained elsewhere, on these data; it must be built as `start` and `model` say."""
+        task = self._task(None)
+        self._shape, self._one_dimensional = tuple(data.features.shape[1:]), False
+        self._with_instances, self.n_features_in_ = data.instance is not None, self._shape[0]
+        self.scale_, self.history_, self.solver_ = scale, history, task.solver
+        self.loss_ = make_loss(self.loss, self.layer, task, scale, mu=self.mu, sigma=self.sigma, step=self.step)
+        self.model_, self.held_out_ = module, np.arange(0)
+        return self
+
+    def _start(self, train: DecisionDataset, checked: DecisionDataset | None, task: DecisionTask, seed: int) -> Start:
+        """What is trained, and from where."""
+        if self.start == "zero":
+            model = self._build(task.objective.p, self.scale_.costs, seed, train)
+            return Start("zero", train, lambda x: x, model, lambda trained: trained, 1.0)
+        self._check_start()
+        after = after_model(self.positive, self.scale_.costs)
+        x, y = train.features, train.batch().require("costs")
+        choose = None if checked is None else (checked.features, checked.batch().require("costs"))
+        if self.start == "ridge":
+            fitted = least_squares(x, y, train.weights) if choose is None else ridge(x, y, train.weights, choose=choose)
+            return linear_start(train, fitted, self.scale_.costs, after)
+        trees = boosting(x, y, train.weights, choose=choose, seed=seed)
+        return boosted_start(train, trees, forecasts_left_out(train, trees, ordered=False, gap=0, seed=seed), after)
+
+    def _check_start(self) -> None:
+        if self.start not in ("zero", "ridge", "boosting"):
+            raise OptionError(f"start is 'zero', 'ridge' or 'boosting'; got {self.start!r}")
+        if self.start != "zero" and (self.model != "linear" or len(self._shape) != 1):
+            raise OptionError(
+                f"start={self.start!r} needs model='linear' and features (n_samples, k): pass start='zero'"
+            )
 
     def _task(self, p: int | None) -> DecisionTask:
         """What is decided, when there are p costs (unknown without y)."""
@@ -223,33 +291,63 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         program = None if self.problem is None else DecisionTask.of(self.problem, None).program
         return None if program is None else program.cost_names
 
-    def _data(self, X: np.ndarray, y: np.ndarray | None, decisions: Any, instance: Instance | None) -> DecisionDataset:
+    def _data(
+        self, X: np.ndarray, y: np.ndarray | None, decisions: Any, instance: Instance | None, sample_weight: Any = None
+    ) -> DecisionDataset:
+        weights = None
+        if sample_weight is not None:
+            weights = torch.tensor(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
         if decisions is not None:
             decisions = check_array(decisions, dtype=np.float64, input_name="decisions")
         costs, optimal = (None if array is None else torch.tensor(array) for array in (y, decisions))
         return DecisionDataset(
-            torch.tensor(X), costs, optimal, None if instance is None else instance.to(torch.float64)
+            torch.tensor(X), costs, optimal, None if instance is None else instance.to(torch.float64), weights=weights
         )
 
+    def _divide(
+        self, data: DecisionDataset, rows: np.ndarray, seed: int, validation: Any, task: DecisionTask
+    ) -> tuple[DecisionDataset, DecisionDataset | None]:
+        """What to train on, and what chooses the epoch; `rows` are those of X that the data hold."""
+        self.held_out_ = np.arange(0)
+        if isinstance(validation, tuple):
+            X, y, *more = validation
+            X = np.ascontiguousarray(validate_data(self, X, dtype=np.float64, allow_nd=True, reset=False))
+            costs = np.asarray(self._in_order(y), np.float64).reshape(len(X), -1)
+            return data, label(
+                self._data(X, costs, None, *(more or [None])), task.solver, cache=self.cache, progress=False
+            )
+        if validation is None:
+            held_out, kept = self._split(len(data), seed)
+        else:
+            held_out = _rows_of(validation, data, rows)
+            kept = np.setdiff1d(np.arange(len(data)), held_out)
+        self.held_out_ = rows[held_out]
+        return data.subset(kept), data.subset(held_out) if len(held_out) else None
+
     def _split(self, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """The rows held out, and those to train on."""
+        """The rows held out at random, and those to train on."""
         if not 0 <= self.validation_fraction < 1:
             raise OptionError(f"validation_fraction lies in [0, 1), got {self.validation_fraction}")
-        held_out = round(self.validation_fraction * count)
-        if held_out == 0:
+        number = round(self.validation_fraction * count)
+        if number == 0:
             return np.arange(0), np.arange(count)
-        validation, train = split_rows(count, {"validation": held_out}, seed)
-        return validation.numpy(), train.numpy()
+        held_out, kept = split_rows(count, {"validation": number}, seed)
+        return held_out.numpy(), kept.numpy()
 
-    def _build(self, p: int, scale: float, seed: int, features: Tensor | None = None) -> nn.Module:
-        """The untrained model in float64, for features of the shape seen in `fit`; standardized as `features` are."""
-        model = copy.deepcopy(self.model) if isinstance(self.model, nn.Module) else self._named(p, scale, seed)
-        parts = [model]
-        if self.standardize:
-            parts.insert(0, Standardize(self._shape[-1], features))
+    def _build(self, p: int, scale: float, seed: int, data: DecisionDataset | None = None) -> nn.Module:
+        """The untrained model in float64, for features of the shape seen in `fit`; standardized as those of `data` are."""
+        if self.start == "boosting":
+            parts: list[nn.Module] = [OnForecast(Trees(p), self._shape[-1], p)]
+        elif isinstance(self.model, nn.Module):
+            parts = [copy.deepcopy(self.model)]
+        else:
+            parts = [self._named(p, scale, seed)]
+        if self.start == "ridge" or (self.start == "zero" and self.standardize):
+            known = (None, None) if data is None else (data.features, data.weights)
+            parts.insert(0, Standardize(self._shape[-1], *known))
         if self.positive:
             parts.append(Positive(scale))
-        return (nn.Sequential(*parts) if len(parts) > 1 else model).double()
+        return (nn.Sequential(*parts) if len(parts) > 1 else parts[0]).double()
 
     def _named(self, p: int, scale: float, seed: int) -> nn.Module:
         """The model that `model` names."""
@@ -290,11 +388,13 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         y = torch.as_tensor(costs, dtype=torch.float64).reshape(len(costs), -1)
         return self.solver_.solve(y, instance).check().decision
 
-    def score(self, X: Any, y: Any, *, decisions: Any = None, instance: Instance | None = None) -> float:
+    def score(
+        self, X: Any, y: Any, sample_weight: Any = None, *, decisions: Any = None, instance: Instance | None = None
+    ) -> float:
         """−Σ regret / Σ |optimum|: minus the normalized regret of `decide(X)` under the true costs y.
 
         Zero is perfect and larger is better, as scikit-learn expects. `decisions` are the optimal ones, by default
-        computed from y by the exact solver. This is not R².
+        computed from y by the exact solver. With `sample_weight` `(n_samples,)`, both sums are weighted. This is not R².
         """
         y = np.ascontiguousarray(check_array(self._in_order(y), dtype=np.float64, ensure_2d=False, input_name="y"))
         if self._with_instances and instance is None:
@@ -304,14 +404,15 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
                 "regressor.set_fit_request(instance=True).set_score_request(instance=True)"
             )
         decided = self._solve(self.predict(X), instance)
-        data = self._data(np.zeros((len(y), 0)), y.reshape(len(y), -1), decisions, instance)
+        data = self._data(np.zeros((len(y), 0)), y.reshape(len(y), -1), decisions, instance, sample_weight)
         if data.decisions is None:
             data = label(data, self.solver_, cache=self.cache, progress=self.verbose)
         batch = data.batch()
-        found = regrets_of(
-            self.solver_.objective, batch.require("costs"), decided, batch.require("decisions"), instance
-        )
-        regret, optimum = found.regret.sum().item(), found.optimum.abs().sum().item()
+        true, optimal = batch.require("costs"), batch.require("decisions")
+        found = regrets_of(self.solver_.objective, true, decided, optimal, instance)
+        check_linear(self.solver_, found, true, optimal, instance)
+        weights = 1.0 if data.weights is None else data.weights
+        regret, optimum = (weights * found.regret).sum().item(), (weights * found.optimum.abs()).sum().item()
         return -regret / optimum if optimum > 0 else 0.0 if regret == 0 else -np.inf
 
     # -- files ----------------------------------------------------------------------------------------------------
@@ -320,7 +421,8 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         """Write the fitted estimator to one file, without pickle; `load` gives it back, answer for answer.
 
         `record` is what else to keep, as JSON holds it: what the columns of X are called, how the model did, ….
-        A file holds names and numbers. What is an object of your own (a module, a loss, a solver) is refused here.
+        A file holds names and numbers. An object of your own (a loss, a solver) is refused here; a module is kept by its
+        import path: see `dflearn.estimator.Imported`.
         """
         check_is_fitted(self, "model_")
         held = self.problem.program if isinstance(self.problem, Solver) else self.problem
@@ -348,14 +450,23 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         saving.write(path, metadata, self.model_.state_dict(), program)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read what `save` wrote; a file that is anything else, damaged, or of a newer version is refused."""
+    def load(cls, path: str | os.PathLike[str], *, trust: bool = False) -> Self:
+        """Read what `save` wrote; a file that is anything else, damaged, or of a newer version is refused.
+
+        trust: whether code may be run that the file names to build a module of your own. Only for files that you trust;
+            all other files load without it, and run nothing.
+        """
         metadata, weights, program = saving.read(path)
+        for remark in saving.other_versions(metadata):
+            warnings.warn(f"{path}: {remark}", stacklevel=2)
         try:
             if metadata["class"] != cls.__name__:
                 raise DataError(f"it holds a {metadata['class']}, not a {cls.__name__}")
             problem = saving.problem_from(metadata["origin"], program)
-            return cls(problem, **metadata["parameters"])._filled(metadata, weights)
+            parameters = dict(metadata["parameters"])
+            if isinstance(parameters.get("model"), dict):
+                parameters["model"] = from_saved(parameters["model"], trust=trust)
+            return cls(problem, **parameters)._filled(metadata, weights)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise DataError(f"{path} is not a model that can be read here: {error}") from error
 
@@ -373,6 +484,14 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         self.model_.load_state_dict(weights)
         self.loss_ = make_loss(self.loss, self.layer, task, self.scale_, mu=self.mu, sigma=self.sigma, step=self.step)
         return self
+
+
+def _rows_of(validation: Any, data: DecisionDataset, rows: np.ndarray) -> np.ndarray:
+    """The places in the data of rows of X that are given, or that a splitter's last split holds out."""
+    if isinstance(validation, np.ndarray | list):
+        return np.flatnonzero(np.isin(rows, np.asarray(validation, np.int64)))
+    *_, (_, last) = validation.split(data.features.numpy())
+    return np.asarray(last, np.int64)
 
 
 class _Report(Callback):

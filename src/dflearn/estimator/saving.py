@@ -1,5 +1,7 @@
 """One-file models: a zip that holds JSON, safetensors and a plain .npz. Nothing in it is code, and nothing is pickled.
 
+A module of a user's own is told by its import path; it is imported and run only where who loads the file says so.
+
 metadata.json          format, version, class, parameters, versions of the packages, fingerprint of the program
 weights.safetensors    the model's weights
 program.npz            the program's sparse matrices and vectors
@@ -19,9 +21,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from torch import Tensor
+from torch import Tensor, nn
 
 from dflearn.errors import DataError, MissingExtraError, OptionError, ProgramError
+from dflearn.estimator.modules import as_saved
 from dflearn.files import check_npz, replacing, swells
 from dflearn.problems import Problem, problem_of_origin
 from dflearn.program import Program
@@ -115,6 +118,19 @@ def check_weights(weights: Mapping[str, Tensor]) -> None:
             )
 
 
+def other_versions(metadata: Mapping[str, Any]) -> list[str]:
+    """What to say where dflearn or torch was of another major or minor version when the file was written."""
+    told = []
+    for name in ("dflearn", "torch"):
+        then, now = str(metadata.get("packages", {}).get(name, "")), version(name)
+        if then and then.split(".")[:2] != now.split(".")[:2]:
+            told.append(
+                f"the model was saved with {name} {then}, and this is {now}: predictions may differ in their last digits; "
+                "compare some before you rely on it"
+            )
+    return told
+
+
 def _parts(file: Any) -> dict[str, bytes]:
     if not zipfile.is_zipfile(file):
         raise DataError("it is no zip file, or is cut short")
@@ -140,14 +156,12 @@ def plain(name: str, value: Any) -> Any:
         return [plain(name, one) for one in value]
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    if name == "model":
-        remedy = (
-            "use model='linear', 'shared' or 'mlp', or keep the weights alone, with "
-            "safetensors.torch.save_file(regressor.model_.state_dict(), path), and build the module anew"
-        )
-    else:
-        remedy = f"predictions do not depend on it: name one with set_params({name}=…), then save"
-    raise DataError(f"{name} is a {type(value).__name__}, and a file holds names and numbers only: {remedy}")
+    if isinstance(value, nn.Module) and name == "model":
+        return as_saved(value)
+    raise DataError(
+        f"{name} is a {type(value).__name__}, and a file holds names and numbers only: predictions do not depend on it: name "
+        f"one with set_params({name}=…), then save"
+    )
 
 
 RECOGNIZED, GENERAL = "recognized", "HiGHS"  # how a file names the solver of its program

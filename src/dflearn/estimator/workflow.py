@@ -10,103 +10,40 @@ In Python:
 
 from __future__ import annotations
 
-import math
-import os
+import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from tabulate import tabulate
-from torch import Tensor
 
 from dflearn.data import DecisionDataset
+from dflearn.data.encoding import Encoding
 from dflearn.data.labels import solve_cached
-from dflearn.data.split import split_rows
-from dflearn.data.tables import Table, TableLike, Tables
+from dflearn.data.roles import Roles
+from dflearn.data.split import Parts, parts_of
+from dflearn.data.tables import Rows, Table, TableLike, Tables
 from dflearn.errors import DataError, OptionError
-from dflearn.estimator.choices import LAYERS, LOSSES
+from dflearn.estimator.fine_tuning import Clock
+from dflearn.estimator.offered import check_choices
+from dflearn.estimator.pipeline import Pipeline, Settings, Trained
+from dflearn.estimator.progress import Progress
 from dflearn.estimator.regressor import DecisionFocusedRegressor
-from dflearn.evaluation import Comparison, Evaluation, compare, evaluate
+from dflearn.estimator.result import AVERAGE, TrainResult
+from dflearn.evaluation import Evaluation, compare, evaluate
 from dflearn.problems import Problem
 from dflearn.program import Program
 from dflearn.program.names import places_of
 from dflearn.solvers.base import Solver, Status
 from dflearn.solvers.task import DecisionTask
+from dflearn.training import History
 
 LEAST_ROWS = 10  # below it, a test says nothing
-EPOCHS, STEPS = 100, 1000  # of training, at least
-BATCH, HELD_OUT = 32, 0.2  # rows in a step; share of the rows, those to test on apart, to choose by
-AVERAGE, TWO_STAGE = "average costs", "two-stage"  # the other models are called by their losses
-WORDS = {
-    "mean_of_ratios": ("mean of regret / optimum", ".2%"),
-    "ratio_of_sums": ("total regret / total optimum", ".2%"),
-    "published_style": ("as in published tables, by 32 rows", ".2%"),
-    "absolute_regret": ("mean regret", ".4g"),
-    "exact_share": ("decisions without regret", ".1%"),
-    "mse": ("mean squared error of costs", ".4g"),
-}
-
-
-@dataclass(frozen=True, eq=False)
-class TrainResult:
-    """The models that `train` made, and how they did. Printed, it is the table that compares them.
-
-    Attributes:
-        models: the trained models: "two-stage", then one for each loss, by its name.
-        chosen: the model with the least mean regret on the rows to choose by; `save` keeps it.
-        compared: the loss whose model is compared with two-stage: the best of them on the rows to choose by.
-        validation: how each model did on the rows to choose by.
-        tested: how each did on the rows to test on, after "average costs", which ignores the features.
-        difference: `compared` − two-stage on the rows to test on, row by row.
-        rows: how many rows there were to train on, to choose by, and to test on.
-        notes: what else is worth knowing about the data and the models.
-    """
-
-    models: dict[str, DecisionFocusedRegressor]
-    chosen: str
-    compared: str
-    validation: dict[str, Evaluation]
-    tested: dict[str, Evaluation]
-    difference: Comparison
-    rows: tuple[int, int, int]
-    notes: list[str]
-
-    @property
-    def model(self) -> DecisionFocusedRegressor:
-        """The chosen model."""
-        return self.models[self.chosen]
-
-    def save(self, path: str | os.PathLike[str], options: Mapping[str, Any] | None = None) -> None:
-        """Write the chosen model to one file, which `decide` reads; `options` are kept in its record."""
-        self.model.save(path, self.model.record_ | ({} if options is None else {"options": dict(options)}))
-
-    def __str__(self) -> str:
-        """How the models did on the rows to test on, what the comparison says and how surely, and the notes."""
-        trained_on, chosen_by, tested_on = self.rows
-        rows = []
-        for metric, (words, form) in WORDS.items():
-            cells = [_cell(judged.metrics[metric].value, form) for judged in self.tested.values()]
-            between = vars(self.difference).get(metric)
-            if between is not None:
-                cells.append("{} [{}, {}]".format(*(_cell(number, f"+{form}") for number in between)))
-            rows.append([words, *cells])
-        last = f"{self.compared} − {TWO_STAGE} [{self.difference.confidence:.0%} interval]"
-        header = ["on the test rows", *self.tested, last]
-        value, low, high = self.difference.absolute_regret
-        if low <= 0 <= high:
-            verdict = "The difference may be chance: its interval holds zero. More rows would tell."
-        else:
-            verdict = f"Decision-focused training {'lowers' if value < 0 else 'raises'} the regret, beyond chance."
-        return (
-            f"{sum(self.rows)} rows: {trained_on} to train on, {chosen_by} to choose by, {tested_on} to test on\n\n"
-            + tabulate(rows, header, colalign=["left", *["right"] * (len(header) - 1)], disable_numparse=True)
-            + f"\n\n{self.compared} against {TWO_STAGE}: less regret on {self.difference.wins} rows, the same on "
-            f"{self.difference.ties}, more on {self.difference.losses}.\n{verdict}"
-            + "".join(f"\nnote: {note}" for note in self.notes)
-        )
+MINUTES = 3.0  # for all decision-focused runs
+HELD_OUT = 0.2  # share of the rows, those to test on apart, to choose by
 
 
 def train(
@@ -115,44 +52,67 @@ def train(
     costs: TableLike,
     instances: TableLike | None = None,
     *,
-    losses: Sequence[str] = ("spo+", "sce"),
+    losses: Sequence[str] = ("smoothed-spo+", "sce"),
     layer: str = "auto",
-    model: str = "linear",
     positive: bool = False,
     epochs: int | None = None,
-    lr: float = 0.02,
+    lr: float | None = None,
     test: float = 0.25,
     ordered: bool = False,
+    gap: int = 0,
+    groups: str | Sequence[Any] | None = None,
+    weights: str | Sequence[float] | np.ndarray | Table | None = None,
     seed: int = 0,
     id_column: str | None = None,
     offset: float = 0.0,
+    minutes: float | None = MINUTES,
+    steps: Mapping[str, int] | None = None,
+    refit: bool = False,
+    checkpoint: str | Path | None = None,
     solver: Solver | None = None,
     cache: str | Path | None = None,
     progress: bool = True,
 ) -> TrainResult:
-    """Train a model for least squares and one with each loss, choose the best, and compare them on rows set aside.
+    """Fit two-stage models, train decision-focused ones from them, keep the best, and test on rows set aside.
 
-    The rows are cut into three parts: to train on, to choose by (the epoch, the model to keep, the loss to compare), and
-    to test on. Each table is a DataFrame, a dict of columns, an array or a `Table`, with one row per instance.
+    The rows are cut into three parts: to train on, to choose by, and to test on. Two-stage models are least squares, ridge and
+    boosting. Decision-focused ones start at ridge and at boosting, one with each loss. The best two-stage model is kept unless
+    a decision-focused one has clearly less regret on the rows to choose by (see `dflearn.estimator.verdict`). Each table is a
+    DataFrame, a dict of columns, an array or a `Table`, with one row per instance.
 
     Args:
         problem: what is decided. Where its program has `cost_names`, columns of the costs are matched by name.
-        features: any columns of numbers; the models standardize them.
+        features: any columns: numbers, categories, booleans, dates, with gaps. An `Encoding`, learned from the rows to train
+            on, makes them numbers, which the models standardize.
         costs: the true costs y.
         instances: what else differs from row to row: columns named after constraints, or `lower:x`, `upper:x`, `d:x`:
             see `Program.instance`.
-        losses: one model is trained with each: see `DecisionFocusedRegressor`.
-        layer, model, lr: as of `DecisionFocusedRegressor`.
+        losses: decision-focused models are trained with each: see `DecisionFocusedRegressor`.
+        layer: as of `DecisionFocusedRegressor`.
         positive: whether costs are known to be positive: no others are predicted then.
-        epochs: by default 100, or more where few rows make for less than 1000 steps.
+        epochs: of a run at most; by default 15, or more where few rows make for less than 300 steps.
+        lr: how far a step moves forecasts, in units of their error; by default several are tried.
         test: the share of rows to test on.
-        ordered: test on the last rows, for rows in order of time, instead of random ones.
+        ordered: rows are in order of time: train on the first, choose by later ones, test on the last.
+        gap: how many rows are left out between the parts, in order of time.
+        groups: a column of the features (which is none then), or a label for each row: rows of one label never lie in two
+            parts. See `dflearn.data.parts_of`.
+        weights: how much each row counts, in training and in all means: a column of the features (which is none then), one
+            number for each row, or a `Table` of one column.
         seed: of the parts and of training.
         id_column: the column that names the rows, in every table; rows are then matched by it.
         offset: the constant of the objective, which `decide` adds to objectives.
+        minutes: how long the decision-focused runs may take together. `record["steps"]` then tells how many epochs each took.
+        steps: these numbers, to make the same model again, on any machine.
+        refit: train the chosen model again on all rows, those to choose by and to test on included, with the chosen settings
+            and number of steps; `result.model` is this one then, and no row is left to test it.
+        checkpoint: a folder for what is done so far; a call that was interrupted goes on from there, and ends with the same
+            model as if it had not been. It is removed at the end.
         solver: an exact solver of the program; default: the fastest that suits it.
         cache: a folder that remembers solves, as of `label`.
+        progress: say on stderr how far it is.
     """
+    begun = time.perf_counter()
     check_choices(losses, layer)
     task = DecisionTask.of(problem)
     program, solver = task.program, solver or task.solver
@@ -163,76 +123,98 @@ def train(
     assert tables.costs is not None
     if positive:
         _check_positive(tables.costs)
-    rest_rows, test_rows = _parts(tables.features, test, ordered, seed)
+    roles = Roles.of(tables.features, groups, weights)
+    parts = _parts(tables.features, test, ordered, gap, roles.groups, seed)
+    encoding = Encoding.of(roles.features, parts.train, roles.aside)
     places = {} if tables.instances is None else places_of(program, tables.instances.names, str(tables.instances.path))
-    data = _labelled(program, tables, solver, cache, progress)
-    rest, tested_on = data.subset(rest_rows), data.subset(test_rows)
+    data = _labelled(program, encoding, tables, roles.weights, solver, cache, progress)
+    settings = Settings(tuple(losses), layer, positive, epochs, lr, ordered, gap, seed)
+    clock, said = Clock(minutes, dict(steps or {})), Progress(progress)
+    folder = None if checkpoint is None else Path(checkpoint)
+    pipeline = Pipeline(task, solver, data, parts, settings, clock, said, folder, cache)
+    choice = pipeline.run()
 
-    models = {}
-    for name, loss in {TWO_STAGE: "mse", **{loss: loss for loss in losses}}.items():
-        regressor = DecisionFocusedRegressor(
-            problem,
-            loss=loss,
-            layer=layer,
-            model=model,
-            standardize=True,
-            positive=positive,
-            epochs=epochs or max(EPOCHS, math.ceil(STEPS * BATCH / ((1 - HELD_OUT) * len(rest)))),
-            batch_size=BATCH,
-            validation_fraction=HELD_OUT,
-            lr=lr,
-            early_stopping=None,
-            random_state=seed,
-        )
-        with _working(f"training the {name} model", progress):
-            X, y, decisions = (part.numpy() for part in (rest.features, rest.costs, rest.decisions) if part is not None)
-            models[name] = regressor.fit(X, y, decisions=decisions, instance=rest.instance)
-    chosen_by = rest.subset(models[TWO_STAGE].held_out_)
-    average = rest.batch().require("costs").mean(0).numpy()
+    models = {name: _regressor(problem, one, pipeline) for name, one in pipeline.models.items()}
+    known = data.subset(np.concatenate(parts[:2])).batch()
+    average = np.average(known.require("costs").numpy(), axis=0, weights=known.weights)
 
-    def judge(predict: Callable[[np.ndarray], np.ndarray], part: DecisionDataset) -> Evaluation:
+    def judge(name: str, predict: Callable[[np.ndarray], np.ndarray], rows: np.ndarray) -> Evaluation:
+        said.pass_by(f"deciding with {name}")
+        part = data.subset(rows)
         return evaluate(predict(part.features.numpy()), program, part, solver, cache=cache, progress=False)
 
-    with _working("deciding with each model", progress):
-        validation = {name: judge(one.predict, chosen_by) for name, one in models.items()}
-        tested = {AVERAGE: judge(lambda x: np.tile(average, (len(x), 1)), tested_on)}
-        tested |= {name: judge(one.predict, tested_on) for name, one in models.items()}
-    regrets = {name: judged.absolute_regret for name, judged in validation.items()}
-    chosen = min(regrets, key=regrets.__getitem__)  # the first of equals, so two-stage where nothing is better
-    compared = min(losses, key=regrets.__getitem__)
-    difference = compare(tested[compared], tested[TWO_STAGE])
-    options = {"losses": list(losses), "layer": layer, "model": model, "positive": positive, "epochs": epochs, "lr": lr}
+    validation = {name: judge(name, one.predict, parts.choose) for name, one in models.items()}
+    tested = {AVERAGE: judge(AVERAGE, lambda x: np.tile(average, (len(x), 1)), parts.test)}
+    tested |= {name: judge(name, one.predict, parts.test) for name, one in models.items()}
+    said.done()
+    compared = choice.focused if choice.chosen == choice.baseline and choice.focused else choice.chosen
+    difference = compare(tested[compared], tested[choice.baseline])
     record = {
-        "features": list(tables.features.names),
+        "features": list(encoding.inputs),
+        "encoding": encoding.as_dict(),
         "id": id_column,
         "instances": places,
         "offset": offset,
-        "chosen": chosen,
+        "baseline": choice.baseline,
+        "chosen": choice.chosen,
         "compared": compared,
-        "options": {**options, "test": test, "ordered": ordered, "seed": seed},
+        "options": {**asdict(settings), "losses": list(losses), "test": test, "minutes": minutes},
+        "steps": dict(clock.taken),
+        "gain": choice.gain._asdict(),
+        "runs": {name: [one.said() for one in found.candidates] for name, found in pipeline.models.items()},
         "validation": {name: judged.as_dict() for name, judged in validation.items()},
         "test": {name: judged.as_dict() for name, judged in tested.items()},
         "difference": difference.as_dict(),
     }
     for name, regressor in models.items():
         regressor.record_ = record | {"chosen": name}
-    rows = (len(rest) - len(chosen_by), len(chosen_by), len(tested_on))
-    notes = [*_notes_on_features(tables.features), *_notes_on_models(models, tested, rest, chosen_by)]
-    return TrainResult(models, chosen, compared, validation, tested, difference, rows, notes)
+    final = None
+    if refit:
+        final = _regressor(problem, pipeline.refit(choice.chosen), pipeline)
+        final.record_ = record | {"refit": len(data)}
+        said.done()
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+    return TrainResult(
+        models=models,
+        baseline=choice.baseline,
+        chosen=choice.chosen,
+        compared=compared,
+        validation=validation,
+        tested=tested,
+        difference=difference,
+        parts=parts,
+        data=data,
+        row_names=tuple(map(str, tables.features.ids or tables.features.places)),
+        encoding=encoding,
+        notes=[*encoding.notes, *encoding.remarks(tables.features), *_notes_on_models(models, tested, data, parts)],
+        record=record,
+        seconds=time.perf_counter() - begun,
+        final=final,
+    )
 
 
 # -- steps ---------------------------------------------------------------------------------------------------------
 
 
-def check_choices(losses: Sequence[str], layer: str) -> None:
-    """Told before anything is read or solved."""
-    for name, asked, known in (
-        ("loss", losses, [loss for loss in LOSSES if loss != "mse"]),
-        ("layer", [layer], ["auto", *LAYERS]),
-    ):
-        unknown = [one for one in asked if one not in known]
-        if unknown:
-            raise OptionError(f"{name} is one of {', '.join(known)}; got {unknown[0]!r}")
+def _regressor(problem: Problem | Program | Solver, one: Trained, pipeline: Pipeline) -> DecisionFocusedRegressor:
+    """The model as an estimator: it predicts, decides and saves itself."""
+    settings = pipeline.settings
+    regressor = DecisionFocusedRegressor(
+        problem,
+        loss=one.loss,
+        layer=settings.layer,
+        start=one.start,
+        standardize=True,
+        positive=settings.positive,
+        random_state=settings.seed,
+    )
+    monitored = "validation_absolute_regret"
+    rows = []
+    for candidate in one.candidates:
+        said = candidate.said()
+        rows.append({"epoch": said.pop("epochs"), monitored: said.pop("regret"), **said})
+    return regressor.adopt(one.module, pipeline.train, pipeline.scale, History(rows, monitored, "epochs"))
 
 
 def _check_positive(costs: Table) -> None:
@@ -245,59 +227,50 @@ def _check_positive(costs: Table) -> None:
         )
 
 
-def _parts(features: Table, test: float, ordered: bool, seed: int) -> tuple[Tensor, Tensor]:
-    """The rows to train on and choose by, and those to test on."""
+def _parts(features: Rows, test: float, ordered: bool, gap: int, groups: Sequence[Any] | None, seed: int) -> Parts:
+    """The rows to train on, to choose by, and to test on."""
     rows = len(features)
     if rows < LEAST_ROWS:
         raise DataError(
             f"{features.path} has {rows} rows; to train, choose and test, {LEAST_ROWS} is the least, and some hundreds "
             "are better"
         )
-    count = round(test * rows)
-    if not 2 <= count <= rows // 2:
-        raise OptionError(f"test={test} of {rows} rows is {count}: at least 2, and at most half of them, can test")
-    rest, last = split_rows(rows, {"train": rows - count}, None if ordered else seed)
-    return rest, last
+    return parts_of(rows, test=test, choose=HELD_OUT, ordered=ordered, gap=gap, groups=groups, seed=seed)
 
 
 def _labelled(
-    program: Program, tables: Tables, solver: Solver, cache: str | Path | None, progress: bool
+    program: Program,
+    encoding: Encoding,
+    tables: Tables,
+    weights: np.ndarray | None,
+    solver: Solver,
+    cache: str | Path | None,
+    progress: bool,
 ) -> DecisionDataset:
     """The instances with their optimal decisions."""
     assert tables.costs is not None
-    instance = tables.instance(program)
+    features, instance = torch.tensor(encoding(tables.features)), tables.instance(program)
     costs = torch.tensor(tables.costs.values)
     solution = solve_cached(solver, costs, instance, cache=cache, progress=progress)
     solution.check((Status.OPTIMAL,), name=tables.where, what="optimal decision with the true costs")
-    return DecisionDataset(torch.tensor(tables.features.values), costs, solution.decision, instance)
-
-
-def _notes_on_features(table: Table) -> list[str]:
-    constant = [name for name, column in zip(table.names, table.values.T, strict=True) if (column == column[0]).all()]
-    return [f"the feature {name!r} has the same value in all rows, so it tells nothing" for name in constant]
+    weighed = None if weights is None else torch.tensor(weights)
+    return DecisionDataset(features, costs, solution.decision, instance, weights=weighed)
 
 
 def _notes_on_models(
     models: Mapping[str, DecisionFocusedRegressor],
     tested: Mapping[str, Evaluation],
-    rest: DecisionDataset,
-    chosen_by: DecisionDataset,
+    data: DecisionDataset,
+    parts: Parts,
 ) -> list[str]:
     notes = []
-    if tested[AVERAGE].absolute_regret <= min(tested[name].absolute_regret for name in models):
-        notes.append("none beats average costs: the features tell too little, or are too many for so few rows")
-    below = [name for name, model in models.items() if model.predict(chosen_by.features.numpy()).min() < 0]
-    if below and rest.batch().require("costs").min() > 0:
+    zero = int(tested[AVERAGE].zero_optima.sum())
+    if zero:
+        notes.append(
+            f"{zero} of the {len(parts.test)} test rows have an optimum of zero: the mean of regret / optimum leaves them out"
+        )
+    chosen_by = data.subset(parts.choose).features.numpy()
+    below = [name for name, model in models.items() if model.predict(chosen_by).min() < 0]
+    if below and data.batch().require("costs").min() > 0:
         notes.append(f"all costs are positive, and predictions of {', '.join(below)} are not: see positive=True")
     return notes
-
-
-def _cell(number: float, form: str) -> str:
-    return format(number, form) if np.isfinite(number) else "unknown"
-
-
-def _working(what: str, progress: bool) -> Any:
-    """While it lasts, a line on stderr, where that is a terminal."""
-    from tqdm import tqdm
-
-    return tqdm(desc=what, bar_format="{desc} …", leave=False, disable=None if progress else True)

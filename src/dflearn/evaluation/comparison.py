@@ -1,23 +1,31 @@
-"""Two evaluations side by side, instance by instance."""
+"""Two evaluations side by side, instance by instance; or several pairs of them, pooled."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from dflearn.errors import DataError
+from dflearn.errors import DataError, OptionError
 from dflearn.evaluation import estimates
-from dflearn.evaluation.estimates import Estimate
-from dflearn.evaluation.regret import EXACT, ZERO, Evaluation
+from dflearn.evaluation.estimates import FEW, Block, Estimate
+from dflearn.evaluation.regret import EXACT, ZERO, Evaluation, zero_note
+
+COMPARED = ("absolute_regret", "mean_of_ratios", "ratio_of_sums")
 
 
 @dataclass(frozen=True)
 class Comparison:
     """Paired differences a − b on the same instances, with intervals: negative favours a.
 
-    `wins` counts the instances on which a has less regret than b, beyond round-off.
+    Attributes:
+        wins, ties, losses: on how many instances a has less regret than b, beyond round-off, as much, and more.
+        confidence: level of the intervals.
+        count: how many independent instances of equal weight tell as much: fewer than there are, where they have weights,
+            or are drawn in blocks.
+        zero_optima: how many instances have a zero optimum, and so are left out of `mean_of_ratios`.
     """
 
     absolute_regret: Estimate
@@ -27,36 +35,112 @@ class Comparison:
     ties: int
     losses: int
     confidence: float
+    count: float
+    zero_optima: int = 0
+
+    @property
+    def beyond_chance(self) -> bool:
+        """Whether the interval of the mean difference lies on one side of zero, and there are instances enough to say so."""
+        return self.count >= FEW and not self.absolute_regret.low <= 0 <= self.absolute_regret.high
+
+    def verdict(self, first: str = "the first") -> str:
+        """In one sentence, whether `first` has less regret, and how surely."""
+        if self.count < FEW:
+            return (
+                f"The difference may be chance: {self.count:.3g} independent rows are too few to tell, {FEW} is the least. "
+                "More rows would tell."
+            )
+        if not self.beyond_chance:
+            return "The difference may be chance: its interval holds zero. More rows would tell."
+        found = f"{first} {'lowers' if self.absolute_regret.value < 0 else 'raises'} the regret, beyond chance."
+        return found[0].upper() + found[1:]
 
     def summary(self) -> str:
-        names = ("absolute_regret", "mean_of_ratios", "ratio_of_sums")
-        lines = [f"  {name:<22}{getattr(self, name)}" for name in names]
+        lines = [f"  {name:<22}{getattr(self, name)}" for name in COMPARED]
         lines.append(f"  {self.wins} wins, {self.ties} ties, {self.losses} losses; {self.confidence:.0%} confidence")
-        return "\n".join(["paired difference, negative favours the first", *lines])
+        lines.extend(f"  note: {note}" for note in self.notes())
+        return "\n".join(["paired difference, negative favours the first", *lines, f"  {self.verdict()}"])
+
+    def notes(self) -> list[str]:
+        """What a reader must know about these figures."""
+        count = self.wins + self.ties + self.losses
+        return [zero_note(self.zero_optima, count, "mean_of_ratios")] if self.zero_optima else []
 
     def __str__(self) -> str:
         return self.summary()
 
     def as_dict(self) -> dict[str, Any]:
-        names = ("absolute_regret", "mean_of_ratios", "ratio_of_sums")
-        counts = {name: getattr(self, name) for name in ("wins", "ties", "losses", "confidence")}
-        return {**estimates.plain({name: getattr(self, name) for name in names}), **counts}
+        names = ("wins", "ties", "losses", "confidence", "count", "zero_optima", "beyond_chance")
+        counts = {name: getattr(self, name) for name in names}
+        return {**estimates.plain({name: getattr(self, name) for name in COMPARED}), **counts}
 
 
-def compare(a: Evaluation, b: Evaluation) -> Comparison:
-    """How much less regret a has than b, instance by instance; both must have judged the same instances."""
+def compare(
+    a: Evaluation | Sequence[Evaluation], b: Evaluation | Sequence[Evaluation], *, block: Block = None
+) -> Comparison:
+    """How much less regret a has than b, instance by instance; both must have judged the same instances.
+
+    Args:
+        a, b: two evaluations, or two lists of as many, pair by pair: of several seeds or origins. The pairs are pooled: an
+            instance that several of them judge, by its id, is one draw, with all its differences.
+        block: how many consecutive instances, in the order of their ids, are drawn together: for instances in order of
+            time, whose neighbours are alike. "auto": the cube root of their number.
+    """
+    pairs = _pairs(a, b)
+    for one, other in pairs:
+        _check_pair(one, other)
+    if isinstance(block, bool) or not (block in (None, "auto") or (isinstance(block, int) and block >= 1)):
+        raise OptionError(f"block is a number of consecutive instances, at least 1, or 'auto'; got {block!r}")
+    ones, level = [one for one, _ in pairs], pairs[0][0].confidence
+    difference = np.concatenate([one.regrets - other.regrets for one, other in pairs])
+    weights = np.concatenate([np.ones(len(one.ids)) if one.weights is None else one.weights for one in ones])
+    size, zero = np.abs(np.concatenate([one.optima for one in ones])), np.concatenate([one.zero_optima for one in ones])
+    ids, exact = np.concatenate([one.ids for one in ones]), EXACT * np.concatenate([one._scale for one in ones])
+    if len(pairs) == 1 and block is None:
+        rows, count = np.arange(len(ids)), len(ids)
+    else:
+        known, rows = np.unique(ids, return_inverse=True)
+        count = len(known)
+    length = estimates.block_length(count, block)
+
+    def pooled(numerator: np.ndarray, denominator: np.ndarray, counted: np.ndarray) -> Estimate:
+        """Both `(judgements,)`, each times its weight, added up by instance."""
+        used = weights * counted
+        held = np.bincount(rows, used, minlength=count) > 0
+        above, below = (np.bincount(rows, used * values, minlength=count)[held] for values in (numerator, denominator))
+        return estimates.ratio_of_sums(above, below, level, block=length)
+
+    each = np.ones_like(difference)
+    ratios = np.divide(difference, size, out=np.zeros_like(difference), where=~zero)
+    better, worse = difference < -exact, difference > exact
+    return Comparison(
+        absolute_regret=pooled(difference, each, each),
+        mean_of_ratios=pooled(ratios, each, ~zero),
+        ratio_of_sums=pooled(difference, size, each),
+        wins=int(better.sum()),
+        ties=int((~better & ~worse).sum()),
+        losses=int(worse.sum()),
+        confidence=level,
+        count=estimates.effective_count(count, np.bincount(rows, weights, minlength=count)) / length if count else 0.0,
+        zero_optima=int(zero.sum()),
+    )
+
+
+def _pairs(
+    a: Evaluation | Sequence[Evaluation], b: Evaluation | Sequence[Evaluation]
+) -> list[tuple[Evaluation, Evaluation]]:
+    ones, others = ([part] if isinstance(part, Evaluation) else list(part) for part in (a, b))
+    if not ones or len(ones) != len(others):
+        raise OptionError(f"compare takes pairs of evaluations, and there are {len(ones)} and {len(others)}")
+    return list(zip(ones, others, strict=True))
+
+
+def _check_pair(a: Evaluation, b: Evaluation) -> None:
     if a.problem != b.problem or not np.array_equal(a.ids, b.ids):
         raise DataError("only evaluations of the same instances of the same problem, in the same order, can be paired")
     if not np.allclose(a.optima, b.optima, rtol=1e-3, atol=ZERO * a._average):
         raise DataError("the two evaluations have different optima, so they did not judge the same data")
-    difference, size, kept = a.regrets - b.regrets, np.abs(a.optima), ~a.zero_optima
-    better, worse = difference < -EXACT * a._scale, difference > EXACT * a._scale
-    return Comparison(
-        absolute_regret=estimates.mean(difference, a.confidence),
-        mean_of_ratios=estimates.mean(difference[kept] / size[kept], a.confidence),
-        ratio_of_sums=estimates.ratio_of_sums(difference, size, a.confidence),
-        wins=int(better.sum()),
-        ties=int((~better & ~worse).sum()),
-        losses=int(worse.sum()),
-        confidence=a.confidence,
-    )
+    if not (a.weights is b.weights if a.weights is None or b.weights is None else np.array_equal(a.weights, b.weights)):
+        raise DataError(
+            "the two evaluations weigh the instances differently: evaluate both on data with the same weights"
+        )

@@ -8,6 +8,9 @@ regret is then whatever the solver happens to return; the pessimistic regret doe
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from functools import partial
+
 import numpy as np
 import scipy.sparse as sp
 from torch import Tensor
@@ -15,10 +18,10 @@ from torch import Tensor
 from dflearn.data.labels import progress_bar
 from dflearn.program import Instance, Program
 from dflearn.program.sides import Sides
-from dflearn.solvers.base import Status
+from dflearn.solvers.base import Solution, Status
 from dflearn.solvers.highs import HiGHS
 
-TIE = 1e-7  # decisions this close to the optimum, relative to it and to the largest cost, count as optimal too
+TIE = 1e-7  # decisions this close to the optimum, relative to the terms it sums, count as optimal too
 
 
 def worst_optimal(
@@ -36,34 +39,54 @@ def worst_optimal(
     predicted ŷ and costs y `(count, p)`; decisions `(count, n)`: one optimal decision for each ŷ. The answer is +inf
     where the optimal decisions reach arbitrarily bad ones.
     """
-    count = predicted.shape[0]
-    guess = program.objective.vector(predicted.double(), instance).numpy()
     truth = program.objective.vector(costs.double(), instance)
-    optimum = (guess * decisions.double().numpy()).sum(-1)
-    sides = program.sides(instance, count)
-    worst = np.empty(count)
+    count = predicted.shape[0]
+    called = [f"instance {i}" if ids is None else f"id {int(ids[i])}" for i in range(count)]
     with progress_bar(count, "pessimistic", progress) as bar:
-        for i in range(count):
-            called = f"instance {i}" if ids is None else f"id {int(ids[i])}"
-            worst[i] = _worst(_face(program, sides.row(i), guess[i], optimum[i]), truth[i], called)
+        worst = np.empty(count)
+        for i, solution in enumerate(furthest_optimal(program, predicted, truth, decisions, instance, called)):
+            worst[i] = -float(solution.objective) if solution.status == Status.OPTIMAL else np.inf
             bar.update()
     return worst
 
 
-def _worst(face: Program, truth: Tensor, called: str) -> float:
-    """max of truthᵀw over the face; +inf where it has no end."""
-    solution = HiGHS(face).solve(-truth)
-    solution.check((Status.OPTIMAL, Status.UNBOUNDED), name=lambda _: called, what="worst optimal decision")
-    return -float(solution.objective) if solution.status == Status.OPTIMAL else np.inf
+def furthest_optimal(
+    program: Program,
+    predicted: Tensor,
+    directions: Tensor,
+    decisions: Tensor,
+    instance: Instance | None = None,
+    called: Sequence[str] = (),
+) -> Iterator[Solution]:
+    """For one instance after the other, the decision that is optimal for ŷ and goes furthest in its direction v `(count, n)`.
+
+    It may be UNBOUNDED; `objective` is −vᵀw. Arguments as of `worst_optimal`; `called` names the instances in messages.
+    """
+    count = predicted.shape[0]
+    guess = program.objective.vector(predicted.double(), instance).numpy()
+    terms = guess * decisions.double().numpy()
+    sides = program.sides(instance, count)
+    names = called or [f"instance {i}" for i in range(count)]
+    for i, name in enumerate(names):
+        solution = HiGHS(_face(program, sides.row(i), guess[i], terms[i])).solve(-directions[i])
+        named = partial(_always, name)
+        yield solution.check((Status.OPTIMAL, Status.UNBOUNDED), name=named, what="worst optimal decision")
 
 
-def _face(program: Program, sides: Sides, c: np.ndarray, optimum: float) -> Program:
-    """The decisions of one instance that are optimal for c: one more row, scaled to a largest coefficient of 1."""
+def _always(name: str, _: int) -> str:
+    return name
+
+
+def _face(program: Program, sides: Sides, c: np.ndarray, terms: np.ndarray) -> Program:
+    """The decisions of one instance that are optimal for c: one more row, scaled to a largest coefficient of 1.
+
+    terms: c_j w_j of an optimal decision, `(n,)`.
+    """
     G, h, scale = program.G, sides.h, np.abs(c).max(initial=0.0)
     if scale > 0:  # with c = 0 every decision is optimal
-        level = optimum / scale
+        level, size = terms.sum() / scale, np.abs(terms).sum() / scale
         G = sp.vstack([G, sp.csr_array(c[None] / scale)], format="csr")
-        h = np.append(h, level + TIE * max(1.0, abs(level)))
+        h = np.append(h, level + TIE * (size or 1.0))
     return Program(
         A=program.A,
         b=sides.b,

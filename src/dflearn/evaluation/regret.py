@@ -33,6 +33,8 @@ PUBLISHED_BATCH = 32  # rows per batch of the paper's test loop
 EXACT = 1e-6  # a regret this small relative to the optimum is round-off: the decision is as good as optimal
 ZERO = 1e-9  # an optimum this small relative to the average one is zero, and no ratio is formed with it
 
+ZERO_OPTIMUM = "a zero optimum"  # how notes call it
+
 GAP = 1e-3  # relative to the average optimum: what a solver's gap may explain
 NOT_OPTIMAL = (
     "the decisions of the data are not optimal for the true costs, so these are no regrets: label the data with an exact "
@@ -64,9 +66,35 @@ def regrets_of(
 ) -> Regrets:
     """What decisions w lose against the optimal ones w* under the true costs y.  y `(*batch, p)`, w and w* `(*batch, n)`.
 
-    The regret is obj(y, w − w*), one difference of decisions: equal decisions have regret zero, not round-off.
+    The regret is obj(y, w − w*), one difference of decisions: equal decisions have regret zero, not round-off. Where the
+    objective has a `value`, both are what that says.
     """
-    return Regrets(objective(costs, decisions - optimal, instance), objective(costs, optimal, instance))
+    regret = objective.regret(costs, decisions, optimal, instance)
+    return Regrets(regret, objective.true_cost(costs, optimal, instance))
+
+
+def check_linear(
+    solver: Solver, found: Regrets, costs: Tensor, optimal: Tensor, instance: Instance | None = None
+) -> None:
+    """An error where a solver without a program, judged by cᵀw alone, is beaten by more than rounding at the true costs."""
+    if solver.program is not None or solver.objective.value is not None or not found.regret.numel():
+        return
+    terms = (solver.objective.vector(costs, instance) * optimal).abs().sum(-1)
+    rounding = EXACT * torch.maximum(terms, terms.mean())
+    beaten = found.regret < -rounding
+    if bool(beaten.any()):
+        raise DataError(
+            f"{int(beaten.sum())} of {beaten.numel()} regrets are negative, the most by {float(-found.regret.min()):.3g}: other "
+            f"decisions cost less under the true costs than the optimal ones, as far as cᵀw tells. If what {solver!r} minimizes "
+            "is more than cᵀw (a quadratic term, a fee), pass from_callable(…, value=(y, w) → true cost). If the decisions of "
+            "the data are not optimal, label them anew. If it is a heuristic, pass the linear value: such regrets are then "
+            "counted"
+        )
+
+
+def zero_note(zeros: int, count: int, left_out_of: str) -> str:
+    """How many of the instances a ratio leaves out, in words: to be said wherever the ratio is."""
+    return f"{zeros} of {count} instances have {ZERO_OPTIMUM}: left out of {left_out_of}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +110,8 @@ class Evaluation:
         pessimistic_regrets, floor_regrets: where they were asked for and known.
         decisions: w(ŷ) `(count, n)`.
         confidence: level of all intervals.
+        weights: how much each instance counts, `(count,)`; `None`: all the same. A value is that of instances that stand
+            there as often as they weigh; for its interval each is one draw, with its weight.
     """
 
     problem: str
@@ -94,30 +124,32 @@ class Evaluation:
     floor_regrets: np.ndarray | None = None
     decisions: Tensor | None = field(default=None, repr=False)
     confidence: float = 0.95
+    weights: np.ndarray | None = None
 
     @cached_property
     def metrics(self) -> dict[str, Estimate]:
         """Every metric of `METRICS` that is known, with its interval.
 
-        Means have Student's t interval, ratios of sums the same by the delta method, the share Wilson's, and the
-        published style the percentile bootstrap over instances. Instances with a zero optimum are left out of
-        `mean_of_ratios` and `published_style`.
+        Means, ratios of sums and the published style have studentized bootstrap intervals over instances, always the same
+        resamples; the share has Wilson's. Instances with a zero optimum are left out of `mean_of_ratios` and
+        `published_style`.
         """
-        level, size, kept = self.confidence, np.abs(self.optima), ~self.zero_optima
+        level, size, kept, weights = self.confidence, np.abs(self.optima), ~self.zero_optima, self.weights
         inverse = np.divide(1.0, size, out=np.full_like(size, np.nan), where=kept)
+        kept_weights = None if weights is None else weights[kept]
         found = {
-            "mean_of_ratios": estimates.mean(self.regrets[kept] * inverse[kept], level),
-            "ratio_of_sums": estimates.ratio_of_sums(self.regrets, size, level),
-            "published_style": estimates.batched_product(self.regrets, inverse, PUBLISHED_BATCH, level),
-            "absolute_regret": estimates.mean(self.regrets, level),
-            "mse": estimates.mean(self.squared_errors, level),
-            "exact_share": estimates.share(self.regrets <= EXACT * self._scale, level),
+            "mean_of_ratios": estimates.mean(self.regrets[kept] * inverse[kept], level, kept_weights),
+            "ratio_of_sums": estimates.ratio_of_sums(self.regrets, size, level, weights),
+            "published_style": estimates.batched_product(self.regrets, inverse, PUBLISHED_BATCH, level, weights),
+            "absolute_regret": estimates.mean(self.regrets, level, weights),
+            "mse": estimates.mean(self.squared_errors, level, weights),
+            "exact_share": estimates.share(self.regrets <= EXACT * self._scale, level, weights),
         }
         if self.pessimistic_regrets is not None:
-            found["pessimistic_regret"] = estimates.mean(self.pessimistic_regrets, level)
+            found["pessimistic_regret"] = estimates.mean(self.pessimistic_regrets, level, weights)
         if self.floor_regrets is not None:
-            found["floor_absolute_regret"] = estimates.mean(self.floor_regrets, level)
-            found["floor_ratio_of_sums"] = estimates.ratio_of_sums(self.floor_regrets, size, level)
+            found["floor_absolute_regret"] = estimates.mean(self.floor_regrets, level, weights)
+            found["floor_ratio_of_sums"] = estimates.ratio_of_sums(self.floor_regrets, size, level, weights)
         return {name: found[name] for name in METRICS if name in found}
 
     @property
@@ -161,8 +193,13 @@ class Evaluation:
         return self.regrets < -EXACT * self._scale
 
     @property
+    def effective_count(self) -> float:
+        """How many instances of equal weight tell as much as these."""
+        return estimates.effective_count(len(self.ids), self.weights)
+
+    @property
     def _average(self) -> float:
-        return float(np.abs(self.optima).mean()) if self.optima.size else 0.0
+        return float(np.average(np.abs(self.optima), weights=self.weights)) if self.optima.size else 0.0
 
     @property
     def _scale(self) -> np.ndarray:
@@ -173,10 +210,12 @@ class Evaluation:
     def notes(self) -> list[str]:
         """What a reader must know about these figures."""
         notes, count = [], len(self.ids)
-        if zeros := int(self.zero_optima.sum()):
+        if self.weights is not None:
             notes.append(
-                f"{zeros} of {count} instances have a zero optimum: left out of mean_of_ratios and published_style"
+                f"the {count} instances have weights, and weigh as much as {self.effective_count:.4g} equal ones"
             )
+        if zeros := int(self.zero_optima.sum()):
+            notes.append(zero_note(zeros, count, "mean_of_ratios and published_style"))
         if negative := int(self.negative_regrets.sum()):
             small = self.regrets.min() >= -GAP * self._average
             why = "those labels are optimal only up to the solver's gap" if small else NOT_OPTIMAL
@@ -195,10 +234,12 @@ class Evaluation:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: plain numbers, `None` for what is not finite."""
+        weighed = {} if self.weights is None else {"effective_instances": self.effective_count}
         return {
             "problem": self.problem,
             "solver": self.solver,
             "instances": len(self.ids),
+            **weighed,
             "confidence": self.confidence,
             "metrics": estimates.plain(self.metrics),
             "zero_optima": int(self.zero_optima.sum()),
@@ -226,7 +267,8 @@ def evaluate(
         predictor: features → costs (a module is put into eval mode meanwhile), or the predicted costs `(count, p)`.
         problem: what is decided: a `Problem`, a `Program`, an exact `Solver`, or a function from costs to a decision. A
             problem may also know E[y | x] and so the floor. Where no program is known, decisions are not checked.
-        dataset: features and true costs; its decisions are the labels, computed here where it has none.
+        dataset: features and true costs; its decisions are the labels, computed here where it has none. Its weights, where
+            it has any, weigh every mean.
         solver: an exact solver to use instead of the problem's.
         cache: a folder that remembers solves, as of `label`.
         pessimistic: also find the worst decision that is optimal for each prediction: one more (MI)LP per instance.
@@ -253,7 +295,9 @@ def evaluate(
 
     labels = decide(costs) if dataset.decisions is None else _labels(dataset, task)
     decisions = decide(predicted)
-    regrets, optima = (part.numpy() for part in regrets_of(task.objective, costs, decisions, labels, instance))
+    found = regrets_of(task.objective, costs, decisions, labels, instance)
+    check_linear(task.solver, found, costs, labels, instance)
+    regrets, optima = (part.numpy() for part in found)
     worst = unavoidable = None
     if pessimistic and task.program is not None:
         from dflearn.evaluation.pessimistic import worst_optimal
@@ -274,6 +318,7 @@ def evaluate(
         floor_regrets=unavoidable,
         decisions=decisions,
         confidence=confidence,
+        weights=None if dataset.weights is None else dataset.weights.cpu().numpy(),
     )
 
 

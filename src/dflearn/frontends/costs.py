@@ -5,23 +5,28 @@
     re.compile(r"x\\[\\d+\\]")         the variables whose whole name matches
     ["x[1]", "flow*", …]            several of these, in that order
     {"price": {"a": 2.0, "b": 3}}   a cost by name, and the variables whose coefficients it enters, times a known factor
+    {"price_{t}": {"gen_*_{t}": 1}} a cost for each t: * stands for anything, {t} for the same text without a separator
 
+Names of variables are matched kindly: where none is the same, `x[1]`, `x(1)` and `X_1` are, as long as one alone is meant.
 The coefficient that a model holds for a predicted variable is replaced; the others stay, as the known part d.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from dflearn.errors import OptionError, ProgramError
-from dflearn.program.names import closest
+from dflearn.errors import DataError, OptionError, ProgramError
+from dflearn.program.names import closest, matched
 
 Costs = str | re.Pattern[str] | Sequence[str | re.Pattern[str]] | Mapping[str, Mapping[str, float]]
+
+HOLE = re.compile(r"\{(\w+)\}")  # of a name, to be filled
+INDEX = r"[^\s_,;()\[\]{}'\"]"  # a letter of what fills it
 
 
 class Coefficients(NamedTuple):
@@ -80,12 +85,10 @@ def _matches(part: Any, place: Mapping[str, int]) -> list[int]:
         chosen = [i for name, i in place.items() if part.fullmatch(name)]
     elif not isinstance(part, str):
         raise OptionError(f"costs holds {part!r}, a {type(part).__name__}: names and patterns only")
-    elif part in place:
-        return [place[part]]
-    elif part.endswith("*"):
+    elif part.endswith("*") and part not in place:
         chosen = [i for name, i in place.items() if name.startswith(part[:-1])]
     else:
-        raise _unknown(part, place)
+        return [place[_variable(part, place)]]
     if not chosen:
         raise OptionError(f"costs: no variable matches {part!r}{closest('', place)}")
     return chosen
@@ -94,20 +97,77 @@ def _matches(part: Any, place: Mapping[str, int]) -> list[int]:
 def _by_factor(
     costs: Mapping[str, Mapping[str, float]], place: Mapping[str, int], coefficients: np.ndarray
 ) -> Coefficients:
-    S = sp.lil_array((len(coefficients), len(costs)))
+    spelled = spelled_out(costs, place)
+    S = sp.lil_array((len(coefficients), len(spelled)))
     d = np.array(coefficients, np.float64)
-    if not costs:
-        raise OptionError("costs is empty, so there is nothing to predict")
-    for k, (cost, factors) in enumerate(costs.items()):
-        if not isinstance(factors, Mapping) or not factors:
-            raise OptionError(f"costs[{cost!r}] maps variables to known factors, as in {{'x': 2.0}}; got {factors!r}")
+    for k, factors in enumerate(spelled.values()):
         for variable, factor in factors.items():
-            if variable not in place:
-                raise _unknown(variable, place)
             S[place[variable], k] = factor
             d[place[variable]] = 0.0
-    return Coefficients(sp.csr_array(S), d, tuple(map(str, costs)))
+    return Coefficients(sp.csr_array(S), d, tuple(spelled))
 
 
-def _unknown(name: str, place: Mapping[str, int]) -> OptionError:
-    return OptionError(f"costs: the model has no variable {name!r}{closest(str(name), place)}")
+def spelled_out(costs: Mapping[str, Mapping[str, float]], variables: Collection[str]) -> dict[str, dict[str, float]]:
+    """Each cost with the variables that it enters, as the model names them: patterns and kindly matched names resolved."""
+    if not costs:
+        raise OptionError("costs is empty, so there is nothing to predict")
+    found: dict[str, dict[str, float]] = {}
+    for cost, factors in costs.items():
+        if not isinstance(factors, Mapping) or not factors:
+            raise OptionError(f"costs[{cost!r}] maps variables to known factors, as in {{'x': 2.0}}; got {factors!r}")
+        for pattern, factor in factors.items():
+            for name, variable in _entered(str(cost), pattern, variables):
+                if variable in found.setdefault(name, {}):
+                    raise OptionError(
+                        f"costs: {variable!r} is told twice to hold {name!r}: name it once, with one factor"
+                    )
+                found[name][variable] = factor
+    return found
+
+
+def may_be(cost: str, name: str) -> bool:
+    """Whether a cost of a mapping, with holes perhaps, stands for one of this name."""
+    parts = [f"{INDEX}+" if HOLE.fullmatch(part) else re.escape(part) for part in re.split(r"(\{\w+\})", cost)]
+    return re.fullmatch("".join(parts), name) is not None
+
+
+def _entered(cost: str, pattern: Any, variables: Collection[str]) -> list[tuple[str, str]]:
+    """The pairs of cost and variable that one entry stands for."""
+    holes = HOLE.findall(cost)
+    if not isinstance(pattern, str) or pattern in variables or not (holes or HOLE.search(pattern) or "*" in pattern):
+        return [(cost, _variable(pattern, variables))]
+    named: set[str] = set()
+    parts = []
+    for part in re.split(r"(\{\w+\}|\*)", pattern):
+        if part == "*":
+            parts.append(".*")
+        elif HOLE.fullmatch(part):
+            name = part[1:-1]
+            parts.append(f"(?P={name})" if name in named else f"(?P<{name}>{INDEX}+)")
+            named.add(name)
+        else:
+            parts.append(re.escape(part))
+    lacking = [hole for hole in holes if hole not in named]
+    if lacking:
+        raise OptionError(f"costs: {cost!r} holds {{{lacking[0]}}}, and {pattern!r} does not say what it stands for")
+    fits = [
+        (variable, match.groupdict()) for variable in variables if (match := re.fullmatch("".join(parts), variable))
+    ]
+    if not fits:
+        raise OptionError(f"costs: no variable matches {pattern!r}{closest(pattern, variables)}")
+    return [(_filled(cost, found), variable) for variable, found in fits]
+
+
+def _filled(cost: str, found: Mapping[str, str]) -> str:
+    return HOLE.sub(lambda hole: found[hole[1]], cost)
+
+
+def _variable(name: Any, variables: Collection[str]) -> str:
+    """The variable of this name; an error that names those that are meant perhaps."""
+    try:
+        known = matched(name, variables, "the variable") if isinstance(name, str) else None
+    except DataError as error:
+        raise OptionError(f"costs: {error}") from error
+    if known is None:
+        raise OptionError(f"costs: the model has no variable {name!r}{closest(str(name), variables)}")
+    return known

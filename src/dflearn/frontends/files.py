@@ -10,7 +10,7 @@ import warnings
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,7 +18,9 @@ import scipy.sparse as sp
 from dflearn.errors import ProgramError
 from dflearn.frontends.costs import Costs, by_name
 from dflearn.frontends.linear_model import SEMI_CONTINUOUS, LinearModel
-from dflearn.program import Program
+
+if TYPE_CHECKING:
+    from dflearn.program import Program
 
 
 def from_mps(path: str | os.PathLike[str], costs: Costs = "all", *, keep_offset: bool = False) -> Program:
@@ -107,6 +109,47 @@ def _refuse_nan(path: Path, ending: str) -> None:
         raise ProgramError(f"{path} cannot be read: {error}") from error
 
 
+UNNAMED = re.compile(r"HiGHS_R\d+$")  # what HiGHS calls a row that has no name
+RELATION = re.compile(r"[<>]=?|=[<>]?")
+ROWS_BEGIN = re.compile(r"\s*(subject\s+to|such\s+that|s\.?t\.?)\s*:?\s*$", re.IGNORECASE)
+ROW_ENDS = re.compile(r"[<>=]\s*[+-]?\s*[\d.]+(e[+-]?\d+)?\s*$", re.IGNORECASE)
+ROWS_END = re.compile(r"\s*(bounds?|generals?|gen|integers?|binar(y|ies)|bin|semi.*|sos.*|end)\s*$", re.IGNORECASE)
+
+
+def _two_limits(path: Path) -> str:
+    """What to say about the first row of an LP file that HiGHS does not read, for its limits; "" where there is none."""
+    if path.name.removesuffix(".gz").endswith(".mps"):
+        return ""
+    with gzip.open(path, "rt", errors="replace") if path.suffix == ".gz" else open(path, errors="replace") as file:
+        lines = [line.partition("\\")[0] for line in file]
+    inside, name, row = False, "", ""
+    for number, line in enumerate(lines, 1):
+        if ROWS_BEGIN.match(line) or ROWS_END.match(line):
+            inside, row = bool(ROWS_BEGIN.match(line)), ""
+            continue
+        label, colon, rest = line.rpartition(":")
+        if colon or (ROW_ENDS.search(row) and not re.match(r"\s*[<>=]", line)):
+            name, row = label.strip(), ""
+        row += rest
+        if inside and len(RELATION.findall(row)) > 1:
+            called = f"row {name!r}" if name else f"a row, {' '.join(row.split())!r},"
+            return (
+                f"{path}, line {number}: {called} has two limits, which HiGHS does not read in LP files: write two rows, one "
+                "with each limit, or save the model as MPS"
+            )
+    return ""
+
+
+def _empty_rows(lp: Any) -> list[str]:
+    """The names of the rows without variables."""
+    a = lp.a_matrix_
+    if str(a.format_).endswith("kColwise"):
+        entries = np.bincount(np.array(a.index_, np.int64), minlength=lp.num_row_)
+    else:
+        entries = np.diff(np.array(a.start_))
+    return [name for name, number in zip(lp.row_names_, entries, strict=False) if not number]
+
+
 def _load(path: Path) -> Any:
     """The file as HiGHS reads it; what HiGHS says about it becomes an error or a warning."""
     import highspy
@@ -121,12 +164,14 @@ def _load(path: Path) -> Any:
         lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     said = "; ".join(line.partition(":")[2].strip() for line in lines if line.startswith(("ERROR", "WARNING")))
     if status == highspy.HighsStatus.kError:
-        raise ProgramError(f"HiGHS cannot read {path}: {said or 'no reason given'}")
+        raise ProgramError(_two_limits(path) or f"HiGHS cannot read {path}: {said or 'no reason given'}")
     model = highs.getModel()
     if not model.lp_.num_col_:
         raise ProgramError(f"{path} holds no variables: it is empty, or not what its name says")
     if len(model.lp_.col_names_) != model.lp_.num_col_:
         raise ProgramError(f"{path} does not name each variable once, and costs are told by name: {said}")
+    if any(UNNAMED.match(name) for name in _empty_rows(model.lp_)):  # of "x + y >= 2 <= 10" HiGHS makes "0 <= 10"
+        raise ProgramError(_two_limits(path) or f"{path} holds a row without variables and without a name: take it out")
     if model.hessian_.dim_:
         raise ProgramError(f"{path} has a quadratic objective; a Program's is linear in the decision")
     if said:  # an undefined row that was ignored, say

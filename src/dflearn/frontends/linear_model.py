@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from dflearn.errors import ProgramError
 from dflearn.frontends.costs import Coefficients
-from dflearn.program import Program, Sense
 from dflearn.program.names import RightHandSide
 from dflearn.program.sides import ROUNDING, Sides, integer_bounds
+
+if TYPE_CHECKING:
+    from dflearn.program import Program, Sense
 
 REFORMULATE = "a Program has a linear objective and linear rows: reformulate, or hand your own solve to from_callable"
 SEMI_CONTINUOUS = (
@@ -151,6 +153,8 @@ class LinearModel:
         values, and regret relative to them, are not. `keep_offset` keeps both as they are, by one more variable, fixed
         to 1, whose coefficient is the offset; where there is no offset, nothing is added.
         """
+        from dflearn.program import Program  # loads torch, which reading a file does without
+
         S, d, cost_names = self.coefficients
         A, G, sides, integer = self.rows.A, self.rows.G, self.sides, self.integer
         names = None if self.variable_names is None else list(self.variable_names)

@@ -22,7 +22,7 @@ from dflearn.training.history import History
 from dflearn.training.preparation import prepare, rows_to_try
 from dflearn.training.run import FitOptions
 from dflearn.training.starts import Starts
-from dflearn.training.step import copy_weights, loss_of, measure
+from dflearn.training.step import copy_weights, counted_rows, loss_of, measure
 from dflearn.training.validation import CHUNK, Validation
 
 try:
@@ -32,7 +32,7 @@ except ModuleNotFoundError as error:
 
 
 class Share(NamedTuple):
-    """A process's part of one batch: its instances, and how many there are per process on average."""
+    """A process's part of one batch: its instances, and how many there are (or what they weigh) per process on average."""
 
     rows: Tensor
     size: float
@@ -46,27 +46,29 @@ class Shares:
 
     def __init__(self, module: DecisionModule) -> None:
         self.module, self.world = module, module.trainer.world_size
-        self.count, self.whole = len(module.data), module.batch_size * self.world
+        self.rows, self.whole = counted_rows(module.data), module.batch_size * self.world
         self._begin()
 
     def _begin(self) -> None:
         self.generator, self.drawn = torch.Generator().manual_seed(self.module.seed), 0
 
     def __len__(self) -> int:
-        return math.ceil(self.count / self.whole)
+        return math.ceil(len(self.rows) / self.whole)
 
     def __iter__(self) -> Iterator[Share]:
         for batch in self._order(self.module.current_epoch).split(self.whole):
-            yield Share(batch.tensor_split(self.world)[self.module.global_rank], len(batch) / self.world)
+            weights = self.module.data.batch(batch).weights
+            size = len(batch) if weights is None else float(weights.sum())
+            yield Share(batch.tensor_split(self.world)[self.module.global_rank], size / self.world)
 
     def _order(self, epoch: int) -> Tensor:
         """The permutation of this epoch: one is drawn for each epoch, so a resumed run draws those it has missed."""
         if self.drawn > epoch:
             self._begin()
         while self.drawn <= epoch:
-            order = torch.randperm(self.count, generator=self.generator)
+            order = torch.randperm(len(self.rows), generator=self.generator)
             self.drawn += 1
-        return order
+        return self.rows[order]
 
 
 class Chunks:
@@ -92,7 +94,8 @@ class DecisionModule(LightningModule):
     In one process, the same arguments give the weights and the losses of `fit`. With R processes, each step is one of
     `fit` with batches of R · `batch_size` instances: they come from the same permutation of the data, and each process
     takes its rows of every batch. With N instances in a batch, a process's loss is (R/N) Σ loss over its own ones, so the
-    gradient averaged over processes is that of the batch's mean, also where the last batch cannot be divided evenly.
+    gradient averaged over processes is that of the batch's mean, also where the last batch cannot be divided evenly. Data
+    with weights count as in `fit`: N is then what the batch weighs.
 
     Validation is shared among the processes too, and its metrics are those of the whole set. They are logged, as are
     `loss` and `gradient`, under their names in the history, for `EarlyStopping`, `ModelCheckpoint` and any logger.
@@ -149,7 +152,7 @@ class DecisionModule(LightningModule):
         self.starts, note = Starts.of(loss.layer if warm_start else None, len(train), warm_start_bytes)
         if self.validation is not None:
             self.history.monitored = self.validation.monitored
-            self._note(self.validation.note)
+            self._note(self.validation.take_note())
         self._note(note)
 
     def _note(self, text: str) -> None:
@@ -203,7 +206,7 @@ class DecisionModule(LightningModule):
         self._begun = perf_counter()
 
     def training_step(self, share: Share, step: int) -> Tensor:
-        """(R/N) Σ loss over this process's instances of the batch."""
+        """(R/N) Σ loss over this process's instances of the batch; with weights, (R / Σ weight) Σ weight · loss."""
         rows, size = share
         batch = self.data.batch(rows)
         if self.starts is not None:
@@ -213,7 +216,8 @@ class DecisionModule(LightningModule):
             predicted, output = loss_of(self.model, self.loss, batch, *place)
         if self.starts is not None and output.solution is not None and output.solution.start is not None:
             self.starts.put(rows, output.solution.start)
-        mean = output.value.sum() / size
+        value = output.value if batch.weights is None else output.value * batch.weights.to(output.value)
+        mean = value.sum() / size
         # What is not finite here is to spoil the gradient, which all processes see: so they stop together.
         mean = mean * torch.where(mean.detach().isfinite(), 1.0, torch.nan)
         self._sums += size * torch.stack([mean.detach(), torch.ones_like(mean)]).double()
@@ -268,6 +272,7 @@ class DecisionModule(LightningModule):
     def on_validation_epoch_end(self) -> None:
         if self.validation is not None:
             self._metrics = self.validation.metrics(self._over_processes(self._totals))
+            self._note(self.validation.take_note())
             self.log_dict(self._metrics, prog_bar=True, sync_dist=True)
 
     # -- checkpoints --------------------------------------------------------------------------------------------

@@ -17,7 +17,20 @@ import numpy as np
 import scipy.sparse as sp
 
 from dflearn.kernels.cholesky import SparseFactor
-from dflearn.kernels.lanes import BLOCK, LANES, absolute, bits, get, jit, load, maximum, minimum, put, store, where
+from dflearn.kernels.lanes import (
+    BLOCK,
+    LANES,
+    absolute,
+    bits,
+    get,
+    jit,
+    load,
+    maximum,
+    minimum,
+    put,
+    store,
+    where,
+)
 
 CHECK_EVERY = 5  # iterations between two looks at the residual
 ROW_BYTES = 128  # of a tile; half of that where the batch is small
@@ -51,6 +64,7 @@ class SplittingSystem(NamedTuple):
 
     negated, columns: −M and Mᵀ. below: the part of L below its diagonal of ones; above: its transpose, with the entries of a
     row backwards: in both, what is computed last comes last, so that a sum has little to wait for. pivot: 1/D, (m,).
+    inequality: which rows have a slack, (m,).
     """
 
     negated: PaddedRows
@@ -58,9 +72,10 @@ class SplittingSystem(NamedTuple):
     below: PaddedRows
     above: PaddedRows
     pivot: np.ndarray
+    inequality: np.ndarray
 
     @classmethod
-    def of(cls, factor: SparseFactor, dtype: Any) -> SplittingSystem:
+    def of(cls, factor: SparseFactor, inequality: np.ndarray, dtype: Any) -> SplittingSystem:
         values = factor.numeric(np.ones((factor.matrix.shape[1], LANES))).values[:, 0]
         entries, pivot = values[: factor.entries], values[factor.entries :]
         start, row = factor.pattern.column_start.astype(np.int64), factor.pattern.row.astype(np.int64)
@@ -72,16 +87,19 @@ class SplittingSystem(NamedTuple):
             PaddedRows.of(L, dtype, 4),
             PaddedRows.of(L.T, dtype, 4, backwards=True),
             pivot.astype(dtype),
+            np.ascontiguousarray(inequality),
         )
 
 
 class SplittingData(NamedTuple):
-    """One row per instance: c (count, n), r (count or 1, m), α (count,), the start z (count or 1, N)."""
+    """One row per instance: c (count, n), r (count or 1, m), α (count,), the start z (count or 1, N); and the least size
+    that decisions are taken to have (count,)."""
 
     c: np.ndarray
     r: np.ndarray
     alpha: np.ndarray
     start: np.ndarray
+    least: np.ndarray
 
 
 class SplittingAnswer(NamedTuple):
@@ -112,7 +130,7 @@ class SplittingAnswer(NamedTuple):
 
 def space_rows(system: SplittingSystem, variables: int) -> int:
     """PaddedRows of the tile that `iterate` and the two ways back need as work space."""
-    return 4 * variables + 2 * len(system.pivot) + 1
+    return 5 * variables + 2 * len(system.pivot) + 2
 
 
 @jit
@@ -173,6 +191,69 @@ def copy_out(c: Any, mu: float, z: Any, y: Any, inside: Any, chosen: Any, index:
 
 
 @jit
+def relative_residual(
+    system: SplittingSystem,
+    cost: Any,
+    alpha: Any,
+    mu: float,
+    r: Any,
+    lower: Any,
+    upper: Any,
+    w: Any,
+    x: Any,
+    least: Any,
+    rounding: float,
+    n: int,
+    snap: bool,
+    terms: Any,
+) -> Any:
+    """The relative KKT residual of w and the prices x/α, row by row and variable by variable: see `kernels.optimality`.
+
+    cost: α c. x: the multipliers of a step towards w; what presses an inequality the wrong way is cut off. With `snap`, what
+    rounding leaves of zeros in w becomes zero. terms (n or more) is scratch.
+    """
+    m, none = len(system.pivot), alpha * 0.0
+    one, worst, largest, costs = none + 1.0, none, least, none
+    for i in range(m):
+        if system.inequality[i]:
+            put(x, i, maximum(get(x, i), 0.0))
+        costs = maximum(costs, absolute(get(x, i)))
+    for j in range(n):
+        costs = maximum(costs, absolute(get(cost, j)))
+        largest = maximum(largest, absolute(get(w, j)))
+    faint, quiet = rounding * costs, rounding * largest
+    for j in range(n):
+        if snap:
+            rest = minimum(maximum(none, get(lower, j)), get(upper, j))
+            put(w, j, where(absolute(get(w, j)) > quiet, get(w, j), rest))
+        point, pull = get(w, j), alpha * mu * get(w, j)
+        reduced, total = get(cost, j) + pull, absolute(get(cost, j)) + absolute(pull)
+        for k in range(system.columns.start[j], system.columns.start[j + 1]):
+            term = system.columns.value[k] * get(x, system.columns.column[k])
+            reduced, total = reduced + term, total + absolute(term)
+        up, down = where(point < get(upper, j), one, none), where(point > get(lower, j), one, none)
+        wrong = maximum(up * maximum(-1.0 * reduced, 0.0), down * maximum(reduced, 0.0))
+        wrong = where(total > faint, wrong, none)
+        worst = maximum(worst, where(wrong > 0.0, wrong / total, none))
+        put(terms, j, total)
+    for i in range(m):
+        gap, total, share = none - get(r, i), absolute(get(r, i)), none
+        for k in range(system.negated.start[i], system.negated.start[i + 1]):
+            j = system.negated.column[k]
+            if j < n:
+                term = system.negated.value[k] * get(w, j)
+                gap, total = gap - term, total + absolute(term)
+                part = absolute(system.negated.value[k] * get(x, i))
+                share = maximum(share, where(part > faint, part / get(terms, j), none))
+        wrong = where(absolute(gap) > quiet, absolute(gap), none)
+        wrong = where(wrong > 0.0, wrong / total, none)
+        if system.inequality[i]:
+            wrong = where(gap > 0.0, wrong, minimum(wrong, share))
+        worst = maximum(worst, wrong)
+    return worst
+
+
+@jit
 def iterate(
     system: SplittingSystem,
     data: SplittingData,
@@ -190,21 +271,23 @@ def iterate(
 ) -> None:
     """Instances `index` of the batch: `limit` iterations, or fewer for those whose residual reaches the tolerance.
 
+    The residual is looked at where z moves by no more than the tolerance, beside the size of the decisions.
+
     An instance that is done is copied out and iterates on unseen, so that its answer does not depend on its neighbours.
     lower, upper: numbers (N,) that all instances share, or tiles of this one's own. inside: unsigned integers of one bit
     per lane, (limit, N) with `record`, then row k − 1 is about the k-th z; (1, N) otherwise.
     """
     n, N, m = data.c.shape[1], answer.z.shape[1], len(system.pivot)
     z, v, cost, y_last = space[:N], space[N : 2 * N], space[2 * N : 3 * N], space[3 * N : 4 * N]
-    x, r, scratch = space[4 * N : 4 * N + m], space[4 * N + m : 4 * N + 2 * m], space[4 * N + 2 * m :]
+    terms, x, r = space[4 * N : 5 * N], space[5 * N : 5 * N + m], space[5 * N + m : 5 * N + 2 * m]
+    scratch, rounding = space[5 * N + 2 * m :], 16.0 * np.finfo(answer.w.dtype).eps
     load(data.start, index, z.lane)
     load(data.r, index, r.lane)
     load(data.c, index, cost.lane)
     for t in range(len(index)):
-        scratch[0].lane[t] = data.alpha[index[t]]
-    alpha = get(scratch, 0)
+        scratch[0].lane[t], scratch[1].lane[t] = data.alpha[index[t]], data.least[index[t]]
+    alpha, least = get(scratch, 0), get(scratch, 1)
     smoothed, plain = 1.0 - alpha * mu, alpha * 0.0 + 1.0
-    largest_cost = alpha * 0.0
     for j in range(N):
         if j < n:
             put(cost, j, alpha * get(cost, j))
@@ -213,12 +296,11 @@ def iterate(
         point, keep = get(z, j), smoothed if j < n else plain
         y = minimum(maximum(point, get(lower, j)), get(upper, j))
         put(v, j, y + keep * y - point - get(cost, j))
-        largest_cost = maximum(largest_cost, absolute(get(cost, j)))
     done, leaving = np.zeros(used, np.bool_), np.zeros(used, np.bool_)
     for k in range(1, limit + 1):
         look = k == limit or (tolerance > 0.0 and k % CHECK_EVERY == 0)
         place = k - 1 if record else 0
-        gap, size, total = plain * 0.0, plain * 0.0, plain * 0.0
+        gap, size, total = plain * 0.0, least, plain * 0.0
         multipliers(system, v, r, x)
         for j in range(N):
             low, high, charge, keep = get(lower, j), get(upper, j), get(cost, j), smoothed if j < n else plain
@@ -237,10 +319,17 @@ def iterate(
             if look:
                 put(y_last, j, y)
         if look:
-            # z⁺ − z is what is missing in the rows, and α times what is missing in the optimality of y. A sum that is
-            # not a number makes the residual one that is none.
-            missing = maximum(gap / (1.0 + size), gap / (alpha + largest_cost))
-            put(scratch, 0, missing + total * 0.0)
+            # A sum that is not a number makes the residual one that is none.
+            put(scratch, 0, gap / size + total * 0.0)
+            near = k == limit
+            for t in range(used):
+                near |= not done[t] and scratch[0].lane[t] <= tolerance
+            if not near:
+                continue
+            missing = relative_residual(
+                system, cost, alpha, mu, r, lower, upper, y_last, x, least, rounding, n, tolerance > 0.0, terms
+            )  # fmt: skip
+            put(scratch, 0, maximum(gap / size, missing) + total * 0.0)
             for t in range(used):
                 residual = scratch[0].lane[t]
                 leaving[t] = not done[t] and (residual <= tolerance or k == limit)

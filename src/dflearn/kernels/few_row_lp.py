@@ -132,7 +132,11 @@ def invert(rows: Any, basis: Any, inverse: Any, matrix: Any) -> Any:
             if r != k and factor != 0.0:
                 for q in range(m):
                     matrix[r, q] -= factor * matrix[k, q]
-                    inverse[r, q] -= factor * inverse[k, q]
+                    before = inverse[r, q]
+                    after = before - factor * inverse[k, q]
+                    inverse[r, q] = (
+                        after if abs(after) > ROUNDING * abs(before) else 0.0
+                    )  # else it is what rounding left
     return True
 
 

@@ -4,6 +4,8 @@
     variable j:   stationarity_j / (|c_j| + μ|w_j| + Σ_i |M_ij y_i|)
     inequality i: slack_i / (|r_i| + Σ_j |M_ij w_j|), or the largest of |M_ij| y_i beside the terms of variable j, if less
 
+    objective:    Σ_i |y_i| (violation_i or slack_i) / (Σ_j |c_j w_j| + (μ/2)‖w‖²)
+
 A variable at its bound may have a reduced cost that presses it there. A row, or a variable, whose terms are all rounding
 noise counts as satisfied: beside the decision's size, max |w|, and at least the shortest length that right-hand sides and
 bounds name; beside the largest cost or price. Nothing here depends on the units of w, of c, or of a row.
@@ -36,6 +38,7 @@ def measure(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, size: An
     by_rows, by_columns, inequality = system.by_rows, system.by_columns, system.inequality
     c, r, lower, upper, mu = tile.c, tile.r, tile.lower, tile.upper, get(tile.mu, 0)
     largest, costs, worst, sum_ = spread(0.0), spread(0.0), spread(0.0), spread(0.0)
+    value, loss = spread(0.0), spread(0.0)
     for j in range(c.shape[0]):
         costs = maximum(costs, absolute(get(c, j)))
     for i in range(r.shape[0]):
@@ -49,6 +52,7 @@ def measure(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, size: An
             reduced = reduced + term
             total = total + absolute(term)
         largest, sum_ = maximum(largest, absolute(get(w, j))), sum_ + absolute(get(w, j))
+        value = value + absolute(get(c, j) * get(w, j)) + 0.5 * absolute(pull * get(w, j))
         up, down = where(get(w, j) < get(upper, j), 1.0, 0.0), where(get(w, j) > get(lower, j), 1.0, 0.0)
         wrong = maximum(up * maximum(-1.0 * reduced, 0.0), down * maximum(reduced, 0.0))
         wrong = where(total > faint, wrong, 0.0)
@@ -63,6 +67,7 @@ def measure(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, size: An
             gap = gap + term
             total = total + absolute(term)
         wrong = where(absolute(gap) > quiet, absolute(gap), 0.0)
+        loss = loss + wrong * absolute(get(y, i))
         if not any_lane(wrong > worst * total):
             continue
         wrong = where(wrong > 0.0, wrong / total, 0.0)
@@ -77,6 +82,8 @@ def measure(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, size: An
             else:
                 wrong = where(gap > 0.0, wrong, 0.0)
         worst = maximum(worst, wrong)
+    loss = where(loss > faint * maximum(largest, get(tile.mu, 1)), loss, 0.0)
+    worst = maximum(worst, where(loss > 0.0, loss / value, 0.0))
     out = np.empty((2, LANES))
     put(out, 0, worst)
     put(out, 1, sum_)  # comparisons with what is not a number do not hold, so that it must be looked for

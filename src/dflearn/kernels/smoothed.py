@@ -37,7 +37,6 @@ from dflearn.kernels.smoothed_lp import SmoothedSystem, SmoothedTile
 
 FINISHED = 10.0  # times the tolerance: a residual up to this needs no more work
 ENOUGH = 1e-7  # a residual up to this needs no other start
-ATTEMPTS = 4  # of the interior-point method, after the first
 CLOSER, CLOSEST = 1e-4, 1e-6  # times its tolerance, where the dual Newton method did not finish
 WIDER = 100.0  # times its distance from the bounds, where it did not finish itself
 
@@ -96,12 +95,18 @@ class SmoothedAnswer(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """The end of each method: at most so many steps, or a relative residual at or below its tolerance."""
+    """The end of each method: at most so many steps, or a relative residual at or below its tolerance.
+
+    attempts: of the interior-point method, after the first: two from its last point, the others from other starts.
+    cheap: whether an instance gets no further attempt once it used up its steps.
+    """
 
     newton_steps: int
     interior_steps: int
     tolerance: float
     interior_tolerance: float
+    attempts: int
+    cheap: bool
 
 
 class Workspace(NamedTuple):
@@ -233,11 +238,17 @@ def solve_tile(
             side = face_scratch(
                 columns[NEWTON_COLUMNS + INTERIOR_COLUMNS :], rows[NEWTON_ROWS + INTERIOR_ROWS + 1 :], space.values
             )
-            for attempt in range(ATTEMPTS + 1):
+            for attempt in range(limits.attempts + 1):
                 for t in range(LANES):
                     residual[t] = 0.0 if proven[t] else residual[t]
                 if (residual <= FINISHED * limits.tolerance).all() or (attempt > 1 and (residual <= ENOUGH).all()):
                     break
+                if attempt > 0 and limits.cheap:  # lanes that came to an end of their steps get no more of them
+                    hopeful = False
+                    for t in range(LANES):
+                        hopeful |= residual[t] > FINISHED * limits.tolerance and inner_steps[t] >= 0
+                    if not hopeful:
+                        break
                 if attempt > 2:  # another start
                     wide = WIDER ** (attempt - 2)
                     interior_start(system, tile, point, prices, wide, 0.1 * wide)

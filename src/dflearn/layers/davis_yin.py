@@ -48,8 +48,8 @@ class DavisYin(Layer):
         program: integrality is dropped.
         mu: μ ≥ 0, in units of the costs; may be set later, `layer.mu = …`.
         step: α < 2/μ. Default, for each instance: 0.3 ‖ω‖/‖c‖, where ω_j = min(upper_j − lower_j, |c_j|/μ) is how far
-            costs may move decision j; for upper_j − lower_j = ∞ the largest distance of a row from the origin, at least
-            one, takes its place. So units of costs and decisions do not matter (if μ is in the same).
+            costs may move decision j; for upper_j − lower_j = ∞ the largest distance of a row from the origin, or else
+            the largest bound, takes its place. So units of costs and decisions do not matter (if μ is in the same).
         iterations: how many; with a tolerance, at most how many.
         tolerance: stop an instance when its residual is at most this, looked at every five iterations; float32 is taken
             to reach 1e-5. An instance that does not get there has no decision: its status says whether it is infeasible
@@ -57,8 +57,8 @@ class DavisYin(Layer):
             as FEASIBLE, and nothing is proven.
         gradient: "jfb", "unrolled" or "implicit".
 
-    `Solution.residual` is max(‖z⁺ − z‖/(1 + ‖x‖), ‖z⁺ − z‖/(α (1 + ‖c‖))) in the largest norm: by how much x = clip(z)
-    misses the rows, and by how much it misses optimality. A start is z, float32 `(*batch, n + inequalities)`, and is
+    `Solution.residual` is the largest of ‖z⁺ − z‖/‖x‖, in the largest norm, and of the relative KKT residuals of the decision,
+    row by row and variable by variable, as of `Smoothed`. A start is z, float32 `(*batch, n + inequalities)`, and is
     taken only with a tolerance, since otherwise the decision would depend on it. Computes in the dtype of the costs.
     """
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Literal
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from torch import Tensor
 
@@ -13,9 +14,11 @@ from dflearn.errors import OptionError, ProgramError
 from dflearn.layers.base import Layer, as_rows
 from dflearn.layers.smoothed import Smoothed
 from dflearn.program import Instance, Program
+from dflearn.program.sides import Sides
 from dflearn.solvers.base import Solution, Status
 
-TIGHT = 1e-6  # distance, relative to the size of the right-hand side, at which a row or bound binds
+TIGHT = 1e-6  # distance, relative to the terms of the row or of the bound, at which it binds
+NOISE = 1e-9  # what is smaller, beside the size of the decision, is rounding
 VANISHING = 1e-7  # a projection shorter than this, of a vector of length one, is zero
 
 
@@ -48,6 +51,9 @@ class NormalCone(Layer):
         )
         self.tangent = Smoothed(cone, mu=1.0)
         self.start_width = self.tangent.start_width if variant == "exact" else 0
+        self._sizes = abs(program.G)
+        rows = sp.csr_array(sp.vstack([program.A, program.G]))
+        self._largest = abs(rows).max(axis=1).toarray().reshape(-1) if rows.nnz else np.ones(rows.shape[0])
         # A row that does not bind gets a right-hand side that no vector of length one reaches.
         self._out_of_reach = 2.0 * np.sqrt(np.asarray(program.G.multiply(program.G).sum(axis=1)).reshape(-1))
 
@@ -71,10 +77,7 @@ class NormalCone(Layer):
                 f"instance {bad}: the decision violates the program's constraints, so it has no normal cone; "
                 "CaVE needs decisions of this very program"
             )
-        slack = sides.h - np.asarray((self.program.G @ flat.T).T)
-        tight = slack <= TIGHT * (1 + np.abs(sides.h))
-        low = flat - sides.lower <= TIGHT * (1 + np.abs(flat))
-        high = sides.upper - flat <= TIGHT * (1 + np.abs(flat))
+        tight, low, high = self._binding(flat, sides)
 
         def field(array: np.ndarray) -> Tensor:
             return torch.as_tensor(np.ascontiguousarray(array)).reshape(*w.shape[:-1], array.shape[-1])
@@ -85,6 +88,33 @@ class NormalCone(Layer):
             upper=field(np.where(high, 0.0, np.inf)),
             d=None if instance is None else instance.d,
         )
+
+    def _binding(self, w: np.ndarray, sides: Sides) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Which rows of G, lower bounds and upper bounds bind at w `(count, n)`: each beside its own terms.
+
+        A row's are |h_i| + Σ_j |g_ij w_j|, a bound's are |w_j| and itself. Rounding is measured by how far w_j may go: the size
+        of the decision, or the distance of its bounds, if that is less.
+        """
+        size, G = np.abs(w), self.program.G
+        with np.errstate(invalid="ignore"):  # ∞ − ∞ is no bound
+            width = np.where(np.isinf(sides.lower) & np.isinf(sides.upper), np.inf, sides.upper - sides.lower)
+        extent = NOISE * np.minimum(np.maximum(size.max(1, initial=0.0), self._shortest(sides))[:, None], width)
+        slack, terms = sides.h - (G @ w.T).T, (self._sizes @ size.T).T + np.abs(sides.h)
+        tight = slack <= np.maximum(TIGHT * terms, (self._sizes @ extent.T).T)
+        low, high = (
+            np.abs(w - bound)
+            <= np.maximum(TIGHT * np.where(np.isinf(bound), 0.0, np.maximum(size, np.abs(bound))), extent)
+            for bound in (sides.lower, sides.upper)
+        )
+        return tight, low, high
+
+    def _shortest(self, sides: Sides) -> np.ndarray:
+        """The shortest length that right-hand sides and bounds name: of a decision that is zero itself. `(count or 1,)`"""
+        parts = (sides.right_hand_sides() / self._largest, sides.lines("lower"), sides.lines("upper"))
+        least: np.ndarray = np.full(1, np.inf)
+        for part in map(np.abs, parts):
+            least = np.minimum(least, np.where(part > 0, part, np.inf).min(1, initial=np.inf))
+        return np.where(np.isinf(least), 0.0, least)
 
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
         v = -self.objective.vector(y.detach(), instance)

@@ -14,7 +14,7 @@ from dflearn.errors import ProgramError
 from dflearn.program import Program
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Status
-from dflearn.solvers.highs import HighsHandle
+from dflearn.solvers.highs import HiGHS, HighsHandle
 
 TIME_LIMIT = 10.0  # seconds; HiGHS's quadratic solver is known to cycle
 SMALLEST = 1e-12  # of matrix entries, in rows of length one, that HiGHS does not take for zero
@@ -36,6 +36,14 @@ def no_result(program: Program, status: Status) -> Result:
     """The result of an instance without a decision."""
     rows = program.equality_form().matrix.shape[0]
     return Result(status, np.full(program.n, np.nan), np.inf, np.zeros(program.n, np.uint8), np.ones(rows, np.uint8))
+
+
+def no_feasible_point(program: Program, sides: Sides, count: int) -> np.ndarray:
+    """Which of so many instances are proven to have no feasible point.  bool `(count,)`"""
+    try:
+        return HiGHS(program, time_limit=TIME_LIMIT).proven_infeasible(sides, count)
+    except ProgramError:  # its numbers span more than HiGHS can hold
+        return np.zeros(count, bool)
 
 
 def solve_with_highs(
@@ -60,8 +68,6 @@ def solve_with_highs(
     if np.abs(matrix.data).min(initial=1.0) <= SMALLEST:  # HiGHS would solve another program
         return no_result(program, Status.FAILED)
     highs, status = handle.highs, handle.highspy.HighsModelStatus
-    if handle.run(time_limit) == status.kInfeasible:  # with costs zero: is there any feasible point?
-        return no_result(program, Status.INFEASIBLE)
     columns = np.arange(n, dtype=np.int32)
     # In units of μ: HiGHS adds 1e-7 to the Hessian, which must not count beside its entries.
     highs.changeColsCost(n, columns, c / (mu * size))

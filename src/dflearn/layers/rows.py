@@ -29,6 +29,10 @@ from dflearn.program.sides import Sides
 WARM_STEPS = 10  # Newton steps from a start, before the interior-point method takes over
 POLISH_STEPS = 50
 INTERIOR_STEPS = 80
+ATTEMPTS, ALL_ATTEMPTS = (
+    2,
+    4,
+)  # of the interior-point method after the first: from its last point, then from other starts
 INTERIOR_TOLERANCE = 1e-8
 CONE_TOLERANCE = 1e-12
 CONE_ACCEPTED = 1e-9
@@ -112,6 +116,13 @@ class SmoothedRows(RowSystem):
             self.run(data, tiles(np.flatnonzero(pending)), False, POLISH_STEPS, tolerance, answer)
         return answer._replace(y=self.outwards(answer.y))
 
+    def solve_again(self, data: SmoothedData, rows: np.ndarray, tolerance: float, answer: SmoothedAnswer) -> None:
+        """Write the answers to the instances at `rows`, from scratch, with every start that is known."""
+        again = self.empty_answer(len(answer.residual), data.c.dtype)
+        self.run(data, tiles(rows), False, POLISH_STEPS, tolerance, again, thorough=True)
+        for whole, own in zip(answer, again._replace(y=self.outwards(again.y)), strict=True):
+            whole[rows] = own[rows]
+
     def empty_answer(self, count: int, dtype: Any = np.float64) -> SmoothedAnswer:
         """Places for the answers to so many instances."""
         return SmoothedAnswer.empty(count, self.program.n, self.factor.rows, dtype)
@@ -124,9 +135,17 @@ class SmoothedRows(RowSystem):
         newton_steps: int,
         tolerance: float,
         answer: SmoothedAnswer,
+        thorough: bool = False,
     ) -> None:
-        """Write the answer to some of the instances; warm: from the multipliers in `answer.y`."""
-        limits = Limits(newton_steps, INTERIOR_STEPS, tolerance, INTERIOR_TOLERANCE)
+        """Write the answer to some of the instances; warm: from the multipliers in `answer.y`; thorough: whatever it takes."""
+        limits = Limits(
+            newton_steps,
+            INTERIOR_STEPS,
+            tolerance,
+            INTERIOR_TOLERANCE,
+            ALL_ATTEMPTS if thorough else ATTEMPTS,
+            not thorough,
+        )
 
         def solve(tile: Tile) -> None:
             solve_tile(self.system, data, *tile, warm, limits, self.workspace(), answer)

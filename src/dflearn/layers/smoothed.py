@@ -213,12 +213,21 @@ class Smoothed(Layer):
     def _finish(
         self, c: np.ndarray, mu: np.ndarray, sides: Sides, answer: SmoothedAnswer
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Status per instance, and which of them HiGHS solved: those above the accepted residual and not proven infeasible."""
+        """Status per instance, and which of them HiGHS solved.
+
+        What is above the accepted residual and not proven infeasible: is there a feasible point at all? Then the kernels try
+        from other starts, and what they still leave is HiGHS's.
+        """
         status, slow = np.zeros(c.shape[0], np.int8), np.zeros(c.shape[0], bool)  # OPTIMAL
         if (answer.residual <= ACCEPTED_RESIDUAL).all():
             return status, slow
-        from dflearn.layers.quadratic import no_result, solve_with_highs
+        from dflearn.layers.quadratic import no_feasible_point, no_result, solve_with_highs
 
+        open_ = np.flatnonzero(~(answer.residual <= ACCEPTED_RESIDUAL) & (answer.infeasible == 0))
+        empty = no_feasible_point(self.program, sides.rows(open_), len(open_))
+        answer.infeasible[open_[empty]] = 1
+        if not empty.all():
+            self.rows.solve_again(self.rows.data(c, mu, sides), open_[~empty], self.tolerance, answer)
         for i in np.flatnonzero(~(answer.residual <= ACCEPTED_RESIDUAL)):
             own_mu, own_c = mu[i % len(mu)], c[i].astype(np.float64)
             if answer.infeasible[i]:

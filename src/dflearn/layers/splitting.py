@@ -24,10 +24,11 @@ from dflearn.kernels.davis_yin import (
     jacobian_free,
     space_rows,
 )
-from dflearn.kernels.lanes import LANES, Tile, all_tiles, load, wide_tile
+from dflearn.kernels.lanes import Tile, all_tiles, load, wide_tile
 from dflearn.kernels.threads import run_tiles
 from dflearn.layers.base import as_rows, in_shape, symmetric
 from dflearn.layers.rows import RowSystem, SmoothedRows
+from dflearn.layers.smoothed import ACCEPTED_RESIDUAL
 from dflearn.program import Program
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Status
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
 
 STEP = 0.3  # of the default step; a third or three times as much converges more slowly on the paper's problems
 RESOLUTION = {torch.float32: 1e-5, torch.float64: 1e-12}  # residuals that each dtype reaches
-CERTIFIED = 1e-3  # relative error allowed in a proof that an instance is infeasible or unbounded
+NEAREST = 1e-10  # relative residual of the feasible point nearest to zero
+FALLS = 1e-6  # what is left of costs on directions without end, beside the costs, from which on they are felt
 
 
 class SplittingRows(RowSystem):
@@ -60,7 +62,7 @@ class SplittingRows(RowSystem):
 
     def system(self, dtype: Any) -> SplittingSystem:
         if dtype not in self._systems:
-            self._systems[dtype] = SplittingSystem.of(self.factor, dtype)
+            self._systems[dtype] = SplittingSystem.of(self.factor, self.ordered(self.form.is_inequality), dtype)
         return self._systems[dtype]
 
     def sides(self, sides: Sides, dtype: Any) -> tuple[np.ndarray, ...]:
@@ -75,16 +77,6 @@ class SplittingRows(RowSystem):
             self._own_sides[dtype] = result
         return result
 
-    def multipliers(self, v: np.ndarray) -> np.ndarray:
-        """(M Mᵀ)⁻¹ v in float64, `(count, m)`."""
-        numeric = self.factor.numeric(np.ones((self.factor.matrix.shape[1], LANES)))
-        out = np.empty_like(v)
-        for first in range(0, len(v), LANES):
-            part = np.zeros((v.shape[1], LANES))
-            part[:, : len(v[first : first + LANES])] = v[first : first + LANES].T
-            out[first : first + LANES] = numeric.solve(part).T[: len(v[first : first + LANES])]
-        return out
-
 
 class Run:
     """One batch on its way through the kernels, and back. Arrays are `(count, ·)` in the dtype of the computation."""
@@ -96,6 +88,7 @@ class Run:
         dtype = np.float64 if self.dtype == torch.float64 else np.float32
         self.c = as_rows(costs, costs.shape[:-1].numel(), dtype)
         self.system = self.rows.system(self.c.dtype)
+        self.given = sides
         self.r, self.lower, self.upper = self.rows.sides(sides, self.c.dtype)
         self.alpha = self._steps()
         self.tiles = self._tiles()
@@ -112,8 +105,7 @@ class Run:
             return np.full(count, self.layer.step, self.c.dtype)
         width = self.upper[..., :n] - self.lower[..., :n]
         size = np.where(width > 0, np.abs(self.c), 0)
-        scale = np.maximum(1, np.abs(self.r).max(1, initial=0, keepdims=True))
-        reach = np.where(np.isfinite(width), width, scale)
+        reach = np.where(np.isfinite(width), width, self._largest_length())
         if mu:
             reach = np.minimum(reach, size / mu)
         lengths = [np.broadcast_to(np.sqrt(np.square(part).sum(-1, dtype=np.float64)), count) for part in (reach, size)]
@@ -121,6 +113,27 @@ class Run:
         steps = np.full(count, none)
         np.divide(STEP * lengths[0], lengths[1], where=lengths[1] > 0, out=steps)
         return steps.astype(self.c.dtype)
+
+    def _lengths(self) -> list[np.ndarray]:
+        """|r|, and |bounds| of the decision variables; zero where there are none."""
+        n = self.c.shape[1]
+        bounds = (np.atleast_2d(np.abs(side[..., :n])) for side in (self.lower, self.upper))
+        return [np.abs(self.r), *(np.where(np.isfinite(side), side, 0) for side in bounds)]
+
+    def _largest_length(self) -> np.ndarray:
+        """The largest distance of a row from the origin, or else the largest bound, or else one; `(count or 1, 1)`."""
+        rows, *bounds = (part.max(1, initial=0, keepdims=True) for part in self._lengths())
+        ends = np.maximum(*bounds)
+        return np.where(rows > 0, rows, np.where(ends > 0, ends, 1))
+
+    def _smallest_length(self) -> np.ndarray:
+        """The smallest length that right-hand sides and bounds name, or else how far costs pull, or else one; `(count,)`."""
+        count, least = len(self.c), np.inf
+        for part in self._lengths():
+            least = np.minimum(least, np.where(part > 0, part, np.inf).min(1, initial=np.inf))
+        pull = np.abs(self.c).max(1, initial=0) / self.mu if self.mu else np.zeros(count)
+        pull = np.where((pull > 0) & np.isfinite(pull), pull, 1)
+        return np.where(np.isfinite(least), least, pull).astype(self.c.dtype)
 
     @property
     def tolerance(self) -> float:
@@ -150,7 +163,7 @@ class Run:
 
     def _iterate(self, z: np.ndarray, limit: int, record: bool) -> SplittingAnswer:
         count, width = len(self.c), self.layer.width
-        data = SplittingData(self.c, self.r, self.alpha, z)
+        data = SplittingData(self.c, self.r, self.alpha, z, self._smallest_length())
         answer = SplittingAnswer.empty(count, self.c.shape[1], width, self.c.dtype)
 
         def solve(tile: Tile) -> None:
@@ -187,28 +200,20 @@ class Run:
         return status
 
     def _explain(self, status: np.ndarray) -> None:
-        """Prove that an instance is infeasible or unbounded: if its iterations diverge, z⁺ − z tends to a vector that tells why.
+        """Prove that instances which were not found are infeasible or, without smoothing, unbounded.
 
-        Its part q that runs into bounds is a combination q = Âᵀη of the rows with ηᵀb̂ > max qᵀw over the bounds: no point
-        within the bounds satisfies the rows. The other part d, which nothing stops, stays on the rows and lowers the
-        costs: the objective falls without end (μ = 0 only, since smoothing stops it).
+        As `Smoothed` does: multipliers that prove that no point satisfies the rows; or a point that satisfies them, and
+        something left of −c in its projection onto the directions without end.
         """
-        z = self.answer.z.astype(np.float64)
-        shift = self._iterate(self.answer.z, 1, False).z - z
-        lower, upper = np.broadcast_to(self.lower, z.shape), np.broadcast_to(self.upper, z.shape)
-        stopped = np.where(shift > 0, np.isfinite(upper), np.isfinite(lower))
-        q, d = np.where(stopped, shift, 0.0), np.where(stopped, 0.0, shift)
-        M, r = self.rows.factor.matrix, np.broadcast_to(self.r, (len(z), self.r.shape[1])).astype(np.float64)
-        eta = self.rows.multipliers((M @ q.T).T)
-        size_q, size_d, size_c = (np.linalg.norm(part, axis=1) for part in (q, d, self.c))
-        reach = np.where(q > 0, q * upper, np.where(q < 0, q * lower, 0.0)).sum(1)
-        spans = np.linalg.norm((M.T @ eta.T).T - q, axis=1) <= CERTIFIED * size_q
-        separates = (eta * r).sum(1) - reach > CERTIFIED * size_q * (1 + np.abs(r).max(1, initial=0))
-        falls = (self.c * d[:, : self.c.shape[1]]).sum(1) < -CERTIFIED * size_d * size_c
-        stays = np.linalg.norm((M @ d.T).T, axis=1) <= CERTIFIED * size_d
-        missing = status == Status.NOT_FOUND
-        status[missing & stays & falls & (self.mu == 0)] = Status.UNBOUNDED
-        status[missing & spans & separates & (size_q > 0)] = Status.INFEASIBLE
+        missing = np.flatnonzero(status == Status.NOT_FOUND)
+        if not len(missing):
+            return
+        faces, sides, c = self.rows.faces, self.given.rows(missing), self.c[missing].astype(np.float64)
+        nearest = faces.solve(faces.data(np.zeros_like(c), np.ones(1), sides), None, NEAREST)
+        status[missing[nearest.infeasible.astype(bool)]] = Status.INFEASIBLE
+        if not self.mu:
+            endless = faces.pull_without_end(c, sides) > FALLS * np.linalg.norm(c, axis=1)
+            status[missing[endless & (nearest.residual <= ACCEPTED_RESIDUAL)]] = Status.UNBOUNDED
 
     # -- the way back -------------------------------------------------------------------------------------------------
 

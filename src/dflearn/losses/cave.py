@@ -44,4 +44,7 @@ class CaVE(Loss):
         solution = self.layer.solve(predicted, cone, batch.start).check()
         v = -self.layer.objective.vector(predicted, batch.instance)
         p = held_fixed(solution.decision, v, "CaVE has no second derivatives: use FenchelYoung through Smoothed")
-        return LossOutput(1.0 - cosine_similarity(v, p, dim=-1), solution)
+        size = (
+            v.detach().abs().amax(-1, keepdim=True)
+        )  # angles do not depend on it, `cosine_similarity` below 1e-8 does
+        return LossOutput(1.0 - cosine_similarity(v / size.where(size > 0, 1.0), p, dim=-1), solution)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from dflearn.data import Batch
+from dflearn.errors import OptionError
 from dflearn.layers.base import Layer
 from dflearn.losses.base import Loss, LossOutput
 
@@ -20,6 +21,11 @@ class Regret(Loss):
 
     def __init__(self, layer: Layer) -> None:
         super().__init__(layer)
+        if layer.objective.value is not None:
+            raise OptionError(
+                "the regret as a loss needs a gradient, which the `value` of a solver has not: train with SPO+ or a perturbed "
+                "Fenchel-Young loss, and judge by the regret"
+            )
 
     def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
         solution = self.layer.solve(predicted, batch.instance, batch.start).check()

@@ -142,7 +142,9 @@ def split_days(
     spread = known.std(0)
     features = (data.features - known.mean(0)) / torch.where(spread > 0, spread, 1.0)
     unit = float(data.costs[parts[0]].abs().double().mean())
-    scaled = DecisionDataset(features.to(data.features), data.costs / unit, data.decisions, data.instance, data.ids)
+    scaled = DecisionDataset(
+        features.to(data.features), data.costs / unit, data.decisions, data.instance, data.ids, weights=data.weights
+    )
     return Split(*(scaled.subset(rows) for rows in parts)), unit
 
 

@@ -1,7 +1,5 @@
 """The one canonical form: `Program`, its `Objective`, and what differs from instance to instance."""
 
-from dflearn.program.instance import Instance as Instance
-from dflearn.program.objective import Objective as Objective, Sense as Sense
-from dflearn.program.program import Program as Program
+import lazy_loader
 
-__all__ = ["Instance", "Objective", "Program", "Sense"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
-import torch
 
 from dflearn.errors import DataError, ProgramError
-from dflearn.program.instance import Instance
 from dflearn.program.sides import integer_bounds
 
 if TYPE_CHECKING:
+    from dflearn.program.instance import Instance
     from dflearn.program.program import Program
 
 Holder = Literal["b", "h", "bound", "none"]
+SEPARATORS = re.compile(r"[\s_,;()\[\]{}'\"]+")  # what modelling tools write around indices
+PYOMO = re.compile(r"^[cr]_[elu]_")  # how the names of rows begin in files that Pyomo wrote
+PYOMO_ROW = "row of pyomo: "  # no canonical form begins so
 
 
 class RightHandSide(NamedTuple):
@@ -81,21 +85,23 @@ def places_of(program: Program, names: Iterable[str], source: str = "") -> dict[
 def _place_of(program: Program, name: str, source: str) -> Place:
     rows, variables = program.constraint_names or {}, program.variable_names or ()
     field, _, variable = name.partition(":")
-    if name in rows:
-        holder, position, sign = rows[name]
+    about_variable = field in ("lower", "upper", "d") and bool(variable)
+    row = name if name in rows else None if about_variable else matched(name, rows, f"{source}the column")
+    if row is not None:
+        holder, position, sign = rows[row]
         if holder == "bound":
             bounded = variables[position] if variables else position
             raise DataError(
-                f"{source}the constraint {name!r} holds {bounded!r} alone, so it is a bound: "
+                f"{source}the constraint {row!r} holds {bounded!r} alone, so it is a bound: "
                 f"call the column lower:{bounded} or upper:{bounded}"
             )
         if holder == "none":
-            raise DataError(f"{source}the constraint {name!r} has two limits or none: write it as two constraints")
+            raise DataError(f"{source}the constraint {row!r} has two limits or none: write it as two constraints")
         return Place(holder, position, sign)
-    about_variable = field in ("lower", "upper", "d") and bool(variable)
-    if about_variable and variable in variables:
+    known = matched(variable, variables, f"{source}the column") if about_variable else None
+    if known is not None:
         sign = -1.0 if field == "d" and program.sense == "maximize" else 1.0
-        return Place(field, variables.index(variable), sign)
+        return Place(field, variables.index(known), sign)
     sides = [name for name, held in rows.items() if held.field in ("b", "h")]
     hint = closest(variable, variables) if about_variable else closest(name, sides)
     raise DataError(
@@ -148,6 +154,10 @@ def read_instance(
         row, k = map(int, crossed[0])
         name = program.variable_names[k] if program.variable_names else str(k)
         raise DataError(f"{where(row)}: the bounds of {name!r} leave nothing: check lower:{name} and upper:{name}")
+    import torch  # here, so that tables can be read and checked before it is loaded
+
+    from dflearn.program.instance import Instance
+
     return Instance(**{field: torch.tensor(value) for field, value in fields.items()})
 
 
@@ -166,6 +176,40 @@ def _read_columns(columns: Columns, source: str) -> dict[str, np.ndarray]:
     if len(set(shapes.values())) > 1:
         raise DataError(f"{source}the columns differ in length: {shapes}")
     return held
+
+
+def canonical(name: str) -> str:
+    """A name as all tools might have written it: `Demand[3]`, `demand(3)`, `demand_3` and `"demand 3"` are one."""
+    return SEPARATORS.sub("_", name.strip().casefold()).strip("_")
+
+
+def matched(name: str, known: Collection[str], what: str) -> str | None:
+    """The known name that is meant: the same one, or the only one that differs in case, brackets, spaces and the like.
+
+    A `DataError` that begins with `what` where several may be meant; `None` where none is.
+    """
+    if name in known:
+        return name
+    forms = _by_form(tuple(known))
+    wanted = canonical(name)
+    alike = [] if not wanted else forms.get(wanted) or forms.get(f"{PYOMO_ROW}{wanted}") or []
+    if len(alike) > 1:
+        raise DataError(
+            f"{what} {name!r} may be any of {', '.join(map(repr, alike[:5]))}: write the one that is meant, letter by letter"
+        )
+    return alike[0] if alike else None
+
+
+@lru_cache(maxsize=8)
+def _by_form(names: tuple[str, ...]) -> dict[str, list[str]]:
+    """The names by their canonical form; those of rows that Pyomo wrote also by the form of what it began with."""
+    forms: dict[str, list[str]] = {}
+    for name in names:
+        form = canonical(name)
+        forms.setdefault(form, []).append(name)
+        if PYOMO.match(form):
+            forms.setdefault(PYOMO.sub(PYOMO_ROW, form), []).append(name)
+    return forms
 
 
 def check_unique(names: Sequence[str], source: str) -> None:

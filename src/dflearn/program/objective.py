@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Literal
 
@@ -15,6 +16,7 @@ from dflearn.program.arrays import read_matrix, read_vector
 from dflearn.program.instance import Instance
 
 Sense = Literal["minimize", "maximize"]
+Value = Callable[[np.ndarray, np.ndarray], Any]
 
 
 class Objective:
@@ -22,13 +24,22 @@ class Objective:
 
     `S=None` is the identity (n = p); `d=None` is zero. Calling it gives obj, `vector` gives c = S y + d,
     `transpose` gives Sᵀ v. All are differentiable and keep dtype and device of their first argument.
+
+    A decision may cost more than its linear part, where own code solves for it: `value` is then what it truly costs,
+    numpy float64 y `(count, p)`, w `(count, n)` → `(count,)`, less being better. `true_cost` and `regret` are those to
+    judge decisions by; everything else stays linear.
     """
 
-    def __init__(self, n: int, S: Any = None, d: Any = None, sense: Sense = "minimize") -> None:
+    value: Value | None = None
+
+    def __init__(
+        self, n: int, S: Any = None, d: Any = None, sense: Sense = "minimize", value: Value | None = None
+    ) -> None:
         if sense not in ("minimize", "maximize"):
             raise OptionError(f"sense is 'minimize' or 'maximize', got {sense!r}")
         self.n = int(n)
         self.sense: Sense = sense
+        self.value = value
         self.S = None if S is None else read_matrix("S", S)
         if self.S is not None and self.S.shape[0] != n:
             raise ProgramError(
@@ -112,6 +123,28 @@ class Objective:
         if w.shape[-1:] != (self.n,):
             raise ShapeError(f"decisions must have shape (*batch, {self.n}); got {tuple(w.shape)}")
         return (self.vector(y, instance) * w).sum(-1)
+
+    def true_cost(self, y: Tensor, w: Tensor, instance: Instance | None = None) -> Tensor:
+        """What w costs under y: `value` where there is one, obj(y, w) otherwise.  `(*batch, p)`, `(*batch, n)` → `(*batch,)`."""
+        if self.value is None:
+            return self(y, w, instance)
+        if instance is not None and instance.d is not None:
+            raise OptionError("`value` is told costs and decisions only, so an instance cannot override d beside it")
+        batch = w.shape[:-1]
+        arrays = (y.expand(*batch, self.p).reshape(-1, self.p), w.reshape(-1, self.n))
+        costs = np.asarray(self.value(*(one.detach().cpu().double().numpy() for one in arrays)), dtype=np.float64)
+        if costs.shape != (batch.numel(),):
+            raise ShapeError(
+                f"`value` must give one cost for each of {batch.numel()} decisions; got shape {costs.shape}"
+            )
+        return torch.as_tensor(costs, device=w.device).reshape(batch)
+
+    def regret(self, y: Tensor, w: Tensor, best: Tensor, instance: Instance | None = None) -> Tensor:
+        """What w costs more than `best` under y: obj(y, w − best), so that equal decisions have regret zero, not round-off;
+        with `value`, a difference of values."""
+        if self.value is None:
+            return self(y, w - best, instance)
+        return self.true_cost(y, w, instance) - self.true_cost(y, best, instance)
 
 
 def _sparse_map(x: Tensor, matrix: Tensor, transpose: Tensor) -> Tensor:

@@ -51,6 +51,19 @@ class Page:
         body = "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd>" for name, value in rows)
         self._parts.append(f"<dl>{body}</dl>")
 
+    def cards(self, some: Iterable[tuple[str, str, str]]) -> None:
+        """The few numbers that matter, large and side by side: what it is, the number, and how surely."""
+        body = "".join(
+            f"<div><span>{html.escape(name)}</span><b>{html.escape(number)}</b><span>{html.escape(more)}</span></div>"
+            for name, number, more in some
+        )
+        self._parts.append(f'<div class="cards">{body}</div>')
+
+    def commands(self, lines: Iterable[tuple[str, str]]) -> None:
+        """What to type, each under what it does."""
+        for what, command in lines:
+            self._parts.append(f"<p>{html.escape(what)}</p><pre><code>{html.escape(command)}</code></pre>")
+
     def table(self, header: Sequence[str], rows: Sequence[Sequence[str]], *, choose: int | None = None) -> None:
         """A click on a column's head sorts by it. choose: the column whose values become buttons that pick rows."""
         heads = "".join(f'<th scope="col"><button type="button">{html.escape(cell)}</button></th>' for cell in header)

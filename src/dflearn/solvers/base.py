@@ -104,7 +104,9 @@ class Solution:
             lines.append(f"{name(first)} is {Status(code).name}{more}: {Status(code).message}")
         if Status.FEASIBLE in status[bad]:
             lines.append("To use feasible decisions as they are, pass accept=(Status.OPTIMAL, Status.FEASIBLE)")
-        raise SolverError(f"{bad.size} of {status.size} instances have no acceptable {what}. " + ". ".join(lines))
+        error = SolverError(f"{bad.size} of {status.size} instances have no acceptable {what}. " + ". ".join(lines))
+        error.status = status.tolist()
+        raise error
 
     def counts(self) -> dict[str, int]:
         """How many instances ended in each status, by name."""
@@ -200,6 +202,11 @@ class Solver(TakesStart, ABC):
             raise ShapeError(f"{type(self).__name__} knows no constraints, so an instance may only override d")
         c = self.objective.vector(y.detach().double(), instance).reshape(count, self.objective.n).cpu().numpy()
         raw = self._solve(np.ascontiguousarray(c), sides, check_start(start, batch, self.start_width))
+        if self.objective.value is not None:
+            solved = np.isfinite(raw.decision).all(1)
+            flat = torch.as_tensor(raw.decision)[solved]
+            truth = self.objective.true_cost(y.detach().cpu().reshape(count, self.objective.p)[solved], flat, instance)
+            raw.objective[solved] = raw.bound[solved] = truth.numpy()
         return Solution(
             decision=torch.as_tensor(raw.decision).to(y).reshape(*batch, self.objective.n),
             status=torch.as_tensor(raw.status, dtype=torch.int8).reshape(batch),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,9 @@ def from_callable(
     sense: Sense = "minimize",
     batched: bool = False,
     name: str | None = None,
+    value: Callable[[np.ndarray, np.ndarray], Any] | None = None,
 ) -> CallableSolver:
-    """The solver w*(y) = f(S y + d), where f finds a decision w of least cᵀw.
+    """The solver w*(y) = f(S y + d), where f finds a decision w of least cᵀw; or of least `value`, where that is more.
 
     Args:
         f: c → w, numpy float64 `(n,)` → anything like an array `(n,)`; with `batched`, `(count, n)` → `(count, n)`.
@@ -34,8 +36,31 @@ def from_callable(
         S, d: the known part of the objective, as of `Program`; left out, f gets the costs y themselves.
         name: what messages, caches and records call it. Caches keep answers only where it is given, since nothing else tells
             one function from another: change it when f changes. By default messages have the name of f.
+        value: (y, w) → what decision w truly costs under the costs y (less is better, whatever the sense), numpy float64
+            `(p,)`, `(n,)` → a number; with `batched`, `(count, p)`, `(count, n)` → `(count,)`. Regret, `evaluate` and validation
+            judge by it: a quadratic term, a fee, a penalty that f knows of. Left out, a decision costs cᵀw, and one that
+            beats a label by more than rounding is an error. For a heuristic, whose labels may be beaten, pass the linear
+            value itself: such regrets are then counted and said.
     """
-    return CallableSolver(f, Objective(n, S, d, sense), p, batched, name)
+    return CallableSolver(f, Objective(n, S, d, sense, _rowwise(value, batched)), p, batched, name)
+
+
+@dataclass(frozen=True)
+class _EachRow:
+    """A function of one instance, for a batch of them."""
+
+    function: Callable[[np.ndarray, np.ndarray], Any]
+
+    def __call__(self, y: np.ndarray, w: np.ndarray) -> np.ndarray:
+        return np.array([float(self.function(*pair)) for pair in zip(y, w, strict=True)])
+
+
+def _rowwise(value: Any, batched: bool) -> Any:
+    if value is None:
+        return None
+    if not callable(value):
+        raise OptionError(f"value is a function (y, w) → what w costs; got a {type(value).__name__}")
+    return value if batched else _EachRow(value)
 
 
 class CallableSolver(Solver):

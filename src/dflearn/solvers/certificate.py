@@ -11,7 +11,8 @@ the true bound. What a row or a variable may be off by is relative to its own te
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -23,7 +24,10 @@ OPTIMAL = 1e-6  # largest relative error of an answer that is called optimal
 SURE = 1e-8  # errors above this are mended where they can be
 ACTIVE = 1e-9  # a row or a bound that a decision misses by less, relative to its terms, is active
 ZERO = 1e-10  # a reduced cost that is smaller, relative to its terms, is zero
-NOISE = 16 * np.finfo(float).eps  # rounding, in units of the largest decision or price: what is smaller has no sign
+DENSE = 100_000  # entries up to which a matrix is held dense for single answers, which costs less than scipy's way
+NOISE = 16 * float(
+    np.finfo(float).eps
+)  # rounding, in units of the largest decision or price: what is smaller has no sign
 
 
 class Verdict(NamedTuple):
@@ -79,6 +83,56 @@ class Certifier:
             gap=_share(gap, np.abs(c * w).sum(1)),
             bound=np.einsum("ij,ij->i", c, w) - gap,
         )
+
+    @cached_property
+    def single(self) -> tuple[Any, ...]:
+        """M, |M| and their transposes for `check_one`, dense where they are small; and which rows are inequalities."""
+        matrices: tuple[Any, ...] = (self.matrix, self.sizes, self.transposed, self.transposed_sizes)
+        if self.matrix.shape[0] * self.matrix.shape[1] <= DENSE:
+            matrices = tuple(np.ascontiguousarray(matrix.toarray()) for matrix in matrices)
+        return *matrices, np.arange(self.matrix.shape[0]) >= self.equalities
+
+    def check_one(self, c: np.ndarray, w: np.ndarray, y: np.ndarray, sides: Sides) -> tuple[float, float]:
+        """The error and the true bound of one answer, as `check` has them: c, w `(n,)`, y `(rows,)`, sides `(k,)` each.
+
+        The same sums, but the terms that a violation is divided by are only summed where there is one.
+        """
+        M, sizes, transposed, transposed_sizes, inequality = self.single
+        size = np.abs(w)
+        largest, error = float(size.max()), 0.0
+        right = np.concatenate((sides.b, sides.h))
+        excess = M @ w - right
+        excess[np.abs(excess) <= (NOISE * largest) * self.row_largest] = 0.0
+        if excess.any():
+            terms = sizes @ size + np.abs(right)
+            broken = np.where(inequality, excess, np.abs(excess))
+            error = float(_share(broken, terms).max(initial=0.0))
+            y = np.where(inequality & ((y > 0) | (excess < -ACTIVE * terms)), 0.0, y)
+        else:
+            y = np.where(inequality & (y > 0), 0.0, y)
+        prices = np.abs(y)
+        r = c - transposed @ y
+        bound = np.where(r > 0, sides.lower, sides.upper)
+        off, pull = np.abs(w - bound), np.abs(r)
+        off[off <= NOISE * largest] = 0.0
+        k = np.flatnonzero(off)
+        if k.size:
+            there = np.where(np.isinf(bound[k]), 0.0, np.maximum(size[k], np.abs(bound[k])))
+            k = k[off[k] > ACTIVE * there]  # not at the bound that the reduced cost asks for
+            part = pull[k] - (NOISE * float(prices.max(initial=0.0))) * self.column_largest[k]
+            wrong = part > 0
+            off[k[~wrong]] = 0.0
+            if wrong.any():
+                k = k[wrong]
+                share = part[wrong] / (np.abs(c[k]) + transposed_sizes[k] @ prices)
+                error = max(error, float(share.max()))
+                off[k[share <= ZERO]] = 0.0
+            k = np.flatnonzero(off)
+        gap = float(pull[k] @ off[k] + prices @ np.abs(excess))
+        value = float(np.abs(c) @ size)
+        if gap > 0:
+            error = max(error, gap / value if value else np.inf)
+        return error, float(c @ w) - gap
 
     def columns(self, c: np.ndarray, w: np.ndarray, y: np.ndarray, sides: Sides) -> tuple[np.ndarray, ...]:
         """Reduced costs, how wrong each is relative to its terms, and what the objective loses by it.  `(count, n)` each.

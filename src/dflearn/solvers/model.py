@@ -80,6 +80,11 @@ class ModelSolver(Solver):
         model: Model = self._models.model
         return model
 
+    def proven_infeasible(self, sides: Sides, count: int) -> np.ndarray:
+        """Which of so many instances are proven to have no feasible point.  sides as of `Program.sides`; bool `(count,)`."""
+        status = self._solve(np.zeros((count, self.objective.n)), sides, None).status
+        return np.asarray(status == int(Status.INFEASIBLE))
+
     def _solve(self, c: np.ndarray, sides: Sides | None, start: np.ndarray | None) -> Raw:
         assert sides is not None
         model, count = self._model(), c.shape[0]
@@ -224,6 +229,12 @@ class Model(ABC):
 
     def certify(self, c: np.ndarray, sides: Sides, y: np.ndarray, out: Raw) -> None:
         """Check every answer of a batch; what is in doubt is refined, and is optimal only if the check then says so."""
+        if len(c) == 1 and out.status[0] == Status.OPTIMAL:
+            mine = sides.row(0)
+            error, out.bound[0] = self.certifier.check_one(c[0], out.decision[0], y[0], mine)
+            if not error <= SURE:
+                self.refine(c[0], mine, y[0], out, 0, good=bool(error <= OPTIMAL))
+            return
         step = max(1, AT_ONCE // max(1, self.n + self.rows))
         for first in range(0, len(c), step):
             found = np.flatnonzero(out.status[first : first + step] <= Status.FEASIBLE) + first

@@ -86,7 +86,7 @@ class Scales:
             largest = np.full(len(rows), -np.inf)
             np.maximum.at(largest, row_of, logs.data + low[matrix.indices])
             rows, columns = np.exp2(-np.round(np.where(np.isfinite(largest), largest, 0.0))), np.exp2(np.round(low))
-        scaled = sp.diags_array(rows) @ matrix @ sp.diags_array(columns)
+        scaled = matrix if plain else sp.diags_array(rows) @ matrix @ sp.diags_array(columns)
         sizes = scaled.max(axis=1).toarray().ravel() if matrix.nnz else np.ones(len(rows))
         return cls(rows, columns, program.A.shape[0], np.where(sizes > 0, sizes, 1.0), plain)
 

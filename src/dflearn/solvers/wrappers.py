@@ -189,6 +189,8 @@ class Pooled(Wrapper):
             raise OptionError(
                 f"need 0 <= ratio <= 1, per 'instance' or 'batch', capacity >= 1; got {ratio}, {per!r}, {capacity}"
             )
+        if self.objective.value is not None:
+            raise OptionError(f"a pool answers with its member of least cᵀw, and {solver!r} has a `value` that is more")
         self.ratio, self.per, self.capacity = float(ratio), per, capacity
         self.generator = generator_of(generator)
         self._clear()

@@ -14,7 +14,7 @@ import numpy as np
 from dflearn.errors import OptionError
 from dflearn.evaluation import estimates
 from dflearn.evaluation.estimates import Estimate
-from dflearn.evaluation.regret import ZERO
+from dflearn.evaluation.regret import ZERO, ZERO_OPTIMUM
 from dflearn.studies.config import RunConfig
 from dflearn.studies.record import Record
 
@@ -243,6 +243,12 @@ def paired(a: MethodSummary, b: MethodSummary) -> Estimate:
     else:
         return difference
     return Estimate(difference.value, around.low, around.high)
+
+
+def left_out_lines(records: Iterable[Record]) -> list[str]:
+    """On which problems the ratios of some runs leave instances out, and how many: to be said beside the ratios."""
+    notes = {(str(record.config.problem), note) for record in records for note in record.notes if ZERO_OPTIMUM in note}
+    return [f"{problem}: {note}" for problem, note in sorted(notes)]
 
 
 def pareto_front(summaries: Iterable[MethodSummary]) -> list[MethodSummary]:

@@ -19,7 +19,8 @@ counts as satisfied; that size is max |w|, and at least the smallest length that
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -32,6 +33,7 @@ from dflearn.solvers.base import Solution, Status
 
 ROUNDING = 64 * float(np.finfo(np.float64).eps)
 ROUNDS = 4  # of least squares: the weights depend on the prices that they give
+DENSE = 10_000  # entries up to which a matrix is taken dense: the same sums, without the cost of small sparse ones
 
 Regularizer = Literal["squared", "norm"]
 
@@ -100,6 +102,23 @@ def kkt_residuals(
     return check.residuals(slope, y)
 
 
+def infeasibility(
+    w: np.ndarray,
+    c: np.ndarray,
+    program: Program,
+    sides: Sides | None = None,
+    *,
+    rounding: float = ROUNDING,
+    size: float | None = None,
+) -> float:
+    """The worst violation of a row or a bound by w, as `kkt_residuals` has it, without a search for prices."""
+    w, c = np.asarray(w, np.float64), np.asarray(c, np.float64)
+    if not np.isfinite(w).all():
+        return np.inf
+    rows, bounds = _Check(w, c, program, sides or program.own_sides, rounding, size).violations()
+    return float(max(rows.max(initial=0.0), bounds.max(initial=0.0)))
+
+
 def check_optimal(
     solution: Solution,
     y: torch.Tensor,
@@ -151,8 +170,13 @@ class _Check:
         self, w: np.ndarray, c: np.ndarray, program: Program, sides: Sides, rounding: float, size: float | None = None
     ) -> None:
         self.w, self.c, self.lower, self.upper = w, c, sides.lower, sides.upper
-        self.matrix = sp.csr_array(sp.vstack([program.A, program.G]))
+        A, G = program.A, program.G
+        if (A.shape[0] + G.shape[0]) * program.n <= DENSE:
+            self.matrix: Any = np.concatenate([A.toarray(), G.toarray()])
+        else:
+            self.matrix = sp.csr_array(sp.vstack([A, G]))
         self.sizes = abs(self.matrix)
+        self.entry = _largest(self.sizes, 1)  # of each row
         self.right = np.concatenate([sides.b, sides.h])
         self.free = np.arange(len(self.right)) < program.A.shape[0]  # equations: prices of either sign
         with np.errstate(invalid="ignore", over="ignore"):
@@ -165,8 +189,7 @@ class _Check:
 
     def _smallest_length(self) -> float:
         """The smallest length that bounds and right-hand sides name: the size of a decision that is zero itself."""
-        entry = self.sizes.max(axis=1).toarray().reshape(-1) if self.sizes.nnz else np.ones(0)
-        lengths = np.abs(np.concatenate([self.lower, self.upper, self.right / entry]))
+        lengths = np.abs(np.concatenate([self.lower, self.upper, self.right / self.entry]))
         lengths = lengths[np.isfinite(lengths) & (lengths > 0)]
         return float(lengths.min(initial=np.inf)) if lengths.size else 0.0
 
@@ -185,19 +208,24 @@ class _Check:
         with np.errstate(invalid="ignore"):
             alone = np.where(own <= self.noise, 0.0, _ratio(distance, own))
             alone[np.isinf(distance)] = np.inf
-            seen = self.sizes.tocsc()
             effect = _ratio(np.abs(r) * distance, np.full_like(distance, self.value))
-            shares = _ratio(np.ones(len(self.terms)), self.terms)
-            for j in np.flatnonzero(np.isfinite(distance) & (distance > 0)):
-                part = slice(seen.indptr[j], seen.indptr[j + 1])
-                moved = seen.data[part] * distance[j] * shares[seen.indices[part]]
-                effect[j] = max(effect[j], moved.max(initial=0.0))
+            moves = np.isfinite(distance) & (distance > 0)
+            effect[moves] = np.maximum(effect, self.moved * distance)[moves]
         return np.minimum(alone, np.where(np.isinf(distance), np.inf, effect))
+
+    @cached_property
+    def moved(self) -> np.ndarray:
+        """By how much of its own terms a move of w_j by one changes the row that it changes most, `(n,)`."""
+        shares = _ratio(np.ones(len(self.terms)), self.terms)[:, None]
+        if isinstance(self.sizes, np.ndarray):
+            with np.errstate(invalid="ignore"):
+                return _largest(np.where(self.sizes > 0, self.sizes * shares, 0.0), 0)
+        return _largest(self.sizes * shares, 0)
 
     def violations(self) -> tuple[np.ndarray, np.ndarray]:
         """Of rows and of bounds, relative."""
         broken = np.where(self.free, np.abs(self.slack), np.maximum(-self.slack, 0.0))
-        noise = self.terms <= self.noise * np.asarray(self.sizes.sum(axis=1)).reshape(-1)
+        noise = self.terms <= self.noise * self.sizes.sum(axis=1)
         rows = np.where(noise, 0.0, _ratio(broken, self.terms))
         bounds = np.zeros_like(self.w)
         for bound, outside in ((self.lower, self.w < self.lower), (self.upper, self.w > self.upper)):
@@ -214,7 +242,10 @@ class _Check:
         binds = self.free | (self.slack <= active * self.terms)
         low, high = (self.near(bound, g) <= active for bound in (self.lower, self.upper))
         held = np.flatnonzero(low | high)
-        columns = np.hstack([self.matrix[binds].toarray().T, np.eye(len(g))[:, held]])
+        rows_in_force = self.matrix[binds]
+        if not isinstance(rows_in_force, np.ndarray):
+            rows_in_force = rows_in_force.toarray()
+        columns = np.hstack([rows_in_force.T, np.eye(len(g))[:, held]])
         y = np.zeros(rows)
         if not columns.shape[1]:
             return y
@@ -242,7 +273,7 @@ class _Check:
     def _first_scale(self, slope: np.ndarray) -> np.ndarray:
         """|c_j| + |∇Ω_j|; where that is nothing, what the typical price would make of the column."""
         own = np.abs(self.c) + np.abs(slope)
-        length = np.sqrt(np.asarray(self.matrix.multiply(self.matrix).sum(axis=0)).reshape(-1))
+        length = np.sqrt((self.matrix * self.matrix).sum(axis=0))
         known = (own > 0) & (length > 0)
         price = float(np.median(own[known] / length[known])) if known.any() else 1.0
         typical = float(np.median(own[own > 0])) if (own > 0).any() else 1.0
@@ -250,9 +281,8 @@ class _Check:
 
     def residuals(self, slope: np.ndarray, y: np.ndarray) -> Residuals:
         # A price, or a reduced cost, whose worth in units of the objective is rounding noise is none.
-        reach = self.size * (self.sizes.max(axis=1).toarray().reshape(-1) if self.sizes.nnz else self.terms)
-        worth = np.abs(y) * np.maximum(self.terms, reach)
-        noise = self.rounding * (self.value + float(worth.sum()))
+        worth = np.abs(y) * np.maximum(self.terms, self.size * self.entry)
+        noise = self.rounding * (self.value + float(np.abs(slope) @ np.abs(self.w)) + float(worth.sum()))
         y = np.where((worth > 0) & (worth <= noise), 0.0, y)
         r = self.c + slope - self.matrix.T @ y
         scale = np.abs(self.c) + np.abs(slope) + self.sizes.T @ np.abs(y)
@@ -260,8 +290,7 @@ class _Check:
         for bound, points in ((self.lower, r > 0), (self.upper, r < 0)):
             stationarity[points] = np.minimum(stationarity, self.near(bound, r))[points]
         share = np.where(scale > 0, _ratio(np.ones_like(scale), scale), 0.0)
-        shares = self.sizes.multiply(np.abs(y)[:, None]).multiply(share[None, :]).tocsr()
-        largest = shares.max(axis=1).toarray().reshape(-1) if shares.nnz else np.zeros(len(y))
+        largest = _largest(self.sizes * np.abs(y)[:, None] * share[None, :], 1)
         loose = np.where(self.free, 0.0, _ratio(np.maximum(self.slack, 0.0), self.terms))
         rows, bounds = self.violations()
         return Residuals(rows, bounds, stationarity, np.minimum(largest, loose), y)
@@ -276,6 +305,16 @@ class _Check:
         left = np.where(((r > 0) & (self.lower == 0)) | ((r < 0) & (self.upper == 0)), 0.0, r)
         excess = max(0.0, float(np.linalg.norm(left)) - mu) / (mu + float(np.linalg.norm(left)))
         return found._replace(stationarity=np.full_like(self.w, excess))
+
+
+def _largest(matrix: Any, axis: int) -> np.ndarray:
+    """The largest entry of each row (axis 1) or column (axis 0) of a matrix without negative entries."""
+    if isinstance(matrix, np.ndarray):
+        return matrix.max(axis=axis, initial=0.0)
+    if not matrix.nnz:
+        return np.zeros(matrix.shape[1 - axis])
+    found: np.ndarray = sp.csr_array(matrix).max(axis=axis).toarray().reshape(-1)
+    return found
 
 
 def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:

@@ -40,6 +40,13 @@ def as_loss(loss: AnyLoss) -> Loss:
             f"the loss is a dflearn.losses.Loss, or a function of predicted costs and batch with one value per instance; got "
             f"a {type(loss).__name__}. For squared error: dflearn.losses.MSE()"
         )
+    if str(getattr(loss, "__module__", None)).startswith("torch"):
+        name = getattr(loss, "__name__", "it")
+        raise OptionError(
+            f"torch's {name} is told predicted and true costs and takes the mean over instances; a loss here is told the whole "
+            f"batch and has one value per instance: lambda y, batch: {name}(y, batch.costs, reduction='none').mean(-1). For "
+            "squared error: dflearn.losses.MSE()"
+        )
     return FunctionLoss(loss)
 
 

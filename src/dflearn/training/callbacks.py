@@ -15,7 +15,7 @@ class Callback:
         """Before the first epoch of this call (a resumed run has a history already)."""
 
     def on_epoch_end(self, run: Run, row: dict[str, Any]) -> bool | None:
-        """After each epoch; may add plain values to its row. `True` ends the run."""
+        """After each epoch; may add plain values to its row, under names that are not there yet. `True` ends the run."""
         return None
 
     def on_end(self, run: Run) -> None:

@@ -108,7 +108,8 @@ def fingerprint(data: DecisionDataset | None) -> str | None:
         return None
     digest = hashlib.sha256()
     batch = data.batch()
-    named = {"features": batch.features, "costs": batch.costs, "decisions": batch.decisions, "ids": batch.ids}
+    names = ("features", "costs", "decisions", "ids", "weights")
+    named = {name: getattr(batch, name) for name in names}
     for name, tensor in {**named, **(batch.instance.present() if batch.instance else {})}.items():
         if tensor is not None:
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())

@@ -15,7 +15,8 @@ class History:
         rows: one dict of plain values per epoch: `epoch` (from 1), `loss` (mean over the epoch's instances),
             `gradient` (mean norm over its steps), `lr`, the validation metrics, `seconds` and its parts
             `seconds_predict` (model and loss), `seconds_solve` (the layer inside the loss), `seconds_backward`
-            (gradient and optimizer step), `seconds_validation`. `pandas.DataFrame(history.rows)` is a table.
+            (gradient and optimizer step), `seconds_validation`. Where the layer could not solve some instances, which had no
+            weight then, `failed` counts them and `failed_ids` names them. `pandas.DataFrame(history.rows)` is a table.
         monitored: name of the metric that chooses the best epoch (smaller is better); `None` without validation.
         stopped: why the run ended: "epochs", "early stopping" or "callback"; empty while it goes on.
         notes: what the run wants its reader to know.

@@ -42,6 +42,8 @@ def fit(
 ) -> History:
     """Train `model` in place: features → costs ŷ, so that the mean of loss(ŷ, batch) falls.
 
+    Data with weights have weighted means: a step follows the gradient of Σ weight · loss / Σ weight over its batch.
+
     Args:
         model: any module, `(*batch, k)` or `(*batch, p, k)` → `(*batch, p)`.
         loss: a `Loss`, a sum of losses such as `MSE() + 0.1 * SPOPlus(layer)`, or a function of predicted costs and `Batch`
@@ -76,8 +78,7 @@ def fit(
                 while not run.history.stopped and run.epoch < epochs:
                     row = run.train_epoch(bar.update)
                     run.judge(row)
-                    asked = [callback.on_epoch_end(run, row) for callback in callbacks]
-                    run.end_epoch(row, stop=any(asked))
+                    run.end_epoch(row, stop=run.tell(row))
                     run.save(checkpoint)
                     bar.set_postfix_str(_summary(run), refresh=False)
             run.finish()
@@ -93,7 +94,7 @@ def fit(
 def _progress_bar(run: Run, show: bool) -> Any:
     from tqdm import tqdm
 
-    steps = math.ceil(len(run.train) / run.settings.batch_size)
+    steps = math.ceil(len(run.rows) / run.settings.batch_size)
     total, done = run.settings.epochs * steps, run.epoch * steps
     return tqdm(total=total, initial=done, desc="training", disable=None if show else True, leave=False)
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from dflearn.data import Data, as_dataset
-from dflearn.errors import CheckpointError, DataError, DivergenceError, OptionError
+from dflearn.errors import CheckpointError, DataError, DivergenceError, OptionError, SolverError
 from dflearn.layers.base import Layer
 from dflearn.models import predict
 from dflearn.program import Program
@@ -34,9 +34,10 @@ from dflearn.training.divergence import exploded, weights_are_finite
 from dflearn.training.history import History
 from dflearn.training.preparation import prepare, rows_to_try
 from dflearn.training.starts import Starts
-from dflearn.training.step import copy_weights, loss_of, measure
+from dflearn.training.step import copy_weights, counted_rows, failed_rows, loss_of, mean_of, measure
 from dflearn.training.validation import Validation
 
+FAILED_SHARE = 0.01  # of the instances, that a layer may fail to solve in an epoch; one always may
 PLAIN = (int, float, str, bool, type(None))  # what a row may hold, so that checkpoints can be read without running code
 
 
@@ -107,6 +108,7 @@ class Run:
         self.device = torch.device(device) if device is not None else _device_of(model)
         self.model, self.loss = model.to(self.device), loss.to(self.device)
         self.train = train.to(self.device)
+        self.rows = counted_rows(self.train)
         self.settings, self.epoch, self.history = settings, 0, History()
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         for parameter in self.parameters:
@@ -120,7 +122,7 @@ class Run:
         if validation is not None:
             self.validation = Validation(as_dataset(validation, "validation").to(self.device), loss, problem)
             self.history.monitored = self.validation.monitored
-            self._note(self.validation.note)
+            self._note(self.validation.take_note())
         self.starts: Starts | None = None
         if settings.warm_start:
             self.starts, note = Starts.of(loss.layer, len(train), settings.warm_start_bytes)
@@ -148,19 +150,21 @@ class Run:
     def train_epoch(self, tick: Callable[[], Any]) -> dict[str, Any]:
         """One pass over the training data; the epoch's row. `tick` is called after each step."""
         self.model.train()
-        order = torch.randperm(len(self.train), generator=self.generator)
+        order = self.rows[torch.randperm(len(self.rows), generator=self.generator)]
         last_finite = copy_weights(self.model)
         seconds = {"predict": 0.0, "solve": 0.0, "backward": 0.0}
-        total, gradients = 0.0, 0.0
+        total, counted, gradients = 0.0, 0.0, 0.0
+        failed: list[int] = []  # places of instances that the layer could not solve
         steps = order.split(self.settings.batch_size)
         for step, index in enumerate(steps, 1):
             try:
-                value, gradient = self._step(index, step, seconds)
+                value, weight, gradient = self._step_without_failed(index, step, seconds, failed)
             except FloatingPointError:
                 if not weights_are_finite(self.model):
                     self.model.load_state_dict(last_finite)
                 raise
-            total += value * len(index)
+            total += value * weight
+            counted += weight
             gradients += gradient
             tick()
         if not weights_are_finite(self.model):  # since the last step, which no other follows to tell
@@ -172,23 +176,47 @@ class Run:
         self.epoch += 1
         return {
             "epoch": self.epoch,
-            "loss": total / len(order),
+            "loss": total / counted if counted else float("nan"),
             "gradient": gradients / len(steps),
             "lr": float(self.optimizer.param_groups[0]["lr"]),
             "seconds": sum(seconds.values()),
             **{f"seconds_{name}": spent for name, spent in seconds.items()},
             "seconds_validation": 0.0,
+            **self._told_failed(failed),
         }
 
-    def _step(self, index: Tensor, step: int, seconds: dict[str, float]) -> tuple[float, float]:
-        """One step on the instances at `index`; mean loss and norm of the gradient."""
+    def _told_failed(self, failed: list[int]) -> dict[str, Any]:
+        """What the epoch's row says of instances that the layer could not solve; nothing where there are none."""
+        if not failed:
+            return {}
+        return {"failed": len(failed), "failed_ids": ", ".join(map(str, self.train.ids[failed].tolist()))}
+
+    def _step_without_failed(
+        self, index: Tensor, step: int, seconds: dict[str, float], failed: list[int]
+    ) -> tuple[float, float, float]:
+        """A step in which instances that the layer cannot solve have no weight, as long as they are few in this epoch.
+
+        Their places are added to `failed`.
+        """
+        try:
+            return self._step(index, step, seconds)
+        except SolverError as error:
+            missing = failed_rows(error, len(index))
+            if missing is None or len(failed) + int(missing.sum()) > max(1, int(FAILED_SHARE * len(self.rows))):
+                raise
+            failed += index[missing].tolist()
+            rest = index[~missing]
+            return self._step_without_failed(rest, step, seconds, failed) if len(rest) else (0.0, 0.0, 0.0)
+
+    def _step(self, index: Tensor, step: int, seconds: dict[str, float]) -> tuple[float, float, float]:
+        """One step on the instances at `index`; mean loss, what they weigh, and norm of the gradient."""
         begun = perf_counter()
         batch = self.train.batch(index)
         if self.starts is not None:
             batch = replace(batch, start=self.starts.get(index))
         predicted, output = loss_of(self.model, self.loss, batch, self.epoch + 1, step)
         evaluated = perf_counter()
-        mean = output.value.mean()
+        mean = mean_of(output.value, batch.weights)
         self.optimizer.zero_grad()
         mean.backward()
         value, gradient = measure(self.model, mean, batch, predicted, output.value, self.epoch + 1, step)
@@ -201,18 +229,34 @@ class Run:
         seconds["predict"] += evaluated - begun - solve
         seconds["solve"] += solve
         seconds["backward"] += perf_counter() - evaluated
-        return value, gradient
+        weight = len(index) if batch.weights is None else float(batch.weights.sum())
+        return value, weight, gradient
 
     def judge(self, row: dict[str, Any]) -> None:
         """Add the validation metrics to the row and the row to the history; remember the weights if they are the best."""
         begun = perf_counter()
         if self.validation is not None:
             row.update(self.validation(self.model))
+            self._note(self.validation.take_note())
         row["seconds_validation"] = perf_counter() - begun
         row["seconds"] += row["seconds_validation"]
         self.history.rows.append(row)
         if self.settings.keep == "best" and self.history.best is row:
             self.best_weights = copy_weights(self.model)
+
+    def tell(self, row: dict[str, Any]) -> bool:
+        """Let the callbacks see the row and add to it; whether one of them ends the run."""
+        stop = False
+        for callback in self.callbacks:
+            before = dict(row)
+            stop = bool(callback.on_epoch_end(self, row)) or stop
+            changed = [name for name, value in before.items() if name not in row or row[name] is not value]
+            if changed:
+                raise DataError(
+                    f"{type(callback).__name__} changed what the epoch's row holds already: {', '.join(changed)}. A callback "
+                    "may add values, under names of its own"
+                )
+        return stop
 
     def end_epoch(self, row: dict[str, Any], stop: bool) -> None:
         """Step the scheduler and decide whether this epoch was the last."""

@@ -7,21 +7,32 @@ import math
 import torch
 from torch import Tensor, nn
 
-from dflearn.data import Batch
-from dflearn.errors import DflearnError, OptionError
+from dflearn.data import Batch, DecisionDataset
+from dflearn.errors import DataError, DflearnError, OptionError, SolverError
 from dflearn.losses.base import Loss, LossOutput
+from dflearn.solvers.base import Status
 from dflearn.training.divergence import diagnose, exploded, ids_of
+
+UNBOUNDED_IN_TRAINING = (
+    "In training it is the *predicted* costs that make a program unbounded, where the true ones do not. What helps: predictions "
+    "that are positive where costs are known to be (positive=True, dflearn.models.Positive), or finite bounds on the variables"
+)
 
 
 def loss_of(model: nn.Module, loss: Loss, batch: Batch, epoch: int, step: int) -> tuple[Tensor, LossOutput]:
     """Predicted costs and their loss; an error says in which step it happened, and to which instances."""
-    predicted = model(batch.features)
+    predicted = _predicted(model, batch.features)
     try:
         output = loss.output(predicted, batch)
     except DflearnError as error:
         if exploded(batch, predicted):
             raise diagnose(model, batch, predicted, None, epoch, step) from error
-        error.add_note(f"in epoch {epoch}, step {step}, on the instances with ids {ids_of(batch)}")
+        place = f"in epoch {epoch}, step {step}, on the instances with ids {ids_of(batch)}"
+        if isinstance(error, SolverError) and Status.UNBOUNDED in error.status:
+            explained = SolverError(f"{error} {UNBOUNDED_IN_TRAINING}")
+            explained.add_note(place)
+            raise explained from error
+        error.add_note(place)
         raise
     if not output.value.requires_grad:
         through = "" if loss.layer is None else f" through {type(loss.layer).__name__}"
@@ -30,6 +41,42 @@ def loss_of(model: nn.Module, loss: Loss, batch: Batch, epoch: int, step: int) -
             "differentiable layer, or SPOPlus, SCE or FenchelYoung"
         )
     return predicted, output
+
+
+def failed_rows(error: SolverError, count: int) -> Tensor | None:
+    """Which of `count` instances a layer could not solve, bool `(count,)`; `None` where that is not all that went wrong."""
+    status = torch.tensor(list(error.status), dtype=torch.int64)
+    failed = status == int(Status.FAILED)
+    wrong = failed | (status == int(Status.INFEASIBLE)) | (status == int(Status.UNBOUNDED))
+    return failed if len(status) == count and bool(failed.any()) and torch.equal(failed, wrong) else None
+
+
+def mean_of(value: Tensor, weights: Tensor | None) -> Tensor:
+    """Σ weight · loss / Σ weight over a batch, both `(*batch,)`; the plain mean where there are no weights."""
+    if weights is None:
+        return value.mean()
+    weights = weights.to(value)
+    return (weights * value).sum() / weights.sum()
+
+
+def counted_rows(data: DecisionDataset) -> Tensor:
+    """The rows that a run draws its batches from: those of weight zero are left out."""
+    return torch.arange(len(data)) if data.weights is None else data.weights.cpu().nonzero().squeeze(1)
+
+
+def _predicted(model: nn.Module, features: Tensor) -> Tensor:
+    """model(features); where both differ in precision and torch refuses, an error that says so."""
+    try:
+        return model(features)
+    except RuntimeError as error:
+        kinds = {parameter.dtype for parameter in model.parameters()}
+        if not kinds or features.dtype in kinds:
+            raise
+        held = " and ".join(sorted(map(str, kinds)))
+        raise DataError(
+            f"the features are {features.dtype} and the model's weights {held}, which it does not mix: convert the data, "
+            f"data.to({sorted(map(str, kinds))[0]}), or the model, model.to({features.dtype})"
+        ) from error
 
 
 def measure(

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from dflearn.data import Batch, DecisionDataset
 from dflearn.errors import DataError
-from dflearn.evaluation.regret import regrets_of
+from dflearn.evaluation.regret import GAP, NOT_OPTIMAL, check_linear, regrets_of
 from dflearn.losses.base import Loss
 from dflearn.models import predict
 from dflearn.solvers.base import Solver
@@ -30,7 +30,7 @@ class Validation:
             costs = None if data.costs is None else data.costs.shape[1]
             self.solver = DecisionTask.of(problem, costs).solver
         self.monitored = "validation_loss" if self.solver is None else "validation_absolute_regret"
-        self.note = ""
+        self._note, self._noted = "", False
         if not len(data):
             raise DataError("the validation set is empty: leave it out, or give it instances")
         if self.solver is not None:
@@ -48,11 +48,16 @@ class Validation:
             labels = data.decisions.double()
             if solver.program is None or bool(solver.program.is_feasible(labels, data.instance).all()):
                 return labels
-            self.note = (
+            self._note = (
                 "the decisions of the validation set are not feasible for the program that judges (they may come from "
                 "its relaxation): its optimal decisions were computed anew"
             )
         return solver.solve(data.costs.double(), data.instance).check().decision
+
+    def take_note(self) -> str:
+        """What the reader of the run must know and was not told yet; empty where there is nothing."""
+        note, self._note = self._note, ""
+        return note
 
     def move(self, device: torch.device) -> None:
         """Hold the data on this device, where the model is."""
@@ -68,13 +73,14 @@ class Validation:
     def totals(self, model: nn.Module, rows: Tensor) -> Tensor:
         """Sums over the instances at `rows`, float64 `(3,)`: those of several parts of the data add up.
 
-        They are the number of instances, Σ regret and Σ |optimum|; or the number of instances, Σ loss and 0.
+        They are the number of instances, Σ regret and Σ |optimum|; or the number of instances, Σ loss and 0. Where the
+        data have weights, each instance counts as often as it weighs.
         """
         chunks = [self.data.batch(part) for part in rows.split(CHUNK)]
         predicted = predict(model, self.data.features[rows], rows=CHUNK).split(CHUNK)
         if self.solver is None:
             value = self._losses(predicted, chunks)
-            return torch.stack([value.new_tensor(len(rows)), value.sum(), value.new_zeros(())])
+            return self._counted(rows, value, torch.zeros_like(value))
         solver, data, labels = self.solver, self.data.batch(rows), self.labels[rows]
         decisions = torch.cat(
             [
@@ -83,8 +89,19 @@ class Validation:
             ]
         )
         costs = data.require("costs").double()
-        regret, optimum = regrets_of(solver.objective, costs, decisions, labels, data.instance)
-        return torch.stack([regret.new_tensor(len(rows)), regret.sum(), optimum.abs().sum()])
+        regret, optimum = found = regrets_of(solver.objective, costs, decisions, labels, data.instance)
+        check_linear(solver, found, costs, labels, data.instance)
+        negative = regret < -GAP * optimum.abs().mean()
+        if not self._noted and bool(negative.any()):
+            self._noted, self._note = True, f"{int(negative.sum())} validation regrets are negative: {NOT_OPTIMAL}"
+        return self._counted(rows, regret, optimum.abs())
+
+    def _counted(self, rows: Tensor, *values: Tensor) -> Tensor:
+        """The number of the instances at `rows`, and the sum of each of the values; by their weights."""
+        if self.data.weights is None:
+            return torch.stack([values[0].new_tensor(len(rows)), *(value.sum() for value in values)])
+        weights = self.data.weights[rows].to(values[0])
+        return torch.stack([weights.sum(), *((weights * value).sum() for value in values)])
 
     def metrics(self, totals: Tensor) -> dict[str, float]:
         """What `totals` come to, by name."""

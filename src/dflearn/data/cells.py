@@ -1,0 +1,188 @@
+"""Cells of tables as people write them: numbers with thousands separators, words for yes and no, dates, nothing at all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from datetime import date, datetime
+from itertools import product
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+MISSING = frozenset(("", "na", "n/a", "#n/a", "nan", "null", "none", "nat", "<na>", "-", "?"))  # in any case
+WORDS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
+THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?([eE][+-]?\d+)?")
+WITH_POINT = re.compile(r"[+-]?[\d,]*\d\.\d+")
+COMMA = re.compile(r"[+-]?[\d.]*\d,\d+([eE][+-]?\d+)?|[+-]?,\d+")
+_DATES = (
+    ("%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%d %b %Y", "%d %B %Y", "%d-%b-%Y", "%b %d, %Y", "%B %d, %Y")
+)  # fmt: skip
+_CLOCKS = ("", " %H:%M", " %H:%M:%S", " %I:%M %p")
+ISO = "ISO"
+
+
+class UnreadableError(ValueError):
+    """A cell that is not what its column holds.
+
+    Attributes:
+        row: where it stands.
+        looks_right: whether it is meant as what it was read as, so that the column should not be read as something else.
+    """
+
+    def __init__(self, row: int, why: str, looks_right: bool = False) -> None:
+        super().__init__(why)
+        self.row, self.looks_right = row, looks_right
+
+
+def is_missing(cell: Any) -> bool:
+    """Whether a cell holds nothing: `None`, NaN, NaT, an empty text or a word for it."""
+    if isinstance(cell, str):
+        return cell.strip().lower() in MISSING
+    return cell is None or type(cell).__name__ in ("NAType", "NaTType") or (isinstance(cell, Real) and cell != cell)
+
+
+def missing(cells: Sequence[Any] | np.ndarray) -> np.ndarray:
+    """Which cells hold nothing, bool `(rows,)`."""
+    if isinstance(cells, np.ndarray) and cells.dtype.kind in "fiubmM":
+        return np.isnat(cells) if cells.dtype.kind in "mM" else np.isnan(cells.astype(np.float64))
+    return np.fromiter(map(is_missing, cells), bool, len(cells))
+
+
+def text_of(cell: Any) -> str:
+    """A category's text: 3.0, 3 and " 3" are the same."""
+    if isinstance(cell, Real) and not isinstance(cell, bool) and float(cell).is_integer():
+        return str(int(float(cell)))
+    return str(cell).strip()
+
+
+def has_point(cells: Iterable[Any]) -> bool:
+    """Whether some cell is written with a decimal point, which tells what a comma is."""
+    return any(isinstance(cell, float) or (isinstance(cell, str) and WITH_POINT.match(cell.strip())) for cell in cells)
+
+
+def number_of(cell: Any, point: Callable[[], bool]) -> float:
+    """A cell as a number; a `ValueError` that begins with "holds" where it is none.
+
+    `point` tells whether the table is known to have decimal points, so that "1,234" is 1234.
+    """
+    try:
+        return float(cell)
+    except TypeError as error:
+        raise ValueError(f"holds {str(cell)!r}, which is no number") from error
+    except ValueError as error:
+        text = str(cell).strip()
+        if THOUSANDS.fullmatch(text):
+            if "." in text or text.count(",") > 1 or point():
+                return float(text.replace(",", ""))
+            plain = text.replace(",", ""), text.replace(",", ".")
+            raise CommaError(
+                f"holds {text!r}, which is {plain[0]} with a thousands separator, or {plain[1]} with a decimal comma: "
+                f"write {plain[0]} or {plain[1]}"
+            ) from error
+        if COMMA.fullmatch(text):
+            point_for_comma = text.replace(".", "").replace(",", ".")
+            raise CommaError(
+                f"holds {text!r}, with a decimal comma: write {point_for_comma}, with a decimal point"
+            ) from error
+        raise ValueError(f"holds {text!r}, which is no number") from error
+
+
+class CommaError(ValueError):
+    """A number whose comma may be read in two ways, or in the wrong one."""
+
+
+def numbers(cells: Sequence[Any] | np.ndarray, point: Callable[[], bool]) -> np.ndarray:
+    """Cells as float64 `(rows,)`, NaN where there is nothing; an `UnreadableError` about the first that is no number."""
+    if isinstance(cells, np.ndarray) and cells.dtype.kind in "fiub":
+        return cells.astype(np.float64)
+    if isinstance(cells, np.ndarray) and cells.dtype.kind == "m":
+        return np.where(np.isnat(cells), np.nan, cells / np.timedelta64(1, "s"))
+    try:
+        return np.array(cells, np.float64)  # at once, where all are plain
+    except (TypeError, ValueError):
+        pass
+    found = np.full(len(cells), np.nan)
+    for row, cell in enumerate(cells):
+        if not is_missing(cell):
+            try:
+                found[row] = number_of(cell, point)
+            except ValueError as error:
+                raise UnreadableError(row, str(error), isinstance(error, CommaError)) from error
+    return found
+
+
+def booleans(cells: Sequence[Any] | np.ndarray) -> np.ndarray:
+    """Cells as 0 and 1, float64 `(rows,)`, NaN where there is nothing; an `UnreadableError` about another word."""
+    if isinstance(cells, np.ndarray) and cells.dtype.kind == "b":
+        return cells.astype(np.float64)
+    found = np.full(len(cells), np.nan)
+    for row, cell in enumerate(cells):
+        if not is_missing(cell):
+            value = WORDS.get(str(cell).strip().lower())
+            if value is None and cell in (0, 1):
+                value = float(cell)
+            if value is None and str(cell).strip() in ("0", "1"):
+                value = float(str(cell))
+            if value is None:
+                raise UnreadableError(row, f"holds {str(cell)!r}, which is none of true, false, yes, no, 1, 0")
+            found[row] = value
+    return found
+
+
+def times(cells: Sequence[Any] | np.ndarray, form: str) -> np.ndarray:
+    """Cells as datetime64[us] `(rows,)`, wall clock, NaT where there is nothing; an `UnreadableError` about another.
+
+    `form` is "ISO", or a format of `strptime`.
+    """
+    if isinstance(cells, np.ndarray) and cells.dtype.kind == "M":
+        return cells.astype("datetime64[us]")
+    found = np.full(len(cells), "NaT", "datetime64[us]")
+    known: dict[str, datetime] = {}
+    for row, cell in enumerate(cells):
+        if is_missing(cell):
+            continue
+        if isinstance(cell, date | np.datetime64):
+            found[row] = cell.replace(tzinfo=None) if isinstance(cell, datetime) else cell
+            continue
+        text = str(cell).strip()
+        if text not in known:
+            read = _time(text, form) or _time(text, ISO)
+            if read is None:
+                example = datetime(2026, 3, 31, 14, 5).strftime("%Y-%m-%d" if form == ISO else form)
+                raise UnreadableError(row, f"holds {text!r}, which is no date or time such as {example}")
+            known[text] = read
+        found[row] = known[text]
+    return found
+
+
+def time_form(texts: Iterable[str]) -> str | None:
+    """How all these texts are written, "ISO" or a format of `strptime`; `None` where they are no dates.
+
+    A `ValueError` where day and month could each be the other.
+    """
+    distinct = list(dict.fromkeys(text.strip() for text in texts))
+    if not distinct:
+        return None
+    if all(_time(text, ISO) for text in distinct):
+        return ISO
+    forms = [day + clock for day, clock in product(_DATES, _CLOCKS)]
+    for text in distinct:
+        forms = [form for form in forms if _time(text, form)]
+        if not forms:
+            return None
+    readings = {tuple(_time(text, form) for text in distinct): form for form in forms}
+    if len(readings) > 1:
+        example = next(text for text in distinct if len({_time(text, form) for form in forms}) > 1)
+        ways = " or ".join(sorted({str(_time(example, form)) for form in forms}))
+        raise ValueError(f"holds {example!r}, which may be {ways}: write dates as YYYY-MM-DD")
+    return forms[0]
+
+
+def _time(text: str, form: str) -> datetime | None:
+    try:
+        read = datetime.fromisoformat(text) if form == ISO else datetime.strptime(text, form)
+    except ValueError:
+        return None
+    return read.replace(tzinfo=None)

@@ -1,0 +1,421 @@
+"""What each kind of column becomes: `Column` and its classes, and `learn`, which tells from the rows trained on which it is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dflearn.data.cells import (
+    ISO,
+    UnreadableError,
+    booleans,
+    is_missing,
+    missing,
+    number_of,
+    numbers,
+    text_of,
+    time_form,
+    times,
+)
+from dflearn.data.tables import MixedTable
+from dflearn.errors import DataError
+
+MOST_LEVELS = 30  # columns that a category may become
+MOST = 0.9  # a share of cells of one kind from which on the others are mistakes
+FAR = 1.0  # how far outside the range that was seen is far, in widths of that range
+DAY = np.timedelta64(1, "D")
+
+
+@dataclass(frozen=True)
+class Column(ABC):
+    """A column of the table, and what it becomes.
+
+    Attributes:
+        name: of the column.
+        gaps: whether the rows trained on had empty cells, so that a column flags them.
+    """
+
+    kind: ClassVar[str]
+    name: str
+    gaps: bool
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the columns that it becomes are called."""
+        return (*self._names(), *([f"{self.name} missing"] if self.gaps else []))
+
+    def encode(self, table: MixedTable) -> np.ndarray:
+        """float64 `(rows, len(names))`."""
+        cells = table.columns[self.name]
+        try:
+            values = self._encode(cells, table)
+        except UnreadableError as error:
+            raise DataError(
+                f"{table.cell(error.row, self.name)} {error}, and the column held {self.kind}s in training: correct it, "
+                "or leave it empty"
+            ) from error
+        return np.column_stack([values, missing(cells)]) if self.gaps else values
+
+    def remarks(self, table: MixedTable) -> list[str]:
+        """What a user should know about the cells of a table."""
+        empty = np.flatnonzero(missing(table.columns[self.name]))
+        if not empty.size:
+            return []
+        flag = "flagged" if self.gaps else "and the column had no gaps in training"
+        filled = self._filled()
+        return [f"{table.cell(empty[0], self.name)} is empty{_such(empty)}: taken as {filled}, {flag}"]
+
+    @abstractmethod
+    def _names(self) -> Sequence[str]: ...
+
+    @abstractmethod
+    def _encode(self, cells: np.ndarray, table: MixedTable) -> np.ndarray: ...
+
+    @abstractmethod
+    def _filled(self) -> str:
+        """What an empty cell is taken as, in words."""
+
+
+@dataclass(frozen=True)
+class NumberColumn(Column):
+    """Attributes:
+    low, high, middle: of the rows trained on; `None` where they are not known.
+    thousands: whether commas there were thousands separators.
+    """
+
+    kind = "number"
+    low: float | None = None
+    high: float | None = None
+    middle: float | None = None
+    thousands: bool = False
+
+    def _names(self) -> Sequence[str]:
+        return (self.name,)
+
+    def _numbers(self, table: MixedTable) -> np.ndarray:
+        found = numbers(table.columns[self.name], lambda: self.thousands or table.has_point())
+        infinite = np.flatnonzero(np.isinf(found))
+        if infinite.size:
+            raise UnreadableError(int(infinite[0]), f"holds {found[infinite[0]]}, no finite number")
+        return found
+
+    def _encode(self, cells: np.ndarray, table: MixedTable) -> np.ndarray:
+        found = self._numbers(table)
+        empty = np.flatnonzero(np.isnan(found))
+        if empty.size and self.middle is None:
+            raise DataError(f"{table.cell(empty[0], self.name)} is empty: fill it in, or drop the row")
+        return np.nan_to_num(found, nan=self.middle or 0.0)[:, None]
+
+    def remarks(self, table: MixedTable) -> list[str]:
+        found = self._numbers(table)
+        far = _far(found, self.low, self.high)
+        said = [] if self.middle is None else super().remarks(table)
+        if far.size:
+            said.append(
+                f"{table.cell(far[0], self.name)} holds {found[far[0]]:g}, far outside {self.low:g} … {self.high:g} "
+                f"of the rows trained on{_such(far)}"
+            )
+        return said
+
+    def _filled(self) -> str:
+        return f"{self.middle:g}, the median"
+
+
+@dataclass(frozen=True)
+class BooleanColumn(Column):
+    kind = "boolean"
+    middle: float = 0.0
+
+    def _names(self) -> Sequence[str]:
+        return (self.name,)
+
+    def _encode(self, cells: np.ndarray, table: MixedTable) -> np.ndarray:
+        found = booleans(cells)
+        return np.where(np.isnan(found), self.middle, found)[:, None]
+
+    def _filled(self) -> str:
+        return f"{'true' if self.middle == 1 else 'false'}, which most rows hold"
+
+
+@dataclass(frozen=True)
+class CategoryColumn(Column):
+    """Attributes:
+    levels: each becomes a column.
+    other: whether all others become one more.
+    """
+
+    kind = "category"
+    levels: tuple[str, ...] = ()
+    other: bool = False
+
+    def _names(self) -> Sequence[str]:
+        return [f"{self.name}={level}" for level in self.levels] + ([f"{self.name}=other"] if self.other else [])
+
+    def _texts(self, cells: Iterable[Any]) -> list[str | None]:
+        return [None if is_missing(cell) else text_of(cell) for cell in cells]
+
+    def _encode(self, cells: np.ndarray, table: MixedTable) -> np.ndarray:
+        place = {level: k for k, level in enumerate(self.levels)}
+        found = np.zeros((len(cells), len(self._names())))
+        for row, text in enumerate(self._texts(cells)):
+            if text is not None and (text in place or self.other):
+                found[row, place.get(text, -1)] = 1.0
+        return found
+
+    def remarks(self, table: MixedTable) -> list[str]:
+        said = super().remarks(table)
+        texts = self._texts(table.columns[self.name])
+        unknown = [row for row, text in enumerate(texts) if text is not None and text not in self.levels]
+        if unknown and not self.other:
+            said.append(
+                f"{table.cell(unknown[0], self.name)} holds {texts[unknown[0]]!r}, which no row trained on does"
+                f"{_such(unknown)}: taken as none of its categories"
+            )
+        return said
+
+    def _filled(self) -> str:
+        return "none of its categories"
+
+
+@dataclass(frozen=True)
+class TimeColumn(Column):
+    """Attributes:
+    form: "ISO", or a format of `strptime`.
+    low, high, middle: of the rows trained on, in days since 1970.
+    parts: those of "trend", "weekday", "year", "hour" that enter.
+    """
+
+    kind = "time"
+    form: str = ISO
+    low: float = 0.0
+    high: float = 0.0
+    middle: float = 0.0
+    parts: tuple[str, ...] = ()
+
+    def _names(self) -> Sequence[str]:
+        cycles = [part for part in self.parts if part != "trend"]
+        trend = [f"{self.name} trend"] if "trend" in self.parts else []
+        return trend + [f"{self.name} {part} {wave}" for part in cycles for wave in ("sine", "cosine")]
+
+    def _moments(self, cells: np.ndarray) -> np.ndarray:
+        """The times; a table that writes all of them in another way is read in that way."""
+        try:
+            return times(cells, self.form)
+        except UnreadableError:
+            try:
+                form = time_form(cell for cell in cells if isinstance(cell, str) and not is_missing(cell))
+            except ValueError:
+                form = None
+            if form is None:
+                raise
+            return times(cells, form)
+
+    def _encode(self, cells: np.ndarray, table: MixedTable) -> np.ndarray:
+        moments = self._moments(cells)
+        empty = np.isnat(moments)
+        columns = []
+        if "trend" in self.parts:
+            columns.append(np.where(empty, self.middle, _days(moments)) - self.low)
+        for part, phase in _phases(moments).items():
+            if part in self.parts:
+                turn = 2 * np.pi * phase
+                columns += [np.where(empty, 0.0, wave(turn)) for wave in (np.sin, np.cos)]
+        return np.column_stack(columns)
+
+    def remarks(self, table: MixedTable) -> list[str]:
+        found = _days(self._moments(table.columns[self.name]))
+        far = _far(found, self.low, self.high)
+        said = super().remarks(table)
+        if far.size:
+            said.append(
+                f"{table.cell(far[0], self.name)} holds {table.columns[self.name][far[0]]}, far from the times of the rows "
+                f"trained on{_such(far)}"
+            )
+        return said
+
+    def _filled(self) -> str:
+        return "the median time"
+
+
+@dataclass(frozen=True)
+class ConstantColumn(Column):
+    """A column that holds one value, or none, in all rows trained on: it becomes nothing."""
+
+    kind = "constant"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return ()
+
+    def _names(self) -> Sequence[str]:
+        return ()
+
+    def encode(self, table: MixedTable) -> np.ndarray:
+        return np.empty((len(table), 0))
+
+    def _encode(self, cells: np.ndarray, table: MixedTable) -> np.ndarray:
+        return np.empty((len(cells), 0))
+
+    def remarks(self, table: MixedTable) -> list[str]:
+        return []
+
+    def _filled(self) -> str:
+        return "nothing"
+
+
+KINDS: dict[str, Callable[..., Column]] = {
+    one.kind: one for one in (NumberColumn, BooleanColumn, CategoryColumn, TimeColumn, ConstantColumn)
+}
+
+
+# -- learning -------------------------------------------------------------------------------------------------------
+
+
+def learn(table: MixedTable, name: str, rows: np.ndarray) -> Column:
+    """What a column holds in these rows."""
+    cells = table.columns[name][rows]
+    empty = missing(cells)
+    held, gaps = cells[~empty], bool(empty.any())
+    if not held.size:
+        return ConstantColumn(name, gaps)
+    try:
+        column = _kind(table, name, cells, held, gaps)
+    except UnreadableError as error:
+        raise DataError(f"{table.cell(int(rows[error.row]), name)} {error}") from error
+    except ValueError as error:
+        raise DataError(f"{table.path}, column {name!r} {error}") from error
+    constant = not gaps and len(np.unique(column.encode(_of_rows(table, name, cells)), axis=0)) == 1
+    return ConstantColumn(name, gaps) if constant else column
+
+
+def _of_rows(table: MixedTable, name: str, cells: np.ndarray) -> MixedTable:
+    return MixedTable(table.path, {name: cells}, tuple(map(str, range(len(cells)))))
+
+
+def _kind(table: MixedTable, name: str, cells: np.ndarray, held: np.ndarray, gaps: bool) -> Column:
+    if name in table.categories:
+        return _category(table, name, held, gaps)
+    if cells.dtype.kind == "b" or (cells.dtype.kind == "O" and all(isinstance(cell, bool | np.bool_) for cell in held)):
+        return _boolean(name, cells, gaps)
+    if cells.dtype.kind == "M":
+        return _time(name, cells, ISO, gaps)
+    if cells.dtype.kind in "fium":
+        return _number(table, name, cells, gaps)
+    try:
+        return _number(table, name, cells, gaps)
+    except UnreadableError as error:
+        if error.looks_right:
+            raise
+    texts = [cell for cell in held if isinstance(cell, str)]
+    readers: tuple[Callable[[], Column | None], ...] = (
+        lambda: _boolean(name, cells, gaps),
+        lambda: None if (form := _form(held, texts)) is None else _time(name, cells, form, gaps),
+    )
+    for read in readers:
+        try:
+            column = read()
+        except UnreadableError:
+            continue
+        if column is not None:
+            return column
+    _check_mistakes(table, cells)
+    return _category(table, name, held, gaps)
+
+
+def _form(held: np.ndarray, texts: list[str]) -> str | None:
+    """How times are written; a column may hold objects of Python that are times."""
+    return time_form(texts) if texts or not len(held) else ISO
+
+
+def _check_mistakes(table: MixedTable, cells: np.ndarray) -> None:
+    """An error where nearly all cells are numbers, so that the others are no categories but mistakes."""
+    wrong = []
+    for row, cell in enumerate(cells):
+        if not is_missing(cell):
+            try:
+                number_of(cell, table.has_point)
+            except ValueError:
+                wrong.append(row)
+    if len(wrong) <= (1 - MOST) * len(cells):
+        raise UnreadableError(
+            wrong[0],
+            f"holds {str(cells[wrong[0]])!r}, and nearly all other cells of the column hold numbers: write a number, leave "
+            "it empty if it is not known, or, for a column of categories, write letters before the numbers",
+        )
+
+
+def _number(table: MixedTable, name: str, cells: np.ndarray, gaps: bool) -> NumberColumn:
+    found = numbers(cells, table.has_point)
+    infinite = np.flatnonzero(np.isinf(found))
+    if infinite.size:
+        raise UnreadableError(
+            int(infinite[0]), f"holds {found[infinite[0]]}, no finite number: fill it in, or drop the row", True
+        )
+    low, middle, high = (float(np.nanquantile(found, share)) for share in (0, 0.5, 1))
+    thousands = cells.dtype.kind == "O" and any(isinstance(cell, str) and "," in cell for cell in cells)
+    return NumberColumn(name, gaps, low, high, middle, thousands)
+
+
+def _boolean(name: str, cells: np.ndarray, gaps: bool) -> BooleanColumn:
+    return BooleanColumn(name, gaps, float(np.nanmean(booleans(cells)) > 0.5))
+
+
+def _category(table: MixedTable, name: str, held: np.ndarray, gaps: bool) -> CategoryColumn:
+    counts = Counter(map(text_of, held))
+    if len(counts) > MOST_LEVELS and max(counts.values()) == 1:
+        raise ValueError(
+            f"holds another text in each row ({next(iter(counts))!r}, …), which tells nothing about others: if it names the "
+            f"rows, pass id_column={name!r}; otherwise leave it out"
+        )
+    other = len(counts) > MOST_LEVELS
+    frequent = sorted(counts, key=lambda level: (-counts[level], level))[: MOST_LEVELS - 1 if other else None]
+    return CategoryColumn(name, gaps, tuple(sorted(frequent)), other)
+
+
+def _time(name: str, cells: np.ndarray, form: str, gaps: bool) -> TimeColumn:
+    moments = times(cells, form)
+    moments = moments[~np.isnat(moments)]
+    days = _days(moments)
+    low, middle, high = (float(np.quantile(days, share)) for share in (0, 0.5, 1))
+    parts = ["trend"] if high > low else []
+    for part, phase in _phases(moments).items():
+        if high - low >= CYCLES[part] and len(np.unique(phase.round(9))) > 1:
+            parts.append(part)
+    return TimeColumn(name, gaps, form, low, high, middle, tuple(parts))
+
+
+CYCLES = {"weekday": 6.0, "year": 364.0, "hour": 0.9}  # days that rows must span
+
+
+def _days(moments: np.ndarray) -> np.ndarray:
+    """Days since 1970, NaN where there is no time."""
+    return np.where(np.isnat(moments), np.nan, (moments - np.datetime64(0, "us")) / DAY)
+
+
+def _phases(moments: np.ndarray) -> dict[str, np.ndarray]:
+    """Where in the week, the year and the day a time lies, from 0 to 1."""
+    day, year = moments.astype("datetime64[D]"), moments.astype("datetime64[Y]")
+    number = np.where(np.isnat(day), 0, day.astype(np.int64))
+    first = lambda years: years.astype("datetime64[D]")  # noqa: E731
+    return {
+        "weekday": (number + 3) % 7 / 7,  # 1970 began on a Thursday
+        "year": (day - first(year)) / (first(year + 1) - first(year)),
+        "hour": (moments - day) / DAY,
+    }
+
+
+def _far(found: np.ndarray, low: float | None, high: float | None) -> np.ndarray:
+    """The rows with numbers far outside a range."""
+    if low is None or high is None:
+        return np.arange(0)
+    beyond = np.maximum(low - found, found - high)
+    return np.flatnonzero(beyond > FAR * (high - low))
+
+
+def _such(rows: Sequence[int] | np.ndarray) -> str:
+    return f" ({len(rows)} such rows)" if len(rows) > 1 else ""

@@ -1,0 +1,311 @@
+"""Decision-focused training that starts at a two-stage forecast: short, in phases, and watched on the rows to choose by.
+
+A run trains a narrow correction of the forecast or a wide one (see `starts`), at one learning rate, in four phases, each twice as long as the one before. Where the layer smooths, μ falls from phase
+to phase. The mean of the weights over a phase is a snapshot, which is steadier than the last of them. Snapshots, and half the
+way to them, are candidates, judged by the regret of exact decisions.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from dflearn.data import DecisionDataset
+from dflearn.data.labels import solve_cached
+from dflearn.errors import DivergenceError
+from dflearn.estimator.progress import Progress
+from dflearn.estimator.starts import Start
+from dflearn.evaluation import regrets_of
+from dflearn.layers.base import Layer
+from dflearn.losses.base import Loss
+from dflearn.models import predict
+from dflearn.solvers.base import Solver, Status
+from dflearn.training import Callback, Run, fit
+
+LENGTHS = (1, 2, 4, 8)  # of the phases, relative to each other
+SMOOTHING = (1.0, 0.3, 0.1, 0.03)  # μ in each phase, relative to the automatic one
+NARROW, WIDE = "narrow", "wide"
+RUNS = (
+    (NARROW, 0.01),
+    (WIDE, 0.01),
+    (WIDE, 0.03),
+)  # the learning rate is how far a step moves a forecast in units of its error
+EPOCHS, STEPS, BATCH = 15, 300, 32  # at least so many epochs and steps; rows in a step
+SHORTENED = 0.5  # of the way to a snapshot
+
+State = dict[str, Tensor]
+
+
+@dataclass(eq=False)
+class Judge:
+    """The regret of predictions on the rows to choose by: on the true program, and on its relaxation, which costs less."""
+
+    solver: Solver
+    relaxed: Solver
+    data: DecisionDataset
+    cache: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        self.same = self.solver is self.relaxed or self.solver.program is None or not self.solver.program.is_integer
+        if not self.same:
+            self._relaxed_best = self.relaxed.solve(self._costs, self.data.instance).check().decision
+
+    @property
+    def _costs(self) -> Tensor:
+        return self.data.batch().require("costs")
+
+    def regrets(self, predicted: Tensor) -> np.ndarray:
+        """`(rows, p)` → `(rows,)`, infinite where the predictions leave no decision; times weights of mean one, so that their
+        plain mean is the weighted one."""
+        return self._of(self.solver, predicted, self.data.batch().require("decisions"))
+
+    def relaxed_regret(self, predicted: Tensor) -> float:
+        if self.same:
+            return float(self.regrets(predicted).mean())
+        return float(self._of(self.relaxed, predicted, self._relaxed_best).mean())
+
+    def _of(self, solver: Solver, predicted: Tensor, best: Tensor) -> np.ndarray:
+        cache = self.cache if solver is self.solver else None
+        solution = solve_cached(solver, predicted, self.data.instance, cache=cache, progress=False)
+        found = (solution.status == int(Status.OPTIMAL)) | (solution.status == int(Status.FEASIBLE))
+        decided = torch.where(found[:, None], solution.decision, best)
+        regret = regrets_of(solver.objective, self._costs, decided, best, self.data.instance).regret.numpy()
+        if self.data.weights is not None:
+            regret = regret * (self.data.weights / self.data.weights.mean()).numpy()
+        return np.where(found.numpy(), regret, np.inf)
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """Weights of a start's module, how they came about, and their regrets on the rows to choose by `(rows,)`."""
+
+    weights: State
+    regrets: np.ndarray
+    kind: str = WIDE
+    rate: float = 0.0
+    phase: int = 0
+    epochs: int = 0
+    way: float = 0.0
+
+    @property
+    def mean(self) -> float:
+        return float(self.regrets.mean())
+
+    def said(self) -> dict[str, Any]:
+        names = ("kind", "rate", "phase", "epochs", "way")
+        return {name: getattr(self, name) for name in names} | {"regret": self.mean}
+
+
+@dataclass(eq=False)
+class Clock:
+    """How long runs may take, and how many epochs they took: by name, what reproduces them."""
+
+    minutes: float | None = None
+    steps: Mapping[str, int] = field(default_factory=dict)
+    taken: dict[str, int] = field(default_factory=dict)
+    runs: int = 1  # that are still to come
+    begun: float = field(default_factory=time.perf_counter)
+
+    def share(self) -> float:
+        """How many seconds the run that begins now may take."""
+        if self.minutes is None:
+            return math.inf
+        left = self.begun + 60 * self.minutes - time.perf_counter()
+        return max(0.0, left) / max(1, self.runs)
+
+
+def epochs_for(rows: int) -> int:
+    """More where few rows make for few steps."""
+    return max(EPOCHS, math.ceil(STEPS * BATCH / rows))
+
+
+def phases_of(epochs: int) -> list[int]:
+    """The epochs after which the phases end."""
+    ends = np.cumsum(LENGTHS) * epochs / sum(LENGTHS)
+    return sorted({max(1, round(end)) for end in ends} & set(range(1, epochs + 1)))
+
+
+def fine_tune(
+    start: Start,
+    loss: Loss,
+    judge: Judge,
+    *,
+    name: str,
+    runs: Sequence[tuple[str, float]],
+    epochs: int,
+    seed: int,
+    clock: Clock,
+    folder: Path | None = None,
+    progress: Progress,
+) -> list[Candidate]:
+    """Candidates from runs of all rates, those with the least regret last judged; the start itself is not among them."""
+    rows, candidates = start.rows(judge.data.features), []
+    first = weights_of(start.module)
+    for kind, rate in runs:
+        run = f"{name}, {kind}, rate {rate:g}"
+        with_weights(start.module, first)
+        snapshots = one_run(start, loss, kind, rate, epochs, seed, clock, run, folder, progress)
+        clock.runs -= 1
+        found = [
+            Candidate(_between(first, weights, way), np.empty(0), kind, rate, phase, after, way)
+            for phase, (after, weights) in enumerate(snapshots)
+            for way in (SHORTENED, 1.0)
+        ]
+        candidates += [_judged(one, start, judge, rows) for one in _promising(found, start, judge, rows)]
+        if candidates:
+            progress.tell(f"{run}: regret {min(one.mean for one in candidates):.4g} on the rows to choose by")
+    with_weights(start.module, first)
+    return candidates
+
+
+PROMISING = 1  # candidates of a run that are judged on the true program, where its relaxation is another
+
+
+def _promising(found: Sequence[Candidate], start: Start, judge: Judge, rows: Tensor) -> list[Candidate]:
+    """Those to judge: all of them, or the best on the relaxation where exact decisions cost more."""
+    if judge.same or len(found) <= PROMISING:
+        return list(found)
+    regrets = [judge.relaxed_regret(_predicted(start, one.weights, rows)) for one in found]
+    kept = sorted(np.argsort(regrets, kind="stable")[:PROMISING].tolist())
+    return [found[i] for i in kept]
+
+
+def _judged(one: Candidate, start: Start, judge: Judge, rows: Tensor) -> Candidate:
+    return replace(one, regrets=judge.regrets(_predicted(start, one.weights, rows)))
+
+
+def _predicted(start: Start, weights: State, rows: Tensor) -> Tensor:
+    return predict(with_weights(start.module, weights), rows)
+
+
+def _between(first: State, last: State, way: float) -> State:
+    return {name: value + way * (last[name] - value) for name, value in first.items()}
+
+
+def weights_of(module: nn.Module) -> State:
+    return {name: weight.detach().clone() for name, weight in module.named_parameters()}
+
+
+def with_weights(module: nn.Module, weights: State) -> nn.Module:
+    """The module itself, with these weights."""
+    with torch.no_grad():
+        for name, weight in module.named_parameters():
+            weight.copy_(weights[name])
+    return module
+
+
+def one_run(
+    start: Start,
+    loss: Loss,
+    kind: str,
+    rate: float,
+    epochs: int,
+    seed: int,
+    clock: Clock,
+    name: str,
+    folder: Path | None,
+    progress: Progress,
+) -> list[tuple[int, State]]:
+    """One run of `fit`: its snapshots, each after so many epochs."""
+    asked = clock.steps.get(name, epochs)
+    phases = Phases(phases_of(epochs), clock.share(), loss, lambda line: progress.pass_by(f"{name}: {line}"))
+    path = None if folder is None else folder / f"{name.replace(' ', '_').replace(',', '')}.pt"
+    for weight, parameter in start.module.named_parameters():
+        parameter.requires_grad_(kind == WIDE or weight != "weight")
+    try:
+        fit(
+            start.module,
+            loss,
+            start.train,
+            epochs=min(asked, epochs),
+            batch_size=BATCH,
+            lr=rate * (start.reach if kind == WIDE else 1.0),
+            seed=seed,
+            callbacks=[phases],
+            checkpoint=path,
+            progress=False,
+        )
+    except DivergenceError as error:
+        progress.tell(f"{name}: ended early, {error}")
+    finally:
+        phases.restore()
+    clock.taken[name] = phases.epochs
+    return phases.all()
+
+
+def again_as(
+    start: Start, loss: Loss, settings: Mapping[str, Any], share: float, seed: int, progress: Progress
+) -> None:
+    """Train the start's module as a candidate was, given what it `said` and `of` how many epochs its run was.
+
+    share: of the epochs; the phases keep their proportions.
+    """
+    whole = max(1, round(settings["of"] * share))
+    ends = phases_of(whole)
+    cut_short = settings["epochs"] not in phases_of(settings["of"])
+    asked = max(1, round(settings["epochs"] * share)) if cut_short else ends[min(settings["phase"], len(ends) - 1)]
+    name, first = "training again on all rows", weights_of(start.module)
+    clock = Clock(steps={name: asked})
+    snapshots = one_run(start, loss, settings["kind"], settings["rate"], whole, seed, clock, name, None, progress)
+    with_weights(start.module, _between(first, snapshots[-1][1], settings["way"]))
+
+
+class Phases(Callback):
+    """Averages weights over each phase, sets μ, and ends the run when its time is up."""
+
+    def __init__(self, ends: Sequence[int], seconds: float, loss: Loss, tell: Callable[[str], None]) -> None:
+        self.ends, self.seconds, self.tell = list(ends), seconds, tell
+        self.layers: list[Any] = [part for part in loss.modules() if isinstance(part, Layer) and "mu" in part.annealed]
+        self.mu: list[float] = [part.mu for part in self.layers]
+        self.epochs, self.count, self.begun = 0, 0, time.perf_counter()
+        self.total: State = {}
+        self.snapshots: list[Any] = []
+
+    def _smooth(self) -> None:
+        phase = min(sum(end <= self.epochs for end in self.ends), len(SMOOTHING) - 1)
+        for layer, mu in zip(self.layers, self.mu, strict=True):
+            layer.mu = mu * SMOOTHING[phase]
+
+    def restore(self) -> None:
+        for layer, mu in zip(self.layers, self.mu, strict=True):
+            layer.mu = mu
+
+    def on_start(self, run: Run) -> None:
+        self.begun = time.perf_counter()  # what was compiled before does not count
+        self._smooth()
+
+    def on_epoch_end(self, run: Run, row: dict[str, Any]) -> bool:
+        self.epochs, self.count = run.epoch, self.count + 1
+        for name, weight in weights_of(run.model).items():
+            self.total[name] = self.total[name] + weight if self.count > 1 else weight
+        if self.epochs in self.ends:
+            self.snapshots.append([self.epochs, self._mean()])
+            self.total, self.count = {}, 0
+        self._smooth()
+        spent = time.perf_counter() - self.begun
+        left = min(spent / self.epochs * (self.ends[-1] - self.epochs), self.seconds - spent)
+        self.tell(f"epoch {self.epochs} of {self.ends[-1]}, loss {row['loss']:.4g}, {max(0.0, left):.0f} s left")
+        return spent > self.seconds
+
+    def _mean(self) -> State:
+        return {name: weight / self.count for name, weight in self.total.items()}
+
+    def all(self) -> list[tuple[int, State]]:
+        """The snapshots, that of a phase which was cut short included."""
+        last = [(self.epochs, self._mean())] if self.count else []
+        return [(after, weights) for after, weights in self.snapshots] + last
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"epochs": self.epochs, "count": self.count, "total": self.total, "snapshots": self.snapshots}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)

@@ -1,0 +1,146 @@
+"""`TrainResult`: the models that `train` made, how they did, and one verdict."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from tabulate import tabulate
+
+from dflearn.data import DecisionDataset
+from dflearn.data.split import Parts
+from dflearn.estimator.regressor import DecisionFocusedRegressor
+from dflearn.evaluation import Comparison, Evaluation
+
+AVERAGE = "average costs"
+LEAST_TESTED = 30  # rows to test on below which nothing is said to be beyond chance
+WORDS = {
+    "mean_of_ratios": ("mean of regret / optimum", ".2%"),
+    "ratio_of_sums": ("total regret / total optimum", ".2%"),
+    "published_style": ("as in published tables, by 32 rows", ".2%"),
+    "absolute_regret": ("mean regret", ".4g"),
+    "exact_share": ("decisions without regret", ".1%"),
+    "mse": ("mean squared error of costs", ".4g"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class TrainResult:
+    """The models that `train` made, and how they did. Printed, it is the table that compares them, and a verdict.
+
+    Attributes:
+        models: the trained models: two-stage ones first ("least squares", "ridge", "boosting"), then decision-focused ones by
+            their losses ("spo+", "spo+ on boosting", …).
+        baseline: the two-stage model with the least mean regret on the rows to choose by.
+        chosen: the model that `save` keeps: the baseline, unless a decision-focused one is clearly better there.
+        compared: the model that `difference` compares with the baseline: the chosen one, or, where that is the baseline, the
+            best decision-focused one on the rows to choose by.
+        validation: how each model did on the rows to choose by.
+        tested: how each did on the rows to test on, after "average costs", which ignores the features.
+        difference: `compared` − `baseline` on the rows to test on, row by row.
+        parts: the rows of the tables in each part.
+        data: all rows, labelled, with encoded features.
+        row_names: what each row is called: its id, or its place in the table.
+        encoding: what turns a table of features into numbers, or `None` where they are numbers as they are.
+        notes: what else is worth knowing about the data and the models.
+        record: settings, steps taken and figures, as the model's file keeps them.
+        seconds: how long it took.
+        final: the chosen model trained again on all rows, with `refit=True`.
+    """
+
+    models: dict[str, DecisionFocusedRegressor]
+    baseline: str
+    chosen: str
+    compared: str
+    validation: dict[str, Evaluation]
+    tested: dict[str, Evaluation]
+    difference: Comparison
+    parts: Parts
+    data: DecisionDataset
+    row_names: tuple[str, ...]
+    encoding: Any
+    notes: list[str]
+    record: dict[str, Any]
+    seconds: float
+    final: DecisionFocusedRegressor | None = field(default=None)
+
+    @property
+    def model(self) -> DecisionFocusedRegressor:
+        """The chosen model; the one that was trained again on all rows, where there is one."""
+        return self.models[self.chosen] if self.final is None else self.final
+
+    @property
+    def rows(self) -> tuple[int, int, int]:
+        """How many rows there were to train on, to choose by, and to test on."""
+        train, choose, test = map(len, self.parts)
+        return train, choose, test
+
+    def save(self, path: str | os.PathLike[str], options: Mapping[str, Any] | None = None) -> None:
+        """Write the chosen model to one file, which `decide` reads; `options` are kept in its record."""
+        self.model.save(path, self.model.record_ | ({} if options is None else {"options": dict(options)}))
+
+    def __str__(self) -> str:
+        """How the models did on the rows to test on, the verdict, and the notes."""
+        trained_on, chosen_by, tested_on = self.rows
+        rows = []
+        for name, judged in self.tested.items():
+            mark = {self.baseline: " (baseline)", self.chosen: " (kept)"}.get(name, "")
+            rows.append(
+                [name + mark, *(_cell(judged.metrics[metric].value, form) for metric, (_, form) in WORDS.items())]
+            )
+        difference = [f"{self.compared} − {self.baseline}"]
+        for metric, (_, form) in WORDS.items():
+            between = vars(self.difference).get(metric)
+            difference.append("" if between is None else _between(between, form))
+        header = ["on the test rows", *(words for words, _ in WORDS.values())]
+        table = tabulate(
+            list(zip(header, *rows, difference, strict=True)),
+            headers="firstrow",
+            colalign=["left", *["right"] * (len(rows) + 1)],
+            disable_numparse=True,
+        )
+        return (
+            f"{sum(self.rows)} rows: {trained_on} to train on, {chosen_by} to choose by, {tested_on} to test on\n\n{table}\n\n"
+            f"{self.compared} against {self.baseline}: less regret on {self.difference.wins} rows, the same on "
+            f"{self.difference.ties}, more on {self.difference.losses}.\n{self.verdict}"
+            + ("" if self.final is None else f"\n{self.chosen} was then trained again on all {sum(self.rows)} rows.")
+            + "".join(f"\nnote: {note}" for note in self.notes)
+        )
+
+    @property
+    def verdict(self) -> str:
+        """What the test says, in a sentence or two that do not contradict each other."""
+        kept = self._kept()
+        if not self.tested[self.chosen].absolute_regret < self.tested[AVERAGE].absolute_regret:
+            return (
+                f"{kept} On the test rows it does not beat average costs: the features tell too little, or are too many for "
+                "so few rows. Differences between the models mean little then."
+            )
+        value, low, high = self.difference.absolute_regret
+        tested = len(self.tested[self.compared].regrets)
+        if tested < LEAST_TESTED:
+            return f"{kept} {tested} rows are too few to test a difference on."
+        if low <= 0 <= high or not np.isfinite(low):
+            told = "On the test rows the difference may be chance: its interval holds zero."
+        else:
+            told = f"On the test rows {self.compared} has {'less' if value < 0 else 'more'} regret, beyond chance."
+        return f"{kept} {told}"
+
+    def _kept(self) -> str:
+        if self.chosen == self.baseline:
+            return (
+                f"Kept: {self.chosen}, which is two-stage: on the rows to choose by, no decision-focused model was better by "
+                "more than a standard error."
+            )
+        return f"Kept: {self.chosen}, which was better than {self.baseline} on the rows to choose by."
+
+
+def _cell(number: float, form: str) -> str:
+    return format(number, form) if np.isfinite(number) else "unknown"
+
+
+def _between(estimate: tuple[float, float, float], form: str) -> str:
+    return "{} [{}, {}]".format(*(_cell(number, f"+{form}") for number in estimate))

@@ -1,0 +1,404 @@
+"""What every command answers to programs, before torch is loaded, and to the Tab key; own programs judged by SciPy."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.optimize import Bounds, LinearConstraint, milp
+
+import dflearn
+from dflearn.cli import main, parser
+from dflearn.cli.answers import as_json
+from dflearn.cli.completion import commands_of
+from dflearn.problems import PROBLEMS
+from dflearn.studies.store import Store
+from support import own_nets
+from support.study_records import study
+
+Output = pytest.CaptureFixture[str]
+MODEL = """\
+Maximize
+ value: 1 tent + 1 stove + 1 rope + 0.5 spare
+Subject To
+ weight: 3 tent + 4 stove + 5 rope + spare <= 9
+Bounds
+ spare <= 2
+Binary
+ tent stove rope
+End
+"""
+COSTS = ["tent", "stove", "rope"]
+OWN = ["--program", "pack.lp", "--features", "x.csv", "--costs", "y.csv", "--id", "day"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a program, tables, forecasts, a trained model, a data set and a store: what commands read."""
+    folder = tmp_path_factory.mktemp("made")
+    rng = np.random.default_rng(0)
+    (folder / "pack.lp").write_text(MODEL)
+    x = rng.normal(size=(40, 2))
+    y = 5 + x @ rng.normal(size=(2, 3)) + rng.normal(0, 0.3, (40, 3))
+    days = [str(np.datetime64("2024-01-01") + k) for k in range(40)]
+    for name, names, values in (
+        ("x", ["rain", "wind"], x),
+        ("y", COSTS, y),
+        ("old", COSTS, y + 1),
+        ("new", COSTS, y[::-1]),
+    ):
+        pd.DataFrame(values, columns=names).assign(day=days).to_csv(folder / f"{name}.csv", index=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main(["train", *OWN, "--out", "model.dfl", "--epochs", "1", "--loss", "spo+", "--no-page"]) == 0
+        assert main(["generate", "TopK-4x1", "--count", "6", "--out", "data.npz"]) == 0
+    np.savez(folder / "predicted.npz", costs=np.ones((6, 4)))
+    settings = "[settings]\npoints = 80\ntest = 40\nepochs = 2\n"
+    (folder / "study.toml").write_text(f'problems = ["SP-3"]\nmethods = ["MSE"]\nseeds = [1]\n{settings}')
+    with Store(folder / "small.sqlite") as store:
+        records = study(problems=("SP-5",), methods=("MSE", "PFY"), seeds=(1,))
+        store.put_wanted([one.config for one in records])
+        for one in records:
+            store.put(one)
+    return folder
+
+
+@pytest.fixture
+def folder(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(made)
+    return made
+
+
+# -- JSON -----------------------------------------------------------------------------------------------------------
+
+STUDY = ["--store", "small.sqlite", "--sizes", "5", "--seeds", "1", "--methods", "MSE", "PFY"]
+COMMANDS: dict[str, tuple[list[str], set[str]]] = {  # a call of each, and the keys that its document has
+    "dfl demo": (["--epochs", "1", "--out", "demo"], {"epochs", "methods", "floor", "page"}),
+    "dfl train": (
+        [*OWN, "--out", "again.dfl", "--epochs", "1", "--loss", "spo+", "--unit", "EUR"],
+        {
+            "model", "page", "chosen", "baseline", "compared", "rows", "unit", "rows_per_year", "savings", "difference",
+            "test", "choose", "notes", "folds",
+        },
+    ),
+    "dfl decide": (
+        ["--model", "model.dfl", "--features", "x.csv", "--costs", "y.csv", "--out", "decided.csv"],
+        {"out", "model", "chosen", "decisions", "statuses", "mean_regret", "ratio_of_sums"},
+    ),
+    "dfl problems": ([], {"problems", "forms"}),
+    "dfl generate": (["TopK-4x1", "--count", "6", "--out", "more.npz"], {"out", "problem", "seed", "instances"}),
+    "dfl label": (["data.npz", "--out", "labelled.npz"], {"out", "problem", "instances", "relaxed", "seconds"}),
+    "dfl evaluate": (
+        ["predicted.npz", "--data", "data.npz"],
+        {"problem", "solver", "instances", "confidence", "metrics", "zero_optima", "negative_regrets", "most_negative_regret"},
+    ),
+    "dfl doctor": (["TopK-4x1", "--count", "20", "--epochs", "1"], {"looked_at", "epochs", "diagnoses"}),
+    "dfl run": (["study.toml", "--in-process"], {"store", "asked", "done", "new", "runs", "notes"}),
+    "dfl status": (["small.sqlite"], {"store", "runs", "done", "running", "failed", "missing", "seconds_left"}),
+    "dfl export": (["small.sqlite", "--out", "runs.csv"], {"out", "runs"}),
+    "dfl report": (["small.sqlite", "-o", "report.html"], {"out", "runs", "files"}),
+    "dfl paper list": ([], {"tables", "methods", "figures"}),
+    "dfl paper table": (["sp", *STUDY, "--no-run"], {"table", "rows", "failed", "missing"}),
+    "dfl paper summary": (["--tables", "sp", *STUDY], {"problems"}),
+    "dfl paper all": (
+        ["--tables", "sp", *STUDY, "--store", "other.sqlite", "--budget", "1e-9", "--in-process"],
+        {"store", "asked", "done", "new", "failed", "seconds_left"},
+    ),
+    "dfl paper cost": (
+        ["--tables", "sp", *STUDY, "--cores", "2", "--whole"],
+        {"asked", "counted", "rows", "seconds", "cores", "seconds_on_cores"},
+    ),
+    "dfl paper figure": (["one-dimension", "--quick", "--out", "figures"], {"figures"}),
+    "dfl paper report": (["--study", "small.sqlite", "-o", "paper.md"], {"out", "runs", "files"}),
+    "dfl completion": (["bash"], {"shell", "script"}),
+}  # fmt: skip
+TIMED = {"dfl bench"}  # takes a minute, and a checkout; tests/test_benchmarks.py runs it
+
+
+def leaves(whole: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    inner = [action for action in whole._actions if isinstance(action, argparse._SubParsersAction)]
+    if not inner:
+        yield whole
+    for action in inner:
+        for one in action.choices.values():
+            yield from leaves(one)
+
+
+def test_every_command_has_a_document_here() -> None:
+    commands = {one.prog: one for one in leaves(parser())}
+    assert set(commands) == {*COMMANDS, *TIMED}
+    for one in commands.values():
+        assert "--json" in one.format_help()
+
+
+def refuse(constant: str) -> None:
+    raise AssertionError(f"{constant} is no JSON")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_json_is_one_document_and_nothing_else(command: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    arguments, keys = COMMANDS[command]
+    assert main([*command.split()[1:], *arguments, "--json"]) == 0
+    document = json.loads(capfd.readouterr().out, parse_constant=refuse)
+    assert (document.pop("command"), document.pop("dflearn")) == (command, dflearn.__version__)
+    assert set(document) == keys
+
+
+def test_documents_say_what_the_texts_say(folder: Path, capsys: Output) -> None:
+    def document(*arguments: str) -> dict[str, Any]:
+        assert main([*arguments, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    assert [one["problem"] for one in document("problems")["problems"]] == list(PROBLEMS)
+    assert document("status", "small.sqlite")["done"] == 2
+    found = document(
+        "decide", "--model", "model.dfl", "--features", "x.csv", "--costs", "y.csv", "--out", "decided.csv"
+    )
+    assert found["mean_regret"] == pytest.approx(pd.read_csv("decided.csv")["regret"].mean())
+    assert found["statuses"] == {"optimal": 40}
+    trained = document("train", *OWN, "--out", "again.dfl", "--epochs", "1", "--loss", "spo+", "--no-page")
+    assert trained["page"] is None
+    assert sum(trained["rows"].values()) == 40
+    assert trained["rows_per_year"] == pytest.approx(365.2425)
+    regrets = {name: one["metrics"]["absolute_regret"]["value"] for name, one in trained["test"].items()}
+    saved = {(one["model"], one["against"]): one["per_row"]["value"] for one in trained["savings"]}
+    for (model, against), value in saved.items():
+        assert value == pytest.approx(regrets[against] - regrets[model])
+    looked = document("doctor", *OWN[:2], *OWN[2:], "--epochs", "1", "--loss", "spo+")
+    assert looked["diagnoses"][0]["loss"] == "spo+"
+    assert looked["diagnoses"][0]["regret_after"] >= 0
+
+
+def test_errors_leave_stdout_empty(folder: Path, capsys: Output) -> None:
+    assert main(["status", "none.sqlite", "--json"]) == 1
+    seen = capsys.readouterr()
+    assert seen.out == ""
+    assert seen.err.startswith("dfl: error: ")
+
+
+def test_what_json_cannot_hold_is_told_otherwise() -> None:
+    found = as_json({"a": float("nan"), 3: np.float64(2), "p": Path("x"), "l": (1, np.arange(2)), "i": np.inf})
+    assert found == {"a": None, "3": 2.0, "p": "x", "l": [1, [0, 1]], "i": None}
+
+
+# -- programs of one's own ------------------------------------------------------------------------------------------
+
+
+def regrets(predicted: np.ndarray, costs: np.ndarray, limits: np.ndarray | None = None) -> np.ndarray:
+    """By SciPy's MILP solver, on matrices written by hand."""
+    found = []
+    for i, (guess, true) in enumerate(zip(predicted, costs, strict=True)):
+        rows = LinearConstraint([[3, 4, 5, 1]], ub=[9 if limits is None else limits[i]])
+        decided, best = (
+            milp(-np.append(y, 0.5), constraints=rows, bounds=Bounds(0, [1, 1, 1, 2]), integrality=[1, 1, 1, 0]).x
+            for y in (guess, true)
+        )
+        found.append(np.append(true, 0.5) @ (best - decided))
+    return np.array(found)
+
+
+def test_forecasts_are_judged_on_an_own_program(folder: Path, capsys: Output) -> None:
+    given = ["evaluate", "--program", "pack.lp", "--costs", "y.csv", "--id", "day", "--features", "x.csv"]
+    assert main([*given, "--predictions", "old.csv", "new.csv", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    y, old, new = (pd.read_csv(f"{name}.csv")[COSTS].to_numpy() for name in ("y", "old", "new"))
+    wanted = {"old.csv": regrets(old, y), "new.csv": regrets(new, y)}
+    for name, some in wanted.items():
+        assert found["predictions"][name]["metrics"]["absolute_regret"]["value"] == pytest.approx(some.mean(), abs=1e-9)
+    average = regrets(np.tile(y.mean(0), (40, 1)), y).mean()
+    assert found["average_costs"]["metrics"]["absolute_regret"]["value"] == pytest.approx(average)
+    difference = found["differences"]["new.csv"]["absolute_regret"]["value"]
+    assert difference == pytest.approx((wanted["new.csv"] - wanted["old.csv"]).mean())
+    assert main([*given, "new.csv", "--json", "judged.json"]) == 0  # with a file, the text is printed too
+    assert "absolute_regret" in capsys.readouterr().out
+    assert json.loads(Path("judged.json").read_text())["predictions"]["new.csv"] == found["predictions"]["new.csv"]
+
+
+def test_rows_are_matched_by_id_and_instances_count(folder: Path, capsys: Output) -> None:
+    limits = pd.DataFrame({"weight": np.arange(40) % 7 + 4, "day": pd.read_csv("y.csv")["day"]})
+    limits[::-1].to_csv("limits.csv", index=False)
+    pd.read_csv("old.csv")[["day", "rope", "tent", "stove"]][::-1].to_csv("mixed.csv", index=False)
+    given = [
+        "evaluate",
+        "mixed.csv",
+        "--program",
+        "pack.lp",
+        "--costs",
+        "y.csv",
+        "--id",
+        "day",
+        "--instances",
+        "limits.csv",
+    ]
+    assert main([*given, "--json"]) == 0
+    y, old = (pd.read_csv(f"{name}.csv")[COSTS].to_numpy() for name in ("y", "old"))
+    found = json.loads(capsys.readouterr().out)["predictions"]["mixed.csv"]
+    assert found["metrics"]["absolute_regret"]["value"] == pytest.approx(
+        regrets(old, y, limits["weight"]).mean(), abs=1e-9
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["evaluate"], "name a file of predictions"),
+        (["evaluate", "old.csv"], "add --data FILE, or --program FILE with --costs FILE"),
+        (["evaluate", "old.csv", "--data", "data.npz", "--costs", "y.csv"], "add --program FILE"),
+        (["evaluate", "--predictions", "a.csv", "b.csv", "--data", "data.npz"], "with --data, name one"),
+        (["evaluate", "old.csv", "--data", "data.npz", "--features", "x"], "--features is a number, unless --program"),
+        (["evaluate", "old.csv", "--program", "pack.lp"], "--program also needs --costs"),
+        (
+            ["evaluate", "old.csv", "--program", "pack.lp", "--costs", "y.csv", "--data", "data.npz"],
+            "two things to judge on",
+        ),
+        (
+            ["evaluate", "x.csv", "--program", "pack.lp", "--costs", "y.csv", "--id", "day"],
+            "x.csv lacks the column 'tent'",
+        ),
+        (
+            ["evaluate", "old.csv", "--data", "data.npz", "--confidence", "2"],
+            "--confidence lies strictly between 0 and 1",
+        ),
+        (["doctor", "SP-5", "--program", "pack.lp"], "SP-5 and pack.lp are two things to look at"),
+        (["doctor", "--program", "pack.lp", "--costs", "y.csv"], "--program also needs --features and --costs"),
+    ],
+)
+def test_what_does_not_go_together_is_told(command: list[str], message: str, folder: Path, capsys: Output) -> None:
+    assert main(command) == 1
+    assert message in capsys.readouterr().err
+
+
+# -- before anything heavy ------------------------------------------------------------------------------------------
+
+TRAIN = ["train", *OWN, "--out", "early.dfl"]
+DECIDE = ["decide", "--model", "model.dfl", "--features", "x.csv", "--out", "early.csv"]
+EARLY = {
+    "no such features": ([*TRAIN, "--features", "none.csv"], "none.csv: No such file"),
+    "no such program": ([*TRAIN, "--program", "none.lp"], "none.lp: No such file"),
+    "another ending": ([*TRAIN, "--features", "pack.lp"], "pack.lp should end in .csv or .parquet"),
+    "unreadable table": ([*TRAIN, "--costs", "broken.csv"], "broken.csv, line 3 has 1 cells"),
+    "unknown column": ([*TRAIN, "--costs", "x.csv"], "x.csv with pack.lp: the model has no variable 'rain'"),
+    "another number of rows": ([*TRAIN, "--costs", "short.csv"], "short.csv has no row with id '2024-01-02'"),
+    "unknown id": ([*TRAIN, "--id", "night"], "'night'"),
+    "unknown loss": ([*TRAIN, "--loss", "spo"], "--loss is one of"),
+    "unknown layer": ([*TRAIN, "--layer", "spo"], "--layer is one of"),
+    "no folder": ([*TRAIN, "--out", "nowhere/model.dfl"], "the folder of nowhere/model.dfl does not exist"),
+    "a folder": ([*TRAIN, "--out", "."], ". is a folder"),
+    "a device": ([*TRAIN, "--out", "/dev/null"], "/dev/null is a device"),
+    "a folder that takes no files": ([*TRAIN, "--out", "/proc/model.dfl"], "/proc/model.dfl cannot be written"),
+    "no folder of the page": ([*TRAIN, "--page", "nowhere/page.html"], "the folder of nowhere/page.html does not exist"),
+    "page and model": ([*TRAIN, "--page", "early.dfl"], "--out and the page are both early.dfl"),
+    "page and costs": ([*TRAIN, "--page", "y.csv"], "--page and --costs are both y.csv"),
+    "model and features": ([*TRAIN, "--out", "x.csv"], "--out and --features are both x.csv"),
+    "no model": ([*DECIDE, "--model", "none.dfl"], "none.dfl: No such file"),
+    "not a model": ([*DECIDE, "--model", "x.csv"], "x.csv is not a model that can be read here"),
+    "no table": ([*DECIDE, "--features", "none.csv"], "none.csv: No such file"),
+    "no predictions": (["evaluate", "none.csv", "--data", "data.npz"], "none.csv"),
+    "no data": (["evaluate", "predicted.npz", "--data", "none.npz"], "none.npz: No such file"),
+    "own costs": (["evaluate", "old.csv", "--program", "pack.lp", "--costs", "none.csv"], "none.csv: No such file"),
+    "own columns": (["doctor", "--program", "pack.lp", "--features", "x.csv", "--costs", "x.csv", "--id", "day"], "'rain'"),
+}  # fmt: skip
+
+
+def test_input_errors_are_found_before_torch_is_loaded(folder: Path) -> None:
+    """All in one fresh interpreter: what one call loads, the others would show."""
+    (folder / "short.csv").write_text("day,tent,stove,rope\n2024-01-01,1,2,3\n")
+    (folder / "broken.csv").write_text("day,tent\n2024-01-01,3\n4\n")
+    code = f"""
+import contextlib, io, json, sys
+from dflearn.cli import main
+found = {{}}
+for name, command in { ({name: command for name, (command, _) in EARLY.items()})!r}.items():
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        status = main(command)
+    heavy = [one for one in ("torch", "sklearn", "numba", "matplotlib") if one in sys.modules]
+    found[name] = [status, said.getvalue(), heavy]
+print(json.dumps(found))
+"""
+    before = {path.name for path in folder.iterdir()}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    for name, (status, said, heavy) in json.loads(done.stdout).items():
+        assert (status, heavy) == (1, []), (name, said)
+        assert EARLY[name][1] in said, name
+        assert said.count("\n") == 1
+    assert {path.name for path in folder.iterdir()} == before  # nothing was tried out and left behind
+
+
+def test_too_little_room_is_told_before_training(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
+    class Full:
+        free = 2**20
+
+    monkeypatch.setattr("shutil.disk_usage", lambda path: Full)
+    assert main(TRAIN) == 1
+    assert "could not be written: less than 16 MB are free there" in capsys.readouterr().err
+
+
+def test_a_default_page_is_written_and_named(folder: Path, capsys: Output) -> None:
+    assert main(["train", *OWN, "--out", "paged.dfl", "--epochs", "1", "--loss", "spo+", "--rows-per-year", "52"]) == 0
+    assert "paged.html: the same in money" in capsys.readouterr().out
+    page = Path("paged.html").read_text(encoding="utf-8")
+    assert "A year has 52 rows." in page
+    for command in (
+        "dfl decide --model paged.dfl",
+        "dfl evaluate FORECASTS.csv --program pack.lp",
+        "dfl doctor --model",
+    ):
+        assert command in page
+
+
+def test_models_with_code_need_a_word(folder: Path, capsys: Output) -> None:
+    model = dflearn.DecisionFocusedRegressor.load("model.dfl")
+    record = model.record_
+    own = dflearn.DecisionFocusedRegressor(model.problem, model=own_nets.Small(), epochs=1, loss="spo+")
+    x, y = pd.read_csv("x.csv")[["rain", "wind"]].to_numpy(), pd.read_csv("y.csv")[COSTS].to_numpy()
+    own.fit(x, y).save("code.dfl", record)
+    command = ["decide", "--model", "code.dfl", "--features", "x.csv", "--out", "decided.csv"]
+    assert main(command) == 1
+    assert "support.own_nets:Small: loading it runs that code" in (said := capsys.readouterr().err)
+    assert "--trust-code" in said
+    assert main([*command, "--trust-code"]) == 0
+    assert "note: support.own_nets:Small is imported and run" in capsys.readouterr().err
+
+
+# -- completion -----------------------------------------------------------------------------------------------------
+
+
+def complete(script: str, line: str) -> list[str]:
+    """What bash offers at the end of this line."""
+    words = line.split(" ")
+    listed = " ".join(f"'{word}'" for word in words)
+    code = f"{script}\nCOMP_WORDS=({listed}); COMP_CWORD={len(words) - 1}; _dfl; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def test_bash_completes_commands_options_and_values(folder: Path, capsys: Output) -> None:
+    assert main(["completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    assert complete(script, "dfl tr") == ["train"]
+    assert complete(script, "dfl paper su") == ["summary"]
+    assert complete(script, "dfl train --prog") == ["--program"]
+    assert complete(script, "dfl evaluate --part ") == ["all", "train", "validation", "test"]
+    assert complete(script, "dfl paper table k") == ["kp"]
+    assert complete(script, "dfl train --program pack") == ["pack.lp"]
+    assert complete(script, "dfl decide --trust") == ["--trust-code"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_every_command_and_option_is_in_the_script(shell: str, capsys: Output) -> None:
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    for one in commands_of(parser()):
+        for name, _ in one.commands:
+            assert name in script
+        for option in one.options:
+            for spelling in option.spellings:
+                assert (spelling if shell != "fish" else spelling.lstrip("-")) in script

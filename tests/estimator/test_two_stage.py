@@ -1,0 +1,132 @@
+"""Two-stage forecasts beside scikit-learn's, forecasts of rows left out, and corrections that begin at zero."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.preprocessing import StandardScaler
+
+from dflearn.data import DecisionDataset
+from dflearn.estimator import starts, two_stage
+from dflearn.models import Trees, predict
+
+
+def data(rows: int = 60, k: int = 4, p: int = 3, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    rng = np.random.default_rng(seed)
+    x = rng.normal(3, [1, 10, 0.1, 2], (rows, k))
+    truth = np.random.default_rng(9).normal(size=(k, p))
+    y = 5 + np.tanh((x - 3) / [1, 10, 0.1, 2]) @ truth * [1, 100, 0.01] + rng.normal(size=(rows, p)) * [0.1, 10, 0.001]
+    return torch.tensor(x), torch.tensor(y)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("strength", [0.0, 0.03, 10.0])
+def test_linear_fits_are_those_of_scikit_learn(strength: float, weighted: bool) -> None:
+    x, y = data()
+    weights = torch.rand(60, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) if weighted else None
+    fit = two_stage.linear_fits(x, y, [0.5, strength], weights)[1]
+    own = None if weights is None else weights.numpy()
+    z = StandardScaler().fit(x.numpy(), sample_weight=own).transform(x.numpy())
+    total = 60.0 if own is None else own.sum()
+    reference = (Ridge(strength * total) if strength else LinearRegression()).fit(z, y.numpy(), own)
+    np.testing.assert_allclose(fit(x).numpy(), reference.predict(z), rtol=1e-9)
+
+
+def test_features_that_depend_on_each_other_and_constant_ones_do_no_harm() -> None:
+    x, y = data()
+    more = torch.cat([x, x[:, :1] + x[:, 1:2], torch.ones(60, 1, dtype=torch.float64)], 1)
+    np.testing.assert_allclose(two_stage.least_squares(more, y)(more), two_stage.least_squares(x, y)(x), rtol=1e-8)
+
+
+def test_the_strength_is_the_best_on_the_rows_to_choose_by() -> None:
+    x, y = data(24)
+    new, truth = data(200, seed=1)
+    unit = y.numpy().std(0)
+    errors = {
+        fit.strength: float(np.square((fit(new) - truth).numpy() / unit).mean())
+        for fit in two_stage.linear_fits(x, y, two_stage.STRENGTHS)
+    }
+    assert two_stage.ridge(x, y, choose=(new, truth)).strength == min(errors, key=errors.__getitem__)
+
+
+def test_trees_are_scikit_learns() -> None:
+    """To the last digits, with missing values, and after a way through a state."""
+    x, y = data(300)
+    x[::7, 1] = torch.nan
+    trees = two_stage.boosting(x, y, trees=20, seed=3)
+    new, _ = data(100, seed=1)
+    new[::3, 1], new[::5, 0] = torch.nan, torch.nan
+    for j in range(3):
+        unit = y[:, j].std(correction=0).item()
+        model = HistGradientBoostingRegressor(max_iter=20, max_leaf_nodes=15, early_stopping=False, random_state=3)
+        model.fit(x.numpy(), y[:, j].numpy() / unit)
+        np.testing.assert_allclose(trees(new)[:, j], model.predict(new.numpy()) * unit, rtol=1e-12)
+    again = Trees(3)
+    again.load_state_dict(trees.state_dict())
+    assert torch.equal(again(new), trees(new))
+    assert torch.equal(trees(new[:1]), trees(new)[:1])
+    assert trees(new[:0]).shape == (0, 3)
+    assert trees.float()(new.float()).dtype == torch.float64
+
+
+def test_the_number_of_trees_is_the_best_on_the_rows_to_choose_by() -> None:
+    x, y = data(400)
+    new, truth = data(100, seed=1)
+    chosen = two_stage.boosting(x, y, choose=(new, truth))
+    unit = y.std(0, correction=0)
+
+    def error(trees: Trees) -> float:
+        return ((trees(new) - truth) / unit).square().mean().item()
+
+    number = chosen.root.shape[1]
+    assert 1 < number <= 100
+    for other in {1, number - 1, min(number + 1, 100)}:
+        assert error(chosen) <= error(two_stage.boosting(x, y, trees=other)) + 1e-12
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_no_row_is_forecast_by_trees_that_saw_it(ordered: bool) -> None:
+    """Where one row's costs change, its own forecast does not; in order of time, no earlier row's does."""
+    x, y = data(80)
+    options = {"trees": 5, "ordered": ordered, "gap": 2 if ordered else 0, "seed": 0}
+    rows, forecasts = two_stage.out_of_fold(x, y, None, **options)
+    assert sorted(rows) == (list(range(27, 80)) if ordered else list(range(80)))
+    for changed in (40, 60):
+        other = y.clone()
+        other[changed] += 1e3
+        _, moved = two_stage.out_of_fold(x, other, None, **options)
+        same = [row for row, a, b in zip(rows, forecasts, moved, strict=True) if torch.equal(a, b)]
+        assert changed in same
+        assert not ordered or set(range(27, changed + 3)) <= set(same)
+        assert len(same) < len(rows)
+
+
+@pytest.mark.parametrize("kind", ["ridge", "boosting"])
+@pytest.mark.parametrize("positive", [False, True])
+def test_a_correction_begins_at_the_forecast_and_ends_as_a_whole_model(kind: str, positive: bool) -> None:
+    x, y = data(80)
+    y = y.abs()
+    rows = DecisionDataset(x, y, y)
+    after = starts.after_model(positive, 2.0)
+    if kind == "ridge":
+        fit = two_stage.linear_fits(x, y, [0.1])[0]
+        start = starts.linear_start(rows, fit, 2.0, after)
+        forecast = fit(x)
+    else:
+        trees = two_stage.boosting(x, y, trees=5)
+        left_out = starts.forecasts_left_out(rows, trees, ordered=False, gap=0, seed=0)
+        start = starts.boosted_start(rows, trees, left_out, after)
+        forecast = trees(x)
+    expected = forecast if after is None else after(forecast)
+    np.testing.assert_allclose(predict(start.module, start.rows(x)), expected, rtol=1e-12)
+    np.testing.assert_allclose(predict(start.finish(start.module), x), expected, rtol=1e-9, atol=1e-12)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for weight in start.module.parameters():
+            weight += torch.randn(weight.shape, generator=generator, dtype=torch.float64)
+    moved = predict(start.module, start.rows(x))
+    assert not torch.allclose(moved, expected, rtol=1e-3)
+    np.testing.assert_allclose(predict(start.finish(start.module), x), moved, rtol=1e-9, atol=1e-9)

@@ -1,0 +1,197 @@
+"""Intervals: what they cover, resamples by hand, blocks against the closed form of an autoregression, verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from dflearn.errors import OptionError
+from dflearn.evaluation import Evaluation, compare, estimates
+from dflearn.evaluation.estimates import FARTHEST, FEW, RESAMPLES, Estimate
+
+RNG = np.random.RandomState
+
+
+def by_hand(numerator: np.ndarray, denominator: np.ndarray, confidence: float = 0.95) -> Estimate:
+    """The studentized bootstrap as one would write it, resample by resample; each limit is the farther of its and Student's."""
+
+    def ratio(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
+        value = a.sum() / b.sum()
+        return value, ((a - value * b) / b.mean()).std(ddof=1) / np.sqrt(len(a))
+
+    count, generator = len(numerator), np.random.default_rng(0)
+    value, error = ratio(numerator, denominator)
+    student = scipy.stats.t.ppf((1 + confidence) / 2, count - 1)
+    drawn = []
+    for _ in range(RESAMPLES):
+        rows = generator.integers(count, size=count)
+        there, spread = ratio(numerator[rows], denominator[rows])
+        drawn.append(np.clip((there - value) / spread, -FARTHEST * student, FARTHEST * student))
+    ends = sorted(drawn)
+    tail = round((RESAMPLES + 1) * (1 - confidence) / 2)
+    low, high = min(ends[tail - 1], -student), max(ends[-tail], student)
+    return Estimate(value, value - high * error, value - low * error)
+
+
+@pytest.mark.parametrize("count", [FEW, 90])
+def test_mean_and_ratio_against_resampling_by_hand(count: int) -> None:
+    values, sizes = RNG(0).lognormal(sigma=1.5, size=count), RNG(1).uniform(1, 3, count)
+    assert estimates.mean(values, 0.95) == pytest.approx(by_hand(values, np.ones(count)), rel=1e-4)
+    assert estimates.ratio_of_sums(values, sizes, 0.95) == pytest.approx(by_hand(values, sizes), rel=1e-4)
+    weights = RNG(2).uniform(0.5, 2, count)
+    assert estimates.mean(values, 0.9, weights) == pytest.approx(by_hand(weights * values, weights, 0.9), rel=1e-4)
+    assert estimates.mean(values, 0.95) == estimates.mean(values, 0.95)  # the same resamples each time
+    for unit in (1e-150, 1e150):
+        assert estimates.mean(values * unit, 0.95) == pytest.approx(
+            [part * unit for part in estimates.mean(values, 0.95)], rel=1e-6
+        )
+
+
+def covered(draw: Callable[[np.random.RandomState], np.ndarray], truth: float, times: int = 300) -> tuple[float, float]:
+    """How often the interval of the mean holds the truth, and how often Student's does."""
+    hits = []
+    for seed in range(times):
+        values = draw(RNG(seed))
+        found = estimates.mean(values, 0.95)
+        student = scipy.stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
+        hits.append((found.low <= truth <= found.high, student.low <= truth <= student.high))
+    ours, students = np.mean(hits, axis=0)
+    return ours, students
+
+
+def test_skewed_values_are_covered_as_promised() -> None:
+    """Mostly zero, otherwise lognormal: what regrets look like. The errors of a share of 300 are about 0.013."""
+    draw = lambda rng: rng.binomial(1, 0.3, 60) * rng.lognormal(sigma=1.0, size=60)  # noqa: E731
+    ours, students = covered(draw, 0.3 * np.exp(0.5))
+    assert 0.93 <= ours <= 0.975
+    assert students < 0.92
+    ours, students = covered(lambda rng: rng.normal(size=60), 0.0)
+    assert 0.93 <= ours <= 0.985
+    assert ours >= students
+
+
+def test_hardly_any_spread_does_not_mean_an_endless_interval() -> None:
+    values = np.zeros(200)
+    assert estimates.mean(values, 0.95) == (0, 0, 0)
+    values[:2] = 1.0  # one resample in eight has none of them
+    value, low, high = estimates.mean(values, 0.95)
+    error, student = values.std(ddof=1) / np.sqrt(200), scipy.stats.t.ppf(0.975, 199)
+    assert high == pytest.approx(value + FARTHEST * student * error)
+    assert low == pytest.approx(value - student * error)
+    assert estimates.mean(np.full(50, 3.0), 0.95) == (3, 3, 3)
+
+
+def test_a_share_of_none_or_all_ends_there() -> None:
+    for count in (5, 200, 1000):
+        for hits in (np.zeros(count, bool), np.ones(count, bool)):
+            wilson = scipy.stats.binomtest(int(hits.sum()), count).proportion_ci(0.95, method="wilson")
+            found = estimates.share(hits, 0.95)
+            assert found == pytest.approx((hits.mean(), *wilson))
+            assert found.low <= found.value <= found.high  # to the last digit
+
+
+def test_instances_of_no_weight_are_not_there() -> None:
+    values, weights = RNG(0).lognormal(size=60), np.repeat([1.0, 0.0], 30)
+    assert estimates.mean(values, 0.95, weights) == estimates.mean(values[:30], 0.95)
+    product = estimates.batched_product(values, 1 / values, 32, 0.95, weights)
+    assert product == pytest.approx(estimates.batched_product(values[:30], 1 / values[:30], 32, 0.95), rel=1e-6)
+
+
+# -- blocks ---------------------------------------------------------------------------------------------------------
+
+
+def autoregression(rng: np.random.RandomState, count: int, phi: float) -> np.ndarray:
+    values = np.empty(count)
+    values[0] = rng.normal() / np.sqrt(1 - phi**2)
+    for i in range(1, count):
+        values[i] = phi * values[i - 1] + rng.normal()
+    return values
+
+
+def test_blocks_have_the_error_of_an_autoregression() -> None:
+    """x_t = φ x_{t−1} + e_t: the mean of many has the standard error 1 / ((1 − φ) √count)."""
+    count, phi, block = 1500, 0.5, 30
+    widths = {1: [], block: []}
+    for seed in range(12):
+        values = autoregression(RNG(seed), count, phi)
+        for length, found in widths.items():
+            _, low, high = estimates.mean(values, 0.5, block=length)
+            found.append((high - low) / 2 / scipy.stats.norm.ppf(0.75))
+    closed = 1 / ((1 - phi) * np.sqrt(count))
+    assert np.mean(widths[block]) == pytest.approx(closed, rel=0.12)
+    assert np.mean(widths[1]) == pytest.approx(closed / np.sqrt((1 + phi) / (1 - phi)), rel=0.05)  # as if independent
+
+
+def test_the_moving_means_go_round() -> None:
+    assert estimates._moving_means(np.array([1.0, 2, 3, 6]), 2).tolist() == [1.5, 2.5, 4.5, 3.5]
+    assert [estimates.block_length(1000, block) for block in (None, 7, "auto")] == [1, 7, 10]
+
+
+# -- pooling and verdicts -------------------------------------------------------------------------------------------
+
+
+def judged(regrets: np.ndarray, ids: np.ndarray | None = None, optima: np.ndarray | None = None) -> Evaluation:
+    ids = np.arange(len(regrets)) if ids is None else ids
+    optima = 10.0 + ids % 7 if optima is None else optima
+    return Evaluation("example", "none", ids, regrets, optima, np.zeros(len(regrets)))
+
+
+def test_pairs_of_several_seeds_are_pooled_by_instance() -> None:
+    """Seeds that judge the same rows are no new rows; origins that judge others are."""
+    rng = RNG(0)
+    a, b = rng.lognormal(size=(2, 3, 40))
+    ones, others = ([judged(row) for row in rows] for rows in (a, b))
+    found = compare(ones, others)
+    assert found.absolute_regret == pytest.approx(estimates.mean((a - b).mean(0), 0.95), rel=1e-5)
+    sizes = 10.0 + np.arange(40) % 7
+    assert found.mean_of_ratios == pytest.approx(estimates.mean((a - b).mean(0) / sizes, 0.95), rel=1e-5)
+    assert found.ratio_of_sums == pytest.approx(estimates.ratio_of_sums((a - b).mean(0), sizes, 0.95), rel=1e-5)
+    assert (found.wins + found.losses, found.count) == (120, pytest.approx(40))
+    same = compare([ones[0]] * 3, [others[0]] * 3)
+    assert same.absolute_regret == pytest.approx(compare(ones[0], others[0]).absolute_regret, rel=1e-5)
+
+    ids = [np.arange(first, first + 40) for first in (80, 0, 40)]
+    ones, others = ([judged(row, own) for row, own in zip(rows, ids, strict=True)] for rows in (a, b))
+    in_time = (a - b)[[1, 2, 0]].reshape(-1)
+    found = compare(ones, others, block=4)
+    assert found.absolute_regret == pytest.approx(estimates.mean(in_time, 0.95, block=4), rel=1e-5)
+    assert found.count == pytest.approx(30)
+    assert compare(ones, others, block="auto").count == pytest.approx(24)
+    with pytest.raises(OptionError, match="pairs of evaluations"):
+        compare(ones, others[:2])
+    for block in (0, 2.5, True, "some"):
+        with pytest.raises(OptionError, match="block is a number"):
+            compare(ones, others, block=block)
+
+
+def test_beyond_chance_is_said_of_enough_rows_only() -> None:
+    def difference(count: int, shift: float) -> tuple[Evaluation, Evaluation]:
+        noise = RNG(0).normal(size=count)
+        return judged(5 + shift + noise), judged(5 + np.zeros(count))
+
+    clear, other = difference(FEW, -3.0)
+    assert compare(clear, other).beyond_chance
+    assert compare(clear, other).verdict("SPO+") == "SPO+ lowers the regret, beyond chance."
+    assert compare(other, clear).verdict() == "The first raises the regret, beyond chance."
+    assert "beyond chance" in str(compare(clear, other))
+    few = compare(*difference(FEW - 1, -3.0))
+    assert few.absolute_regret.high < 0
+    assert not few.beyond_chance
+    assert few.verdict().startswith(
+        "The difference may be chance: 19 independent rows are too few to tell, 20 is the least"
+    )
+    assert not compare(*difference(40, -3.0), block=4).beyond_chance  # ten blocks
+    even = compare(*difference(200, 0.0))
+    assert even.verdict() == "The difference may be chance: its interval holds zero. More rows would tell."
+    assert even.as_dict()["beyond_chance"] is False
+
+
+def test_rows_without_a_ratio_are_said() -> None:
+    optima = np.where(np.arange(30) < 3, 0.0, 10.0)
+    found = compare(judged(np.arange(30.0), optima=optima), judged(np.zeros(30), optima=optima))
+    assert found.mean_of_ratios.value == pytest.approx(np.arange(3, 30).mean() / 10)
+    assert found.ratio_of_sums.value == pytest.approx(np.arange(30).sum() / 270)
+    assert "3 of 30 instances have a zero optimum: left out of mean_of_ratios" in str(found)

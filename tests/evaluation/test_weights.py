@@ -1,0 +1,68 @@
+"""Weights of instances: every metric is that of instances that stand there as often as they weigh."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from dflearn.data import DecisionDataset
+from dflearn.errors import DataError
+from dflearn.evaluation import METRICS, Evaluation, compare, estimates, evaluate
+from dflearn.problems import problem_named
+
+PROBLEM = problem_named("SP-5", seed=1)
+DATA = PROBLEM.generate(150, seed=2)
+WEIGHTS = np.random.RandomState(0).randint(0, 4, 150)
+NOISE = torch.tensor(np.random.RandomState(1).lognormal(size=(150, 40)))
+
+
+def judged(factor: float, rows: np.ndarray | None = None, weights: np.ndarray | None = WEIGHTS) -> Evaluation:
+    """Predictions that are off by noise; on the given rows, or on all with weights."""
+    data = DecisionDataset(
+        DATA.features, DATA.costs, weights=None if weights is None else torch.tensor(weights).double()
+    )
+    predicted = data.costs * (1 + factor * NOISE)
+    if rows is not None:
+        data, predicted = data.subset(rows), predicted[rows]
+    return evaluate(predicted, PROBLEM, data, pessimistic=True, floor=True)
+
+
+ROWS = np.repeat(np.arange(150), WEIGHTS)
+ONE, TWICE = judged(1.0), judged(1.0, ROWS, None)
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_a_weight_counts_as_so_many_instances(name: str) -> None:
+    assert ONE.metrics[name].value == pytest.approx(TWICE.metrics[name].value, rel=1e-9)
+    plain = judged(1.0, weights=None).metrics[name].value
+    assert ONE.metrics[name].value != pytest.approx(plain, rel=1e-4)
+
+
+def test_a_difference_is_weighted_too() -> None:
+    found, expected = compare(ONE, judged(0.3)), compare(TWICE, judged(0.3, ROWS, None))
+    for name in ("absolute_regret", "mean_of_ratios", "ratio_of_sums"):
+        assert getattr(found, name).value == pytest.approx(getattr(expected, name).value, rel=1e-9)
+    with pytest.raises(DataError, match="weigh the instances differently"):
+        compare(ONE, judged(1.0, weights=None))
+
+
+def test_equal_weights_are_no_weights() -> None:
+    plain, ones, larger = (judged(1.0, weights=w) for w in (None, np.ones(150), np.full(150, 2.0)))
+    for name in METRICS:
+        assert ones.metrics[name] == pytest.approx(plain.metrics[name], rel=1e-9)
+        if name != "published_style":  # weights count as rows of a batch of 32
+            assert larger.metrics[name] == pytest.approx(plain.metrics[name], rel=1e-9)
+
+
+def test_an_interval_takes_each_instance_for_one_draw() -> None:
+    """Instances of weight zero do not narrow it, and repeated ones are narrower than weights, which are fewer draws."""
+    for name in ("absolute_regret", "ratio_of_sums", "exact_share", "mse"):
+        assert np.ptp(ONE.metrics[name][1:]) > np.ptp(TWICE.metrics[name][1:])
+    assert estimates.effective_count(4, np.array([3.0, 3, 3, 0])) == pytest.approx(3)
+    assert ONE.as_dict()["effective_instances"] == pytest.approx(WEIGHTS.sum() ** 2 / (WEIGHTS**2).sum())
+    assert "effective_instances" not in TWICE.as_dict()
+    json.dumps(ONE.as_dict(), allow_nan=False)
+    assert "weigh as much as" in str(ONE)
