@@ -78,10 +78,10 @@ def drawn_mutants(build: Path, count: int, seed: int) -> tuple[list[Mutant], dic
 
 
 def change_of(mutant: Mutant, code: str) -> list[str]:
-    """The line before and after; further lines, where the mutant changes the layout, are left out."""
-    before, after = Path(mutant.file).read_text().splitlines(), code.splitlines()
-    pair = next(((old, new) for old, new in zip(before, after, strict=False) if old != new), ("", ""))
-    return [text.strip() for text in pair]
+    """The line before and after; blank and further lines, where the mutant changes the layout, are left out."""
+    texts = (Path(mutant.file).read_text(), code)
+    before, after = ([line.strip() for line in text.splitlines() if line.strip()] for text in texts)
+    return list(next((pair for pair in zip(before, after, strict=False) if pair[0] != pair[1]), ("", "")))
 
 
 def try_mutants(
@@ -135,6 +135,7 @@ def main() -> None:
         "--most-seconds", type=float, default=15.0, help="of tests for a mutant, as they take unmutated"
     )
     parser.add_argument("--out", type=Path, default=Path("results/mutation"))
+    parser.add_argument("--note", default="", help="what a reader must know about this draw")
     parser.add_argument("--build", type=Path, default=Path("build/mutation"))
     parser.add_argument("--measure", nargs="+", metavar="FILE", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -161,6 +162,7 @@ def main() -> None:
         {
             "tool": "Cosmic Ray, all operators without arguments",
             "seed": options.seed,
+            "note": options.note,
             "count": options.count,
             "folders": FOLDERS,
             "mutants": sizes,

@@ -99,6 +99,7 @@ A mutant meets the tests that execute its statement ({head["tests"]} tests were 
 executes, or a time-out that was not judged to loop, counts as survived; {looping} time-outs were judged to loop. What a person
 judged (`judged.json`) is not tried again.
 {_control(head["failing_without_mutant"])}
+{head["note"]}
 
 {table(rows, lambda row: row["file"].split("/")[2], "folder")}
 

@@ -40,6 +40,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "infinity on the right": ({"G": ONES, "h": [np.inf]}, r"h\[0\] is inf: finite numbers only"),
     "two infinities on the right": ({"G": np.eye(3), "h": [1, np.inf, -np.inf]}, r"h\[1\] is inf"),
     "NaN in a bound": ({"n": 2, "lower": [0, np.nan]}, r"lower\[1\] is nan: numbers or ±inf only"),
+    "NaN beside an infinite bound": ({"n": 2, "lower": [-np.inf, np.nan]}, r"lower\[1\] is nan: numbers or ±inf only"),
     "crossed bounds": ({"n": 2, "lower": [0, 2], "upper": 1}, "bounds of variable 1 cross: lower 2.0, upper 1.0"),
     "a lower bound of infinity": (
         {"n": 1, "lower": np.inf},

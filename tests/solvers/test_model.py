@@ -208,6 +208,20 @@ def test_a_row_that_no_back_end_can_hold(make: type[ModelSolver]) -> None:
     torch.testing.assert_close(answer.decision, torch.tensor([[0.0, 1.0], [1e-16, 0.0]]))
 
 
+@pytest.mark.parametrize("entry", [0.9e-9, 1e-9, 1.1e-9])
+def test_entries_as_small_as_those_that_highs_drops(entry: float) -> None:
+    """w₂ = 1 / entry is all that satisfies entry · w₂ ≥ 1; without the entry nothing does."""
+    program = Program(G=[[-1, -entry]], h=[-1], upper=[0, 4e9], integer=True)
+    answer = HiGHS(program).solve(torch.ones(2, dtype=torch.float64)).check((Status.OPTIMAL,))
+    assert answer.decision[1].item() == pytest.approx(1 / entry, rel=1e-8)
+
+
+def test_an_entry_of_the_size_that_is_dropped_is_refused() -> None:
+    program = Program(G=[[-1, -1e-12]], h=[-1], upper=[0, 4e12], integer=True)
+    with pytest.raises(ProgramError, match="the entries of a row span more than 1e"):
+        HiGHS(program).solve(torch.ones(2, dtype=torch.float64))
+
+
 def test_presolve_that_never_ended() -> None:
     """HiGHS 1.15.1, left alone, tries the same step again and again on this program, whatever its time limit."""
     program = Program(

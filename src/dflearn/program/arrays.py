@@ -56,7 +56,7 @@ def read_vector(name: str, value: Any, length: int, *, finite: bool) -> np.ndarr
     if vector.shape != (length,):
         raise ProgramError(f"{name} must have shape ({length},), got {vector.shape}")
     if np.isnan(vector).any() or (finite and np.isinf(vector).any()):
-        where = int(np.flatnonzero(~np.isfinite(vector))[0])
+        where = int(np.flatnonzero(~np.isfinite(vector) if finite else np.isnan(vector))[0])
         raise ProgramError(
             f"{name}[{where}] is {vector[where]}: {'finite numbers' if finite else 'numbers or ±inf'} only"
         )

@@ -109,7 +109,7 @@ class _HighsModel(Model):
         super().__init__(program, solver._build)
         options: dict[str, Any] = {"threads": solver.threads, "mip_rel_gap": solver.gap, "mip_abs_gap": 1e-9}
         entries = np.concatenate([np.abs(self.scaled.A.data), np.abs(self.scaled.G.data)])
-        if entries.size and entries.min() < 1e-9:  # HiGHS would take them for zero
+        if entries.size and entries.min() <= 1e-9:  # HiGHS would take them for zero
             options["small_matrix_value"] = 1e-12
         self.handle = HighsHandle(self.scaled, self.scaled.own_sides, **options)
         self.highs, self.highspy = self.handle.highs, self.handle.highspy

@@ -30,7 +30,7 @@ from dflearn.solvers.refinement import Refiner
 from dflearn.solvers.scaling import LARGEST, Scales, power_of_two, span, units
 
 WIDE = 1e6  # costs of an integer program that span more are solved for twice, in two units
-SMALLEST = 1e-12  # back ends drop entries of a matrix that are smaller
+SMALLEST = 1e-12  # back ends drop entries of a matrix that are no larger
 AT_ONCE = 1 << 14  # numbers in the answers that are checked together: arrays of this size stay in the cache
 
 
@@ -126,7 +126,7 @@ class Model(ABC):
         self.scales = Scales.of(program)
         self.scaled = self.scales.program(program)
         entries = np.concatenate([self.scaled.A.data, self.scaled.G.data])
-        if entries.size and np.abs(entries[entries != 0]).min(initial=1.0) < SMALLEST:
+        if entries.size and np.abs(entries[entries != 0]).min(initial=1.0) <= SMALLEST:
             raise ProgramError(
                 f"{program!r}: the entries of a row span more than {1 / SMALLEST:.0e}, which no solver can hold"
             )
