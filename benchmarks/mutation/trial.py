@@ -79,11 +79,16 @@ class Coverage:
         if found or inside:
             return found
         if isinstance(statement, ast.Assign | ast.AnnAssign) and not scopes:
-            names = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            names = {node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)}
             found = {test for name in names for test in self._tests_of_name(name)}
         for scope in reversed(scopes):
             found = found or self.tests(mutant.file, scope.lineno, scope.end_lineno or scope.lineno)
-        return found or self.tests(mutant.file, 1, sys.maxsize)
+        place = Path(mutant.file).relative_to(SOURCES)
+        own = self._of_file.get(
+            f"tests/{place.parent}/test_{place.stem}.py", []
+        )  # it may look at no more than a constant
+        return (found or self.tests(mutant.file, 1, sys.maxsize)) | {*own}
 
     def _tests_of_name(self, name: str) -> Iterator[str]:
         for file in self.lines:

@@ -96,7 +96,8 @@ compile to the same program.
 
 A mutant meets the tests that execute its statement ({head["tests"]} tests were measured), the fastest first, for at most
 {head["most_seconds_of_tests"]:.0f} seconds by what they take unmutated. What an import executes meets the tests of whatever uses it. A line that no test
-executes, or a time-out that was not judged to loop, counts as survived; {looping} time-outs were judged to loop.
+executes, or a time-out that was not judged to loop, counts as survived; {looping} time-outs were judged to loop. What a person
+judged (`judged.json`) is not tried again.
 {_control(head["failing_without_mutant"])}
 
 {table(rows, lambda row: row["file"].split("/")[2], "folder")}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -17,7 +17,8 @@ from dflearn.layers.normal_cone import NormalCone
 from dflearn.losses import FenchelYoung
 from dflearn.models import Linear
 from dflearn.problems import problem_named
-from dflearn.program import Instance
+from dflearn.program import Instance, Program
+from dflearn.solvers.base import Status
 from dflearn.solvers.highs import HiGHS
 from dflearn.training import Callback, Run, fit
 from support.small_problem import FEATURES, ITEMS, RELAXED, knapsack_data
@@ -105,6 +106,20 @@ def test_a_bad_mu_is_refused_and_changes_nothing(name: str, mu: Any) -> None:
 
 def test_mu_is_one_unless_it_is_said() -> None:
     assert torch.equal(Smoothed(PROGRAM)(costs()), Smoothed(PROGRAM, 1.0)(costs()))
+
+
+@pytest.mark.parametrize("regularizer", ["squared", "norm"])
+@pytest.mark.parametrize("unit", [1e-12, 1e12])
+def test_mu_has_the_unit_of_the_costs(regularizer: Literal["squared", "norm"], unit: float) -> None:
+    program = Program(A=torch.ones(1, 5), b=[2], upper=1)
+    y = torch.randn(6, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    wanted, found = (
+        Smoothed(program, 0.7 * size, regularizer=regularizer).solve(size * y).check((Status.OPTIMAL,))
+        for size in (1.0, unit)
+    )
+    torch.testing.assert_close(found.decision, wanted.decision, rtol=1e-9, atol=1e-9)
+    assert found.residual is not None
+    assert found.residual.max() <= 1e-9
 
 
 def test_davis_yin_refuses_a_mu_for_which_its_step_is_too_long() -> None:

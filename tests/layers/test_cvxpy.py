@@ -11,6 +11,7 @@ import torch
 
 from dflearn.errors import MissingExtraError, OptionError, ProgramError, SolverError
 from dflearn.layers.cvxpy import KEPT, CvxpySmoothed
+from dflearn.layers.smoothed import Smoothed
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Status
 from support.closed_form_layers import SmoothedBox
@@ -64,8 +65,11 @@ def test_statuses_follow_from_the_residual() -> None:
         (Program(n=2, lower=[-np.inf, 0], upper=[0, np.inf]), [2.0, -2.0]),
     ],
 )
-def test_the_norm_may_be_too_weak_along_rows_and_bounds(program: Program, c: list[float]) -> None:
-    weak, strong = (CvxpySmoothed(program, mu, regularizer="norm") for mu in (1.0, 4.0))
+@pytest.mark.parametrize("make", [CvxpySmoothed, Smoothed])
+def test_the_norm_may_be_too_weak_along_rows_and_bounds(
+    make: type[CvxpySmoothed] | type[Smoothed], program: Program, c: list[float]
+) -> None:
+    weak, strong = (make(program, mu, regularizer="norm") for mu in (1.0, 4.0))
     costs = torch.tensor([c], dtype=torch.float64)
     assert weak.solve(costs).counts() == {"UNBOUNDED": 1}
     assert strong.solve(costs).counts() == {"OPTIMAL": 1}

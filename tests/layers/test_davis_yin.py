@@ -277,6 +277,16 @@ def test_infeasible_and_unbounded_instances_are_told_apart(dtype: torch.dtype) -
     assert Status(int(smooth.status[2])) is Status.OPTIMAL
 
 
+@pytest.mark.parametrize("lower", [-np.inf, 0.0])
+@pytest.mark.parametrize(("mu", "upper"), [(0.0, 1.0), (0.5, 1.0), (0.5, np.inf)])
+def test_what_bounds_or_smoothing_stop_does_not_fall_without_end(lower: float, mu: float, upper: float) -> None:
+    """Stopped after a step or two, when all that can be seen is that costs fall."""
+    program, c = Program(n=2, lower=lower, upper=upper), torch.tensor([[-1.0, -2.0]], dtype=torch.float64)
+    for iterations in (1, 2):
+        solution = DavisYin(program, mu, iterations=iterations, tolerance=1e-12).solve(c)
+        assert solution.status.item() in (Status.OPTIMAL, Status.NOT_FOUND)
+
+
 def test_too_few_iterations_are_no_proof() -> None:
     program, y = problem_named("SP-5").program, costs_of("SP-5", 3)
     layer = DavisYin(program, 0.1, iterations=10, tolerance=1e-9)

@@ -60,7 +60,7 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("--layer", default="auto", help="smoothed, davis-yin, perturbed, relaxed or exact")
     parser.add_argument("--positive", action="store_true", help="costs are known to be positive: predict no others")
     parser.add_argument(
-        "--epochs", type=positive, help="of a run; default: 15, or more where few rows make for less than 500 steps"
+        "--epochs", type=positive, help="of a run; default: 15, or more where few rows make for less than 300 steps"
     )
     parser.add_argument(
         "--lr", type=float, help="how far a step moves forecasts, in units of their error (default: several are tried)"

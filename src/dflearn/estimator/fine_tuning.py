@@ -38,7 +38,7 @@ RUNS = (
     (WIDE, 0.01),
     (WIDE, 0.03),
 )  # the learning rate is how far a step moves a forecast in units of its error
-EPOCHS, STEPS, BATCH = 15, 500, 32  # at least so many epochs and steps; rows in a step
+EPOCHS, STEPS, BATCH = 15, 300, 32  # at least so many epochs and steps; rows in a step
 SHORTENED = 0.5  # of the way to a snapshot
 
 State = dict[str, Tensor]
@@ -63,7 +63,8 @@ class Judge:
         return self.data.batch().require("costs")
 
     def regrets(self, predicted: Tensor) -> np.ndarray:
-        """`(rows, p)` → `(rows,)`; infinite where the predictions leave no decision."""
+        """`(rows, p)` → `(rows,)`, infinite where the predictions leave no decision; times weights of mean one, so that their
+        plain mean is the weighted one."""
         return self._of(self.solver, predicted, self.data.batch().require("decisions"))
 
     def relaxed_regret(self, predicted: Tensor) -> float:
@@ -77,6 +78,8 @@ class Judge:
         found = (solution.status == int(Status.OPTIMAL)) | (solution.status == int(Status.FEASIBLE))
         decided = torch.where(found[:, None], solution.decision, best)
         regret = regrets_of(solver.objective, self._costs, decided, best, self.data.instance).regret.numpy()
+        if self.data.weights is not None:
+            regret = regret * (self.data.weights / self.data.weights.mean()).numpy()
         return np.where(found.numpy(), regret, np.inf)
 
 

@@ -42,6 +42,7 @@ from dflearn.estimator.starts import Start
 from dflearn.estimator.two_stage import boosting, least_squares, linear_fits, ridge
 from dflearn.estimator.verdict import Choice, choose
 from dflearn.losses.base import Loss
+from dflearn.losses.sce import SCE
 from dflearn.models import Trees, predict
 from dflearn.solvers.base import Solver
 from dflearn.solvers.task import DecisionTask
@@ -49,7 +50,7 @@ from dflearn.training import checkpoint as files
 
 LEAST_SQUARES, RIDGE, BOOSTING = "least squares", "ridge", "boosting"
 ON_BOOSTING = " on boosting"
-HOPELESS = 1.5  # a start with so many times the regret of the best two-stage model is not trained on
+HOPELESS = 1.5  # boosting with so many times the regret of ridge is not trained on
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ class Pipeline:
             for name, one in self.models.items()
             if one.loss != "mse"
         }
-        return choose(two_stage, focused, ordered=self.settings.ordered, seed=self.settings.seed)
+        return choose(two_stage, focused, seed=self.settings.seed)
 
     # -- two-stage ------------------------------------------------------------------------------------------------
 
@@ -165,9 +166,9 @@ class Pipeline:
         self.progress.tell(f"{name}: regret {regrets.mean():.4g} on the rows to choose by")
 
     def _worthwhile(self) -> list[str]:
-        """The starts to train on: not one that is far worse than another."""
+        """The starts to train on: ridge always, since a model that cannot follow the costs has the most to gain."""
         regret = {name: self.models[name].regrets.mean() for name in (RIDGE, BOOSTING)}
-        return [name for name, value in regret.items() if value <= HOPELESS * min(regret.values())]
+        return [RIDGE, BOOSTING] if regret[BOOSTING] <= HOPELESS * regret[RIDGE] else [RIDGE]
 
     def _start(self, kind: str, fit: kinds.LinearFit, trees: Trees) -> Start:
         if kind == RIDGE:
@@ -218,9 +219,16 @@ class Pipeline:
         self.models[name] = Trained(module, loss, start.name, best.regrets, found, settings, len(start.train))
 
     def _loss(self, name: str, start: Start) -> Loss:
-        """The loss, with μ relative to the error of the forecasts where the layer smooths."""
+        """The loss, with μ relative to the error of the forecasts where the layer smooths, and SCE with smoothed labels.
+
+        Contrasted with exact decisions, smoothed ones that are far from them pull forecasts away even where these are right:
+        docs/choosing.md has the figures of a unit commitment.
+        """
         seed = self.settings.seed
-        return make_loss(name, self.settings.layer, self.task, self.scale, mu=self._mu(start), seed=seed)
+        loss = make_loss(name, self.settings.layer, self.task, self.scale, mu=self._mu(start), seed=seed)
+        if isinstance(loss, SCE) and "mu" in loss.layer.annealed:
+            return SCE(loss.layer, variant=loss.variant, label="smoothed")
+        return loss
 
     def _mu(self, start: Start) -> float:
         """μ at which smoothing moves a decision by its own size where costs are off by as much as the forecasts are."""

@@ -35,7 +35,7 @@ class TrainResult:
         models: the trained models: two-stage ones first ("least squares", "ridge", "boosting"), then decision-focused ones by
             their losses ("spo+", "spo+ on boosting", …).
         baseline: the two-stage model with the least mean regret on the rows to choose by.
-        chosen: the model that `save` keeps: the baseline, unless a decision-focused one is better there beyond chance.
+        chosen: the model that `save` keeps: the baseline, unless a decision-focused one is clearly better there.
         compared: the model that `difference` compares with the baseline: the chosen one, or, where that is the baseline, the
             best decision-focused one on the rows to choose by.
         validation: how each model did on the rows to choose by.
@@ -87,7 +87,7 @@ class TrainResult:
         trained_on, chosen_by, tested_on = self.rows
         rows = []
         for name, judged in self.tested.items():
-            mark = {self.chosen: " (kept)", self.baseline: " (baseline)"}.get(name, "")
+            mark = {self.baseline: " (baseline)", self.chosen: " (kept)"}.get(name, "")
             rows.append(
                 [name + mark, *(_cell(judged.metrics[metric].value, form) for metric, (_, form) in WORDS.items())]
             )
@@ -132,10 +132,10 @@ class TrainResult:
     def _kept(self) -> str:
         if self.chosen == self.baseline:
             return (
-                f"Kept: {self.chosen}, which is two-stage: on the rows to choose by, no decision-focused model was better "
-                "beyond chance."
+                f"Kept: {self.chosen}, which is two-stage: on the rows to choose by, no decision-focused model was better by "
+                "more than a standard error."
             )
-        return f"Kept: {self.chosen}, which was better than {self.baseline} on the rows to choose by, beyond chance."
+        return f"Kept: {self.chosen}, which was better than {self.baseline} on the rows to choose by."
 
 
 def _cell(number: float, form: str) -> str:

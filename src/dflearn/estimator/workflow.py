@@ -33,7 +33,6 @@ from dflearn.estimator.pipeline import Pipeline, Settings, Trained
 from dflearn.estimator.progress import Progress
 from dflearn.estimator.regressor import DecisionFocusedRegressor
 from dflearn.estimator.result import AVERAGE, TrainResult
-from dflearn.estimator.verdict import CONFIDENCE
 from dflearn.evaluation import Evaluation, compare, evaluate
 from dflearn.problems import Problem
 from dflearn.program import Program
@@ -74,12 +73,12 @@ def train(
     cache: str | Path | None = None,
     progress: bool = True,
 ) -> TrainResult:
-    """Fit two-stage models, train decision-focused ones from them, keep the best beyond chance, and test on rows set aside.
+    """Fit two-stage models, train decision-focused ones from them, keep the best, and test on rows set aside.
 
     The rows are cut into three parts: to train on, to choose by, and to test on. Two-stage models are least squares, ridge and
     boosting. Decision-focused ones start at ridge and at boosting, one with each loss. The best two-stage model is kept unless
-    a decision-focused one has less regret on the rows to choose by, beyond chance. Each table is a DataFrame, a dict of
-    columns, an array or a `Table`, with one row per instance.
+    a decision-focused one has clearly less regret on the rows to choose by (see `dflearn.estimator.verdict`). Each table is a
+    DataFrame, a dict of columns, an array or a `Table`, with one row per instance.
 
     Args:
         problem: what is decided. Where its program has `cost_names`, columns of the costs are matched by name.
@@ -91,7 +90,7 @@ def train(
         losses: decision-focused models are trained with each: see `DecisionFocusedRegressor`.
         layer: as of `DecisionFocusedRegressor`.
         positive: whether costs are known to be positive: no others are predicted then.
-        epochs: of a run at most; by default 15, or more where few rows make for less than 500 steps.
+        epochs: of a run at most; by default 15, or more where few rows make for less than 300 steps.
         lr: how far a step moves forecasts, in units of their error; by default several are tried.
         test: the share of rows to test on.
         ordered: rows are in order of time: train on the first, choose by later ones, test on the last.
@@ -161,7 +160,7 @@ def train(
         "compared": compared,
         "options": {**asdict(settings), "losses": list(losses), "test": test, "minutes": minutes},
         "steps": dict(clock.taken),
-        "gain": choice.gain._asdict() | {"confidence": CONFIDENCE},
+        "gain": choice.gain._asdict(),
         "runs": {name: [one.said() for one in found.candidates] for name, found in pipeline.models.items()},
         "validation": {name: judged.as_dict() for name, judged in validation.items()},
         "test": {name: judged.as_dict() for name, judged in tested.items()},
