@@ -168,3 +168,15 @@ def test_without_costs_the_smoothing_says_what_noise_is(regularizer: Any) -> Non
     c, omega = np.zeros(2), {"mu": 0.5, "regularizer": regularizer}
     assert kkt_residuals(np.array([-1.0, 0.0]), c, program, **omega).worst <= RIGHT
     assert kkt_residuals(np.array([-1.0, 1e-3]), c, program, **omega).worst > 1e-4
+
+
+def test_rows_that_are_noise_bind() -> None:
+    """w_1 = w_2 = 0 by three rows; the costs of both are paid by the prices of rows whose slack is rounding."""
+    program = Program(
+        A=[[0, 8, 3]], b=[0], G=[[0, -4, 1], [0, -2, -0.375], [-1, 0, 0.125]], h=[0, 1, 0], lower=[0, -1, -1],
+        upper=[3, 3, 1],
+    )  # fmt: skip
+    c, omega = np.array([-1.0, 0.0, -4.0]), {"mu": 1.0, "regularizer": "norm"}
+    for noise in (0.0, -3e-16):
+        assert kkt_residuals(np.array([0.6, noise, noise / 12]), c, program, **omega).worst <= RIGHT
+    assert kkt_residuals(np.array([0.6, -3e-3, 8e-3]), c, program, **omega).worst > 1e-4

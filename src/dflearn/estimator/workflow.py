@@ -269,8 +269,7 @@ def _notes_on_models(
         notes.append(
             f"{zero} of the {len(parts.test)} test rows have an optimum of zero: the mean of regret / optimum leaves them out"
         )
-    chosen_by = data.subset(parts.choose).features.numpy()
-    below = [name for name, model in models.items() if model.predict(chosen_by).min() < 0]
+    below = [name for name, model in models.items() if model.predict(data.features.numpy()).min() < 0]
     if below and data.batch().require("costs").min() > 0:
         notes.append(f"all costs are positive, and predictions of {', '.join(below)} are not: see positive=True")
     return notes

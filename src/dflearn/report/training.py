@@ -336,7 +336,7 @@ def _coefficients(result: TrainResult, row: int) -> dict[str, np.ndarray]:
     instance = None if result.data.instance is None else result.data.instance[row : row + 1]
     sign = -1.0 if program.sense == "maximize" else 1.0
     known = program.d if instance is None or instance.d is None else instance.d[0].numpy()
-    return {name: sign * (program.S @ y + known) for name, y in costs.items()}
+    return {name: sign * ((y if program.S is None else program.S @ y) + known) for name, y in costs.items()}
 
 
 def _variable_names(result: TrainResult) -> Sequence[str]:

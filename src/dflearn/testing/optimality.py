@@ -14,7 +14,7 @@ others, so that the units of costs, rows and decisions do not matter:
 
 w_j is near a bound if the distance is small beside |w_j| + |bound|, or if moving w_j onto the bound would change no row,
 nor the objective, by much of its own terms. A row or a bound whose terms are all rounding noise of the decision's size
-counts as satisfied; that size is max |w|, and at least the smallest length that bounds and right-hand sides name.
+counts as satisfied, and as binding; that size is max |w|, and at least the smallest length that bounds and right-hand sides name.
 """
 
 from __future__ import annotations
@@ -185,6 +185,7 @@ class _Check:
             self.size = max(float(np.abs(w).max(initial=0.0)), self._smallest_length() if size is None else size)
             self.noise = rounding * self.size
             self.value = float(np.abs(c) @ np.abs(w))
+            self.silent = self.terms <= self.noise * self.sizes.sum(axis=1)  # rows that are 0 = 0, up to rounding
         self.rounding = rounding
 
     def _smallest_length(self) -> float:
@@ -225,8 +226,7 @@ class _Check:
     def violations(self) -> tuple[np.ndarray, np.ndarray]:
         """Of rows and of bounds, relative."""
         broken = np.where(self.free, np.abs(self.slack), np.maximum(-self.slack, 0.0))
-        noise = self.terms <= self.noise * self.sizes.sum(axis=1)
-        rows = np.where(noise, 0.0, _ratio(broken, self.terms))
+        rows = np.where(self.silent, 0.0, _ratio(broken, self.terms))
         bounds = np.zeros_like(self.w)
         for bound, outside in ((self.lower, self.w < self.lower), (self.upper, self.w > self.upper)):
             if outside.any():
@@ -239,7 +239,7 @@ class _Check:
         The scale is that of each variable's terms, unless it is given as `fixed`.
         """
         g, rows = self.c + slope, len(self.right)
-        binds = self.free | (self.slack <= active * self.terms)
+        binds = self.free | self.silent | (self.slack <= active * self.terms)
         low, high = (self.near(bound, g) <= active for bound in (self.lower, self.upper))
         held = np.flatnonzero(low | high)
         rows_in_force = self.matrix[binds]
@@ -273,6 +273,7 @@ class _Check:
     def _first_scale(self, slope: np.ndarray) -> np.ndarray:
         """|c_j| + |∇Ω_j|; where that is nothing, what the typical price would make of the column."""
         own = np.abs(self.c) + np.abs(slope)
+        own[own <= self.rounding * own.max(initial=0.0)] = 0.0
         length = np.sqrt((self.matrix * self.matrix).sum(axis=0))
         known = (own > 0) & (length > 0)
         price = float(np.median(own[known] / length[known])) if known.any() else 1.0
@@ -291,7 +292,7 @@ class _Check:
             stationarity[points] = np.minimum(stationarity, self.near(bound, r))[points]
         share = np.where(scale > 0, _ratio(np.ones_like(scale), scale), 0.0)
         largest = _largest(self.sizes * np.abs(y)[:, None] * share[None, :], 1)
-        loose = np.where(self.free, 0.0, _ratio(np.maximum(self.slack, 0.0), self.terms))
+        loose = np.where(self.free | self.silent, 0.0, _ratio(np.maximum(self.slack, 0.0), self.terms))
         rows, bounds = self.violations()
         return Residuals(rows, bounds, stationarity, np.minimum(largest, loose), y)
 
