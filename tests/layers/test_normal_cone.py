@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from dflearn.errors import OptionError, ShapeError
-from dflearn.layers.normal_cone import TIGHT, NormalCone
+from dflearn.layers.normal_cone import NormalCone
 from dflearn.problems import problem_named
 from dflearn.program import Instance, Program
 
@@ -63,14 +63,3 @@ def test_starts_options_and_copies() -> None:
     for wrong in ({"variant": "outer"}, {"iterations": 0}):
         with pytest.raises(OptionError):
             NormalCone(problem.program, **wrong)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("side", ["lower", "upper", "h"])
-@pytest.mark.parametrize("size", [0.0, 0.5, 40.0])
-@pytest.mark.parametrize(("share", "binds"), [(0.9, True), (1.1, False)])
-def test_what_binds_is_relative_to_one_and_to_its_own_size(side: str, size: float, share: float, binds: bool) -> None:
-    """A bound or a row that w misses by less than TIGHT (1 + |w|) holds w; others, a whole unit away, do not."""
-    miss = {"lower": 1.0, "upper": 1.0, "h": 1.0} | {side: share * TIGHT * (1 + size)}
-    program = Program(G=[[1.0]], h=[size + miss["h"]], lower=size - miss["lower"], upper=size + miss["upper"])
-    cone = NormalCone(program).at(torch.tensor([[size]], dtype=torch.float64))
-    assert {name: getattr(cone, name).item() == 0 for name in miss} == {name: binds and name == side for name in miss}
