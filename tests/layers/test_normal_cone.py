@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from dflearn.errors import OptionError, ShapeError
-from dflearn.layers.normal_cone import NormalCone
+from dflearn.layers.normal_cone import TIGHT, NormalCone
 from dflearn.problems import problem_named
 from dflearn.program import Instance, Program
 
@@ -63,3 +63,14 @@ def test_starts_options_and_copies() -> None:
     for wrong in ({"variant": "outer"}, {"iterations": 0}):
         with pytest.raises(OptionError):
             NormalCone(problem.program, **wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("side", "terms"), [("lower", 1), ("upper", 1), ("h", 2)])
+@pytest.mark.parametrize("size", [0.5, 40.0])
+@pytest.mark.parametrize(("share", "binds"), [(0.9, True), (1.1, False)])
+def test_what_binds_is_relative_to_its_own_terms(side: str, terms: int, size: float, share: float, binds: bool) -> None:
+    """A bound that w misses by less than TIGHT |w| holds w, a row by less than TIGHT (|w| + |h|); others, far off, do not."""
+    miss = {"lower": 1.0, "upper": 1.0, "h": 1.0} | {side: share * TIGHT * terms * size}
+    program = Program(G=[[1.0]], h=[size + miss["h"]], lower=size - miss["lower"], upper=size + miss["upper"])
+    cone = NormalCone(program).at(torch.tensor([[size]], dtype=torch.float64))
+    assert {name: getattr(cone, name).item() == 0 for name in miss} == {name: binds and name == side for name in miss}
