@@ -254,7 +254,7 @@ def relative_residual(
             wrong = where(gap > 0.0, wrong, minimum(wrong, share))
         worst = maximum(worst, wrong)
     loss = where(loss > faint * largest, loss, none)
-    return maximum(worst, where(loss > 0.0, loss / value, none))
+    return maximum(worst, where(loss > 0.0, loss / (value + loss), none))
 
 
 @jit
