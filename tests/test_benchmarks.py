@@ -172,12 +172,14 @@ def test_peers_are_pinned() -> None:
 
 
 def test_dfl_bench_runs_the_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Output) -> None:
-    (tmp_path / "growth.py").write_text("import os, sys; print(sys.argv[1:], os.environ['OMP_NUM_THREADS'])")
+    (tmp_path / "growth.py").write_text(
+        "import os, sys; print(sys.argv[1:], os.environ['OMP_NUM_THREADS']); open(sys.argv[-1], 'w').write('{}')"
+    )
     (tmp_path / "layers.py").write_text("raise SystemExit(3)")
     monkeypatch.setattr(bench, "FOLDER", tmp_path)
     out = tmp_path / "out.json"
     assert main(["bench", "growth", "--quick", "--repeats", "2", "--json", str(out)]) == 0
-    assert capfd.readouterr().out == f"{['--threads', '1', '--quick', '--json', str(out), '--repeats', '2']} 1\n"
+    assert capfd.readouterr().out == f"{['--threads', '1', '--quick', '--repeats', '2', '--json', str(out)]} 1\n"
     assert main(["bench", "layers"]) == 1
     assert "exit status 3" in capfd.readouterr().err
     assert main(["bench", "epochs"]) == 1

@@ -64,10 +64,10 @@ def whole(program: dfl.Program, tables: dict[str, np.ndarray]) -> dfl.TrainResul
 def test_decision_focused_models_are_never_worse_than_their_start_on_the_rows_to_choose_by(
     whole: dfl.TrainResult,
 ) -> None:
-    for name in set(whole.models) - {"least squares", "ridge", "boosting"}:
-        start = "boosting" if name.endswith("on boosting") else "ridge"
+    for name in set(whole.models) - {"least squares", "ridge", "boosting", "blend"}:
+        start = "blend" if name.endswith("on blend") else "ridge"
         assert whole.validation[name].absolute_regret <= whole.validation[start].absolute_regret + 1e-12
-    assert whole.baseline in ("least squares", "ridge", "boosting")
+    assert whole.baseline in ("least squares", "ridge", "boosting", "blend")
 
 
 def test_the_command_gives_the_same_model(
@@ -162,7 +162,7 @@ def test_refitting_uses_all_rows_and_the_chosen_settings(
         )
 
 
-@pytest.mark.parametrize("name", ["ridge", "boosting", "sce", "sce on boosting"])
+@pytest.mark.parametrize("name", ["ridge", "boosting", "sce", "blend", "sce on blend"])
 def test_any_model_can_be_refitted(name: str, program: dfl.Program, tables: dict[str, np.ndarray]) -> None:
     """With all rows in the training part but a few, the refitted model is nearly the model."""
     data = dfl.label(dfl.DecisionDataset(torch.tensor(tables["features"]), torch.tensor(tables["costs"])), program)

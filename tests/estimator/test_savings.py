@@ -28,16 +28,20 @@ def result(chosen: str = "spo+", names: Any = ()) -> Any:
 
 
 @pytest.mark.parametrize("against", ["two-stage", "average costs"])
-def test_savings_are_paired_differences_with_t_intervals(against: str) -> None:
+def test_savings_are_paired_differences(against: str) -> None:
+    """Their interval is no narrower than Student's."""
     found = saving(result(), "spo+", against, rows=250)
     difference = REGRETS[against] - REGRETS["spo+"]
     interval = stats.ttest_1samp(difference, 0).confidence_interval(0.95)
-    assert found.per_row == pytest.approx((difference.mean(), interval.low, interval.high))
+    value, low, high = found.per_row
+    assert value == pytest.approx(difference.mean())
+    assert low <= interval.low + 1e-12 < interval.high - 1e-12 <= high
+    assert high - low <= 2 * (interval.high - interval.low)
     assert found.in_all == pytest.approx(tuple(250 * np.array(found.per_row)))
     assert found.share == pytest.approx(difference.sum() / REGRETS[against].sum())
-    assert found.beyond_chance == (stats.ttest_1samp(difference, 0).pvalue < 0.05)
+    assert found.beyond_chance == (low > 0 or high < 0)
     assert (found.wins, found.losses) == ((difference > 0).sum(), (difference < 0).sum())
-    assert found.as_dict()["per_row"]["low"] == pytest.approx(interval.low)
+    assert found.as_dict()["per_row"]["low"] == pytest.approx(low)
 
 
 def test_where_the_two_stage_model_is_kept_the_other_is_still_compared() -> None:

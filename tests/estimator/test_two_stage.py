@@ -104,7 +104,19 @@ def test_no_row_is_forecast_by_trees_that_saw_it(ordered: bool) -> None:
         assert len(same) < len(rows)
 
 
-@pytest.mark.parametrize("kind", ["ridge", "boosting"])
+def test_the_share_of_a_blend_is_the_best_one() -> None:
+    """As on a grid; and at the ends where one forecast is best alone."""
+    rng = np.random.default_rng(3)
+    y, unit = torch.tensor(rng.normal(size=(50, 3))), torch.tensor([1.0, 2.0, 5.0])
+    linear, boosted = (y + torch.tensor(rng.normal(size=(50, 3))) * size for size in (1.0, 0.6))
+    errors = [(((1 - a) * linear + a * boosted - y) / unit).square().sum() for a in np.linspace(0, 1, 1001)]
+    assert two_stage.best_share(linear, boosted, y, unit) == pytest.approx(np.argmin(errors) / 1000, abs=1e-3)
+    assert two_stage.best_share(linear, y, y, unit) == 1
+    assert two_stage.best_share(y, boosted, y, unit) == 0
+    assert two_stage.best_share(y, y, y, unit) == 1
+
+
+@pytest.mark.parametrize("kind", ["ridge", "boosting", "blend"])
 @pytest.mark.parametrize("positive", [False, True])
 def test_a_correction_begins_at_the_forecast_and_ends_as_a_whole_model(kind: str, positive: bool) -> None:
     x, y = data(80)
@@ -118,9 +130,12 @@ def test_a_correction_begins_at_the_forecast_and_ends_as_a_whole_model(kind: str
     else:
         trees = two_stage.boosting(x, y, trees=5)
         left_out = starts.forecasts_left_out(rows, trees, ordered=False, gap=0, seed=0)
-        start = starts.boosted_start(rows, trees, left_out, after)
-        forecast = trees(x)
+        fit = two_stage.linear_fits(x, y, [0.1])[0]
+        start = starts.boosted_start(rows, trees, left_out, after, (fit, 0.3) if kind == "blend" else None)
+        forecast = 0.3 * trees(x) + 0.7 * fit(x) if kind == "blend" else trees(x)
     expected = forecast if after is None else after(forecast)
+    if kind == "blend":
+        np.testing.assert_allclose(predict(starts.as_blend(trees, fit, 0.3, after), x), expected, rtol=1e-9)
     np.testing.assert_allclose(predict(start.module, start.rows(x)), expected, rtol=1e-12)
     np.testing.assert_allclose(predict(start.finish(start.module), x), expected, rtol=1e-9, atol=1e-12)
     generator = torch.Generator().manual_seed(0)

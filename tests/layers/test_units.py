@@ -291,3 +291,16 @@ def test_davis_yin_in_a_row_of_large_numbers() -> None:
     assert solution.status[0] != Status.INFEASIBLE
     if solution.status[0] == Status.OPTIMAL:
         assert solution.decision[0] == 0
+
+
+def test_davis_yin_in_float32_does_not_hide_the_gap() -> None:
+    """Every row is met to 1e-5 of its terms, and the objective was off by 2e-4 of its own."""
+    from fuzz.families import make
+    from fuzz.references import truth_of
+
+    case = make("dtypes", 6110)
+    layer = DavisYin(case.program, case.user_mu(), iterations=3000, tolerance=1e-9)
+    solution = layer.solve(case.costs, case.instance)
+    for i in np.flatnonzero(solution.status == Status.OPTIMAL):
+        truth = truth_of(case, "squared", int(i))
+        assert float(solution.objective[i]) <= truth.objective + 1e-4 * truth.scale

@@ -326,3 +326,15 @@ def test_rounding_in_the_inverse_of_a_basis() -> None:
     program = Program(G=[[65536.0], [-20073.43196970109]], h=[0, 131072], upper=1)
     answer = FewRowLP(program).solve(torch.tensor([[0.9], [-0.55]], dtype=torch.float64)).check((Status.OPTIMAL,))
     assert answer.decision.tolist() == [[0.0], [0.0]]
+
+
+def test_dependent_rows_that_only_zero_satisfies() -> None:
+    """Four equations of rank two in three variables, and bounds: rounding in the inverse made it infeasible."""
+    program = Program(
+        A=[[1, -2, 1], [-4, -4, -4], [-1, -4, -1], [-2, -2, -2]], b=[0, 0, 0, 0],
+        G=[[2.25, -2.125, 0.875], [3, -1.625, 0], [4.5, -4.25, 1.75], [1, -2, 1]], h=[0, 0.5, 1, 0.5],
+        lower=[0, -1, -1], upper=[2, 1, 0],
+    )  # fmt: skip
+    answer = FewRowLP(program).solve(torch.tensor([[-0.25, -1.5, 2.875]], dtype=torch.float64)).check((Status.OPTIMAL,))
+    wanted = HiGHS(program).solve(torch.tensor([[-0.25, -1.5, 2.875]], dtype=torch.float64)).check((Status.OPTIMAL,))
+    torch.testing.assert_close(answer.decision, wanted.decision, rtol=0, atol=1e-9)

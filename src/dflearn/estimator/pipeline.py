@@ -1,7 +1,7 @@
 """From labelled rows in three parts to trained models and a choice: what `train` does between its tables and its tests.
 
-    1. two-stage: least squares, ridge, boosting, fitted to the rows to train on
-    2. decision-focused: from ridge and from boosting, with each loss, in runs of several learning rates
+    1. two-stage: least squares, ridge, boosting, fitted to the rows to train on, and a blend of the last two
+    2. decision-focused: from ridge and from the blend, with each loss, in runs of several learning rates
     3. the choice, on the rows to choose by: see `dflearn.estimator.verdict`
 
 Each run is a stage: with a folder, a finished one is read from there, and an interrupted one goes on where it was.
@@ -39,7 +39,7 @@ from dflearn.estimator.fine_tuning import (
 )
 from dflearn.estimator.progress import Progress
 from dflearn.estimator.starts import Start
-from dflearn.estimator.two_stage import boosting, least_squares, linear_fits, ridge
+from dflearn.estimator.two_stage import best_share, boosting, least_squares, linear_fits, ridge, units_of
 from dflearn.estimator.verdict import Choice, choose
 from dflearn.losses.base import Loss
 from dflearn.losses.sce import SCE
@@ -48,8 +48,9 @@ from dflearn.solvers.base import Solver
 from dflearn.solvers.task import DecisionTask
 from dflearn.training import checkpoint as files
 
-LEAST_SQUARES, RIDGE, BOOSTING = "least squares", "ridge", "boosting"
-ON_BOOSTING = " on boosting"
+LEAST_SQUARES, RIDGE, BOOSTING, BLEND = "least squares", "ridge", "boosting", "blend"
+ON_BLEND = " on blend"
+KIND = {RIDGE: RIDGE, BLEND: BOOSTING}  # of estimator that a start makes
 HOPELESS = 1.5  # boosting with so many times the regret of ridge is not trained on
 
 
@@ -123,13 +124,13 @@ class Pipeline:
 
     def run(self) -> Choice:
         """Fit everything; the choice."""
-        fits, trees = self._two_stage()
+        fit, trees, share = self._two_stage()
         begun = self._worthwhile()
         losses = self.settings.losses
         self.clock.begun = time.perf_counter()
         self.clock.runs = len(begun) * len(losses) * len(self.settings.runs)
         for kind in begun:
-            start = self._start(kind, fits, trees)
+            start = self._start(kind, fit, trees, share)
             for loss in losses:
                 self._focused(start, loss)
         two_stage = {name: one.regrets for name, one in self.models.items() if one.loss == "mse"}
@@ -142,7 +143,7 @@ class Pipeline:
 
     # -- two-stage ------------------------------------------------------------------------------------------------
 
-    def _two_stage(self) -> tuple[kinds.LinearFit, Trees]:
+    def _two_stage(self) -> tuple[kinds.LinearFit, Trees, float]:
         x, y = self.train.features, self.train.batch().require("costs")
         chosen_by = (self.held.features, self.held.batch().require("costs"))
         weights = self.train.weights
@@ -157,7 +158,10 @@ class Pipeline:
         )
         whole = kinds.as_boosted(trees, None, x.shape[-1], self.after)
         self._keep(BOOSTING, whole, "boosting", {"trees": trees.root.shape[1]})
-        return shrunk, trees
+        share = best_share(shrunk(chosen_by[0]), trees(chosen_by[0]), chosen_by[1], units_of(y))
+        settings = {"trees": trees.root.shape[1], "strength": shrunk.strength, "share": share}
+        self._keep(BLEND, kinds.as_blend(trees, shrunk, share, self.after), "boosting", settings)
+        return shrunk, trees, share
 
     def _keep(self, name: str, module: nn.Module, start: str, settings: dict[str, Any]) -> None:
         self.progress.pass_by(f"deciding with {name}")
@@ -167,10 +171,10 @@ class Pipeline:
 
     def _worthwhile(self) -> list[str]:
         """The starts to train on: ridge always, since a model that cannot follow the costs has the most to gain."""
-        regret = {name: self.models[name].regrets.mean() for name in (RIDGE, BOOSTING)}
-        return [RIDGE, BOOSTING] if regret[BOOSTING] <= HOPELESS * regret[RIDGE] else [RIDGE]
+        regret = {name: self.models[name].regrets.mean() for name in (RIDGE, BLEND)}
+        return [RIDGE, BLEND] if regret[BLEND] <= HOPELESS * regret[RIDGE] else [RIDGE]
 
-    def _start(self, kind: str, fit: kinds.LinearFit, trees: Trees) -> Start:
+    def _start(self, kind: str, fit: kinds.LinearFit, trees: Trees, share: float) -> Start:
         if kind == RIDGE:
             return kinds.linear_start(self.train, fit, self.scale.costs, self.after)
         self.progress.pass_by("boosted forecasts of rows left out")
@@ -178,13 +182,13 @@ class Pipeline:
         return self._stored(
             "out of fold",
             lambda: kinds.forecasts_left_out(self.train, trees, ordered=ordered, gap=gap, seed=seed),
-            lambda held: kinds.boosted_start(self.train, trees, held, self.after),
+            lambda held: kinds.boosted_start(self.train, trees, held, self.after, (fit, share)),
         )
 
     # -- decision-focused -----------------------------------------------------------------------------------------
 
     def _focused(self, start: Start, loss: str) -> None:
-        name = loss + (ON_BOOSTING if start.name == BOOSTING else "")
+        name = loss + (ON_BLEND if start.name == BLEND else "")
         epochs = self.settings.epochs or epochs_for(len(start.train))
         first = Candidate(weights_of(start.module), self.models[start.name].regrets)
 
@@ -216,7 +220,7 @@ class Pipeline:
         module = start.finish(with_weights(start.module, best.weights))
         with_weights(start.module, first.weights)
         settings = {**self.models[start.name].settings, **best.said(), "of": epochs}
-        self.models[name] = Trained(module, loss, start.name, best.regrets, found, settings, len(start.train))
+        self.models[name] = Trained(module, loss, KIND[start.name], best.regrets, found, settings, len(start.train))
 
     def _loss(self, name: str, start: Start) -> Loss:
         """The loss, with μ relative to the error of the forecasts where the layer smooths, and SCE with smoothed labels.
@@ -248,12 +252,14 @@ class Pipeline:
         else:
             self.progress.pass_by("fitting boosted trees to all rows")
             trees = boosting(x, y, weights, trees=settings["trees"], seed=seed)
+            if "share" not in settings:
+                return replace(known, module=kinds.as_boosted(trees, None, x.shape[-1], self.after))
+            fit, share = linear_fits(x, y, [settings["strength"]], weights)[0], settings["share"]
             if known.loss == "mse":
-                whole = kinds.as_boosted(trees, None, x.shape[-1], self.after)
-                return replace(known, module=whole)
+                return replace(known, module=kinds.as_blend(trees, fit, share, self.after))
             ordered, gap = self.settings.ordered, self.settings.gap
             left_out = kinds.forecasts_left_out(everything, trees, ordered=ordered, gap=gap, seed=seed)
-            start = kinds.boosted_start(everything, trees, left_out, self.after)
+            start = kinds.boosted_start(everything, trees, left_out, self.after, (fit, share))
         if known.loss != "mse" and settings["epochs"]:
             share = known.trained_on / len(start.train)  # more rows make for more steps in an epoch
             again_as(start, self._loss(known.loss, start), settings, share, seed, self.progress)

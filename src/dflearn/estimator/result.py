@@ -32,8 +32,8 @@ class TrainResult:
     """The models that `train` made, and how they did. Printed, it is the table that compares them, and a verdict.
 
     Attributes:
-        models: the trained models: two-stage ones first ("least squares", "ridge", "boosting"), then decision-focused ones by
-            their losses ("spo+", "spo+ on boosting", …).
+        models: the trained models: two-stage ones first ("least squares", "ridge", "boosting", "blend"), then decision-focused ones by
+            their losses ("spo+", "spo+ on blend", …).
         baseline: the two-stage model with the least mean regret on the rows to choose by.
         chosen: the model that `save` keeps: the baseline, unless a decision-focused one is clearly better there.
         compared: the model that `difference` compares with the baseline: the chosen one, or, where that is the baseline, the

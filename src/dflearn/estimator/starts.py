@@ -4,7 +4,8 @@
 
 A narrow correction has b and g alone, two numbers per cost, which few rows can tell; a wide one has W too. For "ridge", z are the
 standardized features, and the sum is one linear map again. For "boosting", z holds the forecasts of all costs as well, and
-what is trained are corrections of forecasts by trees that were fitted to other rows.
+what is trained are corrections of forecasts by trees that were fitted to other rows. For "blend", W does not begin at zero but
+where ŷ is partly ridge's forecast: the errors of lines and of trees differ, and their mean has less of both.
 """
 
 from __future__ import annotations
@@ -105,6 +106,34 @@ def as_boosted(trees: Trees, corrected: OnForecast | None, features: int, after:
     return (whole if after is None else nn.Sequential(whole, after)).double()
 
 
+def as_blend(trees: Trees, fit: LinearFit, share: float, after: nn.Module | None) -> nn.Module:
+    """share · trees + (1 − share) · linear, as the estimator builds it: a correction of the trees."""
+    costs, k = fit.weight.shape
+    level = torch.zeros(costs, dtype=torch.float64)
+    standardize = _joined(fit.standardize, level, level + 1)
+    whole = OnForecast(trees, k, costs, standardize)
+    with torch.no_grad():
+        whole.linear.weight.copy_(_towards(fit, share, standardize, whole.unit)[0])
+        whole.linear.bias.copy_(_towards(fit, share, standardize, whole.unit)[1])
+    return as_boosted(trees, whole, k, after)
+
+
+def _joined(standardize: Standardize, middle: Tensor, spread: Tensor) -> Standardize:
+    """For features and forecasts side by side."""
+    whole = Standardize(standardize.mean.numel() + middle.numel())
+    whole.mean.copy_(torch.cat([standardize.mean, middle]))
+    whole.deviation.copy_(torch.cat([standardize.deviation, spread]))
+    return whole
+
+
+def _towards(fit: LinearFit, share: float, standardize: Standardize, unit: Tensor) -> tuple[Tensor, Tensor]:
+    """W `(p, k + p)` and b `(p,)` with f + unit · (W z + b) = share · f + (1 − share) · fit, z as of `_joined`."""
+    k, rest = fit.weight.shape[1], (1 - share) / unit
+    middle, spread = standardize.mean[k:], standardize.deviation[k:]
+    own = torch.where(spread.isfinite(), rest * spread, 0.0)  # a forecast that never changes is its mean
+    return torch.cat([rest[:, None] * fit.weight, -torch.diag(own)], 1), rest * (fit.bias - middle)
+
+
 def linear_start(train: DecisionDataset, fit: LinearFit, scale: float, after: nn.Module | None) -> Start:
     def rows(x: Tensor) -> Tensor:
         return torch.cat([fit.standardize(x), fit(x)], -1)
@@ -131,23 +160,36 @@ def forecasts_left_out(
 
 
 def boosted_start(
-    train: DecisionDataset, trees: Trees, left_out: Mapping[str, Tensor], after: nn.Module | None
+    train: DecisionDataset,
+    trees: Trees,
+    left_out: Mapping[str, Tensor],
+    after: nn.Module | None,
+    blend: tuple[LinearFit, float] | None = None,
 ) -> Start:
-    """`left_out` is what `forecasts_left_out` gave."""
-    costs, forecasts = train.batch().require("costs"), left_out["forecasts"]
+    """`left_out` is what `forecasts_left_out` gave. With a linear fit and the share of the trees, the start is their blend."""
+    forecasts, k = left_out["forecasts"], train.features.shape[-1]
     part = train.subset(left_out["rows"])
-    joint = torch.cat([part.features, forecasts], -1)
-    standardize = Standardize(joint.shape[-1], joint, part.weights)
+    if blend is None:
+        joint = torch.cat([part.features, forecasts], -1)
+        standardize = Standardize(joint.shape[-1], joint, part.weights)
+    else:
+        standardize = _joined(blend[0].standardize, forecasts.mean(0), _spread(forecasts))
 
     def joined(x: Tensor, forecast: Tensor) -> Tensor:
         return torch.cat([standardize(torch.cat([x, forecast], -1)), forecast], -1)
 
-    width, k = standardize.mean.numel(), train.features.shape[-1]
+    width, costs = standardize.mean.numel(), forecasts.shape[1]
     module = Correction(width, _errors(part, forecasts), standardize.mean[k:], standardize.deviation[k:], after)
+    if blend is not None:
+        with torch.no_grad():
+            for weights, value in zip(
+                (module.weight, module.bias), _towards(*blend, standardize, module.unit), strict=True
+            ):
+                weights.copy_(value)
 
     def finish(trained: nn.Module) -> nn.Module:
         assert isinstance(trained, Correction)
-        whole = OnForecast(trees, k, costs.shape[1], standardize)
+        whole = OnForecast(trees, k, costs, standardize)
         with torch.no_grad():
             whole.linear.weight.copy_(trained.weight)
             whole.linear.weight[:, k:] += torch.diag(trained.gain)
@@ -156,7 +198,8 @@ def boosted_start(
         return as_boosted(trees, whole, k, after)
 
     rows = _with_features(part, joined(part.features, forecasts))
-    return Start("boosting", rows, lambda x: joined(x, trees(x)), module, finish, width**-0.5)
+    name = "boosting" if blend is None else "blend"
+    return Start(name, rows, lambda x: joined(x, trees(x)), module, finish, width**-0.5)
 
 
 def _spread(forecast: Tensor) -> Tensor:

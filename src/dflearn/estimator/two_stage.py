@@ -159,6 +159,16 @@ def _as_trees(fitted: Sequence[object], number: int, unit: Tensor) -> Trees:
     return Trees(len(fitted), {**arrays, "root": torch.tensor(root), "base": torch.tensor(base, dtype=torch.float64)})
 
 
+# -- both -----------------------------------------------------------------------------------------------------------
+
+
+def best_share(linear: Tensor, boosted: Tensor, y: Tensor, unit: Tensor) -> float:
+    """a in [0, 1] at which (1 − a) · linear + a · boosted, forecasts of y `(count, p)`, have the least squared error in units."""
+    apart, left = (boosted - linear) / unit, (y - linear) / unit
+    size = apart.square().sum().item()
+    return min(1.0, max(0.0, (apart * left).sum().item() / size)) if size > 0 else 1.0
+
+
 # -- forecasts of rows that a model was not fitted to -------------------------------------------------------------------
 
 FOLDS, FIRST = 4, 1 / 3  # parts of the training rows; in order of time, the share that nothing forecasts

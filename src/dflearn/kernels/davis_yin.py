@@ -213,7 +213,7 @@ def relative_residual(
     rounding leaves of zeros in w becomes zero. terms (n or more) is scratch.
     """
     m, none = len(system.pivot), alpha * 0.0
-    one, worst, largest, costs = none + 1.0, none, least, none
+    one, worst, largest, costs, value, loss = none + 1.0, none, least, none, none, none
     for i in range(m):
         if system.inequality[i]:
             put(x, i, maximum(get(x, i), 0.0))
@@ -235,6 +235,8 @@ def relative_residual(
         wrong = maximum(up * maximum(-1.0 * reduced, 0.0), down * maximum(reduced, 0.0))
         wrong = where(total > faint, wrong, none)
         worst = maximum(worst, where(wrong > 0.0, wrong / total, none))
+        value = value + absolute(get(cost, j) * point) + 0.5 * absolute(pull * point)
+        loss = loss + wrong * absolute(point)
         put(terms, j, total)
     for i in range(m):
         gap, total, share = none - get(r, i), absolute(get(r, i)), none
@@ -246,11 +248,13 @@ def relative_residual(
                 part = absolute(system.negated.value[k] * get(x, i))
                 share = maximum(share, where(part > faint, part / get(terms, j), none))
         wrong = where(absolute(gap) > quiet, absolute(gap), none)
+        loss = loss + wrong * absolute(get(x, i))
         wrong = where(wrong > 0.0, wrong / total, none)
         if system.inequality[i]:
             wrong = where(gap > 0.0, wrong, minimum(wrong, share))
         worst = maximum(worst, wrong)
-    return worst
+    loss = where(loss > faint * largest, loss, none)
+    return maximum(worst, where(loss > 0.0, loss / (value + loss), none))
 
 
 @jit

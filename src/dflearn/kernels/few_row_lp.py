@@ -221,10 +221,12 @@ def simplex(
         leaving, worst, margin, up = -1, 0.0, 0.0, False
         for k in range(m):
             j = basis[k]
-            value[k], noise = 0.0, 0.0
+            value[k], noise, entry = 0.0, 0.0, 0.0
+            for r in range(m):
+                entry = max(entry, abs(inverse[k, r]))
             for r in range(m):
                 value[k] += inverse[k, r] * left[r]
-                noise += abs(inverse[k, r]) * terms[r]
+                noise += entry * terms[r]  # an entry of the inverse has the rounding of the largest of its row
             low, high = (lower[j], upper[j]) if j < n else (0.0, slack_room[j - n])
             violation, allowed = max(low - value[k], value[k] - high), 0.0
             if violation > 0.0:

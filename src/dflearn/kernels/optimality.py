@@ -4,7 +4,7 @@
     variable j:   stationarity_j / (|c_j| + μ|w_j| + Σ_i |M_ij y_i|)
     inequality i: slack_i / (|r_i| + Σ_j |M_ij w_j|), or the largest of |M_ij| y_i beside the terms of variable j, if less
 
-    objective:    Σ_i |y_i| (violation_i or slack_i) / (Σ_j |c_j w_j| + (μ/2)‖w‖²)
+    objective:    gap / (gap + Σ_j |c_j w_j| + (μ/2)‖w‖²), gap = Σ_i |y_i| (violation_i or slack_i)
 
 A variable at its bound may have a reduced cost that presses it there. A row, or a variable, whose terms are all rounding
 noise counts as satisfied: beside the decision's size, max |w|, and at least the shortest length that right-hand sides and
@@ -83,7 +83,7 @@ def measure(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, size: An
                 wrong = where(gap > 0.0, wrong, 0.0)
         worst = maximum(worst, wrong)
     loss = where(loss > faint * maximum(largest, get(tile.mu, 1)), loss, 0.0)
-    worst = maximum(worst, where(loss > 0.0, loss / value, 0.0))
+    worst = maximum(worst, where(loss > 0.0, loss / (value + loss), 0.0))
     out = np.empty((2, LANES))
     put(out, 0, worst)
     put(out, 1, sum_)  # comparisons with what is not a number do not hold, so that it must be looked for
