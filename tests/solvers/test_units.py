@@ -338,3 +338,13 @@ def test_dependent_rows_that_only_zero_satisfies() -> None:
     answer = FewRowLP(program).solve(torch.tensor([[-0.25, -1.5, 2.875]], dtype=torch.float64)).check((Status.OPTIMAL,))
     wanted = HiGHS(program).solve(torch.tensor([[-0.25, -1.5, 2.875]], dtype=torch.float64)).check((Status.OPTIMAL,))
     torch.testing.assert_close(answer.decision, wanted.decision, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("make", BACK_ENDS)
+def test_whole_decisions_without_end(make: type[ModelSolver]) -> None:
+    """Costs pull along a ray of the rows: whoever stops at the best of the points seen so far is wrong."""
+    program = Program(G=[[0.5, -1.5, -2.9], [-3.9, 0.1, 1]], h=[1, 0], lower=0, integer=True, n=3)
+    y = torch.tensor([[-5.0, 0.0, -6.0], [5.0, 1.0, 6.0]], dtype=torch.float64)
+    solution = make(program).solve(y)
+    assert solution.status.tolist() == [Status.UNBOUNDED, Status.OPTIMAL]
+    assert solution.decision[1].tolist() == [0, 0, 0]

@@ -333,9 +333,23 @@ class Model(ABC):
             bound = -np.inf
         allowed += gap * abs(value)
         claimed = status is Status.OPTIMAL
+        if claimed and self.has_no_end(c, sides):
+            return Answer(Status.UNBOUNDED, np.full(self.n, np.nan), np.zeros(1))
         if claimed and not (sure and value - bound <= allowed):
             status = Status.FEASIBLE
         return Answer(status, w, np.full(1, claimed and status is not Status.OPTIMAL), bound)
+
+    def has_no_end(self, c: np.ndarray, sides: Sides) -> bool:
+        """Whether a MILP that has a feasible point is unbounded, since its relaxation is (its numbers are rational).
+
+        Back ends may call the best of the points that they have seen optimal. Where no cost pulls towards a bound that is
+        missing, bounds alone are enough.
+        """
+        if not (((c < 0) & np.isinf(sides.upper)) | ((c > 0) & np.isinf(sides.lower))).any():
+            return False
+        relaxed = Raw.empty(1, self.n)
+        self.relaxation.solve_linear(c[None], sides, None, relaxed)
+        return bool(relaxed.status[0] == Status.UNBOUNDED)
 
     def settle(self, c: np.ndarray, sides: Sides, gamma: float, gap: float, first: Answer, wide: bool) -> Answer:
         """Solve again strictly, in another unit where costs span much; where two answers differ, a third time.
