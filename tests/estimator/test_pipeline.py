@@ -65,8 +65,7 @@ def test_decision_focused_models_are_never_worse_than_their_start_on_the_rows_to
     whole: dfl.TrainResult,
 ) -> None:
     for name in set(whole.models) - {"least squares", "ridge", "boosting", "blend"}:
-        start = "blend" if name.endswith("on blend") else "ridge"
-        assert whole.validation[name].absolute_regret <= whole.validation[start].absolute_regret + 1e-12
+        assert whole.validation[name].absolute_regret <= whole.validation["blend"].absolute_regret + 1e-12
     assert whole.baseline in ("least squares", "ridge", "boosting", "blend")
 
 
@@ -125,16 +124,20 @@ def test_an_interrupted_call_goes_on_and_ends_with_the_same_model(
 
     def stop(self: Any, run: Any, row: Any) -> bool:
         seen.append(row["epoch"])
-        if len(seen) in (5, 8):  # a checkpoint is written after this, so the epoch is lost
+        if len(seen) in stops:  # a checkpoint is written after this, so the epoch is lost
             raise Interrupted
         return end(self, run, row)
 
     monkeypatch.setattr(fine_tuning.Phases, "on_epoch_end", stop)
+    stops: tuple[int, ...] = ()
+    assert same(dfl.train(program, **tables, **QUICK), whole)
+    uninterrupted, stops = len(seen), (5, 8)
+    seen.clear()
     for _ in range(2):
         with pytest.raises(Interrupted):
             dfl.train(program, **tables, **QUICK, checkpoint=folder)
         assert (folder / "boosting.stage").exists()
-        monkeypatch.setattr(pipeline, "boosting", None)  # it is not fitted again
+        monkeypatch.setattr(pipeline, "boosting_left_out", None)  # they are not fitted again
     with pytest.raises(CheckpointError, match="belongs to another run"):
         dfl.train(program, **tables, **QUICK | {"epochs": 4}, checkpoint=folder)
     result = dfl.train(program, **tables, **QUICK, checkpoint=folder)
@@ -142,7 +145,7 @@ def test_an_interrupted_call_goes_on_and_ends_with_the_same_model(
     assert result.record["steps"] == whole.record["steps"]
     assert result.record["runs"] == whole.record["runs"]
     assert not folder.exists()
-    assert len(seen) == 3 * len(whole.record["steps"]) + 2  # every epoch once, but for the two that were lost
+    assert len(seen) == uninterrupted + 2  # every epoch once, but for the two that were lost
 
 
 def test_refitting_uses_all_rows_and_the_chosen_settings(
@@ -162,7 +165,7 @@ def test_refitting_uses_all_rows_and_the_chosen_settings(
         )
 
 
-@pytest.mark.parametrize("name", ["ridge", "boosting", "sce", "blend", "sce on blend"])
+@pytest.mark.parametrize("name", ["ridge", "boosting", "blend", "sce"])
 def test_any_model_can_be_refitted(name: str, program: dfl.Program, tables: dict[str, np.ndarray]) -> None:
     """With all rows in the training part but a few, the refitted model is nearly the model."""
     data = dfl.label(dfl.DecisionDataset(torch.tensor(tables["features"]), torch.tensor(tables["costs"])), program)
@@ -178,8 +181,6 @@ def test_any_model_can_be_refitted(name: str, program: dfl.Program, tables: dict
         fine_tuning.Progress(False),
     )
     one.run()
-    if name not in one.models:
-        pytest.skip("its start was far worse than the other")
     again = one.refit(name)
     before, after = (fitted.module(data.features).detach() for fitted in (one.models[name], again))
     assert not torch.equal(before, after)

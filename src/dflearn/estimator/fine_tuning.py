@@ -33,12 +33,7 @@ from dflearn.training import Callback, Run, fit
 LENGTHS = (1, 2, 4, 8)  # of the phases, relative to each other
 SMOOTHING = (1.0, 0.3, 0.1, 0.03)  # μ in each phase, relative to the automatic one
 NARROW, WIDE = "narrow", "wide"
-RUNS = (
-    (NARROW, 0.01),
-    (WIDE, 0.01),
-    (WIDE, 0.03),
-)  # the learning rate is how far a step moves a forecast in units of its error
-EPOCHS, STEPS, BATCH = 15, 300, 32  # at least so many epochs and steps; rows in a step
+EPOCHS, STEPS, BATCH = 4, 300, 32  # at least so many epochs and steps; rows in a step
 SHORTENED = 0.5  # of the way to a snapshot
 
 State = dict[str, Tensor]
@@ -94,13 +89,14 @@ class Candidate:
     phase: int = 0
     epochs: int = 0
     way: float = 0.0
+    start: str = ""
 
     @property
     def mean(self) -> float:
         return float(self.regrets.mean())
 
     def said(self) -> dict[str, Any]:
-        names = ("kind", "rate", "phase", "epochs", "way")
+        names = ("start", "kind", "rate", "phase", "epochs", "way")
         return {name: getattr(self, name) for name in names} | {"regret": self.mean}
 
 
@@ -155,7 +151,7 @@ def fine_tune(
         snapshots = one_run(start, loss, kind, rate, epochs, seed, clock, run, folder, progress)
         clock.runs -= 1
         found = [
-            Candidate(_between(first, weights, way), np.empty(0), kind, rate, phase, after, way)
+            Candidate(_between(first, weights, way), np.empty(0), kind, rate, phase, after, way, start.name)
             for phase, (after, weights) in enumerate(snapshots)
             for way in (SHORTENED, 1.0)
         ]

@@ -33,12 +33,13 @@ class TrainResult:
 
     Attributes:
         models: the trained models: two-stage ones first ("least squares", "ridge", "boosting", "blend"), then decision-focused ones by
-            their losses ("spo+", "spo+ on blend", …).
-        baseline: the two-stage model with the least mean regret on the rows to choose by.
-        chosen: the model that `save` keeps: the baseline, unless a decision-focused one is clearly better there.
+            their losses ("smoothed-spo+", "sce").
+        baseline: the two-stage model that decision-focused ones have to beat: the blend.
+        chosen: the model that `save` keeps: the baseline, unless a decision-focused one is better beyond chance on the rows to
+            choose by (see `dflearn.estimator.verdict`).
         compared: the model that `difference` compares with the baseline: the chosen one, or, where that is the baseline, the
             best decision-focused one on the rows to choose by.
-        validation: how each model did on the rows to choose by.
+        validation: how each model did on the rows to choose by, when it was fitted to the rows to train on alone.
         tested: how each did on the rows to test on, after "average costs", which ignores the features.
         difference: `compared` − `baseline` on the rows to test on, row by row.
         parts: the rows of the tables in each part.
@@ -132,8 +133,8 @@ class TrainResult:
     def _kept(self) -> str:
         if self.chosen == self.baseline:
             return (
-                f"Kept: {self.chosen}, which is two-stage: on the rows to choose by, no decision-focused model was better by "
-                "more than a standard error."
+                f"Kept: {self.chosen}, which is two-stage: on the rows to choose by, no decision-focused model was better "
+                "beyond chance."
             )
         return f"Kept: {self.chosen}, which was better than {self.baseline} on the rows to choose by."
 

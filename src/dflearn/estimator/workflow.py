@@ -42,7 +42,7 @@ from dflearn.solvers.task import DecisionTask
 from dflearn.training import History
 
 LEAST_ROWS = 10  # below it, a test says nothing
-MINUTES = 3.0  # for all decision-focused runs
+MINUTES = 10.0  # for all decision-focused runs, which are counted in steps: a limit that few problems meet
 HELD_OUT = 0.2  # share of the rows, those to test on apart, to choose by
 
 
@@ -131,10 +131,12 @@ def train(
     settings = Settings(tuple(losses), layer, positive, epochs, lr, ordered, gap, seed)
     clock, said = Clock(minutes, dict(steps or {})), Progress(progress)
     folder = None if checkpoint is None else Path(checkpoint)
-    pipeline = Pipeline(task, solver, data, parts, settings, clock, said, folder, cache)
+    groups = None if roles.groups is None else np.asarray(roles.groups)
+    pipeline = Pipeline(task, solver, data, parts, settings, clock, said, folder, cache, groups)
     choice = pipeline.run()
 
-    models = {name: _regressor(problem, one, pipeline) for name, one in pipeline.models.items()}
+    models = {name: _regressor(problem, one, pipeline) for name, one in pipeline.finished.items()}
+    before = {name: _regressor(problem, one, pipeline) for name, one in pipeline.models.items()}
     known = data.subset(np.concatenate(parts[:2])).batch()
     average = np.average(known.require("costs").numpy(), axis=0, weights=known.weights)
 
@@ -143,7 +145,7 @@ def train(
         part = data.subset(rows)
         return evaluate(predict(part.features.numpy()), program, part, solver, cache=cache, progress=False)
 
-    validation = {name: judge(name, one.predict, parts.choose) for name, one in models.items()}
+    validation = {name: judge(name, one.predict, parts.choose) for name, one in before.items()}
     tested = {AVERAGE: judge(AVERAGE, lambda x: np.tile(average, (len(x), 1)), parts.test)}
     tested |= {name: judge(name, one.predict, parts.test) for name, one in models.items()}
     said.done()
