@@ -65,7 +65,7 @@ def add_commands(commands: Any) -> None:
     parser.add_argument(
         "--lr", type=float, help="how far a step moves forecasts, in units of their error (default: several are tried)"
     )
-    parser.add_argument("--minutes", type=float, default=3.0, help="for all decision-focused runs (default: 3)")
+    parser.add_argument("--minutes", type=float, default=10.0, help="for all decision-focused runs (default: 10)")
     parser.add_argument("--refit", action="store_true", help="after choosing and testing, train again on all rows")
     add_part_options(parser)
     parser.add_argument("--seed", type=int, default=0, help="of the parts and of training (default: 0)")

@@ -33,7 +33,7 @@ from dflearn.training import Callback, Run, fit
 LENGTHS = (1, 2, 4, 8)  # of the phases, relative to each other
 SMOOTHING = (1.0, 0.3, 0.1, 0.03)  # μ in each phase, relative to the automatic one
 NARROW, WIDE = "narrow", "wide"
-EPOCHS, STEPS, BATCH = 4, 300, 32  # at least so many epochs and steps; rows in a step
+EPOCHS, STEPS, BATCH = 4, 160, 32  # at least so many epochs and steps; rows in a step
 SHORTENED = 0.5  # of the way to a snapshot
 
 State = dict[str, Tensor]

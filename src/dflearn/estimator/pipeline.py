@@ -60,10 +60,11 @@ from dflearn.solvers.task import DecisionTask
 from dflearn.training import checkpoint as files
 
 LEAST_SQUARES, RIDGE, BOOSTING, BLEND = "least squares", "ridge", "boosting", "blend"
+SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # of boosting in the blend, besides the one of least squared error
 KIND = {RIDGE: RIDGE, BLEND: BOOSTING}  # of estimator that a start makes
 RUNS = {  # of each start; the learning rate is how far a step moves a forecast, in units of its error
     RIDGE: ((WIDE, 0.03),),  # far, where a linear forecast cannot follow the costs
-    BLEND: ((NARROW, 0.01), (WIDE, 0.01)),
+    BLEND: ((NARROW, 0.01),),  # near, with few numbers to learn, since it is a good forecast already
 }
 
 
@@ -105,6 +106,10 @@ class Trained:
     candidates: list[Candidate] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)
     trained_on: int = 0
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        """Features `(rows, k)` → costs `(rows, p)`."""
+        return predict(self.module, torch.as_tensor(x)).numpy()
 
 
 class Fitted(NamedTuple):
@@ -175,7 +180,7 @@ class Pipeline:
         ordered, gap, seed = self.settings.ordered, self.settings.gap, self.settings.seed
         within = folds_of(self.parts.train, ordered=ordered, gap=gap, groups=self.groups, seed=seed)
         folds = [*within, (self.parts.train, self.parts.choose)]
-        rows = self._left_out_rows = np.concatenate([own for _, own in folds])
+        self._left_out_rows = np.concatenate([own for _, own in folds])
         x, y, weights = self._rows(slice(None))
 
         def left_out() -> dict[str, Any]:
@@ -187,7 +192,7 @@ class Pipeline:
         found = self._stored("boosting", left_out, dict)
         self._left_out = found["boosted"]
         self.strength, trees = found["strength"], Trees(y.shape[1], found["trees"])
-        self.share = best_share(found["linear"], found["boosted"], y[rows], units_of(y[rows]))
+        self.share = self._stored("share", lambda: self._share(found["linear"], found["boosted"]), float)
         fitted = self._fit(self.parts.train, trees)
         for name, module in self._modules(fitted).items():
             self.progress.pass_by(f"deciding with {name}")
@@ -195,6 +200,21 @@ class Pipeline:
             self.models[name] = self._trained(name, module, fitted, regrets)
             self.progress.tell(f"{name}: regret {regrets.mean():.4g} on the rows to choose by")
         return fitted
+
+    def _share(self, linear: Tensor, boosted: Tensor) -> float:
+        """That of the trees in the blend: the one of least squared error on rows left out, unless another has less regret there,
+        by more than a standard error. Decisions are those of the relaxation."""
+        part = self.data.subset(self._left_out_rows)
+        truth, judge = part.batch().require("costs"), Judge(self.task.relaxed, self.task.relaxed, part)
+        first = best_share(linear, boosted, truth, units_of(truth))
+        regrets = []
+        for share in (first, *SHARES):
+            self.progress.pass_by(f"deciding with {share:.0%} of boosting")
+            blend = (1 - share) * linear + share * boosted
+            regrets.append(judge.regrets(blend if self.after is None else self.after(blend)))
+        best = int(np.argmin([one.mean() for one in regrets]))
+        gain = regrets[0] - regrets[best]
+        return (first, *SHARES)[best] if gain.mean() > gain.std() / np.sqrt(len(gain)) else first
 
     def _rows(self, rows: Any) -> tuple[Tensor, Tensor, Tensor | None]:
         """Features, costs and weights."""

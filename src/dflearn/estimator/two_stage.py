@@ -19,7 +19,7 @@ from dflearn.models import Standardize, Trees
 
 STRENGTHS = tuple(10.0**power for power in np.arange(-6, 3.01, 0.5))  # of ridge, relative to features of variance 1
 RANK = 1e-10  # singular values below this share of the largest count as zero
-TREES, WORK, LEAST_TREES = 100, 3000, 25  # trees per cost at most; trees of all costs together; but so many at least
+TREES, WORK, LEAST_TREES = 100, 1500, 25  # trees per cost at most; trees of all costs together; but so many at least
 ROWS_PER_TREE = 4  # so that few rows make for few trees
 LEAVES, RATE, PER_LEAF = 15, 0.1, 20  # of a tree; of boosting; rows in a leaf at least
 

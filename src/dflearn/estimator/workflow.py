@@ -13,7 +13,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +136,6 @@ def train(
     choice = pipeline.run()
 
     models = {name: _regressor(problem, one, pipeline) for name, one in pipeline.finished.items()}
-    before = {name: _regressor(problem, one, pipeline) for name, one in pipeline.models.items()}
     known = data.subset(np.concatenate(parts[:2])).batch()
     average = np.average(known.require("costs").numpy(), axis=0, weights=known.weights)
 
@@ -145,7 +144,8 @@ def train(
         part = data.subset(rows)
         return evaluate(predict(part.features.numpy()), program, part, solver, cache=cache, progress=False)
 
-    validation = {name: judge(name, one.predict, parts.choose) for name, one in before.items()}
+    first = judge(choice.baseline, pipeline.models[choice.baseline].predict, parts.choose)
+    validation = {name: _judged_before(first, one, pipeline.held) for name, one in pipeline.models.items()}
     tested = {AVERAGE: judge(AVERAGE, lambda x: np.tile(average, (len(x), 1)), parts.test)}
     tested |= {name: judge(name, one.predict, parts.test) for name, one in models.items()}
     said.done()
@@ -217,6 +217,16 @@ def _regressor(problem: Problem | Program | Solver, one: Trained, pipeline: Pipe
         said = candidate.said()
         rows.append({"epoch": said.pop("epochs"), monitored: said.pop("regret"), **said})
     return regressor.adopt(one.module, pipeline.train, pipeline.scale, History(rows, monitored, "epochs"))
+
+
+def _judged_before(like: Evaluation, one: Trained, held: DecisionDataset) -> Evaluation:
+    """How a model did on the rows to choose by, where it was judged while it was trained, as the evaluation of another."""
+    errors = (torch.tensor(one.predict(held.features.numpy())) - held.batch().require("costs")).square().mean(-1)
+    regrets = one.regrets
+    if held.weights is not None:
+        weigh = (held.weights / held.weights.mean()).numpy()
+        regrets = np.divide(regrets, weigh, out=np.zeros_like(regrets), where=weigh > 0)
+    return replace(like, regrets=regrets, squared_errors=errors.numpy(), decisions=None, floor_regrets=None)
 
 
 def _check_positive(costs: Table) -> None:
