@@ -229,7 +229,7 @@ def test_what_cannot_start_so_is_said(tables: dict[str, np.ndarray], program: df
 
 def test_noise_is_not_said_to_be_learned(program: dfl.Program) -> None:
     """Costs that no feature tells: one verdict, without a claim of a difference beyond chance on the test rows."""
-    rng = np.random.default_rng(1)
+    rng = np.random.default_rng(4)
     result = dfl.train(program, rng.normal(size=(60, 12)), rng.uniform(1, 2, (60, 3)), **QUICK | {"epochs": 1})
     assert result.tested["average costs"].absolute_regret <= result.tested[result.chosen].absolute_regret
     assert "does not beat average costs" in result.verdict

@@ -33,7 +33,8 @@ from dflearn.training import Callback, Run, fit
 LENGTHS = (1, 2, 4, 8)  # of the phases, relative to each other
 SMOOTHING = (1.0, 0.3, 0.1, 0.03)  # μ in each phase, relative to the automatic one
 NARROW, WIDE = "narrow", "wide"
-EPOCHS, STEPS, BATCH = 4, 160, 32  # at least so many epochs and steps; rows in a step
+EPOCHS, STEPS, BATCH = 4, 160, 32  # epochs at least; steps of a run; rows in a step
+SIZE = 300  # of a program beyond which there are fewer steps
 SHORTENED = 0.5  # of the way to a snapshot
 
 State = dict[str, Tensor]
@@ -118,9 +119,13 @@ class Clock:
         return max(0.0, left) / max(1, self.runs)
 
 
-def epochs_for(rows: int) -> int:
-    """More where few rows make for few steps."""
-    return max(EPOCHS, math.ceil(STEPS * BATCH / rows))
+def epochs_for(rows: int, size: int = 0) -> int:
+    """As many as make for `STEPS` steps, or for fewer where the program is large: size is its variables and constraints.
+
+    Counted, not timed, so that a busy machine trains the same model.
+    """
+    steps = STEPS * min(1.0, (SIZE / max(1, size)) ** 2)
+    return max(EPOCHS, math.ceil(steps * BATCH / rows))
 
 
 def phases_of(epochs: int) -> list[int]:

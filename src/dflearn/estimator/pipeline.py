@@ -206,7 +206,7 @@ class Pipeline:
         by more than a standard error. Decisions are those of the relaxation."""
         part = self.data.subset(self._left_out_rows)
         truth, judge = part.batch().require("costs"), Judge(self.task.relaxed, self.task.relaxed, part)
-        first = best_share(linear, boosted, truth, units_of(truth))
+        first = best_share(linear, boosted, truth, units_of(truth), part.weights)
         regrets = []
         for share in (first, *SHARES):
             self.progress.pass_by(f"deciding with {share:.0%} of boosting")
@@ -296,7 +296,9 @@ class Pipeline:
         return self._stored(name, candidates, restored)
 
     def _epochs(self, start: Start) -> int:
-        return self.settings.epochs or epochs_for(len(start.train))
+        program = self.task.program
+        size = 0 if program is None else program.n + sum(len(side) for side in (program.b, program.h))
+        return self.settings.epochs or epochs_for(len(start.train), size)
 
     def _loss(self, name: str, start: Start) -> Loss:
         """The loss, with μ relative to the error of the forecasts where the layer smooths, and SCE with smoothed labels.

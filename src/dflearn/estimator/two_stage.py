@@ -140,11 +140,11 @@ def _fitted(x: Tensor, y: Tensor, weights: Tensor | None, trees: int, seed: int)
     return models
 
 
-def _error_curve(fitted: Sequence[Any], x: Tensor, y: Tensor, most: int) -> np.ndarray:
+def _error_curve(fitted: Sequence[Any], x: Tensor, y: Tensor, most: int, weights: Tensor | None = None) -> np.ndarray:
     """Σ of squared errors with 1, 2, … most trees; models with fewer stay at their last."""
-    errors = np.zeros(most)
+    errors, counts = np.zeros(most), np.ones(len(x)) if weights is None else weights.numpy()
     for model, truth in zip(fitted, y.T.numpy(), strict=True):
-        curve = [float(np.square(forecast - truth).sum()) for forecast in model.staged_predict(x.numpy())]
+        curve = [float(counts @ np.square(forecast - truth)) for forecast in model.staged_predict(x.numpy())]
         errors += np.array(curve + curve[-1:] * (most - len(curve)))
     return errors
 
@@ -177,11 +177,11 @@ def _as_trees(fitted: Sequence[Any], number: int, unit: Tensor) -> Trees:
 # -- both -----------------------------------------------------------------------------------------------------------
 
 
-def best_share(linear: Tensor, boosted: Tensor, y: Tensor, unit: Tensor) -> float:
+def best_share(linear: Tensor, boosted: Tensor, y: Tensor, unit: Tensor, weights: Tensor | None = None) -> float:
     """a in [0, 1] at which (1 − a) · linear + a · boosted, forecasts of y `(count, p)`, have the least squared error in units."""
     apart, left = (boosted - linear) / unit, (y - linear) / unit
-    size = apart.square().sum().item()
-    return min(1.0, max(0.0, (apart * left).sum().item() / size)) if size > 0 else 1.0
+    size = _mean(apart.square(), weights)
+    return min(1.0, max(0.0, _mean(apart * left, weights) / size)) if size > 0 else 1.0
 
 
 # -- forecasts of rows that a model was not fitted to -------------------------------------------------------------------
@@ -217,7 +217,8 @@ def ridge_left_out(
     forecasts = [
         torch.cat([fits[s](x[own]) for fits, (_, own) in zip(every, folds, strict=True)]) for s in range(len(strengths))
     ]
-    best = int(np.argmin([((one - truth) / unit).square().mean().item() for one in forecasts]))
+    counts = _some(weights, _forecast(folds))
+    best = int(np.argmin([_mean(((one - truth) / unit).square(), counts) for one in forecasts]))
     return float(strengths[best]), forecasts[best]
 
 
@@ -229,7 +230,10 @@ def boosting_left_out(
     every = [_fitted(x[others], y[others] / unit, _some(weights, others), most, seed) for others, _ in folds]
     number = most
     if trees is None:
-        curves = [_error_curve(one, x[own], y[own] / unit, most) for one, (_, own) in zip(every, folds, strict=True)]
+        curves = [
+            _error_curve(one, x[own], y[own] / unit, most, _some(weights, own))
+            for one, (_, own) in zip(every, folds, strict=True)
+        ]
         number = int(np.sum(curves, 0).argmin()) + 1
     found = [_as_trees(one, number, unit) for one in every]
     return found, torch.cat([one(x[own]) for one, (_, own) in zip(found, folds, strict=True)])
@@ -237,6 +241,11 @@ def boosting_left_out(
 
 def _forecast(folds: Sequence[Fold]) -> np.ndarray:
     return np.concatenate([own for _, own in folds])
+
+
+def _mean(values: Tensor, weights: Tensor | None) -> float:
+    """Over rows and costs `(rows, p)`, rows weighed."""
+    return values.mean().item() if weights is None else ((weights / weights.sum()) @ values.mean(-1)).item()
 
 
 def _some(weights: Tensor | None, rows: np.ndarray) -> Tensor | None:

@@ -90,7 +90,7 @@ def train(
         losses: decision-focused models are trained with each: see `DecisionFocusedRegressor`.
         layer: as of `DecisionFocusedRegressor`.
         positive: whether costs are known to be positive: no others are predicted then.
-        epochs: of a run at most; by default 15, or more where few rows make for less than 300 steps.
+        epochs: of a run; by default as many as make for 160 steps, fewer where the program is large, and at least 4.
         lr: how far a step moves forecasts, in units of their error; by default several are tried.
         test: the share of rows to test on.
         ordered: rows are in order of time: train on the first, choose by later ones, test on the last.
