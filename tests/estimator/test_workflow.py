@@ -165,19 +165,20 @@ def test_rows_are_matched_by_an_id_column(tables: dict[str, pd.DataFrame]) -> No
 
 
 def test_in_order_of_time_nothing_of_later_rows_is_trained_on(tables: dict[str, pd.DataFrame]) -> None:
-    """Training < choosing < testing, with a gap; least squares is that of the rows to train on alone."""
+    """Training < choosing < testing, with a gap; least squares is that of the rows to train on and to choose by alone."""
     x, y = tables["features"], tables["costs"]
     options = {**QUICK, "ordered": True, "gap": 2}
     result = dfl.train(program(), x, y, **options)
     train, choose, test = result.parts
     assert (train.max() + 2, choose.max() + 2, test.max()) == (choose.min() - 1, test.min() - 1, 29)
     assert result.rows == (14, 4, 8)
-    plain = np.linalg.lstsq(np.column_stack([np.ones(14), x[:14]]), y[:14], rcond=None)[
-        0
-    ]  # of the rows to train on alone
-    np.testing.assert_allclose(
-        result.models["least squares"].predict(x.to_numpy()), np.column_stack([np.ones(30), x]) @ plain
-    )
+    with_one = np.column_stack([np.ones(30), x])
+    before = with_one @ np.linalg.lstsq(with_one[train], y.to_numpy()[train], rcond=None)[0]
+    known = np.concatenate([train, choose])
+    after = with_one @ np.linalg.lstsq(with_one[known], y.to_numpy()[known], rcond=None)[0]
+    np.testing.assert_allclose(result.models["least squares"].predict(x.to_numpy()), after)
+    error = np.square(before - y.to_numpy())[choose].mean()  # the rows to choose by judge a model that did not see them
+    assert result.validation["least squares"].mse == pytest.approx(error)
     assert result.model.record_["options"].items() >= {"ordered": True, "gap": 2}.items()
 
 

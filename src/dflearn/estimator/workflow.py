@@ -75,10 +75,11 @@ def train(
 ) -> TrainResult:
     """Fit two-stage models, train decision-focused ones from them, keep the best, and test on rows set aside.
 
-    The rows are cut into three parts: to train on, to choose by, and to test on. Two-stage models are least squares, ridge and
-    boosting. Decision-focused ones start at ridge and at boosting, one with each loss. The best two-stage model is kept unless
-    a decision-focused one has clearly less regret on the rows to choose by (see `dflearn.estimator.verdict`). Each table is a
-    DataFrame, a dict of columns, an array or a `Table`, with one row per instance.
+    The rows are cut into three parts: to train on, to choose by, and to test on. Two-stage models are least squares, ridge,
+    boosting and a blend of the last two. Decision-focused ones, one for each loss, start at ridge and at the blend. The blend
+    is kept unless one of these is better beyond chance on the rows to choose by (see `dflearn.estimator.verdict`). Then every
+    model is fitted again, with the same settings, to the rows to train on and to choose by. Each table is a DataFrame, a dict
+    of columns, an array or a `Table`, with one row per instance.
 
     Args:
         problem: what is decided. Where its program has `cost_names`, columns of the costs are matched by name.
@@ -91,7 +92,7 @@ def train(
         layer: as of `DecisionFocusedRegressor`.
         positive: whether costs are known to be positive: no others are predicted then.
         epochs: of a run; by default as many as make for 160 steps, fewer where the program is large, and at least 4.
-        lr: how far a step moves forecasts, in units of their error; by default several are tried.
+        lr: how far a step moves forecasts, in units of their error; by default further from ridge than from the blend.
         test: the share of rows to test on.
         ordered: rows are in order of time: train on the first, choose by later ones, test on the last.
         gap: how many rows are left out between the parts, in order of time.
@@ -102,7 +103,8 @@ def train(
         seed: of the parts and of training.
         id_column: the column that names the rows, in every table; rows are then matched by it.
         offset: the constant of the objective, which `decide` adds to objectives.
-        minutes: how long the decision-focused runs may take together. `record["steps"]` then tells how many epochs each took.
+        minutes: how long the decision-focused runs may take together; `record["steps"]` tells how many epochs each took. Their
+            number is counted, so that this is a limit which only programs that take long to solve meet.
         steps: these numbers, to make the same model again, on any machine.
         refit: train the chosen model again on all rows, those to choose by and to test on included, with the chosen settings
             and number of steps; `result.model` is this one then, and no row is left to test it.
