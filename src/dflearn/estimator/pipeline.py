@@ -213,8 +213,10 @@ class Pipeline:
             blend = (1 - share) * linear + share * boosted
             regrets.append(judge.regrets(blend if self.after is None else self.after(blend)))
         best = int(np.argmin([one.mean() for one in regrets]))
-        gain = regrets[0] - regrets[best]
-        return (first, *SHARES)[best] if gain.mean() > gain.std() / np.sqrt(len(gain)) else first
+        if np.isfinite(regrets[0]).all():  # otherwise forecasts by the first leave no decision
+            gain = regrets[0] - regrets[best]
+            best = best if gain.mean() > gain.std() / np.sqrt(len(gain)) else 0
+        return (first, *SHARES)[best]
 
     def _rows(self, rows: Any) -> tuple[Tensor, Tensor, Tensor | None]:
         """Features, costs and weights."""
@@ -343,7 +345,7 @@ class Pipeline:
 
     def refit(self, name: str) -> Trained:
         """The model of this name, fitted again to all rows with its settings and its number of steps."""
-        known, every = self.models[name], np.sort(np.concatenate(self.parts))
+        known, every = self.models[name], np.arange(len(self.data))
         fitted = self._fit(every, self.models[BLEND].settings["trees"])
         if known.loss == "mse":
             return replace(known, module=self._modules(fitted)[name])
