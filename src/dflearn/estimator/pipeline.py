@@ -229,7 +229,8 @@ class Pipeline:
         if isinstance(trees, int):
             self.progress.pass_by("fitting boosted trees again")
             trees = boosting(x, y, weights, trees=trees, seed=self.settings.seed)
-        return Fitted(*linear_fits(x, y, [0.0, self.strength], weights), trees, self.share)
+        plain, shrunk = linear_fits(x, y, [0.0, self.strength], weights)
+        return Fitted(plain, shrunk, trees, self.share)
 
     def _modules(self, fitted: Fitted) -> dict[str, nn.Module]:
         plain, shrunk, trees, share = fitted

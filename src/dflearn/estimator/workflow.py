@@ -133,8 +133,8 @@ def train(
     settings = Settings(tuple(losses), layer, positive, epochs, lr, ordered, gap, seed)
     clock, said = Clock(minutes, dict(steps or {})), Progress(progress)
     folder = None if checkpoint is None else Path(checkpoint)
-    groups = None if roles.groups is None else np.asarray(roles.groups)
-    pipeline = Pipeline(task, solver, data, parts, settings, clock, said, folder, cache, groups)
+    labels = None if roles.groups is None else np.asarray(roles.groups)
+    pipeline = Pipeline(task, solver, data, parts, settings, clock, said, folder, cache, labels)
     choice = pipeline.run()
 
     models = {name: _regressor(problem, one, pipeline) for name, one in pipeline.finished.items()}
