@@ -24,7 +24,11 @@ from dflearn.kernels.cholesky import assemble, factorize, substitute
 from dflearn.kernels.lanes import LANES, absolute, any_lane, get, jit, maximum, minimum, put, spread, where
 from dflearn.kernels.smoothed_lp import SmoothedSystem, SmoothedTile
 
-ROUNDING = 16 * float(np.finfo(np.float64).eps)
+EPS = float(np.finfo(np.float64).eps)
+ROUNDING = 16 * EPS
+SILENT = 64.0  # times the rounding of the largest decision: a row whose terms are smaller says nothing
+FAR_PRICE = 10.0  # times the largest cost
+DOUBT = 1e-7  # what rounding may hide of the gap, beside the objective, before it counts: prices far beyond all costs
 PROOF = 1e-7  # yᵀM w − yᵀr, beside its terms, from which on a proof counts
 EPSILON = 1e-7  # of the projection in `no_feasible_point`
 FAINT = 1e-11  # multipliers this small beside the largest are rounding
@@ -38,12 +42,13 @@ def measure(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, size: An
     by_rows, by_columns, inequality = system.by_rows, system.by_columns, system.inequality
     c, r, lower, upper, mu = tile.c, tile.r, tile.lower, tile.upper, get(tile.mu, 0)
     largest, costs, worst, sum_ = spread(0.0), spread(0.0), spread(0.0), spread(0.0)
-    value, loss = spread(0.0), spread(0.0)
+    value, loss, doubt = spread(0.0), spread(0.0), spread(0.0)
+    prices = spread(0.0)
     for j in range(c.shape[0]):
-        costs = maximum(costs, absolute(get(c, j)))
+        costs = maximum(costs, maximum(absolute(get(c, j)), absolute(mu * get(w, j))))
     for i in range(r.shape[0]):
-        costs, sum_ = maximum(costs, absolute(get(y, i))), sum_ + absolute(get(y, i))
-    faint = ROUNDING * costs
+        prices, sum_ = maximum(prices, absolute(get(y, i))), sum_ + absolute(get(y, i))
+    faint = ROUNDING * maximum(costs, minimum(prices, FAR_PRICE * costs))  # a price without bound makes no cost faint
     for j in range(c.shape[0]):
         pull = mu * get(w, j)
         reduced, total = get(c, j) + pull, absolute(get(c, j)) + absolute(pull)
@@ -53,6 +58,7 @@ def measure(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, size: An
             total = total + absolute(term)
         largest, sum_ = maximum(largest, absolute(get(w, j))), sum_ + absolute(get(w, j))
         value = value + absolute(get(c, j) * get(w, j)) + 0.5 * absolute(pull * get(w, j))
+        doubt = doubt + EPS * total * absolute(get(w, j))
         up, down = where(get(w, j) < get(upper, j), 1.0, 0.0), where(get(w, j) > get(lower, j), 1.0, 0.0)
         wrong = maximum(up * maximum(-1.0 * reduced, 0.0), down * maximum(reduced, 0.0))
         wrong = where(total > faint, wrong, 0.0)
@@ -66,7 +72,7 @@ def measure(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, size: An
             term = by_rows.value[k] * get(w, by_rows.column[k])
             gap = gap + term
             total = total + absolute(term)
-        wrong = where(absolute(gap) > quiet, absolute(gap), 0.0)
+        wrong = where(absolute(gap) > quiet, absolute(gap), where(total > SILENT * quiet, absolute(gap), 0.0))
         loss = loss + wrong * absolute(get(y, i))
         if not any_lane(wrong > worst * total):
             continue
@@ -84,6 +90,7 @@ def measure(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, size: An
         worst = maximum(worst, wrong)
     loss = where(loss > faint * maximum(largest, get(tile.mu, 1)), loss, 0.0)
     worst = maximum(worst, where(loss > 0.0, loss / (value + loss), 0.0))
+    worst = maximum(worst, where(doubt > DOUBT * value, doubt / (value + doubt), 0.0))
     out = np.empty((2, LANES))
     put(out, 0, worst)
     put(out, 1, sum_)  # comparisons with what is not a number do not hold, so that it must be looked for
