@@ -214,16 +214,19 @@ def relative_residual(
     rounding leaves of zeros in w becomes zero. terms (n or more) is scratch.
     """
     m, none = len(system.pivot), alpha * 0.0
-    prices = none
+    prices, felt = none, none
     one, worst, largest, costs, value, loss = none + 1.0, none, least, none, none, none
     for i in range(m):
         if system.inequality[i]:
             put(x, i, maximum(get(x, i), 0.0))
         prices = maximum(prices, absolute(get(x, i)))
     for j in range(n):
-        costs = maximum(costs, maximum(absolute(get(cost, j)), absolute(alpha * mu * get(w, j))))
+        own, pull = absolute(get(cost, j)), absolute(alpha * mu * get(w, j))
+        costs = maximum(costs, maximum(own, pull))
+        inside = (get(w, j) > get(lower, j)) & (get(w, j) < get(upper, j))
+        felt = maximum(felt, where(inside, maximum(own, pull), pull))
         largest = maximum(largest, absolute(get(w, j)))
-    faint, quiet = rounding * maximum(costs, minimum(prices, FAR_PRICE * costs)), rounding * largest
+    faint, quiet = rounding * maximum(felt, minimum(prices, FAR_PRICE * costs)), rounding * largest
     for j in range(n):
         if snap:
             rest = minimum(maximum(none, get(lower, j)), get(upper, j))

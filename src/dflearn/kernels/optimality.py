@@ -43,12 +43,16 @@ def measure(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, size: An
     c, r, lower, upper, mu = tile.c, tile.r, tile.lower, tile.upper, get(tile.mu, 0)
     largest, costs, worst, sum_ = spread(0.0), spread(0.0), spread(0.0), spread(0.0)
     value, loss, doubt = spread(0.0), spread(0.0), spread(0.0)
-    prices = spread(0.0)
+    prices, felt = spread(0.0), spread(0.0)
     for j in range(c.shape[0]):
-        costs = maximum(costs, maximum(absolute(get(c, j)), absolute(mu * get(w, j))))
+        cost, pull = absolute(get(c, j)), absolute(mu * get(w, j))
+        costs = maximum(costs, maximum(cost, pull))
+        inside = (get(w, j) > get(lower, j)) & (get(w, j) < get(upper, j))
+        felt = maximum(felt, where(inside, maximum(cost, pull), pull))
     for i in range(r.shape[0]):
         prices, sum_ = maximum(prices, absolute(get(y, i))), sum_ + absolute(get(y, i))
-    faint = ROUNDING * maximum(costs, minimum(prices, FAR_PRICE * costs))  # a price without bound makes no cost faint
+    # Neither the cost of a variable at its bound nor a price without bound makes other costs faint.
+    faint = ROUNDING * maximum(felt, minimum(prices, FAR_PRICE * costs))
     for j in range(c.shape[0]):
         pull = mu * get(w, j)
         reduced, total = get(c, j) + pull, absolute(get(c, j)) + absolute(pull)
