@@ -188,6 +188,19 @@ def test_binary_answers_know_no_unit(size: float) -> None:
     assert FewRowBinary(over).solve(-torch.ones(2)).decision.sum() == 1
 
 
+@pytest.mark.parametrize("make", BACK_ENDS)
+def test_presolve_is_not_misled_by_a_penalty(make: type[ModelSolver]) -> None:
+    """A penalty of 1e10: with presolve HiGHS called [1, −1, 1, ½, 1, 0] optimal, in any unit of costs."""
+    program = Program(
+        A=[[0.5, -2, -1.125, -2.75, -1.625, 0], [-1.625, 0, 1.5, -3.75, 0, 0]], b=[-1.625, -2],
+        G=[[0, 2, 3.625, 0, 1.5, 0], [-3, -3, -3, -2, -3, -1]], h=[3.125, -7],
+        lower=[0, -2, 0, 0, 0, 0], upper=[1, -1, 1, 4, 3, np.inf], integer=[True, True, True, False, False, False],
+    )  # fmt: skip
+    answer = make(program).solve(torch.tensor([[0, 1, 1, 0, 0, 1e10]], dtype=torch.float64))
+    assert answer.counts() == {"OPTIMAL": 1}
+    assert answer.objective.item() == pytest.approx(-1.0, abs=1e-9)
+
+
 def test_binary_decisions_under_a_penalty() -> None:
     """One large cost hides no small one: every decision is tried."""
     decisions = (np.arange(256)[:, None] >> np.arange(8) & 1).astype(float)

@@ -163,7 +163,7 @@ class Model(ABC):
 
     @abstractmethod
     def be_strict(self, strict: bool) -> None:
-        """Whether the next runs have the smallest tolerances there are, or the usual ones."""
+        """Whether the next runs have the smallest tolerances there are and no presolve, or are as usual."""
 
     @cached_property
     def own_size(self) -> np.ndarray:
