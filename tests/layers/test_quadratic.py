@@ -151,7 +151,7 @@ def test_the_size_of_decisions(
         ([0.5, 0.5], [0.0, 0.0], max(1.25 / 1.25, 2.75 / 3.25)),  # both pulled, neither at a bound
         ([0.0, 1.0], [0.0, 0.0], 0.0),  # both where they are pulled to
         ([1.0, 0.0], [0.0, 0.0], 1.0),  # both at the wrong bound
-        ([0.0, 0.2], [3.0, 0.0], 0.8 / 1.2),  # nearly stationary; the equation is missed
+        ([0.0, 0.2], [3.0, 0.0], 2.42 / (0.61 + 2.42)),  # the equation is missed, at a price: the objective too
         ([0.0, 1.0], [-1.0, 0.0], 0.0),
     ],
 )

@@ -262,6 +262,20 @@ def test_a_price_without_bound_hides_no_cost() -> None:
         torch.testing.assert_close(solution.decision, wanted, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.parametrize("penalty", [1e3, 1e6, 1e7, 1e9])
+def test_a_price_that_a_penalty_explains_hides_no_cost(penalty: float) -> None:
+    """At [−2, −1, 0, 0] all variables are at bounds and rows: prices of 1e7 hid a cost of 3 there from its own terms."""
+    program = Program(
+        A=[[4, -1, -2, 0]], b=[-7], G=[[4, -2, 0, 0], [-2, -1, 1, 0], [1, 0, 0, 0]], h=[-5, 5, 6],
+        lower=[-2, -2, 0, 0], upper=[-1, -1, 3, np.inf],
+    )  # fmt: skip
+    costs = torch.tensor([[0, 0, -3, penalty]], dtype=torch.float64)
+    solution = Smoothed(program, 1.0, regularizer="norm").solve(costs).check((Status.OPTIMAL,))
+    torch.testing.assert_close(
+        solution.decision, torch.tensor([[-1.75, -1, 0.5, 0]], dtype=torch.float64), rtol=1e-7, atol=1e-7
+    )
+
+
 def test_a_row_of_small_terms_beside_large_decisions() -> None:
     """Columns from 1e-5 to 1e6 in one row: its violation is small beside the largest decision, not beside its own terms."""
     from fuzz.families import make

@@ -241,7 +241,8 @@ def relative_residual(
         wrong = where(total > faint, wrong, none)
         worst = maximum(worst, where(wrong > 0.0, wrong / total, none))
         value = value + absolute(get(cost, j) * point) + 0.5 * absolute(pull * point)
-        loss = loss + wrong * absolute(point)
+        room = where(reduced > 0.0, point - get(lower, j), get(upper, j) - point)
+        loss = loss + wrong * minimum(room, largest)
         put(terms, j, total)
     for i in range(m):
         gap, total, share = none - get(r, i), absolute(get(r, i)), none

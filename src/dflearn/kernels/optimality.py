@@ -4,7 +4,8 @@
     variable j:   stationarity_j / (|c_j| + μ|w_j| + Σ_i |M_ij y_i|)
     inequality i: slack_i / (|r_i| + Σ_j |M_ij w_j|), or the largest of |M_ij| y_i beside the terms of variable j, if less
 
-    objective:    gap / (gap + Σ_j |c_j w_j| + (μ/2)‖w‖²), gap = Σ_i |y_i| (violation_i or slack_i)
+    objective:    gap / (gap + Σ_j |c_j w_j| + (μ/2)‖w‖²), gap = Σ_i |y_i| (violation_i or slack_i) + Σ_j stationarity_j room_j
+                  (room_j: the way from w_j to the bound that its reduced cost points to, or max |w| if less)
 
 A variable at its bound may have a reduced cost that presses it there. A row, or a variable, whose terms are all rounding
 noise counts as satisfied: beside the decision's size, max |w|, and at least the shortest length that right-hand sides and
@@ -49,6 +50,7 @@ def measure(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, size: An
         costs = maximum(costs, maximum(cost, pull))
         inside = (get(w, j) > get(lower, j)) & (get(w, j) < get(upper, j))
         felt = maximum(felt, where(inside, maximum(cost, pull), pull))
+        largest = maximum(largest, absolute(get(w, j)))
     for i in range(r.shape[0]):
         prices, sum_ = maximum(prices, absolute(get(y, i))), sum_ + absolute(get(y, i))
     # Neither the cost of a variable at its bound nor a price without bound makes other costs faint.
@@ -60,12 +62,16 @@ def measure(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, size: An
             term = by_columns.value[k] * get(y, by_columns.column[k])
             reduced = reduced + term
             total = total + absolute(term)
-        largest, sum_ = maximum(largest, absolute(get(w, j))), sum_ + absolute(get(w, j))
+        sum_ = sum_ + absolute(get(w, j))
         value = value + absolute(get(c, j) * get(w, j)) + 0.5 * absolute(pull * get(w, j))
         doubt = doubt + EPS * total * absolute(get(w, j))
         up, down = where(get(w, j) < get(upper, j), 1.0, 0.0), where(get(w, j) > get(lower, j), 1.0, 0.0)
         wrong = maximum(up * maximum(-1.0 * reduced, 0.0), down * maximum(reduced, 0.0))
         wrong = where(total > faint, wrong, 0.0)
+        room = where(reduced > 0.0, get(w, j) - get(lower, j), get(upper, j) - get(w, j))
+        loss = loss + wrong * minimum(
+            room, largest
+        )  # large prices hide a cost from its own terms, not from the objective
         if any_lane(wrong > worst * total):  # divisions are dear
             worst = maximum(worst, where(wrong > 0.0, wrong / total, 0.0))
         put(size, j, total)

@@ -146,6 +146,8 @@ class _HighsModel(Model):
         status = self.run_once(basis, presolve)
         if status is Status.FAILED and not presolve:
             status = self.run_once(None, True)
+        elif presolve and (status is None or status is Status.INFEASIBLE):
+            status = self.run_once(None, False)  # presolve may call a program infeasible that has no end
         return status
 
     def run_once(self, basis: np.ndarray | None, presolve: bool) -> Status | None:
