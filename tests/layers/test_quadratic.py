@@ -171,4 +171,5 @@ def test_residuals_of_an_inequality_by_hand(slack: float, price: float) -> None:
     c, sides = -mu * w - price, Sides(np.zeros(0), right, np.array([-np.inf]), np.array([np.inf]))
     found = relative_residual(w, np.array([price]), c, mu, sp.csr_array(np.array([[1.0]])), right, 0, sides)
     row, share = abs(slack) / (6 + slack), price / (2 * (1.5 + price))
-    assert found == pytest.approx(row if slack < 0 else min(row, share), rel=1e-12)
+    missed = price * abs(slack) / (price * abs(slack) + 3 * abs(c[0]) + 0.25 * 9)
+    assert found == pytest.approx(max(row if slack < 0 else min(row, share), missed), rel=1e-12)
