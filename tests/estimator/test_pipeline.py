@@ -187,6 +187,30 @@ def test_any_model_can_be_refitted(name: str, program: dfl.Program, tables: dict
     assert float((before - after).abs().mean() / before.std()) < 0.3
 
 
+def test_the_share_of_the_blend_is_by_regret_where_that_tells(
+    program: dfl.Program, tables: dict[str, np.ndarray]
+) -> None:
+    """Forecasts that are all too high by the same decide rightly, whatever their squared error."""
+    costs = torch.tensor(tables["costs"])
+    data = dfl.label(dfl.DecisionDataset(torch.tensor(tables["features"]), costs), program)
+    task, rows = DecisionTask.of(program), np.arange(120)
+    settings, clock, quiet = pipeline.Settings(("sce",)), fine_tuning.Clock(), fine_tuning.Progress(False)
+    one = pipeline.Pipeline(task, task.solver, data, Parts(*np.split(rows, [60, 90])), settings, clock, quiet)
+    one._left_out_rows = rows
+    noise = torch.tensor(np.random.default_rng(1).normal(0, 1, costs.shape))
+    unit = two_stage.units_of(costs)
+    assert two_stage.best_share(costs + noise, costs + 5, costs, unit) < 0.1
+    assert one._share(costs + noise, costs + 5) == 1
+    least = two_stage.best_share(costs + 1, costs - 2, costs, unit)
+    assert 0.3 < least < 0.4
+    assert one._share(costs + 1, costs - 2) == least  # both decide rightly
+
+
+@pytest.mark.parametrize(("rows", "size", "epochs"), [(160, 38, 32), (160, 600, 8), (160, 6000, 4), (10_000, 38, 4)])
+def test_steps_are_counted(rows: int, size: int, epochs: int) -> None:
+    assert fine_tuning.epochs_for(rows, size) == epochs
+
+
 # -- the estimator --------------------------------------------------------------------------------------------------
 
 
