@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -30,12 +31,14 @@ PRUNED = 1e-10  # of the incumbent's terms: what a node must promise to be opene
 class RelaxationFirst(Solver):
     """Exact integer programs whose relaxation is integral, or nearly so, such as facility location.
 
-    What all cost vectors share is found once, in exact bounds of the relaxation (`strengthening`). Then, for each cost vector,
-    the relaxation is solved, with the links that it violates; where integers are still missing, branch and bound goes on
-    from its basis, depth first; and what needs more than `nodes` nodes is solved by HiGHS. Every node that is not opened is
-    closed by a proof from dual prices, and an answer is called optimal where they prove it to 1e-8 of its terms: otherwise
-    HiGHS decides. Each instance is solved from cold, so that answers do not depend on the order of a batch; of several optimal
-    decisions another may be found than HiGHS's.
+    What all cost vectors share is found once, by proven bounds of the relaxation (`strengthening`). Where that leaves one value
+    to every integer variable, each cost vector is a linear program. Otherwise the relaxation is solved, with the links that it
+    violates; where integers are still missing, branch and bound goes on from its basis, depth first; and what needs more than
+    `nodes` nodes is solved by HiGHS. Every node that is not opened is closed by a proof from dual prices, and an answer is
+    called optimal where they prove it to 1e-8 of its terms: otherwise HiGHS decides.
+
+    Each instance is solved from cold, so that answers do not depend on the order of a batch. Of several optimal decisions, another
+    may be found than HiGHS's, always the same one.
 
     Right-hand sides and bounds may differ from instance to instance; such instances are not strengthened.
 
@@ -76,6 +79,14 @@ class RelaxationFirst(Solver):
         return Strength.of(self.program)
 
     @cached_property
+    def _linear(self) -> HiGHS | None:
+        """The linear program that is left where every integer variable has one value."""
+        lower, upper = self.strength.lower, self.strength.upper
+        if not self.strength.fixes_all(self.program):
+            return None
+        return HiGHS(replace(self.program.relax(), lower=lower, upper=upper))
+
+    @cached_property
     def _holds(self) -> bool:
         return Relaxation.holds(self.program)
 
@@ -91,12 +102,15 @@ class RelaxationFirst(Solver):
 
     def _solve(self, c: np.ndarray, sides: Sides | None, start: np.ndarray | None) -> Raw:
         assert sides is not None
-        out, own = Raw.empty(*c.shape), sides is self.program.own_sides
-        rest = np.ones(len(c), bool)
-        if self._holds and len(c):
-            search = self._search(own)
-            for i in np.flatnonzero((spans(c) <= WIDE) & (np.abs(c).max(1) < LARGEST)):
-                found = search.solve(c[i], sides if own else sides.row(i))
+        own = sides is self.program.own_sides
+        if own and self._linear is not None:
+            out = self._linear._solve(c, self._linear.program.own_sides, None)
+            rest = np.isin(out.status, (Status.FEASIBLE, Status.NOT_FOUND, Status.FAILED))
+        else:
+            out, rest = Raw.empty(*c.shape), np.ones(len(c), bool)
+            usual = (spans(c) <= WIDE) & (np.abs(c).max(1) < LARGEST) & self._holds
+            for i in np.flatnonzero(usual):
+                found = self._search(own).solve(c[i], sides if own else sides.row(i))
                 if found is not None:
                     out.status[i], out.decision[i], out.objective[i], out.bound[i] = found
                     rest[i] = False
