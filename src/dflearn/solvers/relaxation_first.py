@@ -16,12 +16,12 @@ from dflearn.program.sides import Sides, integer_bounds
 from dflearn.solvers.base import Raw, Solver, Status
 from dflearn.solvers.certificate import SURE, Certifier
 from dflearn.solvers.highs import HiGHS
-from dflearn.solvers.model import WIDE
 from dflearn.solvers.oracles import refusal
-from dflearn.solvers.scaling import LARGEST, spans, units
-from dflearn.solvers.strengthening import Relaxation, Strength
+from dflearn.solvers.scaling import LARGEST, units
+from dflearn.solvers.strengthening import Relaxation, Strength, find_links
 
 NODES = 200  # of the tree on one instance; HiGHS's own solve costs about as much as so many
+MOST_SWITCHES = 32  # integer variables up to which it was measured to be faster than HiGHS
 WHOLE = 1e-9  # what is nearer to an integer is one
 VIOLATED = 1e-3  # how far a link must be broken to become a row
 ROUNDS, LATER = 20, 2  # of adding links at the root, and at each other node
@@ -58,6 +58,11 @@ class RelaxationFirst(Solver):
         self.program, self.objective, self.nodes = program, program.objective, int(nodes)
         self._general = HiGHS(program)
         self._local = threading.local()
+
+    @staticmethod
+    def suits(program: Program) -> bool:
+        """Whether it is known to be faster than HiGHS: few switches of rows that imply links, as in facility location."""
+        return 0 < int(program.integer.sum()) <= MOST_SWITCHES and len(find_links(program).size) > 0
 
     def __repr__(self) -> str:
         return f"RelaxationFirst({self.program!r}, nodes={self.nodes})"
@@ -108,8 +113,7 @@ class RelaxationFirst(Solver):
             rest = np.isin(out.status, (Status.FEASIBLE, Status.NOT_FOUND, Status.FAILED))
         else:
             out, rest = Raw.empty(*c.shape), np.ones(len(c), bool)
-            usual = (spans(c) <= WIDE) & (np.abs(c).max(1) < LARGEST) & self._holds
-            for i in np.flatnonzero(usual):
+            for i in np.flatnonzero((np.abs(c).max(1) < LARGEST) & self._holds):
                 found = self._search(own).solve(c[i], sides if own else sides.row(i))
                 if found is not None:
                     out.status[i], out.decision[i], out.objective[i], out.bound[i] = found

@@ -91,17 +91,17 @@ def find_links(program: Program) -> Links:
     found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     G, lower, upper = program.G, program.lower, program.upper
     binary = program.integer & (lower == 0) & (upper == 1)
-    for i in np.flatnonzero(program.h == 0):
+    row_of = np.repeat(np.arange(G.shape[0]), np.diff(G.indptr))
+    negatives = np.bincount(row_of[G.data < 0], minlength=G.shape[0])
+    for i in np.flatnonzero((program.h == 0) & (negatives == 1)):
         row = slice(G.indptr[i], G.indptr[i + 1])
         columns, entries = G.indices[row], G.data[row]
-        negative = np.flatnonzero(entries < 0)
-        if len(negative) != 1 or not binary[columns[negative[0]]]:
+        switch, size = columns[entries < 0][0], -entries[entries < 0][0]
+        others, parts = columns[entries > 0], entries[entries > 0]
+        if not binary[switch] or (lower[others] < 0).any():
             continue
-        others, size = np.delete(columns, negative), -entries[negative[0]]
-        if (lower[others] < 0).any():
-            continue
-        others = others[upper[others] * np.delete(entries, negative) < size]
-        found.append((others, np.full(len(others), columns[negative[0]]), upper[others]))
+        others = others[upper[others] * parts < size]
+        found.append((others, np.full(len(others), switch), upper[others]))
     if not found:
         return Links(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0))
     variable, switch, sizes = (np.concatenate(parts) for parts in zip(*found, strict=True))
