@@ -84,6 +84,8 @@ def test_answers_depend_on_the_instance_alone(program: Program) -> None:
     assert torch.equal(solver.solve(y[5]).decision, found.decision[5])
     assert torch.equal(RelaxationFirst(program).solve(y[32:]).decision, found.decision[32:])
     assert torch.equal(pickle.loads(pickle.dumps(solver)).solve(y).decision, found.decision)
+    sent = pickle.loads(pickle.dumps(program.own_sides))
+    assert np.array_equal(solver._solve(program.objective.vector(y).numpy(), sent, None).decision, found.decision)
     with Parallel(solver, workers=2) as many:
         assert torch.equal(many.solve(y).decision, found.decision)
     assert solver.solve(y[:0]).decision.shape == (0, program.n)

@@ -23,6 +23,7 @@ from dflearn.solvers.strengthening import Relaxation, Strength, find_links
 NODES = 200  # of the tree on one instance; HiGHS's own solve costs about as much as so many
 MOST_SWITCHES = 32  # integer variables up to which it was measured to be faster than HiGHS
 WHOLE = 1e-9  # what is nearer to an integer is one
+TINY = 1e-11  # what HiGHS leaves of a variable that is at its bound: all of what a closed facility seems to carry
 VIOLATED = 1e-3  # how far a link must be broken to become a row
 ROUNDS, LATER = 20, 2  # of adding links at the root, and at each other node
 PRUNED = 1e-10  # of the incumbent's terms: what a node must promise to be opened
@@ -107,7 +108,9 @@ class RelaxationFirst(Solver):
 
     def _solve(self, c: np.ndarray, sides: Sides | None, start: np.ndarray | None) -> Raw:
         assert sides is not None
-        own = sides is self.program.own_sides
+        own = sides.is_shared and _same(sides, self.program.own_sides)
+        if own:
+            sides = self.program.own_sides
         if own and self._linear is not None:
             out = self._linear._solve(c, self._linear.program.own_sides, None)
             rest = np.isin(out.status, (Status.FEASIBLE, Status.NOT_FOUND, Status.FAILED))
@@ -123,6 +126,12 @@ class RelaxationFirst(Solver):
             out.decision[rest], out.status[rest] = part.decision, part.status
             out.objective[rest], out.bound[rest] = part.objective, part.bound
         return out
+
+
+def _same(one: Sides, other: Sides) -> bool:
+    """Whether the sides are equal: those that were sent to another process are no longer the same object."""
+    pairs = zip(one.parts().values(), other.parts().values(), strict=True)
+    return one is other or all(np.array_equal(part, own) for part, own in pairs)
 
 
 class Found(NamedTuple):
@@ -189,11 +198,12 @@ class _Search:
             far = np.abs(z - whole) / np.maximum(1.0, np.abs(whole))
             k = int(far.argmax())
             if far[k] > WHOLE:
-                stack += self.branch(node, k, z[k])
+                stack += self.branch(self.fix(node, gamma * (enough - node.bound)), k, z[k])
+                proven = min(proven, enough)  # of what was fixed
                 continue
             v[self.integers] = whole
-            w = np.clip(v * self.scales.columns, sides.lower, sides.upper)
-            if self.certifier.violation(w[None], sides)[0] > SURE:
+            w = self.feasible(v, sides)
+            if w is None:
                 return None
             proven = min(proven, node.bound)
             if c @ w < value:
@@ -213,6 +223,24 @@ class _Search:
                 break
             status, bound = self.relaxation.run()
         return status, bound
+
+    def feasible(self, v: np.ndarray, sides: Sides) -> np.ndarray | None:
+        """The decision v in the user's units, without what is rounding; `None` where it breaks a row."""
+        near = TINY * max(1.0, float(np.abs(v).max()))
+        for rounding in (0.0, near):
+            v = np.where(np.abs(v - self.relaxation.lower) <= rounding, self.relaxation.lower, v)
+            w = np.clip(v * self.scales.columns, sides.lower, sides.upper)
+            if self.certifier.violation(w[None], sides)[0] <= SURE:
+                return w
+        return None
+
+    def fix(self, node: Node, left: float) -> Node:
+        """Without the values of integer variables that cost, by their reduced costs, more than is left to the incumbent."""
+        wide, price = node.lower < node.upper, self.relaxation.reduced
+        upper, lower = node.upper.copy(), node.lower.copy()
+        low, high = wide & (price > left), wide & (price < -left)
+        upper[low], lower[high] = lower[low], upper[high]
+        return node._replace(lower=lower, upper=upper)
 
     def branch(self, node: Node, k: int, z: float) -> list[Node]:
         """Two nodes, the one to open first at the end."""

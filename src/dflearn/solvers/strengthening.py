@@ -70,7 +70,7 @@ class Strength(NamedTuple):
         if (lower > upper).any():
             return plain  # no integers are left: let the exact solver say so
         least, most = relaxation.least(where, 1.0), -relaxation.least(where, -1.0)
-        fewest, largest = max(_round_up(least), lower[where].sum()), min(-_round_up(-most), upper[where].sum())
+        fewest, largest = _round_up(least), -_round_up(-most)
         if fewest <= least + MARGIN and largest >= most - MARGIN:
             fewest, largest = -np.inf, np.inf  # the relaxation knows already
         links = find_links(program)
@@ -132,6 +132,7 @@ class Relaxation:
         if self.counted:
             count = len(self.integers)
             self.highs.addRow(self.fewest, self.most, count, self.integers, np.ones(count))
+        self.reduced = np.zeros(len(self.integers))
         self.cuts = np.zeros(0, np.intp)  # the links that are rows now
         self.cut = np.zeros(len(self.links.size), bool)
         self.handle.run()  # HiGHS keeps the scaling of its first solve, costs included: let no instance's costs decide on it
@@ -183,7 +184,10 @@ class Relaxation:
         return np.fromiter(self.highs.getSolution().col_value, np.float64, self.n)
 
     def bound(self, c: np.ndarray, prices: np.ndarray) -> tuple[float, float]:
-        """The bound that prices `(rows,)` prove for costs c, cuts included, and the sum of the sizes of its terms."""
+        """The bound that prices `(rows,)` prove for costs c, cuts included, and the sum of the sizes of its terms.
+
+        The reduced costs of the integer variables are kept in `reduced`.
+        """
         y = prices[: self.rows].copy()
         np.minimum(y[self.equalities :], 0.0, out=y[self.equalities :])
         r = c - self.transposed @ y
@@ -207,6 +211,7 @@ class Relaxation:
             size = np.abs(c) + abs(self.transposed) @ sizes + abs(price)
             nothing = np.isinf(bound) & (np.abs(r) <= ZERO * size)
             r, bound = np.where(nothing, 0.0, r), np.where(nothing, 0.0, bound)
+        self.reduced = r[self.integers]
         parts = r * bound
         return total + float(parts.sum()), terms + float(np.abs(parts).sum())
 
