@@ -229,7 +229,7 @@ class _Search:
         near = TINY * max(1.0, float(np.abs(v).max()))
         for rounding in (0.0, near):
             v = np.where(np.abs(v - self.relaxation.lower) <= rounding, self.relaxation.lower, v)
-            w = np.clip(v * self.scales.columns, sides.lower, sides.upper)
+            w: np.ndarray = np.clip(v * self.scales.columns, sides.lower, sides.upper)
             if self.certifier.violation(w[None], sides)[0] <= SURE:
                 return w
         return None
