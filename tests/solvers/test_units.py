@@ -190,6 +190,40 @@ def test_binary_answers_know_no_unit(size: float) -> None:
     assert FewRowBinary(over).solve(-torch.ones(2)).decision.sum() == 1
 
 
+@pytest.mark.parametrize("make", BACK_ENDS)
+def test_presolve_is_not_misled_by_a_penalty(make: type[ModelSolver]) -> None:
+    """A penalty of 1e10: with presolve HiGHS called [1, −1, 1, ½, 1, 0] optimal, in any unit of costs."""
+    program = Program(
+        A=[[0.5, -2, -1.125, -2.75, -1.625, 0], [-1.625, 0, 1.5, -3.75, 0, 0]], b=[-1.625, -2],
+        G=[[0, 2, 3.625, 0, 1.5, 0], [-3, -3, -3, -2, -3, -1]], h=[3.125, -7],
+        lower=[0, -2, 0, 0, 0, 0], upper=[1, -1, 1, 4, 3, np.inf], integer=[True, True, True, False, False, False],
+    )  # fmt: skip
+    answer = make(program).solve(torch.tensor([[0, 1, 1, 0, 0, 1e10]], dtype=torch.float64))
+    assert answer.counts() == {"OPTIMAL": 1}
+    assert answer.objective.item() == pytest.approx(-1.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("presolve", [True, False])
+def test_presolve_tells_no_end_from_nothing(presolve: bool) -> None:
+    """w = 0 is feasible, and w_2 may grow for ever: with presolve HiGHS calls that infeasible."""
+    program = Program(G=[[0.1, 1, -2.6], [-0.4, -0.9, 0.1]], h=[0, 1])
+    assert HiGHS(program, presolve=presolve).solve(torch.tensor([[0.0, 0.0, -2.0]])).counts() == {"UNBOUNDED": 1}
+
+
+def test_what_refinement_calls_impossible_is_asked_again() -> None:
+    """From this start HiGHS ends near the optimum, and the program of the error left has no feasible point by its tolerances."""
+    program = Program(
+        A=[[2, 1.875, 0, 0, -2.625]], b=[0],
+        G=[[-1.5, 3.25, -3.375, 0, 3], [0.25, -0.5, -1.875, 0, 0.5], [3.75, 3, -2.25, 0.25, -0.75]],
+        h=[-2.375, -1.875, -2.5], lower=[0, 0, 0, -1, 0], upper=[3, 1, 1, 2, 3],
+    )  # fmt: skip
+    costs = torch.tensor([[-3.75, -1.75, 2.875, 2.5, 0.125]], dtype=torch.float64)
+    start = torch.tensor([[1, 1, 0, 2, 3, 3, 2, 2, 1]], dtype=torch.int8)
+    answer = HiGHS(program, presolve=True).solve(costs, None, start)
+    assert answer.counts() == {"OPTIMAL": 1}
+    assert answer.objective.item() == pytest.approx(HiGHS(program).solve(costs).objective.item(), rel=1e-9)
+
+
 def test_binary_decisions_under_a_penalty() -> None:
     """One large cost hides no small one: every decision is tried."""
     decisions = (np.arange(256)[:, None] >> np.arange(8) & 1).astype(float)
