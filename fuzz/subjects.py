@@ -13,6 +13,7 @@ from dflearn.errors import ProgramError
 from dflearn.losses import CaVE
 from dflearn.solvers.base import Solver
 from dflearn.solvers.oracles import DagShortestPath, TopK
+from dflearn.solvers.relaxation_first import RelaxationFirst
 from dflearn.solvers.wrappers import Parallel, Pooled
 from fuzz.cases import Case
 from fuzz.frontends import front_ends
@@ -165,6 +166,7 @@ SUBJECTS: dict[str, Subject] = {
     "Gurobi": solver(gurobi),
     "FewRowLP": solver(dfl.FewRowLP, relax=True),
     "FewRowBinary": solver(dfl.FewRowBinary),
+    "RelaxationFirst": solver(RelaxationFirst),
     "TopK": solver(TopK.of),
     "DagShortestPath": solver(DagShortestPath.of),
     "Parallel": parallel,

@@ -92,7 +92,11 @@ def speed() -> str:
         "Exact knapsacks, `FewRowBinary` against general solvers; costs are true or expected values",
         "knapsacks", "against general solvers", {"HiGHS ratio": "HiGHS", "Gurobi ratio": "Gurobi"}, "problem", "costs",
     )  # fmt: skip
-    return "\n\n".join([*training(), layers(), labels, oracles, knapsacks])
+    facilities = ratios(
+        "Exact facility location, `RelaxationFirst` against general solvers; costs are true ones or predictions",
+        "facilities", "against general solvers", {"HiGHS ratio": "HiGHS", "Gurobi ratio": "Gurobi"}, "problem", "costs",
+    )  # fmt: skip
+    return "\n\n".join([*training(), layers(), labels, oracles, knapsacks, facilities])
 
 
 def training(threads: str = "") -> list[str]:

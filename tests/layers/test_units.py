@@ -276,6 +276,19 @@ def test_a_price_that_a_penalty_explains_hides_no_cost(penalty: float) -> None:
     )
 
 
+def test_what_rounding_leaves_of_a_direction_is_no_way_to_infinity() -> None:
+    """w₀ may grow for ever at no cost, and w = 0 is optimal; a projection of 1e-6 beside a cost of 5e5 was longer than μ."""
+    program = Program(
+        G=[[-6.103515625e-06, 157286.4]], h=[0], upper=[np.inf, 0], S=[[3.814697265625e-06, 0], [0, 524288]]
+    )
+    start = torch.tensor([[60818.040531904044, 52428.8]], dtype=torch.float64)
+    layer, costs = Smoothed(program, 0.0625, regularizer="norm"), torch.tensor([[0.0, 1.0]], dtype=torch.float64)
+    for given in (None, start):
+        assert "UNBOUNDED" not in layer.solve(costs, None, given).counts()
+    downhill = torch.tensor([[-20000.0, 1.0]], dtype=torch.float64)  # −0.076 a step, beyond μ
+    assert layer.solve(downhill).counts() == {"UNBOUNDED": 1}
+
+
 def test_a_row_of_small_terms_beside_large_decisions() -> None:
     """Columns from 1e-5 to 1e6 in one row: its violation is small beside the largest decision, not beside its own terms."""
     from fuzz.families import make

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -9,13 +10,14 @@ import pytest
 import torch
 
 from dflearn.program import Instance, Program
-from dflearn.solvers.base import Basis, Solution, Status
+from dflearn.solvers.base import Basis, Solution, Solver, Status
 from dflearn.solvers.certificate import Certifier
 from dflearn.solvers.few_rows import FewRowBinary, FewRowLP
 from dflearn.solvers.gurobi import Gurobi
 from dflearn.solvers.highs import HiGHS
 from dflearn.solvers.model import ModelSolver
 from dflearn.solvers.oracles import DagShortestPath
+from dflearn.solvers.relaxation_first import RelaxationFirst
 from dflearn.solvers.scaling import Scales, units
 from support import programs
 from support.rationals import exact_optimum
@@ -88,8 +90,8 @@ def test_nine_hundred_penalties(make: type[ModelSolver]) -> None:
     assert called >= 895
 
 
-@pytest.mark.parametrize("make", BACK_ENDS)
-def test_penalties_on_whole_decisions(make: type[ModelSolver]) -> None:
+@pytest.mark.parametrize("make", [*BACK_ENDS, RelaxationFirst])
+def test_penalties_on_whole_decisions(make: Callable[[Program], Solver]) -> None:
     called = 0
     for seed in range(900, 1200):
         program, c, _, whole = covering(np.random.RandomState(seed))
@@ -135,8 +137,8 @@ def test_mixed_scales(make: type[ModelSolver]) -> None:
         assert program.violation(answer.decision) <= 1e-8, seed
 
 
-@pytest.mark.parametrize("make", BACK_ENDS)
-def test_mixed_scales_of_integer_programs(make: type[ModelSolver]) -> None:
+@pytest.mark.parametrize("make", [*BACK_ENDS, RelaxationFirst])
+def test_mixed_scales_of_integer_programs(make: Callable[[Program], Solver]) -> None:
     for seed in range(80):
         program, c = mixed_scales(np.random.RandomState(seed), True)
         best = exact_optimum(program, c)
