@@ -86,9 +86,8 @@ class _BoundsAsRows(Layer):
             )
         costs = self.objective.vector(y, instance).reshape(-1, n)
         w = self._decide(costs.to(self.dtype), instance)
-        value = (costs.detach().double() * w.detach().double()).sum(-1) + self.regularization(w.detach().double())
-        fine = torch.isfinite(w.detach()).all(-1)
-        status = torch.where(fine, int(Status.FEASIBLE), int(Status.FAILED)).to(torch.int8)
+        value = (costs.detach() * w.detach()).sum(-1, dtype=torch.float64)  # a number only where all of w are numbers
+        status = torch.where(torch.isfinite(value), int(Status.FEASIBLE), int(Status.FAILED)).to(torch.int8)
         return Solution(
             decision=w.to(y.dtype).reshape(*batch, n),
             status=status.cpu().reshape(batch),

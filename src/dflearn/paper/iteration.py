@@ -58,8 +58,7 @@ class PublishedSystem(NamedTuple):
 
 def space_rows(system: PublishedSystem) -> int:
     """Rows of the tile that both ways need as work space."""
-    places, longest = len(system.pair), int(np.diff(system.block).max(initial=0))
-    return 2 * places + len(system.upper) + 3 * len(system.pivot) + len(system.block) + longest + 1
+    return 3 * len(system.pair) + len(system.upper) + 3 * len(system.pivot) + len(system.block)
 
 
 @jit
@@ -99,9 +98,9 @@ def multipliers(system: PublishedSystem, sums: Any, right: Any, x: Any) -> None:
 
 
 @jit
-def scaled(point: Any, keep: Any, turn: Any) -> Any:
-    """turn · point where that is negative, keep · point elsewhere."""
-    return keep * maximum(point, 0.0) + turn * minimum(point, 0.0)
+def bent(point: Any, keep: float, turn: float) -> Any:
+    """(keep + turn) · point where that is negative, keep · point elsewhere."""
+    return keep * point + turn * minimum(point, 0.0)
 
 
 @jit
@@ -113,9 +112,8 @@ def sweep(
     right: Any,
     x: Any,
     sums: Any,
-    scratch: Any,
+    aimed: Any,
     step: float,
-    after: float,
     tau: float,
     rho: float,
     moving: bool,
@@ -123,51 +121,48 @@ def sweep(
     record: bool,
     negative: Any,
 ) -> None:
-    """One pass: with `moving`, the new z and t from the multipliers x; with `aiming`, what the step after adds to the sums.
+    """One pass: with `moving`, the new z and t from the multipliers x; with `aiming`, m and the sums for a step from there.
 
-    right: r_D. negative (N + pairs,): with `record`, which entries of the new z and t are negative.
+    aimed: m. right: r_D. negative (N + pairs,): with `record`, which entries of the new z and t are negative.
     """
     block, own, pull, pair, upper = system.block, system.own, system.pull, system.pair, system.upper
     start, row, value, weighted = system.start, system.row, system.value, system.weighted
-    zero, N = get(scratch, 0) * 0.0, len(pair)
-    keep, turn = zero + (1.0 - step * (tau + rho)), zero - (1.0 + step * rho)
-    keep_after, turn_after = zero + (1.0 - after * (tau + rho)), zero - (1.0 + after * rho)
+    N, keep, turn = len(pair), 1.0 - step * (tau + rho), step * tau - 2.0
     for b in range(len(block) - 1):
         begun, end = block[b], block[b + 1]
-        short = zero - get(right, b)
+        short = 0.0 - get(right, b)
         total = short
         if moving:
             for p in range(begun, end):
-                point, k = scaled(get(z, p), keep, turn) - step * get(cost, p), pair[p]
-                if k >= 0:
-                    point = 0.5 * (point + upper[k] - scaled(get(t, k), keep, turn))
+                point = get(aimed, p)
                 for e in range(start[p], start[p + 1]):
                     point = point - weighted[e] * get(x, row[e])
-                put(scratch, p - begun, point)
+                put(aimed, p, point)
                 total = total + own[p] * point
         excess = short
         for p in range(begun, end):
-            k = pair[p]
+            new, k = get(z, p), pair[p]
+            slack = get(t, k) if k >= 0 else new
             if moving:
-                point = get(scratch, p - begun) - pull[p] * total
-                new = minimum(get(z, p), 0.0) + point
+                point = get(aimed, p) - pull[p] * total
+                new = minimum(new, 0.0) + point
                 put(z, p, new)
                 if record:
                     negative[p] = bits(new < 0.0)
                 if k >= 0:
-                    new = minimum(get(t, k), 0.0) + (upper[k] - point)
-                    put(t, k, new)
+                    slack = minimum(slack, 0.0) + (upper[k] - point)
+                    put(t, k, slack)
                     if record:
-                        negative[N + k] = bits(new < 0.0)
+                        negative[N + k] = bits(slack < 0.0)
             if aiming:
-                point = scaled(get(z, p), keep_after, turn_after) - after * get(cost, p)
+                point = bent(new, keep, turn) - step * get(cost, p)
                 if k >= 0:
-                    point = 0.5 * (point + upper[k] - scaled(get(t, k), keep_after, turn_after))
-                put(scratch, p - begun, point)
+                    point = 0.5 * (point + upper[k] - bent(slack, keep, turn))
+                put(aimed, p, point)
                 excess = excess + own[p] * point
         if aiming:
             for p in range(begun, end):
-                point = get(scratch, p - begun) - pull[p] * excess
+                point = get(aimed, p) - pull[p] * excess
                 for e in range(start[p], start[p + 1]):
                     put(sums, row[e], get(sums, row[e]) + value[e] * point)
 
@@ -195,23 +190,21 @@ def iterate(
     integers of one bit per lane; with `record` (steps, N + pairs), row k is about the z after step k.
     """
     N, pairs, m, blocks = len(system.pair), len(system.upper), len(system.pivot), len(system.block) - 1
-    z, t, cost, rest = space[:N], space[N : N + pairs], space[N + pairs : 2 * N + pairs], space[2 * N + pairs :]
-    sums, x, right, own_right = rest[:m], rest[m : 2 * m], rest[2 * m : 3 * m], rest[3 * m : 3 * m + blocks]
-    scratch, final = rest[3 * m + blocks :], len(steps) - 1
+    z, t, rest = space[:N], space[N : N + pairs], space[N + pairs :]
+    cost, aimed, sums, rest = rest[:N], rest[N : 2 * N], rest[2 * N : 2 * N + m], rest[2 * N + m :]
+    x, right, own_right = rest[:m], rest[m : 2 * m], rest[2 * m : 2 * m + blocks]
     load_columns(begin, system.column, index, space[: N + pairs].lane)
     load_columns(c, system.column[:N], index, cost.lane)
     load(shared, index, right.lane)
     load(private, index, own_right.lane)
-    put(scratch, 0, 0.0)
     for i in range(m):
         put(sums, i, 0.0 - get(right, i))
-    for k in range(-1, len(steps)):
-        if k >= 0:
+    last = len(steps)
+    for k in range(last + 1):  # step k − 1 ends, step k begins
+        if k > 0:
             multipliers(system, sums, right, x)
-        step, after, marks = steps[max(k, 0)], steps[min(k + 1, final)], negative[max(k, 0) if record else 0]
-        sweep(
-            system, z, t, cost, own_right, x, sums, scratch, step, after, tau, rho, k >= 0, k < final, record, marks
-        )  # fmt: skip
+        step, marks = steps[min(k, last - 1)], negative[max(k - 1, 0) if record else 0]
+        sweep(system, z, t, cost, own_right, x, sums, aimed, step, tau, rho, k > 0, k < last, record, marks)
     for p in range(N):
         put(z, p, maximum(get(z, p), 0.0))
     store_columns(z.lane, system.column, index, used, out)
@@ -226,6 +219,7 @@ def sweep_back(
     x: Any,
     sums: Any,
     scratch: Any,
+    zero: Any,
     step: float,
     tau: float,
     rho: float,
@@ -235,12 +229,11 @@ def sweep_back(
 ) -> None:
     """One pass back: with `moving`, the derivatives before a step from those after it; with `aiming`, the sums for the next.
 
-    negative (N + pairs,): which entries of z and t were negative before the step.
+    negative (N + pairs,): which entries of z and t were negative before the step. scratch: a block.
     """
     block, own, pull, pair = system.block, system.own, system.pull, system.pair
     start, row, value, weighted = system.start, system.row, system.value, system.weighted
-    zero, N = get(scratch, 0) * 0.0, len(pair)
-    keep, turn = 1.0 - step * (tau + rho), 1.0 + step * rho
+    N, keep, turn = len(pair), 1.0 - step * (tau + rho), 1.0 + step * rho
     for b in range(len(block) - 1):
         begun, end = block[b], block[b + 1]
         total = zero
@@ -311,6 +304,6 @@ def adjoint(
             multipliers(system, sums, None, x)
         marks = negative[max(k - 1, 0)]
         sweep_back(
-            system, g, h, charge, x, sums, scratch, steps[min(k, final)], tau, rho, k <= final, k > 0, marks
+            system, g, h, charge, x, sums, scratch, zero, steps[min(k, final)], tau, rho, k <= final, k > 0, marks
         )  # fmt: skip
     store_columns(charge.lane, system.column, index, used, out)
