@@ -206,7 +206,7 @@ def iterate(
         step, marks = steps[min(k, last - 1)], negative[max(k - 1, 0) if record else 0]
         sweep(system, z, t, cost, own_right, x, sums, aimed, step, tau, rho, k > 0, k < last, record, marks)
     for p in range(N):
-        put(z, p, maximum(get(z, p), 0.0))
+        put(z, p, maximum(0.0, get(z, p)))  # in this order, what is not a number stays so
     store_columns(z.lane, system.column, index, used, out)
 
 
