@@ -1,8 +1,8 @@
 """The authors' Davis-Yin iteration by our sparse kernel against their dense matrices: iterates, gradients, trained models.
 
-    python benchmarks/studies/as_published.py
+    python benchmarks/studies/sparse_iteration.py
 
-Runs what results/as_published lacks of the study as_published.toml, then writes table.md there. Two looks. Iterates: decision
+Runs what results/sparse_iteration lacks of the study sparse_iteration.toml, then writes table.md there. Two looks. Iterates: decision
 and gradient of both layers after the published number of iterations, from the same random start, with the hyperparameters
 that the authors' code has for each loss. Training: the test regret of both, seed by seed.
 """
@@ -26,7 +26,7 @@ from dflearn.studies.driver import complete
 from dflearn.studies.record import Record
 
 HERE = Path(__file__).resolve().parent
-OUT = HERE.parents[1] / "results" / "as_published"
+OUT = HERE.parents[1] / "results" / "sparse_iteration"
 LOSSES = ("Regret", "SqDE", "SPO+", "SCE")
 LARGE = ("SP-5", "SP-25", "KP-100", "KP-400", "CFL-50", "CFL-200")
 INSTANCES, LIMIT = 32, 0.003
@@ -106,7 +106,7 @@ def table(rows: Sequence[dict[str, Any]], form: str) -> str:
 def page(looked: str, records: Sequence[Record]) -> str:
     return f"""# The authors' iteration, sparse and dense
 
-`python benchmarks/studies/as_published.py`
+`python benchmarks/studies/sparse_iteration.py`
 
 ## Iterates and gradients
 
@@ -128,7 +128,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=OUT, help="default: %(default)s")
     out = parser.parse_args().out
     torch.set_num_threads(1)
-    records = complete(read_study(HERE / "as_published.toml"), out / "runs.jsonl.xz")
+    records = complete(read_study(HERE / "sparse_iteration.toml"), out / "runs.jsonl.xz")
     text = page(table(iterates(), ".1e"), records)
     (out / "table.md").write_text(text)
     print(text)
