@@ -1,11 +1,13 @@
 """The practice problems: the same seed gives the same tables, every row can be decided, and the features tell something."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
-from benchmarks.practice import DEVELOPMENT, PROBLEMS, Case, study
-from benchmarks.practice.page import by_choosing, difference, in_hindsight, write
+from benchmarks.practice import DEVELOPMENT, PROBLEMS, SEEDS, Case, study
+from benchmarks.practice.page import by_choosing, difference, in_hindsight, summary, write
 from benchmarks.practice.two_stage import TWO_STAGE, average, ridge
 from dflearn.data import DecisionDataset
 from dflearn.data.encoding import Encoding
@@ -110,7 +112,7 @@ def record(seed, default, ordered=False):
     ("default", "verdict"), [(0.5, "better"), (1.5, "worse"), (1.0, "no difference beyond chance")]
 )
 def test_a_loss_is_shown_like_a_win(default, verdict, tmp_path):
-    kept = tmp_path / "runs.jsonl.xz"
+    kept = tmp_path / study.RECORDS
     study.keep(kept, [record(2, default), record(1, default)])
     records = study.read(kept)
     assert [one["seed"] for one in records] == [1, 2]
@@ -121,3 +123,20 @@ def test_a_loss_is_shown_like_a_win(default, verdict, tmp_path):
     assert "SYNTHETIC" in text
     assert (tmp_path / "table.md").read_text(encoding="utf-8") == text
     assert (tmp_path / "saved.png").stat().st_size > 1000
+
+
+# -- what is committed ------------------------------------------------------------------------------------------------
+
+FOLDER = Path(__file__).parents[1] / "results" / "practice"
+
+
+def test_the_committed_table_is_that_of_the_records_and_the_page_says_how_many_there_are():
+    records = study.read(FOLDER / study.RECORDS)
+    there = [(one["problem"], one["seed"]) for one in records]
+    wanted = [(name, seed) for name in PROBLEMS for seed in SEEDS]
+    assert len(set(there)) == len(there)
+    assert set(there) <= set(wanted)
+    assert {name for name, _ in there} == set(PROBLEMS)
+    assert f"{len(there)} of the {len(wanted)} runs" in (FOLDER / "README.md").read_text(encoding="utf-8")
+    assert not any(one["synthetic days"] for one in records)
+    assert (FOLDER / "table.md").read_text(encoding="utf-8") == summary(records)

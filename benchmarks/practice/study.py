@@ -5,7 +5,7 @@
     python -m benchmarks.practice.study --no-run                          # write the table and the figure again
 
 The three problems on real days need their file: `DFLEARN_ENERGY=energy_days.npz`. Finished pairs of problem and seed are kept
-in runs.jsonl.xz and not run again. No option of `train` is touched but those that say which rows are tested on.
+in regrets.ndjson.xz and not run again. No option of `train` is touched but those that say which rows are tested on.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from dflearn.problems.energy import load_energy_days
 from dflearn.studies.record import machine
 
 Record = dict[str, Any]
+RECORDS = "regrets.ndjson.xz"  # in the study's folder: one record a line, of a schema of its own
 ON_DAYS = ("energy knapsack", "energy scheduling", "battery")
 
 
@@ -132,7 +133,7 @@ def main() -> None:
     arguments.add_argument("--no-run", action="store_true", help="show what is there")
     options = arguments.parse_args()
     torch.set_num_threads(1)
-    path = options.out / "runs.jsonl.xz"
+    path = options.out / RECORDS
     for seed in options.seeds:
         for name in () if options.no_run else options.problems:
             records = read(path)
