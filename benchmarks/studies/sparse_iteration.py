@@ -4,7 +4,7 @@
 
 Runs what results/sparse_iteration lacks of the study sparse_iteration.toml, then writes table.md there. Two looks. Iterates: decision
 and gradient of both layers after the published number of iterations, from the same random start, with the hyperparameters
-that the authors' code has for each loss. Training: the test regret of both, seed by seed.
+that the authors' code has for each loss. Training: the test regret of both, seed by seed, in the authors' float32 and in float64.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,7 +30,7 @@ HERE = Path(__file__).resolve().parent
 OUT = HERE.parents[1] / "results" / "sparse_iteration"
 LOSSES = ("Regret", "SqDE", "SPO+", "SCE")
 LARGE = ("SP-5", "SP-25", "KP-100", "KP-400", "CFL-50", "CFL-200")
-INSTANCES, LIMIT = 32, 0.003
+INSTANCES = 32
 
 
 def answer(layer: AsPublished | SparseAsPublished, costs: Tensor) -> tuple[Tensor, Tensor]:
@@ -74,33 +75,36 @@ def iterates(names: Sequence[str] = LARGE) -> list[dict[str, Any]]:
 
 
 def regrets(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Published style, seed by seed: sparse, dense and their difference; the last row of each pair is the mean."""
+    """Published style, seed by seed and their mean: sparse less dense in either precision, and dense less dense."""
     found = {(each.config.problem, each.config.method, each.config.seed): each for each in records}
     rows = []
-    for problem, method in dict.fromkeys((problem, method) for problem, method, _ in found if "dense" not in method):
-        pairs = {
-            str(seed): [found[problem, name, seed] for name in (method, f"{method} dense")]
-            for other, name, seed in found
-            if (other, name) == (problem, method)
+    for problem, loss in dict.fromkeys((problem, method.partition(" ")[0]) for problem, method, _ in found):
+        names = {
+            "sparse 64": f"{loss} float64",
+            "dense 64": f"{loss} dense float64",
+            "sparse": loss,
+            "dense": f"{loss} dense",
         }
-        values = {seed: [each.metric("published_style") for each in pair] for seed, pair in pairs.items()}
-        values["mean"] = [sum(column) / len(values) for column in zip(*values.values(), strict=True)]
-        seconds = {seed: [each.seconds["epoch"] for each in pair] for seed, pair in pairs.items()}
-        for seed, (ours, theirs) in values.items():
-            row = {"problem": problem, "method": method, "seed": seed, "sparse": ours, "dense": theirs}
-            row |= {"difference": ours - theirs, "within .003": "yes" if abs(ours - theirs) <= LIMIT else "no"}
-            if seed in seconds:
-                row |= dict(zip(("sparse s/epoch", "dense s/epoch"), seconds[seed], strict=True))
-            rows.append(row)
+        seeds = sorted({seed for other, method, seed in found if (other, method) == (problem, loss)})
+        own = [
+            {"seed": str(seed)}
+            | {title: found[problem, name, seed].metric("published_style") for title, name in names.items()}
+            for seed in seeds
+        ]
+        own.append({"seed": "mean", **{title: float(np.mean([row[title] for row in own])) for title in names}})
+        for row in own:
+            differences = {
+                "float64, sparse − dense": row["sparse 64"] - row["dense 64"],
+                "float32, sparse − dense": row["sparse"] - row["dense"],
+                "dense, float32 − float64": row["dense"] - row["dense 64"],
+            }
+            rows.append({"problem": problem, "method": loss, **row, **differences})
     return rows
 
 
 def table(rows: Sequence[dict[str, Any]], form: str) -> str:
-    titles = list(dict.fromkeys(title for row in rows for title in row))
-    show = lambda title, value: (  # noqa: E731
-        "" if value is None else value if isinstance(value, str) else f"{value:{'.2g' if 's/epoch' in title else form}}"
-    )
-    return render(titles, [[show(title, row.get(title)) for title in titles] for row in rows], "markdown")
+    lines = [[value if isinstance(value, str) else f"{value:{form}}" for value in row.values()] for row in rows]
+    return render(list(rows[0]), lines, "markdown")
 
 
 def page(looked: str, records: Sequence[Record]) -> str:
@@ -117,7 +121,9 @@ losses share a row where the authors' code has the same hyperparameters for them
 
 ## Training
 
-Test regret in the published style after 25 epochs in float32; one thread, CPU seconds per epoch on a machine with other work.
+Test regret in the published style after 25 epochs. In float64 both layers give the same model, seed by seed. In float32, which is
+what the authors compute in, losses of the first epochs agree to four digits; then training magnifies rounding, and two layers
+that differ by rounding alone end apart: sparse and dense as far as dense and dense in another precision.
 
 {table(regrets(records), ".4f")}
 """

@@ -9,7 +9,7 @@ the same for t, which has no costs. P₁ projects onto the rows, of which there 
 
 - Upper bounds, w_j + t_j = u_j. The nearest pair to (v_j, v_t) is m_j = (v_j + u_j − v_t)/2 and u_j − m_j, and moving it costs
   twice as much: with Θ_j = ½ there and m_j = v_j, Θ_j = 1 elsewhere, what is left is a projection of m onto the other rows.
-- Private rows Dw = r_D, of which no two have a variable in common. A pass satisfies them block by block.
+- Private rows D w = r_D, of which no two have a variable in common. A pass satisfies them block by block.
 - Shared rows F w = r_F, all others: with N = D Θ Dᵀ (diagonal) and B = F Θ^½ (I − Θ^½ Dᵀ N⁻¹ D Θ^½), a sparse factor of B Bᵀ,
 
       m′ = m − Θ Dᵀ N⁻¹ (D m − r_D),   x = (B Bᵀ)⁻¹ (F m′ − r_F),   y = m − Θ Fᵀ x,   P₁ = y − Θ Dᵀ N⁻¹ (D y − r_D).
@@ -35,6 +35,7 @@ class PublishedSystem(NamedTuple):
 
     column: what stands at each place, as a column of the start (N + pairs); the slacks of upper bounds follow (pairs).
     block: where each block begins, and where the last one ends (blocks + 1,).
+    plain: whether all places of a block have one entry in the shared rows and no slack of an upper bound (blocks,).
     own, pull: of each place, the entry of its private row, D, and of Θ Dᵀ N⁻¹ (N,).
     start, row, value, weighted: Fᵀ by places, its rows scaled and in elimination order; and the values of Θ Fᵀ.
     pair: of each place, which slack of an upper bound belongs to it, or −1; upper: those bounds (pairs,).
@@ -43,6 +44,7 @@ class PublishedSystem(NamedTuple):
 
     column: np.ndarray
     block: np.ndarray
+    plain: np.ndarray
     own: np.ndarray
     pull: np.ndarray
     start: np.ndarray
@@ -125,13 +127,37 @@ def sweep(
 
     aimed: m. right: r_D. negative (N + pairs,): with `record`, which entries of the new z and t are negative.
     """
-    block, own, pull, pair, upper = system.block, system.own, system.pull, system.pair, system.upper
+    block, plain, own, pull, pair, upper = (
+        system.block,
+        system.plain,
+        system.own,
+        system.pull,
+        system.pair,
+        system.upper,
+    )
     start, row, value, weighted = system.start, system.row, system.value, system.weighted
     N, keep, turn = len(pair), 1.0 - step * (tau + rho), step * tau - 2.0
     for b in range(len(block) - 1):
         begun, end = block[b], block[b + 1]
         short = 0.0 - get(right, b)
-        total = short
+        total, excess = short, short
+        if moving and aiming and plain[b]:
+            lag = start[begun] - begun
+            for p in range(begun, end):
+                total = total + own[p] * (get(aimed, p) - weighted[p + lag] * get(x, row[p + lag]))
+            for p in range(begun, end):
+                point = get(aimed, p) - weighted[p + lag] * get(x, row[p + lag]) - pull[p] * total
+                new = minimum(get(z, p), 0.0) + point
+                put(z, p, new)
+                if record:
+                    negative[p] = bits(new < 0.0)
+                point = bent(new, keep, turn) - step * get(cost, p)
+                put(aimed, p, point)
+                excess = excess + own[p] * point
+            for p in range(begun, end):
+                i = row[p + lag]
+                put(sums, i, get(sums, i) + value[p + lag] * (get(aimed, p) - pull[p] * excess))
+            continue
         if moving:
             for p in range(begun, end):
                 point = get(aimed, p)
@@ -139,7 +165,6 @@ def sweep(
                     point = point - weighted[e] * get(x, row[e])
                 put(aimed, p, point)
                 total = total + own[p] * point
-        excess = short
         for p in range(begun, end):
             new, k = get(z, p), pair[p]
             slack = get(t, k) if k >= 0 else new
@@ -231,12 +256,26 @@ def sweep_back(
 
     negative (N + pairs,): which entries of z and t were negative before the step. scratch: a block.
     """
-    block, own, pull, pair = system.block, system.own, system.pull, system.pair
+    block, plain, own, pull, pair = system.block, system.plain, system.own, system.pull, system.pair
     start, row, value, weighted = system.start, system.row, system.value, system.weighted
     N, keep, turn = len(pair), 1.0 - step * (tau + rho), 1.0 + step * rho
     for b in range(len(block) - 1):
         begun, end = block[b], block[b + 1]
-        total = zero
+        total, excess = zero, zero
+        if moving and aiming and plain[b]:
+            lag = start[begun] - begun
+            for p in range(begun, end):
+                total = total + own[p] * (get(g, p) - weighted[p + lag] * get(x, row[p + lag]))
+            for p in range(begun, end):
+                inner = get(g, p) - weighted[p + lag] * get(x, row[p + lag]) - pull[p] * total
+                put(charge, p, get(charge, p) - step * inner)
+                point = where(negative[p], get(g, p) - turn * inner, keep * inner)
+                put(g, p, point)
+                excess = excess + own[p] * point
+            for p in range(begun, end):
+                i = row[p + lag]
+                put(sums, i, get(sums, i) + value[p + lag] * (get(g, p) - pull[p] * excess))
+            continue
         if moving:
             for p in range(begun, end):
                 point, k = get(g, p), pair[p]
@@ -246,7 +285,6 @@ def sweep_back(
                     point = point - weighted[e] * get(x, row[e])
                 put(scratch, p - begun, point)
                 total = total + own[p] * point
-        excess = zero
         for p in range(begun, end):
             point, k = get(g, p), pair[p]
             if moving:

@@ -67,14 +67,14 @@ def labelled(context: RunContext, layer: Layer | None = None) -> DecisionDataset
     return context.train.with_decisions(torch.cat(parts))
 
 
-def _as_published(loss: str, kind: type[AsPublished | SparseAsPublished] = SparseAsPublished) -> Prepare:
-    """DYS-Net as in the authors' code; knapsacks train on decisions of the relaxation; SqDE is averaged."""
+def as_published(loss: str, make: Callable[..., Layer] = SparseAsPublished) -> Prepare:
+    """DYS-Net as in the authors' code, through the layer that `make` makes; SqDE is averaged."""
 
     def prepare(context: RunContext) -> Prepared:
         own = context.parameters
         train = labelled(context)
         assert train.decisions is not None
-        layer = kind(context.problem, own["tau"], own["alpha"], own["iterations"], generator=context.generator())
+        layer = make(context.problem, own["tau"], own["alpha"], own["iterations"], generator=context.generator())
         part = PredictedPart(layer)
         train = train.with_decisions(context.problem.program.objective.transpose(train.decisions))
         made = SquaredDecisionError(part, reduction="mean") if loss == "SqDE" else THROUGH_LAYERS[loss](part)
@@ -106,7 +106,9 @@ def _cave(context: RunContext) -> Prepared:
     return Prepared(loss, context.train, solver_name="Clarabel onto the cone")
 
 
-def _dys_parameters(loss: str, printed: bool) -> Callable[[str], dict[str, Plain]]:
+def dys_parameters(loss: str, printed: bool) -> Callable[[str], dict[str, Plain]]:
+    """Those of the code or of the text; knapsacks train on decisions of the relaxation."""
+
     def parameters(problem: str) -> dict[str, Plain]:
         own = published.dys_printed(problem) if printed else published.dys_in_code(problem, loss)
         return {**own, "labels": "relaxed" if problem.startswith("KP") else "exact"}
@@ -141,18 +143,18 @@ for _loss in THROUGH_LAYERS:
         _cvx(_loss, CvxpySmoothed),
         _cvx_parameters(_loss),
     )
-    _add(f"{_loss}^DYS", "DYS-Net as in the authors' code", _as_published(_loss), _dys_parameters(_loss, False))
+    _add(f"{_loss}^DYS", "DYS-Net as in the authors' code", as_published(_loss), dys_parameters(_loss, False))
     _add(
         f"{_loss}^DYS dense",
         "DYS-Net as in the authors' code, by dense matrices as there",
-        _as_published(_loss, AsPublished),
-        _dys_parameters(_loss, False),
+        as_published(_loss, AsPublished),
+        dys_parameters(_loss, False),
     )
     _add(
         f"{_loss}^DYS printed",
         "DYS-Net as in the authors' code, hyperparameters of the text",
-        _as_published(_loss),
-        _dys_parameters(_loss, True),
+        as_published(_loss),
+        dys_parameters(_loss, True),
     )
     _add(f"{_loss}^DYS clean", "DYS-Net as in the text, on our layer", _clean(_loss), _clean_parameters("jfb"))
     _add(

@@ -75,9 +75,11 @@ class PublishedRows:
         by_places.sort_indices()
         slack = np.full(N, -1)
         slack[self.pairs] = np.arange(count)
+        single = (np.diff(by_places.indptr) == 1) & (slack[self.places] < 0)
         return PublishedSystem(
             np.concatenate([self.places, N + np.arange(count)]).astype(unsigned),
             self.block.astype(unsigned),
+            np.logical_and.reduceat(single, self.block[:-1]),
             number(own),
             number(self.theta * own / np.repeat(norms, np.diff(self.block))),
             by_places.indptr.astype(unsigned),
