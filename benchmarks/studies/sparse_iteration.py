@@ -2,7 +2,7 @@
 
     python benchmarks/studies/sparse_iteration.py
 
-Runs what results/sparse_iteration lacks of the study sparse_iteration.toml, then writes table.md there. Two looks. Iterates: decision
+Runs what results/sparse_iteration lacks of the studies sparse_iteration*.toml, then writes table.md there. Two looks. Iterates: decision
 and gradient of both layers after the published number of iterations, from the same random start, with the hyperparameters
 that the authors' code has for each loss. Training: the test regret of both, seed by seed, in the authors' float32 and in float64.
 """
@@ -28,6 +28,7 @@ from dflearn.studies.record import Record
 
 HERE = Path(__file__).resolve().parent
 OUT = HERE.parents[1] / "results" / "sparse_iteration"
+STUDIES = [HERE / f"{name}.toml" for name in ("sparse_iteration", "sparse_iteration_float64")]
 LOSSES = ("Regret", "SqDE", "SPO+", "SCE")
 LARGE = ("SP-5", "SP-25", "KP-100", "KP-400", "CFL-50", "CFL-200")
 INSTANCES = 32
@@ -75,30 +76,23 @@ def iterates(names: Sequence[str] = LARGE) -> list[dict[str, Any]]:
 
 
 def regrets(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Published style, seed by seed and their mean: sparse less dense in either precision, and dense less dense."""
+    """Published style, seed by seed and their mean: both precisions, sparse and dense, and how far these are apart."""
     found = {(each.config.problem, each.config.method, each.config.seed): each for each in records}
     rows = []
-    for problem, loss in dict.fromkeys((problem, method.partition(" ")[0]) for problem, method, _ in found):
-        names = {
-            "sparse 64": f"{loss} float64",
-            "dense 64": f"{loss} dense float64",
-            "sparse": loss,
-            "dense": f"{loss} dense",
-        }
-        seeds = sorted({seed for other, method, seed in found if (other, method) == (problem, loss)})
-        own = [
-            {"seed": str(seed)}
-            | {title: found[problem, name, seed].metric("published_style") for title, name in names.items()}
-            for seed in seeds
-        ]
-        own.append({"seed": "mean", **{title: float(np.mean([row[title] for row in own])) for title in names}})
-        for row in own:
-            differences = {
-                "float64, sparse − dense": row["sparse 64"] - row["dense 64"],
-                "float32, sparse − dense": row["sparse"] - row["dense"],
-                "dense, float32 − float64": row["dense"] - row["dense 64"],
-            }
-            rows.append({"problem": problem, "method": loss, **row, **differences})
+    for problem, loss in sorted({(problem, method.partition(" ")[0]) for problem, method, _ in found}):
+        for precision in ("float64", "float32"):
+            suffix = " float64" if precision == "float64" else ""
+            names = {"sparse": f"{loss}{suffix}", "dense": f"{loss} dense{suffix}"}
+            seeds = [seed for other, name, seed in found if (other, name) == (problem, names["sparse"])]
+            own: list[dict[str, Any]] = []
+            for seed in sorted(seeds):
+                pair = {title: found[problem, name, seed].metric("published_style") for title, name in names.items()}
+                own.append({"seed": str(seed), **pair})
+            if own:
+                own.append({"seed": "mean", **{title: float(np.mean([row[title] for row in own])) for title in names}})
+            for row in own:
+                apart = row["sparse"] - row["dense"]
+                rows.append({"problem": problem, "method": loss, "precision": precision, **row, "difference": apart})
     return rows
 
 
@@ -134,7 +128,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=OUT, help="default: %(default)s")
     out = parser.parse_args().out
     torch.set_num_threads(1)
-    records = complete(read_study(HERE / "sparse_iteration.toml"), out / "runs.jsonl.xz")
+    records = [record for study in STUDIES for record in complete(read_study(study), out / "runs.jsonl.xz")]
     text = page(table(iterates(), ".1e"), records)
     (out / "table.md").write_text(text)
     print(text)

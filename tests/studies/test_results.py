@@ -44,7 +44,6 @@ def test_there_are_no_other_files_of_runs() -> None:
     [
         ("benchmarks/studies/comparison.toml", "comparison"),
         ("benchmarks/studies/mse_baseline.toml", "mse_baseline"),
-        ("benchmarks/studies/sparse_iteration.toml", "sparse_iteration"),
         ("examples/travelling_salesman.toml", "travelling_salesman"),
     ],
 )
@@ -67,7 +66,11 @@ def test_tables_are_those_of_the_runs() -> None:
         assert [{key: str(value) for key, value in row.items()} for row in rows] == list(csv.DictReader(file))
 
 
-def test_in_float64_the_sparse_and_the_dense_iteration_of_the_authors_train_the_same_model() -> None:
-    rows = sparse_iteration.regrets(read_records(RESULTS / "sparse_iteration" / "runs.jsonl.xz"))
+def test_the_iteration_of_the_authors_trains_the_same_model_sparse_and_dense() -> None:
+    """In float64, seed by seed; in float32 training magnifies rounding."""
+    records = read_records(RESULTS / "sparse_iteration" / "runs.jsonl.xz")
+    wanted = {config.question for study in sparse_iteration.STUDIES for config in read_study(study).runs()}
+    assert {record.config.question for record in records} == wanted
+    rows = sparse_iteration.regrets(records)
     assert sparse_iteration.table(rows, ".4f") in (RESULTS / "sparse_iteration" / "table.md").read_text()
-    assert all(abs(row["float64, sparse − dense"]) <= 0.003 for row in rows)
+    assert all(abs(row["difference"]) <= 0.003 for row in rows if row["precision"] == "float64")
