@@ -13,6 +13,7 @@ from dflearn.errors import ProgramError
 from dflearn.losses import CaVE
 from dflearn.solvers.base import Solver
 from dflearn.solvers.oracles import DagShortestPath, TopK
+from dflearn.solvers.relaxation_first import RelaxationFirst
 from dflearn.solvers.wrappers import Parallel, Pooled
 from fuzz.cases import Case
 from fuzz.frontends import front_ends
@@ -136,7 +137,11 @@ def cave(case: Case) -> list[Verdict]:
             target = normals.T @ lsq_linear(normals.T, v / length, (0, np.inf), "bvls", 1e-15, max_iter=1000).x
         # By Moreau: what is left is a feasible direction, at a right angle. scipy's solvers do not always get there.
         left = v / length - target
-        if (normals @ left).max(initial=0.0) > 1e-7 * np.abs(normals).max(initial=1.0) or abs(left @ target) > 1e-7:
+        if (
+            not np.isfinite(target).all()
+            or (normals @ left).max(initial=0.0) > 1e-7 * np.abs(normals).max(initial=1.0)
+            or abs(left @ target) > 1e-7
+        ):
             verdicts.append(Verdict("unsure"))
             continue
         cosine = float(v @ target / length / np.linalg.norm(target)) if np.linalg.norm(target) > 1e-6 else 0.0
@@ -161,6 +166,7 @@ SUBJECTS: dict[str, Subject] = {
     "Gurobi": solver(gurobi),
     "FewRowLP": solver(dfl.FewRowLP, relax=True),
     "FewRowBinary": solver(dfl.FewRowBinary),
+    "RelaxationFirst": solver(RelaxationFirst),
     "TopK": solver(TopK.of),
     "DagShortestPath": solver(DagShortestPath.of),
     "Parallel": parallel,

@@ -96,7 +96,11 @@ def speed() -> str:
         "An epoch of SCE^DYS as published, by our kernel against the authors' dense matrices",
         "as_published", "epochs", {"ratio": "times as fast"}, "problem",
     )  # fmt: skip
-    return "\n\n".join([*training(), authors, layers(), labels, oracles, knapsacks])
+    facilities = ratios(
+        "Exact facility location, `RelaxationFirst` against general solvers; costs are true ones or predictions",
+        "facilities", "against general solvers", {"HiGHS ratio": "HiGHS", "Gurobi ratio": "Gurobi"}, "problem", "costs",
+    )  # fmt: skip
+    return "\n\n".join([*training(), authors, layers(), labels, oracles, knapsacks, facilities])
 
 
 def training(threads: str = "") -> list[str]:

@@ -33,5 +33,6 @@ from .solvers.few_rows import FewRowBinary as FewRowBinary, FewRowLP as FewRowLP
 from .solvers.gurobi import Gurobi as Gurobi
 from .solvers.highs import HiGHS as HiGHS
 from .solvers.oracles import DagShortestPath as DagShortestPath
+from .solvers.relaxation_first import RelaxationFirst as RelaxationFirst
 from .solvers.wrappers import Parallel as Parallel, Pooled as Pooled
 from .training import Callback as Callback, History as History, fit as fit, tune as tune

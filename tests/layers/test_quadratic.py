@@ -151,7 +151,7 @@ def test_the_size_of_decisions(
         ([0.5, 0.5], [0.0, 0.0], max(1.25 / 1.25, 2.75 / 3.25)),  # both pulled, neither at a bound
         ([0.0, 1.0], [0.0, 0.0], 0.0),  # both where they are pulled to
         ([1.0, 0.0], [0.0, 0.0], 1.0),  # both at the wrong bound
-        ([0.0, 0.2], [3.0, 0.0], 0.8 / 1.2),  # nearly stationary; the equation is missed
+        ([0.0, 0.2], [3.0, 0.0], 2.42 / (0.61 + 2.42)),  # the equation is missed, at a price: the objective too
         ([0.0, 1.0], [-1.0, 0.0], 0.0),
     ],
 )
@@ -171,4 +171,5 @@ def test_residuals_of_an_inequality_by_hand(slack: float, price: float) -> None:
     c, sides = -mu * w - price, Sides(np.zeros(0), right, np.array([-np.inf]), np.array([np.inf]))
     found = relative_residual(w, np.array([price]), c, mu, sp.csr_array(np.array([[1.0]])), right, 0, sides)
     row, share = abs(slack) / (6 + slack), price / (2 * (1.5 + price))
-    assert found == pytest.approx(row if slack < 0 else min(row, share), rel=1e-12)
+    missed = price * abs(slack) / (price * abs(slack) + 3 * abs(c[0]) + 0.25 * 9)
+    assert found == pytest.approx(max(row if slack < 0 else min(row, share), missed), rel=1e-12)

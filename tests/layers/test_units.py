@@ -246,6 +246,64 @@ def test_large_prices_hide_no_slack(regularizer: Regularizer) -> None:
             assert float(answer.objective[i]) <= float(cost[i]) + 1e-6 * 4.5
 
 
+def test_a_price_without_bound_hides_no_cost() -> None:
+    """w_0 = 0 by a row and by its bound: the row's price may be anything, and was 1e16; w_1 = 1.375 was missed by 1 %."""
+    program = Program(
+        A=[[-2, 0, 0]], b=[0], G=[[-3, 1, 0], [1, 4, 0], [0, -2, 0], [-2, -3, -1]], h=[2.5, 5.5, -2, -2],
+        lower=[-1, 0, 0], upper=[0, 4, np.inf],
+    )  # fmt: skip
+    y = torch.tensor([[-4, -2, 1e10], [0, 0, 1e10]], dtype=torch.float64)
+    layer = Smoothed(program, 0.5)
+    first = layer.solve(y, None, layer.no_start(2))
+    far = torch.tensor([[1.1e16, 0, 0, 0, 0], [-1.7e16, 0, 0, 0, 0]], dtype=torch.float64)
+    for start in (None, first.start, far):
+        solution = layer.solve(y, None, start).check((Status.OPTIMAL,))
+        wanted = torch.tensor([[0, 1.375, 0], [0, 1, 0]], dtype=torch.float64)
+        torch.testing.assert_close(solution.decision, wanted, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("penalty", [1e3, 1e6, 1e7, 1e9])
+def test_a_price_that_a_penalty_explains_hides_no_cost(penalty: float) -> None:
+    """At [−2, −1, 0, 0] all variables are at bounds and rows: prices of 1e7 hid a cost of 3 there from its own terms."""
+    program = Program(
+        A=[[4, -1, -2, 0]], b=[-7], G=[[4, -2, 0, 0], [-2, -1, 1, 0], [1, 0, 0, 0]], h=[-5, 5, 6],
+        lower=[-2, -2, 0, 0], upper=[-1, -1, 3, np.inf],
+    )  # fmt: skip
+    costs = torch.tensor([[0, 0, -3, penalty]], dtype=torch.float64)
+    solution = Smoothed(program, 1.0, regularizer="norm").solve(costs).check((Status.OPTIMAL,))
+    torch.testing.assert_close(
+        solution.decision, torch.tensor([[-1.75, -1, 0.5, 0]], dtype=torch.float64), rtol=1e-7, atol=1e-7
+    )
+
+
+def test_what_rounding_leaves_of_a_direction_is_no_way_to_infinity() -> None:
+    """w₀ may grow for ever at no cost, and w = 0 is optimal; a projection of 1e-6 beside a cost of 5e5 was longer than μ."""
+    program = Program(
+        G=[[-6.103515625e-06, 157286.4]], h=[0], upper=[np.inf, 0], S=[[3.814697265625e-06, 0], [0, 524288]]
+    )
+    start = torch.tensor([[60818.040531904044, 52428.8]], dtype=torch.float64)
+    layer, costs = Smoothed(program, 0.0625, regularizer="norm"), torch.tensor([[0.0, 1.0]], dtype=torch.float64)
+    for given in (None, start):
+        assert "UNBOUNDED" not in layer.solve(costs, None, given).counts()
+    downhill = torch.tensor([[-20000.0, 1.0]], dtype=torch.float64)  # −0.076 a step, beyond μ
+    assert layer.solve(downhill).counts() == {"UNBOUNDED": 1}
+
+
+def test_a_row_of_small_terms_beside_large_decisions() -> None:
+    """Columns from 1e-5 to 1e6 in one row: its violation is small beside the largest decision, not beside its own terms."""
+    from fuzz.families import make
+    from fuzz.references import truth_of
+
+    case = make("integer_units", 30558)
+    solution = Smoothed(case.program, case.user_mu()).solve(case.costs, case.instance)
+    for i in np.flatnonzero(solution.status == Status.OPTIMAL):
+        w, b = solution.decision[i].numpy() / case.column, case.line("b", int(i))
+        assert (np.abs(case.A @ w - b) <= 1e-6 * (np.abs(case.A) @ np.abs(w) + np.abs(b))).all()
+        truth = truth_of(case, "squared", int(i))
+        assert truth.w is not None
+        np.testing.assert_allclose(w, truth.w, rtol=0, atol=1e-6)
+
+
 # -- DavisYin -------------------------------------------------------------------------------------------------------
 
 

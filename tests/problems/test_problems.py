@@ -92,7 +92,7 @@ def test_the_contract_check_finds_what_is_wrong(problem: Problem, complaint: str
         (Knapsack(12), "FewRowBinary", "FewRowLP"),
         (Knapsack(9, 5), "HiGHS", "FewRowLP"),
         (Knapsack(9, 17), "HiGHS", "HiGHS"),
-        (FacilityLocation(6, 3), "HiGHS", "HiGHS"),
+        (FacilityLocation(6, 3), "RelaxationFirst", "HiGHS"),
         (Selection(8, 3), "TopK", "TopK"),
     ],
     ids=lambda value: getattr(value, "name", None),

@@ -18,6 +18,7 @@ from dflearn.solvers.few_rows import FewRowBinary, FewRowLP
 from dflearn.solvers.gurobi import Gurobi
 from dflearn.solvers.highs import HiGHS
 from dflearn.solvers.oracles import DagShortestPath, TopK
+from dflearn.solvers.relaxation_first import RelaxationFirst
 from dflearn.solvers.wrappers import Parallel, Pooled
 from dflearn.testing.solvers import check_solver
 from support import programs
@@ -42,11 +43,13 @@ SOLVERS: dict[str, Callable[[Program], Solver]] = {
     "TopK": TopK.of,
     "FewRowLP": FewRowLP,
     "FewRowBinary": FewRowBinary,
+    "RelaxationFirst": RelaxationFirst,
     "Parallel HiGHS": lambda program: Parallel(HiGHS(program), workers=2),
     "Pooled HiGHS": lambda program: Pooled(HiGHS(program), ratio=1),
 }
 
 SPECIAL = {
+    "RelaxationFirst": {"knapsack", "facility location", "at most k", "exactly k"},
     "DagShortestPath": {"path"},
     "TopK": {"at most k", "exactly k"},
     "FewRowBinary": {"knapsack", "at most k"},

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dflearn.program import Instance, Program
-from dflearn.solvers import DagShortestPath, FewRowBinary, FewRowLP, HiGHS, Solver, TopK
+from dflearn.solvers import DagShortestPath, FewRowBinary, FewRowLP, HiGHS, RelaxationFirst, Solver, TopK
 from dflearn.solvers.recognition import Recognized, best_solver
 from support import programs
 
@@ -17,7 +17,9 @@ CASES: dict[str, tuple[Program, type[Solver]]] = {
     "exactly k": (programs.top_k(at_most=False), TopK),
     "relaxed knapsack": (programs.knapsack(12).relax(), FewRowLP),
     "knapsack": (programs.knapsack(12), FewRowBinary),
-    "facility location": (programs.facility_location(), HiGHS),
+    "facility location": (programs.facility_location(), RelaxationFirst),
+    "many facilities": (programs.facility_location(1, 33), HiGHS),
+    "no switches": (Program(G=np.ones((2, 3)), h=[1, 2], upper=1, integer=[0, 1]), HiGHS),
     "free variables": (Program(G=np.ones((1, 3)), h=[1], lower=-np.inf, upper=1), HiGHS),
 }
 

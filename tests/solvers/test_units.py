@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -9,13 +10,14 @@ import pytest
 import torch
 
 from dflearn.program import Instance, Program
-from dflearn.solvers.base import Basis, Solution, Status
+from dflearn.solvers.base import Basis, Solution, Solver, Status
 from dflearn.solvers.certificate import Certifier
 from dflearn.solvers.few_rows import FewRowBinary, FewRowLP
 from dflearn.solvers.gurobi import Gurobi
 from dflearn.solvers.highs import HiGHS
 from dflearn.solvers.model import ModelSolver
 from dflearn.solvers.oracles import DagShortestPath
+from dflearn.solvers.relaxation_first import RelaxationFirst
 from dflearn.solvers.scaling import Scales, units
 from support import programs
 from support.rationals import exact_optimum
@@ -88,8 +90,8 @@ def test_nine_hundred_penalties(make: type[ModelSolver]) -> None:
     assert called >= 895
 
 
-@pytest.mark.parametrize("make", BACK_ENDS)
-def test_penalties_on_whole_decisions(make: type[ModelSolver]) -> None:
+@pytest.mark.parametrize("make", [*BACK_ENDS, RelaxationFirst])
+def test_penalties_on_whole_decisions(make: Callable[[Program], Solver]) -> None:
     called = 0
     for seed in range(900, 1200):
         program, c, _, whole = covering(np.random.RandomState(seed))
@@ -135,8 +137,8 @@ def test_mixed_scales(make: type[ModelSolver]) -> None:
         assert program.violation(answer.decision) <= 1e-8, seed
 
 
-@pytest.mark.parametrize("make", BACK_ENDS)
-def test_mixed_scales_of_integer_programs(make: type[ModelSolver]) -> None:
+@pytest.mark.parametrize("make", [*BACK_ENDS, RelaxationFirst])
+def test_mixed_scales_of_integer_programs(make: Callable[[Program], Solver]) -> None:
     for seed in range(80):
         program, c = mixed_scales(np.random.RandomState(seed), True)
         best = exact_optimum(program, c)
@@ -186,6 +188,40 @@ def test_binary_answers_know_no_unit(size: float) -> None:
     assert FewRowBinary(full).solve(-torch.ones(2)).decision.tolist() == [1, 1]
     over = Program(G=[[0.1 * size, 0.2 * size]], h=[0.2999 * size], upper=1, integer=True)
     assert FewRowBinary(over).solve(-torch.ones(2)).decision.sum() == 1
+
+
+@pytest.mark.parametrize("make", BACK_ENDS)
+def test_presolve_is_not_misled_by_a_penalty(make: type[ModelSolver]) -> None:
+    """A penalty of 1e10: with presolve HiGHS called [1, −1, 1, ½, 1, 0] optimal, in any unit of costs."""
+    program = Program(
+        A=[[0.5, -2, -1.125, -2.75, -1.625, 0], [-1.625, 0, 1.5, -3.75, 0, 0]], b=[-1.625, -2],
+        G=[[0, 2, 3.625, 0, 1.5, 0], [-3, -3, -3, -2, -3, -1]], h=[3.125, -7],
+        lower=[0, -2, 0, 0, 0, 0], upper=[1, -1, 1, 4, 3, np.inf], integer=[True, True, True, False, False, False],
+    )  # fmt: skip
+    answer = make(program).solve(torch.tensor([[0, 1, 1, 0, 0, 1e10]], dtype=torch.float64))
+    assert answer.counts() == {"OPTIMAL": 1}
+    assert answer.objective.item() == pytest.approx(-1.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("presolve", [True, False])
+def test_presolve_tells_no_end_from_nothing(presolve: bool) -> None:
+    """w = 0 is feasible, and w_2 may grow for ever: with presolve HiGHS calls that infeasible."""
+    program = Program(G=[[0.1, 1, -2.6], [-0.4, -0.9, 0.1]], h=[0, 1])
+    assert HiGHS(program, presolve=presolve).solve(torch.tensor([[0.0, 0.0, -2.0]])).counts() == {"UNBOUNDED": 1}
+
+
+def test_what_refinement_calls_impossible_is_asked_again() -> None:
+    """From this start HiGHS ends near the optimum, and the program of the error left has no feasible point by its tolerances."""
+    program = Program(
+        A=[[2, 1.875, 0, 0, -2.625]], b=[0],
+        G=[[-1.5, 3.25, -3.375, 0, 3], [0.25, -0.5, -1.875, 0, 0.5], [3.75, 3, -2.25, 0.25, -0.75]],
+        h=[-2.375, -1.875, -2.5], lower=[0, 0, 0, -1, 0], upper=[3, 1, 1, 2, 3],
+    )  # fmt: skip
+    costs = torch.tensor([[-3.75, -1.75, 2.875, 2.5, 0.125]], dtype=torch.float64)
+    start = torch.tensor([[1, 1, 0, 2, 3, 3, 2, 2, 1]], dtype=torch.int8)
+    answer = HiGHS(program, presolve=True).solve(costs, None, start)
+    assert answer.counts() == {"OPTIMAL": 1}
+    assert answer.objective.item() == pytest.approx(HiGHS(program).solve(costs).objective.item(), rel=1e-9)
 
 
 def test_binary_decisions_under_a_penalty() -> None:

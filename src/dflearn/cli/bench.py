@@ -17,6 +17,7 @@ BENCHMARKS = {
     "growth": "time and memory as problems grow",
     "training": "what `fit` and `import dflearn` cost",
     "knapsacks": "exact knapsacks against HiGHS and Gurobi",
+    "facilities": "exact facility location against HiGHS and Gurobi",
     "solvers": "starts of HiGHS, oracles, the cost of Python",
     "smoothed": "the smoothed layer by itself",
     "davis_yin": "the Davis-Yin layer by itself",

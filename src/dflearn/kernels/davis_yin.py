@@ -32,6 +32,7 @@ from dflearn.kernels.lanes import (
     where,
 )
 
+SILENT, FAR_PRICE = 64.0, 10.0  # as of `kernels.optimality`
 CHECK_EVERY = 5  # iterations between two looks at the residual
 ROW_BYTES = 128  # of a tile; half of that where the batch is small
 
@@ -217,15 +218,19 @@ def relative_residual(
     rounding leaves of zeros in w becomes zero. terms (n or more) is scratch.
     """
     m, none = len(system.pivot), alpha * 0.0
+    prices, felt = none, none
     one, worst, largest, costs, value, loss = none + 1.0, none, least, none, none, none
     for i in range(m):
         if system.inequality[i]:
             put(x, i, maximum(get(x, i), 0.0))
-        costs = maximum(costs, absolute(get(x, i)))
+        prices = maximum(prices, absolute(get(x, i)))
     for j in range(n):
-        costs = maximum(costs, absolute(get(cost, j)))
+        own, pull = absolute(get(cost, j)), absolute(alpha * mu * get(w, j))
+        costs = maximum(costs, maximum(own, pull))
+        inside = (get(w, j) > get(lower, j)) & (get(w, j) < get(upper, j))
+        felt = maximum(felt, where(inside, maximum(own, pull), pull))
         largest = maximum(largest, absolute(get(w, j)))
-    faint, quiet = rounding * costs, rounding * largest
+    faint, quiet = rounding * maximum(felt, minimum(prices, FAR_PRICE * costs)), rounding * largest
     for j in range(n):
         if snap:
             rest = minimum(maximum(none, get(lower, j)), get(upper, j))
@@ -240,7 +245,8 @@ def relative_residual(
         wrong = where(total > faint, wrong, none)
         worst = maximum(worst, where(wrong > 0.0, wrong / total, none))
         value = value + absolute(get(cost, j) * point) + 0.5 * absolute(pull * point)
-        loss = loss + wrong * absolute(point)
+        room = where(reduced > 0.0, point - get(lower, j), get(upper, j) - point)
+        loss = loss + wrong * minimum(room, largest)
         put(terms, j, total)
     for i in range(m):
         gap, total, share = none - get(r, i), absolute(get(r, i)), none
@@ -251,7 +257,7 @@ def relative_residual(
                 gap, total = gap - term, total + absolute(term)
                 part = absolute(system.negated.value[k] * get(x, i))
                 share = maximum(share, where(part > faint, part / get(terms, j), none))
-        wrong = where(absolute(gap) > quiet, absolute(gap), none)
+        wrong = where(absolute(gap) > quiet, absolute(gap), where(total > SILENT * quiet, absolute(gap), none))
         loss = loss + wrong * absolute(get(x, i))
         wrong = where(wrong > 0.0, wrong / total, none)
         if system.inequality[i]:

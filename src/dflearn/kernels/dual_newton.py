@@ -144,7 +144,8 @@ def dual_newton(
             for i in range(m):
                 put(dy, i, get(dy, i) + get(mask, i) * get(shift, i))
             mask_rows(pattern, mask, values)
-        damping = 1e-12 + minimum(0.1 * get(state, 1), 1e-3)
+        # Less and less near the solution, where an undamped step is exact.
+        damping = 1e-12 + minimum(0.1 * get(state, 1), 1e-3) * minimum(1.0, 100.0 * get(state, 1))
         for i in range(m):
             put(values, entries + i, get(values, entries + i) + get(mask, i) * damping)
         factorize(pattern, values, scratch.work, 0.0)

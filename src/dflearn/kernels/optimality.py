@@ -4,7 +4,8 @@
     variable j:   stationarity_j / (|c_j| + μ|w_j| + Σ_i |M_ij y_i|)
     inequality i: slack_i / (|r_i| + Σ_j |M_ij w_j|), or the largest of |M_ij| y_i beside the terms of variable j, if less
 
-    objective:    gap / (gap + Σ_j |c_j w_j| + (μ/2)‖w‖²), gap = Σ_i |y_i| (violation_i or slack_i)
+    objective:    gap / (gap + Σ_j |c_j w_j| + (μ/2)‖w‖²), gap = Σ_i |y_i| (violation_i or slack_i) + Σ_j stationarity_j room_j
+                  (room_j: the way from w_j to the bound that its reduced cost points to, or max |w| if less)
 
 A variable at its bound may have a reduced cost that presses it there. A row, or a variable, whose terms are all rounding
 noise counts as satisfied: beside the decision's size, max |w|, and at least the shortest length that right-hand sides and
@@ -24,7 +25,11 @@ from dflearn.kernels.cholesky import assemble, factorize, substitute
 from dflearn.kernels.lanes import LANES, absolute, any_lane, get, jit, maximum, minimum, put, spread, where
 from dflearn.kernels.smoothed_lp import SmoothedSystem, SmoothedTile
 
-ROUNDING = 16 * float(np.finfo(np.float64).eps)
+EPS = float(np.finfo(np.float64).eps)
+ROUNDING = 16 * EPS
+SILENT = 64.0  # times the rounding of the largest decision: a row whose terms are smaller says nothing
+FAR_PRICE = 10.0  # times the largest cost
+DOUBT = 1e-7  # what rounding may hide of the gap, beside the objective, before it counts: prices far beyond all costs
 PROOF = 1e-7  # yᵀM w − yᵀr, beside its terms, from which on a proof counts
 EPSILON = 1e-7  # of the projection in `no_feasible_point`
 FAINT = 1e-11  # multipliers this small beside the largest are rounding
@@ -38,12 +43,18 @@ def measure(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, size: An
     by_rows, by_columns, inequality = system.by_rows, system.by_columns, system.inequality
     c, r, lower, upper, mu = tile.c, tile.r, tile.lower, tile.upper, get(tile.mu, 0)
     largest, costs, worst, sum_ = spread(0.0), spread(0.0), spread(0.0), spread(0.0)
-    value, loss = spread(0.0), spread(0.0)
+    value, loss, doubt = spread(0.0), spread(0.0), spread(0.0)
+    prices, felt = spread(0.0), spread(0.0)
     for j in range(c.shape[0]):
-        costs = maximum(costs, absolute(get(c, j)))
+        cost, pull = absolute(get(c, j)), absolute(mu * get(w, j))
+        costs = maximum(costs, maximum(cost, pull))
+        inside = (get(w, j) > get(lower, j)) & (get(w, j) < get(upper, j))
+        felt = maximum(felt, where(inside, maximum(cost, pull), pull))
+        largest = maximum(largest, absolute(get(w, j)))
     for i in range(r.shape[0]):
-        costs, sum_ = maximum(costs, absolute(get(y, i))), sum_ + absolute(get(y, i))
-    faint = ROUNDING * costs
+        prices, sum_ = maximum(prices, absolute(get(y, i))), sum_ + absolute(get(y, i))
+    # Neither the cost of a variable at its bound nor a price without bound makes other costs faint.
+    faint = ROUNDING * maximum(felt, minimum(prices, FAR_PRICE * costs))
     for j in range(c.shape[0]):
         pull = mu * get(w, j)
         reduced, total = get(c, j) + pull, absolute(get(c, j)) + absolute(pull)
@@ -51,11 +62,16 @@ def measure(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, size: An
             term = by_columns.value[k] * get(y, by_columns.column[k])
             reduced = reduced + term
             total = total + absolute(term)
-        largest, sum_ = maximum(largest, absolute(get(w, j))), sum_ + absolute(get(w, j))
+        sum_ = sum_ + absolute(get(w, j))
         value = value + absolute(get(c, j) * get(w, j)) + 0.5 * absolute(pull * get(w, j))
+        doubt = doubt + EPS * total * absolute(get(w, j))
         up, down = where(get(w, j) < get(upper, j), 1.0, 0.0), where(get(w, j) > get(lower, j), 1.0, 0.0)
         wrong = maximum(up * maximum(-1.0 * reduced, 0.0), down * maximum(reduced, 0.0))
         wrong = where(total > faint, wrong, 0.0)
+        room = where(reduced > 0.0, get(w, j) - get(lower, j), get(upper, j) - get(w, j))
+        loss = loss + wrong * minimum(
+            room, largest
+        )  # large prices hide a cost from its own terms, not from the objective
         if any_lane(wrong > worst * total):  # divisions are dear
             worst = maximum(worst, where(wrong > 0.0, wrong / total, 0.0))
         put(size, j, total)
@@ -66,7 +82,7 @@ def measure(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, size: An
             term = by_rows.value[k] * get(w, by_rows.column[k])
             gap = gap + term
             total = total + absolute(term)
-        wrong = where(absolute(gap) > quiet, absolute(gap), 0.0)
+        wrong = where(absolute(gap) > quiet, absolute(gap), where(total > SILENT * quiet, absolute(gap), 0.0))
         loss = loss + wrong * absolute(get(y, i))
         if not any_lane(wrong > worst * total):
             continue
@@ -84,6 +100,7 @@ def measure(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, size: An
         worst = maximum(worst, wrong)
     loss = where(loss > faint * maximum(largest, get(tile.mu, 1)), loss, 0.0)
     worst = maximum(worst, where(loss > 0.0, loss / (value + loss), 0.0))
+    worst = maximum(worst, where(doubt > DOUBT * value, doubt / (value + doubt), 0.0))
     out = np.empty((2, LANES))
     put(out, 0, worst)
     put(out, 1, sum_)  # comparisons with what is not a number do not hold, so that it must be looked for

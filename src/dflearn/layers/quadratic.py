@@ -126,5 +126,9 @@ def relative_residual(
         beside = sp.csr_array(sizes @ sp.diags_array(np.where(terms > faint, 1 / terms, 0.0))).max(axis=1).toarray()
     price = np.abs(y) * beside.reshape(-1)
     idle = (np.arange(len(right)) >= equalities) & (gap <= 0)
+    room = np.minimum(np.where(reduced > 0, w - sides.lower, sides.upper - w), np.abs(w).max(initial=0.0))
+    loss = np.where(rows > 0, np.abs(gap * y), 0.0).sum() + np.where(stationarity > 0, wrong * room, 0.0).sum()
+    value = np.abs(c * w).sum() + 0.5 * mu * (w @ w)
     rows[idle] = np.minimum(rows, price)[idle]
-    return float(max(stationarity.max(initial=0.0), rows.max(initial=0.0)))
+    missed = loss / (value + loss) if loss > faint * np.abs(w).max(initial=0.0) else 0.0
+    return float(max(stationarity.max(initial=0.0), rows.max(initial=0.0), missed))

@@ -190,21 +190,28 @@ class SmoothedRows(RowSystem):
         """The length of the projection of −c onto the directions in which one may leave w = 0, `(count,)`."""
         r, lower, upper = self._lines(sides)
         ends = np.where(lower < 0, -np.inf, 0.0), np.where(upper > 0, np.inf, 0.0)
-        return self._pull(c, np.where(r > 0, 2.0, 0.0), *ends)  # no row of length one gets to 2
+        return self._pull(c, np.where(r > 0, 2.0, 0.0), *ends)[0]  # no row of length one gets to 2
 
     def pull_without_end(self, c: np.ndarray, sides: Sides) -> np.ndarray:
         """The length of the projection of −c onto the directions in which one may go on for ever, `(count,)`."""
         r, lower, upper = self._lines(sides)
         ends = np.where(np.isinf(lower), -np.inf, 0.0), np.where(np.isinf(upper), np.inf, 0.0)
-        return self._pull(c, np.zeros_like(r), *ends)
+        pull, way = self._pull(c, np.zeros_like(r), *ends)
+        # Where rounding leaves something of no projection at all, costs do not fall along it.
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.fmin(pull, -(c * way).sum(1) / np.linalg.norm(way, axis=1))
 
-    def _pull(self, c: np.ndarray, r: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
+    def _pull(
+        self, c: np.ndarray, r: np.ndarray, lower: np.ndarray, upper: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The length of the projection of −c onto a cone, `(count,)`, and its direction, `(count, n)`."""
         length = np.linalg.norm(c, axis=1)
         length[length == 0] = 1.0
         sides = (np.ascontiguousarray(part) for part in (r, lower, upper))
         answer = self.solve(SmoothedData(c, length, *sides), None, CONE_TOLERANCE)
         # With μ = ‖c‖ the projection is of length one at most; where the kernels failed, nothing is claimed.
-        return np.where(answer.residual <= CONE_ACCEPTED, length * np.linalg.norm(answer.w, axis=1), np.nan)
+        pull = np.where(answer.residual <= CONE_ACCEPTED, length * np.linalg.norm(answer.w, axis=1), np.nan)
+        return pull, answer.w
 
     def cone_points(self, data: SmoothedData, steps: int) -> np.ndarray:
         """Mᵀy − z_l + z_u after so many interior-point steps, for costs of size about one; `(count, n)`."""

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from dflearn.problems.polynomial import PolynomialProblem, integral_of_ceiling, require_sizes
 from dflearn.program import Program
+from dflearn.solvers.base import Solver
 
 LEAST_COST, LARGEST_COST = 0.01, 100.0  # transport costs are clipped to this range
 
@@ -41,6 +42,11 @@ class FacilityLocation(PolynomialProblem):
     def name(self) -> str:
         short = PUBLISHED_FACILITIES.get(self.customers) == self.facilities
         return f"CFL-{self.customers}" if short else f"CFL-{self.customers}x{self.facilities}"
+
+    def solver(self) -> Solver:
+        from dflearn.solvers.relaxation_first import RelaxationFirst
+
+        return RelaxationFirst(self.program) if RelaxationFirst.suits(self.program) else super().solver()
 
     def _draw_structure(self, rng: np.random.RandomState) -> dict[str, np.ndarray]:
         demands = np.round(np.clip(rng.normal(2.5, 1.25, self.customers), 1, 6), 2)

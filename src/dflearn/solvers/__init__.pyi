@@ -7,4 +7,5 @@ from .graph import Graph as Graph
 from .gurobi import Gurobi as Gurobi
 from .highs import HiGHS as HiGHS
 from .oracles import DagShortestPath as DagShortestPath, TopK as TopK
+from .relaxation_first import RelaxationFirst as RelaxationFirst
 from .wrappers import Parallel as Parallel, Pooled as Pooled

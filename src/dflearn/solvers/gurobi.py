@@ -106,6 +106,7 @@ class _GurobiModel(Model):
         return self.decision(), y
 
     def be_strict(self, strict: bool) -> None:
+        self.model.setParam("Presolve", 0 if strict else -1)  # another way to the answer, beside other tolerances
         self.model.setParam("IntFeasTol", 1e-9 if strict else 1e-5)
         for name in ("FeasibilityTol", "OptimalityTol"):
             self.model.setParam(name, 1e-9 if strict else 1e-6)

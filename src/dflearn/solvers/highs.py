@@ -115,6 +115,7 @@ class _HighsModel(Model):
         self.highs, self.highspy = self.handle.highs, self.handle.highspy
         self.time_limit = solver.time_limit
         self.presolve = solver.presolve if program is solver.program else presolved(program)
+        self.strict = False
         self.columns = np.arange(self.n, dtype=np.int32)
         self.row_numbers = np.arange(self.rows, dtype=np.int32)
         self.basis_statuses = np.array([self.highspy.HighsBasisStatus(code) for code in range(4)], dtype=object)
@@ -141,9 +142,12 @@ class _HighsModel(Model):
         self.highs.changeColsCost(self.n, self.columns, c)
         # Of the same instance with other costs, the last basis is primal feasible still: the primal method goes on from it.
         self.handle.set_option("simplex_strategy", DUAL if basis is None else PRIMAL)
-        status = self.run_once(basis, self.presolve)
-        if status is Status.FAILED and not self.presolve:
+        presolve = self.presolve and not self.strict
+        status = self.run_once(basis, presolve)
+        if status is Status.FAILED and not presolve:
             status = self.run_once(None, True)
+        elif presolve and (status is None or status is Status.INFEASIBLE):
+            status = self.run_once(None, False)  # presolve may call a program infeasible that has no end
         return status
 
     def run_once(self, basis: np.ndarray | None, presolve: bool) -> Status | None:
@@ -170,6 +174,7 @@ class _HighsModel(Model):
         return np.fromiter(found.col_value, np.float64, self.n), y
 
     def be_strict(self, strict: bool) -> None:
+        self.strict = strict  # presolve is left out then: a cost of 1e10 misleads it in any unit
         self.handle.set_option("mip_feasibility_tolerance", 1e-9 if strict else 1e-6)
         for side in ("primal", "dual"):
             self.handle.set_option(f"{side}_feasibility_tolerance", 1e-9 if strict else 1e-7)

@@ -163,7 +163,7 @@ class Model(ABC):
 
     @abstractmethod
     def be_strict(self, strict: bool) -> None:
-        """Whether the next runs have the smallest tolerances there are, or the usual ones."""
+        """Whether the next runs have the smallest tolerances there are and no presolve, or are as usual."""
 
     @cached_property
     def own_size(self) -> np.ndarray:
@@ -263,6 +263,8 @@ class Model(ABC):
         if good and not status.has_decision:
             return
         if not status.has_decision:
+            status, w, y, _ = self.refine_again(c, sides, status)
+        if not status.has_decision:
             out.status[i], out.decision[i], out.bound[i] = status, np.nan, -np.inf
             return
         verdict = self.certifier.check(c[None], w[None], y[None], sides)
@@ -270,6 +272,15 @@ class Model(ABC):
         out.status[i] = Status.OPTIMAL if sure else Status.FEASIBLE if feasible else Status.FAILED
         out.decision[i] = w if feasible else np.nan
         out.bound[i] = verdict.bound[0] if feasible else -np.inf
+
+    def refine_again(self, c: np.ndarray, sides: Sides, first: Status) -> Answer:
+        """Refinement says that there is no decision: is that so from the answer of a cold solve too? Else nothing is known."""
+        size = float(np.broadcast_to(self.scales.decision_sizes(sides), 1)[0])
+        found = self.attempt(c, sides, 1.0 / float(units(c[None] * self.scales.columns)[0]), size)
+        if found.status is not Status.OPTIMAL:
+            return found if found.status is first else found._replace(status=Status.FAILED)
+        again = Answer(*self.refiner.refine(c, sides, np.clip(found.w, sides.lower, sides.upper), found.y))
+        return again if again.status.has_decision or again.status is first else again._replace(status=Status.FAILED)
 
     def second_opinion(self, c: np.ndarray, sides: Sides, first: Answer) -> Answer:
         """No decision: is that so in other units too, where large numbers count as little as small ones?

@@ -19,11 +19,12 @@ def best_solver(program: Program) -> Solver:
     """The fastest exact solver that we have for this program.
 
     In this order: a shortest path in an acyclic graph, the k best items, few rows (a linear program with finite bounds, or
-    yes-or-no decisions under inequalities), anything else.
+    yes-or-no decisions under inequalities), facilities to open (rows whose capacity a switch turns on), anything else.
     """
     from dflearn.solvers.few_rows import FewRowBinary, FewRowLP
     from dflearn.solvers.highs import HiGHS
     from dflearn.solvers.oracles import DagShortestPath, TopK
+    from dflearn.solvers.relaxation_first import RelaxationFirst
 
     oracles: tuple[Callable[[Program], Solver], ...] = (DagShortestPath.of, TopK.of, FewRowLP, FewRowBinary)
     for oracle in oracles:
@@ -31,7 +32,7 @@ def best_solver(program: Program) -> Solver:
             return Recognized(oracle(program))
         except ProgramError:
             continue
-    return HiGHS(program)
+    return RelaxationFirst(program) if RelaxationFirst.suits(program) else HiGHS(program)
 
 
 class Recognized(Wrapper):
