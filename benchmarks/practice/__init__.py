@@ -27,6 +27,8 @@ PROBLEMS: dict[str, Callable[[int], Case]] = {
     "selection": selection.case,
     "purchasing": purchasing.case,
 }
-DEVELOPMENT, SEEDS = 0, (1, 2, 3, 4, 5)
+ON_DAYS = ("energy knapsack", "energy scheduling", "battery")  # real days, whose seeds are origins
+DEVELOPMENT, ORIGINS, FRESH = 0, (1, 2, 3, 4, 5), (6, 7, 8, 9, 10)
+SEEDS = {name: ORIGINS if name in ON_DAYS else FRESH for name in PROBLEMS}  # those of the study
 
-__all__ = ["DEVELOPMENT", "PROBLEMS", "SEEDS", "Case"]
+__all__ = ["DEVELOPMENT", "ON_DAYS", "PROBLEMS", "SEEDS", "Case"]

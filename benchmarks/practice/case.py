@@ -28,7 +28,7 @@ class Case:
         instances: right-hand sides by the names of constraints, where they differ from row to row.
         ordered: rows are in order of time, so that training < choosing < testing; otherwise parts are drawn by the seed.
         test: the share of rows to test on, at the end where rows are ordered.
-        seed: what the data, or the origin, and the parts come from. 0 is for development; the study uses 1 to 5.
+        seed: what the data, or the origin, and the parts come from. 0 is for development; `SEEDS` has those of the study.
         money: what a unit of the objective is.
     """
 

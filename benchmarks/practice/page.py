@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks.practice import ON_DAYS
 from benchmarks.practice.two_stage import TWO_STAGE
 from dflearn.evaluation import estimates
 
@@ -16,7 +17,8 @@ RIVALS = (
     *TWO_STAGE,
     *(f"dflearn {name}" for name in TWO_STAGE),
 )  # scikit-learn's, and those that the default fits itself
-SHOWN = ("average costs", *TWO_STAGE, "default")
+BLEND = "dflearn blend"  # of ridge and boosting: part of the default, which decision-focused training starts from
+SHOWN = ("average costs", *TWO_STAGE, BLEND, "default")
 INK, GREY, RED, GREEN = "#1f2933", "#9aa5b1", "#d1495b", "#2f855a"
 
 
@@ -67,8 +69,8 @@ def summary(records: list[Record]) -> str:
     """One table of regrets, one of differences, and the seconds and choices of every run."""
     regrets = ["| problem | rows tested | optimum | " + " | ".join(SHOWN) + " |", "|---" * (3 + len(SHOWN)) + "|"]
     differences = [
-        "| problem | − best two-stage by choosing rows | verdict | − best in hindsight | which | verdict |",
-        "|---|---|---|---|---|---|",
+        "| problem | − best two-stage by choosing rows | verdict | − best in hindsight | which | verdict | − its own blend | verdict |",
+        "|---" * 8 + "|",
     ]
     runs = ["| problem | seed | kept | best two-stage by choosing rows | seconds | of processor |", "|---" * 6 + "|"]
     for name, own in by_problem(records).items():
@@ -79,11 +81,12 @@ def summary(records: list[Record]) -> str:
         rows = sum(len(one["optima"]) for one in own)
         regrets.append(f"| {name}, {own[0]['money']} | {rows} | {optimum:.4g} | {' | '.join(cells)} |")
         hindsight = in_hindsight(own)
-        chosen, best = difference(own, [by_choosing(one) for one in own]), difference(own, [hindsight] * len(own))
-        shown = [f"{one.value:+.3g} [{one.low:+.3g}, {one.high:+.3g}]" for one in (chosen, best)]
+        others = ([by_choosing(one) for one in own], [hindsight] * len(own), [BLEND] * len(own))
+        found = [difference(own, other) for other in others]
+        shown = [f"{one.value:+.3g} [{one.low:+.3g}, {one.high:+.3g}]" for one in found]
+        said = [_bold(one.verdict, one.high < 0 or one.low > 0) for one in found]
         differences.append(
-            f"| {name} | {shown[0]} | {_bold(chosen.verdict, chosen.high < 0 or chosen.low > 0)} | {shown[1]} | {hindsight} "
-            f"| {_bold(best.verdict, best.high < 0 or best.low > 0)} |"
+            f"| {name} | {shown[0]} | {said[0]} | {shown[1]} | {hindsight} | {said[1]} | {shown[2]} | {said[2]} |"
         )
         for one in own:
             runs.append(
@@ -95,13 +98,16 @@ def summary(records: list[Record]) -> str:
     )  # fmt: skip
 
 
-HEADING = """# Practice: {problems} problems, seeds or origins {seeds}
+HEADING = """# Practice: {problems} problems
+
+Seeds of generated problems: {seeds}. Origins of real days: {origins}.
 
 `make practice` (or `python -m benchmarks.practice.study`; `--no-run` writes this page again from the records)
 
 The default is `dflearn.train` with no option touched. Two-stage forecasts are scikit-learn's least squares, ridge (strength by
-leave-one-out) and boosting, on the same rows and columns; "dflearn least squares" and so on are those that `train` fits itself,
-and compete with them for the best two-stage. Intervals: {level:.0%}, studentized block bootstrap over test rows, pooled over seeds; blocks of
+leave-one-out) and boosting, on the same columns, fitted to all rows but those tested; "dflearn least squares" and so on are those
+that `train` fits itself, and compete with them for the best two-stage. By choosing rows: the least regret on the rows to choose by when
+fitted to the others. In hindsight: the least on the test rows of all seeds. The blend of ridge and boosting is the default's own. Intervals: {level:.0%}, studentized block bootstrap over test rows, pooled over seeds; blocks of
 {block} rows where rows are in order of time, of one row elsewhere. Seconds: one core, everything that `train` does, labels included; by the clock, and of the processor alone.
 {days}Commits {commits}; problems, generators and splits are those of `benchmarks/practice`, committed before any run.
 
@@ -112,7 +118,8 @@ def _about(records: list[Record]) -> dict[str, Any]:
     synthetic = any(one["synthetic days"] for one in records)
     return {
         "problems": len(by_problem(records)),
-        "seeds": ", ".join(map(str, sorted({one["seed"] for one in records}))),
+        "seeds": ", ".join(map(str, sorted({one["seed"] for one in records if one["problem"] not in ON_DAYS}))),
+        "origins": ", ".join(map(str, sorted({one["seed"] for one in records if one["problem"] in ON_DAYS}))),
         "level": LEVEL,
         "block": BLOCK,
         "days": "**Energy days are SYNTHETIC here: no file of real ones was named.**\n" if synthetic else "",

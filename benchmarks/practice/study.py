@@ -1,6 +1,6 @@
 """The practice study: on each problem, the default of `dflearn.train` beside the ordinary ways to forecast.
 
-    python -m benchmarks.practice.study                                   # all problems, seeds 1 to 5, into results/practice
+    python -m benchmarks.practice.study                                   # all problems and their seeds, into results/practice
     python -m benchmarks.practice.study --problems battery --seeds 0 --out build/practice
     python -m benchmarks.practice.study --no-run                          # write the table and the figure again
 
@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 import dflearn
-from benchmarks.practice import PROBLEMS, SEEDS, Case
+from benchmarks.practice import ON_DAYS, PROBLEMS, SEEDS, Case
 from benchmarks.practice.page import write
 from benchmarks.practice.two_stage import FORECASTS
 from dflearn.evaluation import evaluate
@@ -32,13 +32,13 @@ from dflearn.studies.record import machine
 
 Record = dict[str, Any]
 RECORDS = "regrets.ndjson.xz"  # in the study's folder: one record a line, of a schema of its own
-ON_DAYS = ("energy knapsack", "energy scheduling", "battery")
 
 
 def run(name: str, seed: int) -> Record:
     """Train by default, forecast the ordinary ways on the same columns and rows, decide exactly: one record.
 
-    Regrets are row by row on the rows to test on, in their order; "choosing" holds means on the rows to choose by.
+    Regrets are row by row on the rows to test on, in their order, of models fitted to all other rows. "choosing" holds means on
+    the rows to choose by, of models fitted to the rows to train on.
     """
     case = PROBLEMS[name](seed)
     begun, worked = time.perf_counter(), time.process_time()
@@ -62,12 +62,14 @@ def run(name: str, seed: int) -> Record:
     regrets: dict[str, np.ndarray] = {}
     choosing: dict[str, float] = {}
     optima = result.tested[result.chosen].optima
+    known = np.sort(np.concatenate(parts[:2]))
     for method, fit in FORECASTS.items():
         begun = time.perf_counter()
-        forecast = fit(X[parts.train], Y[parts.train])
+        before, forecast = (fit(X[rows], Y[rows]) for rows in (parts.train, known))
         seconds[method] = time.perf_counter() - begun
         chosen_by, judged = (
-            evaluate(forecast(X[rows]), case.program, data.subset(rows), progress=False) for rows in parts[1:]
+            evaluate(fitted(X[rows]), case.program, data.subset(rows), progress=False)
+            for fitted, rows in ((before, parts.choose), (forecast, parts.test))
         )
         np.testing.assert_allclose(judged.optima, optima, rtol=1e-4, atol=1e-4 * np.abs(optima).max())
         regrets[method], choosing[method] = judged.regrets, chosen_by.absolute_regret
@@ -128,23 +130,20 @@ def keep(path: Path, records: list[Record]) -> None:
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--problems", nargs="+", choices=list(PROBLEMS), default=list(PROBLEMS))
-    arguments.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
+    arguments.add_argument("--seeds", nargs="+", type=int, help="default: those of the study")
     arguments.add_argument("--out", type=Path, default=Path("results/practice"))
     arguments.add_argument("--no-run", action="store_true", help="show what is there")
     options = arguments.parse_args()
     torch.set_num_threads(1)
     path = options.out / RECORDS
-    for seed in options.seeds:
-        for name in () if options.no_run else options.problems:
-            records = read(path)
-            if any((one["problem"], one["seed"]) == (name, seed) for one in records):
-                continue
-            record = run(name, seed)
-            keep(path, [*records, record])
-            means = {key: f"{np.mean(values):.4g}" for key, values in record["regrets"].items()}
-            print(
-                f"{name}, seed {seed}, {record['seconds']['default']} s, kept {record['chosen']}: {means}", flush=True
-            )
+    pairs = [(name, seed) for name in options.problems for seed in options.seeds or SEEDS[name]]
+    for name, seed in () if options.no_run else sorted(pairs, key=lambda pair: pair[1] % len(SEEDS[pair[0]])):
+        if any((one["problem"], one["seed"]) == (name, seed) for one in read(path)):
+            continue
+        record = run(name, seed)
+        keep(path, [*read(path), record])
+        means = {key: f"{np.mean(values):.4g}" for key, values in record["regrets"].items()}
+        print(f"{name}, seed {seed}, {record['seconds']['default']} s, kept {record['chosen']}: {means}", flush=True)
     print(write(options.out, read(path)))
 
 

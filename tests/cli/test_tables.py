@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -161,6 +162,10 @@ def test_folds_and_weights(folder: Path, capsys: Output) -> None:
     out = capsys.readouterr().out
     assert "2 folds in order of time" in out
     assert "model of the last fold" in out
+    page = Path("model.html").read_text(encoding="utf-8")
+    assert "All folds" in page
+    for line in out.split("mean regret\n\n")[1].split("\n\n")[0].splitlines()[2:]:  # the rows of the printed table
+        assert all(cell in page for cell in re.split(r"  +", line.strip()))
     assert decide() == 0
     assert train("--folds", "40") == 1
     assert "--test 0.5 of 60 rows is 30 for 40 folds" in capsys.readouterr().err

@@ -194,22 +194,21 @@ def test_what_is_printed_is_what_the_saved_model_does(folder: Path, capsys: Outp
     assert metrics["absolute_regret"]["value"] == pytest.approx(regrets.mean(), abs=1e-9)
     assert metrics["mean_of_ratios"]["value"] == pytest.approx((regrets / optima).mean(), abs=1e-9)
     assert metrics["mse"]["value"] == pytest.approx(((regressor.predict(x) - y) ** 2).mean())
-    validation = {name: one["metrics"]["absolute_regret"]["value"] for name, one in record["validation"].items()}
-    assert record["baseline"] == min(TWO_STAGE, key=validation.__getitem__)
+    assert record["baseline"] == "blend"
     assert record["chosen"] == record["baseline"]  # so few rows to choose by tell nothing
     assert f"the {record['chosen']} model" in out
     assert {"seed": 4, "loss": ["spo+"], "features": "x.csv"}.items() <= record["options"].items()
     assert {"dflearn", "torch", "highspy"} <= set(held["packages"])
     assert held["parameters"]["random_state"] == 4
-    for words in ("mean of regret / optimum", "total regret / total optimum", "decisions without regret"):
-        assert words in out
+    for words in ("mean of regret / optimum", "total regret / total optimum", "mean regret"):
+        assert re.search(rf"^  {words} +[-+]\S+ \[", out, re.MULTILINE)
 
 
-def test_each_loss_is_a_column_and_the_best_on_the_rows_to_choose_by_is_compared(folder: Path, capsys: Output) -> None:
+def test_each_loss_is_a_row_and_the_best_on_the_rows_to_choose_by_is_compared(folder: Path, capsys: Output) -> None:
     assert train("pack.mps", "--loss", "sce", "pfy", "sce", "--epochs", "8") == 0
     out, record = capsys.readouterr().out, metadata()["record"]
     focused = [name for name in record["validation"] if name not in TWO_STAGE]
-    assert focused in (["sce", "pfy"], ["sce", "pfy", "sce on blend", "pfy on blend"])
+    assert focused == ["sce", "pfy"]
     assert list(record["validation"]) == [*TWO_STAGE, *focused]
     assert list(record["test"]) == ["average costs", *TWO_STAGE, *focused]
     regrets, tested = (
@@ -217,7 +216,7 @@ def test_each_loss_is_a_column_and_the_best_on_the_rows_to_choose_by_is_compared
         for part in ("validation", "test")
     )
     baseline, compared = record["baseline"], record["compared"]
-    assert regrets[baseline] == min(regrets[name] for name in TWO_STAGE)
+    assert baseline == "blend"
     assert regrets[compared] == min(regrets[name] for name in focused)
     assert record["difference"]["absolute_regret"]["value"] == pytest.approx(tested[compared] - tested[baseline])
     assert f"{compared} − {baseline}" in out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -102,12 +103,12 @@ def test_all_ways_to_hand_over_a_table_give_one_model(tables: dict[str, pd.DataF
 
 def test_the_result(tables: dict[str, pd.DataFrame]) -> None:
     result = dfl.train(program(), **tables, **QUICK | {"losses": ("spo+", "pfy")})
-    focused = ["spo+", "pfy", "spo+ on blend", "pfy on blend"]
+    focused = ["spo+", "pfy"]
     assert list(result.models) == [*TWO_STAGE, *(name for name in focused if name in result.models)]
     assert list(result.tested) == ["average costs", *result.models]
     assert result.rows == (18, 4, 8)
     regrets = {name: judged.absolute_regret for name, judged in result.validation.items()}
-    assert result.baseline == min(TWO_STAGE, key=regrets.__getitem__)
+    assert result.baseline == "blend"
     assert result.chosen == result.baseline  # four rows to choose by tell nothing
     assert regrets[result.compared] == min(regrets[name] for name in focused if name in regrets)
     difference = result.tested[result.compared].absolute_regret - result.tested[result.baseline].absolute_regret
@@ -115,6 +116,12 @@ def test_the_result(tables: dict[str, pd.DataFrame]) -> None:
     text = str(result)
     assert "30 rows: 18 to train on, 4 to choose by, 8 to test on" in text
     assert all(f"note: {note}" in text for note in result.notes)
+    lines = [line for line in text.splitlines() if not line.startswith("note: ")]
+    assert max(map(len, lines)) <= 100
+    for name, judged in result.tested.items():  # a row for each model, its figures in the order of the head
+        row = next(line for line in lines if re.match(rf"{re.escape(name)}( \(|  )", line))
+        assert row.split()[-3] == f"{judged.absolute_regret:.4g}"
+        assert row.split()[-1] == f"{judged.mse:.4g}"
     assert "--" not in "".join(result.notes)
     result.save("model.dfl")
     assert dfl.DecisionFocusedRegressor.load("model.dfl").record_["options"]["losses"] == ["spo+", "pfy"]
@@ -158,19 +165,20 @@ def test_rows_are_matched_by_an_id_column(tables: dict[str, pd.DataFrame]) -> No
 
 
 def test_in_order_of_time_nothing_of_later_rows_is_trained_on(tables: dict[str, pd.DataFrame]) -> None:
-    """Training < choosing < testing, with a gap; least squares is that of the rows to train on alone."""
+    """Training < choosing < testing, with a gap; least squares is that of the rows to train on and to choose by alone."""
     x, y = tables["features"], tables["costs"]
     options = {**QUICK, "ordered": True, "gap": 2}
     result = dfl.train(program(), x, y, **options)
     train, choose, test = result.parts
     assert (train.max() + 2, choose.max() + 2, test.max()) == (choose.min() - 1, test.min() - 1, 29)
     assert result.rows == (14, 4, 8)
-    plain = np.linalg.lstsq(np.column_stack([np.ones(14), x[:14]]), y[:14], rcond=None)[
-        0
-    ]  # of the rows to train on alone
-    np.testing.assert_allclose(
-        result.models["least squares"].predict(x.to_numpy()), np.column_stack([np.ones(30), x]) @ plain
-    )
+    with_one = np.column_stack([np.ones(30), x])
+    before = with_one @ np.linalg.lstsq(with_one[train], y.to_numpy()[train], rcond=None)[0]
+    known = np.concatenate([train, choose])
+    after = with_one @ np.linalg.lstsq(with_one[known], y.to_numpy()[known], rcond=None)[0]
+    np.testing.assert_allclose(result.models["least squares"].predict(x.to_numpy()), after)
+    error = np.square(before - y.to_numpy())[choose].mean()  # the rows to choose by judge a model that did not see them
+    assert result.validation["least squares"].mse == pytest.approx(error)
     assert result.model.record_["options"].items() >= {"ordered": True, "gap": 2}.items()
 
 

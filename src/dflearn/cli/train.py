@@ -28,6 +28,7 @@ from dflearn.errors import MissingExtraError, OptionError, ProgramError
 if TYPE_CHECKING:
     from dflearn.data.tables import MixedTable, Table
     from dflearn.estimator import TrainResult
+    from dflearn.estimator.rolling import RollingResult
     from dflearn.frontends.linear_model import LinearModel
 
 INPUTS = ("program", "features", "costs", "instances", "map")
@@ -65,7 +66,7 @@ def add_commands(commands: Any) -> None:
     parser.add_argument(
         "--lr", type=float, help="how far a step moves forecasts, in units of their error (default: several are tried)"
     )
-    parser.add_argument("--minutes", type=float, default=3.0, help="for all decision-focused runs (default: 3)")
+    parser.add_argument("--minutes", type=float, default=10.0, help="for all decision-focused runs (default: 10)")
     parser.add_argument("--refit", action="store_true", help="after choosing and testing, train again on all rows")
     add_part_options(parser)
     parser.add_argument("--seed", type=int, default=0, help="of the parts and of training (default: 0)")
@@ -144,7 +145,7 @@ def train(options: argparse.Namespace) -> Answer:
         f"Next: {next_steps[0][1]}",
     ]
     if page is not None:
-        write_page(last, page, options, next_steps)
+        write_page(last, page, options, next_steps, result if options.folds else None)
     folds = [document_of(one, options) for one in result.folds] if options.folds else None
     document = {"model": options.out, "page": page, **document_of(last, options), "folds": folds}
     return Answer("\n".join(lines), document)
@@ -170,15 +171,18 @@ def check_page(options: argparse.Namespace) -> Path | None:
     return page
 
 
-def write_page(result: TrainResult, page: Path, options: argparse.Namespace, next_steps: list[tuple[str, str]]) -> None:
+def write_page(
+    result: TrainResult,
+    page: Path,
+    options: argparse.Namespace,
+    next_steps: list[tuple[str, str]],
+    rolled: RollingResult | None,
+) -> None:
     from dflearn.report.training import training_page
 
-    notes = [as_options(note) for note in result.notes]
-    if options.folds:
-        notes.insert(0, f"this page is about the last of {options.folds} folds, whose model is kept")
-    told = replace(result, notes=notes)
-    shown = training_page(told, unit=options.unit, per_year=options.rows_per_year, commands=next_steps)
-    shown.write(page)
+    notes = [as_options(note) for note in (result if rolled is None else rolled).notes]
+    told, rows = replace(result, notes=notes), options.rows_per_year
+    training_page(told, unit=options.unit, per_year=rows, commands=next_steps, rolled=rolled).write(page)
 
 
 def commands_after(options: argparse.Namespace) -> list[tuple[str, str]]:

@@ -33,12 +33,8 @@ from dflearn.training import Callback, Run, fit
 LENGTHS = (1, 2, 4, 8)  # of the phases, relative to each other
 SMOOTHING = (1.0, 0.3, 0.1, 0.03)  # μ in each phase, relative to the automatic one
 NARROW, WIDE = "narrow", "wide"
-RUNS = (
-    (NARROW, 0.01),
-    (WIDE, 0.01),
-    (WIDE, 0.03),
-)  # the learning rate is how far a step moves a forecast in units of its error
-EPOCHS, STEPS, BATCH = 15, 300, 32  # at least so many epochs and steps; rows in a step
+EPOCHS, STEPS, BATCH = 4, 160, 32  # epochs at least; steps of a run; rows in a step
+SIZE = 300  # of a program beyond which there are fewer steps
 SHORTENED = 0.5  # of the way to a snapshot
 
 State = dict[str, Tensor]
@@ -94,13 +90,14 @@ class Candidate:
     phase: int = 0
     epochs: int = 0
     way: float = 0.0
+    start: str = ""
 
     @property
     def mean(self) -> float:
         return float(self.regrets.mean())
 
     def said(self) -> dict[str, Any]:
-        names = ("kind", "rate", "phase", "epochs", "way")
+        names = ("start", "kind", "rate", "phase", "epochs", "way")
         return {name: getattr(self, name) for name in names} | {"regret": self.mean}
 
 
@@ -122,9 +119,13 @@ class Clock:
         return max(0.0, left) / max(1, self.runs)
 
 
-def epochs_for(rows: int) -> int:
-    """More where few rows make for few steps."""
-    return max(EPOCHS, math.ceil(STEPS * BATCH / rows))
+def epochs_for(rows: int, size: int = 0) -> int:
+    """As many as make for `STEPS` steps, or for fewer where the program is large: size is its variables and constraints.
+
+    Counted, not timed, so that a busy machine trains the same model.
+    """
+    steps = STEPS * min(1.0, (SIZE / max(1, size)) ** 2)
+    return max(EPOCHS, math.ceil(steps * BATCH / rows))
 
 
 def phases_of(epochs: int) -> list[int]:
@@ -155,7 +156,7 @@ def fine_tune(
         snapshots = one_run(start, loss, kind, rate, epochs, seed, clock, run, folder, progress)
         clock.runs -= 1
         found = [
-            Candidate(_between(first, weights, way), np.empty(0), kind, rate, phase, after, way)
+            Candidate(_between(first, weights, way), np.empty(0), kind, rate, phase, after, way, start.name)
             for phase, (after, weights) in enumerate(snapshots)
             for way in (SHORTENED, 1.0)
         ]

@@ -1,8 +1,9 @@
 """From labelled rows in three parts to trained models and a choice: what `train` does between its tables and its tests.
 
-    1. two-stage: least squares, ridge, boosting, fitted to the rows to train on, and a blend of the last two
-    2. decision-focused: from ridge and from the blend, with each loss, in runs of several learning rates
-    3. the choice, on the rows to choose by: see `dflearn.estimator.verdict`
+    1. settings of least squares, ridge, boosting and the blend of the last two, by forecasts of rows left out
+    2. decision-focused: with each loss, from ridge and from the blend, in runs of several kinds
+    3. the choice, on the rows to choose by, which none of these models was fitted to: see `dflearn.estimator.verdict`
+    4. every model again, with the same settings and numbers of steps, on the rows to train on and to choose by
 
 Each run is a stage: with a folder, a finished one is read from there, and an interrupted one goes on where it was.
 """
@@ -15,11 +16,11 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from dflearn.data import DecisionDataset
 from dflearn.data.scale import Scale
@@ -27,7 +28,8 @@ from dflearn.data.split import Parts
 from dflearn.estimator import starts as kinds
 from dflearn.estimator.choices import make_loss
 from dflearn.estimator.fine_tuning import (
-    RUNS,
+    NARROW,
+    WIDE,
     Candidate,
     Clock,
     Judge,
@@ -39,7 +41,16 @@ from dflearn.estimator.fine_tuning import (
 )
 from dflearn.estimator.progress import Progress
 from dflearn.estimator.starts import Start
-from dflearn.estimator.two_stage import best_share, boosting, least_squares, linear_fits, ridge, units_of
+from dflearn.estimator.two_stage import (
+    LinearFit,
+    best_share,
+    boosting,
+    boosting_left_out,
+    folds_of,
+    linear_fits,
+    ridge_left_out,
+    units_of,
+)
 from dflearn.estimator.verdict import Choice, choose
 from dflearn.losses.base import Loss
 from dflearn.losses.sce import SCE
@@ -49,9 +60,12 @@ from dflearn.solvers.task import DecisionTask
 from dflearn.training import checkpoint as files
 
 LEAST_SQUARES, RIDGE, BOOSTING, BLEND = "least squares", "ridge", "boosting", "blend"
-ON_BLEND = " on blend"
+SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # of boosting in the blend, besides the one of least squared error
 KIND = {RIDGE: RIDGE, BLEND: BOOSTING}  # of estimator that a start makes
-HOPELESS = 1.5  # boosting with so many times the regret of ridge is not trained on
+RUNS = {  # of each start; the learning rate is how far a step moves a forecast, in units of its error
+    RIDGE: ((WIDE, 0.03),),  # far, where a linear forecast cannot follow the costs
+    BLEND: ((NARROW, 0.01),),  # near, with few numbers to learn, since it is a good forecast already
+}
 
 
 @dataclass(frozen=True)
@@ -67,9 +81,9 @@ class Settings:
     gap: int = 0
     seed: int = 0
 
-    @property
-    def runs(self) -> tuple[tuple[str, float], ...]:
-        return RUNS if self.lr is None else tuple(dict.fromkeys((kind, self.lr) for kind, _ in RUNS))
+    def runs(self, start: str) -> tuple[tuple[str, float], ...]:
+        """Kinds and learning rates of the runs from this start."""
+        return tuple((kind, rate if self.lr is None else self.lr) for kind, rate in RUNS[start])
 
 
 @dataclass(eq=False)
@@ -93,6 +107,19 @@ class Trained:
     settings: dict[str, Any] = field(default_factory=dict)
     trained_on: int = 0
 
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        """Features `(rows, k)` → costs `(rows, p)`."""
+        return predict(self.module, torch.as_tensor(x)).numpy()
+
+
+class Fitted(NamedTuple):
+    """What two-stage models are made of, fitted to some rows; `share` is that of the trees in the blend."""
+
+    plain: LinearFit
+    shrunk: LinearFit
+    trees: Trees
+    share: float
+
 
 @dataclass(eq=False)
 class Pipeline:
@@ -103,6 +130,9 @@ class Pipeline:
         data, parts: labelled rows, and their division.
         folder: where stages are kept, or `None`.
         cache: a folder that remembers exact solves, or `None`.
+        groups: labels of all rows; rows of one label are never forecast from each other.
+        models: fitted to the rows to train on.
+        finished: the same, fitted to the rows to choose by as well.
     """
 
     task: DecisionTask
@@ -114,83 +144,136 @@ class Pipeline:
     progress: Progress
     folder: Path | None = None
     cache: str | Path | None = None
+    groups: np.ndarray | None = None
     models: dict[str, Trained] = field(default_factory=dict)
+    finished: dict[str, Trained] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.train, self.held = self.data.subset(self.parts.train), self.data.subset(self.parts.choose)
+        self.known = np.sort(np.concatenate(self.parts[:2]))
         self.scale = Scale.of(self.task.objective, self.train)
         self.after = kinds.after_model(self.settings.positive, self.scale.costs)
         self.judge = Judge(self.solver, self.task.relaxed, self.held, self.cache)
 
     def run(self) -> Choice:
         """Fit everything; the choice."""
-        fit, trees, share = self._two_stage()
-        begun = self._worthwhile()
+        fitted = self._two_stage()
+        starts = {kind: self._start(kind, fitted, self.parts.train) for kind in RUNS}
         losses = self.settings.losses
         self.clock.begun = time.perf_counter()
-        self.clock.runs = len(begun) * len(losses) * len(self.settings.runs)
-        for kind in begun:
-            start = self._start(kind, fit, trees, share)
-            for loss in losses:
-                self._focused(start, loss)
-        two_stage = {name: one.regrets for name, one in self.models.items() if one.loss == "mse"}
+        self.clock.runs = len(losses) * sum(len(self.settings.runs(kind)) for kind in starts)
+        for loss in losses:
+            self._focused(starts, loss)
         focused = {
             name: [one.regrets, *(candidate.regrets for candidate in one.candidates)]
             for name, one in self.models.items()
             if one.loss != "mse"
         }
-        return choose(two_stage, focused, seed=self.settings.seed)
+        choice = choose(BLEND, self.models[BLEND].regrets, focused, seed=self.settings.seed)
+        self._finish()
+        return choice
 
     # -- two-stage ------------------------------------------------------------------------------------------------
 
-    def _two_stage(self) -> tuple[kinds.LinearFit, Trees, float]:
-        x, y = self.train.features, self.train.batch().require("costs")
-        chosen_by = (self.held.features, self.held.batch().require("costs"))
-        weights = self.train.weights
-        plain, shrunk = least_squares(x, y, weights), ridge(x, y, weights, choose=chosen_by)
-        self._keep(LEAST_SQUARES, kinds.as_linear(plain, self.scale.costs, self.after), "ridge", {"strength": 0.0})
-        self._keep(RIDGE, kinds.as_linear(shrunk, self.scale.costs, self.after), "ridge", {"strength": shrunk.strength})
-        self.progress.pass_by("fitting boosted trees")
-        trees = self._stored(
-            "boosting",
-            lambda: dict(boosting(x, y, weights, choose=chosen_by, seed=self.settings.seed).state_dict()),
-            lambda held: Trees(y.shape[1], held),
-        )
-        whole = kinds.as_boosted(trees, None, x.shape[-1], self.after)
-        self._keep(BOOSTING, whole, "boosting", {"trees": trees.root.shape[1]})
-        share = best_share(shrunk(chosen_by[0]), trees(chosen_by[0]), chosen_by[1], units_of(y))
-        settings = {"trees": trees.root.shape[1], "strength": shrunk.strength, "share": share}
-        self._keep(BLEND, kinds.as_blend(trees, shrunk, share, self.after), "boosting", settings)
-        return shrunk, trees, share
-
-    def _keep(self, name: str, module: nn.Module, start: str, settings: dict[str, Any]) -> None:
-        self.progress.pass_by(f"deciding with {name}")
-        regrets = self.judge.regrets(predict(module, self.held.features))
-        self.models[name] = Trained(module, "mse", start, regrets, settings=settings)
-        self.progress.tell(f"{name}: regret {regrets.mean():.4g} on the rows to choose by")
-
-    def _worthwhile(self) -> list[str]:
-        """The starts to train on: ridge always, since a model that cannot follow the costs has the most to gain."""
-        regret = {name: self.models[name].regrets.mean() for name in (RIDGE, BLEND)}
-        return [RIDGE, BLEND] if regret[BLEND] <= HOPELESS * regret[RIDGE] else [RIDGE]
-
-    def _start(self, kind: str, fit: kinds.LinearFit, trees: Trees, share: float) -> Start:
-        if kind == RIDGE:
-            return kinds.linear_start(self.train, fit, self.scale.costs, self.after)
-        self.progress.pass_by("boosted forecasts of rows left out")
+    def _two_stage(self) -> Fitted:
+        """Fitted to the rows to train on, with settings by forecasts of rows left out: folds of these, and those to choose by."""
         ordered, gap, seed = self.settings.ordered, self.settings.gap, self.settings.seed
-        return self._stored(
-            "out of fold",
-            lambda: kinds.forecasts_left_out(self.train, trees, ordered=ordered, gap=gap, seed=seed),
-            lambda held: kinds.boosted_start(self.train, trees, held, self.after, (fit, share)),
-        )
+        within = folds_of(self.parts.train, ordered=ordered, gap=gap, groups=self.groups, seed=seed)
+        folds = [*within, (self.parts.train, self.parts.choose)]
+        self._left_out_rows = np.concatenate([own for _, own in folds])
+        x, y, weights = self._rows(slice(None))
+
+        def left_out() -> dict[str, Any]:
+            self.progress.pass_by("forecasts of rows left out")
+            strength, linear = ridge_left_out(x, y, weights, folds)
+            every, boosted = boosting_left_out(x, y, weights, folds, seed=seed)
+            return {"strength": strength, "linear": linear, "boosted": boosted, "trees": dict(every[-1].state_dict())}
+
+        found = self._stored("boosting", left_out, dict)
+        self._left_out = found["boosted"]
+        self.strength, trees = found["strength"], Trees(y.shape[1], found["trees"])
+        self.share = self._stored("share", lambda: self._share(found["linear"], found["boosted"]), float)
+        fitted = self._fit(self.parts.train, trees)
+        for name, module in self._modules(fitted).items():
+            self.progress.pass_by(f"deciding with {name}")
+            regrets = self.judge.regrets(predict(module, self.held.features))
+            self.models[name] = self._trained(name, module, fitted, regrets)
+            self.progress.tell(f"{name}: regret {regrets.mean():.4g} on the rows to choose by")
+        return fitted
+
+    def _share(self, linear: Tensor, boosted: Tensor) -> float:
+        """That of the trees in the blend: the one of least squared error on rows left out, unless another has less regret there,
+        by more than a standard error. Decisions are those of the relaxation."""
+        part = self.data.subset(self._left_out_rows)
+        truth, judge = part.batch().require("costs"), Judge(self.task.relaxed, self.task.relaxed, part)
+        first = best_share(linear, boosted, truth, units_of(truth), part.weights)
+        regrets = []
+        for share in (first, *SHARES):
+            self.progress.pass_by(f"deciding with {share:.0%} of boosting")
+            blend = (1 - share) * linear + share * boosted
+            regrets.append(judge.regrets(blend if self.after is None else self.after(blend)))
+        best = int(np.argmin([one.mean() for one in regrets]))
+        if np.isfinite(regrets[0]).all():  # otherwise forecasts by the first leave no decision
+            gain = regrets[0] - regrets[best]
+            best = best if gain.mean() > gain.std() / np.sqrt(len(gain)) else 0
+        return (first, *SHARES)[best]
+
+    def _rows(self, rows: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Features, costs and weights."""
+        part = self.data.weights
+        return self.data.features[rows], self.data.batch().require("costs")[rows], None if part is None else part[rows]
+
+    def _fit(self, rows: np.ndarray, trees: Trees | int) -> Fitted:
+        """With the chosen settings; trees that were fitted before, or how many."""
+        x, y, weights = self._rows(rows)
+        if isinstance(trees, int):
+            self.progress.pass_by("fitting boosted trees again")
+            trees = boosting(x, y, weights, trees=trees, seed=self.settings.seed)
+        plain, shrunk = linear_fits(x, y, [0.0, self.strength], weights)
+        return Fitted(plain, shrunk, trees, self.share)
+
+    def _modules(self, fitted: Fitted) -> dict[str, nn.Module]:
+        plain, shrunk, trees, share = fitted
+        return {
+            LEAST_SQUARES: kinds.as_linear(plain, self.scale.costs, self.after),
+            RIDGE: kinds.as_linear(shrunk, self.scale.costs, self.after),
+            BOOSTING: kinds.as_boosted(trees, None, self.data.features.shape[-1], self.after),
+            BLEND: kinds.as_blend(trees, shrunk, share, self.after),
+        }
+
+    def _trained(self, name: str, module: nn.Module, fitted: Fitted, regrets: np.ndarray) -> Trained:
+        linear, number = name in (LEAST_SQUARES, RIDGE), fitted.trees.root.shape[1]
+        settings: dict[str, Any] = {} if linear else {"trees": number}
+        if name != BOOSTING:
+            settings["strength"] = 0.0 if name == LEAST_SQUARES else self.strength
+        if name == BLEND:
+            settings["share"] = self.share
+        return Trained(module, "mse", "ridge" if linear else "boosting", regrets, settings=settings)
+
+    def _start(self, kind: str, fitted: Fitted, rows: np.ndarray) -> Start:
+        """Ridge, or the blend, to be trained on those of the rows whose forecasts by trees were left out."""
+        if kind == RIDGE:
+            return kinds.linear_start(self.data.subset(rows), fitted.shrunk, self.scale.costs, self.after)
+        some = np.isin(self._left_out_rows, rows)
+        left_out = {"rows": torch.tensor(self._left_out_rows[some]), "forecasts": self._left_out[some]}
+        return kinds.boosted_start(self.data, fitted.trees, left_out, self.after, (fitted.shrunk, fitted.share))
 
     # -- decision-focused -----------------------------------------------------------------------------------------
 
-    def _focused(self, start: Start, loss: str) -> None:
-        name = loss + (ON_BLEND if start.name == BLEND else "")
-        epochs = self.settings.epochs or epochs_for(len(start.train))
-        first = Candidate(weights_of(start.module), self.models[start.name].regrets)
+    def _focused(self, starts: Mapping[str, Start], name: str) -> None:
+        """The best of the candidates from all starts; the blend itself, where none is better."""
+        first = Candidate(weights_of(starts[BLEND].module), self.models[BLEND].regrets, start=BLEND)
+        found = [one for kind, start in starts.items() for one in self._candidates(kind, start, name)]
+        best = min([first, *found], key=lambda one: one.mean)  # the first of equals
+        start = starts[best.start]
+        untouched = weights_of(start.module)
+        module = start.finish(with_weights(start.module, best.weights))
+        with_weights(start.module, untouched)
+        settings = {**self.models[best.start].settings, **best.said(), "of": self._epochs(start)}
+        self.models[name] = Trained(module, name, KIND[best.start], best.regrets, found, settings, len(start.train))
+
+    def _candidates(self, kind: str, start: Start, loss: str) -> list[Candidate]:
+        name = f"{loss} from {kind}"
 
         def candidates() -> dict[str, Any]:
             found = fine_tune(
@@ -198,8 +281,8 @@ class Pipeline:
                 self._loss(loss, start),
                 self.judge,
                 name=name,
-                runs=self.settings.runs,
-                epochs=epochs,
+                runs=self.settings.runs(kind),
+                epochs=self._epochs(start),
                 seed=self.settings.seed,
                 clock=self.clock,
                 folder=self.folder,
@@ -213,14 +296,12 @@ class Pipeline:
             self.clock.taken.update(held["taken"])
             return [Candidate(**{**one, "regrets": one["regrets"].numpy()}) for one in held["candidates"]]
 
-        found = self._stored(name, candidates, restored)
-        best = min(
-            [first, *found], key=lambda one: one.mean
-        )  # the first of equals, so the start where nothing is better
-        module = start.finish(with_weights(start.module, best.weights))
-        with_weights(start.module, first.weights)
-        settings = {**self.models[start.name].settings, **best.said(), "of": epochs}
-        self.models[name] = Trained(module, loss, KIND[start.name], best.regrets, found, settings, len(start.train))
+        return self._stored(name, candidates, restored)
+
+    def _epochs(self, start: Start) -> int:
+        program = self.task.program
+        size = 0 if program is None else program.n + sum(len(side) for side in (program.b, program.h))
+        return self.settings.epochs or epochs_for(len(start.train), size)
 
     def _loss(self, name: str, start: Start) -> Loss:
         """The loss, with μ relative to the error of the forecasts where the layer smooths, and SCE with smoothed labels.
@@ -239,31 +320,40 @@ class Pipeline:
         error = start.train.batch().require("costs") - predict(start.module, start.train.features)
         return Scale.of(self.task.objective, DecisionDataset(error, error, start.train.decisions)).mu
 
-    # -- again, on all rows ---------------------------------------------------------------------------------------
+    # -- again, on more rows --------------------------------------------------------------------------------------
+
+    def _finish(self) -> None:
+        """Every model again, fitted to the rows to train on and to choose by."""
+        number = self.models[BLEND].settings["trees"]
+        fitted = self._stored(
+            "boosting again",
+            lambda: dict(self._fit(self.known, number).trees.state_dict()),
+            lambda held: self._fit(self.known, Trees(self.data.batch().require("costs").shape[1], held)),
+        )
+        modules = self._modules(fitted)
+        for name, known in self.models.items():
+            module = modules[name] if known.loss == "mse" else self._again(known, fitted, self.known)
+            self.finished[name] = replace(known, module=module)
+        self._known_trees = fitted.trees
+
+    def _again(self, known: Trained, fitted: Fitted, rows: np.ndarray) -> nn.Module:
+        """A decision-focused model on more rows, with its settings and its number of steps."""
+        start = self._start(known.settings["start"], fitted, rows)
+        if known.settings["epochs"]:
+            share = known.trained_on / len(start.train)  # more rows make for more steps in an epoch
+            again_as(start, self._loss(known.loss, start), known.settings, share, self.settings.seed, self.progress)
+        return start.finish(start.module)
 
     def refit(self, name: str) -> Trained:
         """The model of this name, fitted again to all rows with its settings and its number of steps."""
-        known, everything = self.models[name], self.data
-        settings, seed = known.settings, self.settings.seed
-        x, y, weights = everything.features, everything.batch().require("costs"), everything.weights
-        if known.start == RIDGE:
-            fit = linear_fits(x, y, [settings["strength"]], weights)[0]
-            start = kinds.linear_start(everything, fit, self.scale.costs, self.after)
-        else:
-            self.progress.pass_by("fitting boosted trees to all rows")
-            trees = boosting(x, y, weights, trees=settings["trees"], seed=seed)
-            if "share" not in settings:
-                return replace(known, module=kinds.as_boosted(trees, None, x.shape[-1], self.after))
-            fit, share = linear_fits(x, y, [settings["strength"]], weights)[0], settings["share"]
-            if known.loss == "mse":
-                return replace(known, module=kinds.as_blend(trees, fit, share, self.after))
-            ordered, gap = self.settings.ordered, self.settings.gap
-            left_out = kinds.forecasts_left_out(everything, trees, ordered=ordered, gap=gap, seed=seed)
-            start = kinds.boosted_start(everything, trees, left_out, self.after, (fit, share))
-        if known.loss != "mse" and settings["epochs"]:
-            share = known.trained_on / len(start.train)  # more rows make for more steps in an epoch
-            again_as(start, self._loss(known.loss, start), settings, share, seed, self.progress)
-        return replace(known, module=start.finish(start.module))
+        known, every = self.models[name], np.arange(len(self.data))
+        fitted = self._fit(every, self.models[BLEND].settings["trees"])
+        if known.loss == "mse":
+            return replace(known, module=self._modules(fitted)[name])
+        if len(tested := np.setdiff1d(self.parts.test, self._left_out_rows)):
+            self._left_out_rows = np.concatenate([self._left_out_rows, tested])
+            self._left_out = torch.cat([self._left_out, self._known_trees(self.data.features[tested])])
+        return replace(known, module=self._again(known, fitted, every))
 
     # -- stages ---------------------------------------------------------------------------------------------------
 

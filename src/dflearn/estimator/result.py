@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
-from tabulate import tabulate
 
 from dflearn.data import DecisionDataset
 from dflearn.data.split import Parts
@@ -16,6 +16,7 @@ from dflearn.estimator.regressor import DecisionFocusedRegressor
 from dflearn.evaluation import Comparison, Evaluation
 
 AVERAGE = "average costs"
+WIDTH = 100  # of what is printed
 LEAST_TESTED = 30  # rows to test on below which nothing is said to be beyond chance
 WORDS = {
     "mean_of_ratios": ("mean of regret / optimum", ".2%"),
@@ -33,12 +34,13 @@ class TrainResult:
 
     Attributes:
         models: the trained models: two-stage ones first ("least squares", "ridge", "boosting", "blend"), then decision-focused ones by
-            their losses ("spo+", "spo+ on blend", …).
-        baseline: the two-stage model with the least mean regret on the rows to choose by.
-        chosen: the model that `save` keeps: the baseline, unless a decision-focused one is clearly better there.
+            their losses ("smoothed-spo+", "sce").
+        baseline: the two-stage model that decision-focused ones have to beat: the blend.
+        chosen: the model that `save` keeps: the baseline, unless a decision-focused one is better beyond chance on the rows to
+            choose by (see `dflearn.estimator.verdict`).
         compared: the model that `difference` compares with the baseline: the chosen one, or, where that is the baseline, the
             best decision-focused one on the rows to choose by.
-        validation: how each model did on the rows to choose by.
+        validation: how each model did on the rows to choose by, when it was fitted to the rows to train on alone.
         tested: how each did on the rows to test on, after "average costs", which ignores the features.
         difference: `compared` − `baseline` on the rows to test on, row by row.
         parts: the rows of the tables in each part.
@@ -85,27 +87,21 @@ class TrainResult:
     def __str__(self) -> str:
         """How the models did on the rows to test on, the verdict, and the notes."""
         trained_on, chosen_by, tested_on = self.rows
-        rows = []
-        for name, judged in self.tested.items():
-            mark = {self.baseline: " (baseline)", self.chosen: " (kept)"}.get(name, "")
-            rows.append(
-                [name + mark, *(_cell(judged.metrics[metric].value, form) for metric, (_, form) in WORDS.items())]
-            )
-        difference = [f"{self.compared} − {self.baseline}"]
-        for metric, (_, form) in WORDS.items():
-            between = vars(self.difference).get(metric)
-            difference.append("" if between is None else _between(between, form))
-        header = ["on the test rows", *(words for words, _ in WORDS.values())]
-        table = tabulate(
-            list(zip(header, *rows, difference, strict=True)),
-            headers="firstrow",
-            colalign=["left", *["right"] * (len(rows) + 1)],
-            disable_numparse=True,
-        )
+        marks = {self.baseline: " (baseline)", self.chosen: " (kept)"}
+        rows = [
+            [name + marks.get(name, ""), *(_cell(judged.metrics[one].value, form) for one, (_, form) in WORDS.items())]
+            for name, judged in self.tested.items()
+        ]
+        table = _table(["on the test rows", *(words for words, _ in WORDS.values())], rows)
+        between = {words: (vars(self.difference).get(metric), form) for metric, (words, form) in WORDS.items()}
+        differences = [(words, _between(found, form)) for words, (found, form) in between.items() if found is not None]
+        width = max(len(words) for words, _ in differences)
+        lines = "".join(f"\n  {words:{width}}  {found}" for words, found in differences)
         return (
             f"{sum(self.rows)} rows: {trained_on} to train on, {chosen_by} to choose by, {tested_on} to test on\n\n{table}\n\n"
-            f"{self.compared} against {self.baseline}: less regret on {self.difference.wins} rows, the same on "
-            f"{self.difference.ties}, more on {self.difference.losses}.\n{self.verdict}"
+            f"{self.compared} − {self.baseline}, {self.difference.confidence:.0%} intervals:{lines}\n"
+            f"  less regret on {self.difference.wins} rows, the same on {self.difference.ties}, more on {self.difference.losses}\n\n"
+            + "\n".join(wrap(self.verdict, WIDTH))
             + ("" if self.final is None else f"\n{self.chosen} was then trained again on all {sum(self.rows)} rows.")
             + "".join(f"\nnote: {note}" for note in self.notes)
         )
@@ -132,10 +128,27 @@ class TrainResult:
     def _kept(self) -> str:
         if self.chosen == self.baseline:
             return (
-                f"Kept: {self.chosen}, which is two-stage: on the rows to choose by, no decision-focused model was better by "
-                "more than a standard error."
+                f"Kept: {self.chosen}, which is two-stage: on the rows to choose by, no decision-focused model was better "
+                "beyond chance."
             )
         return f"Kept: {self.chosen}, which was better than {self.baseline} on the rows to choose by."
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    """Names to the left, figures to the right, the words of the head one below the other."""
+    words = [[name] if k == 0 else wrap(name, 10) for k, name in enumerate(head)]
+    words = [[*one, *[""] * (max(map(len, words)) - len(one))] for one in words]
+    lines = [*map(list, zip(*words, strict=True)), *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    aligned = [
+        "  ".join(
+            cell.rjust(width) if k else cell.ljust(width)
+            for k, (cell, width) in enumerate(zip(line, widths, strict=True))
+        )
+        for line in lines
+    ]
+    aligned.insert(len(words[0]), "  ".join("-" * width for width in widths))
+    return "\n".join(line.rstrip() for line in aligned)
 
 
 def _cell(number: float, form: str) -> str:

@@ -59,12 +59,12 @@ class RollingResult:
         """Write the model of the last fold, as `TrainResult.save` does."""
         self.last.save(path, options)
 
-    def __str__(self) -> str:
-        header = ["rows tested", "trained on", "baseline", "kept", AVERAGE, BASELINE, CHOSEN]
-        rows: list[list[Any]] = [
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Head and rows: the mean regrets of each fold, and of all together."""
+        rows = [
             [
                 f"{fold.row_names[fold.parts.test[0]]} … {fold.row_names[fold.parts.test[-1]]}",
-                len(fold.parts.train),
+                f"{len(fold.parts.train) + len(fold.parts.choose)}",
                 fold.baseline,
                 fold.chosen,
                 *(f"{fold.tested[name].absolute_regret:.4g}" for name in (AVERAGE, fold.baseline, fold.chosen)),
@@ -72,20 +72,27 @@ class RollingResult:
             for fold in self.folds
         ]
         rows.append(["together", "", "", "", *(f"{judged.absolute_regret:.4g}" for judged in self.tested.values())])
+        return ["rows tested", "trained on", "baseline", "kept", AVERAGE, BASELINE, CHOSEN], rows
+
+    @property
+    def verdict(self) -> str:
+        """The kept models − the baselines on the rows of all folds, and whether that is beyond chance."""
         value, low, high = self.difference.absolute_regret
         told = f"{value:+.4g} [{low:+.4g}, {high:+.4g}], {self.difference.confidence:.0%} interval"
         if not self.difference.wins and not self.difference.losses:
-            verdict = "The kept models decide as the baselines do."
+            said = "The kept models decide as the baselines do."
         elif low <= 0 <= high or not np.isfinite(low):
-            verdict = "The difference may be chance: its interval holds zero."
+            said = "The difference may be chance: its interval holds zero."
         else:
-            verdict = (
-                f"The kept models have {'less' if value < 0 else 'more'} regret than the baselines, beyond chance."
-            )
+            said = f"The kept models have {'less' if value < 0 else 'more'} regret than the baselines, beyond chance."
+        return f"{CHOSEN} − {BASELINE}: {told}. {said}"
+
+    def __str__(self) -> str:
+        header, rows = self.table()
         return (
             f"{len(self.folds)} folds in order of time, each trained on the rows before those that it tests; mean regret\n\n"
             + tabulate(rows, header, disable_numparse=True, colalign=["left", "right", "left", "left", *["right"] * 3])
-            + f"\n\n{CHOSEN} − {BASELINE}: {told}. {verdict}"
+            + f"\n\n{self.verdict}"
             + "".join(f"\nnote: {note}" for note in self.notes)
         )
 

@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from dflearn.data import DecisionDataset
-from dflearn.estimator.two_stage import LinearFit, out_of_fold, units_of
+from dflearn.estimator.two_stage import LinearFit, boosting_left_out, folds_of, units_of
 from dflearn.models import Linear, OnForecast, Positive, Scaled, Standardize, Trees
 
 ROUNDING = 0.05  # of the softplus that keeps predictions positive, in units of mean |y|: elsewhere it changes nothing
@@ -153,10 +154,9 @@ def forecasts_left_out(
 ) -> dict[str, Tensor]:
     """Rows, and forecasts of them by as many trees that were fitted to other rows."""
     costs, number = train.batch().require("costs"), trees.root.shape[1]
-    rows, forecasts = out_of_fold(
-        train.features, costs, train.weights, trees=number, ordered=ordered, gap=gap, seed=seed
-    )
-    return {"rows": torch.tensor(rows), "forecasts": forecasts}
+    folds = folds_of(np.arange(len(train)), ordered=ordered, gap=gap, seed=seed)
+    _, forecasts = boosting_left_out(train.features, costs, train.weights, folds, trees=number, seed=seed)
+    return {"rows": torch.tensor(np.concatenate([own for _, own in folds])), "forecasts": forecasts}
 
 
 def boosted_start(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from dflearn.models import Standardize, Trees
 
 STRENGTHS = tuple(10.0**power for power in np.arange(-6, 3.01, 0.5))  # of ridge, relative to features of variance 1
 RANK = 1e-10  # singular values below this share of the largest count as zero
-TREES, WORK, LEAST_TREES = 100, 3000, 25  # trees per cost at most; trees of all costs together; but so many at least
+TREES, WORK, LEAST_TREES = 100, 1500, 25  # trees per cost at most; trees of all costs together; but so many at least
 ROWS_PER_TREE = 4  # so that few rows make for few trees
 LEAVES, RATE, PER_LEAF = 15, 0.1, 20  # of a tree; of boosting; rows in a leaf at least
 
@@ -107,44 +107,59 @@ def boosting(
             each cost's variance.
         trees: that number, where it is known.
     """
+    most, unit = trees or most_trees(y.shape[1]), units_of(y)
+    fitted = _fitted(x, y / unit, weights, most, seed)
+    number = len(fitted[0]._predictors)
+    if choose is not None:
+        number = int(_error_curve(fitted, choose[0], choose[1] / unit, number).argmin()) + 1
+    return _as_trees(fitted, number, unit)
+
+
+def most_trees(costs: int) -> int:
+    """How many trees for each cost are tried."""
+    return max(LEAST_TREES, min(TREES, WORK // costs))
+
+
+def _fitted(x: Tensor, y: Tensor, weights: Tensor | None, trees: int, seed: int) -> list[Any]:
+    """scikit-learn's models, one for each cost; few rows make for few trees."""
     from sklearn.ensemble import HistGradientBoostingRegressor
 
-    p = y.shape[1]
-    most = trees or max(LEAST_TREES, min(TREES, WORK // p))
-    most = min(most, max(1, len(x) // ROWS_PER_TREE))
-    unit = units_of(y)
-    errors = np.zeros(most)
-    fitted = []
-    for j in range(p):
-        model = HistGradientBoostingRegressor(
-            max_iter=most,
+    models = [
+        HistGradientBoostingRegressor(
+            max_iter=min(trees, max(1, len(x) // ROWS_PER_TREE)),
             learning_rate=RATE,
             max_leaf_nodes=LEAVES,
             min_samples_leaf=min(PER_LEAF, max(1, len(x) // 5)),
             early_stopping=False,
             random_state=seed,
         )
-        target = (y[:, j] / unit[j]).numpy()
-        model.fit(x.numpy(), target, None if weights is None else weights.numpy())
-        if choose is not None:
-            truth = (choose[1][:, j] / unit[j]).numpy()
-            staged = model.staged_predict(choose[0].numpy())
-            errors += [float(np.square(forecast - truth).mean()) for forecast in staged]
-        fitted.append(model)
-    number = most if choose is None else int(errors.argmin()) + 1
-    return _as_trees(fitted, number, unit)
+        for _ in range(y.shape[1])
+    ]
+    for model, target in zip(models, y.T, strict=True):
+        model.fit(x.numpy(), target.numpy(), None if weights is None else weights.numpy())
+    return models
 
 
-def _as_trees(fitted: Sequence[object], number: int, unit: Tensor) -> Trees:
+def _error_curve(fitted: Sequence[Any], x: Tensor, y: Tensor, most: int, weights: Tensor | None = None) -> np.ndarray:
+    """Σ of squared errors with 1, 2, … most trees; models with fewer stay at their last."""
+    errors, counts = np.zeros(most), np.ones(len(x)) if weights is None else weights.numpy()
+    for model, truth in zip(fitted, y.T.numpy(), strict=True):
+        curve = [float(counts @ np.square(forecast - truth)) for forecast in model.staged_predict(x.numpy())]
+        errors += np.array(curve + curve[-1:] * (most - len(curve)))
+    return errors
+
+
+def _as_trees(fitted: Sequence[Any], number: int, unit: Tensor) -> Trees:
     """The first `number` trees of scikit-learn's models, one model per cost, as arrays; each cost is in its unit."""
     parts: dict[str, list[np.ndarray]] = {
         name: [] for name in ("feature", "threshold", "left", "right", "missing_left", "value")
     }
+    number = min(number, len(fitted[0]._predictors))
     root = np.zeros((len(fitted), number), np.int64)
     base, first = [], 0
     for j, model in enumerate(fitted):
-        base.append(float(np.ravel(model._baseline_prediction)[0]) * unit[j].item())  # type: ignore[attr-defined]
-        for t, (tree,) in enumerate(model._predictors[:number]):  # type: ignore[attr-defined]
+        base.append(float(np.ravel(model._baseline_prediction)[0]) * unit[j].item())
+        for t, (tree,) in enumerate(model._predictors[:number]):
             nodes, own = tree.nodes, np.arange(first, first + len(tree.nodes))
             leaf = nodes["is_leaf"].astype(bool)
             root[j, t] = first
@@ -162,36 +177,76 @@ def _as_trees(fitted: Sequence[object], number: int, unit: Tensor) -> Trees:
 # -- both -----------------------------------------------------------------------------------------------------------
 
 
-def best_share(linear: Tensor, boosted: Tensor, y: Tensor, unit: Tensor) -> float:
+def best_share(linear: Tensor, boosted: Tensor, y: Tensor, unit: Tensor, weights: Tensor | None = None) -> float:
     """a in [0, 1] at which (1 − a) · linear + a · boosted, forecasts of y `(count, p)`, have the least squared error in units."""
     apart, left = (boosted - linear) / unit, (y - linear) / unit
-    size = apart.square().sum().item()
-    return min(1.0, max(0.0, (apart * left).sum().item() / size)) if size > 0 else 1.0
+    size = _mean(apart.square(), weights)
+    return min(1.0, max(0.0, _mean(apart * left, weights) / size)) if size > 0 else 1.0
 
 
 # -- forecasts of rows that a model was not fitted to -------------------------------------------------------------------
 
 FOLDS, FIRST = 4, 1 / 3  # parts of the training rows; in order of time, the share that nothing forecasts
 
+Fold = tuple[np.ndarray, np.ndarray]  # rows to fit to, rows to forecast
 
-def out_of_fold(
-    x: Tensor, y: Tensor, weights: Tensor | None, *, trees: int, ordered: bool, gap: int, seed: int
-) -> tuple[np.ndarray, Tensor]:
-    """Rows, and boosting's forecasts of them `(rows, p)` by models that were fitted to other rows.
 
-    In order of time these are earlier rows, less a gap, so that the first rows have no forecast. Otherwise all rows have one.
-    """
-    count = len(x)
+def folds_of(
+    rows: np.ndarray, *, ordered: bool, gap: int = 0, groups: np.ndarray | None = None, seed: int
+) -> list[Fold]:
+    """Rows in parts that are forecast from the others; in order of time, from earlier rows, less a gap, so that the first rows
+    are in no part. Rows of one group, given by labels of all rows, stay together."""
+    labels = np.arange(len(rows)) if groups is None else np.unique(np.asarray(groups)[rows], return_inverse=True)[1]
     if ordered:
-        starts = np.linspace(round(FIRST * count), count, FOLDS + 1).round().astype(int)
-        folds = [(np.arange(max(1, a - gap)), np.arange(a, b)) for a, b in pairwise(starts)]
-    else:
-        order = np.random.RandomState(seed).permutation(count)
-        parts = np.array_split(order, FOLDS)
-        folds = [(np.sort(np.setdiff1d(order, part)), np.sort(part)) for part in parts]
-    found = []
-    for others, own in folds:
-        part = None if weights is None else weights[others]
-        found.append(boosting(x[others], y[others], part, trees=trees, seed=seed)(x[own]))
-    rows = np.concatenate([own for _, own in folds])
-    return rows, torch.cat(found)
+        borders = np.append(np.flatnonzero(np.diff(labels)) + 1, len(rows))
+        wanted = np.linspace(round(FIRST * len(rows)), len(rows), FOLDS)
+        cuts = np.unique([borders[np.abs(borders - cut).argmin()] for cut in wanted])
+        return [(rows[: max(1, a - gap)], rows[a:b]) for a, b in pairwise(cuts)]
+    order = np.random.RandomState(seed).permutation(labels.max() + 1)
+    parts = [np.isin(labels, part) for part in np.array_split(order, min(FOLDS, len(order)))]
+    return [(rows[~part], rows[part]) for part in parts if not part.all()]
+
+
+def ridge_left_out(
+    x: Tensor, y: Tensor, weights: Tensor | None, folds: Sequence[Fold], strengths: Sequence[float] = STRENGTHS
+) -> tuple[float, Tensor]:
+    """The strength that forecasts the rows of the folds best, and its forecasts of them `(rows, p)`."""
+    every = [linear_fits(x[others], y[others], strengths, _some(weights, others)) for others, _ in folds]
+    truth = y[_forecast(folds)]
+    unit = units_of(truth)
+    forecasts = [
+        torch.cat([fits[s](x[own]) for fits, (_, own) in zip(every, folds, strict=True)]) for s in range(len(strengths))
+    ]
+    counts = _some(weights, _forecast(folds))
+    best = int(np.argmin([_mean(((one - truth) / unit).square(), counts) for one in forecasts]))
+    return float(strengths[best]), forecasts[best]
+
+
+def boosting_left_out(
+    x: Tensor, y: Tensor, weights: Tensor | None, folds: Sequence[Fold], *, trees: int | None = None, seed: int = 0
+) -> tuple[list[Trees], Tensor]:
+    """Trees of each fold, as many as forecast the rows of the folds best (or `trees`), and the forecasts `(rows, p)`."""
+    most, unit = trees or most_trees(y.shape[1]), units_of(y[_forecast(folds)])
+    every = [_fitted(x[others], y[others] / unit, _some(weights, others), most, seed) for others, _ in folds]
+    number = most
+    if trees is None:
+        curves = [
+            _error_curve(one, x[own], y[own] / unit, most, _some(weights, own))
+            for one, (_, own) in zip(every, folds, strict=True)
+        ]
+        number = int(np.sum(curves, 0).argmin()) + 1
+    found = [_as_trees(one, number, unit) for one in every]
+    return found, torch.cat([one(x[own]) for one, (_, own) in zip(found, folds, strict=True)])
+
+
+def _forecast(folds: Sequence[Fold]) -> np.ndarray:
+    return np.concatenate([own for _, own in folds])
+
+
+def _mean(values: Tensor, weights: Tensor | None) -> float:
+    """Over rows and costs `(rows, p)`, rows weighed."""
+    return values.mean().item() if weights is None else ((weights / weights.sum()) @ values.mean(-1)).item()
+
+
+def _some(weights: Tensor | None, rows: np.ndarray) -> Tensor | None:
+    return None if weights is None else weights[rows]

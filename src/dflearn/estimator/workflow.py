@@ -13,7 +13,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ from dflearn.solvers.task import DecisionTask
 from dflearn.training import History
 
 LEAST_ROWS = 10  # below it, a test says nothing
-MINUTES = 3.0  # for all decision-focused runs
+MINUTES = 10.0  # for all decision-focused runs, which are counted in steps: a limit that few problems meet
 HELD_OUT = 0.2  # share of the rows, those to test on apart, to choose by
 
 
@@ -75,10 +75,11 @@ def train(
 ) -> TrainResult:
     """Fit two-stage models, train decision-focused ones from them, keep the best, and test on rows set aside.
 
-    The rows are cut into three parts: to train on, to choose by, and to test on. Two-stage models are least squares, ridge and
-    boosting. Decision-focused ones start at ridge and at boosting, one with each loss. The best two-stage model is kept unless
-    a decision-focused one has clearly less regret on the rows to choose by (see `dflearn.estimator.verdict`). Each table is a
-    DataFrame, a dict of columns, an array or a `Table`, with one row per instance.
+    The rows are cut into three parts: to train on, to choose by, and to test on. Two-stage models are least squares, ridge,
+    boosting and a blend of the last two. Decision-focused ones, one for each loss, start at ridge and at the blend. The blend
+    is kept unless one of these is better beyond chance on the rows to choose by (see `dflearn.estimator.verdict`). Then every
+    model is fitted again, with the same settings, to the rows to train on and to choose by. Each table is a DataFrame, a dict
+    of columns, an array or a `Table`, with one row per instance.
 
     Args:
         problem: what is decided. Where its program has `cost_names`, columns of the costs are matched by name.
@@ -90,8 +91,8 @@ def train(
         losses: decision-focused models are trained with each: see `DecisionFocusedRegressor`.
         layer: as of `DecisionFocusedRegressor`.
         positive: whether costs are known to be positive: no others are predicted then.
-        epochs: of a run at most; by default 15, or more where few rows make for less than 300 steps.
-        lr: how far a step moves forecasts, in units of their error; by default several are tried.
+        epochs: of a run; by default as many as make for 160 steps, fewer where the program is large, and at least 4.
+        lr: how far a step moves forecasts, in units of their error; by default further from ridge than from the blend.
         test: the share of rows to test on.
         ordered: rows are in order of time: train on the first, choose by later ones, test on the last.
         gap: how many rows are left out between the parts, in order of time.
@@ -102,7 +103,8 @@ def train(
         seed: of the parts and of training.
         id_column: the column that names the rows, in every table; rows are then matched by it.
         offset: the constant of the objective, which `decide` adds to objectives.
-        minutes: how long the decision-focused runs may take together. `record["steps"]` then tells how many epochs each took.
+        minutes: how long the decision-focused runs may take together; `record["steps"]` tells how many epochs each took. Their
+            number is counted, so that this is a limit which only programs that take long to solve meet.
         steps: these numbers, to make the same model again, on any machine.
         refit: train the chosen model again on all rows, those to choose by and to test on included, with the chosen settings
             and number of steps; `result.model` is this one then, and no row is left to test it.
@@ -131,10 +133,11 @@ def train(
     settings = Settings(tuple(losses), layer, positive, epochs, lr, ordered, gap, seed)
     clock, said = Clock(minutes, dict(steps or {})), Progress(progress)
     folder = None if checkpoint is None else Path(checkpoint)
-    pipeline = Pipeline(task, solver, data, parts, settings, clock, said, folder, cache)
+    labels = None if roles.groups is None else np.asarray(roles.groups)
+    pipeline = Pipeline(task, solver, data, parts, settings, clock, said, folder, cache, labels)
     choice = pipeline.run()
 
-    models = {name: _regressor(problem, one, pipeline) for name, one in pipeline.models.items()}
+    models = {name: _regressor(problem, one, pipeline) for name, one in pipeline.finished.items()}
     known = data.subset(np.concatenate(parts[:2])).batch()
     average = np.average(known.require("costs").numpy(), axis=0, weights=known.weights)
 
@@ -143,7 +146,8 @@ def train(
         part = data.subset(rows)
         return evaluate(predict(part.features.numpy()), program, part, solver, cache=cache, progress=False)
 
-    validation = {name: judge(name, one.predict, parts.choose) for name, one in models.items()}
+    first = judge(choice.baseline, pipeline.models[choice.baseline].predict, parts.choose)
+    validation = {name: _judged_before(first, one, pipeline.held) for name, one in pipeline.models.items()}
     tested = {AVERAGE: judge(AVERAGE, lambda x: np.tile(average, (len(x), 1)), parts.test)}
     tested |= {name: judge(name, one.predict, parts.test) for name, one in models.items()}
     said.done()
@@ -215,6 +219,16 @@ def _regressor(problem: Problem | Program | Solver, one: Trained, pipeline: Pipe
         said = candidate.said()
         rows.append({"epoch": said.pop("epochs"), monitored: said.pop("regret"), **said})
     return regressor.adopt(one.module, pipeline.train, pipeline.scale, History(rows, monitored, "epochs"))
+
+
+def _judged_before(like: Evaluation, one: Trained, held: DecisionDataset) -> Evaluation:
+    """How a model did on the rows to choose by, where it was judged while it was trained, as the evaluation of another."""
+    errors = (torch.tensor(one.predict(held.features.numpy())) - held.batch().require("costs")).square().mean(-1)
+    regrets = one.regrets
+    if held.weights is not None:
+        weigh = (held.weights / held.weights.mean()).numpy()
+        regrets = np.divide(regrets, weigh, out=np.zeros_like(regrets), where=weigh > 0)
+    return replace(like, regrets=regrets, squared_errors=errors.numpy(), decisions=None, floor_regrets=None)
 
 
 def _check_positive(costs: Table) -> None:

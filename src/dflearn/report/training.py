@@ -9,6 +9,7 @@ import numpy as np
 
 from dflearn.estimator.influence import influence
 from dflearn.estimator.result import AVERAGE, LEAST_TESTED, TrainResult
+from dflearn.estimator.rolling import RollingResult
 from dflearn.estimator.savings import THOUSAND, Saving, rows_per_year, saving, savings
 from dflearn.evaluation.estimates import Estimate
 from dflearn.evaluation.regret import EXACT, Evaluation
@@ -27,6 +28,7 @@ def training_page(
     unit: str = "",
     per_year: float | None = None,
     commands: Iterable[tuple[str, str]] | None = None,
+    rolled: RollingResult | None = None,
 ) -> Page:
     """The page of a training.
 
@@ -35,11 +37,14 @@ def training_page(
         per_year: how many rows a year has; by default as the names of the rows tell, where these are dates, and otherwise
             sums are told per 1,000 rows.
         commands: what to do next: what for, and what to type.
+        rolled: the folds of which `result` is the last: they come first then, and the rest is about the last.
     """
     rows = rows_per_year(result, per_year)
     against_baseline, against_average = savings(result, rows or THOUSAND)
     name = result.tested[result.chosen].problem
     page = Page(f"{name}: what the forecasts are worth", verdict(result, against_baseline, unit), contents=True)
+    if rolled is not None:
+        _folds(page, rolled, unit)
     _money(page, result, against_baseline, against_average, unit, rows)
     _models(page, result, unit)
     _over_time(page, result, unit)
@@ -89,6 +94,17 @@ def verdict(result: TrainResult, found: Saving, unit: str) -> str:
 
 
 # -- sections -------------------------------------------------------------------------------------------------------
+
+
+def _folds(page: Page, rolled: RollingResult, unit: str) -> None:
+    page.section("All folds")
+    page.table(*rolled.table())
+    page.text(f"Mean regret on the rows that each fold tests. {rolled.verdict}")
+    page.text(
+        f"{_unit(unit)} Each fold was trained on the rows before those that it tests. All that follows is about the last of the "
+        f"{len(rolled.folds)} folds, whose model is the one that is saved.",
+        faint=True,
+    )
 
 
 def _money(page: Page, result: TrainResult, baseline: Saving, average: Saving, unit: str, rows: float | None) -> None:
