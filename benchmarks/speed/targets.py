@@ -92,6 +92,9 @@ def _targets() -> Iterator[Target]:
         subject = "SCE^DYS against the published layer"
         yield Target(f"SCE^DYS {way} against {peer}", "epochs", subject, f"{way} ratio", 4, 20, count=12)
         yield Target("the same, mean of the rows above", "epochs", subject, f"{way} ratio", 10, None, row=MEAN)
+    for problem in ("KP-400", "CFL-200"):
+        name = f"the authors' iteration against their dense one, {problem}"
+        yield Target(name, "as_published", "epochs", "ratio", 10, 40, row=problem)
     for start in ("cold", "warm"):
         name = f"SCE^smoothed {start} against the published layer"
         yield Target(name, "epochs", "SCE^smoothed against the published layer", f"{start} ratio", 4, 20, count=12)

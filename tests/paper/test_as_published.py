@@ -1,17 +1,20 @@
-"""The dense Davis-Yin layers of the literature against the published formulas in float64, and against `DavisYin`."""
+"""The Davis-Yin layers of the literature against the published formulas in float64, each other, and `DavisYin`."""
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from dflearn.errors import ProgramError, ShapeError
+from dflearn.errors import OptionError, ProgramError, ShapeError
 from dflearn.layers import DavisYin
-from dflearn.paper.as_published import AsPublished, DenseJacobianFree
+from dflearn.paper.as_published import AsPublished, DenseJacobianFree, SparseAsPublished
+from dflearn.paper.sparse_rows import disjoint_rows
 from dflearn.problems import problem_named
 from dflearn.program import Instance, Program
 
@@ -42,29 +45,41 @@ def literally(
     return torch.relu(z)[:, : program.n]
 
 
-@pytest.mark.parametrize(("name", "tau", "alpha"), [("SP-4", 0.0, 0.01), ("KP-10", 1.0, 0.1), ("CFL-6x3", 0.1, 0.01)])
-def test_as_published_is_the_published_iteration(name: str, tau: float, alpha: float) -> None:
+Kind = type[AsPublished | SparseAsPublished]
+KINDS = [AsPublished, SparseAsPublished]
+CASES = [("SP-4", 0.0, 0.01), ("KP-10", 1.0, 0.1), ("CFL-6x3", 0.1, 0.01)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("name", "tau", "alpha"), CASES)
+def test_as_published_is_the_published_iteration(kind: Kind, name: str, tau: float, alpha: float) -> None:
     """SP has no upper bounds, KP all of them, CFL those of the facilities."""
     problem = problem_named(name, seed=1)
     program, y = problem.program, costs_of(name, 5).requires_grad_()
     eye = np.eye(program.n)
     bounded = {"SP": eye[:0], "KP": eye, "CFL": eye[-3:]}[name.split("-")[0]]
     C, d = np.vstack([program.G.toarray(), bounded]), np.concatenate([program.h, np.ones(len(bounded))])
-    layer = AsPublished(problem, tau, alpha, 60, generator=torch.Generator().manual_seed(5))
+    layer = kind(problem, tau, alpha, 100, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
     z = torch.randn(5, program.n + len(C), generator=torch.Generator().manual_seed(5)).double()
-    wanted = literally(program, C, d, y, z, tau, alpha, 60)
+    wanted = literally(program, C, d, y, z, tau, alpha, 100)
     theirs = slope(wanted, y)
     solution = layer.solve(y)
     assert solution.counts() == {"FEASIBLE": 5}
-    torch.testing.assert_close(solution.decision, wanted, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(slope(solution.decision, y), theirs, rtol=1e-3, atol=1e-4 * float(theirs.abs().max()))
+    torch.testing.assert_close(solution.objective, program.objective(y, wanted).detach())
+    torch.testing.assert_close(solution.decision, wanted, rtol=1e-11, atol=1e-12)
+    torch.testing.assert_close(slope(solution.decision, y), theirs, rtol=1e-10, atol=1e-12 * float(theirs.abs().max()))
     assert not torch.equal(layer(y), solution.decision), "every call starts anew"
+    in_float32 = kind(problem, tau, alpha, 100, generator=torch.Generator().manual_seed(5))(y)
+    assert in_float32.dtype == torch.float64
+    torch.testing.assert_close(in_float32, wanted, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(slope(in_float32, y), theirs, rtol=1e-3, atol=1e-4 * float(theirs.abs().max()))
 
 
-def test_as_published_draws_from_its_state() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_as_published_draws_from_its_state(kind: Kind) -> None:
     problem = problem_named("KP-10")
     y = costs_of("KP-10", 3)
-    layer, other = AsPublished(problem, 1.0), AsPublished(problem.program, 1.0)
+    layer, other = kind(problem, 1.0), kind(problem.program, 1.0)
     assert torch.equal(layer(y), other(y))
     state = layer.state_dict()
     after = layer(y)
@@ -73,12 +88,123 @@ def test_as_published_draws_from_its_state() -> None:
     assert torch.equal(other(y), after)
 
 
+# -- the sparse kernel against the dense matrices ----------------------------------------------------------------------
+
+
+def both(problem: Any, y: Tensor, *options: Any, instance: Instance | None = None, **more: Any) -> list[Tensor]:
+    """Decision and gradient of the sparse layer, then of the dense one, in float64 from the same starts."""
+    found = []
+    for kind in (SparseAsPublished, AsPublished):
+        costs = y.clone().requires_grad_()
+        w = kind(problem, *options, dtype=torch.float64, **more)(costs, instance)
+        found += [w.detach(), slope(w, costs)]
+    return found
+
+
+def assert_same(found: list[Tensor]) -> None:
+    for ours, theirs in zip(found[:2], found[2:], strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-11 * float(theirs.abs().max()))
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "options", "rows"),
+    [
+        ("SP-5", 17, (1.0, 0.05), None),  # more than a tile of 16, so that the last one is filled up
+        ("SP-4x6", 3, (0.0, 0.01), "all"),
+        ("KP-70", 4, (0.0, 0.1), None),  # capacity rows too long to be private
+        ("KP-10", 2, (1.0, 0.1), "none"),
+        ("CFL-20x4", 5, (0.1, 0.01), None),
+        ("CFL-6x3", 4, (0.5, 0.02), "all"),  # upper bounds inside the customers' blocks
+        ("CFL-6x3", 4, (0.0, 0.01), "none"),
+    ],
+)
+def test_sparse_iterates_and_gradients_are_the_dense_ones(name: str, count: int, options: Any, rows: Any) -> None:
+    problem = problem_named(name, seed=1)
+    assert_same(both(problem, costs_of(name, count), *options, upper_bound_rows=rows))
+
+
+def test_each_problem_has_its_private_rows() -> None:
+    """Half of the nodes of a grid, no capacity of a large knapsack, the customers of a facility location."""
+
+    def private(name: str) -> tuple[int, int]:
+        layer = SparseAsPublished(problem_named(name), 0.0)
+        return len(layer.rows.private), len(layer.rows.shared)
+
+    assert private("SP-5") == (13, 11)  # one of the 25 nodes follows from the others
+    assert private("KP-70") == (0, 2)
+    assert private("CFL-20x4") == (20, 4)
+
+
+def test_disjoint_rows_share_no_column() -> None:
+    rng = np.random.RandomState(0)
+    matrix = sp.random_array((40, 60), density=0.06, rng=rng, format="csr")
+    chosen, columns = disjoint_rows(matrix, 5)
+    dense = matrix.toarray() != 0
+    assert (dense[chosen].sum(0) <= 1).all()
+    assert all(0 < len(own) <= 5 and np.array_equal(own, np.flatnonzero(dense[i])) for i, own in zip(chosen, columns))  # noqa: B905
+    left = np.setdiff1d(np.arange(40), chosen)
+    taken = dense[chosen].any(0)
+    assert all((dense[i] & taken).any() or not 0 < dense[i].sum() <= 5 for i in left), "none is left that would fit"
+
+
+def test_a_program_of_any_rows_and_sides() -> None:
+    """Rows of both kinds, one of them a combination of others; b, h and d of each instance; variables in no row."""
+    rng = np.random.RandomState(3)
+    A, G, point = rng.normal(size=(3, 12)), rng.normal(size=(4, 12)), rng.uniform(0.2, 0.8, 12)
+    A[:, 9:], G[:, 9:] = 0, 0
+    A[2] = A[0] - 2 * A[1]
+    program = Program(A=A, b=A @ point, G=G, h=G @ point + 0.3, upper=1, name="any")
+    y = torch.tensor(rng.normal(size=(6, 12)))
+    b = torch.tensor(rng.uniform(0.2, 0.8, (6, 12)) @ A.T)
+    h = torch.tensor(rng.uniform(0.5, 2.0, (6, 4)))
+    instance = Instance(b=b, h=h, d=torch.tensor(rng.normal(size=(6, 12))))
+    for rows in ("all", np.arange(12) % 3 == 0):
+        for given in (None, instance, Instance(h=h)):
+            assert_same(both(program, y, 0.3, 0.1, instance=given, upper_bound_rows=rows))
+    free = Program(upper=1, n=3)
+    assert_same(both(free, y[:, :3], 0.3, 0.1, upper_bound_rows="all"))
+    wrong = b + torch.tensor([0.0, 0.0, 1.0])
+    with pytest.raises(ProgramError, match="is a combination of other rows"):
+        SparseAsPublished(program, 0.3, upper_bound_rows="all")(y, Instance(b=wrong))
+
+
+def test_sparse_is_a_layer_like_others() -> None:
+    problem = problem_named("CFL-6x3", seed=1)
+    y = costs_of("CFL-6x3", 70, torch.float32)
+    layer = SparseAsPublished(problem, 0.1)
+    w = layer(y)
+    again = pickle.loads(pickle.dumps(SparseAsPublished(problem, 0.1)))
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert torch.equal(again(y), w), "threads and pickling change nothing"
+    finally:
+        torch.set_num_threads(before)
+    assert layer(y[:0]).shape == (0, 21)
+    layer.generator.manual_seed(0)
+    one = layer(y[0])
+    assert one.shape == (21,)
+    layer.generator.manual_seed(0)
+    assert layer(y[:6].reshape(2, 3, -1)).shape == (2, 3, 21)
+    assert "tau=0.1" in repr(layer)
+    costs = y[:2].clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(layer(costs).sum(), costs, create_graph=True)
+    with pytest.raises(OptionError, match="AsPublished, the dense layer, has"):
+        torch.autograd.grad(gradient.sum(), costs)
+    with pytest.raises(OptionError, match=r"torch\.float32 or torch\.float64"):
+        SparseAsPublished(problem, 0.1, dtype=torch.float16)
+
+
+def test_what_diverges_has_failed() -> None:
+    y = costs_of("KP-10", 3, torch.float32)
+    for kind in KINDS:
+        assert kind(problem_named("KP-10"), 100.0, 10.0).solve(y).counts() == {"FAILED": 3}
+
+
 def test_rows_for_upper_bounds() -> None:
     program = problem_named("CFL-6x3").program
-    rows = {
-        kind: AsPublished(program, 0, upper_bound_rows=kind).V.shape[1] - program.n
-        for kind in ("all", "none", "integer")
-    }  # type: ignore[arg-type]
+    choices: list[Any] = ["all", "none", "integer"]
+    rows = {kind: AsPublished(program, 0, upper_bound_rows=kind).V.shape[1] - program.n for kind in choices}
     assert rows == {"all": 3 + 21, "none": 3, "integer": 6}
     mask = np.arange(program.n) < 2
     assert AsPublished(program, 0, upper_bound_rows=mask).V.shape[1] == program.n + 3 + 2

@@ -78,6 +78,14 @@ def test_our_layer_stands_for_cvxpylayers(problem: str, cache: Path) -> None:
     np.testing.assert_allclose(ours.history["loss"], theirs.history["loss"], rtol=2e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("problem", ["SP-3", "KP-10", "CFL-6x2"])
+def test_our_kernel_stands_for_the_dense_matrices_of_the_authors(problem: str, cache: Path) -> None:
+    ours, theirs = (run(tiny(problem, f"SCE^DYS{suffix}"), cache) for suffix in ("", " dense"))
+    assert (ours.training_solver, theirs.training_solver) == ("SparseAsPublished", "AsPublished")
+    np.testing.assert_allclose(ours.history["loss"], theirs.history["loss"], rtol=1e-3)
+    np.testing.assert_allclose(ours.metric("mean_of_ratios"), theirs.metric("mean_of_ratios"), atol=1e-3)
+
+
 def test_losses_of_the_authors_see_the_assignment_part_only() -> None:
     """Regret, SPO+, SCE and SqDE on facility location, written out as demand × assignment."""
     task, _ = prepared("CFL-6x2", "SCE^DYS")

@@ -117,21 +117,22 @@ def costs(records: list[Record]) -> Costs:
 
 
 def test_costs_come_from_the_nearest_thing_measured() -> None:
-    wanted = run("SCE^DYS", 2)
-    # 25 epochs of 0.94 s, and 4000 solves of 0.1 ms.
-    assert costs([]).estimate(wanted) == CostEstimate(pytest.approx(25 * 0.94 + 0.4), "published seconds")
+    wanted = run("PFY", 2)
+    seconds = {problem: published_rows()[problem, "PFY"].seconds for problem in ("SP-5", "SP-10")}
+    # 25 epochs of the published seconds, and 4000 solves of 0.1 ms.
+    assert costs([]).estimate(wanted) == CostEstimate(pytest.approx(25 * seconds["SP-5"] + 0.4), "published seconds")
     # What was measured took a tenth of the published 0.26 s; solves on this problem are known too.
     another = costs([measured("MSE", "SP-5", 0.026)]).estimate(wanted)
-    assert another == CostEstimate(pytest.approx(25 * 0.094 + 0.5), "published seconds times 0.1")
+    assert another == CostEstimate(pytest.approx(2.5 * seconds["SP-5"] + 0.5), "published seconds times 0.1")
     # Another size: by the published seconds of the two; solves as many times longer than guessed as there.
-    bigger = measured("SCE^DYS", "SP-10", 0.2)
+    bigger, factor = measured("PFY", "SP-10", 0.2), seconds["SP-5"] / seconds["SP-10"]
     assert costs([bigger]).estimate(wanted) == CostEstimate(
-        pytest.approx(25 * 0.2 * 0.94 / 1.44 + 0.5), "SP-10, scaled by 0.65"
+        pytest.approx(25 * 0.2 * factor + 0.5), f"SP-10, scaled by {factor:.2g}"
     )
-    same = costs([bigger, measured("SCE^DYS", "SP-5", 0.3)]).estimate(wanted)
+    same = costs([bigger, measured("PFY", "SP-5", 0.3)]).estimate(wanted)
     assert same == CostEstimate(pytest.approx(25 * 0.3 + 0.5), "other seeds")
     longer = replace(wanted, settings=Settings(epochs=50))
-    assert costs([measured("SCE^DYS", "SP-5", 0.3)])(longer) == pytest.approx(50 * 0.3 + 0.5)
+    assert costs([measured("PFY", "SP-5", 0.3)])(longer) == pytest.approx(50 * 0.3 + 0.5)
     # Without a published row: by the numbers of predicted costs, 40, 180 and 250.
     own = costs([measured("sSPO+", "SP-10", 1.8)])
     assert own(run("sSPO+")) == pytest.approx(25 * 1.8 * 40 / 180 + 0.5)
@@ -139,6 +140,19 @@ def test_costs_come_from_the_nearest_thing_measured() -> None:
     assert elsewhere == CostEstimate(pytest.approx(25 * 1.8 * 250 / 180 + 80), "SP-10, scaled by 1.4")
     assert Costs([]).estimate(run("sSPO+")).source == "a guess: nothing like it was measured"
     assert costs([]).estimate(run("sSPO+")).source == "published seconds of the slowest method"
+
+
+def test_what_the_dense_layer_took_is_no_guide_to_the_kernel() -> None:
+    wanted, slow = run("SCE^DYS", 2), measured("SCE^DYS", "SP-5", 0.5)
+    dense = replace(slow, training_solver="AsPublished")
+    for records in ([], [dense], [dense, replace(measured("SCE^DYS", "SP-10", 9.0), training_solver="AsPublished")]):
+        estimate = costs(records).estimate(wanted)
+        assert estimate.source == "a benchmark"
+        assert estimate.seconds < 25 * 0.1 + 0.5
+    sparse = replace(slow, training_solver="SparseAsPublished")
+    assert costs([dense, sparse]).estimate(wanted) == CostEstimate(pytest.approx(25 * 0.5 + 0.5), "other seeds")
+    of_itself = costs([replace(measured("SCE^DYS dense", "SP-5", 0.5), training_solver="AsPublished")])
+    assert of_itself.estimate(run("SCE^DYS dense", 2)).source == "other seeds"
 
 
 def test_the_last_of_some_runs_ends_on_some_cores() -> None:

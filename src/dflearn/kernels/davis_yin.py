@@ -77,19 +77,23 @@ class SplittingSystem(NamedTuple):
 
     @classmethod
     def of(cls, factor: SparseFactor, inequality: np.ndarray, dtype: Any) -> SplittingSystem:
-        values = factor.numeric(np.ones((factor.matrix.shape[1], LANES))).values[:, 0]
-        entries, pivot = values[: factor.entries], values[factor.entries :]
-        start, row = factor.pattern.column_start.astype(np.int64), factor.pattern.row.astype(np.int64)
-        scaled = entries * np.repeat(pivot, np.diff(start))
-        L = sp.csc_array((scaled, row, start), shape=(factor.rows, factor.rows))
         return cls(
             PaddedRows.of(-factor.matrix, dtype, 4),
             PaddedRows.of(factor.matrix.T, dtype, 2),
-            PaddedRows.of(L, dtype, 4),
-            PaddedRows.of(L.T, dtype, 4, backwards=True),
-            pivot.astype(dtype),
+            *factor_rows(factor, dtype),
             np.ascontiguousarray(inequality),
         )
+
+
+def factor_rows(factor: SparseFactor, dtype: Any) -> tuple[PaddedRows, PaddedRows, np.ndarray]:
+    """below, above and pivot of `SplittingSystem`."""
+    values = factor.numeric(np.ones((factor.matrix.shape[1], LANES))).values[:, 0]
+    entries, pivot = values[: factor.entries], values[factor.entries :]
+    start, row = factor.pattern.column_start.astype(np.int64), factor.pattern.row.astype(np.int64)
+    scaled = entries * np.repeat(pivot, np.diff(start))
+    L = sp.csc_array((scaled, row, start), shape=(factor.rows, factor.rows))
+    above = PaddedRows.of(L.T, dtype, 4, backwards=True)
+    return PaddedRows.of(L, dtype, 4), above, pivot.astype(dtype)
 
 
 class SplittingData(NamedTuple):

@@ -199,7 +199,8 @@ class SmoothedRows(RowSystem):
         pull, way = self._pull(c, np.zeros_like(r), *ends)
         # Where rounding leaves something of no projection at all, costs do not fall along it.
         with np.errstate(invalid="ignore", divide="ignore"):
-            return np.fmin(pull, -(c * way).sum(1) / np.linalg.norm(way, axis=1))
+            known: np.ndarray = np.minimum(pull, -(c * way).sum(1) / np.linalg.norm(way, axis=1))
+        return known  # not a number where nothing is
 
     def _pull(
         self, c: np.ndarray, r: np.ndarray, lower: np.ndarray, upper: np.ndarray

@@ -1,6 +1,7 @@
 """The methods that reproduce the paper's authors, beside those of `dflearn.studies.builtin`.
 
-SCE^DYS             the authors' code: what the published figures come from
+SCE^DYS             the authors' code: what the published figures come from; its iterates by our kernel
+SCE^DYS dense       the same by the authors' dense matrices: equal but for rounding, and slow
 SCE^DYS printed     the same with the hyperparameters of the text, which differ in a few places
 SCE^DYS clean       the text's algorithm on our layer: bounds kept as bounds, from zero, Jacobian-free gradient
 SCE^DYS unrolled    that layer, differentiated through all iterations
@@ -23,7 +24,7 @@ from dflearn.errors import OptionError
 from dflearn.layers import CvxpySmoothed, DavisYin, Layer, Smoothed
 from dflearn.losses import SquaredDecisionError
 from dflearn.paper import hyperparameters as published
-from dflearn.paper.as_published import AsPublished
+from dflearn.paper.as_published import AsPublished, SparseAsPublished
 from dflearn.paper.cave import CaVEAsPublished
 from dflearn.program import Instance, Objective
 from dflearn.solvers.base import Solution
@@ -66,14 +67,14 @@ def labelled(context: RunContext, layer: Layer | None = None) -> DecisionDataset
     return context.train.with_decisions(torch.cat(parts))
 
 
-def _as_published(loss: str) -> Prepare:
-    """DYS-Net as in the authors' code; knapsacks train on decisions of the relaxation; SqDE is averaged."""
+def as_published(loss: str, make: Callable[..., Layer] = SparseAsPublished) -> Prepare:
+    """DYS-Net as in the authors' code, through the layer that `make` makes; SqDE is averaged."""
 
     def prepare(context: RunContext) -> Prepared:
         own = context.parameters
         train = labelled(context)
         assert train.decisions is not None
-        layer = AsPublished(context.problem, own["tau"], own["alpha"], own["iterations"], generator=context.generator())
+        layer = make(context.problem, own["tau"], own["alpha"], own["iterations"], generator=context.generator())
         part = PredictedPart(layer)
         train = train.with_decisions(context.problem.program.objective.transpose(train.decisions))
         made = SquaredDecisionError(part, reduction="mean") if loss == "SqDE" else THROUGH_LAYERS[loss](part)
@@ -105,7 +106,9 @@ def _cave(context: RunContext) -> Prepared:
     return Prepared(loss, context.train, solver_name="Clarabel onto the cone")
 
 
-def _dys_parameters(loss: str, printed: bool) -> Callable[[str], dict[str, Plain]]:
+def dys_parameters(loss: str, printed: bool) -> Callable[[str], dict[str, Plain]]:
+    """Those of the code or of the text; knapsacks train on decisions of the relaxation."""
+
     def parameters(problem: str) -> dict[str, Plain]:
         own = published.dys_printed(problem) if printed else published.dys_in_code(problem, loss)
         return {**own, "labels": "relaxed" if problem.startswith("KP") else "exact"}
@@ -140,12 +143,18 @@ for _loss in THROUGH_LAYERS:
         _cvx(_loss, CvxpySmoothed),
         _cvx_parameters(_loss),
     )
-    _add(f"{_loss}^DYS", "DYS-Net as in the authors' code", _as_published(_loss), _dys_parameters(_loss, False))
+    _add(f"{_loss}^DYS", "DYS-Net as in the authors' code", as_published(_loss), dys_parameters(_loss, False))
+    _add(
+        f"{_loss}^DYS dense",
+        "DYS-Net as in the authors' code, by dense matrices as there",
+        as_published(_loss, AsPublished),
+        dys_parameters(_loss, False),
+    )
     _add(
         f"{_loss}^DYS printed",
         "DYS-Net as in the authors' code, hyperparameters of the text",
-        _as_published(_loss),
-        _dys_parameters(_loss, True),
+        as_published(_loss),
+        dys_parameters(_loss, True),
     )
     _add(f"{_loss}^DYS clean", "DYS-Net as in the text, on our layer", _clean(_loss), _clean_parameters("jfb"))
     _add(

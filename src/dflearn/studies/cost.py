@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import mean, median
 
@@ -25,11 +25,17 @@ class Prior:
         epoch: (problem, method) → seconds of training per epoch on some machine, such as published ones.
         solve: problem → seconds of an exact solve of one instance.
         source: what `epoch` comes from, in words.
+        benchmark: (problem, method) → seconds of training per epoch with the code as it is; runs, where there are any, say it
+            better.
+        replaced: (method, training solver) of records whose method has another solver by now: the seconds that they took to
+            train say nothing about runs to come.
     """
 
     epoch: Mapping[tuple[str, str], float] = field(default_factory=dict)
     solve: Mapping[str, float] = field(default_factory=dict)
     source: str = "seconds known before"
+    benchmark: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    replaced: Collection[tuple[str, str]] = ()
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,7 @@ class Costs:
     """Estimates: seconds of training, plus seconds of exact solves for labels and evaluation.
 
     Training, per epoch, from the first of these that there is:
-    1. other seeds of the method on this problem;
+    1. other seeds of the method on this problem; a benchmark of it;
     2. the method on the nearest other size, times the ratio of the prior's seconds of the two sizes where it has both,
        else times the ratio of the numbers of predicted costs;
     3. the prior's seconds, times the median ratio of ours to the prior's over all that was measured;
@@ -62,15 +68,17 @@ class Costs:
         for record in records:
             config, seconds = record.config, record.seconds
             self.configs[config.problem] = config
-            if "train" in seconds:
+            if "train" in seconds and (config.method, record.training_solver) not in self.prior.replaced:
                 spent = (seconds.get("prepare", 0.0) + seconds["train"]) / config.settings.epochs
                 training.setdefault((config.problem, config.method), []).append(spent)
             if "labels" in seconds and "evaluate" in seconds:
                 spent = (seconds["labels"] + seconds["evaluate"]) / config.settings.points
                 solving.setdefault(config.problem, []).append(spent)
-        self.training = {key: mean(values) for key, values in training.items()}
+        runs = {key: mean(values) for key, values in training.items()}
+        self.training = {**self.prior.benchmark, **runs}
+        self.benchmarks = self.prior.benchmark.keys() - runs.keys()
         self.solving = {problem: mean(values) for problem, values in solving.items()}
-        ratios = [value / self.prior.epoch[key] for key, value in self.training.items() if key in self.prior.epoch]
+        ratios = [value / self.prior.epoch[key] for key, value in runs.items() if key in self.prior.epoch]
         self.correction = median(ratios) if ratios else 1.0
         self._sizes: dict[str, float] = {}
 
@@ -85,7 +93,8 @@ class Costs:
 
     def _training(self, problem: str, method: str) -> tuple[float, str]:
         if (problem, method) in self.training:
-            return self.training[problem, method], "other seeds"
+            source = "a benchmark" if (problem, method) in self.benchmarks else "other seeds"
+            return self.training[problem, method], source
         before = self.prior.epoch
         known = [name for name, other in self.training if other == method]
         near = self._nearest(problem, [name for name in known if _kind(name) == _kind(problem)])
