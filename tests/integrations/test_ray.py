@@ -166,6 +166,7 @@ def test_a_killed_driver_goes_on_where_it_was(
     command += ["--address", cluster.address, "--memory", "0.3"]
     driver = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_until(lambda: driver.poll() is not None or (store.exists() and len(figures(store)) >= 2))
+    driver.send_signal(signal.SIGSTOP)  # it alone writes: nothing is finished while the status is asked for
     status = subprocess.run([*dfl, "status", str(store)], capture_output=True, text=True, check=True).stdout
     driver.kill()
     driver.communicate()
