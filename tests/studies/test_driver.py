@@ -133,7 +133,7 @@ def test_durations() -> None:
 
 STUDY = """
 problems = ["SP-4"]
-methods = ["MSE", "SPO+^relax", "SCE^DYS", "SqDE^DYS", "Regret^DYS", "SPO+^DYS"]
+methods = ["MSE", "SPO+^relax", "SCE^DYS dense", "SqDE^DYS dense", "Regret^DYS dense", "SPO+^DYS dense"]  # long enough to interrupt
 seeds = [1]
 [settings]
 points = 200
