@@ -31,8 +31,8 @@ from dflearn.kernels.lanes import (
     store,
     where,
 )
+from dflearn.kernels.optimality import FAR_PRICE, SILENT
 
-SILENT, FAR_PRICE = 64.0, 10.0  # as of `kernels.optimality`
 CHECK_EVERY = 5  # iterations between two looks at the residual
 ROW_BYTES = 128  # of a tile; half of that where the batch is small
 

@@ -163,8 +163,20 @@ class _Dense(_BoundsAsRows):
 class _RandomStart(_BoundsAsRows):
     """What is published beside the projections: τ, the steps, and the starts and where they come from."""
 
-    tau: float
-    generator: torch.Generator
+    def __init__(
+        self,
+        problem: HasProgram | Program,
+        tau: float,
+        alpha: float = 0.01,
+        iterations: int = 100,
+        *,
+        generator: torch.Generator | None = None,
+        upper_bound_rows: UpperBoundRows | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        super().__init__(problem, tau, alpha, iterations, upper_bound_rows, dtype)
+        self.tau = float(tau)
+        self.generator = torch.Generator().manual_seed(0) if generator is None else generator
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, tau={self.tau}"
@@ -212,21 +224,6 @@ class AsPublished(_RandomStart, _Dense):
         dtype: in which it computes, whatever the costs are; the authors' code has float32.
     """
 
-    def __init__(
-        self,
-        problem: HasProgram | Program,
-        tau: float,
-        alpha: float = 0.01,
-        iterations: int = 100,
-        *,
-        generator: torch.Generator | None = None,
-        upper_bound_rows: UpperBoundRows | None = None,
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
-        super().__init__(problem, tau, alpha, iterations, upper_bound_rows, dtype)
-        self.tau = float(tau)
-        self.generator = torch.Generator().manual_seed(0) if generator is None else generator
-
     def _iterate(self, c: Tensor, right: Tensor) -> Tensor:
         z = self.draw(len(c)).to(c)
         for alpha in self.steps():
@@ -245,21 +242,6 @@ class SparseAsPublished(_RandomStart):
     """
 
     compiles_by_batch = True
-
-    def __init__(
-        self,
-        problem: HasProgram | Program,
-        tau: float,
-        alpha: float = 0.01,
-        iterations: int = 100,
-        *,
-        generator: torch.Generator | None = None,
-        upper_bound_rows: UpperBoundRows | None = None,
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
-        super().__init__(problem, tau, alpha, iterations, upper_bound_rows, dtype)
-        self.tau = float(tau)
-        self.generator = torch.Generator().manual_seed(0) if generator is None else generator
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "rows"}
