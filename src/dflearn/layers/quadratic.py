@@ -15,9 +15,9 @@ from dflearn.program import Program
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Status
 from dflearn.solvers.highs import HiGHS, HighsHandle
+from dflearn.solvers.model import SMALLEST
 
 TIME_LIMIT = 10.0  # seconds; HiGHS's quadratic solver is known to cycle
-SMALLEST = 1e-12  # of matrix entries, in rows of length one, that HiGHS does not take for zero
 ROUNDING = 16 * float(np.finfo(np.float64).eps)
 AT_BOUND = 1e-9  # distance from a bound, or price, beside the size of the instance, that counts as none
 
