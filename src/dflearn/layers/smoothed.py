@@ -221,7 +221,7 @@ class Smoothed(Layer):
         status, slow = np.zeros(c.shape[0], np.int8), np.zeros(c.shape[0], bool)  # OPTIMAL
         if (answer.residual <= ACCEPTED_RESIDUAL).all():
             return status, slow
-        from dflearn.layers.quadratic import no_feasible_point, no_result, solve_with_highs
+        from dflearn.layers.quadratic import no_feasible_point, no_result, solve_alone
 
         open_ = np.flatnonzero(~(answer.residual <= ACCEPTED_RESIDUAL) & (answer.infeasible == 0))
         empty = no_feasible_point(self.program, sides.rows(open_), len(open_))
@@ -233,7 +233,7 @@ class Smoothed(Layer):
             if answer.infeasible[i]:
                 result = no_result(self.program, Status.INFEASIBLE)
             else:
-                result, slow[i] = solve_with_highs(self.program, own_c, own_mu, sides.row(i)), True
+                result, slow[i] = solve_alone(self.program, own_c, own_mu, sides.row(i)), True
             accurate = result.residual <= ACCEPTED_RESIDUAL or result.status is not Status.OPTIMAL
             status[i] = int(result.status if accurate else Status.FEASIBLE)
             answer.w[i] = result.w
