@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from dflearn.report.render import render
 from dflearn.report.style import label_ends, log_ticks, new_figure, styled, write_figure
@@ -139,12 +140,11 @@ def figure(records: Sequence[Record]) -> Figure:
         axes.set_xlabel("training instances")
         if place == 0:
             axes.set_ylabel("regret / optimum")
+            lines = [Line2D([], [], color="#555555", linestyle=dashes) for dashes in ("--", "-")]
+            axes.legend(lines, ["squared error", "decision-focused"], loc="upper right", fontsize=8)
         axes.set_xticks(sizes, [f"{size:,}" for size in sizes], minor=False)
         axes.xaxis.minorticks_off()
         label_ends(axes, ends)
-    drawn.text(
-        0.01, 0.01, "dashed: squared error    solid: the decision-focused loss that validation chose", fontsize=8
-    )
     return drawn
 
 
