@@ -96,6 +96,14 @@ def test_a_decision_without_any_row() -> None:
     assert result.inside.tolist() == [0, 1, 1, 0]
 
 
+def test_nothing_to_decide() -> None:
+    program = Program(A=[[1.0, 1.0]], b=[3.0], lower=[1, 2], upper=[1, 2])
+    result = solve_alone(program, np.array([1.0, -1.0]), 2.0, program.own_sides)
+    assert (result.status, result.w.tolist(), result.residual) == (Status.OPTIMAL, [1.0, 2.0], 0.0)
+    missed = solve_alone(program, np.array([1.0, -1.0]), 2.0, program.sides(instances(4.0), 1).row(0))
+    assert missed.status is Status.FAILED
+
+
 def test_the_slow_way_of_a_layer_is_a_clip_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the kernels' answers made worthless: decision, objective and bound of a box in closed form."""
     run = SmoothedRows.run

@@ -27,7 +27,8 @@ STEPS = 100
 NOTHING = 1e-25  # complementarity that needs no smaller one
 CLOSE = 1e-7  # residuals, in units of the balanced program, from which on a point may be the answer
 # Of balanced matrices. Where rows nearly depend on each other, more of it slows refinement down and less of it is singular.
-REGULARIZATIONS = (1e-9, 1e-12)
+# And how much larger than `usual_size` decisions are taken to be: costs may pull them far beyond right-hand sides.
+ATTEMPTS = ((1e-9, 1.0), (1e-12, 1.0), (1e-9, 2.0**14))
 SYMMETRIC = {"SymmetricMode": True}
 REFINEMENTS = 10
 TOWARDS_BOUNDARY = 0.995
@@ -69,10 +70,10 @@ class Point(NamedTuple):
     y: np.ndarray
 
 
-def balanced(program: Quadratic) -> tuple[Quadratic, Units]:
+def balanced(program: Quadratic, wider: float) -> tuple[Quadratic, Units]:
     """The same program with the entries of [Q Mᵀ; M 0] about one in each row and column (Ruiz), and costs about one."""
     c, q, M, r, equalities, lower, upper = program
-    size = usual_size(program)
+    size = wider * usual_size(program)
     rows, columns, gamma = np.ones(len(r)), np.full(len(c), size), 1.0
     sizes = abs(M)
     for _ in range(BALANCING):

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dflearn.errors import ProgramError
-from dflearn.layers.augmented import REGULARIZATIONS, Face, InteriorPoint, Point, Quadratic, balanced
+from dflearn.layers.augmented import ATTEMPTS, Face, InteriorPoint, Quadratic, balanced
 from dflearn.program import Program
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Status
@@ -65,24 +65,14 @@ def solve_alone(program: Program, c: np.ndarray, mu: float, sides: Sides, time_l
     right = np.concatenate([sides.b, sides.h]) / lengths
     free, kept = sides.lower < sides.upper, np.concatenate([form.kept, np.arange(equalities, len(right))])
     w, y = np.where(free, 0.0, sides.lower), np.zeros(len(right))
+    if not free.any():  # nothing is left to decide
+        residual = relative_residual(w, y, c, mu, matrix, right, equalities, sides)
+        return best if residual > ENOUGH else best._replace(status=Status.OPTIMAL, w=w, residual=residual)
     sums, bounds = (right - matrix @ w)[kept], (sides.lower[free], sides.upper[free])
     own = Quadratic(c[free], np.full(int(free.sum()), mu), matrix[kept][:, free], sums, len(form.kept), *bounds)
-    same, units = balanced(own)
-    for point, regularization in _points(same, ends):
-        if point is None:  # another attempt
-            if best.residual <= ENOUGH:
-                break
-            continue
-        face = Face.of(same, point)
-        found = face.snapped(same, point)
-        for attempt in range(2):
-            if attempt:
-                try:
-                    found = face.corrected(same, *found, regularization)
-                except FloatingPointError:
-                    break
-            if not all(np.isfinite(part).all() for part in found):
-                break
+    for regularization, wider in ATTEMPTS:
+        same, units = balanced(own, wider)
+        for found in _answers(same, regularization, ends):
             w[free] = np.clip(units.columns * found[0], *bounds)
             y[kept] = units.rows * np.where(same.inequality, np.maximum(found[1], 0.0), found[1])
             residual = relative_residual(w, y, c, mu, matrix, right, equalities, sides)
@@ -90,18 +80,23 @@ def solve_alone(program: Program, c: np.ndarray, mu: float, sides: Sides, time_l
                 in_force = ~same.inequality | (y[kept] > NO_PRICE * np.abs(y).max(initial=0.0))
                 inside = (w > sides.lower) & (w < sides.upper)
                 best = Result(Status.OPTIMAL, w.copy(), residual, inside.astype(np.uint8), in_force.astype(np.uint8))
-        if best.residual <= TOLERANCE:
+            if residual <= TOLERANCE:
+                return best
+        if best.residual <= ENOUGH:
             break
     return best
 
 
-def _points(program: Quadratic, ends: float) -> Iterator[tuple[Point | None, float]]:
-    """The points of one attempt after the other, each begun with `None`."""
-    for regularization in REGULARIZATIONS:
-        yield None, regularization
-        with contextlib.suppress(FloatingPointError), np.errstate(all="ignore"):
-            for point in InteriorPoint(program, regularization).run(ends):
-                yield point, regularization
+def _answers(program: Quadratic, regularization: float, ends: float) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """w and y of each point of the interior-point method that may be the answer: put onto its face, then corrected."""
+    with contextlib.suppress(FloatingPointError), np.errstate(all="ignore"):
+        for point in InteriorPoint(program, regularization).run(ends):
+            face = Face.of(program, point)
+            found = face.snapped(program, point)
+            yield found
+            found = face.corrected(program, *found, regularization)
+            if all(np.isfinite(part).all() for part in found):
+                yield found
 
 
 def relative_residual(
