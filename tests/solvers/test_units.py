@@ -350,8 +350,9 @@ def by_formula(program: Program, c: np.ndarray, w: np.ndarray, y: np.ndarray) ->
     wrong = np.where(free, np.maximum(np.abs(r) - noise * np.abs(M).max(0) * np.abs(y).max(), 0) / size, 0.0)
     off[free & (wrong <= 1e-10)] = 0.0
     gap = (np.abs(r) * off).sum() + np.abs(y * excess).sum()
-    broken = np.maximum(np.where(inequality, excess, np.abs(excess)), 0) / terms
-    missed = gap / np.abs(c * w).sum() if gap else 0.0
+    broken = np.maximum(np.where(inequality, excess, np.abs(excess)), 0) / np.where(terms > 0, terms, 1.0)
+    value = np.abs(c * w).sum()
+    missed = 0.0 if gap == 0 else gap / value if value else np.inf
     return max(broken.max(), wrong.max(), missed), c @ w - gap
 
 
