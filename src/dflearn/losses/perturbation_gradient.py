@@ -64,8 +64,8 @@ class PerturbationGradient(Loss):
 
     def _at(self, side: int, predicted: Tensor, batch: Batch, start: Tensor | None) -> Solution:
         """The layer's answer at ĉ + side · h · c."""
-        step, instance = side * self.width, batch.instance
-        known = torch.as_tensor(self.layer.objective.d) if instance is None or instance.d is None else instance.d
+        step, instance, objective = side * self.width, batch.instance, self.layer.objective
+        known = objective.vector(torch.zeros_like(predicted), instance)  # d
         if step and bool(known.any()):
-            instance = raised(self.layer.objective, instance, (step * known).to(predicted).expand(*predicted.shape[:-1], -1))
+            instance = raised(objective, instance, step * known)
         return self.layer.solve(predicted + step * batch.require("costs"), instance, start).check()
