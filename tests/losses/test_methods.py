@@ -13,7 +13,8 @@ from torch import Tensor
 import dflearn as dfl
 from dflearn.data import Batch, label_by_neighbours
 from dflearn.errors import DataError, OptionError, ProgramError
-from dflearn.losses import LAVA, NCE, PEAR, SCE, PerturbationGradient, Ranking, Regret
+from dflearn.layers import BlackBox
+from dflearn.losses import LAVA, NCE, PEAR, SCE, CostSensitive, PerturbationGradient, Ranking, Regret
 from dflearn.program.vertices import adjacent_vertices
 from dflearn.testing import check_loss
 
@@ -65,6 +66,14 @@ def test_differences_enclose_the_cost_of_the_decision() -> None:
             torch.testing.assert_close(forward, cost, rtol=1e-6, atol=1e-6)
         else:
             assert bool((backward > forward + 1e-3).any())
+
+
+def test_the_black_box_on_the_regret_is_the_forward_difference() -> None:
+    """g = S y + d arrives at the layer, so both look at ĉ + h (S y + d)."""
+    predicted, batch = example(count=40)
+    forward = slope(PerturbationGradient(dfl.Exact(SOLVER), 0.4, difference="forward"), predicted, batch)[1]
+    torch.testing.assert_close(slope(Regret(BlackBox(SOLVER, 0.4)), predicted, batch)[1], forward)
+    assert bool(forward.any())
 
 
 def test_perturbation_gradient_asks_for_what_there_is() -> None:
@@ -312,6 +321,32 @@ def test_pear_needs_a_face() -> None:
     for layer in (dfl.Exact(SOLVER), dfl.Smoothed(PROGRAM, 1.0, regularizer="norm")):
         with pytest.raises(OptionError, match="face of Smoothed"):
             PEAR(layer)  # type: ignore[arg-type]
+
+
+# -- cost-sensitive regression --------------------------------------------------------------------------------------------
+
+
+def test_cost_sensitive_regression_keeps_the_contract() -> None:
+    check_loss(CostSensitive(PROGRAM), *example(), differentiable=True)
+    predicted, batch = example()
+    lower = torch.linspace(-0.5, 0.9, COUNT * N, dtype=torch.float64).reshape(COUNT, N)
+    decisions = SOLVER.solve(batch.costs, dfl.Instance(lower=lower)).decision
+    check_loss(CostSensitive(PROGRAM, 0.0), predicted, Batch(batch.costs, batch.costs, decisions, dfl.Instance(lower=lower)))
+
+
+def test_harmless_errors_leave_the_label_optimal() -> None:
+    """κ = 0: where the loss is zero the label is optimal; harmful errors of the same size are counted in full."""
+    program = dfl.problems.ShortestPath(3, 3).program
+    costs = numbers(1, 30, program.p).abs()
+    label = dfl.HiGHS(program).solve(costs).check().decision
+    error = numbers(2, 30, program.p).abs() * (1 - 2 * label)
+    for sign, wanted in ((1, torch.zeros(30, dtype=torch.float64)), (-1, error.square().mean(-1))):
+        predicted = costs + sign * error
+        batch = Batch(costs, costs, label)
+        torch.testing.assert_close(CostSensitive(program, 0.0)(predicted, batch), wanted)
+        behind = program.objective(predicted, label) - dfl.HiGHS(program).solve(predicted).objective
+        assert bool((behind.abs() < 1e-9).all()) == (sign == 1)
+    torch.testing.assert_close(CostSensitive(program, 1.0)(predicted, batch), dfl.losses.MSE()(predicted, batch))
 
 
 # -- neighbours -----------------------------------------------------------------------------------------------------------

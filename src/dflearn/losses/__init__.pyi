@@ -3,6 +3,7 @@
 from .base import Loss as Loss, LossOutput as LossOutput
 from .cave import CaVE as CaVE
 from .combined import Combined as Combined
+from .cost_sensitive import CostSensitive as CostSensitive
 from .fenchel_young import FenchelYoung as FenchelYoung
 from .function import FunctionLoss as FunctionLoss
 from .lava import LAVA as LAVA

@@ -15,7 +15,8 @@ from dflearn.errors import ProgramError
 from dflearn.program.program import Program
 from dflearn.program.sides import Sides
 
-TIGHT = 1e-7  # distance at which a bound counts as met, relative to its size
+TIGHT = 1e-5  # distance at which a bound counts as met, relative to its size: labels may be in single precision
+SHORT = 1e-7  # an edge of at most this length leads nowhere
 PIVOT = 1e-9  # what is smaller in a tableau is zero
 
 
@@ -33,9 +34,12 @@ def adjacent_vertices(program: Program, w: np.ndarray, sides: Sides, bases: int 
     z = np.concatenate([w, right[len(form.kept) :] - form.rows_without_slacks()[len(form.kept) :] @ w])
     room = TIGHT * (1 + np.abs(z))
     below, above = z - lower <= room, upper - z <= room
-    if not np.allclose(matrix @ z, right, atol=1e-6, rtol=1e-6) or (z < lower - 10 * room).any() or (z > upper + 10 * room).any():
+    if not np.allclose(matrix @ z, right, atol=TIGHT, rtol=TIGHT) or (z < lower - room).any() or (z > upper + room).any():
         raise ProgramError("the decision breaks the program's constraints, so that it is none of its vertices")
-    tableau, basis = _tableau(matrix, inside=~(below | above))
+    tableau, basis = _tableau(np.hstack([matrix, right[:, None]]), inside=~(below | above))
+    resting = np.setdiff1d(np.arange(len(z)), basis)
+    z[resting] = np.where(below, lower, upper)[resting]
+    z[basis] = tableau[:, -1] - tableau[:, resting] @ z[resting]  # w in full precision
     found: dict[bytes, np.ndarray] = {}
     seen, queue = {frozenset(basis.tolist())}, deque([(tableau, basis)])
     visited = 0
@@ -49,7 +53,7 @@ def adjacent_vertices(program: Program, w: np.ndarray, sides: Sides, bases: int 
                 change[np.abs(change) < PIVOT] = 0.0
                 length, blocking = _ratio(z, change, basis, lower, upper)
                 length = min(length, upper[j] - lower[j])
-                if length > TIGHT:
+                if length > SHORT:
                     if np.isfinite(length):
                         step = np.zeros_like(z)
                         step[basis], step[j] = length * change, sign * length
@@ -62,12 +66,12 @@ def adjacent_vertices(program: Program, w: np.ndarray, sides: Sides, bases: int 
                     if frozenset(other.tolist()) not in seen and len(seen) < 4 * bases:
                         seen.add(frozenset(other.tolist()))
                         queue.append((_pivoted(tableau, int(row), int(j)), other))
-    found.pop((np.round(w, 7) + 0.0).tobytes(), None)
+    found.pop((np.round(z[: form.n], 7) + 0.0).tobytes(), None)
     return np.array(list(found.values())).reshape(len(found), form.n)
 
 
 def _tableau(matrix: np.ndarray, inside: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """B⁻¹Â and the columns of B, one per row; columns strictly inside their bounds come first, and all must fit."""
+    """B⁻¹(Â, b̂) and the columns of B, one per row; columns strictly inside their bounds come first, and all must fit."""
     tableau, rows = matrix.copy(), matrix.shape[0]
     basis, free = np.full(rows, -1), np.ones(rows, bool)
     scale = np.abs(matrix).max(initial=1.0)
@@ -110,4 +114,4 @@ def _ratio(
     bound = np.where(change > 0, upper[basis], lower[basis])
     with np.errstate(divide="ignore", invalid="ignore"):
         lengths = np.where(change == 0, np.inf, np.maximum((bound - z[basis]) / change, 0.0))
-    return float(lengths.min(initial=np.inf)), np.flatnonzero(lengths <= TIGHT)
+    return float(lengths.min(initial=np.inf)), np.flatnonzero(lengths <= SHORT)
