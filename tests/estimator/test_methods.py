@@ -93,7 +93,9 @@ class Counted:
         return self.inner(c, sides, start)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if ENTRIES[name].solves in ("0", "1", "2", "2 samples", "samples")])
+@pytest.mark.parametrize(
+    "name", [name for name in NAMES if ENTRIES[name].solves in ("0", "1", "2", "2 samples", "samples")]
+)
 def test_solves_per_step(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     solver = dflearn.HiGHS(PROGRAM)
     task = DecisionTask.of(solver)
@@ -111,7 +113,9 @@ def test_solves_per_step(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_named_loss_keeps_the_contract(name: str) -> None:
     random = "samples" in ENTRIES[name].tune or "pool" in ENTRIES[name].needs
     slope_of_its_own = name in ("dbb", "nid", "cave")
-    check_loss(loss_named(name), numbers(2), DATA.batch(), random=random, differentiable=False if slope_of_its_own else None)
+    check_loss(
+        loss_named(name), numbers(2), DATA.batch(), random=random, differentiable=False if slope_of_its_own else None
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if ENTRIES[name].convex])

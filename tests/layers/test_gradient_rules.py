@@ -176,9 +176,7 @@ def test_the_adaptive_step() -> None:
 
 def test_adaptive_gradients_have_the_scale_of_what_arrives() -> None:
     """λ ‖g‖ does not depend on the size of g, so the gradient is proportional to it."""
-    small, large = (
-        gradient(AdaptiveImplicitMLE(box_solver(), 0.3, 4, 5), Y, size * G) / size for size in (1e-4, 1e3)
-    )
+    small, large = (gradient(AdaptiveImplicitMLE(box_solver(), 0.3, 4, 5), Y, size * G) / size for size in (1e-4, 1e3))
     torch.testing.assert_close(small, large)
     assert not gradient(AdaptiveImplicitMLE(box_solver()), Y, 0 * G).any()
 

@@ -183,7 +183,9 @@ for ratio in (0.0, 1.0):
             True,
         )
 # With S and d noise differs: PyEPO's is on coefficients, ours on predicted costs.
-PAIRS = [(name, program) for name, case in CASES.items() for program in PROGRAMS if case[3] or program != "partly known"]
+PAIRS = [
+    (name, program) for name, case in CASES.items() for program in PROGRAMS if case[3] or program != "partly known"
+]
 
 
 def test_every_loss_of_pyepo_is_here() -> None:
@@ -227,8 +229,6 @@ def test_labels_by_neighbours_are_pyepos() -> None:
     features = torch.randn(12, 3, generator=generator, dtype=torch.float64)
     costs = 0.5 + torch.rand(12, program.p, generator=generator, dtype=torch.float64)
     ours = label_by_neighbours(dfl.DecisionDataset(features, costs), program, k=4, share=0.3)
-    theirs = pyepo.data.dataset.optDatasetKNN(
-        dfl.to_pyepo(program), features.numpy(), costs.numpy(), k=4, weight=0.3
-    )
+    theirs = pyepo.data.dataset.optDatasetKNN(dfl.to_pyepo(program), features.numpy(), costs.numpy(), k=4, weight=0.3)
     torch.testing.assert_close(ours.costs.float(), theirs.costs)
     torch.testing.assert_close(ours.decisions.float(), theirs.sols)

@@ -297,9 +297,7 @@ def test_pear_is_the_error_projected_onto_the_face() -> None:
     assert bool(wanted.any())
     normal = (predicted - batch.costs) @ S.T @ S / 0.7 - wanted
     sizes = wanted.norm(dim=-1, keepdim=True) / normal.norm(dim=-1, keepdim=True)
-    torch.testing.assert_close(
-        slope(PEAR(layer, injection=0.5), predicted, batch)[1], wanted + 0.5 * sizes * normal
-    )
+    torch.testing.assert_close(slope(PEAR(layer, injection=0.5), predicted, batch)[1], wanted + 0.5 * sizes * normal)
 
 
 def test_pear_is_one_of_the_two_terms_of_sce() -> None:
@@ -331,7 +329,9 @@ def test_cost_sensitive_regression_keeps_the_contract() -> None:
     predicted, batch = example()
     lower = torch.linspace(-0.5, 0.9, COUNT * N, dtype=torch.float64).reshape(COUNT, N)
     decisions = SOLVER.solve(batch.costs, dfl.Instance(lower=lower)).decision
-    check_loss(CostSensitive(PROGRAM, 0.0), predicted, Batch(batch.costs, batch.costs, decisions, dfl.Instance(lower=lower)))
+    check_loss(
+        CostSensitive(PROGRAM, 0.0), predicted, Batch(batch.costs, batch.costs, decisions, dfl.Instance(lower=lower))
+    )
 
 
 def test_harmless_errors_leave_the_label_optimal() -> None:

@@ -76,9 +76,7 @@ _AROUND_SOLVERS: dict[str, Callable[[Solver, _Numbers, Tensor | None], Loss]] = 
     "pfy-multiplicative": lambda solver, of, _: FenchelYoung(
         Perturbed(solver, RELATIVE_SIGMA, generator=of.seed, multiplicative=True)
     ),
-    "dpo": lambda solver, of, _: SquaredDecisionError(
-        Perturbed(solver, of.sigma, SAMPLES, of.seed), reduction="mean"
-    ),
+    "dpo": lambda solver, of, _: SquaredDecisionError(Perturbed(solver, of.sigma, SAMPLES, of.seed), reduction="mean"),
     "dpo-multiplicative": lambda solver, of, _: SquaredDecisionError(
         Perturbed(solver, RELATIVE_SIGMA, SAMPLES, of.seed, multiplicative=True), reduction="mean"
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+
 from torch import Tensor
 
 from dflearn.layers.base import AroundSolver, raised, weight, with_gradient
@@ -49,4 +50,6 @@ class BlackBox(AroundSolver):
             return (self.solver.solve(costs, there, from_here).check().decision - w) / step
 
         c = self.objective.vector(y, instance)
-        return replace(solution, decision=with_gradient(c, w, way_back, "BlackBox has no second derivatives: use Perturbed"))
+        return replace(
+            solution, decision=with_gradient(c, w, way_back, "BlackBox has no second derivatives: use Perturbed")
+        )

@@ -22,10 +22,10 @@ def check_noise(noise: str, layer: str) -> None:
 def draw(noise: Noise, like: Tensor, shape: tuple[int, ...], generator: torch.Generator, kappa: float) -> Tensor:
     """Z of the given shape, independent entries, in the dtype and on the device of `like`.
 
-        gaussian:      N(0, 1)
-        gumbel:        −log E, E ~ Exp(1): a choice of one item then has the probabilities of a softmax
-        sum-of-gamma:  (1/κ) [Σ_{i ≤ s} Γ(1/κ, κ/i) − log s]: the sum of κ of these is Gumbel as s → ∞, so that a choice
-                       of κ items is approximately one by their total utility (Niepert et al., 2021, theorem 1)
+    gaussian:      N(0, 1)
+    gumbel:        −log E, E ~ Exp(1): a choice of one item then has the probabilities of a softmax
+    sum-of-gamma:  (1/κ) [Σ_{i ≤ s} Γ(1/κ, κ/i) − log s]: the sum of κ of these is Gumbel as s → ∞, so that a choice
+                   of κ items is approximately one by their total utility (Niepert et al., 2021, theorem 1)
     """
     if noise == "gaussian":
         z = torch.randn(shape, generator=generator, dtype=like.dtype)

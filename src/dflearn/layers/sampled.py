@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from dflearn.errors import OptionError
@@ -24,7 +23,7 @@ class Sampled(AroundSolver):
         generator: where the noise comes from, on the CPU, or a seed for one; its state is part of `state_dict`.
     """
 
-    annealed = ("sigma",)
+    annealed: ClassVar[tuple[str, ...]] = ("sigma",)
 
     def __init__(self, solver: Solver, sigma: float, samples: int, generator: Randomness) -> None:
         super().__init__(solver)

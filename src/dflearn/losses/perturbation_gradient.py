@@ -13,7 +13,6 @@ from dflearn.errors import OptionError
 from dflearn.layers.base import Layer, raised, weight
 from dflearn.losses.base import Field, Loss, LossOutput
 from dflearn.losses.slope import slope_of_optimum, with_slope
-from dflearn.program import Instance
 from dflearn.solvers.base import Solution
 
 Difference = Literal["backward", "central", "forward"]
@@ -58,9 +57,7 @@ class PerturbationGradient(Loss):
             value = (high.objective - low.objective) / distance
             slope = (slope_of_optimum(self.layer, high) - slope_of_optimum(self.layer, low)) / distance
         why = "PerturbationGradient has no second derivatives: use FenchelYoung through Smoothed"
-        return LossOutput(
-            with_slope(predicted, value, slope, why), replace(high, seconds=high.seconds + low.seconds)
-        )
+        return LossOutput(with_slope(predicted, value, slope, why), replace(high, seconds=high.seconds + low.seconds))
 
     def _at(self, side: int, predicted: Tensor, batch: Batch, start: Tensor | None) -> Solution:
         """The layer's answer at ĉ + side · h · c."""

@@ -34,9 +34,7 @@ class Ranking(PoolLoss):
 
     needs: tuple[Field, ...] = ("costs",)
 
-    def __init__(
-        self, layer: Layer, kind: Kind = "pairwise", *, margin: float = 0.0, temperature: float = 1.0
-    ) -> None:
+    def __init__(self, layer: Layer, kind: Kind = "pairwise", *, margin: float = 0.0, temperature: float = 1.0) -> None:
         super().__init__(layer)
         if kind not in get_args(Kind):
             raise OptionError(f"kind is one of {', '.join(get_args(Kind))}; got {kind!r}")

@@ -34,7 +34,11 @@ def adjacent_vertices(program: Program, w: np.ndarray, sides: Sides, bases: int 
     z = np.concatenate([w, right[len(form.kept) :] - form.rows_without_slacks()[len(form.kept) :] @ w])
     room = TIGHT * (1 + np.abs(z))
     below, above = z - lower <= room, upper - z <= room
-    if not np.allclose(matrix @ z, right, atol=TIGHT, rtol=TIGHT) or (z < lower - room).any() or (z > upper + room).any():
+    if (
+        not np.allclose(matrix @ z, right, atol=TIGHT, rtol=TIGHT)
+        or (z < lower - room).any()
+        or (z > upper + room).any()
+    ):
         raise ProgramError("the decision breaks the program's constraints, so that it is none of its vertices")
     tableau, basis = _tableau(np.hstack([matrix, right[:, None]]), inside=~(below | above))
     resting = np.setdiff1d(np.arange(len(z)), basis)

@@ -150,9 +150,7 @@ _add(
     "PG^relax",
     "the decision's cost, by differences of optimal values",
     through(
-        lambda solver, context, own: PerturbationGradient(
-            Exact(solver), own["width"], difference=own["difference"]
-        )
+        lambda solver, context, own: PerturbationGradient(Exact(solver), own["width"], difference=own["difference"])
     ),
     width=0.1,
     difference="backward",
