@@ -63,7 +63,7 @@ class _Numbers:
     """σ, λ where it is given, and the seed of what draws."""
 
     sigma: float
-    step: dict[str, float]
+    step: dict[str, Any]
     seed: int
 
 
