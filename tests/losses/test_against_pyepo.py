@@ -20,7 +20,17 @@ import dflearn as dfl
 from dflearn.data import label_by_neighbours
 from dflearn.layers import AdaptiveImplicitMLE, BlackBox, ImplicitMLE, NegativeIdentity
 from dflearn.layers.noise import draw
-from dflearn.losses import NCE, SCE, FenchelYoung, Loss, PerturbationGradient, Ranking, SPOPlus, SquaredDecisionError
+from dflearn.losses import (
+    NCE,
+    SCE,
+    CaVE,
+    FenchelYoung,
+    Loss,
+    PerturbationGradient,
+    Ranking,
+    SPOPlus,
+    SquaredDecisionError,
+)
 from dflearn.solvers.task import DecisionTask
 
 COUNT, SEED = 5, 135
@@ -191,7 +201,7 @@ PAIRS = [
 def test_every_loss_of_pyepo_is_here() -> None:
     names = {name for name in pyepo.func.__all__ if name[0].islower()} - {"lsLTR", "prLTR", "ptLTR"}
     ours = {case.split()[0] for case in CASES}
-    assert names - ours == {"smartPredictThenOptimizePlus", "coneAlignedCosine"}  # SPOPlus; tests/losses/test_cave.py
+    assert names - ours == {"smartPredictThenOptimizePlus", "coneAlignedCosine"}  # SPOPlus; below
 
 
 @pytest.mark.parametrize(("name", "program"), PAIRS)
@@ -232,3 +242,27 @@ def test_labels_by_neighbours_are_pyepos() -> None:
     theirs = pyepo.data.dataset.optDatasetKNN(dfl.to_pyepo(program), features.numpy(), costs.numpy(), k=4, weight=0.3)
     torch.testing.assert_close(ours.costs.float(), theirs.costs)
     torch.testing.assert_close(ours.decisions.float(), theirs.sols)
+
+
+def normals(program: dfl.Program, w: np.ndarray) -> np.ndarray:
+    """The constraints that bind at w, as rows that point outwards; equations in both directions; zeros fill up."""
+    A, G, eye = program.A.toarray(), program.G.toarray(), np.eye(program.n)
+    rows = [A, -A, G[np.abs(G @ w - program.h) < 1e-7], eye[w > 1 - 1e-7], -eye[w < 1e-7]]
+    found = np.vstack(rows)
+    return np.vstack([found, np.zeros((2 * len(A) + len(G) + 2 * program.n - len(found), program.n))])
+
+
+@pytest.mark.parametrize("program", ["path", "knapsack"])
+def test_cave_is_pyepos_where_its_projection_is_let_converge(program: str) -> None:
+    own = PROGRAMS[program]()
+    solver = DecisionTask.of(own).solver
+    costs, predicted = 0.5 + torch.rand(2, 12, own.p, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    decisions = solver.solve(costs).check().decision
+    tight = torch.tensor(np.stack([normals(own, w) for w in decisions.numpy()]))
+    here, there = predicted.clone().requires_grad_(), predicted.clone().requires_grad_()
+    value = CaVE(own)(here, dfl.Batch(costs, decisions=decisions))
+    other = pyepo.func.coneAlignedCosine(dfl.to_pyepo(solver), max_iter=200, reduction="none")(there, tight)
+    torch.testing.assert_close(value, other, rtol=1e-4, atol=1e-5)
+    (slope,), (wanted,) = (torch.autograd.grad(v.sum(), y) for v, y in ((value, here), (other, there)))
+    torch.testing.assert_close(slope, wanted, rtol=1e-3, atol=1e-4)
+    assert bool((value > 1e-3).any())
