@@ -23,7 +23,7 @@ class PEAR(Loss):
     The gradient of shifted `SCE` is g + Sᵀ(w* − w). So where the decision is a vertex, P = 0 and PEAR has no gradient,
     however wrong it is, and SCE has one.
 
-    Against that the paper adds, for linear programs, the part that was projected away, n = (1/μ) SᵀS(ŷ − y) − g, at the length
+    Against that the paper (by a review of it; its full text was not at hand) adds, for linear programs, the part that was projected away, n = (1/μ) SᵀS(ŷ − y) − g, at the length
     of g: g + β n ‖g‖/‖n‖, which is the gradient of nothing.
 
     Args:
