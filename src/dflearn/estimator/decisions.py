@@ -95,7 +95,7 @@ def decide(
         y = torch.tensor(tables.costs.values)
         best = solver.solve(y, instance).check(accept, name=tables.where, what="optimal decision with the true costs")
         columns["true_objective"] = in_own_sense(program.objective(y, solution.decision, instance))
-        columns["regret"] = program.objective(y, solution.decision - best.decision, instance).numpy()
+        columns["regret"] = program.objective.difference(y, solution.decision, best.decision, instance).numpy()
         optima = program.objective(y, best.decision, instance).numpy()
     taken = {*columns}
     names = program.variable_names or tuple(f"w[{k}]" for k in range(program.n))

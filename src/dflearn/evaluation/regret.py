@@ -66,8 +66,8 @@ def regrets_of(
 ) -> Regrets:
     """What decisions w lose against the optimal ones w* under the true costs y.  y `(*batch, p)`, w and w* `(*batch, n)`.
 
-    The regret is obj(y, w − w*), one difference of decisions: equal decisions have regret zero, not round-off. Where the
-    objective has a `value`, both are what that says.
+    Equal decisions have regret zero, not round-off: see `Objective.difference`. Where the objective has a `value`, both are
+    what that says.
     """
     regret = objective.regret(costs, decisions, optimal, instance)
     return Regrets(regret, objective.true_cost(costs, optimal, instance))

@@ -30,11 +30,13 @@ class Layer(nn.Module, TakesStart, ABC):
         program: that program, where one is known.
         compiles_by_batch: whether kernels are compiled anew for batches of another size.
         annealed: names of the numbers that may be set anew while a model is trained; checkpoints keep them.
+        moves_rows: whether the decision is differentiable in right-hand sides too, which a program may predict.
     """
 
     program: Program | None = None
     compiles_by_batch: ClassVar[bool] = False
     annealed: ClassVar[tuple[str, ...]] = ()
+    moves_rows: ClassVar[bool] = False
 
     def __init__(self, objective: Objective) -> None:
         super().__init__()
@@ -50,8 +52,19 @@ class Layer(nn.Module, TakesStart, ABC):
         batch = check_costs(y, self.objective)
         check_instance(instance, batch)
         check_start(start, batch, self.start_width)
+        if self.program is not None and self.program.predicts_rows:
+            instance = self._realize(self.program, y, instance)
         solution = self._solve(y, instance, start)
         return replace(solution, seconds=perf_counter() - begun)
+
+    def _realize(self, program: Program, y: Tensor, instance: Instance | None) -> Instance | None:
+        """The instance with the right-hand sides that y predicts; an error where a gradient through them is wanted in vain."""
+        if y.requires_grad and torch.is_grad_enabled() and not self.moves_rows:
+            raise OptionError(
+                f"{program!r} has predicted right-hand sides, and {type(self).__name__} gives no gradient through those: "
+                "use Smoothed"
+            )
+        return program.realize(y, instance)
 
     @abstractmethod
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution: ...
@@ -186,6 +199,8 @@ class Exact(Layer):
 
     With it, every loss gives the subgradient of the paper's "no differentiable solver" rows.
     """
+
+    moves_rows = True  # its Jacobian is zero, by definition
 
     def __init__(self, solver: Solver) -> None:
         super().__init__(solver.objective)

@@ -1,6 +1,7 @@
 """The contract of every loss: unreduced, `(*batch,)`, of the predicted costs and a batch that names what it holds.
 
-Throughout, ŷ are the predicted costs, y the true ones, w* the decision that the data hold, obj(y, w) = (S y + d)ᵀ w.
+Throughout, ŷ are the predicted costs, y the true ones, w* the decision that the data hold,
+obj(y, w) = (S y + d)ᵀ w + ½ wᵀQ w.
 """
 
 from __future__ import annotations
