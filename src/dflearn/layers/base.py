@@ -74,6 +74,12 @@ class Layer(nn.Module, TakesStart, ABC):
         return w.new_zeros(w.shape[:-1])
 
 
+def refuse_quadratic(layer: str, program: Program) -> None:
+    """An error where the objective has a quadratic part, for layers that know linear ones alone."""
+    if program.Q is not None:
+        raise OptionError(f"{layer} takes linear objectives, and {program!r} has a quadratic one: use Smoothed")
+
+
 def as_rows(x: Tensor, count: int, dtype: Any = None) -> np.ndarray:
     """`(*batch, k)` as a contiguous array `(count, k)` for the kernels: float64 or float32 as it is, or the dtype given."""
     rows = x.detach()
