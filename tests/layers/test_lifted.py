@@ -52,7 +52,10 @@ def test_units(unit: float, price: float) -> None:
     assert plain.Q is not None
     ratio = price / unit
     scaled = replace(
-        plain, b=plain.b * unit, h=plain.h * unit, Q=Quadratic(plain.Q.factor * np.sqrt(ratio), plain.Q.diagonal * ratio)
+        plain,
+        b=plain.b * unit,
+        h=plain.h * unit,
+        Q=Quadratic(plain.Q.factor * np.sqrt(ratio), plain.Q.diagonal * ratio),
     )
     for mu in (0.0, 0.1):
         found = Smoothed(scaled, mu * ratio).solve(Y * price)

@@ -44,7 +44,9 @@ def worst_optimal(
     where the optimal decisions reach arbitrarily bad ones.
     """
     truth = program.objective.vector(costs.double(), instance)
-    curved = 0.0 if program.Q is None else program.Q.value(decisions.double().numpy())  # the same for all that are optimal
+    curved = (
+        0.0 if program.Q is None else program.Q.value(decisions.double().numpy())
+    )  # the same for all that are optimal
     count = predicted.shape[0]
     called = [f"instance {i}" if ids is None else f"id {int(ids[i])}" for i in range(count)]
     with progress_bar(count, "pessimistic", progress) as bar:
