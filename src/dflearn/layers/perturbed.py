@@ -37,6 +37,11 @@ class Perturbed(Layer):
             raise OptionError(f"Perturbed needs samples >= 1; got {samples}")
         self.solver, self.program = solver, solver.program
         self.sigma, self.samples = sigma, int(samples)
+        if solver.program is not None and solver.program.predicts_rows:
+            raise OptionError(
+                f"{solver.program!r} has predicted right-hand sides: a perturbed prediction would move them, and with them "
+                "what is feasible; use TaskLoss(Smoothed(program))"
+            )
         self.generator = generator_of(generator)
         self.start_width = solver.start_width * self.samples
         self.start_dtype, self.start_blank = solver.start_dtype, solver.start_blank

@@ -45,6 +45,8 @@ class Smoothed(Layer):
     With a quadratic objective the gradient is −Z(Zᵀ(Q + μI)Z)⁻¹ZᵀS, the columns of Z a basis of the face, and μ may be zero
     if Q is positive definite: then w is the exact solution of the quadratic program. See `lifted`.
 
+    b, h, lower, upper and d of an instance that require a gradient get theirs, with the squared regularizer: see `sides`.
+
     Every optimal answer has a relative KKT residual of at most 1e-6 (usually 1e-12), reported in `Solution.residual`.
 
     Args:
@@ -56,6 +58,7 @@ class Smoothed(Layer):
 
     program: Program
     annealed = ("mu",)
+    moves_rows = True
 
     def __init__(
         self,
@@ -153,8 +156,13 @@ class Smoothed(Layer):
                 np.hstack([answer.y, np.minimum(kappa, largest)[:, None]]) if self.regularizer == "norm" else answer.y
             )
             new_start = in_shape(rows, batch)
+        decision = with_gradient(costs, decision, face.way_back, face.way_back_again)
+        if wanted := self._wanted_sides(instance):
+            from dflearn.layers.sides import with_sides
+
+            decision = with_sides(decision, wanted, self.rows, answer.inside, answer.in_force, sides)
         return Solution(
-            decision=with_gradient(costs, decision, face.way_back, face.way_back_again),
+            decision=decision,
             status=in_shape(status, batch),
             objective=in_shape(answer.objective, batch),
             bound=in_shape(bound, batch),
@@ -162,6 +170,17 @@ class Smoothed(Layer):
             residual=in_shape(answer.residual, batch),
             fallback=in_shape(slow, batch),
         )
+
+    def _wanted_sides(self, instance: Instance | None) -> dict[str, Tensor]:
+        """The right-hand sides and bounds that a gradient is wanted for."""
+        if instance is None or not torch.is_grad_enabled():
+            return {}
+        wanted = {name: value for name, value in instance.present().items() if name != "d" and value.requires_grad}
+        if wanted and self.regularizer == "norm":
+            raise OptionError(
+                f"with regularizer='norm' there is no gradient in the instance's {', '.join(wanted)}: use 'squared'"
+            )
+        return wanted
 
     # -- the norm as regularizer ----------------------------------------------------------------------------------
 

@@ -10,3 +10,4 @@ from .regret import Regret as Regret
 from .sce import SCE as SCE
 from .spo_plus import SmoothedSPOPlus as SmoothedSPOPlus, SPOPlus as SPOPlus
 from .squared_decision_error import SquaredDecisionError as SquaredDecisionError
+from .task import TaskLoss as TaskLoss

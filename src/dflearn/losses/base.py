@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 
 from dflearn.data import Batch
-from dflearn.errors import DataError, ShapeError
+from dflearn.errors import DataError, OptionError, ShapeError
 from dflearn.layers.base import Layer
 from dflearn.solvers.base import Solution
 
@@ -36,14 +36,22 @@ class Loss(nn.Module, ABC):
     Attributes:
         layer: what turns costs into a decision; `None` for a loss that solves nothing.
         needs: the fields of a `Batch` that the loss reads.
+        known_rows: whether the loss is defined only where right-hand sides do not depend on what is predicted.
     """
 
     layer: Layer | None
+    known_rows: ClassVar[bool] = False
     needs: tuple[Field, ...] = ("costs", "decisions")
 
     def __init__(self, layer: Layer | None = None) -> None:
         super().__init__()
         self.layer = layer
+        program = None if layer is None else layer.program
+        if self.known_rows and program is not None and program.predicts_rows:
+            raise OptionError(
+                f"{program!r} has predicted right-hand sides: what is optimal for the truth may be infeasible for the prediction, so "
+                f"that {type(self).__name__} is not defined; train with TaskLoss(Smoothed(program)), or with MSE"
+            )
 
     def forward(self, predicted: Tensor, batch: Batch) -> Tensor:
         return self.output(predicted, batch).value

@@ -29,6 +29,7 @@ class CaVE(Loss):
     """
 
     layer: NormalCone
+    known_rows = True
     needs: tuple[Field, ...] = ("decisions",)
 
     def __init__(self, program: Program, *, variant: Literal["exact", "inner"] = "exact", iterations: int = 3) -> None:

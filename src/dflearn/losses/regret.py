@@ -18,6 +18,7 @@ class Regret(Loss):
     """
 
     layer: Layer
+    known_rows = True
 
     def __init__(self, layer: Layer) -> None:
         super().__init__(layer)

@@ -30,6 +30,7 @@ class SCE(Loss):
     """
 
     layer: Layer
+    known_rows = True
 
     def __init__(
         self,

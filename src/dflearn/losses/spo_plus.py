@@ -19,6 +19,7 @@ class SPOPlus(Loss):
     """
 
     layer: Layer
+    known_rows = True
 
     def __init__(self, layer: Layer) -> None:
         super().__init__(layer)
@@ -40,6 +41,7 @@ class SmoothedSPOPlus(Loss):
     """
 
     layer: Layer
+    known_rows = True
 
     def __init__(self, layer: Layer) -> None:
         super().__init__(layer)

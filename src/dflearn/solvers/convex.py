@@ -21,7 +21,7 @@ import scipy.linalg
 import scipy.sparse as sp
 from scipy.sparse.linalg import splu
 
-from dflearn.program import Program
+from dflearn.program import Program, Quadratic
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Raw, Status
 from dflearn.solvers.certificate import OPTIMAL, SURE, Certifier, Verdict
@@ -57,8 +57,8 @@ class ConvexQP:
     """Solves instances of one program with Q; integrality is dropped. Used by solvers, not by users."""
 
     def __init__(self, program: Program, time_limit: float = np.inf) -> None:
-        assert program.Q is not None
-        self.program, self.Q, self.time_limit = program, program.Q, time_limit
+        self.program, self.time_limit = program, time_limit
+        self.Q = Quadratic(diagonal=np.zeros(program.n)) if program.Q is None else program.Q
         self.n, self.equalities = program.n, program.A.shape[0]
         self.matrix = sp.vstack([program.A, program.G], format="csr")
         self.certifier = Certifier(program)
@@ -217,8 +217,14 @@ class _Attempt:
             self.c = (self.c + self.R.T @ (self.R @ held) + self.delta * held)[free]
             self.M, self.R, self.delta = self.M[:, free], self.R[:, free], self.delta[free]
             self.lower, self.upper = self.lower[free], self.upper[free]
-        self.equalities = solver.equalities
-        self.inequality = np.arange(len(self.right)) >= self.equalities
+        self.inequality = np.arange(len(self.right)) >= solver.equalities
+        self.kept = np.bincount(sp.csc_array(self.M).indices, minlength=len(self.right)) > 0
+        if not self.kept.all():  # rows of fixed variables alone say nothing here; the certificate looks at them
+            self.M, self.right, self.inequality = (
+                sp.csr_array(self.M)[self.kept],
+                self.right[self.kept],
+                self.inequality[self.kept],
+            )
         self.n, self.m, self.k = len(free), len(self.right), self.R.shape[0]
         self.has_lower, self.has_upper = np.isfinite(self.lower), np.isfinite(self.upper)
         self.count = max(int(self.has_lower.sum() + self.has_upper.sum() + self.inequality.sum()), 1)
@@ -226,9 +232,9 @@ class _Attempt:
     # -- back to the user's units -----------------------------------------------------------------------------------
 
     def outwards(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        whole = self.base.copy()
-        whole[self.free] = x
-        return whole * self.size * self.solver.columns, -y * self.solver.rows * self.unit / self.size
+        whole, prices = self.base.copy(), np.zeros(len(self.kept))
+        whole[self.free], prices[self.kept] = x, y
+        return whole * self.size * self.solver.columns, -prices * self.solver.rows * self.unit / self.size
 
     def points(self, time_limit: float) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Decisions with prices, in the user's units: the interior point, then what its faces give."""
@@ -406,7 +412,7 @@ def _equilibrated(R: sp.csr_array, delta: np.ndarray, M: sp.csr_array) -> tuple[
     Q = abs(R).T @ abs(R) if R.shape[1] <= 2000 else sp.diags_array(np.asarray((R**2).sum(axis=0)).ravel())
     Q, sizes = sp.csr_array(Q + sp.diags_array(delta)), abs(M)
     own = Q.diagonal()
-    Q = Q / np.median(own[own > 0])  # the unit of costs is another matter
+    Q = Q / np.median(own[own > 0]) if own.any() else Q  # the unit of costs is another matter
     columns, rows = np.ones(len(delta)), np.ones(M.shape[0])
 
     def largest(matrix: Any, axis: int) -> np.ndarray:
