@@ -86,12 +86,12 @@ class _Priced:
         value, slope = np.empty(count), np.empty_like(c)
         for i in range(count):
             found = self.convex.best(c[i], held.row(i))
-            if found is None or not found.verdict.primal[0] <= FEASIBLE:
+            if found is None or not found.primal <= FEASIBLE:
                 raise SolverError(
                     f"instance {i}: no recourse makes this decision feasible for the truth, so its cost is infinite; add priced slack, "
                     "program.elastic(rows, price)"
                 )
-            if not found.verdict.dual[0] <= FEASIBLE:
+            if not found.dual <= FEASIBLE:
                 raise SolverError(
                     f"instance {i}: no prices of its recourse were found, for numerical reasons; check the scales"
                 )

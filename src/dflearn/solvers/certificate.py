@@ -70,23 +70,17 @@ class Certifier:
         worst: np.ndarray = self.rows(w, sides.right_hand_sides())[1].max(1, initial=0.0)
         return worst
 
-    def check(
-        self, c: np.ndarray, w: np.ndarray, y: np.ndarray, sides: Sides, terms: np.ndarray | None = None
-    ) -> Verdict:
-        """c and w `(count, n)`, w within its bounds; prices y `(count, rows)`; sides as of `Program.sides`.
-
-        terms: the size of what each c_j was summed from `(count, n)`, where that is more than c_j.
-        """
-        size = np.abs(c) if terms is None else terms
-        excess, broken, beside = self.rows(w, sides.right_hand_sides())
+    def check(self, c: np.ndarray, w: np.ndarray, y: np.ndarray, sides: Sides) -> Verdict:
+        """c and w `(count, n)`, w within its bounds; prices y `(count, rows)`; sides as of `Program.sides`."""
+        excess, broken, terms = self.rows(w, sides.right_hand_sides())
         inequality = np.arange(y.shape[1]) >= self.equalities
-        y = np.where(inequality & ((y > 0) | (excess < -ACTIVE * beside)), 0.0, y)  # what is left to spare has no price
-        _, wrong, lost = self.columns(c, w, y, sides, size)
+        y = np.where(inequality & ((y > 0) | (excess < -ACTIVE * terms)), 0.0, y)  # what is left to spare has no price
+        _, wrong, lost = self.columns(c, w, y, sides)
         gap = lost.sum(1) + np.abs(y * excess).sum(1)
         return Verdict(
             primal=broken.max(1, initial=0.0),
             dual=wrong.max(1, initial=0.0),
-            gap=_share(gap, (size * np.abs(w)).sum(1)),
+            gap=_share(gap, np.abs(c * w).sum(1)),
             bound=np.einsum("ij,ij->i", c, w) - gap,
         )
 
@@ -141,14 +135,15 @@ class Certifier:
         return error, float(c @ w) - gap
 
     def columns(
-        self, c: np.ndarray, w: np.ndarray, y: np.ndarray, sides: Sides, size: np.ndarray | None = None
+        self, c: np.ndarray, w: np.ndarray, y: np.ndarray, sides: Sides, terms: np.ndarray | None = None
     ) -> tuple[np.ndarray, ...]:
         """Reduced costs, how wrong each is relative to its terms, and what the objective loses by it.  `(count, n)` each.
 
-        A reduced cost is wrong where the variable is not at the bound that it asks for.
+        A reduced cost is wrong where the variable is not at the bound that it asks for. terms: the size of what each c_j was
+        summed from, where that is more than |c_j|.
         """
         r = c - (self.transposed @ y.T).T
-        size = (np.abs(c) if size is None else size) + (self.transposed_sizes @ np.abs(y).T).T
+        size = (np.abs(c) if terms is None else terms) + (self.transposed_sizes @ np.abs(y).T).T
         noise = NOISE * self.column_largest * np.abs(y).max(1, initial=0.0)[:, None]
         bound = np.where(r > 0, sides.lines("lower"), sides.lines("upper"))
         off = np.abs(w - bound)

@@ -75,7 +75,7 @@ class QuadraticModel(ABC):
         w = np.clip(found.w * self.scales.columns, lower, upper)
         fixed = [np.where(integer, np.rint(w), side) for side in (lower, upper)]
         best = convex.best(c, Sides(sides.b, sides.h, *fixed))
-        if best is None or not best.verdict.primal[0] <= OPTIMAL:
+        if best is None or not best.primal <= OPTIMAL:
             return  # FAILED
         Q = convex.Q
         value, bound = float(c @ best.w + Q.value(best.w)), found.bound / gamma
