@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from dflearn.errors import OptionError
-from dflearn.layers import CvxpySmoothed, DavisYin, Smoothed
+from dflearn.layers import CvxpySmoothed, DavisYin, Exact, Smoothed
 from dflearn.program import Instance, Program
+from dflearn.solvers.highs import HiGHS
 from dflearn.testing.layers import check_layer
 from support import programs
 
@@ -90,6 +91,9 @@ def test_predicted_rows() -> None:
     curved = replace(program, Q=np.eye(3) + 0.5 * np.ones((3, 3)))
     assert torch.autograd.gradcheck(Smoothed(curved, 0.0), (y,), eps=1e-6, atol=1e-6)
     check_layer(Smoothed(program, 0.3), program)
+    exact = HiGHS(program).solve(y)
+    torch.testing.assert_close(Exact(HiGHS(program))(y), exact.decision)
+    assert bool(program.is_feasible(exact.decision, program.realize(y.detach())).all())
     for layer in (DavisYin(program, 0.3), CvxpySmoothed(program, 0.3)):
         with pytest.raises(OptionError, match="no gradient through those: use Smoothed"):
             layer(y)

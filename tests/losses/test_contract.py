@@ -55,7 +55,7 @@ LOSSES: dict[str, Callable[[Layer], Loss]] = {
 # inside a piece. The score-function estimate behind `Perturbed` is unbiased, not the gradient of the sampled value.
 THROUGH_PERTURBED = {"Fenchel-Young", "smoothed SPO+"}
 FLAT = {(name, "exact") for name in ("regret", "squared decision error", "mean squared decision error")}
-CHECKED_ELSEWHERE = {"CaVE", "Combined", "FunctionLoss"}
+CHECKED_ELSEWHERE = {"CaVE", "Combined", "FunctionLoss", "ScoreFunction", "TaskLoss"}
 
 
 def example(instances: bool = False) -> tuple[Tensor, Batch]:

@@ -206,8 +206,6 @@ class Exact(Layer):
     With it, every loss gives the subgradient of the paper's "no differentiable solver" rows.
     """
 
-    moves_rows = True  # its Jacobian is zero, by definition
-
     def __init__(self, solver: Solver) -> None:
         super().__init__(solver.objective)
         self.solver, self.program = solver, solver.program
@@ -223,6 +221,9 @@ class Exact(Layer):
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         self.solver.set_state(state)
+
+    def _realize(self, program: Program, y: Tensor, instance: Instance | None) -> Instance | None:
+        return instance  # the solver does that; and the Jacobian is zero, by definition
 
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
         return self.solver.solve(y.detach(), instance, start)

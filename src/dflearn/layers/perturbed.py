@@ -40,7 +40,7 @@ class Perturbed(Layer):
         if solver.program is not None and solver.program.predicts_rows:
             raise OptionError(
                 f"{solver.program!r} has predicted right-hand sides: a perturbed prediction would move them, and with them "
-                "what is feasible; use TaskLoss(Smoothed(program))"
+                "what is feasible; use TaskLoss(Smoothed(program)) or ScoreFunction(Exact(solver), sigma)"
             )
         self.generator = generator_of(generator)
         self.start_width = solver.start_width * self.samples

@@ -71,6 +71,6 @@ class _WithSides(torch.autograd.Function):
         return decision.view_as(decision)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
         return gradient, None, *ctx.way_back(gradient)

@@ -8,6 +8,7 @@ from .function import FunctionLoss as FunctionLoss
 from .mse import MSE as MSE
 from .regret import Regret as Regret
 from .sce import SCE as SCE
+from .score_function import ScoreFunction as ScoreFunction
 from .spo_plus import SmoothedSPOPlus as SmoothedSPOPlus, SPOPlus as SPOPlus
 from .squared_decision_error import SquaredDecisionError as SquaredDecisionError
 from .task import TaskLoss as TaskLoss

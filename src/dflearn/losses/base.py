@@ -50,7 +50,7 @@ class Loss(nn.Module, ABC):
         if self.known_rows and program is not None and program.predicts_rows:
             raise OptionError(
                 f"{program!r} has predicted right-hand sides: what is optimal for the truth may be infeasible for the prediction, so "
-                f"that {type(self).__name__} is not defined; train with TaskLoss(Smoothed(program)), or with MSE"
+                f"that {type(self).__name__} is not defined; train with TaskLoss(Smoothed(program)), ScoreFunction(Exact(solver), sigma) or MSE"
             )
 
     def forward(self, predicted: Tensor, batch: Batch) -> Tensor:

@@ -64,8 +64,7 @@ class TaskLoss(Loss):
         costs = batch.require("costs")
         if self._recourse is None:
             return LossOutput(self.layer.objective(costs, decision, batch.instance), solution)
-        value: Tensor = _Settled.apply(decision, costs, batch, self._recourse)  # type: ignore[no-untyped-call]
-        return LossOutput(value, solution)
+        return LossOutput(_Settled.apply(decision, costs, batch, self._recourse), solution)  # type: ignore[no-untyped-call]
 
 
 class _Priced:
@@ -109,7 +108,7 @@ class _Settled(torch.autograd.Function):
         return torch.as_tensor(value).to(decision).reshape(decision.shape[:-1])
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
         (slope,) = ctx.saved_tensors
         return gradient[..., None] * slope, None, None, None
