@@ -61,7 +61,7 @@ class ScoreFunction(Loss):
     def __setstate__(self, state: dict[str, Any]) -> None:
         generator = torch.Generator()
         generator.set_state(state["generator"])
-        super().__setstate__({**state, "generator": generator})
+        super().__setstate__({**state, "generator": generator})  # type: ignore[no-untyped-call]
         self._recourse = None if self.layer.program is None else recourse_of(self.layer.program)
 
     def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
