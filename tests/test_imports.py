@@ -59,7 +59,8 @@ OPTIONAL = {
     "ray": ["ray"],
     "sklearn": ["sklearn", "safetensors"],
     "tensorboard": ["tensorboard"],
-    "bench": ["pyepo", "pyscipopt"],
+    "bench": ["pyepo"],
+    "scip": ["pyscipopt"],
     "test": ["pandas"],
 }
 

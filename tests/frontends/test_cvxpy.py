@@ -205,7 +205,6 @@ A.value = 1.0
         (cp.Minimize(C @ X), [*BOX, A * X[0] + X[1] >= 1], C, "parameter a multiplies a variable"),
         (cp.Minimize((A * C) @ X), BOX, C, "DPP"),
         (cp.Maximize(cp.sum(cp.abs(X)) + C @ X), BOX, C, "DCP"),
-        (cp.Minimize(C @ X + cp.sum_squares(X)), BOX, C, "quadratic"),
         (cp.Minimize(C @ X), [*BOX, cp.norm(X) <= 1], C, "more than linear constraints"),
         (cp.Minimize(C @ X), [*BOX, X[0] <= UNSET], C, "unset is neither predicted nor has a value: set unset.value"),
         (cp.Minimize(C @ X + cp.sum(cp.Variable(2, name="x"))), BOX, C, "two variables are called 'x'"),

@@ -118,7 +118,7 @@ SMALL = "Minimize\n obj: x + y\nSubject To\n c1: x + y >= 1\n{rows}Bounds\n x <=
     [
         ("a.lp", SMALL.format(rows="", sections="SOS\n s: S1:: x:1 y:2\n"), "SOS not supported"),
         ("a.lp", SMALL.format(rows="", sections="Semi-continuous\n x\n"), "'x' is semi-continuous.*binary"),
-        ("a.lp", SMALL.format(rows="", sections="").replace("x + y\n", "x + [ x^2 ] / 2\n"), "quadratic objective"),
+        ("a.lp", SMALL.format(rows="", sections="").replace("x + y\n", "x + [ - x^2 ] / 2\n"), "positive semidefinite"),
         ("a.lp", SMALL.format(rows=" c2: 0 x <= -1\n", sections=""), "row 'c2' holds no variable.*nothing satisfies"),
         ("a.lp", "nonsense", "no variables"),
         ("a.mps", "nonsense", "HiGHS cannot read"),

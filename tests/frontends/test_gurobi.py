@@ -141,7 +141,7 @@ def add_quadratic_row(made: Any, x: Any) -> None:
 
 
 def set_quadratic_objective(made: Any, x: Any) -> None:
-    made.setObjective(made.getVarByName("overtime") * made.getVarByName("overtime"))
+    made.setObjective(-1 * made.getVarByName("overtime") * made.getVarByName("overtime"))
 
 
 def set_pieces(made: Any, x: Any) -> None:
@@ -163,7 +163,7 @@ def expect_callback(made: Any, x: Any) -> None:
         (add_set, "all", "special ordered sets"),
         (add_indicator, "all", "general constraints"),
         (add_quadratic_row, "all", "quadratic constraints"),
-        (set_quadratic_objective, "all", "quadratic objective"),
+        (set_quadratic_objective, "all", "positive semidefinite"),
         (set_pieces, "all", "piecewise-linear"),
         (add_objective, "all", "2 objectives"),
         (expect_callback, "all", "lazy constraints"),

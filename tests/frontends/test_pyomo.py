@@ -251,7 +251,7 @@ def bound_by_price(model: Any) -> Any:
     [
         (with_objective(lambda m: m.price[1] ** 2 * m.x[1]), "not linear in the predicted parameters"),
         (with_objective(lambda m: m.price[1] * m.price[2]), "quadratic in the predicted parameters"),
-        (with_objective(lambda m: m.price[1] * m.x[1] + m.x[1] * m.x[2]), "quadratic in the variables"),
+        (with_objective(lambda m: m.price[1] * m.x[1] + m.x[1] * m.x[2]), "positive semidefinite"),
         (with_objective(lambda m: m.price[1] * pe.exp(m.x[1])), "not linear in the variables"),
         (with_objective(lambda m: m.x[1]), "do not enter the objective"),
         (add("bad", lambda m: pe.Constraint(expr=m.x[1] * m.x[2] <= 1)), "constraint bad is not linear"),

@@ -58,7 +58,9 @@ LOSSES: dict[str, Callable[[Layer], Loss]] = {
 # inside a piece. The score-function estimate behind `Perturbed` is unbiased, not the gradient of the sampled value.
 THROUGH_PERTURBED = {"Fenchel-Young", "smoothed SPO+", "perturbation gradient", "perturbation gradient, central"}
 FLAT = {(name, "exact") for name in ("regret", "squared decision error", "mean squared decision error")}
-CHECKED_ELSEWHERE = {"CaVE", "Combined", "CostSensitive", "FunctionLoss", "LAVA", "NCE", "PEAR", "Ranking"}
+CHECKED_ELSEWHERE = {
+    "CaVE", "Combined", "CostSensitive", "FunctionLoss", "LAVA", "NCE", "PEAR", "Ranking", "ScoreFunction", "TaskLoss",
+}  # fmt: skip
 
 
 def example(instances: bool = False) -> tuple[Tensor, Batch]:

@@ -20,7 +20,7 @@ ONES = np.ones((1, 3))
 # -- what a program refuses -----------------------------------------------------------------------------------------
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "nothing tells n": ({}, "number of variables is unknown: pass A, G, S, d, array bounds or n"),
+    "nothing tells n": ({}, "number of variables is unknown: pass A, G, S, d, Q, array bounds or n"),
     "parts disagree": ({"A": ONES, "b": [1], "n": 4}, r"disagree on the number of variables: \{'n': 4, 'A': 3\}"),
     "bounds disagree": ({"A": ONES, "b": [1], "upper": [1, 1]}, "disagree"),
     "n is negative": ({"n": -1}, "n must be a positive integer, got -1"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from dflearn.program import Program
+from dflearn.program import Program, Quadratic
 
 
 def grid_edges(side: int) -> tuple[np.ndarray, np.ndarray]:
@@ -63,3 +63,48 @@ def supply(seed: int = 0) -> Program:
     A, G = rng.normal(size=(2, 8)), rng.normal(size=(3, 8))
     inside = rng.uniform(0, 1, 8)
     return Program(A=A, b=A @ inside, G=G, h=G @ inside + 0.1, lower=-1, upper=2, d=rng.normal(size=8), name="supply")
+
+
+def portfolio(assets: int = 8, seed: int = 0) -> Program:
+    """A quadratic program:   max yᵀw − ½ wᵀQ w   s.t.   Σ w = 1,   w ≥ 0,   no more than half of it in the first three."""
+    rng = np.random.RandomState(seed)
+    factor = rng.normal(size=(3, assets))
+    return Program(
+        A=np.ones((1, assets)),
+        b=[1],
+        G=[[1.0] * 3 + [0.0] * (assets - 3)],
+        h=[0.5],
+        S=-np.eye(assets),
+        Q=factor.T @ factor + np.diag(rng.uniform(0.1, 1, assets)),
+        sense="maximize",
+        name="portfolio",
+    )
+
+
+def lots(seed: int = 0) -> Program:
+    """A mixed-integer quadratic program: whole lots of some goods, any amount of others, and a quadratic price of their mix."""
+    rng = np.random.RandomState(seed)
+    return Program(
+        G=rng.uniform(1, 3, (2, 5)),
+        h=[9, 10],
+        upper=4,
+        Q=Quadratic(rng.normal(size=(2, 5)), np.full(5, 0.5)),
+        S=-3 * np.eye(5),
+        integer=[0, 1, 2],
+        name="lots",
+    )
+
+
+def predicted_demand() -> Program:
+    """A linear program whose right-hand sides are predicted beside its costs: y = (three costs, demand, room)."""
+    return Program(
+        A=[[1.0, 1, 1]],
+        b=[2.0],
+        B=[[0.0, 0, 0, 0.1, 0]],
+        G=[[1.0, 2, 0]],
+        h=[3.0],
+        H=[[0.0, 0, 0, 0, 0.2]],
+        upper=5,
+        S=np.eye(3, 5),
+        name="predicted demand",
+    )

@@ -78,6 +78,8 @@ def keys_of(solver: Solver, costs: Tensor, instance: Instance | None, chunk: int
     prefix = _solver_key(solver)
     for rows in torch.arange(len(costs)).split(chunk):
         part = None if instance is None else instance[rows]
+        if solver.program is not None:
+            part = solver.program.realize(costs[rows], part)
         c = solver.objective.vector(costs[rows].double(), part).numpy()
         sides = {} if part is None else {k: v.double().numpy() for k, v in part.present().items() if k != "d"}
         for i in range(len(rows)):

@@ -14,6 +14,7 @@ from dflearn.data.encoding import Encoding
 from dflearn.data.tables import TableLike, Tables, write_table
 from dflearn.errors import DataError
 from dflearn.estimator.regressor import DecisionFocusedRegressor
+from dflearn.evaluation import regrets_of
 from dflearn.program import Program
 from dflearn.program.names import RightHandSide
 from dflearn.solvers.base import Solution, Solver, Status
@@ -94,9 +95,9 @@ def decide(
     if tables.costs is not None:
         y = torch.tensor(tables.costs.values)
         best = solver.solve(y, instance).check(accept, name=tables.where, what="optimal decision with the true costs")
-        columns["true_objective"] = in_own_sense(program.objective(y, solution.decision, instance))
-        columns["regret"] = program.objective(y, solution.decision - best.decision, instance).numpy()
-        optima = program.objective(y, best.decision, instance).numpy()
+        regret, optimum = regrets_of(solver, y, solution.decision, best.decision, instance)
+        columns["true_objective"] = in_own_sense(optimum + regret)
+        columns["regret"], optima = regret.numpy(), optimum.numpy()
     taken = {*columns}
     names = program.variable_names or tuple(f"w[{k}]" for k in range(program.n))
     for name, values, whole in zip(names, solution.decision.numpy().T, program.integer, strict=True):

@@ -73,7 +73,7 @@ class Judge:
         solution = solve_cached(solver, predicted, self.data.instance, cache=cache, progress=False)
         found = (solution.status == int(Status.OPTIMAL)) | (solution.status == int(Status.FEASIBLE))
         decided = torch.where(found[:, None], solution.decision, best)
-        regret = regrets_of(solver.objective, self._costs, decided, best, self.data.instance).regret.numpy()
+        regret = regrets_of(solver, self._costs, decided, best, self.data.instance).regret.numpy()
         if self.data.weights is not None:
             regret = regret * (self.data.weights / self.data.weights.mean()).numpy()
         return np.where(found.numpy(), regret, np.inf)

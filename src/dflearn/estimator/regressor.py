@@ -417,7 +417,7 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
             data = label(data, self.solver_, cache=self.cache, progress=self.verbose)
         batch = data.batch()
         true, optimal = batch.require("costs"), batch.require("decisions")
-        found = regrets_of(self.solver_.objective, true, decided, optimal, instance)
+        found = regrets_of(self.solver_, true, decided, optimal, instance)
         check_linear(self.solver_, found, true, optimal, instance)
         weights = 1.0 if data.weights is None else data.weights
         regret, optimum = (weights * found.regret).sum().item(), (weights * found.optimum.abs()).sum().item()

@@ -27,7 +27,7 @@ from dflearn.errors import DataError, MissingExtraError, OptionError, ProgramErr
 from dflearn.estimator.modules import as_saved
 from dflearn.files import check_npz, replacing, swells
 from dflearn.problems import Problem, problem_of_origin
-from dflearn.program import Program
+from dflearn.program import Program, Quadratic
 from dflearn.solvers.base import Solver
 from dflearn.solvers.task import Decided, DecisionTask
 
@@ -219,7 +219,7 @@ def problem_from(origin: dict[str, Any], program: Program) -> Problem | Program:
 
 # -- programs -------------------------------------------------------------------------------------------------------
 
-_MATRICES = ("A", "G", "S")
+_MATRICES = ("A", "G", "S", "B", "H", "Q", "Q.factor")
 _VECTORS = ("b", "h", "lower", "upper", "d", "integer")
 _NAMES = ("variable_names", "cost_names")
 
@@ -227,8 +227,11 @@ _NAMES = ("variable_names", "cost_names")
 def _pack(program: Program) -> bytes:
     """A program as the bytes of an .npz file."""
     arrays: dict[str, np.ndarray] = {name: getattr(program, name) for name in _VECTORS}
+    further = {} if program.Q is None else program.Q.parts()  # Q as it was given, whole or as a factor
+    arrays |= {"Q.diagonal": further["Q.diagonal"]} if "Q.diagonal" in further else {}
+    arrays |= {} if program.recourse is None else {"recourse": program.recourse}
     for name in _MATRICES:
-        matrix = getattr(program, name)
+        matrix = further.get(name) if name.startswith("Q") else getattr(program, name)
         if matrix is not None:
             for part in ("data", "indices", "indptr", "shape"):
                 arrays[f"{name}.{part}"] = np.asarray(getattr(matrix, part))
@@ -256,6 +259,10 @@ def _unpack(packed: bytes) -> Program:
         if f"{name}.data" in arrays:
             data, indices, indptr, shape = (arrays[f"{name}.{part}"] for part in ("data", "indices", "indptr", "shape"))
             parts[name] = sp.csr_array((data, indices, indptr), shape=tuple(shape.tolist()))
+    if "Q.diagonal" in arrays:
+        parts["Q"] = Quadratic(parts.pop("Q.factor"), arrays["Q.diagonal"])
+    if "recourse" in arrays:
+        parts["recourse"] = arrays["recourse"]
     return Program(**parts, n=len(parts["d"]), sense=str(arrays["sense"]), name=str(arrays["name"]))  # type: ignore[arg-type]
 
 

@@ -138,6 +138,11 @@ def _pairs(
 def _check_pair(a: Evaluation, b: Evaluation) -> None:
     if a.problem != b.problem or not np.array_equal(a.ids, b.ids):
         raise DataError("only evaluations of the same instances of the same problem, in the same order, can be paired")
+    if lost := int((a.infeasible | b.infeasible).sum()):
+        raise DataError(
+            f"{lost} of {len(a.ids)} decisions are infeasible once the truth is known, so that their regrets are infinite and have no "
+            "difference: compare the shares, `infeasible_share`, or add priced slack, Program.elastic(rows, price)"
+        )
     if not np.allclose(a.optima, b.optima, rtol=1e-3, atol=ZERO * a._average):
         raise DataError("the two evaluations have different optima, so they did not judge the same data")
     if not (a.weights is b.weights if a.weights is None or b.weights is None else np.array_equal(a.weights, b.weights)):

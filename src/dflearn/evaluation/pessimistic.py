@@ -4,6 +4,9 @@
 
 A solver returns one optimal decision of possibly many. A constant prediction makes every decision optimal, and its
 regret is then whatever the solver happens to return; the pessimistic regret does not depend on the solver.
+
+With a convex quadratic part all optimal decisions have the same R w and the same w_j where δ_j > 0, and so the same ½ wᵀQ w:
+the question stays linear.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import scipy.sparse as sp
 from torch import Tensor
 
 from dflearn.data.labels import progress_bar
+from dflearn.errors import OptionError
 from dflearn.program import Instance, Program
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Solution, Status
@@ -40,6 +44,9 @@ def worst_optimal(
     where the optimal decisions reach arbitrarily bad ones.
     """
     truth = program.objective.vector(costs.double(), instance)
+    curved = (
+        0.0 if program.Q is None else program.Q.value(decisions.double().numpy())
+    )  # the same for all that are optimal
     count = predicted.shape[0]
     called = [f"instance {i}" if ids is None else f"id {int(ids[i])}" for i in range(count)]
     with progress_bar(count, "pessimistic", progress) as bar:
@@ -47,7 +54,7 @@ def worst_optimal(
         for i, solution in enumerate(furthest_optimal(program, predicted, truth, decisions, instance, called)):
             worst[i] = -float(solution.objective) if solution.status == Status.OPTIMAL else np.inf
             bar.update()
-    return worst
+    return worst + curved
 
 
 def furthest_optimal(
@@ -62,13 +69,17 @@ def furthest_optimal(
 
     It may be UNBOUNDED; `objective` is −vᵀw. Arguments as of `worst_optimal`; `called` names the instances in messages.
     """
+    if program.Q is not None and program.is_integer:
+        raise OptionError(
+            f"the worst optimal decision is not known for {program!r}, whose objective is quadratic over integers"
+        )
     count = predicted.shape[0]
     guess = program.objective.vector(predicted.double(), instance).numpy()
-    terms = guess * decisions.double().numpy()
-    sides = program.sides(instance, count)
+    optimal = decisions.double().numpy()
+    sides = program.sides(program.realize(predicted, instance), count)
     names = called or [f"instance {i}" for i in range(count)]
     for i, name in enumerate(names):
-        solution = HiGHS(_face(program, sides.row(i), guess[i], terms[i])).solve(-directions[i])
+        solution = HiGHS(_face(program, sides.row(i), guess[i], optimal[i])).solve(-directions[i])
         named = partial(_always, name)
         yield solution.check((Status.OPTIMAL, Status.UNBOUNDED), name=named, what="worst optimal decision")
 
@@ -77,16 +88,19 @@ def _always(name: str, _: int) -> str:
     return name
 
 
-def _face(program: Program, sides: Sides, c: np.ndarray, terms: np.ndarray) -> Program:
-    """The decisions of one instance that are optimal for c: one more row, scaled to a largest coefficient of 1.
-
-    terms: c_j w_j of an optimal decision, `(n,)`.
-    """
-    G, h, scale = program.G, sides.h, np.abs(c).max(initial=0.0)
-    if scale > 0:  # with c = 0 every decision is optimal
-        level, size = terms.sum() / scale, np.abs(terms).sum() / scale
-        G = sp.vstack([G, sp.csr_array(c[None] / scale)], format="csr")
-        h = np.append(h, level + TIE * (size or 1.0))
+def _face(program: Program, sides: Sides, c: np.ndarray, w: np.ndarray) -> Program:
+    """The decisions of one instance that are optimal for c, by one that is: one more row, and with Q two for each of its squares."""
+    G, h = program.G, sides.h
+    rows = [c[None]]
+    if program.Q is not None:
+        squares = np.vstack([program.Q.factor.toarray(), np.eye(program.n)[program.Q.diagonal > 0]])
+        rows += [squares, -squares]
+    for row in np.vstack(rows):
+        scale = np.abs(row).max(initial=0.0)
+        if scale > 0:  # with c = 0 every decision is optimal
+            terms = row * w / scale  # to a largest coefficient of 1
+            G = sp.vstack([G, sp.csr_array(row[None] / scale)], format="csr")
+            h = np.append(h, terms.sum() + TIE * (np.abs(terms).sum() or 1.0))
     return Program(
         A=program.A,
         b=sides.b,

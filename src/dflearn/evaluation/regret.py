@@ -1,6 +1,9 @@
 """Evaluation: decide with the predicted costs on the true program, then count what those decisions cost.
 
-    regret_i = obj(y_i, w*(ŷ_i)) − obj(y_i, w*(y_i)),   optimum_i = obj(y_i, w*(y_i))
+    regret_i = cost(w*(ŷ_i), y_i) − obj(y_i, w*(y_i)),   optimum_i = obj(y_i, w*(y_i))
+
+cost(w, y) is obj(y, w); where the program predicts right-hand sides or has recourse variables, it is what w costs once those are
+decided again with the truth, and infinite where that does not help (`solvers.recourse`).
 
 Everyone calls some average of regret_i / |optimum_i| "normalized regret"; here each average has its own name.
 """
@@ -25,6 +28,7 @@ from dflearn.evaluation.estimates import Estimate
 from dflearn.models import predict
 from dflearn.program import Instance, Objective
 from dflearn.solvers.base import Solver, Status
+from dflearn.solvers.recourse import recourse_of
 from dflearn.solvers.task import Decided, DecisionTask
 
 Predictor = Callable[[Tensor], Tensor]
@@ -53,6 +57,14 @@ METRICS = {
     "floor_ratio_of_sums": "Σ regret / Σ |optimum| of deciding with E[y | x]",
 }
 
+# Those of programs whose decisions are settled once the truth is known.
+POST_HOC = {
+    "infeasible_share": "share of decisions that the truth makes infeasible, and no recourse helps: their regret is infinite",
+    "feasible_absolute_regret": "mean regret of the other decisions",
+    "feasible_ratio_of_sums": "Σ regret / Σ |optimum| of the other decisions",
+}
+MEANINGS = METRICS | POST_HOC
+
 
 class Regrets(NamedTuple):
     """regret = obj(y, w) − obj(y, w*) and optimum = obj(y, w*), both `(*batch,)`."""
@@ -62,15 +74,23 @@ class Regrets(NamedTuple):
 
 
 def regrets_of(
-    objective: Objective, costs: Tensor, decisions: Tensor, optimal: Tensor, instance: Instance | None = None
+    judge: Solver | Objective, costs: Tensor, decisions: Tensor, optimal: Tensor, instance: Instance | None = None
 ) -> Regrets:
     """What decisions w lose against the optimal ones w* under the true costs y.  y `(*batch, p)`, w and w* `(*batch, n)`.
 
-    The regret is obj(y, w − w*), one difference of decisions: equal decisions have regret zero, not round-off. Where the
-    objective has a `value`, both are what that says.
+    Equal decisions have regret zero, not round-off: see `Objective.difference`. Where the objective has a `value`, both are
+    what that says. Where a solver's program has predicted right-hand sides or recourse variables, the regret is that after
+    recourse, and infinite where none helps.
     """
-    regret = objective.regret(costs, decisions, optimal, instance)
-    return Regrets(regret, objective.true_cost(costs, optimal, instance))
+    objective = judge if isinstance(judge, Objective) else judge.objective
+    program = None if isinstance(judge, Objective) else judge.program
+    settle = None if program is None else recourse_of(program)
+    optimum = objective.true_cost(costs, optimal, instance)
+    if settle is None:
+        return Regrets(objective.regret(costs, decisions, optimal, instance), optimum)
+    settled = settle.settle(costs, decisions, instance)
+    regret = objective.difference(costs, settled.decision.to(costs), optimal, instance)
+    return Regrets(torch.where(settled.cost.isinf().to(regret.device), torch.inf, regret), optimum)
 
 
 def check_linear(
@@ -108,6 +128,7 @@ class Evaluation:
         optima: obj(y, w*), as the problem states it (values, not their negatives, where it maximizes).
         squared_errors: mean over the costs of (ŷ − y)².
         pessimistic_regrets, floor_regrets: where they were asked for and known.
+        post_hoc: whether decisions were judged after recourse: regrets may then be infinite.
         decisions: w(ŷ) `(count, n)`.
         confidence: level of all intervals.
         weights: how much each instance counts, `(count,)`; `None`: all the same. A value is that of instances that stand
@@ -125,16 +146,24 @@ class Evaluation:
     decisions: Tensor | None = field(default=None, repr=False)
     confidence: float = 0.95
     weights: np.ndarray | None = None
+    post_hoc: bool = False
+
+    @property
+    def infeasible(self) -> np.ndarray:
+        """Where the truth makes a decision infeasible and no recourse helps, bool `(count,)`."""
+        return np.isinf(self.regrets)
 
     @cached_property
     def metrics(self) -> dict[str, Estimate]:
-        """Every metric of `METRICS` that is known, with its interval.
+        """Every metric of `METRICS` and `POST_HOC` that is known, with its interval.
 
         Means, ratios of sums and the published style have studentized bootstrap intervals over instances, always the same
         resamples; the share has Wilson's. Instances with a zero optimum are left out of `mean_of_ratios` and
-        `published_style`.
+        `published_style`. A mean over an infinite regret is infinite.
         """
         level, size, kept, weights = self.confidence, np.abs(self.optima), ~self.zero_optima, self.weights
+        if self.infeasible.any():
+            return self._infinite_metrics()
         inverse = np.divide(1.0, size, out=np.full_like(size, np.nan), where=kept)
         kept_weights = None if weights is None else weights[kept]
         found = {
@@ -147,10 +176,42 @@ class Evaluation:
         }
         if self.pessimistic_regrets is not None:
             found["pessimistic_regret"] = estimates.mean(self.pessimistic_regrets, level, weights)
+        if self.post_hoc:
+            found["infeasible_share"] = estimates.share(self.infeasible, level, weights)
         if self.floor_regrets is not None:
             found["floor_absolute_regret"] = estimates.mean(self.floor_regrets, level, weights)
             found["floor_ratio_of_sums"] = estimates.ratio_of_sums(self.floor_regrets, size, level, weights)
-        return {name: found[name] for name in METRICS if name in found}
+        return {name: found[name] for name in MEANINGS if name in found}
+
+    def _infinite_metrics(self) -> dict[str, Estimate]:
+        """Where some regrets are infinite: so are their means; the others have means of their own, by name."""
+        held = ~self.infeasible
+        feasible = replace(
+            self,
+            ids=self.ids[held],
+            regrets=self.regrets[held],
+            optima=self.optima[held],
+            squared_errors=self.squared_errors[held],
+            floor_regrets=None,
+            weights=None if self.weights is None else self.weights[held],
+        ).metrics
+        level, weights = self.confidence, self.weights
+        found = dict.fromkeys(
+            ("mean_of_ratios", "ratio_of_sums", "published_style", "absolute_regret"), Estimate(np.inf)
+        )
+        found |= {
+            "mse": estimates.mean(self.squared_errors, level, weights),
+            "exact_share": estimates.share(self.regrets <= EXACT * self._scale, level, weights),
+            "infeasible_share": estimates.share(self.infeasible, level, weights),
+            "feasible_absolute_regret": feasible["absolute_regret"],
+            "feasible_ratio_of_sums": feasible["ratio_of_sums"],
+        }
+        if self.floor_regrets is not None:
+            size, finite = np.abs(self.optima), bool(np.isfinite(self.floor_regrets).all())
+            mean = estimates.mean(self.floor_regrets, level, weights) if finite else Estimate(np.inf)
+            ratio = estimates.ratio_of_sums(self.floor_regrets, size, level, weights) if finite else Estimate(np.inf)
+            found |= {"floor_absolute_regret": mean, "floor_ratio_of_sums": ratio}
+        return {name: found[name] for name in MEANINGS if name in found}
 
     @property
     def mean_of_ratios(self) -> float:
@@ -214,6 +275,11 @@ class Evaluation:
             notes.append(
                 f"the {count} instances have weights, and weigh as much as {self.effective_count:.4g} equal ones"
             )
+        if lost := int(self.infeasible.sum()):
+            notes.append(
+                f"{lost} of {count} decisions are infeasible once the truth is known, and no recourse helps: means are infinite; "
+                "those over the other decisions say so. Priced slack makes them finite: Program.elastic(rows, price)"
+            )
         if zeros := int(self.zero_optima.sum()):
             notes.append(zero_note(zeros, count, "mean_of_ratios and published_style"))
         if negative := int(self.negative_regrets.sum()):
@@ -225,7 +291,7 @@ class Evaluation:
     def summary(self) -> str:
         lines = [f"{self.problem}: {len(self.ids)} instances, decided by {self.solver}"]
         for name, (value, low, high) in self.metrics.items():
-            lines.append(f"  {name:<22}{value:>11.4g}  {f'[{low:.4g}, {high:.4g}]':<22}{METRICS[name]}")
+            lines.append(f"  {name:<22}{value:>11.4g}  {f'[{low:.4g}, {high:.4g}]':<22}{MEANINGS[name]}")
         lines.append(f"  in brackets: {self.confidence:.0%} confidence")
         return "\n".join(lines + [f"  note: {note}" for note in self.notes()])
 
@@ -243,6 +309,7 @@ class Evaluation:
             "confidence": self.confidence,
             "metrics": estimates.plain(self.metrics),
             "zero_optima": int(self.zero_optima.sum()),
+            **({"infeasible": int(self.infeasible.sum())} if self.post_hoc else {}),
             "negative_regrets": int(self.negative_regrets.sum()),
             "most_negative_regret": float(min(self.regrets.min(initial=0.0), 0.0)),
         }
@@ -283,6 +350,11 @@ def evaluate(
         raise DataError("regret is measured with the true costs, and these data hold none")
     costs, instance = dataset.costs.detach().cpu().double(), dataset.instance
     task = _judge(DecisionTask.of(problem, costs.shape[1]), solver)
+    settles = task.program is not None and recourse_of(task.program) is not None
+    if pessimistic and settles:
+        raise OptionError(
+            f"the pessimistic regret is not known for {task.name}, whose decisions are settled once the truth is known"
+        )
     if pessimistic and task.program is None:
         raise OptionError(
             f"the pessimistic regret asks the program for its worst optimal decision, and {task.solver!r} knows no program"
@@ -295,7 +367,7 @@ def evaluate(
 
     labels = decide(costs) if dataset.decisions is None else _labels(dataset, task)
     decisions = decide(predicted)
-    found = regrets_of(task.objective, costs, decisions, labels, instance)
+    found = regrets_of(task.solver, costs, decisions, labels, instance)
     check_linear(task.solver, found, costs, labels, instance)
     regrets, optima = (part.numpy() for part in found)
     worst = unavoidable = None
@@ -306,7 +378,7 @@ def evaluate(
         worst = worst_optimal(program, predicted, costs, decisions, instance, dataset.ids, progress=progress) - optima
     if floor and task.expected_costs is not None:
         best = decide(task.expected_costs(dataset.features.double()))
-        unavoidable = regrets_of(task.objective, costs, best, labels, instance).regret.numpy()
+        unavoidable = regrets_of(task.solver, costs, best, labels, instance).regret.numpy()
     return Evaluation(
         problem=task.name,
         solver=task.solver.identity,
@@ -319,6 +391,7 @@ def evaluate(
         decisions=decisions,
         confidence=confidence,
         weights=None if dataset.weights is None else dataset.weights.cpu().numpy(),
+        post_hoc=settles,
     )
 
 
@@ -343,7 +416,8 @@ def _labels(dataset: DecisionDataset, task: DecisionTask) -> Tensor:
         raise ShapeError(f"{task.name} has {task.objective.n} variables; the labels have shape {tuple(labels.shape)}")
     if task.program is None:
         return labels
-    bad = ~task.program.is_feasible(labels, dataset.instance)
+    assert dataset.costs is not None
+    bad = ~task.program.is_feasible(labels, task.program.realize(dataset.costs.detach().cpu(), dataset.instance))
     if bool(bad.any()):
         raise DataError(
             f"{int(bad.sum())} of {len(bad)} labels are not feasible for {task.name} (first: id "

@@ -81,10 +81,11 @@ class CvxpyProgram:
 
 
 def from_cvxpy(problem: Any, costs: Any, *, keep_offset: bool = False, name: str = "cvxpy") -> CvxpyProgram:
-    """The program of a `cvxpy.Problem` with a linear objective that holds the `Parameter` to predict.
+    """The program of a `cvxpy.Problem` whose objective is linear, or linear and convex quadratic, and holds the `Parameter` to
+    predict.
 
     Args:
-        problem: a linear or mixed-integer linear problem that follows CVXPY's rules for parameters (DPP). Piecewise-linear
+        problem: a linear, quadratic or mixed-integer problem that follows CVXPY's rules for parameters (DPP). Piecewise-linear
             functions are fine: CVXPY writes them with further variables.
         costs: the predicted `Parameter`, or several. The objective may hold any affine map of it: this becomes S, and
             the rest d. A parameter of more than one dimension is flattened in C order, as numpy and torch do. Where
@@ -120,6 +121,7 @@ def from_cvxpy(problem: Any, costs: Any, *, keep_offset: bool = False, name: str
         sense="maximize" if maximize else "minimize",
         name=name,
         variable_names=_column_names(variables, len(maps.integer), stuffed.x.size),
+        Q=_quadratic(stuffed, len(maps.integer), sign),
     ).program()
     return CvxpyProgram(program, maps, chosen, known, variables)
 
@@ -225,14 +227,42 @@ def _stuffed(problem: Any) -> Any:
         try:
             stuffed = problem.get_problem_data(cvxpy.HIGHS)[0]["param_prob"]
         except cvxpy.error.SolverError as error:
-            raise ProgramError(
-                f"the problem needs more than linear constraints (a norm, a logarithm, a matrix cone, …); {REFORMULATE}"
-            ) from error
-    if stuffed.P is not None:
-        raise ProgramError("the objective is quadratic; a Program's is linear in the decision")
+            stuffed = _integer_quadratic(problem)
+            if stuffed is None:
+                raise ProgramError(
+                    f"the problem needs more than linear constraints (a norm, a logarithm, a matrix cone, …); {REFORMULATE}"
+                ) from error
     if stuffed.lb_tensor is not None or stuffed.ub_tensor is not None:
         raise ProgramError("a variable is declared with bounds that are parameters: write them as constraints")
     return stuffed
+
+
+def _integer_quadratic(problem: Any) -> Any:
+    """The matrix form of a quadratic problem with integers, which CVXPY makes for Gurobi and not for HiGHS; or `None`."""
+    import cvxpy
+
+    if not problem.is_mixed_integer() or not problem.objective.expr.is_quadratic():
+        return None
+    try:
+        stuffed = problem.get_problem_data(cvxpy.GUROBI)[0]["param_prob"]
+    except cvxpy.error.SolverError:
+        return None
+    return None if stuffed.cone_dims.soc or stuffed.cone_dims.exp or stuffed.cone_dims.psd else stuffed
+
+
+def _quadratic(stuffed: Any, size: int, sign: float) -> sp.csr_array | None:
+    """Q in the sense of the problem, over `size` columns; `None` where the objective is linear."""
+    if stuffed.P is None or not stuffed.P.nnz:
+        return None
+    n = stuffed.x.size
+    tensor = sp.csc_array(stuffed.P)
+    if tensor[:, :-1].count_nonzero():
+        raise ProgramError(
+            "a parameter stands in the quadratic part of the objective; all instances share Q, so it must be a constant there"
+        )
+    entries = sp.coo_array(tensor[:, [-1]])
+    place = entries.coords[0]
+    return sign * sp.csr_array((entries.data, (place % n, place // n)), shape=(size, size))
 
 
 @contextmanager

@@ -34,7 +34,8 @@ def from_mps(path: str | os.PathLike[str], costs: Costs = "all", *, keep_offset:
         keep_offset: keep the constant of the objective, by a variable fixed to 1. Regret is the same either way.
 
     A file that maximizes keeps its sense: costs are values, S is −I. Free rows are dropped, rows with a single variable
-    become bounds. Quadratic parts, semi-continuous variables and special ordered sets are refused.
+    become bounds. A quadratic objective (QUADOBJ, QMATRIX, [ … ]/2) becomes Q, which must be convex; quadratic rows,
+    semi-continuous variables and special ordered sets are refused.
     """
     return read_model(path, costs, (".mps",)).program(keep_offset)
 
@@ -53,7 +54,7 @@ def read_model(path: str | os.PathLike[str], costs: Costs, endings: Sequence[str
     with open(path, "rb"):  # a missing file is an error of its own
         pass
     _refuse_nan(path, ending)
-    lp = _load(path)
+    lp, Q = _load(path)
     kinds = np.array([int(kind) for kind in lp.integrality_] or [0] * lp.num_col_)
     if np.isin(kinds, (2, 3)).any():
         which = lp.col_names_[int(np.flatnonzero(np.isin(kinds, (2, 3)))[0])]
@@ -72,6 +73,7 @@ def read_model(path: str | os.PathLike[str], costs: Costs, endings: Sequence[str
         name=name,
         variable_names=lp.col_names_,
         offset=lp.offset_,
+        Q=Q,
     )
 
 
@@ -150,8 +152,19 @@ def _empty_rows(lp: Any) -> list[str]:
     return [name for name, number in zip(lp.row_names_, entries, strict=False) if not number]
 
 
-def _load(path: Path) -> Any:
-    """The file as HiGHS reads it; what HiGHS says about it becomes an error or a warning."""
+def _hessian(hessian: Any) -> sp.csr_array | None:
+    """HiGHS's matrix of the quadratic part, of which it holds the lower triangle or all; `None` where there is none."""
+    n = hessian.dim_
+    if not n or not len(hessian.value_):
+        return None
+    part = sp.csc_array((np.array(hessian.value_), np.array(hessian.index_), np.array(hessian.start_)), shape=(n, n))
+    if str(hessian.format_).endswith("kSquare"):
+        return sp.csr_array(part)
+    return sp.csr_array(part + part.T - sp.diags_array(part.diagonal()))
+
+
+def _load(path: Path) -> tuple[Any, sp.csr_array | None]:
+    """The file as HiGHS reads it, and Q; what HiGHS says about it becomes an error or a warning."""
     import highspy
 
     with tempfile.TemporaryDirectory() as folder:
@@ -172,8 +185,6 @@ def _load(path: Path) -> Any:
         raise ProgramError(f"{path} does not name each variable once, and costs are told by name: {said}")
     if any(UNNAMED.match(name) for name in _empty_rows(model.lp_)):  # of "x + y >= 2 <= 10" HiGHS makes "0 <= 10"
         raise ProgramError(_two_limits(path) or f"{path} holds a row without variables and without a name: take it out")
-    if model.hessian_.dim_:
-        raise ProgramError(f"{path} has a quadratic objective; a Program's is linear in the decision")
     if said:  # an undefined row that was ignored, say
         warnings.warn(f"HiGHS on {path}: {said}", stacklevel=4)
-    return model.lp_
+    return model.lp_, _hessian(model.hessian_)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from dflearn.errors import OptionError, ProgramError
 from dflearn.frontends.costs import Coefficients, by_index, by_name, listed
@@ -18,7 +19,6 @@ REFUSED = {
     "NumSOS": "special ordered sets",
     "NumGenConstrs": "general constraints (max, abs, indicator, …)",
     "NumPWLObjVars": "piecewise-linear objectives",
-    "NumQNZs": "a quadratic objective",
     "NumScenarios": "several scenarios",
 }
 
@@ -27,7 +27,7 @@ def from_gurobi(model: Any, costs: Any = "all", *, keep_offset: bool = False) ->
     """The program of a `gurobipy.Model`. The model is read, not changed.
 
     Args:
-        model: a linear or mixed-integer linear model, with one objective.
+        model: a linear or mixed-integer linear model, or one with a convex quadratic objective, which becomes Q.
         costs: which objective coefficients are predicted: the variables themselves (a `Var`, an `MVar`, a `tupledict`
             as of `addVars`, or a list of these), or names as in `from_mps`. The model's coefficients of these variables
             are replaced by the prediction; the others are the known part d. `Program.cost_names` tells the order.
@@ -61,7 +61,16 @@ def from_gurobi(model: Any, costs: Any = "all", *, keep_offset: bool = False) ->
         name=model.ModelName or "gurobi",
         variable_names=unique(names),
         offset=model.ObjCon,
+        Q=_quadratic(model),
     ).program(keep_offset)
+
+
+def _quadratic(model: Any) -> sp.csr_array | None:
+    """Q of ½ wᵀQ w, which Gurobi holds as wᵀP w, in one triangle; `None` where there is none."""
+    if not model.NumQNZs:
+        return None
+    P = sp.csr_array(model.getQ())
+    return sp.csr_array(P + P.T)
 
 
 def _coefficients(costs: Any, variables: list[Any], names: list[str], known: np.ndarray) -> Coefficients:

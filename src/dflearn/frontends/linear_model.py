@@ -115,7 +115,7 @@ def _barely_crossed(lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class LinearModel:
-    """min or max (S y + d)ᵀ w + sᵀ y + offset   s.t.  row_lower ≤ M w ≤ row_upper,  lower ≤ w ≤ upper,  w_i ∈ ℤ for some i.
+    """min or max (S y + d)ᵀ w + ½ wᵀQ w + sᵀ y + offset   s.t.  row_lower ≤ M w ≤ row_upper,  lower ≤ w ≤ upper,  w_i ∈ ℤ for some i.
 
     All in the model's own sense. `coefficients` holds S, d and the names of the costs y.
     """
@@ -129,6 +129,7 @@ class LinearModel:
     variable_names: Sequence[str] | None
     offset: float = 0.0
     offset_costs: np.ndarray | None = None
+    Q: sp.csr_array | None = None
 
     @classmethod
     def of(
@@ -147,7 +148,7 @@ class LinearModel:
         return cls(rows=rows, sides=rows.sides(row_lower, row_upper, lower, upper), integer=integer, **others)
 
     def program(self, keep_offset: bool = False) -> Program:
-        """The program. A model that maximizes gets −S and −d, so that its costs remain values in its own sense.
+        """The program. A model that maximizes gets −S, −d and −Q, so that its costs remain values in its own sense.
 
         The offset is no matter of a decision and therefore dropped: regret is the same without it, though objective
         values, and regret relative to them, are not. `keep_offset` keeps both as they are, by one more variable, fixed
@@ -157,6 +158,7 @@ class LinearModel:
 
         S, d, cost_names = self.coefficients
         A, G, sides, integer = self.rows.A, self.rows.G, self.sides, self.integer
+        Q = self.Q if self.Q is None or self.sense == "minimize" else -self.Q
         names = None if self.variable_names is None else list(self.variable_names)
         s = np.zeros(S.shape[1]) if self.offset_costs is None else self.offset_costs
         if keep_offset and (self.offset or s.any()):
@@ -164,6 +166,7 @@ class LinearModel:
             A, G = (sp.hstack([matrix, sp.csr_array((matrix.shape[0], 1))]) for matrix in (A, G))
             sides = replace(sides, lower=np.append(sides.lower, 1.0), upper=np.append(sides.upper, 1.0))
             integer = np.append(integer, False)
+            Q = None if Q is None else sp.block_diag([Q, sp.csr_array((1, 1))], format="csr")
             names = None if names is None else [*names, CONSTANT]
         return Program(
             A=A,
@@ -176,6 +179,7 @@ class LinearModel:
             variable_names=names,
             cost_names=cost_names,
             constraint_names=self.rows.constraint_names(),
+            Q=Q,
         )
 
 

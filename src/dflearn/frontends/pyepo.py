@@ -93,7 +93,10 @@ def to_pyepo(problem: Program | Solver) -> Any:
     with suppress(ImportError):
         import pyomo.environ  # noqa: F401  (PyEPO looks whether it is there)
     optional("pyepo.model.opt", "bench", "to_pyepo")
-    return _model_class()(HiGHS(problem) if isinstance(problem, Program) else problem)
+    solver = HiGHS(problem) if isinstance(problem, Program) else problem
+    if solver.objective.Q is not None or (solver.program is not None and solver.program.predicts_rows):
+        raise OptionError(f"PyEPO's losses are for linear objectives and known constraints; {solver!r} has others")
+    return _model_class()(solver)
 
 
 @cache

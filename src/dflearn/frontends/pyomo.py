@@ -18,7 +18,8 @@ def from_pyomo(model: Any, costs: Any = "all", *, keep_offset: bool = False) -> 
     """The program of a Pyomo `ConcreteModel`. The model is read, not changed.
 
     Args:
-        model: a linear or mixed-integer linear model with one active objective. What is deactivated is left out; fixed
+        model: a linear or mixed-integer linear model with one active objective, or one whose objective is convex and quadratic
+            in the variables, which becomes Q. What is deactivated is left out; fixed
             variables are constants; parameters enter with their present values.
         costs: what is predicted. A mutable `Param`, indexed or not, or a list of them: wherever it enters the objective,
             times known data or in a sum, becomes S, and the rest of the objective d. Or variables: a `Var`, a list of
@@ -63,6 +64,7 @@ def from_pyomo(model: Any, costs: Any = "all", *, keep_offset: bool = False) -> 
         variable_names=names,
         offset=objective.offset,
         offset_costs=objective.offset_costs if parameters else None,
+        Q=objective.Q(n),
     ).program(keep_offset)
 
 
@@ -123,7 +125,7 @@ def _rows(model: Any, columns: _Columns, predicted: set[int]) -> tuple[Any, Any,
 
 
 class _Objective:
-    """Σ S_ik y_k w_i + Σ d_i w_i + Σ s_k y_k + offset.
+    """Σ S_ik y_k w_i + Σ d_i w_i + ½ Σ Q_ij w_i w_j + Σ s_k y_k + offset.
 
     Each predicted parameter is replaced by a variable of its own, which makes the objective a quadratic one, and its
     products of a parameter and a variable are S.
@@ -149,6 +151,7 @@ class _Objective:
         self.offset, self.offset_costs = float(repn.constant), np.zeros(len(parameters))
         self.known: list[tuple[int, float]] = []
         self.predicted: list[tuple[int, int, float]] = []
+        self.quadratic: list[tuple[int, int, float]] = []
         for variable, value in zip(repn.linear_vars, repn.linear_coefs, strict=True):
             if id(variable) in which:
                 self.offset_costs[which[id(variable)]] += value
@@ -156,9 +159,13 @@ class _Objective:
                 self.known.append((columns.index(variable), value))
         for (one, other), value in zip(repn.quadratic_vars, repn.quadratic_coefs, strict=True):
             pair = [which.get(id(one)), which.get(id(other))]
-            if pair.count(None) != 1:
-                what = "the variables" if pair == [None, None] else "the predicted parameters"
-                raise ProgramError(f"the objective {objective.name} is quadratic in {what}; {REFORMULATE}")
+            if pair == [None, None]:
+                self.quadratic.append((columns.index(one), columns.index(other), value))
+                continue
+            if None not in pair:
+                raise ProgramError(
+                    f"the objective {objective.name} is quadratic in the predicted parameters; {REFORMULATE}"
+                )
             k, variable = (pair[1], one) if pair[0] is None else (pair[0], other)
             assert k is not None
             self.predicted.append((columns.index(variable), k, value))
@@ -168,6 +175,13 @@ class _Objective:
     def S(self, n: int) -> sp.csr_array:
         i, k, value = zip(*self.predicted, strict=True) if self.predicted else ((), (), ())
         return sp.csr_array((np.array(value, np.float64), (i, k)), shape=(n, len(self.offset_costs)))
+
+    def Q(self, n: int) -> sp.csr_array | None:
+        if not self.quadratic:
+            return None
+        i, j, value = zip(*self.quadratic, strict=True)
+        P = sp.csr_array((np.array(value, np.float64), (i, j)), shape=(n, n))
+        return sp.csr_array(P + P.T)
 
     def d(self, n: int) -> np.ndarray:
         d = np.zeros(n)

@@ -27,8 +27,9 @@ def from_linprog(
     *,
     costs: str | Sequence[int] = "all",
     name: str = "linprog",
+    Q: Any = None,
 ) -> Program:
-    """The program that `linprog` would solve: min cᵀw s.t. A_ub w ≤ b_ub, A_eq w = b_eq, bounds.
+    """The program that `linprog` would solve: min cᵀw s.t. A_ub w ≤ b_ub, A_eq w = b_eq, bounds; with Q, plus ½ wᵀQ w.
 
     Args:
         c, A_ub, b_ub, A_eq, b_eq, bounds, integrality: as of `linprog`. The rows are kept one for one: G, h are A_ub,
@@ -51,6 +52,7 @@ def from_linprog(
         d=d,
         integer=integer,
         name=name,
+        Q=Q,
     )
 
 
@@ -62,8 +64,10 @@ def from_milp(
     constraints: Any = None,
     costs: str | Sequence[int] = "all",
     name: str = "milp",
+    Q: Any = None,
 ) -> Program:
-    """The program that `milp` would solve: min cᵀw s.t. lb ≤ A w ≤ ub for each constraint, bounds, integrality.
+    """The program that `milp` would solve: min cᵀw s.t. lb ≤ A w ≤ ub for each constraint, bounds, integrality; with Q,
+    plus ½ wᵀQ w.
 
     Args:
         c, integrality, bounds, constraints: as of `milp`: constraints is a `LinearConstraint`, a tuple (A, lb, ub), or
@@ -90,6 +94,7 @@ def from_milp(
         sense="minimize",
         name=name,
         variable_names=None,
+        Q=None if Q is None else _matrix(Q),
     ).program()
 
 

@@ -31,12 +31,14 @@ class Layer(nn.Module, TakesStart, ABC):
         solver: the exact solver inside, where there is one.
         compiles_by_batch: whether kernels are compiled anew for batches of another size.
         annealed: names of the numbers that may be set anew while a model is trained; checkpoints keep them.
+        moves_rows: whether the decision is differentiable in right-hand sides too, which a program may predict.
     """
 
     program: Program | None = None
     solver: Solver | None = None
     compiles_by_batch: ClassVar[bool] = False
     annealed: ClassVar[tuple[str, ...]] = ()
+    moves_rows: ClassVar[bool] = False
 
     def __init__(self, objective: Objective) -> None:
         super().__init__()
@@ -52,8 +54,19 @@ class Layer(nn.Module, TakesStart, ABC):
         batch = check_costs(y, self.objective)
         check_instance(instance, batch)
         check_start(start, batch, self.start_width)
+        if self.program is not None and self.program.predicts_rows:
+            instance = self._realize(self.program, y, instance)
         solution = self._solve(y, instance, start)
         return replace(solution, seconds=perf_counter() - begun)
+
+    def _realize(self, program: Program, y: Tensor, instance: Instance | None) -> Instance | None:
+        """The instance with the right-hand sides that y predicts; an error where a gradient through them is wanted in vain."""
+        if y.requires_grad and torch.is_grad_enabled() and not self.moves_rows:
+            raise OptionError(
+                f"{program!r} has predicted right-hand sides, and {type(self).__name__} gives no gradient through those: "
+                "use Smoothed"
+            )
+        return program.realize(y, instance)
 
     @abstractmethod
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution: ...
@@ -61,6 +74,12 @@ class Layer(nn.Module, TakesStart, ABC):
     def regularization(self, w: Tensor) -> Tensor:
         """Ω(w), where the layer minimizes obj(y, w) + Ω(w).  `(*batch, n)` → `(*batch,)`."""
         return w.new_zeros(w.shape[:-1])
+
+
+def refuse_quadratic(layer: str, program: Program) -> None:
+    """An error where the objective has a quadratic part, for layers that know linear ones alone."""
+    if program.Q is not None:
+        raise OptionError(f"{layer} takes linear objectives, and {program!r} has a quadratic one: use Smoothed")
 
 
 def as_rows(x: Tensor, count: int, dtype: Any = None) -> np.ndarray:
@@ -187,12 +206,22 @@ class _HeldFixed(torch.autograd.Function):
 
 
 class AroundSolver(Layer):
-    """A layer whose decision is an exact solver's; what it is differentiated by is the subclass's."""
+    """A layer whose decision is an exact solver's; what it is differentiated by is the subclass's.
+
+    known_rows: whether right-hand sides may not depend on what is predicted.
+    """
 
     solver: Solver
+    known_rows: ClassVar[bool] = True
 
     def __init__(self, solver: Solver) -> None:
         super().__init__(solver.objective)
+        if self.known_rows and solver.program is not None and solver.program.predicts_rows:
+            raise OptionError(
+                f"{solver.program!r} has predicted right-hand sides: other costs would move them, and with them what is "
+                f"feasible, which {type(self).__name__} does not know; use TaskLoss(Smoothed(program)) or "
+                "ScoreFunction(Exact(solver), sigma)"
+            )
         self.solver, self.program = solver, solver.program
         self.start_width, self.start_dtype = solver.start_width, solver.start_dtype
         self.start_blank = solver.start_blank
@@ -207,12 +236,17 @@ class AroundSolver(Layer):
     def set_extra_state(self, state: dict[str, Any]) -> None:
         self.solver.set_state(state)
 
+    def _realize(self, program: Program, y: Tensor, instance: Instance | None) -> Instance | None:
+        return instance  # the solver does that
+
 
 class Exact(AroundSolver):
     """The exact solver as a layer: w*(y), with Jacobian zero (as it is almost everywhere).
 
     With it, every loss gives the subgradient of the paper's "no differentiable solver" rows.
     """
+
+    known_rows = False  # the Jacobian is zero, by definition
 
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
         return self.solver.solve(y.detach(), instance, start)

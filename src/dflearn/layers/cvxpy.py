@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from dflearn.errors import MissingExtraError, OptionError
-from dflearn.layers.base import Layer, symmetric, weight, with_gradient
+from dflearn.layers.base import Layer, refuse_quadratic, symmetric, weight, with_gradient
 from dflearn.program import Instance, Program
 from dflearn.program.sides import Side, Sides
 from dflearn.solvers.base import Solution, Status
@@ -60,6 +60,7 @@ class CvxpySmoothed(Layer):
         solver_args: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(program.objective)
+        refuse_quadratic("CvxpySmoothed", program)
         if regularizer not in ("squared", "norm"):
             raise OptionError(f"regularizer is 'squared' or 'norm', got {regularizer!r}")
         _import()

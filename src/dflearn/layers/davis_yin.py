@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from dflearn.errors import OptionError
-from dflearn.layers.base import Layer, in_shape, weight, with_gradient
+from dflearn.layers.base import Layer, in_shape, refuse_quadratic, weight, with_gradient
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Solution, check_start
 
@@ -78,6 +78,7 @@ class DavisYin(Layer):
         gradient: Gradient = "jfb",
     ) -> None:
         super().__init__(program.objective)
+        refuse_quadratic("DavisYin", program)
         if iterations < 1:
             raise OptionError(f"iterations must be at least 1, got {iterations}")
         if tolerance is not None and not tolerance > 0:

@@ -86,8 +86,16 @@ class NormalCone(Layer):
             h=field(np.where(tight, 0.0, self._out_of_reach)),
             lower=field(np.where(low, 0.0, -np.inf)),
             upper=field(np.where(high, 0.0, np.inf)),
-            d=None if instance is None else instance.d,
+            d=self._known(w, instance),
         )
+
+    def _known(self, w: Tensor, instance: Instance | None) -> Tensor | None:
+        """d, and with Q the slope d + Q w at w: what costs S y are added to."""
+        own = None if instance is None else instance.d
+        if self.program.Q is None:
+            return own
+        flat = w.detach().double()
+        return self.program.Q.slope(flat) + (torch.tensor(self.program.d).to(flat) if own is None else own.to(flat))
 
     def _binding(self, w: np.ndarray, sides: Sides) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Which rows of G, lower bounds and upper bounds bind at w `(count, n)`: each beside its own terms.

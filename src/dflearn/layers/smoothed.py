@@ -1,6 +1,6 @@
-"""The exactly solved, quadratically smoothed LP with its exact gradient.
+"""The exactly solved, quadratically smoothed program with its exact gradient.
 
-    w_μ(y) = argmin over w of  obj(y, w) + (μ/2)‖w‖²   over the LP relaxation of the program
+    w_μ(y) = argmin over w of  obj(y, w) + (μ/2)‖w‖²   over the relaxation of the program
 
 A cold instance is solved by a batched interior-point method, whose number of steps hardly depends on μ, and finished by
 a dual Newton method, which finds the exact active set; an instance with a start goes to the Newton method at once.
@@ -25,6 +25,7 @@ from dflearn.solvers.base import Solution, Status, check_start
 
 if TYPE_CHECKING:
     from dflearn.kernels.smoothed import SmoothedAnswer
+    from dflearn.layers.lifted import Lifted
     from dflearn.layers.rows import SmoothedRows
 
 ACCEPTED_RESIDUAL = 1e-6  # relative, row by row and variable by variable; what `OPTIMAL` means here
@@ -32,7 +33,7 @@ ROOT_STEPS = 100  # of the search for κ, with the norm as regularizer
 
 
 class Smoothed(Layer):
-    """w_μ(y) = argmin obj(y, w) + Ω(w) over the LP relaxation,  Ω(w) = (μ/2)‖w‖²  or, with regularizer="norm", μ‖w‖₂.
+    """w_μ(y) = argmin obj(y, w) + Ω(w) over the relaxation,  Ω(w) = (μ/2)‖w‖²  or, with regularizer="norm", μ‖w‖₂.
 
     Gradient, squared:  dw/dy = −(1/μ) P S, where P projects onto the face of the solution: {v : v_j = 0 where w_j is at a
     bound, (A v)_i = 0, (G v)_i = 0 where row i is in force}. Where the solution is degenerate (a variable at a bound, or a
@@ -41,17 +42,23 @@ class Smoothed(Layer):
     dw/dy = −(1/κ) [P + (P w)(P w)ᵀ / (‖w‖² − wᵀP w)] S; where w = 0 the gradient is zero. Second derivatives are those on
     the face: zero, squared; of the formula above, with the norm.
 
+    With a quadratic objective the gradient is −Z(Zᵀ(Q + μI)Z)⁻¹ZᵀS, the columns of Z a basis of the face, and μ may be zero
+    if Q is positive definite: then w is the exact solution of the quadratic program. See `lifted`.
+
+    b, h, lower, upper and d of an instance that require a gradient get theirs, with the squared regularizer: see `sides`.
+
     Every optimal answer has a relative KKT residual of at most 1e-6 (usually 1e-12), reported in `Solution.residual`.
 
     Args:
         program: integrality is dropped; smoothing acts on the decision variables, never on slacks.
-        mu: μ > 0, in units of the costs; may be set later, `layer.mu = …`.
+        mu: μ > 0, in units of the costs; or 0, where Q is positive definite. May be set later, `layer.mu = …`.
         regularizer: "squared" or "norm".
         tolerance: relative residual at which the Newton method stops.
     """
 
     program: Program
     annealed = ("mu",)
+    moves_rows = True
 
     def __init__(
         self,
@@ -67,10 +74,14 @@ class Smoothed(Layer):
         if not 0 < tolerance <= ACCEPTED_RESIDUAL:
             raise OptionError(f"tolerance must lie in (0, {ACCEPTED_RESIDUAL}], got {tolerance}")
         self.program = program.relax()
+        if regularizer == "norm" and program.Q is not None:
+            raise OptionError(f"{program!r} has a quadratic objective: smooth it with regularizer='squared'")
         self.regularizer, self.tolerance = regularizer, float(tolerance)
         self.mu = mu
-        form = self.program.equality_form()
-        self.start_width = form.matrix.shape[0] + (regularizer == "norm")
+        if self.program.Q is None:
+            self.start_width = self.program.equality_form().matrix.shape[0] + (regularizer == "norm")
+        else:
+            self.start_width = self.lifted.layer.start_width
 
     @property
     def mu(self) -> float:
@@ -79,13 +90,29 @@ class Smoothed(Layer):
 
     @mu.setter
     def mu(self, mu: float) -> None:
-        self._mu = weight(mu, "Smoothed", "a finite mu > 0 (for mu = 0 use Exact or DavisYin)", lambda value: value > 0)
+        Q = self.program.Q
+        if Q is not None and Q.definite is not None:
+            self._mu = weight(mu, "Smoothed", "a finite mu ≥ 0", lambda value: value >= 0)
+        elif Q is not None:
+            wanted = "a finite mu > 0, since Q is singular (or nearly so, its diagonal scaled to one)"
+            self._mu = weight(mu, "Smoothed", wanted, lambda value: value > 0)
+        else:
+            wanted = "a finite mu > 0 (for mu = 0 use Exact or DavisYin)"
+            self._mu = weight(mu, "Smoothed", wanted, lambda value: value > 0)
+        self.__dict__.pop("lifted", None)
 
     def extra_repr(self) -> str:
         return f"{self.program!r}, mu={self.mu}, regularizer={self.regularizer!r}"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "rows"}
+        return {key: value for key, value in self.__dict__.items() if key not in ("rows", "lifted")}
+
+    @cached_property
+    def lifted(self) -> Lifted:
+        """What solves a program with Q, for the present μ."""
+        from dflearn.layers.lifted import Lifted
+
+        return Lifted(self.program, self.mu, self.tolerance)
 
     @cached_property
     def rows(self) -> SmoothedRows:
@@ -104,8 +131,11 @@ class Smoothed(Layer):
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
         batch = y.shape[:-1]
         count = batch.numel()
-        sides = self.program.sides(instance, count)
         costs = self.objective.vector(y, instance)
+        if self.program.Q is not None:
+            self.program.sides(instance, count)  # checks the instance, in the user's words
+            return self.lifted.solve(costs, instance, start)
+        sides = self.program.sides(instance, count)
         c = as_rows(costs, count, np.float64 if self.regularizer == "norm" else None)
         given = check_start(start, batch, self.start_width)
         if self.regularizer == "norm":
@@ -126,8 +156,13 @@ class Smoothed(Layer):
                 np.hstack([answer.y, np.minimum(kappa, largest)[:, None]]) if self.regularizer == "norm" else answer.y
             )
             new_start = in_shape(rows, batch)
+        decision = with_gradient(costs, decision, face.way_back, face.way_back_again)
+        if wanted := self._wanted_sides(instance):
+            from dflearn.layers.sides import with_sides
+
+            decision = with_sides(decision, wanted, self.rows, answer.inside, answer.in_force, sides)
         return Solution(
-            decision=with_gradient(costs, decision, face.way_back, face.way_back_again),
+            decision=decision,
             status=in_shape(status, batch),
             objective=in_shape(answer.objective, batch),
             bound=in_shape(bound, batch),
@@ -135,6 +170,17 @@ class Smoothed(Layer):
             residual=in_shape(answer.residual, batch),
             fallback=in_shape(slow, batch),
         )
+
+    def _wanted_sides(self, instance: Instance | None) -> dict[str, Tensor]:
+        """The right-hand sides and bounds that a gradient is wanted for."""
+        if instance is None or not torch.is_grad_enabled():
+            return {}
+        wanted = {name: value for name, value in instance.present().items() if name != "d" and value.requires_grad}
+        if wanted and self.regularizer == "norm":
+            raise OptionError(
+                f"with regularizer='norm' there is no gradient in the instance's {', '.join(wanted)}: use 'squared'"
+            )
+        return wanted
 
     # -- the norm as regularizer ----------------------------------------------------------------------------------
 

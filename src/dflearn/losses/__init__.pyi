@@ -14,5 +14,7 @@ from .perturbation_gradient import PerturbationGradient as PerturbationGradient
 from .ranking import Ranking as Ranking
 from .regret import Regret as Regret
 from .sce import SCE as SCE
+from .score_function import ScoreFunction as ScoreFunction
 from .spo_plus import SmoothedSPOPlus as SmoothedSPOPlus, SPOPlus as SPOPlus
 from .squared_decision_error import SquaredDecisionError as SquaredDecisionError
+from .task import TaskLoss as TaskLoss

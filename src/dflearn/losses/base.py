@@ -1,19 +1,21 @@
 """The contract of every loss: unreduced, `(*batch,)`, of the predicted costs and a batch that names what it holds.
 
-Throughout, ŷ are the predicted costs, y the true ones, w* the decision that the data hold, obj(y, w) = (S y + d)ᵀ w.
+Throughout, ŷ are the predicted costs, y the true ones, w* the decision that the data hold,
+obj(y, w) = (S y + d)ᵀ w + ½ wᵀQ w.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 
 from dflearn.data import Batch
-from dflearn.errors import DataError, ShapeError
+from dflearn.errors import DataError, OptionError, ShapeError
 from dflearn.layers.base import Layer
+from dflearn.program import Program
 from dflearn.solvers.base import Solution
 
 Field = Literal["costs", "decisions"]
@@ -35,14 +37,34 @@ class Loss(nn.Module, ABC):
     Attributes:
         layer: what turns costs into a decision; `None` for a loss that solves nothing.
         needs: the fields of a `Batch` that the loss reads.
+        known_rows: whether the loss is defined only where right-hand sides do not depend on what is predicted.
+        linear: whether it is defined only for linear objectives.
     """
 
     layer: Layer | None
+    known_rows: ClassVar[bool] = False
+    linear: ClassVar[bool] = False
     needs: tuple[Field, ...] = ("costs", "decisions")
 
     def __init__(self, layer: Layer | None = None) -> None:
         super().__init__()
         self.layer = layer
+        self._check_form(None if layer is None else layer.program)
+
+    def _check_form(self, program: Program | None) -> None:
+        """An error where the loss is not defined for such a program."""
+        if program is None:
+            return
+        if self.linear and program.Q is not None:
+            raise OptionError(
+                f"{program!r} has a quadratic objective, and {type(self).__name__} is defined for linear ones; train with "
+                "SPOPlus, SCE or FenchelYoung"
+            )
+        if self.known_rows and program.predicts_rows:
+            raise OptionError(
+                f"{program!r} has predicted right-hand sides: what is optimal for the truth may be infeasible for the prediction, so "
+                f"that {type(self).__name__} is not defined; train with TaskLoss(Smoothed(program)), ScoreFunction(Exact(solver), sigma) or MSE"
+            )
 
     def forward(self, predicted: Tensor, batch: Batch) -> Tensor:
         return self.output(predicted, batch).value

@@ -15,7 +15,7 @@ from dflearn.program import Program
 
 
 class CaVE(Loss):
-    """1 − cos(v, p),   v = −(S ŷ + d),   p = layer(ŷ) = projection of v onto the normal cone N of the relaxation at w*.
+    """1 − cos(v, p),   v = −(S ŷ + d + Q w*),   p = layer(ŷ) = projection of v onto the normal cone N of the relaxation at w*.
 
     w* is optimal for the relaxation if and only if v ∈ N, and then the loss is zero. p is a constant for the gradient.
 
@@ -29,6 +29,7 @@ class CaVE(Loss):
     """
 
     layer: NormalCone
+    known_rows = True
     needs: tuple[Field, ...] = ("decisions",)
 
     def __init__(self, program: Program, *, variant: Literal["exact", "inner"] = "exact", iterations: int = 3) -> None:
@@ -42,7 +43,7 @@ class CaVE(Loss):
     def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
         cone = self.layer.at(batch.require("decisions"), batch.instance)
         solution = self.layer.solve(predicted, cone, batch.start).check()
-        v = -self.layer.objective.vector(predicted, batch.instance)
+        v = -self.layer.objective.vector(predicted, cone)
         p = held_fixed(solution.decision, v, "CaVE has no second derivatives: use FenchelYoung through Smoothed")
         size = (
             v.detach().abs().amax(-1, keepdim=True)

@@ -29,8 +29,11 @@ class CostSensitive(Loss):
         harmless: κ in [0, 1].
     """
 
+    known_rows = linear = True
+
     def __init__(self, program: Program, harmless: float = 0.1) -> None:
         super().__init__()
+        self._check_form(program)
         self.program = program
         self.harmless = weight(harmless, "CostSensitive", "harmless from 0 to 1", lambda value: 0 <= value <= 1)
 
@@ -45,6 +48,6 @@ class CostSensitive(Loss):
             torch.tensor(bound).to(label).expand(label.shape[:-1].numel(), -1).reshape(label.shape)
             for bound in (sides.lower, sides.upper)
         )
-        room = AT_BOUND * (1 + label.abs())
+        room = AT_BOUND * label.abs().amax(-1, keepdim=True)
         harmless = ((label - lower <= room) & (error > 0)) | ((upper - label <= room) & (error < 0))
         return LossOutput((torch.where(harmless, self.harmless, 1.0) * error.square()).mean(-1))

@@ -22,6 +22,7 @@ class FenchelYoung(Loss):
     """
 
     layer: Layer
+    known_rows = True
     needs: tuple[Field, ...] = ("decisions",)
 
     def __init__(self, layer: Layer) -> None:

@@ -32,10 +32,12 @@ class LAVA(Loss):
         bases: of a degenerate vertex, how many to visit.
     """
 
+    known_rows = linear = True
     needs: tuple[Field, ...] = ("decisions",)
 
     def __init__(self, program: Program, margin: float = 0.1, *, bases: int = 100) -> None:
         super().__init__()
+        self._check_form(program)
         self.program, self.bases = program.relax(), int(bases)
         self.margin = weight(margin, "LAVA", "a finite margin >= 0", lambda value: value >= 0)
         self._known: dict[bytes, np.ndarray] = {}

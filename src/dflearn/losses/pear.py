@@ -32,6 +32,7 @@ class PEAR(Loss):
     """
 
     layer: Smoothed
+    known_rows = linear = True
 
     def __init__(self, layer: Smoothed, *, injection: float = 0.0) -> None:
         super().__init__(layer)

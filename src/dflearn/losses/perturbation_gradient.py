@@ -36,6 +36,7 @@ class PerturbationGradient(Loss):
     """
 
     layer: Layer
+    known_rows = linear = True
     needs: tuple[Field, ...] = ("costs",)
 
     def __init__(self, layer: Layer, width: float = 0.1, *, difference: Difference = "backward") -> None:

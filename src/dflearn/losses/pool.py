@@ -20,6 +20,7 @@ class PoolLoss(Loss):
     """
 
     layer: Layer
+    known_rows = linear = True
 
     def __init__(self, layer: Layer) -> None:
         super().__init__(layer)

@@ -11,13 +11,14 @@ from dflearn.losses.base import Loss, LossOutput
 
 
 class Regret(Loss):
-    """obj(y, w) − obj(y, w*),   w = layer(ŷ);   gradient (∂w/∂ŷ)ᵀ (S y + d).
+    """obj(y, w) − obj(y, w*),   w = layer(ŷ);   gradient (∂w/∂ŷ)ᵀ (S y + d + Q w).
 
     Through `Exact` the gradient is zero everywhere; through a smoothed layer it still is wherever the decision does
     not move with the costs, however large the regret. SCE and SPO+ are there for that reason.
     """
 
     layer: Layer
+    known_rows = True
 
     def __init__(self, layer: Layer) -> None:
         super().__init__(layer)
@@ -29,5 +30,5 @@ class Regret(Loss):
 
     def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
         solution = self.layer.solve(predicted, batch.instance, batch.start).check()
-        excess = solution.decision - batch.require("decisions")
-        return LossOutput(self.layer.objective(batch.require("costs"), excess, batch.instance), solution)
+        pair = solution.decision, batch.require("decisions")
+        return LossOutput(self.layer.objective.difference(batch.require("costs"), *pair, batch.instance), solution)

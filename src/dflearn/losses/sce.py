@@ -21,7 +21,7 @@ class SCE(Loss):
         plain:    obj(ŷ, w*) − obj(ŷ, w)
 
     Through `Exact` both have the subgradient Sᵀ(w* − w); through a differentiable layer they differ. The plain one
-    needs no true costs, but is minimized by S ŷ + d = 0 too.
+    needs no true costs, but is minimized by S ŷ + d = 0 too, where there is no Q.
 
     Args:
         label: "exact" contrasts with the data's decision w*; "smoothed" with layer(y), constant, which makes the
@@ -30,6 +30,7 @@ class SCE(Loss):
     """
 
     layer: Layer
+    known_rows = True
 
     def __init__(
         self,
@@ -61,9 +62,9 @@ class SCE(Loss):
                 contrast = self.layer.solve(batch.require("costs"), instance).check()
             label = contrast.decision
             solution = replace(solution, seconds=solution.seconds + contrast.seconds)
-        difference = label - solution.decision
         if self.variant == "plain":
-            value = objective(predicted, difference, instance)
+            value = objective.difference(predicted, label, solution.decision, instance)
         else:
-            value = ((predicted - batch.require("costs")) * objective.transpose(difference)).sum(-1)
+            difference = objective.transpose(label - solution.decision)
+            value = ((predicted - batch.require("costs")) * difference).sum(-1)
         return LossOutput(value, solution)

@@ -13,12 +13,13 @@ from dflearn.losses.fenchel_young import fenchel_young
 class SPOPlus(Loss):
     """obj(2ŷ − y, w*) − obj(2ŷ − y, w̃),   w̃ = layer(2ŷ − y).
 
-    The known part d enters once, since 2(Sŷ + d) − (Sy + d) = S(2ŷ − y) + d.
+    The known part of the objective enters once, since 2(Sŷ + d) − (Sy + d) = S(2ŷ − y) + d, and likewise Q.
     Through `Exact`: subgradient 2Sᵀ(w* − w̃). Through a differentiable layer: the full gradient
-    2Sᵀ(w* − w̃) − 2(∂w̃)ᵀ(S(2ŷ − y) + d).
+    2Sᵀ(w* − w̃) − 2(∂w̃)ᵀ(S(2ŷ − y) + d + Q w̃).
     """
 
     layer: Layer
+    known_rows = True
 
     def __init__(self, layer: Layer) -> None:
         super().__init__(layer)
@@ -26,8 +27,8 @@ class SPOPlus(Loss):
     def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
         shifted = 2 * predicted - batch.require("costs")
         solution = self.layer.solve(shifted, batch.instance, batch.start).check()
-        difference = batch.require("decisions") - solution.decision
-        return LossOutput(self.layer.objective(shifted, difference, batch.instance), solution)
+        pair = batch.require("decisions"), solution.decision
+        return LossOutput(self.layer.objective.difference(shifted, *pair, batch.instance), solution)
 
 
 class SmoothedSPOPlus(Loss):
@@ -40,6 +41,7 @@ class SmoothedSPOPlus(Loss):
     """
 
     layer: Layer
+    known_rows = True
 
     def __init__(self, layer: Layer) -> None:
         super().__init__(layer)

@@ -3,3 +3,4 @@
 from .instance import Instance as Instance
 from .objective import Objective as Objective, Sense as Sense
 from .program import Program as Program
+from .quadratic import Quadratic as Quadratic

@@ -64,7 +64,7 @@ def read_vector(name: str, value: Any, length: int, *, finite: bool) -> np.ndarr
     return vector
 
 
-def read_mask(value: Any, n: int) -> np.ndarray:
+def read_mask(name: str, value: Any, n: int) -> np.ndarray:
     array = np.asarray(value)
     mask = np.zeros(n, dtype=bool)
     if array.dtype == bool and array.ndim == 0:
@@ -76,7 +76,7 @@ def read_mask(value: Any, n: int) -> np.ndarray:
     ):
         mask[array.astype(np.int64)] = True
     else:
-        raise ProgramError(f"integer must be True, a boolean mask of shape ({n},) or indices below {n}; got {value!r}")
+        raise ProgramError(f"{name} must be True, a boolean mask of shape ({n},) or indices below {n}; got {value!r}")
     mask.flags.writeable = False
     return mask
 

@@ -1,4 +1,4 @@
-"""obj(y, w) = (S y + d)ᵀ w, apart from any constraints."""
+"""obj(y, w) = (S y + d)ᵀ w + ½ wᵀQ w, apart from any constraints."""
 
 from __future__ import annotations
 
@@ -7,33 +7,43 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from torch import Tensor
 
 from dflearn.errors import OptionError, ProgramError, ShapeError
 from dflearn.program.arrays import read_matrix, read_vector
 from dflearn.program.instance import Instance
+from dflearn.program.maps import LinearMap
+from dflearn.program.quadratic import Quadratic
 
 Sense = Literal["minimize", "maximize"]
 Value = Callable[[np.ndarray, np.ndarray], Any]
 
 
 class Objective:
-    """obj(y, w) = (S y + d)ᵀ w: linear in the predicted costs y (p) and in the decision w (n).
+    """obj(y, w) = (S y + d)ᵀ w + ½ wᵀQ w: linear in the predicted costs y (p), convex in the decision w (n).
 
-    `S=None` is the identity (n = p); `d=None` is zero. Calling it gives obj, `vector` gives c = S y + d,
-    `transpose` gives Sᵀ v. All are differentiable and keep dtype and device of their first argument.
+    `S=None` is the identity (n = p); `d=None` and `Q=None` are zero. Calling it gives obj, `difference` obj(y, w) − obj(y, v),
+    `vector` gives c = S y + d, `slope` c + Q w, `transpose` Sᵀ v. All are differentiable and keep dtype and device of
+    their first argument.
 
-    A decision may cost more than its linear part, where own code solves for it: `value` is then what it truly costs,
-    numpy float64 y `(count, p)`, w `(count, n)` → `(count,)`, less being better. `true_cost` and `regret` are those to
-    judge decisions by; everything else stays linear.
+    A decision may cost more than that, where own code solves for it: `value` is then what it truly costs, numpy float64
+    y `(count, p)`, w `(count, n)` → `(count,)`, less being better. `true_cost` and `regret` are those to judge decisions
+    by; everything else stays as stated.
     """
 
     value: Value | None = None
 
+    Q: Quadratic | None = None
+
     def __init__(
-        self, n: int, S: Any = None, d: Any = None, sense: Sense = "minimize", value: Value | None = None
+        self,
+        n: int,
+        S: Any = None,
+        d: Any = None,
+        sense: Sense = "minimize",
+        value: Value | None = None,
+        Q: Quadratic | None = None,
     ) -> None:
         if sense not in ("minimize", "maximize"):
             raise OptionError(f"sense is 'minimize' or 'maximize', got {sense!r}")
@@ -47,6 +57,7 @@ class Objective:
             )
         self.p = self.n if self.S is None else self.S.shape[1]
         self.d = read_vector("d", 0.0 if d is None else d, n, finite=True)
+        self.Q = Q
         self._constants: dict[tuple[torch.dtype, torch.device], tuple[Tensor, ...]] = {}
 
     def __repr__(self) -> str:
@@ -71,22 +82,25 @@ class Objective:
     def _has_d(self) -> bool:
         return bool(self.d.any())
 
+    @cached_property
+    def _map(self) -> LinearMap:
+        assert self.S is not None
+        return LinearMap(self.S)
+
     def _tensors(self, like: Tensor) -> tuple[Tensor, ...]:
-        """d, and S as (column, value) per row or as a sparse matrix and its transpose, for this dtype and device."""
+        """d, and S as (column, value) per row where that is possible, for this dtype and device."""
         key = (like.dtype, like.device)
         if key not in self._constants:
             d = torch.tensor(self.d, dtype=like.dtype, device=like.device)
-            if self.S is None:
+            if not self._single_entry_rows:
                 self._constants[key] = (d,)
-            elif self._single_entry_rows:
+            else:
+                assert self.S is not None
                 column, value = np.zeros(self.n, np.int64), np.zeros(self.n)
                 filled = np.diff(self.S.indptr) == 1
                 column[filled], value[filled] = self.S.indices, self.S.data
                 scale = torch.as_tensor(value, dtype=like.dtype, device=like.device)
                 self._constants[key] = (d, torch.as_tensor(column, device=like.device), scale)
-            else:
-                both = (_torch_sparse(self.S, like), _torch_sparse(self.S.T.tocsr(), like))
-                self._constants[key] = (d, *both)
         return self._constants[key]
 
     def vector(self, y: Tensor, instance: Instance | None = None) -> Tensor:
@@ -104,7 +118,7 @@ class Objective:
         elif self._single_entry_rows:
             c = (y if self._diagonal else y.index_select(-1, S[0])) * S[1]
         else:
-            c = _sparse_map(y, S[0], S[1])
+            c = self._map(y)
         return c if d is None else c + d
 
     def transpose(self, v: Tensor) -> Tensor:
@@ -116,13 +130,28 @@ class Objective:
             return v * S[1]
         if self._single_entry_rows:
             return v.new_zeros(*v.shape[:-1], self.p).index_add(-1, S[0], v * S[1])
-        return _sparse_map(v, S[1], S[0])
+        return self._map.transpose(v)
 
     def __call__(self, y: Tensor, w: Tensor, instance: Instance | None = None) -> Tensor:
-        """obj(y, w) = (S y + d)ᵀ w.  y `(*batch, p)`, w `(*batch, n)` → `(*batch,)`."""
+        """obj(y, w) = (S y + d)ᵀ w + ½ wᵀQ w.  y `(*batch, p)`, w `(*batch, n)` → `(*batch,)`."""
         if w.shape[-1:] != (self.n,):
             raise ShapeError(f"decisions must have shape (*batch, {self.n}); got {tuple(w.shape)}")
-        return (self.vector(y, instance) * w).sum(-1)
+        linear = (self.vector(y, instance) * w).sum(-1)
+        return linear if self.Q is None else linear + 0.5 * (w * self.Q.slope(w)).sum(-1)
+
+    def slope(self, y: Tensor, w: Tensor, instance: Instance | None = None) -> Tensor:
+        """The gradient of obj in w, S y + d + Q w.  y `(*batch, p)`, w `(*batch, n)` → `(*batch, n)`."""
+        c = self.vector(y, instance)
+        return c if self.Q is None else c + self.Q.slope(w)
+
+    def difference(self, y: Tensor, w: Tensor, v: Tensor, instance: Instance | None = None) -> Tensor:
+        """obj(y, w) − obj(y, v) as one product, so that equal decisions differ by zero, not by round-off:
+
+        (S y + d + ½ Q(w + v))ᵀ (w − v).   y `(*batch, p)`, w and v `(*batch, n)` → `(*batch,)`.
+        """
+        if self.Q is None:
+            return self(y, w - v, instance)
+        return (self.slope(y, 0.5 * (w + v), instance) * (w - v)).sum(-1)
 
     def true_cost(self, y: Tensor, w: Tensor, instance: Instance | None = None) -> Tensor:
         """What w costs under y: `value` where there is one, obj(y, w) otherwise.  `(*batch, p)`, `(*batch, n)` → `(*batch,)`."""
@@ -140,33 +169,8 @@ class Objective:
         return torch.as_tensor(costs, device=w.device).reshape(batch)
 
     def regret(self, y: Tensor, w: Tensor, best: Tensor, instance: Instance | None = None) -> Tensor:
-        """What w costs more than `best` under y: obj(y, w − best), so that equal decisions have regret zero, not round-off;
-        with `value`, a difference of values."""
+        """What w costs more than `best` under y: obj(y, w) − obj(y, best), as of `difference`; with `value`, a difference of
+        values."""
         if self.value is None:
-            return self(y, w - best, instance)
+            return self.difference(y, w, best, instance)
         return self.true_cost(y, w, instance) - self.true_cost(y, best, instance)
-
-
-def _sparse_map(x: Tensor, matrix: Tensor, transpose: Tensor) -> Tensor:
-    result: Tensor = _SparseMap.apply(x, matrix, transpose)  # type: ignore[no-untyped-call]  # torch has no types for it
-    return result
-
-
-class _SparseMap(torch.autograd.Function):
-    """x → x Mᵀ for a constant sparse M, whose transpose is at hand for the way back."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, matrix: Tensor, transpose: Tensor) -> Tensor:
-        ctx.pair = (transpose, matrix)
-        return (matrix @ x.reshape(-1, x.shape[-1]).T).T.reshape(*x.shape[:-1], matrix.shape[0])
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return _sparse_map(gradient, *ctx.pair), None, None
-
-
-def _torch_sparse(matrix: sp.csr_array, like: Tensor) -> Tensor:
-    coo = matrix.tocoo()
-    index = torch.as_tensor(np.vstack(coo.coords).astype(np.int64))
-    value = torch.tensor(coo.data, dtype=like.dtype)
-    return torch.sparse_coo_tensor(index, value, coo.shape, check_invariants=False).coalesce().to(like.device)

@@ -1,9 +1,12 @@
 """The one canonical form. Every problem, solver, layer and loss of dflearn speaks about
 
-    min over w of (S y + d)ᵀ w    s.t.   A w = b,   G w ≤ h,   lower ≤ w ≤ upper,   w_i ∈ ℤ for i in `integer`.
+    min over w of (S y + d)ᵀ w + ½ wᵀQ w    s.t.   A w = b + B y,   G w ≤ h + H y,   lower ≤ w ≤ upper,
+                                                   w_i ∈ ℤ for i in `integer`.
 
-y (p) are the costs that are predicted; S (n, p) and d (n) are the known part of the objective (default: identity, zero).
-A problem that maximizes has S = −I and keeps its data as values; `sense` matters for reporting only.
+y (p) is what is predicted: costs, and where B and H say so right-hand sides. S (n, p), d (n) and Q (n, n), symmetric and
+positive semidefinite, are the known part of the objective (default: identity, zero, zero). `recourse` marks the variables
+that are decided once y is known. A problem that maximizes has S = −I and keeps its data as values; `sense` matters for
+reporting only.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,8 +25,10 @@ from torch import Tensor
 from dflearn.errors import ProgramError, ShapeError
 from dflearn.program.arrays import MatrixLike, VectorLike, read_mask, read_matrix, read_names, read_shape, read_vector
 from dflearn.program.instance import Instance
+from dflearn.program.maps import LinearMap
 from dflearn.program.names import Columns, RightHandSide, read_constraint_names, read_instance
 from dflearn.program.objective import Objective, Sense
+from dflearn.program.quadratic import Quadratic
 from dflearn.program.sides import ROUNDING, SIDES, Side, Sides, check_bounds
 
 if TYPE_CHECKING:
@@ -36,7 +41,7 @@ FEASIBLE = (
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
 class Program:
-    """min over w of (S y + d)ᵀ w   s.t.  A w = b,  G w ≤ h,  lower ≤ w ≤ upper,  w_i ∈ ℤ for i in `integer`.
+    """min over w of (S y + d)ᵀ w + ½ wᵀQ w   s.t.  A w = b + B y,  G w ≤ h + H y,  lower ≤ w ≤ upper,  w_i ∈ ℤ, i in `integer`.
 
     Args:
         A, b: equality rows, `(rows, n)` (anything scipy.sparse reads) and `(rows,)`.
@@ -50,6 +55,9 @@ class Program:
         variable_names, cost_names: what the n variables and the p costs are called, each name once; optional.
         constraint_names: for each named constraint, where its right-hand side stands: `{"weight": ("h", 0)}`; optional.
             `instance` then finds columns of these names. See `RightHandSide`.
+        Q: the quadratic part of the objective, symmetric positive semidefinite `(n, n)`, or a `Quadratic` of a factor.
+        B, H: where right-hand sides are predicted, `(rows of A, p)` and `(rows of G, p)`. Default: nowhere.
+        recourse: which variables are decided once the truth is known, as `integer`. Default: none.
     """
 
     A: sp.csr_array
@@ -68,6 +76,10 @@ class Program:
     cost_names: tuple[str, ...] | None
     constraint_names: Mapping[str, RightHandSide] | None
     objective: Objective = field(init=False)
+    Q: Quadratic | None = None
+    B: sp.csr_array | None = None
+    H: sp.csr_array | None = None
+    recourse: np.ndarray | None = None
 
     def __init__(
         self,
@@ -86,9 +98,15 @@ class Program:
         variable_names: Sequence[str] | None = None,
         cost_names: Sequence[str] | None = None,
         constraint_names: Mapping[str, RightHandSide | tuple[Any, ...]] | None = None,
+        Q: Quadratic | MatrixLike | None = None,
+        B: MatrixLike | None = None,
+        H: MatrixLike | None = None,
+        recourse: Any = False,
     ) -> None:
-        n = _count_variables(n, {"A": A, "G": G}, S, {"d": d, "lower": lower, "upper": upper})
-        objective = Objective(n, S, d, sense)
+        quadratic = None if Q is None else Quadratic.of(Q)
+        n = _count_variables(n, {"A": A, "G": G}, S, {"d": d, "lower": lower, "upper": upper}, quadratic)
+        quadratic = None if quadratic is None or quadratic.is_zero else quadratic
+        objective = Objective(n, S, d, sense, Q=quadratic)
         A, b = _read_rows("A", A, "b", b, n)
         G, h = _read_rows("G", G, "h", h, n)
         low, high = (read_vector(side, value, n, finite=False) for side, value in (("lower", lower), ("upper", upper)))
@@ -102,7 +120,7 @@ class Program:
             "upper": high,
             "S": objective.S,
             "d": objective.d,
-            "integer": read_mask(integer, n),
+            "integer": read_mask("integer", integer, n),
             "n": n,
             "sense": sense,
             "name": name,
@@ -110,7 +128,13 @@ class Program:
             "cost_names": read_names("cost_names", cost_names, objective.p, "predicted costs"),
             "constraint_names": read_constraint_names(constraint_names, {"b": len(b), "h": len(h), "bound": n}),
             "objective": objective,
+            "Q": quadratic,
+            "B": _read_predicted("B", B, "A", len(b), objective.p),
+            "H": _read_predicted("H", H, "G", len(h), objective.p),
+            "recourse": None if recourse is None else read_mask("recourse", recourse, n),
         }
+        if fields["recourse"] is not None and not fields["recourse"].any():
+            fields["recourse"] = None
         for field_name, value in fields.items():
             object.__setattr__(self, field_name, value)  # frozen from here on
 
@@ -125,8 +149,13 @@ class Program:
     def is_integer(self) -> bool:
         return bool(self.integer.any())
 
+    @property
+    def predicts_rows(self) -> bool:
+        """Whether right-hand sides depend on what is predicted."""
+        return self.B is not None or self.H is not None
+
     def __repr__(self) -> str:
-        kind = "LP" if not self.is_integer else "ILP" if self.integer.all() else "MILP"
+        kind = ("" if not self.is_integer else "I" if self.integer.all() else "MI") + ("LP" if self.Q is None else "QP")
         finite_upper = int(np.isfinite(self.upper).sum())
         parts = [
             f"{self.n} variables" + (f" ({int(self.integer.sum())} integer)" if self.is_integer else ""),
@@ -136,6 +165,11 @@ class Program:
             f"{finite_upper} upper bounds",
             f"{self.A.nnz + self.G.nnz} nonzeros",
         ]
+        if self.predicts_rows:
+            rows = sum(0 if part is None else int((np.diff(part.indptr) > 0).sum()) for part in (self.B, self.H))
+            parts.append(f"{rows} predicted right-hand sides")
+        if self.recourse is not None:
+            parts.append(f"{int(self.recourse.sum())} recourse variables")
         return f"Program({self.name!r}: {self.sense} {kind}, {', '.join(parts)})"
 
     def relax(self) -> Program:
@@ -152,13 +186,18 @@ class Program:
             matrix = getattr(self, name)
             digest.update(name.encode())
             if matrix is not None:
-                digest.update(np.asarray(matrix.shape, np.int64).tobytes())
-                digest.update(matrix.indptr.astype(np.int64).tobytes())
-                digest.update(matrix.indices.astype(np.int64).tobytes())
-                digest.update(matrix.data.tobytes())
+                digest.update(_bytes(matrix))
         for name in ("b", "h", "lower", "upper", "d"):
             digest.update(name.encode() + getattr(self, name).tobytes())
         digest.update(self.integer.tobytes())
+        further = ({} if self.Q is None else self.Q.parts()) | {"B": self.B, "H": self.H, "recourse": self.recourse}
+        for (
+            name,
+            part,
+        ) in further.items():  # a program without them has the fingerprint that it had before there were any
+            if part is not None:
+                digest.update(name.encode())
+                digest.update(part.tobytes() if isinstance(part, np.ndarray) else _bytes(part))
         return digest.hexdigest()
 
     def equality_form(self) -> EqualityForm:
@@ -172,7 +211,7 @@ class Program:
         return EqualityForm.of(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        cached = {"_equality_form", "_row_sizes", "own_sides"}
+        cached = {"_equality_form", "_row_sizes", "own_sides", "_predicted_rows"}
         return {key: value for key, value in self.__dict__.items() if key not in cached}
 
     # -- instances ----------------------------------------------------------------------------------------------
@@ -191,6 +230,42 @@ class Program:
                 the sense of the program. Whatever has no column is as in the program.
         """
         return read_instance(self, columns)
+
+    def elastic(self, rows: Any, price: float | tuple[float, float] | Sequence[Any]) -> Program:
+        """The program with rows that may be broken at a price: slack that is decided once the truth is known (`recourse`).
+
+        A row of G gets one slack, for what exceeds its right-hand side. A row of A gets two, for what exceeds it and for what
+        it lacks; a pair (exceeding, lacking) prices them apart.
+
+        Args:
+            rows: names of constraints, or places ("b" or "h", position); one or several; "predicted" for all those that B
+                and H predict.
+            price: per unit, > 0: a number or a pair for all, or a list with one for each row.
+        """
+        from dflearn.program.elastic import with_slack
+
+        return with_slack(self, rows, price)
+
+    @cached_property
+    def _predicted_rows(self) -> dict[Literal["b", "h"], LinearMap]:
+        both: tuple[tuple[Literal["b", "h"], sp.csr_array | None], ...] = (("b", self.B), ("h", self.H))
+        return {name: LinearMap(part) for name, part in both if part is not None}
+
+    def realize(self, y: Tensor, instance: Instance | None = None) -> Instance | None:
+        """The instance `(*batch, …)` whose right-hand sides are b + B y and h + H y; differentiable in y `(*batch, p)`.
+
+        Where nothing of them is predicted, the instance as it came.
+        """
+        if self.B is None and self.H is None:
+            return instance
+        if y.shape[-1:] != (self.p,):
+            raise ShapeError(f"costs must have shape (*batch, {self.p}); got {tuple(y.shape)}")
+        given = {} if instance is None else instance.present()
+        exact = y.double()
+        for name, moves in self._predicted_rows.items():
+            own = given[name].to(exact) if name in given else torch.tensor(getattr(self, name), device=y.device)
+            given[name] = own + moves(exact)
+        return Instance(**given)
 
     def sides(self, instance: Instance | None, count: int) -> Sides:
         """The right-hand sides and bounds of `count` instances: the program's own, where an instance does not override them.
@@ -269,7 +344,28 @@ class Program:
         return integral & (self.violation(w, instance) <= FEASIBLE)
 
 
-def _count_variables(n: Any, rows: dict[str, Any], S: Any, vectors: dict[str, Any]) -> int:
+def _bytes(matrix: sp.csr_array) -> bytes:
+    """The content of a matrix, for a hash."""
+    parts = (np.asarray(matrix.shape), matrix.indptr, matrix.indices)
+    return b"".join(part.astype(np.int64).tobytes() for part in parts) + bytes(matrix.data.tobytes())
+
+
+def _read_predicted(name: str, matrix: Any, rows_name: str, rows: int, p: int) -> sp.csr_array | None:
+    """B or H; `None` where it is zero."""
+    if matrix is None:
+        return None
+    moves = read_matrix(name, matrix)
+    if moves.shape != (rows, p):
+        raise ProgramError(
+            f"{name} maps the {p} predicted numbers to the {rows} rows of {rows_name}, so its shape is ({rows}, {p}); got "
+            f"{moves.shape}"
+        )
+    return moves if moves.nnz else None
+
+
+def _count_variables(
+    n: Any, rows: dict[str, Any], S: Any, vectors: dict[str, Any], quadratic: Quadratic | None = None
+) -> int:
     """The number of variables, on which all parts that tell it agree."""
     if not isinstance(n, (int, np.integer)) or n < 0:
         raise ProgramError(f"n must be a positive integer, got {n!r}")
@@ -283,8 +379,10 @@ def _count_variables(n: Any, rows: dict[str, Any], S: Any, vectors: dict[str, An
     for name, value in vectors.items():
         if value is not None and len(read_shape(name, value)):
             counts[name] = int(read_shape(name, value)[0])
+    if quadratic is not None:
+        counts["Q"] = quadratic.n
     if not counts:
-        raise ProgramError("the number of variables is unknown: pass A, G, S, d, array bounds or n")
+        raise ProgramError("the number of variables is unknown: pass A, G, S, d, Q, array bounds or n")
     if len(set(counts.values())) > 1:
         raise ProgramError(f"the parts of the program disagree on the number of variables: {counts}")
     if 0 in counts.values():

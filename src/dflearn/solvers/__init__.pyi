@@ -8,4 +8,5 @@ from .gurobi import Gurobi as Gurobi
 from .highs import HiGHS as HiGHS
 from .oracles import DagShortestPath as DagShortestPath, TopK as TopK
 from .relaxation_first import RelaxationFirst as RelaxationFirst
+from .scip import SCIP as SCIP
 from .wrappers import Parallel as Parallel, Pooled as Pooled

@@ -1,6 +1,6 @@
 """The contract of every solver: costs in, `Solution` out, with a status for each instance.
 
-A solver is a pure function of (y, instance, start). It minimizes obj(y, w) = (S y + d)ᵀ w over its own feasible set.
+A solver is a pure function of (y, instance, start). It minimizes obj(y, w) = (S y + d)ᵀ w + ½ wᵀQ w over its own feasible set.
 The public `solve` checks shapes and values; the private hook `_solve` computes.
 """
 
@@ -199,6 +199,8 @@ class Solver(TakesStart, ABC):
         batch = check_costs(y, self.objective)
         check_instance(instance, batch)
         count = batch.numel()
+        if self.program is not None:
+            instance = self.program.realize(y.detach(), instance)
         sides = None if self.program is None else self.program.sides(instance, count)
         if self.program is None and instance is not None and set(instance.present()) - {"d"}:
             raise ShapeError(f"{type(self).__name__} knows no constraints, so an instance may only override d")

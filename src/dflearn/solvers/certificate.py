@@ -83,13 +83,16 @@ class Certifier:
     def own_lines(self) -> tuple[np.ndarray, ...]:
         return _lines(self.program.own_sides)
 
-    def columns(self, c: np.ndarray, w: np.ndarray, y: np.ndarray, sides: Sides) -> tuple[np.ndarray, ...]:
+    def columns(
+        self, c: np.ndarray, w: np.ndarray, y: np.ndarray, sides: Sides, terms: np.ndarray | None = None
+    ) -> tuple[np.ndarray, ...]:
         """Reduced costs, how wrong each is relative to its terms, and what the objective loses by it.  `(count, n)` each.
 
-        A reduced cost is wrong where the variable is not at the bound that it asks for.
+        A reduced cost is wrong where the variable is not at the bound that it asks for. terms: the size of what each c_j was
+        summed from, where that is more than |c_j|.
         """
         r = c - (self.transposed @ y.T).T
-        size = np.abs(c) + (self.transposed_sizes @ np.abs(y).T).T
+        size = (np.abs(c) if terms is None else terms) + (self.transposed_sizes @ np.abs(y).T).T
         noise = NOISE * self.column_largest * np.abs(y).max(1, initial=0.0)[:, None]
         bound = np.where(r > 0, sides.lines("lower"), sides.lines("upper"))
         off = np.abs(w - bound)

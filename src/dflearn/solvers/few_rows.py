@@ -12,7 +12,7 @@ from dflearn.errors import ProgramError
 from dflearn.program import Program
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Basis, Raw, Solver, Status, check_basis
-from dflearn.solvers.oracles import refusal
+from dflearn.solvers.oracles import refusal, refuse_quadratic
 from dflearn.solvers.scaling import Scales, spans
 
 MOST_ROWS = 16  # above, the dense inverse of `FewRowLP` is no longer small
@@ -36,6 +36,7 @@ class _FewRows(Solver):
     program: Program
 
     def __init__(self, program: Program) -> None:
+        refuse_quadratic(self.identity, program)
         self.program, self.objective = program, program.objective
 
     def __repr__(self) -> str:

@@ -1,7 +1,8 @@
-"""Gurobi, as an exact solver of LPs and MILPs under the same contract as HiGHS."""
+"""Gurobi, as an exact solver of LPs, MILPs and integer QPs under the same contract as HiGHS."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,9 @@ import scipy.sparse as sp
 
 from dflearn.errors import MissingExtraError, SolverError
 from dflearn.program import Program
-from dflearn.solvers.base import Basis, Status
+from dflearn.program.sides import Sides
+from dflearn.solvers.base import Basis, Raw, Status
+from dflearn.solvers.integer_quadratic import Found, QuadraticModel
 from dflearn.solvers.model import Model, ModelSolver
 
 # Gurobi's codes of a basis, by ours: at lower bound, basic, at upper bound, free at zero.
@@ -24,7 +27,10 @@ REMEDIES = {  # by Gurobi's error number
 
 
 class Gurobi(ModelSolver):
-    """Exact LP and MILP solver on Gurobi. Arguments: see `ModelSolver`."""
+    """Exact LP, MILP and integer QP solver on Gurobi. Arguments: see `ModelSolver`.
+
+    QPs without integers are solved as by `HiGHS`.
+    """
 
     def __init__(self, program: Program, *, time_limit: float = np.inf, gap: float = 0.0, threads: int = 1) -> None:
         _gurobipy()
@@ -37,6 +43,11 @@ class Gurobi(ModelSolver):
 
     def _build(self, program: Program) -> Model:
         return _GurobiModel(self, program)
+
+    def _solve_quadratic(self, c: np.ndarray, sides: Sides) -> Raw:
+        if not self.program.is_integer:
+            return super()._solve_quadratic(c, sides)
+        return _GurobiQuadratic(self).solve(c, sides, self.convex, self.gap)
 
 
 class _GurobiModel(Model):
@@ -121,6 +132,39 @@ class _GurobiModel(Model):
         codes[self.n : self.n + self.equalities] = Basis.AT_LOWER
         codes[self.n + self.equalities :] = Basis.AT_UPPER
         codes[self.n :][rows == 0] = Basis.BASIC
+
+
+class _GurobiQuadratic(QuadraticModel):
+    """Integer programs with Q, on the model object of the others, with variables z = R w besides."""
+
+    def __init__(self, solver: Gurobi) -> None:
+        super().__init__(solver.program)
+        self.held = _GurobiModel(solver, replace(solver.program, Q=None))
+        self.held.be_strict(True)
+        model, infinity = self.held.model, self.held.gurobipy.GRB.INFINITY
+        self.z = model.addMVar(self.Q.factor.shape[0], lb=-infinity)
+        if self.z.size:
+            model.addConstr(sp.csr_matrix(self.Q.factor) @ self.held.w - self.z == 0)
+        model.update()
+
+    def run(self, c: np.ndarray, gamma: float, sides: Sides) -> Found:
+        held, model = self.held, self.held.model
+        held.set_sides(sides)
+        w = held.w
+        curved = w @ sp.csr_matrix(sp.diags_array(0.5 * gamma * self.Q.diagonal)) @ w
+        model.setObjective(c @ w + curved + 0.5 * gamma * (self.z @ self.z if self.z.size else 0.0))
+        model.reset()
+        try:
+            model.optimize()
+        except held.gurobipy.GurobiError as error:
+            raise _explained(error, self.program) from error
+        if model.Status in held.limits:
+            status: Status | None = Status.FEASIBLE if model.SolCount else Status.NOT_FOUND
+        else:
+            status = held.statuses.get(model.Status, Status.FAILED)
+        if status is None or not status.has_decision:
+            return Found(status, np.full(held.n, np.nan), -np.inf)
+        return Found(status, held.decision(), held.bound())
 
 
 def _gurobipy() -> Any:

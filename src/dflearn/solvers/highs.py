@@ -1,4 +1,4 @@
-"""HiGHS, the default exact solver of LPs and MILPs."""
+"""HiGHS, the default exact solver of LPs and MILPs; and of convex QPs, with an interior-point method of our own."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ PRESOLVE_FROM = 20_000  # rows and variables from which an LP is presolved; belo
 class HiGHS(ModelSolver):
     """Exact LP and MILP solver on HiGHS.
 
+    Convex QPs are solved by `convex`, for which HiGHS proves what has no decision: its own quadratic solver adds 1e-7 to the
+    Hessian, and may not come back. Integer QPs are refused.
+
     Args:
         program, time_limit, gap, threads: see `ModelSolver`.
         presolve: whether cold solves are presolved; by default MILPs and large LPs are.
@@ -39,6 +42,11 @@ class HiGHS(ModelSolver):
         presolve: bool | None = None,
     ) -> None:
         super().__init__(program, time_limit=time_limit, gap=gap, threads=threads)
+        if program.Q is not None and program.is_integer:
+            raise ProgramError(
+                f"HiGHS cannot solve {program!r}: it has a quadratic objective and integer variables; use Gurobi(program) or "
+                "SCIP(program)"
+            )
         self.presolve = presolved(program) if presolve is None else bool(presolve)
 
     @property
@@ -46,7 +54,8 @@ class HiGHS(ModelSolver):
         import highspy
 
         limits = f"time_limit={self.time_limit} gap={self.gap} threads={self.threads} presolve={self.presolve}"
-        return f"HiGHS {highspy.Highs().version()} {limits}"
+        how = "" if self.program.Q is None else "convex-1 on "
+        return f"{how}HiGHS {highspy.Highs().version()} {limits}"
 
     def _build(self, program: Program) -> Model:
         return _HighsModel(self, program)

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,6 +28,9 @@ from dflearn.solvers.base import Basis, Raw, Solver, Status, check_basis
 from dflearn.solvers.certificate import OPTIMAL, SURE, Certifier
 from dflearn.solvers.refinement import Refiner
 from dflearn.solvers.scaling import LARGEST, Scales, power_of_two, span, units
+
+if TYPE_CHECKING:
+    from dflearn.solvers.convex import ConvexQP
 
 WIDE = 1e6  # costs of an integer program that span more are solved for twice, in two units
 SMALLEST = 1e-12  # back ends drop entries of a matrix that are no larger
@@ -54,7 +57,8 @@ class ModelSolver(Solver):
         self.program = program
         self.objective = program.objective
         self.time_limit, self.gap, self.threads = float(time_limit), float(gap), int(threads)
-        self.start_width = 0 if program.is_integer else program.n + program.A.shape[0] + program.G.shape[0]
+        linear = program.Q is None and not program.is_integer
+        self.start_width = program.n + program.A.shape[0] + program.G.shape[0] if linear else 0
         self._models = threading.local()
 
     def __repr__(self) -> str:
@@ -62,7 +66,7 @@ class ModelSolver(Solver):
         return f"{type(self).__name__}({self.program!r}, {limits})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "_models"}
+        return {key: value for key, value in self.__dict__.items() if key not in ("_models", "convex")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -81,11 +85,15 @@ class ModelSolver(Solver):
 
     def proven_infeasible(self, sides: Sides, count: int) -> np.ndarray:
         """Which of so many instances are proven to have no feasible point.  sides as of `Program.sides`; bool `(count,)`."""
+        if self.program.Q is not None:
+            return self.convex.linear.proven_infeasible(sides, count)
         status = self._solve(np.zeros((count, self.objective.n)), sides, None).status
         return np.asarray(status == int(Status.INFEASIBLE))
 
     def _solve(self, c: np.ndarray, sides: Sides | None, start: np.ndarray | None) -> Raw:
         assert sides is not None
+        if self.program.Q is not None:
+            return self._solve_quadratic(c, sides)
         model, count = self._model(), c.shape[0]
         out = Raw.empty(count, self.objective.n)
         if start is not None:
@@ -99,6 +107,16 @@ class ModelSolver(Solver):
         out.objective[:] = np.einsum("ij,ij->i", c, out.decision)
         np.fmin(out.bound, out.objective, out=out.bound)  # where there is no objective, there is no bound either
         return out
+
+    @cached_property
+    def convex(self) -> ConvexQP:
+        """What solves the program where its objective is quadratic, integrality apart."""
+        from dflearn.solvers.convex import ConvexQP
+
+        return ConvexQP(self.program, self.time_limit)
+
+    def _solve_quadratic(self, c: np.ndarray, sides: Sides) -> Raw:
+        return self.convex.solve(c, sides)
 
 
 class Answer(NamedTuple):

@@ -31,6 +31,9 @@ class Oracle(Solver):
     program: Program
 
     def __init__(self, program: Program) -> None:
+        refuse_quadratic(type(self).__name__, program)
+        if program.predicts_rows:
+            raise refusal(type(self).__name__, program, "its right-hand sides are predicted")
         self.program, self.objective = program, program.objective
         self._plain = program.S is None and not program.d.any()
 
@@ -181,6 +184,12 @@ class TopK(Oracle):
         chosen = (least.values < 0).to(c.dtype) if self.at_most else torch.ones_like(least.values)
         decision = torch.zeros_like(c).scatter_(-1, least.indices, chosen)
         return decision, (least.values.double() * chosen).sum(-1)
+
+
+def refuse_quadratic(oracle: str, program: Program) -> None:
+    """An error where the objective has a quadratic part, for solvers that know linear ones alone."""
+    if program.Q is not None:
+        raise refusal(oracle, program, "its objective is quadratic; use HiGHS, or Gurobi for integers")
 
 
 def refusal(oracle: str, program: Program, reason: str) -> ProgramError:

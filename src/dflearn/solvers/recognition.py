@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from torch import Tensor
 
-from dflearn.errors import ProgramError
+from dflearn.errors import MissingExtraError, ProgramError
 from dflearn.program import Instance, Program
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Raw, Solution, Solver
@@ -20,12 +20,15 @@ def best_solver(program: Program) -> Solver:
 
     In this order: a shortest path in an acyclic graph, the k best items, few rows (a linear program with finite bounds, or
     yes-or-no decisions under inequalities), facilities to open (rows whose capacity a switch turns on), anything else.
+    Integer programs with a quadratic objective are Gurobi's or SCIP's.
     """
     from dflearn.solvers.few_rows import FewRowBinary, FewRowLP
     from dflearn.solvers.highs import HiGHS
     from dflearn.solvers.oracles import DagShortestPath, TopK
     from dflearn.solvers.relaxation_first import RelaxationFirst
 
+    if program.Q is not None and program.is_integer:
+        return _integer_quadratic(program)
     oracles: tuple[Callable[[Program], Solver], ...] = (DagShortestPath.of, TopK.of, FewRowLP, FewRowBinary)
     for oracle in oracles:
         try:
@@ -33,6 +36,22 @@ def best_solver(program: Program) -> Solver:
         except ProgramError:
             continue
     return RelaxationFirst(program) if RelaxationFirst.suits(program) else HiGHS(program)
+
+
+def _integer_quadratic(program: Program) -> Solver:
+    """Gurobi or SCIP, whichever is installed; an error that names both where neither is."""
+    from dflearn.solvers.gurobi import Gurobi
+    from dflearn.solvers.scip import SCIP
+
+    for solver in (Gurobi, SCIP):
+        try:
+            return solver(program)
+        except MissingExtraError:
+            continue
+    raise MissingExtraError(
+        f"{program!r} has a quadratic objective and integer variables, which HiGHS does not solve: install Gurobi, "
+        "pip install dflearn[gurobi], or SCIP, pip install dflearn[scip]; or decide on program.relax()"
+    )
 
 
 class Recognized(Wrapper):

@@ -16,7 +16,7 @@ from dflearn.program.sides import Sides, integer_bounds
 from dflearn.solvers.base import Raw, Solver, Status
 from dflearn.solvers.certificate import SURE, Certifier
 from dflearn.solvers.highs import HiGHS
-from dflearn.solvers.oracles import refusal
+from dflearn.solvers.oracles import refusal, refuse_quadratic
 from dflearn.solvers.scaling import LARGEST, units
 from dflearn.solvers.strengthening import Relaxation, Strength, find_links
 
@@ -54,6 +54,7 @@ class RelaxationFirst(Solver):
     def __init__(self, program: Program, *, nodes: int = NODES) -> None:
         if not program.is_integer:
             raise refusal("RelaxationFirst", program, "it has no integer variables; use HiGHS or FewRowLP")
+        refuse_quadratic("RelaxationFirst", program)
         if nodes < 1:
             raise OptionError(f"nodes must be at least 1; got {nodes}")
         self.program, self.objective, self.nodes = program, program.objective, int(nodes)
@@ -63,6 +64,8 @@ class RelaxationFirst(Solver):
     @staticmethod
     def suits(program: Program) -> bool:
         """Whether it is known to be faster than HiGHS: few switches of rows that imply links, as in facility location."""
+        if program.Q is not None or program.predicts_rows:
+            return False
         return 0 < int(program.integer.sum()) <= MOST_SWITCHES and len(find_links(program).size) > 0
 
     def __repr__(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -48,6 +49,8 @@ class DecisionTask:
             costs: how many costs the data have. A function needs it; all others are checked.
         """
         task = cls._of(what, costs)
+        if task.program is not None and task.program.predicts_rows:
+            _warn_of_rows_without_recourse(task.program)
         if costs is not None and costs != task.objective.p:
             raise ShapeError(f"{task.name} has {task.objective.p} costs, and the data have {costs}")
         return task
@@ -76,6 +79,21 @@ class DecisionTask:
         raise OptionError(
             f"a Problem, a Program, a Solver or a function from costs to a decision says what is decided; got "
             f"{repr(what) if isinstance(what, str) else f'a {type(what).__name__}'}. For example: {example}"
+        )
+
+
+def _warn_of_rows_without_recourse(program: Program) -> None:
+    from dflearn.solvers.recourse import rows_without_recourse
+
+    rows = rows_without_recourse(program)
+    if rows:
+        shown = ", ".join(f"{side}[{i}]" for side, i in rows[:5]) + (", …" if len(rows) > 5 else "")
+        warnings.warn(
+            f"{len(rows)} predicted right-hand sides of {program.name} ({shown}) stand in rows without a recourse variable: a "
+            "decision made with a wrong prediction may break them, and its cost is then infinite; "
+            "program.elastic(rows, price) adds priced slack",
+            RuntimeWarning,
+            stacklevel=4,
         )
 
 

@@ -164,7 +164,7 @@ class Pooled(Wrapper):
     """Solve only now and then; otherwise take the best of the decisions that are known already.
 
     With probability `ratio` an instance is solved, and its decision joins the pool; else the answer is the pool's member
-    of least cᵀw, which is feasible and not proven optimal: its status is `FEASIBLE`, its bound −∞.
+    of least objective, which is feasible and not proven optimal: its status is `FEASIBLE`, its bound −∞.
 
     Args:
         ratio: probability of a solve.
@@ -188,6 +188,11 @@ class Pooled(Wrapper):
         if not 0 <= ratio <= 1 or per not in ("instance", "batch") or (capacity is not None and capacity < 1):
             raise OptionError(
                 f"need 0 <= ratio <= 1, per 'instance' or 'batch', capacity >= 1; got {ratio}, {per!r}, {capacity}"
+            )
+        if self.program is not None and self.program.predicts_rows:
+            raise ProgramError(
+                f"a pool holds decisions that are feasible whatever is predicted, and {self.program!r} has predicted right-hand "
+                "sides: solve every instance instead"
             )
         if self.objective.value is not None:
             raise OptionError(f"a pool answers with its member of least cᵀw, and {solver!r} has a `value` that is more")
@@ -251,9 +256,10 @@ class Pooled(Wrapper):
         if not solve.all():
             rows = np.flatnonzero(~solve)
             members = self._rows[: len(self._keys)]
-            out.decision[rows] = members[np.argmin(c[rows] @ members.T, axis=1)]
-            out.status[rows] = Status.FEASIBLE
-            out.objective[rows] = (c[rows] * out.decision[rows]).sum(1)
+            values = c[rows] @ members.T + (0.0 if self.objective.Q is None else self.objective.Q.value(members))
+            best = np.argmin(values, axis=1)
+            out.decision[rows], out.status[rows] = members[best], Status.FEASIBLE
+            out.objective[rows] = values[np.arange(len(rows)), best]
         return out
 
     def _clear(self) -> None:

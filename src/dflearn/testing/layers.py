@@ -107,7 +107,7 @@ def _check_solution(case: _Case) -> None:
     assert w.shape == (*batch, case.program.n), (
         f"decisions have shape {tuple(w.shape)}, wanted {(*batch, case.program.n)}"
     )
-    violation = case.program.relax().violation(w, case.instance)
+    violation = case.program.relax().violation(w, case.program.realize(case.y, case.instance))
     worst = int(violation.argmax())
     assert float(violation[worst]) <= case.tolerance, (
         f"the decision of instance {worst} violates the relaxed program by {float(violation[worst]):.2g}"
@@ -196,7 +196,7 @@ def _check_refusals(case: _Case) -> None:
 
 def _check_infeasible(case: _Case) -> None:
     """Instance 1 gets bounds that allow one point only, and that point violates the first row."""
-    sides = case.program.sides(case.instance, len(case.y))
+    sides = case.program.sides(case.program.realize(case.y, case.instance), len(case.y))
     rows, side = (case.program.A, sides.b) if case.program.A.shape[0] else (case.program.G, sides.h)
     row, limit = (
         torch.as_tensor(rows[[0]].toarray()[0]),

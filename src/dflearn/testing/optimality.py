@@ -2,10 +2,10 @@
 
 The answer w is meant to solve, for one instance,
 
-    min over w of cᵀw + Ω(w)    s.t.   A w = b,   G w ≤ h,   lower ≤ w ≤ upper,
+    min over w of cᵀw + ½ wᵀQ w + Ω(w)    s.t.   A w = b,   G w ≤ h,   lower ≤ w ≤ upper,
 
 with Ω = 0, (μ/2)‖w‖² or μ‖w‖₂. With M = [A; G] and a price y_i for each row (y_i ≤ 0 for an inequality), the reduced
-costs are r = c + ∇Ω(w) − Mᵀy. Each residual is relative to the terms of its own row or variable, never to those of
+costs are r = c + Q w + ∇Ω(w) − Mᵀy (below, ∇Ω stands for both). Each residual is relative to the terms of its own row or variable, never to those of
 others, so that the units of costs, rows and decisions do not matter:
 
     row i:        violation_i / (|b_i| + Σ_j |a_ij w_j|)
@@ -98,6 +98,8 @@ def kkt_residuals(
     if mu and regularizer == "norm" and not length:
         return check.at_the_kink(mu, active, multipliers)
     slope = np.zeros_like(w) if not mu else mu * w if regularizer == "squared" else mu * w / length
+    if program.Q is not None:
+        slope = slope + program.Q.matrix @ w
     y = check.prices(slope, active) if multipliers is None else check.signed(np.asarray(multipliers, np.float64))
     return check.residuals(slope, y)
 
@@ -132,7 +134,7 @@ def check_optimal(
     """Raise an `AssertionError` for the first instance that is called OPTIMAL and is not: y `(*batch, p)`, continuous w."""
     c = program.objective.vector(y.detach().double(), instance).reshape(-1, program.n).cpu().numpy()
     w = solution.decision.detach().double().reshape(-1, program.n).cpu().numpy()
-    sides, status = program.sides(instance, len(c)), solution.status.reshape(-1).tolist()
+    sides, status = program.sides(program.realize(y.detach(), instance), len(c)), solution.status.reshape(-1).tolist()
     rounding = 8 * float(torch.finfo(solution.decision.dtype).eps)
     for i in np.flatnonzero(np.equal(status, int(Status.OPTIMAL))):
         found = kkt_residuals(w[i], c[i], program, sides.row(i), mu=mu, regularizer=regularizer, rounding=rounding)

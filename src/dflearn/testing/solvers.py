@@ -71,7 +71,7 @@ def _check_answer(solver: Solver, program: Program, y: Tensor, answer: Solution,
     assert answer.status.dtype == torch.int8, f"status is {answer.status.dtype}, wanted int8 codes of Status"
     answer.check()
     assert answer.start is None, "a start came back though none was passed"
-    violation = program.violation(answer.decision)
+    violation = program.violation(answer.decision, program.realize(y))
     assert not bool((violation > tolerance).any()), f"a decision breaks a constraint by {float(violation.max()):.2g}"
     integers = answer.decision[..., torch.tensor(program.integer)]
     assert torch.equal(integers, integers.round()), "an integer variable is not an integer"
@@ -81,14 +81,20 @@ def _check_answer(solver: Solver, program: Program, y: Tensor, answer: Solution,
 
 
 def _check_optimum(program: Program, y: Tensor, answer: Solution, tolerance: float) -> None:
-    """What is called optimal is as good as what HiGHS finds."""
-    from dflearn.solvers.highs import HiGHS
-
-    best = HiGHS(program).solve(y).check((Status.OPTIMAL,)).objective
+    """What is called optimal is as good as what `reference` finds."""
+    best = reference(program).solve(y).check((Status.OPTIMAL,)).objective
     optimal = answer.status == int(Status.OPTIMAL)
     _close(answer.objective[optimal], best[optimal], tolerance, "a decision that is called optimal is not")
     worst = (best - answer.objective - tolerance * (1 + best.abs())).amax()
     assert worst <= 0, "a decision is better than the optimum: it cannot be feasible"
+
+
+def reference(program: Program) -> Solver:
+    """HiGHS, or another general solver where it has none for the program."""
+    from dflearn.solvers.highs import HiGHS
+    from dflearn.solvers.recognition import best_solver
+
+    return best_solver(program) if program.Q is not None and program.is_integer else HiGHS(program)
 
 
 def _check_tensors(solver: Solver, y: Tensor) -> None:
@@ -133,7 +139,8 @@ def _check_instances(solver: Solver, program: Program, y: Tensor, answer: Soluti
     d = torch.tensor(program.d) + torch.linspace(0.5, 1, program.n, dtype=torch.float64)
     moved = solver.solve(y, Instance(d=d.expand(len(y), -1)))
     value = (program.objective.vector(y) - torch.tensor(program.d) + d) * moved.decision
-    _close(moved.objective, value.sum(-1), tolerance, "an instance's own d is not in the objective")
+    curved = torch.tensor(0.0 if program.Q is None else program.Q.value(moved.decision.numpy()))
+    _close(moved.objective, value.sum(-1) + curved, tolerance, "an instance's own d is not in the objective")
     wrong = Instance(d=d.expand(len(y) + 1, -1))
     assert _error(ShapeError, solver.solve, y, wrong), "an instance of another batch shape is no error"
     for name in ("b", "h", "lower", "upper"):
@@ -170,9 +177,8 @@ def _check_sides(solver: Solver, program: Program, y: Tensor, answer: Solution, 
 
 def _other_sides(program: Program, y: Tensor, answer: Solution) -> Iterator[tuple[tuple[str, ...], dict[str, Tensor]]]:
     """Sides that leave other decisions than the program's: those of the opposite costs, then a step further on."""
-    from dflearn.solvers.highs import HiGHS
 
-    opposite = HiGHS(program).solve(-y)
+    opposite = reference(program).solve(-y)
     has = (opposite.status == int(Status.OPTIMAL))[:, None]
     other = torch.where(has, opposite.decision, answer.decision.flip(0))
     lower, upper = torch.tensor(program.lower), torch.tensor(program.upper)
@@ -187,10 +193,9 @@ def _other_sides(program: Program, y: Tensor, answer: Solution) -> Iterator[tupl
 
 def _optimum(program: Program, y: Tensor, sides: dict[str, Tensor]) -> Tensor | None:
     """The least objective where these sides are the program's own; `None` where no decision is left."""
-    from dflearn.solvers.highs import HiGHS
 
     changes: dict[str, Any] = {name: value.numpy() for name, value in sides.items()}
-    answer = HiGHS(replace(program, **changes)).solve(y)
+    answer = reference(replace(program, **changes)).solve(y)
     if int(answer.status) in (Status.INFEASIBLE, Status.UNBOUNDED):
         return None
     return answer.check((Status.OPTIMAL,)).objective
@@ -266,6 +271,13 @@ def _known() -> list[Known]:
         Known("no least objective", Program(**ray), [-1, -1], Status.UNBOUNDED),
         Known("no least objective in integers", Program(**ray, integer=True), [-1, -1], Status.UNBOUNDED),
         Known("no least objective without rows", Program(n=2), [1, -1], Status.UNBOUNDED),
+        Known("a parabola in a box", Program(Q=2 * np.eye(2), upper=1), [-1, -4], optimum=-3.25),
+        Known("a parabola on a line", Program(A=[[1, 1]], b=[2], Q=[[2, 1], [1, 2]], **free), [1, 0], optimum=3.75),
+        Known("a parabola at integers", Program(Q=[[2.0]], upper=9, integer=True), [-2.9], optimum=-1.9),
+        Known("a curve that ends nowhere", Program(Q=np.diag([1.0, 0.0])), [1, -1], Status.UNBOUNDED),
+        Known("a curve over nothing", Program(**none, Q=np.eye(2)), [1, 1], Status.INFEASIBLE),
+        Known("a predicted right-hand side", Program(A=[[1, 1]], b=[0], B=[[1, 0]]), [2, 3], optimum=4),
+        Known("a predicted limit", Program(G=[[1, 1]], h=[1], H=[[0, -1]], upper=9), [-1, -3], optimum=-12),
     ]
 
 

@@ -46,7 +46,8 @@ class Validation:
             )
         if data.decisions is not None:
             labels = data.decisions.double()
-            if solver.program is None or bool(solver.program.is_feasible(labels, data.instance).all()):
+            program = solver.program
+            if program is None or bool(program.is_feasible(labels, program.realize(data.costs, data.instance)).all()):
                 return labels
             self._note = (
                 "the decisions of the validation set are not feasible for the program that judges (they may come from "
@@ -89,7 +90,7 @@ class Validation:
             ]
         )
         costs = data.require("costs").double()
-        regret, optimum = found = regrets_of(solver.objective, costs, decisions, labels, data.instance)
+        regret, optimum = found = regrets_of(solver, costs, decisions, labels, data.instance)
         check_linear(solver, found, costs, labels, data.instance)
         negative = regret < -GAP * optimum.abs().mean()
         if not self._noted and bool(negative.any()):

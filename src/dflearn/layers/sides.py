@@ -1,0 +1,76 @@
+"""The way back from a smoothed solution to the right-hand sides and bounds of its instance.
+
+With M the rows in force, D the variables inside their bounds and v a gradient in w, the prices z = (M D Mᵀ)⁺ M D v are the
+gradient in the right-hand sides, and v − Mᵀz that in the bounds of variables that lie at them. Rows that are not in force, and
+bounds that are not met, get zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from dflearn.kernels.lanes import Tile, all_tiles
+from dflearn.kernels.sides import prices_tile
+from dflearn.kernels.threads import run_tiles
+from dflearn.layers.base import as_rows
+from dflearn.program.sides import Sides
+
+if TYPE_CHECKING:
+    from dflearn.layers.rows import SmoothedRows
+
+
+def with_sides(
+    decision: Tensor,
+    wanted: dict[str, Tensor],
+    rows: SmoothedRows,
+    inside: np.ndarray,
+    in_force: np.ndarray,
+    sides: Sides,
+) -> Tensor:
+    """The decision `(*batch, n)`, differentiable in those sides of its instance too."""
+    w = as_rows(decision, len(inside), np.float64)
+
+    def way_back(gradient: Tensor) -> tuple[Tensor, ...]:
+        found = gradients(rows, inside, in_force, sides, w, as_rows(gradient, len(inside), np.float64))
+        return tuple(torch.as_tensor(found[name]).reshape(value.shape).to(value) for name, value in wanted.items())
+
+    moved: Tensor = _WithSides.apply(decision, way_back, *wanted.values())  # type: ignore[no-untyped-call]
+    return moved
+
+
+def gradients(
+    rows: SmoothedRows, inside: np.ndarray, in_force: np.ndarray, sides: Sides, w: np.ndarray, v: np.ndarray
+) -> dict[str, np.ndarray]:
+    """By name, (dw/d side)ᵀ v for each instance: v and w `(count, n)` → `(count, k)` each."""
+    scaled = np.empty(in_force.shape)
+
+    def tile(part: Tile) -> None:
+        prices_tile(rows.system, inside, in_force, v, *part, rows.workspace(), scaled)
+
+    run_tiles(tile, all_tiles(len(v)))
+    z, form = rows.outwards(scaled), rows.form
+    b = np.zeros((len(v), rows.program.A.shape[0]))
+    b[:, form.kept] = z[:, : len(form.kept)]
+    pressed = np.where(inside, 0.0, v - (form.rows_without_slacks().T @ z.T).T)
+    with np.errstate(invalid="ignore"):
+        low, high = np.abs(w - sides.lower), np.abs(w - sides.upper)
+    share = np.where(low < high, 1.0, np.where(low > high, 0.0, 0.5))  # a fixed variable is at both: half to each
+    return {"b": b, "h": z[:, len(form.kept) :], "lower": share * pressed, "upper": (1 - share) * pressed}
+
+
+class _WithSides(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, decision: Tensor, way_back: Callable[[Tensor], tuple[Tensor, ...]], *sides: Tensor) -> Tensor:
+        ctx.way_back = way_back
+        return decision.view_as(decision)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
+        return gradient, None, *ctx.way_back(gradient)

@@ -1,0 +1,185 @@
+"""The quadratic part of an objective, ½ wᵀQ w, as a sum of squares: Q = RᵀR + diag(δ)."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+from scipy.sparse.csgraph import connected_components
+from torch import Tensor
+
+from dflearn.errors import ProgramError
+from dflearn.program.arrays import MatrixLike, VectorLike, read_matrix, read_shape, read_vector
+from dflearn.program.maps import LinearMap
+
+SEMIDEFINITE = 1e-10  # in units in which Q has diagonal one: what is smaller, of either sign, is zero
+SYMMETRIC = 1e-12  # likewise, what Q and its transpose may differ by
+DEFINITE = 1e-8  # likewise, the least eigenvalue from which Q counts as definite
+LARGEST = 3000  # variables that Q may tie together, directly or through others, before a factor must be given
+
+
+class Quadratic:
+    """½ wᵀQ w,   Q = RᵀR + diag(δ),   R `(k, n)`, δ `(n,)` ≥ 0: convex by its form.
+
+    `Program(Q=matrix)` makes one from a symmetric positive semidefinite matrix, which is checked and taken apart. Where a
+    factor is known (a factor model of risk, differences of neighbours), give it: `Program(Q=Quadratic(R, δ))` never forms Q.
+
+    Attributes:
+        factor, diagonal: R and δ.
+        given: the matrix that it was made from, or `None`.
+        n: the number of variables.
+    """
+
+    def __init__(self, factor: MatrixLike | None = None, diagonal: VectorLike | None = None) -> None:
+        if factor is None and (diagonal is None or not read_shape("the diagonal of Q", diagonal)):
+            raise ProgramError("the quadratic part needs a factor R (k, n), a diagonal (n,), or both")
+        shape = read_shape("the diagonal of Q", diagonal) if factor is None else read_shape("the factor of Q", factor)
+        self.n = int(shape[-1]) if shape else 0
+        self.factor = read_matrix("the factor of Q", factor, self.n)
+        self.diagonal = read_vector("the diagonal of Q", 0.0 if diagonal is None else diagonal, self.n, finite=True)
+        self.given: sp.csr_array | None = None
+        if (self.diagonal < 0).any():
+            j = int(np.argmin(self.diagonal))
+            raise ProgramError(f"the diagonal of Q is {self.diagonal[j]:g} at variable {j}: not convex; it must be ≥ 0")
+
+    @classmethod
+    def of(cls, Q: Quadratic | MatrixLike) -> Quadratic:
+        """A symmetric positive semidefinite matrix, taken apart; an error says why it is none."""
+        if isinstance(Q, Quadratic):
+            return Q
+        matrix = read_matrix("Q", Q)
+        if matrix.shape[0] != matrix.shape[1]:
+            raise ProgramError(f"Q must be square, one row and column per variable; its shape is {matrix.shape}")
+        factor, diagonal = _take_apart(matrix)
+        whole = cls(factor, diagonal)
+        whole.given = matrix
+        return whole
+
+    def __repr__(self) -> str:
+        return f"Quadratic(n={self.n}, rank of the factor={self.factor.shape[0]})"
+
+    @cached_property
+    def matrix(self) -> sp.csr_array:
+        """Q, CSR."""
+        if self.given is not None:
+            return self.given
+        return sp.csr_array(self.factor.T @ self.factor + sp.diags_array(self.diagonal))
+
+    @property
+    def is_zero(self) -> bool:
+        return not self.factor.nnz and not self.diagonal.any()
+
+    def parts(self) -> dict[str, Any]:
+        """What it was made from, by name: the matrix `Q`, or `Q.factor` and `Q.diagonal`. For files and fingerprints."""
+        return {"Q": self.given} if self.given is not None else {"Q.factor": self.factor, "Q.diagonal": self.diagonal}
+
+    @cached_property
+    def definite(self) -> Quadratic | None:
+        """The same Q with δ > 0 throughout; `None` where Q is singular, or nearly so."""
+        if (self.diagonal > 0).all():
+            return self
+        if self.given is not None:
+            return None
+        other = Quadratic.of(self.matrix)
+        return other if (other.diagonal > 0).all() else None
+
+    def extended(self, more: int) -> Quadratic:
+        """The same with so many further variables, which it does not speak of."""
+        wide = sp.hstack([self.factor, sp.csr_array((self.factor.shape[0], more))])
+        whole = Quadratic(wide, np.concatenate([self.diagonal, np.zeros(more)]))
+        if self.given is not None:
+            whole.given = sp.csr_array(sp.block_diag([self.given, sp.csr_array((more, more))]))
+        return whole
+
+    def times(self, w: np.ndarray) -> np.ndarray:
+        """Q w, `(…, n)` → `(…, n)`."""
+        flat = w.reshape(-1, self.n).T
+        product = self.factor.T @ (self.factor @ flat) + self.diagonal[:, None] * flat
+        return np.ascontiguousarray(product.T).reshape(w.shape)
+
+    def sizes(self, w: np.ndarray) -> np.ndarray:
+        """|R|ᵀ|R w| + δ |w|, the terms that Q w is summed from, `(…, n)`."""
+        flat = w.reshape(-1, self.n).T
+        terms = abs(self.factor).T @ np.abs(self.factor @ flat) + self.diagonal[:, None] * np.abs(flat)
+        return np.ascontiguousarray(terms.T).reshape(w.shape)
+
+    def value(self, w: np.ndarray) -> np.ndarray:
+        """½ wᵀQ w, `(…, n)` → `(…,)`."""
+        half: np.ndarray = 0.5 * (w * self.times(w)).sum(-1)
+        return half
+
+    @cached_property
+    def _maps(self) -> tuple[LinearMap | None, Any]:
+        import torch
+
+        return LinearMap(self.factor) if self.factor.nnz else None, torch.tensor(self.diagonal)
+
+    def slope(self, w: Tensor) -> Tensor:
+        """Q w, differentiable, `(*batch, n)` → `(*batch, n)`."""
+        factor, diagonal = self._maps
+        own: Tensor = w * diagonal.to(w)
+        return own if factor is None else own + factor.transpose(factor(w))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key not in ("_maps", "matrix", "definite")}
+
+
+def _take_apart(Q: sp.csr_array) -> tuple[sp.csr_array, np.ndarray]:
+    """R and δ with Q = RᵀR + diag(δ), in units in which the diagonal is one, block by block of variables tied together.
+
+    δ is half the least eigenvalue of a block, where that is positive: kernels divide by δ, and R must stay a factor.
+    """
+    n, own = Q.shape[0], Q.diagonal()
+    scale = np.sqrt(np.where(own > 0, own, 1.0))
+    unit = sp.csr_array(sp.diags_array(1 / scale) @ Q @ sp.diags_array(1 / scale))
+    skew = abs(unit - unit.T)
+    if skew.nnz and skew.max() > SYMMETRIC:
+        i, j = divmod(int(skew.toarray().argmax()), n) if n <= LARGEST else (-1, -1)
+        where = f": Q[{i}, {j}] = {Q[i, j]:g}, Q[{j}, {i}] = {Q[j, i]:g}" if i >= 0 else ""
+        raise ProgramError(f"Q is not symmetric{where}; ½ wᵀQ w is the same with (Q + Qᵀ)/2, if that is what is meant")
+    if (own < 0).any():
+        raise _indefinite(f"Q[{int(np.argmin(own))}, {int(np.argmin(own))}] = {own.min():g}")
+    unit = sp.csr_array((unit + unit.T) / 2)
+    if not (unit - sp.diags_array(unit.diagonal())).count_nonzero():
+        return sp.csr_array((0, n)), own.copy()
+    _, block = connected_components(unit, directed=False)
+    diagonal, rows = own.copy(), []
+    members = np.split(np.argsort(block, kind="stable"), np.cumsum(np.bincount(block))[:-1])
+    for tied in members:
+        if len(tied) == 1:
+            continue
+        if len(tied) > LARGEST:
+            raise ProgramError(
+                f"Q ties {len(tied)} variables together, and is taken apart for up to {LARGEST} only: give a factor "
+                "instead, Program(Q=Quadratic(R, diagonal)), Q = RᵀR + diag"
+            )
+        dense = unit[tied][:, tied].toarray()
+        least = float(scipy.linalg.eigvalsh(dense, subset_by_index=[0, 0])[0])
+        if least < -SEMIDEFINITE * len(tied):
+            raise _indefinite(
+                f"with its diagonal scaled to one, the least eigenvalue of its part over {len(tied)} variables (the first: "
+                f"{tied[0]}) is {least:.3g}"
+            )
+        delta = least / 2 if least > DEFINITE else 0.0
+        upper, order, rank, _ = scipy.linalg.lapack.dpstrf(dense - delta * np.eye(len(tied)), tol=SEMIDEFINITE)
+        entries = np.zeros((rank, len(tied)))
+        entries[:, order - 1] = np.triu(upper)[:rank]
+        rows.append(_spread(entries * scale[tied], tied, n))
+        diagonal[tied] = delta * own[tied]
+    return sp.csr_array(sp.vstack(rows)), diagonal
+
+
+def _spread(entries: np.ndarray, columns: np.ndarray, n: int) -> sp.csr_array:
+    """A dense block at these columns of a matrix of n."""
+    block = sp.coo_array(entries)
+    return sp.csr_array((block.data, (block.coords[0], columns[block.coords[1]])), shape=(len(entries), n))
+
+
+def _indefinite(why: str) -> ProgramError:
+    return ProgramError(
+        f"Q is not positive semidefinite: {why}. The objective would not be convex; if it is meant to be, and this is rounding "
+        "of a matrix in single precision or of an estimate, add that much to its diagonal"
+    )

@@ -1,0 +1,146 @@
+"""Convex quadratic programs, one instance at a time: an interior-point method, finished on the face, certified.
+
+    min cᵀw + ½ wᵀQ w    s.t.   A w = b,   G w ≤ h,   lower ≤ w ≤ upper,    Q = RᵀR + diag(δ)
+
+`interior` finds an answer. It is judged in the user's units by `certificate`: obj is convex, so prices that prove w optimal
+for the linear costs c + Q w prove it for obj. Whether there is no decision at all is asked of HiGHS, by linear programs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from dflearn.program import Program, Quadratic
+from dflearn.program.sides import Sides
+from dflearn.solvers.base import Raw, Status
+from dflearn.solvers.certificate import ACTIVE, OPTIMAL, SURE, Certifier
+from dflearn.solvers.interior import Attempt, equilibrated
+
+if TYPE_CHECKING:
+    from dflearn.solvers.highs import HiGHS
+
+FAR = 1e-7  # a direction without end must lower the objective by this much of its terms
+
+
+class Quality(NamedTuple):
+    """Decision w and prices y (≤ 0 on inequalities) in the user's units, and the certificate's word on them.
+
+    primal, dual, gap: relative errors of the worst row, of the worst reduced cost, and of the objective; loss: how far the
+    objective may be from its optimum.
+    """
+
+    w: np.ndarray
+    y: np.ndarray
+    primal: float
+    dual: float
+    gap: float
+    loss: float
+
+    @property
+    def error(self) -> float:
+        worst = max(self.primal, self.dual, self.gap)
+        return worst if np.isfinite(worst) and np.isfinite(self.w).all() else np.inf
+
+
+class ConvexQP:
+    """Solves instances of one program with Q; integrality is dropped. Used by solvers, not by users."""
+
+    def __init__(self, program: Program, time_limit: float = np.inf) -> None:
+        self.program, self.time_limit = program, time_limit
+        self.Q = Quadratic(diagonal=np.zeros(program.n)) if program.Q is None else program.Q
+        self.n, self.equalities = program.n, program.A.shape[0]
+        self.matrix = sp.vstack([program.A, program.G], format="csr")
+        self.certifier = Certifier(program)
+        self.columns, self.rows = equilibrated(self.Q.factor, self.Q.diagonal, self.matrix)
+        scale = sp.diags_array(self.columns)
+        self.M = sp.csc_array(sp.diags_array(self.rows) @ self.matrix @ scale)
+        self.R = sp.csc_array(self.Q.factor @ scale)
+        self.delta = self.Q.diagonal * self.columns**2
+
+    @cached_property
+    def linear(self) -> HiGHS:
+        """The feasible set, for questions about it."""
+        from dflearn.solvers.highs import HiGHS
+
+        return HiGHS(replace(self.program.relax(), Q=None))
+
+    @cached_property
+    def directions(self) -> HiGHS:
+        """Directions in which neither rows nor bounds nor ½ wᵀQ w stop a decision; sides say which bounds there are."""
+        from dflearn.solvers.highs import HiGHS
+
+        program = self.program
+        flat = self.delta > 0
+        rows = [program.A, sp.eye_array(self.n, format="csr")[flat], self.Q.factor]
+        A = sp.csr_array(sp.vstack(rows))
+        A = A[np.diff(A.indptr) > 0]
+        return HiGHS(Program(A=A, b=0.0, G=program.G, h=0.0, lower=-1.0, upper=1.0, n=self.n))
+
+    def solve(self, c: np.ndarray, sides: Sides) -> Raw:
+        """c `(count, n)`; sides as of `Program.sides`."""
+        out = Raw.empty(len(c), self.n)
+        for i in range(len(c)):
+            self.solve_one(c[i], sides.row(i), out, i)
+        return out
+
+    def solve_one(self, c: np.ndarray, sides: Sides, out: Raw, i: int) -> None:
+        """Write the answer to one instance into line i of `out`."""
+        best = self.best(c, sides)
+        if best is not None and best.error <= OPTIMAL:
+            status = Status.OPTIMAL
+        elif (none := self.no_decision(c, sides)) is not None:
+            out.status[i] = none
+            return
+        elif best is not None and best.primal <= OPTIMAL:
+            status = Status.FEASIBLE
+        else:
+            return  # FAILED
+        assert best is not None
+        out.status[i], out.decision[i] = status, best.w
+        out.objective[i] = value = float(c @ best.w + self.Q.value(best.w))
+        out.bound[i] = value - best.loss
+
+    def best(self, c: np.ndarray, sides: Sides) -> Quality | None:
+        """The best answer that is found; it may be none at all."""
+        if (sides.lower > sides.upper).any():
+            return None
+        attempt = Attempt(self, c, sides)
+        found: Quality | None = None
+        for point in attempt.points(self.time_limit):
+            judged = self.judge(c, point[0], point[1], sides)
+            if found is None or judged.error < found.error:
+                found = judged
+            if found.error <= SURE * SURE:
+                break
+        return found
+
+    def judge(self, c: np.ndarray, w: np.ndarray, y: np.ndarray, sides: Sides) -> Quality:
+        """What an answer is worth: c + Q w are the costs for which w must be optimal, and the terms those are summed from."""
+        w = np.clip(w, sides.lower, sides.upper) + 0.0
+        slope, size = c + self.Q.times(w), np.abs(c) + self.Q.sizes(w)
+        excess, broken, terms = self.certifier.rows(w[None], sides.right_hand_sides())
+        inequality = np.arange(len(y)) >= self.equalities
+        spare = excess[0] < -ACTIVE * terms[0]  # what is left to spare has no price
+        y = np.where(inequality & ((y > 0) | spare), 0.0, y)
+        _, wrong, lost = self.certifier.columns(slope[None], w[None], y[None], sides, size[None])
+        loss, value = float(lost.sum() + np.abs(y * excess[0]).sum()), float(size @ np.abs(w))
+        gap = 0.0 if loss == 0 else loss / value if value > 0 else np.inf
+        return Quality(w, y, float(broken.max(initial=0.0)), float(wrong.max(initial=0.0)), gap, loss)
+
+    def no_decision(self, c: np.ndarray, sides: Sides) -> Status | None:
+        """INFEASIBLE or UNBOUNDED, where that is proven."""
+        if self.linear.proven_infeasible(sides, 1)[0]:
+            return Status.INFEASIBLE
+        lower, upper = np.where(np.isinf(sides.lower), -1.0, 0.0), np.where(np.isinf(sides.upper), 1.0, 0.0)
+        own = self.directions.program
+        around = Sides(own.b, own.h, lower, upper)
+        found = self.directions._solve(c[None], around, None)
+        if found.status[0] != Status.OPTIMAL:
+            return None
+        w = found.decision[0]
+        return Status.UNBOUNDED if c @ w < -FAR * float(np.abs(c * w).sum()) else None

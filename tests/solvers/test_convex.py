@@ -1,0 +1,193 @@
+"""Quadratic programs against Clarabel, against enumeration, and in units from 1e-6 to 1e6."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import NamedTuple
+
+import clarabel
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+from dflearn.errors import MissingExtraError, ProgramError
+from dflearn.program import Instance, Program, Quadratic
+from dflearn.solvers import recognition
+from dflearn.solvers.base import Solver, Status
+from dflearn.solvers.gurobi import Gurobi
+from dflearn.solvers.highs import HiGHS
+from dflearn.solvers.recognition import best_solver
+from dflearn.solvers.scip import SCIP
+from dflearn.solvers.task import DecisionTask
+from dflearn.testing.optimality import check_optimal
+from support import programs
+
+
+class Random(NamedTuple):
+    """A random program, costs, and the units that its decisions and its costs are in."""
+
+    program: Program
+    c: np.ndarray
+    decision_unit: float
+    cost_unit: float
+
+
+def random_program(seed: int) -> Random:
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 20))
+    A, G = (rng.normal(size=(int(rng.integers(0, n)), n)) * (rng.random((1, n)) < 0.6) for _ in range(2))
+    A, G = (part[: len(part) // (3 if part is A else 1)] for part in (A, G))
+    A, G = (part[(part != 0).any(1)] for part in (A, G))
+    inside = rng.uniform(0, 1, n)
+    loose = rng.uniform(0, 1, len(G)) * (rng.random(len(G)) < 0.7)  # some rows bind at a point that others hold at, too
+    R, delta = rng.normal(size=(int(rng.integers(0, n + 1)), n)), rng.uniform(0, 1, n) * (rng.random(n) < 0.3)
+    upper = np.where(rng.random(n) < 0.5, 1.0, np.inf)
+    upper[0] = 1.0
+    lower = np.full(n, -1.0 if seed % 5 == 0 else 0.0)
+    unit, price = (10.0 ** rng.integers(-6, 7) for _ in range(2)) if seed % 2 else (1.0, 1.0)
+    program = Program(
+        A=A,
+        b=unit * (A @ inside),
+        G=G,
+        h=unit * (G @ inside + loose),
+        lower=unit * lower,
+        upper=unit * upper,
+        Q=Quadratic(R * np.sqrt(price / unit), delta * price / unit),
+        n=n,
+    )
+    return Random(program, rng.normal(size=n), unit, price)
+
+
+def by_clarabel(case: Random) -> tuple[str, float]:
+    """Status and optimum in plain units, by another solver."""
+    program, unit = case.program, case.decision_unit
+    sides = [side / unit for side in (program.b, program.h, program.lower, program.upper)]
+    n, identity = program.n, sp.eye_array(program.n, format="csr")
+    low, high = np.isfinite(sides[2]), np.isfinite(sides[3])
+    rows = sp.csc_matrix(sp.vstack([program.A, program.G, -identity[low], identity[high]]))
+    right = np.concatenate([sides[0], sides[1], -sides[2][low], sides[3][high]])
+    cones = [clarabel.ZeroConeT(len(sides[0])), clarabel.NonnegativeConeT(len(right) - len(sides[0]))]
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-11
+    Q = np.zeros((n, n)) if program.Q is None else program.Q.matrix.toarray() * (unit / case.cost_unit)
+    found = clarabel.DefaultSolver(sp.csc_matrix(np.triu(Q)), case.c, rows, right, cones, settings).solve()
+    x = np.array(found.x)
+    return str(found.status), float(case.c @ x + 0.5 * x @ Q @ x)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_against_clarabel(seed: int) -> None:
+    case = random_program(seed)
+    y = torch.tensor(case.c * case.cost_unit)
+    found = HiGHS(case.program).solve(y)
+    status, optimum = by_clarabel(case)
+    if status == "DualInfeasible":
+        assert found.status == int(Status.UNBOUNDED)
+        return
+    assert status in ("Solved", "AlmostSolved")
+    assert found.status == int(Status.OPTIMAL)
+    value = case.decision_unit * case.cost_unit
+    assert float(found.objective) / value == pytest.approx(optimum, rel=1e-7, abs=1e-7)
+    assert float(found.bound) <= float(found.objective)
+    assert float(found.bound) / value == pytest.approx(optimum, rel=1e-6, abs=1e-6)
+    check_optimal(found, y, case.program)
+
+
+def test_mixed_units() -> None:
+    """Variables, rows and costs in units of their own, all at once: HiGHS's own quadratic solver may abort on these."""
+    rng = np.random.default_rng(3)
+    plain = programs.portfolio()
+    assert plain.Q is not None
+    y = torch.tensor(rng.normal(size=(4, 8)))
+    wanted = HiGHS(plain).solve(y).check((Status.OPTIMAL,))
+    size, row = 10.0 ** rng.integers(-5, 6, 8), 10.0 ** rng.integers(-5, 6, 2)
+    odd = replace(
+        plain,
+        A=row[0] * plain.A.toarray() / size,
+        b=row[0] * plain.b,
+        G=row[1] * plain.G.toarray() / size,
+        h=row[1] * plain.h,
+        Q=plain.Q.matrix.toarray() / size / size[:, None],
+        S=-np.diag(1 / size),
+    )
+    found = HiGHS(odd).solve(y).check((Status.OPTIMAL,))
+    torch.testing.assert_close(found.objective, wanted.objective, rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(found.decision / torch.tensor(size), wanted.decision, rtol=1e-5, atol=1e-7)
+
+
+def test_fixed_variables_and_instances() -> None:
+    program = programs.portfolio()
+    y = torch.randn(3, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    first = HiGHS(program).solve(y).check((Status.OPTIMAL,))
+    held = first.decision.clone()
+    half = torch.arange(8) < 4
+    lower, upper = (torch.where(half, held, torch.tensor(side)) for side in (program.lower, program.upper))
+    again = HiGHS(program).solve(y, Instance(lower=lower, upper=upper)).check((Status.OPTIMAL,))
+    torch.testing.assert_close(again.decision, first.decision, rtol=1e-7, atol=1e-9)
+    point = HiGHS(program).solve(y, Instance(lower=held, upper=held))
+    torch.testing.assert_close(point.objective, first.objective)
+    nothing = HiGHS(program).solve(y, Instance(b=torch.full((3, 1), -1.0)))
+    assert nothing.status.tolist() == [int(Status.INFEASIBLE)] * 3
+
+
+def test_large_and_sparse() -> None:
+    """More unknowns than are solved dense, a factor model among them."""
+    rng = np.random.default_rng(0)
+    n = 300
+    loadings = rng.normal(size=(5, n))
+    program = Program(A=np.ones((1, n)), b=[1], Q=Quadratic(loadings, rng.uniform(0.1, 1, n)))
+    y = torch.tensor(rng.normal(size=(2, n)))
+    found = HiGHS(program).solve(y).check((Status.OPTIMAL,))
+    case = Random(program, y[0].numpy(), 1.0, 1.0)
+    assert float(found.objective[0]) == pytest.approx(by_clarabel(case)[1], rel=1e-8)
+    check_optimal(found, y, program)
+
+
+# -- integers -----------------------------------------------------------------------------------------------------
+
+
+def by_enumeration(program: Program, c: np.ndarray) -> float:
+    """The optimum over all integer points, the continuous variables of each by `HiGHS`."""
+    best = np.inf
+    integers = np.flatnonzero(program.integer)
+    solver = HiGHS(program.relax())
+    for point in itertools.product(*(range(int(program.lower[j]), int(program.upper[j]) + 1) for j in integers)):
+        lower, upper = program.lower.copy(), program.upper.copy()
+        lower[integers] = upper[integers] = point
+        fixed = Instance(lower=torch.tensor(lower), upper=torch.tensor(upper))
+        found = solver.solve(torch.tensor(c), fixed)
+        if found.status == int(Status.OPTIMAL):
+            best = min(best, float(found.objective))
+    return best
+
+
+@pytest.mark.parametrize("make", [Gurobi, SCIP])
+def test_integers_against_enumeration(make: type[Gurobi] | type[SCIP]) -> None:
+    program = replace(programs.lots(), upper=np.array([2.0, 2, 1, 4, 4]))
+    y = torch.rand(2, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    wanted = [by_enumeration(program, row.numpy()) for row in y]
+    for unit in (1e-6, 1.0, 1e6):
+        assert program.Q is not None
+        scaled = replace(program, Q=Quadratic(program.Q.factor * np.sqrt(unit), program.Q.diagonal * unit))
+        found = make(scaled).solve(y * unit).check((Status.OPTIMAL,))
+        assert (found.objective / unit).tolist() == pytest.approx(wanted, rel=1e-6)
+
+
+def test_who_solves_integers(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = programs.lots()
+    assert isinstance(best_solver(program), Gurobi)
+    assert isinstance(DecisionTask.of(program).relaxed, HiGHS)
+    with pytest.raises(ProgramError, match=r"use Gurobi\(program\) or SCIP"):
+        HiGHS(program)
+
+    def missing(self: Solver, program: Program) -> None:
+        raise MissingExtraError("not here")
+
+    monkeypatch.setattr(Gurobi, "__init__", missing)
+    assert isinstance(best_solver(program), SCIP)
+    monkeypatch.setattr(SCIP, "__init__", missing)
+    with pytest.raises(MissingExtraError, match="install Gurobi"):
+        recognition.best_solver(program)

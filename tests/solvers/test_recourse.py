@@ -1,0 +1,207 @@
+"""Decisions that are settled once the truth is known: newsvendors by closed form, transport by enumeration of what is left."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import dflearn as dfl
+from dflearn.data import DecisionDataset
+from dflearn.errors import DataError, OptionError, ProgramError
+from dflearn.evaluation import compare, evaluate
+from dflearn.layers import (
+    AdaptiveImplicitMLE,
+    BlackBox,
+    Exact,
+    ImplicitMLE,
+    Layer,
+    NegativeIdentity,
+    Perturbed,
+    Smoothed,
+)  # fmt: skip
+from dflearn.losses import (
+    LAVA,
+    PEAR,
+    SCE,
+    CaVE,
+    CostSensitive,
+    FenchelYoung,
+    Loss,
+    PerturbationGradient,
+    Regret,
+    SmoothedSPOPlus,
+    SPOPlus,
+)  # fmt: skip
+from dflearn.program import Instance, Program
+from dflearn.solvers.highs import HiGHS
+from dflearn.solvers.recourse import Recourse, recourse_of, rows_without_recourse
+from dflearn.solvers.task import DecisionTask
+from dflearn.solvers.wrappers import Pooled
+from support import programs
+
+COST, SURPLUS, SHORTAGE = 1.0, 0.5, 4.0
+
+
+def strict_newsvendor(unit: float = 1.0) -> Program:
+    """Order x ≥ 0 at a known cost, x = y, the demand, which is predicted."""
+    return Program(A=[[1.0]], b=[0.0], B=[[unit]], S=np.zeros((1, 1)), d=[COST], upper=100 * unit, name="newsvendor")
+
+
+def newsvendor(unit: float = 1.0) -> Program:
+    return strict_newsvendor(unit).elastic("predicted", (SURPLUS, SHORTAGE))
+
+
+def cost(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return COST * x + SURPLUS * np.maximum(x - y, 0) + SHORTAGE * np.maximum(y - x, 0)
+
+
+def data(y: np.ndarray, **others: object) -> DecisionDataset:
+    return DecisionDataset(torch.zeros(len(y), 1, dtype=torch.float64), torch.tensor(y)[:, None], **others)
+
+
+Y = np.array([3.0, 5.0, 8.0, 2.0])
+PREDICTED = np.array([4.0, 5.0, 1.0, 2.5])
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+def test_the_newsvendor(unit: float) -> None:
+    found = evaluate(PREDICTED[:, None], newsvendor(unit), data(Y))
+    np.testing.assert_allclose(found.regrets / unit, cost(PREDICTED, Y) - cost(Y, Y), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(found.optima / unit, COST * Y)
+    assert found.metrics["infeasible_share"].value == 0
+    assert "infeasible_share" in str(found)
+    assert not found.infeasible.any()
+
+
+def test_labels_are_optimal_for_the_truth() -> None:
+    labelled = dfl.label(data(Y), newsvendor())
+    assert labelled.decisions is not None
+    np.testing.assert_allclose(labelled.decisions, np.column_stack([Y, 0 * Y, 0 * Y]), atol=1e-9)
+    again = evaluate(PREDICTED[:, None], newsvendor(), labelled)
+    np.testing.assert_allclose(again.regrets, cost(PREDICTED, Y) - cost(Y, Y), atol=1e-9)
+
+
+def test_what_nothing_helps_costs_infinitely_much() -> None:
+    with pytest.warns(RuntimeWarning, match="rows without a recourse variable"):
+        found = evaluate(
+            PREDICTED[:, None], strict_newsvendor(), data(Y, weights=torch.tensor([1.0, 2, 1, 1]).double())
+        )
+    assert found.infeasible.tolist() == [True, False, True, True]
+    assert found.absolute_regret == found.ratio_of_sums == found.mean_of_ratios == np.inf
+    assert found.metrics["infeasible_share"].value == pytest.approx(3 / 5)
+    assert found.metrics["feasible_absolute_regret"].value == pytest.approx(0, abs=1e-9)
+    assert "3 of 4 decisions are infeasible" in str(found)
+    assert found.as_dict()["infeasible"] == 3
+    with pytest.raises(DataError, match="infeasible_share"):
+        compare(found, found)
+    with pytest.raises(OptionError, match="pessimistic"):
+        evaluate(PREDICTED[:, None], newsvendor(), data(Y), pessimistic=True)
+
+
+def transport() -> Program:
+    """Two depots serve two towns: the plan is fixed before demand is known, emergency deliveries come after."""
+    # x_00, x_01, x_10, x_11 (depot to town), then emergencies to each town
+    return Program(
+        G=[[1, 1, 0, 0, 0, 0], [0, 0, 1, 1, 0, 0], [-1, 0, -1, 0, -1, 0], [0, -1, 0, -1, 0, -1]],
+        h=[10, 10, 0, 0],
+        H=[[0, 0], [0, 0], [-1, 0], [0, -1]],
+        S=np.zeros((6, 2)),
+        d=[1, 3, 3, 1, 9, 9],
+        upper=20,
+        integer=[4, 5],
+        recourse=[4, 5],
+        name="transport",
+    )
+
+
+def test_integer_recourse() -> None:
+    program = transport()
+    y, predicted = torch.tensor([[6.3, 4.0], [3.0, 9.5]]).double(), torch.tensor([[5.0, 4.5], [3.0, 7.0]]).double()
+    plan = HiGHS(program).solve(predicted).check().decision
+    settled = Recourse(program).settle(y, plan)
+    shipped = torch.stack([plan[:, 0] + plan[:, 2], plan[:, 1] + plan[:, 3]], -1)
+    emergency = (y - shipped).clamp_min(0).sub(1e-9).ceil()
+    wanted = (plan[:, :4] * torch.tensor([1.0, 3, 3, 1])).sum(-1) + 9 * emergency.sum(-1)
+    torch.testing.assert_close(settled.cost, wanted)
+    torch.testing.assert_close(settled.decision[:, :4], plan[:, :4])
+    torch.testing.assert_close(settled.decision[:, 4:], emergency)
+    instance = Instance(h=torch.tensor([[10.0, 10, 1, 0], [10, 10, 0, 0]]).double())  # one unit less to bring
+    eased = Recourse(program).settle(y, plan, instance)
+    assert float(eased.cost[0]) <= float(settled.cost[0]) - 9
+    torch.testing.assert_close(eased.cost[1], settled.cost[1])
+
+
+def test_quadratic_recourse() -> None:
+    """Imbalance at a quadratic price: cost = x + ½ q (y − x)², settled exactly."""
+    program = Program(
+        A=[[1.0, 1.0]], b=[0.0], B=[[1.0]], S=np.zeros((2, 1)), d=[1.0, 0.0], Q=np.diag([0.0, 3.0]),
+        lower=[0, -np.inf], recourse=[1],
+    )  # fmt: skip
+    w = torch.tensor([[4.0, 0.0], [7.0, 0.0]], dtype=torch.float64)
+    y = torch.tensor([[5.0], [5.0]], dtype=torch.float64)
+    torch.testing.assert_close(Recourse(program).settle(y, w).cost, w[:, 0] + 1.5 * (5 - w[:, 0]) ** 2)
+    lost = torch.full((1, 2), torch.nan, dtype=torch.float64)
+    assert bool(Recourse(program).settle(y[:1], lost).cost.isnan())
+
+
+def test_without_recourse_nothing_changes() -> None:
+    assert recourse_of(programs.portfolio()) is None
+    assert recourse_of(programs.knapsack()) is None
+    assert rows_without_recourse(newsvendor()) == []
+    assert rows_without_recourse(programs.predicted_demand()) == [("b", 0), ("h", 0)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        DecisionTask.of(newsvendor())
+
+
+@pytest.mark.parametrize("loss", [Regret, SPOPlus, SmoothedSPOPlus, SCE, FenchelYoung])
+def test_losses_of_known_rows_refuse(loss: type[Loss]) -> None:
+    with pytest.raises(OptionError, match=r"is not defined; train with TaskLoss"):
+        loss(Exact(HiGHS(newsvendor())))  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="CaVE is not defined"):
+        CaVE(newsvendor())
+    with pytest.raises(ProgramError, match="a pool holds"):
+        Pooled(HiGHS(newsvendor()), ratio=0.5)
+
+
+@pytest.mark.parametrize("layer", [Perturbed, BlackBox, NegativeIdentity, ImplicitMLE, AdaptiveImplicitMLE])
+def test_gradient_rules_around_a_solver_refuse_predicted_rows(layer: type[Layer]) -> None:
+    with pytest.raises(OptionError, match=f"what is feasible, which {layer.__name__} does not know"):
+        layer(HiGHS(newsvendor()))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("loss", [LAVA, CostSensitive])
+def test_losses_of_a_program_refuse_what_they_are_not_defined_for(loss: type[Loss]) -> None:
+    with pytest.raises(OptionError, match=r"is not defined; train with TaskLoss"):
+        loss(newsvendor())  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="is defined for linear ones"):
+        loss(programs.portfolio())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("loss", [PEAR, PerturbationGradient])
+def test_losses_of_linear_objectives_refuse_quadratic_ones(loss: type[Loss]) -> None:
+    with pytest.raises(OptionError, match="is defined for linear ones"):
+        loss(Smoothed(programs.portfolio(), 1.0))  # type: ignore[arg-type]
+
+
+def test_training_and_saving(tmp_path: object) -> None:
+    """Two-stage training, validation by regret after recourse, and a model file that keeps B, Q and recourse."""
+    from dflearn.estimator.saving import _pack, _unpack
+
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 2))
+    demand = 10 + x @ np.array([2.0, -1.0]) + rng.normal(size=60)
+    whole = DecisionDataset(torch.tensor(x), torch.tensor(demand)[:, None])
+    model = dfl.models.Linear(2, 1).double()
+    history = dfl.fit(model, dfl.losses.MSE(), whole, epochs=2, validation=whole, problem=newsvendor())
+    assert np.isfinite(history.rows[-1]["validation_absolute_regret"])
+    for program in (
+        newsvendor(),
+        replace(newsvendor(), Q=np.eye(3)),
+        replace(transport(), Q=dfl.Quadratic(np.ones((1, 6)))),
+    ):
+        assert _unpack(_pack(program)).fingerprint == program.fingerprint
