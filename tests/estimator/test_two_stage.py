@@ -11,7 +11,7 @@ from sklearn.preprocessing import StandardScaler
 
 from dflearn.data import DecisionDataset
 from dflearn.estimator import starts, two_stage
-from dflearn.models import Trees, predict
+from dflearn.models import Standardize, Trees, predict
 
 
 def data(rows: int = 60, k: int = 4, p: int = 3, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -145,16 +145,23 @@ def test_strength_and_number_of_trees_are_those_that_forecast_rows_left_out_best
         assert error(boosted) <= error(two_stage.boosting_left_out(x, y, None, folds, trees=other)[1]) + 1e-9
 
 
-def test_the_share_of_a_blend_is_the_best_one() -> None:
-    """As on a grid; and at the ends where one forecast is best alone."""
-    rng = np.random.default_rng(3)
-    y, unit = torch.tensor(rng.normal(size=(50, 3))), torch.tensor([1.0, 2.0, 5.0])
-    linear, boosted = (y + torch.tensor(rng.normal(size=(50, 3))) * size for size in (1.0, 0.6))
-    errors = [(((1 - a) * linear + a * boosted - y) / unit).square().sum() for a in np.linspace(0, 1, 1001)]
-    assert two_stage.best_share(linear, boosted, y, unit) == pytest.approx(np.argmin(errors) / 1000, abs=1e-3)
-    assert two_stage.best_share(linear, y, y, unit) == 1
-    assert two_stage.best_share(y, boosted, y, unit) == 0
-    assert two_stage.best_share(y, y, y, unit) == 1
+@pytest.mark.parametrize("weighted", [False, True])
+def test_leaving_one_out_is_that_of_scikit_learn_row_by_row(weighted: bool) -> None:
+    """Each row is forecast by a ridge that is fitted to the others; the penalty stays, in units of all rows."""
+    x, y = data(30)
+    weights = torch.tensor(np.random.default_rng(0).uniform(0.2, 2, 30)) if weighted else None
+    counts = np.ones(30) if weights is None else weights.numpy()
+    share = counts / counts.sum()
+    z, unit = Standardize(x.shape[1], x, weights)(x).numpy(), two_stage.units_of(y).numpy()
+    errors = {}
+    for strength in two_stage.STRENGTHS:
+        left = []
+        for i in range(30):
+            others = np.arange(30) != i
+            one = Ridge(strength).fit(z[others], y.numpy()[others], share[others])
+            left.append((one.predict(z[i : i + 1])[0] - y.numpy()[i]) / unit)
+        errors[strength] = float(share @ np.square(left).mean(1))
+    assert two_stage.strength_by_leaving_one_out(x, y, weights) == min(errors, key=errors.__getitem__)
 
 
 @pytest.mark.parametrize("kind", ["ridge", "boosting", "blend"])
