@@ -210,7 +210,12 @@ def test_in_order_of_time_ridge_is_between_what_folds_and_leaving_one_out_ask_fo
 ) -> None:
     costs, x = torch.tensor(tables["costs"]), torch.tensor(tables["features"])
     data = dfl.label(dfl.DecisionDataset(x, costs), program)
-    task, rows, clock, quiet = DecisionTask.of(program), np.arange(120), fine_tuning.Clock(), fine_tuning.Progress(False)
+    task, rows, clock, quiet = (
+        DecisionTask.of(program),
+        np.arange(120),
+        fine_tuning.Clock(),
+        fine_tuning.Progress(False),
+    )
     parts = Parts(*np.split(rows, [60, 90]))
     folds = two_stage.folds_of(parts.train, ordered=True, seed=0)
     by_folds = two_stage.ridge_left_out(x, costs, None, folds)[0]

@@ -202,9 +202,7 @@ class Pipeline:
             self.progress.tell(f"{name}: regret {regrets.mean():.4g} on the rows to choose by")
         return fitted
 
-    def _ridge(
-        self, x: Tensor, y: Tensor, weights: Tensor | None, folds: Sequence[Fold]
-    ) -> tuple[float, Tensor]:
+    def _ridge(self, x: Tensor, y: Tensor, weights: Tensor | None, folds: Sequence[Fold]) -> tuple[float, Tensor]:
         """The strength, and its forecasts of the rows of the folds.
 
         In order of time, the first folds are fitted to few rows that have not seen every season, and ask for more strength than
