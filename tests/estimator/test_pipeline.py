@@ -200,9 +200,12 @@ def test_the_share_of_the_blend_is_by_regret_where_that_tells(
     noise = torch.tensor(np.random.default_rng(1).normal(0, 1, costs.shape))
     assert one._share(costs + noise, costs + 5) == 1
     assert one._share(costs + 5, costs + noise) == 0
+    unit = two_stage.units_of(costs)
+    assert two_stage.best_share(costs + 1, costs - 2, costs, unit) < pipeline.SHARE
     assert one._share(costs + 1, costs - 2) == pipeline.SHARE  # both decide rightly
-    other = torch.tensor(np.random.default_rng(2).normal(0, 1, costs.shape))
-    assert one._share(costs + noise, costs + other) == pipeline.SHARE  # their errors are alike, so that a mean is best
+    least = two_stage.best_share(costs - 2, costs + 1, costs, unit)
+    assert 0.6 < least < 0.7
+    assert one._share(costs - 2, costs + 1) == least
 
 
 def test_in_order_of_time_ridge_is_between_what_folds_and_leaving_one_out_ask_for(

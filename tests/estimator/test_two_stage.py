@@ -164,6 +164,18 @@ def test_leaving_one_out_is_that_of_scikit_learn_row_by_row(weighted: bool) -> N
     assert two_stage.strength_by_leaving_one_out(x, y, weights) == min(errors, key=errors.__getitem__)
 
 
+def test_the_share_of_a_blend_is_the_best_one() -> None:
+    """As on a grid; and at the ends where one forecast is best alone."""
+    rng = np.random.default_rng(3)
+    y, unit = torch.tensor(rng.normal(size=(50, 3))), torch.tensor([1.0, 2.0, 5.0])
+    linear, boosted = (y + torch.tensor(rng.normal(size=(50, 3))) * size for size in (1.0, 0.6))
+    errors = [(((1 - a) * linear + a * boosted - y) / unit).square().sum() for a in np.linspace(0, 1, 1001)]
+    assert two_stage.best_share(linear, boosted, y, unit) == pytest.approx(np.argmin(errors) / 1000, abs=1e-3)
+    assert two_stage.best_share(linear, y, y, unit) == 1
+    assert two_stage.best_share(y, boosted, y, unit) == 0
+    assert two_stage.best_share(y, y, y, unit) == 1
+
+
 @pytest.mark.parametrize("kind", ["ridge", "boosting", "blend"])
 @pytest.mark.parametrize("positive", [False, True])
 def test_a_correction_begins_at_the_forecast_and_ends_as_a_whole_model(kind: str, positive: bool) -> None:

@@ -44,12 +44,14 @@ from dflearn.estimator.starts import Start
 from dflearn.estimator.two_stage import (
     Fold,
     LinearFit,
+    best_share,
     boosting,
     boosting_left_out,
     folds_of,
     linear_fits,
     ridge_left_out,
     strength_by_leaving_one_out,
+    units_of,
 )
 from dflearn.estimator.verdict import Choice, choose
 from dflearn.losses.base import Loss
@@ -60,7 +62,7 @@ from dflearn.solvers.task import DecisionTask
 from dflearn.training import checkpoint as files
 
 LEAST_SQUARES, RIDGE, BOOSTING, BLEND = "least squares", "ridge", "boosting", "blend"
-SHARE, OTHERS = 0.4, (0.0, 0.2, 0.7, 1.0)  # of boosting in the blend; other shares that are tried
+SHARE, OTHERS = 0.4, (0.0, 0.2, 0.7, 1.0)  # of boosting in the blend, at least; shares that are tried besides
 ERRORS = 2.0  # standard errors by which one of these must be better
 KIND = {RIDGE: RIDGE, BLEND: BOOSTING}  # of estimator that a start makes
 RUNS = {  # of each start; the learning rate is how far a step moves a forecast, in units of its error
@@ -215,11 +217,14 @@ class Pipeline:
         return ridge_left_out(x, y, weights, folds, [between])
 
     def _share(self, linear: Tensor, boosted: Tensor) -> float:
-        """That of the trees in the blend: `SHARE`, unless another has less regret on rows left out, by more than two standard
+        """That of the trees in the blend: the one of least squared error on rows left out, but `SHARE` at least, since trees gain
+        more than lines from the rows that were left out; unless another has less regret there, by more than two standard
         errors. Decisions are those of the relaxation."""
-        judge = Judge(self.task.relaxed, self.task.relaxed, self.data.subset(self._left_out_rows))
+        part = self.data.subset(self._left_out_rows)
+        truth, judge = part.batch().require("costs"), Judge(self.task.relaxed, self.task.relaxed, part)
+        first = max(SHARE, best_share(linear, boosted, truth, units_of(truth), part.weights))
         regrets = []
-        for share in (SHARE, *OTHERS):
+        for share in (first, *OTHERS):
             self.progress.pass_by(f"deciding with {share:.0%} of boosting")
             blend = (1 - share) * linear + share * boosted
             regrets.append(judge.regrets(blend if self.after is None else self.after(blend)))
@@ -227,7 +232,7 @@ class Pipeline:
         if np.isfinite(regrets[0]).all():  # otherwise forecasts by the first leave no decision
             gain = regrets[0] - regrets[best]
             best = best if gain.mean() > ERRORS * gain.std() / np.sqrt(len(gain)) else 0
-        return (SHARE, *OTHERS)[best]
+        return (first, *OTHERS)[best]
 
     def _rows(self, rows: Any) -> tuple[Tensor, Tensor, Tensor | None]:
         """Features, costs and weights."""
