@@ -6,6 +6,7 @@ This module imports numba. The layers import it when they solve for the first ti
 from __future__ import annotations
 
 import threading
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ ATTEMPTS, ALL_ATTEMPTS = (
 INTERIOR_TOLERANCE = 1e-8
 CONE_TOLERANCE = 1e-12
 CONE_ACCEPTED = 1e-9
+HEAVY = 1e9  # multiplications of a factorization, for each of the lanes, from which on an instance alone is faster
 ONE = np.ones(1)
 
 
@@ -104,6 +106,9 @@ class SmoothedRows(RowSystem):
         """Instances with a start by Newton's method; the others, and those it does not finish, from scratch."""
         count = len(data.c)
         answer = self.empty_answer(count, data.c.dtype)
+        if self.heavy:
+            answer.y[:] = np.nan
+            return answer
         if start is None:
             self.run(data, all_tiles(count), False, POLISH_STEPS, tolerance, answer)
             return answer
@@ -118,10 +123,18 @@ class SmoothedRows(RowSystem):
 
     def solve_again(self, data: SmoothedData, rows: np.ndarray, tolerance: float, answer: SmoothedAnswer) -> None:
         """Write the answers to the instances at `rows`, from scratch, with every start that is known."""
+        if self.heavy:
+            return
         again = self.empty_answer(len(answer.residual), data.c.dtype)
         self.run(data, tiles(rows), False, POLISH_STEPS, tolerance, again, thorough=True)
         for whole, own in zip(answer, again._replace(y=self.outwards(again.y)), strict=True):
             whole[rows] = own[rows]
+
+    @cached_property
+    def heavy(self) -> bool:
+        """Whether rows outnumber what binds them so much that M Θ⁻¹ Mᵀ fills up: nothing is solved here then."""
+        filled = np.diff(self.system.pattern.column_start).astype(float)
+        return float(filled @ filled) > HEAVY
 
     def empty_answer(self, count: int, dtype: Any = np.float64) -> SmoothedAnswer:
         """Places for the answers to so many instances."""
