@@ -20,9 +20,31 @@ from dflearn.errors import DataError, OptionError, ShapeError, SolverError
 from dflearn.estimator import DecisionFocusedRegressor, regressor as estimator
 from dflearn.estimator.choices import LAYERS, LOSSES
 from dflearn.evaluation import evaluate
-from dflearn.layers import Exact, Perturbed, Smoothed
+from dflearn.layers import (
+    AdaptiveImplicitMLE,
+    BlackBox,
+    Exact,
+    ImplicitMLE,
+    NegativeIdentity,
+    Perturbed,
+    Smoothed,
+)
 from dflearn.layers.normal_cone import NormalCone
-from dflearn.losses import MSE, SCE, FenchelYoung, Regret, SmoothedSPOPlus, SPOPlus, SquaredDecisionError
+from dflearn.losses import (
+    LAVA,
+    MSE,
+    NCE,
+    PEAR,
+    SCE,
+    CostSensitive,
+    FenchelYoung,
+    PerturbationGradient,
+    Ranking,
+    Regret,
+    SmoothedSPOPlus,
+    SPOPlus,
+    SquaredDecisionError,
+)
 from dflearn.losses.cave import CaVE
 from dflearn.problems import problem_named
 from dflearn.program import Instance, Program
@@ -156,6 +178,22 @@ KINDS = {
     "regret": (Regret, Smoothed),
     "sqde": (SquaredDecisionError, Smoothed),
     "cave": (CaVE, NormalCone),
+    "pfy-multiplicative": (FenchelYoung, Perturbed),
+    "dpo": (SquaredDecisionError, Perturbed),
+    "dpo-multiplicative": (SquaredDecisionError, Perturbed),
+    "dbb": (Regret, BlackBox),
+    "nid": (Regret, NegativeIdentity),
+    "imle": (Regret, ImplicitMLE),
+    "aimle": (Regret, AdaptiveImplicitMLE),
+    "pg": (PerturbationGradient, Exact),
+    "nce": (NCE, Exact),
+    "cmap": (SCE, Exact),
+    "ltr-pointwise": (Ranking, Exact),
+    "ltr-pairwise": (Ranking, Exact),
+    "ltr-listwise": (Ranking, Exact),
+    "lava": (LAVA, type(None)),
+    "pear": (PEAR, Smoothed),
+    "cost-sensitive": (CostSensitive, type(None)),
 }
 
 

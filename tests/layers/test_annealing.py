@@ -20,7 +20,7 @@ from dflearn.problems import problem_named
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Status
 from dflearn.solvers.highs import HiGHS
-from dflearn.training import Callback, Run, fit
+from dflearn.training import Anneal, Callback, Run, fit
 from support.small_problem import FEATURES, ITEMS, RELAXED, knapsack_data
 
 PROGRAM = problem_named("CFL-4x2").program.relax()
@@ -149,7 +149,7 @@ def test_a_loss_that_cannot_be_negative_stays_so_while_mu_is_annealed() -> None:
             assert bool((value > -1e-6).all())
 
 
-class Anneal(Callback):
+class Halve(Callback):
     """Half as much smoothing after each epoch."""
 
     def on_epoch_end(self, run: Run, row: dict[str, Any]) -> None:
@@ -159,7 +159,7 @@ class Anneal(Callback):
 
 def trained(layer: Layer, epochs: int, **options: Any) -> list[Tensor]:
     model = Linear(FEATURES, ITEMS)
-    fit(model, FenchelYoung(layer), knapsack_data(40, 1), epochs=epochs, callbacks=[Anneal()], **options)
+    fit(model, FenchelYoung(layer), knapsack_data(40, 1), epochs=epochs, callbacks=[Halve()], **options)
     return [parameter.detach() for parameter in model.parameters()]
 
 
@@ -184,3 +184,45 @@ def test_a_bad_sigma_is_refused() -> None:
     with pytest.raises(OptionError, match="a finite sigma > 0, got -1"):
         layer.sigma = -1
     assert layer.sigma == 1.0
+
+
+# -- schedules --------------------------------------------------------------------------------------------------------
+
+
+def scheduled(epochs: int, loss: Any = None, schedule: Any = None, **options: Any) -> tuple[Tensor, Any, Any]:
+    model = Linear(FEATURES, ITEMS)
+    loss = FenchelYoung(Smoothed(RELAXED, 4.0)) if loss is None else loss
+    schedule = Anneal(mu=[4.0, 1.0, 0.5]) if schedule is None else schedule
+    history = fit(model, loss, knapsack_data(24, 1), epochs=epochs, callbacks=[schedule], **options)
+    return model.weight.detach(), loss, history
+
+
+def test_a_schedule_sets_numbers_epoch_by_epoch() -> None:
+    weights, _, history = scheduled(5)
+    assert history.column("mu") == [4.0, 1.0, 0.5, 0.5, 0.5]
+    again = scheduled(5, schedule=Anneal(mu=lambda epoch: (4.0, 1.0, 0.5, 0.5, 0.5, 0.5)[epoch]))[0]
+    assert torch.equal(weights, again)
+    assert not torch.equal(weights, scheduled(5, schedule=Anneal(mu=[4.0]))[0])
+
+
+def test_a_schedule_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+    scheduled(2, checkpoint=tmp_path / "run.pt")
+    resumed, _, history = scheduled(5, checkpoint=tmp_path / "run.pt")
+    assert torch.equal(resumed, scheduled(5)[0])
+    assert history.column("mu") == [4.0, 1.0, 0.5, 0.5, 0.5]
+
+
+def test_a_schedule_finds_the_layers_of_sums() -> None:
+    loss = 0.5 * FenchelYoung(Smoothed(RELAXED, 4.0)) + FenchelYoung(Perturbed(HiGHS(RELAXED), 4.0))
+    _, _, history = scheduled(2, loss, Anneal(mu=[2.0, 1.0], sigma=[3.0]))
+    assert [one.layer.annealed for _, one in loss.terms] == [("mu",), ("sigma",)]
+    assert (loss.terms[0][1].layer.mu, loss.terms[1][1].layer.sigma) == (1.0, 3.0)
+    assert history.column("sigma") == [3.0, 3.0]
+
+
+def test_a_schedule_of_nothing_is_an_error() -> None:
+    with pytest.raises(OptionError, match="no layer of this loss has a 'sigma' to anneal; they have: mu"):
+        scheduled(1, schedule=Anneal(sigma=[1.0]))
+    for schedules in ({}, {"mu": []}):
+        with pytest.raises(OptionError, match="needs a schedule"):
+            Anneal(**schedules)

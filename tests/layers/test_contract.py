@@ -14,7 +14,18 @@ import torch
 from torch import Tensor
 
 from dflearn import layers
-from dflearn.layers import CvxpySmoothed, DavisYin, Exact, Layer, Perturbed, Smoothed
+from dflearn.layers import (
+    AdaptiveImplicitMLE,
+    BlackBox,
+    CvxpySmoothed,
+    DavisYin,
+    Exact,
+    ImplicitMLE,
+    Layer,
+    NegativeIdentity,
+    Perturbed,
+    Smoothed,
+)
 from dflearn.problems import problem_named
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Solution
@@ -67,21 +78,24 @@ def shortest_path() -> Example:
 
 
 def free_variables() -> Example:
-    """Free, fixed and one-sided variables between rows that bound them, with one equality written three times."""
+    """Free, fixed and one-sided variables between rows that bound them, with one equality written three times.
+
+    Right-hand sides are sums of few powers of two, so that dependent rows agree in single precision too.
+    """
     rng = np.random.RandomState(10)
     A = np.array([[1.0, 1, 1, 0, 0], [2, 2, 2, 0, 0], [0, 0, 1, 1, 0], [1, 1, 2, 1, 0]])
     rows = np.vstack([np.eye(5), -np.eye(5), np.ones((2, 5))])
     program = Program(
         A=A,
-        b=A @ np.full(5, 0.3),
+        b=A @ np.full(5, 0.25),
         G=rows,
         h=np.concatenate([np.full(10, 2.0), [1.5, 1.5]]),
         lower=[-np.inf, 0, -np.inf, -1, 0.3],
         upper=[np.inf, np.inf, 2, np.inf, 0.3],
         S=rng.normal(size=(5, 4)),
     )
-    level = positive(11, 1)
-    b = level * torch.tensor(A @ np.full(5, 0.3))
+    level = (16 * positive(11, 1)).round() / 16
+    b = level * torch.tensor(A @ np.full(5, 0.25))
     upper = torch.full((COUNT, 5), torch.inf).double()
     upper[:2, 2], upper[:, 4] = 2, 0.3
     return Example(program, costs(12, 4), Instance(b=b, upper=upper))
@@ -92,6 +106,20 @@ LAYERS: dict[str, tuple[Callable[[Program], Layer], dict[str, Any]]] = {
     "Exact": (lambda program: Exact(HiGHS(program.relax())), {"exact_gradient": True}),
     "Exact, integer": (lambda program: Exact(HiGHS(program)), {}),
     "Perturbed": (lambda program: Perturbed(HiGHS(program.relax()), sigma=0.5, samples=3), {"random": True}),
+    "Perturbed, multiplicative": (
+        lambda program: Perturbed(HiGHS(program.relax()), sigma=0.5, samples=3, multiplicative=True),
+        {"random": True},
+    ),
+    "BlackBox": (lambda program: BlackBox(HiGHS(program.relax()), step=2.0), {}),
+    "NegativeIdentity": (lambda program: NegativeIdentity(HiGHS(program.relax()), "std"), {}),
+    "ImplicitMLE": (
+        lambda program: ImplicitMLE(HiGHS(program.relax()), sigma=0.5, step=2.0, samples=2),
+        {"random": True},
+    ),
+    "AdaptiveImplicitMLE": (
+        lambda program: AdaptiveImplicitMLE(HiGHS(program.relax()), 0.5, 2, noise="gumbel", two_sided=True),
+        {"random": True},
+    ),
     "Smoothed": (lambda program: Smoothed(program, 0.7), {"exact_gradient": True, "tolerance": 1e-8}),
     "Smoothed, norm": (
         lambda program: Smoothed(program, 0.7, regularizer="norm"),

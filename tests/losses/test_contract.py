@@ -19,6 +19,7 @@ from dflearn.losses import (
     FenchelYoung,
     Loss,
     LossOutput,
+    PerturbationGradient,
     Regret,
     SmoothedSPOPlus,
     SPOPlus,
@@ -50,12 +51,14 @@ LOSSES: dict[str, Callable[[Layer], Loss]] = {
     "SCE, smoothed label": lambda layer: SCE(layer, label="smoothed"),
     "plain SCE, smoothed label": lambda layer: SCE(layer, variant="plain", label="smoothed"),
     "Fenchel-Young": FenchelYoung,
+    "perturbation gradient": PerturbationGradient,
+    "perturbation gradient, central": lambda layer: PerturbationGradient(layer, 0.3, difference="central"),
 }
 # Losses whose gradient is that of their value: through `Exact` these are piecewise linear, and a random point is
 # inside a piece. The score-function estimate behind `Perturbed` is unbiased, not the gradient of the sampled value.
-THROUGH_PERTURBED = {"Fenchel-Young", "smoothed SPO+"}
+THROUGH_PERTURBED = {"Fenchel-Young", "smoothed SPO+", "perturbation gradient", "perturbation gradient, central"}
 FLAT = {(name, "exact") for name in ("regret", "squared decision error", "mean squared decision error")}
-CHECKED_ELSEWHERE = {"CaVE", "Combined", "FunctionLoss"}
+CHECKED_ELSEWHERE = {"CaVE", "Combined", "CostSensitive", "FunctionLoss", "LAVA", "NCE", "PEAR", "Ranking"}
 
 
 def example(instances: bool = False) -> tuple[Tensor, Batch]:

@@ -17,6 +17,7 @@ examples:
   dfl train --program model.mps --features x.csv --costs y.csv --out model.dfl
   dfl decide --model model.dfl --features new.csv --out decisions.csv
   dfl problems                                the named problems and their sizes
+  dfl methods                                 the losses by name, with what each needs and costs
   dfl generate SP-5 --seed 1 --out data.npz
   dfl label data.npz --out labelled.npz
   dfl evaluate predictions.csv --data labelled.npz
@@ -69,7 +70,7 @@ def _said(error: Exception) -> str:
 
 def parser() -> argparse.ArgumentParser:
     """All commands and their options."""
-    from dflearn.cli import bench, completion, data, decide, demo, doctor, judge, paper, report, studies, train
+    from dflearn.cli import bench, completion, data, decide, demo, doctor, judge, methods, paper, report, studies, train
 
     whole = argparse.ArgumentParser(
         prog="dfl",
@@ -80,6 +81,6 @@ def parser() -> argparse.ArgumentParser:
     whole.add_argument("--version", action="version", version=f"dfl {__version__}")
     whole.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (demo, train, decide, data, judge, doctor, studies, paper, report, bench, completion):
+    for module in (demo, train, decide, data, methods, judge, doctor, studies, paper, report, bench, completion):
         module.add_commands(commands)
     return whole

@@ -61,7 +61,7 @@ def add_commands(commands: Any) -> None:
     add_row_options(parser)
     add_mapping_option(parser)
     parser.add_argument(
-        "--loss", help="sce (default; with --model, its own), mse, sce-plain, spo+, smoothed-spo+, fenchel-young, …"
+        "--loss", help="sce (default; with --model, its own), mse, sce-plain, spo+, smoothed-spo+, …: see dfl methods"
     )
     parser.add_argument("--layer", default="auto", help="smoothed, davis-yin, perturbed, relaxed or exact")
     for name, what in (("mu", "smoothing"), ("sigma", "noise"), ("step", "step of davis-yin")):

@@ -56,7 +56,7 @@ def add_commands(commands: Any) -> None:
         nargs="+",
         default=["smoothed-spo+", "sce"],
         metavar="NAME",
-        help="models are trained with each: smoothed-spo+, sce (default: both), spo+, fenchel-young, pfy, …",
+        help="models are trained with each: smoothed-spo+, sce (default: both), spo+, pfy, …: dfl methods lists them",
     )
     parser.add_argument("--layer", default="auto", help="smoothed, davis-yin, perturbed, relaxed or exact")
     parser.add_argument("--positive", action="store_true", help="costs are known to be positive: predict no others")

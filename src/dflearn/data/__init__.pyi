@@ -7,6 +7,7 @@ from .dataset import (
     Split as Split,
     collate as collate,
 )
+from .neighbours import label_by_neighbours as label_by_neighbours
 from .split import (
     Parts as Parts,
     parts_of as parts_of,

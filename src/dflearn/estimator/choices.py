@@ -3,28 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from dflearn.data.scale import Scale
 from dflearn.errors import OptionError
 from dflearn.estimator.offered import LAYERS, LOSSES
-from dflearn.layers.base import Exact, Layer
+from dflearn.layers import AdaptiveImplicitMLE, BlackBox, Exact, ImplicitMLE, Layer, NegativeIdentity, Perturbed
+from dflearn.losses import (
+    LAVA,
+    MSE,
+    NCE,
+    PEAR,
+    SCE,
+    CaVE,
+    CostSensitive,
+    FenchelYoung,
+    PerturbationGradient,
+    Ranking,
+    Regret,
+    SmoothedSPOPlus,
+    SPOPlus,
+    SquaredDecisionError,
+)
 from dflearn.losses.base import Loss
-from dflearn.losses.fenchel_young import FenchelYoung
-from dflearn.losses.mse import MSE
-from dflearn.losses.regret import Regret
-from dflearn.losses.sce import SCE
-from dflearn.losses.spo_plus import SmoothedSPOPlus, SPOPlus
-from dflearn.losses.squared_decision_error import SquaredDecisionError
 from dflearn.program import Program
+from dflearn.solvers.base import Solver
 from dflearn.solvers.task import DecisionTask
+from dflearn.solvers.wrappers import Pooled
+
+SAMPLES = 10  # of layers that average over noise, where their Jacobian is used
+POOL_RATIO = 0.1  # of batches that a loss over a pool solves
+RELATIVE_SIGMA = 0.5  # of multiplicative noise: the standard deviation of log |y|
 
 Amount = float | Literal["auto"]
 
 # For each loss that takes a layer: the layer it is used with by default, and how it is made.
-_LOSSES: dict[str, tuple[str, Callable[[Layer], Loss]]] = {
+_LOSSES: dict[str, tuple[str, Callable[[Any], Loss]]] = {
     "sce": ("smoothed", SCE),
     "sce-plain": ("smoothed", lambda layer: SCE(layer, variant="plain")),
     "spo+": ("relaxed", SPOPlus),
@@ -33,6 +51,45 @@ _LOSSES: dict[str, tuple[str, Callable[[Layer], Loss]]] = {
     "pfy": ("perturbed", FenchelYoung),
     "regret": ("smoothed", Regret),
     "sqde": ("smoothed", SquaredDecisionError),
+    "pear": ("smoothed", PEAR),
+}
+
+# Losses that look at the constraints themselves.
+_OF_PROGRAMS: dict[str, Callable[[Program], Loss]] = {"cave": CaVE, "lava": LAVA, "cost-sensitive": CostSensitive}
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """σ, λ where it is given, and the seed of what draws."""
+
+    sigma: float
+    step: dict[str, Any]
+    seed: int
+
+
+def _pool(solver: Solver, numbers: _Numbers, decisions: Tensor | None) -> Layer:
+    return Exact(Pooled(solver, POOL_RATIO, per="batch", initial=decisions, generator=numbers.seed))
+
+
+# Methods whose gradient rule is a layer of its own, or a pool: named compositions around a solver.
+_AROUND_SOLVERS: dict[str, Callable[[Solver, _Numbers, Tensor | None], Loss]] = {
+    "pfy-multiplicative": lambda solver, of, _: FenchelYoung(
+        Perturbed(solver, RELATIVE_SIGMA, generator=of.seed, multiplicative=True)
+    ),
+    "dpo": lambda solver, of, _: SquaredDecisionError(Perturbed(solver, of.sigma, SAMPLES, of.seed), reduction="mean"),
+    "dpo-multiplicative": lambda solver, of, _: SquaredDecisionError(
+        Perturbed(solver, RELATIVE_SIGMA, SAMPLES, of.seed, multiplicative=True), reduction="mean"
+    ),
+    "dbb": lambda solver, of, _: Regret(BlackBox(solver, **of.step)),
+    "nid": lambda solver, of, _: Regret(NegativeIdentity(solver, "norm")),
+    "imle": lambda solver, of, _: Regret(ImplicitMLE(solver, of.sigma, samples=SAMPLES, generator=of.seed, **of.step)),
+    "aimle": lambda solver, of, _: Regret(AdaptiveImplicitMLE(solver, of.sigma, SAMPLES, of.seed)),
+    "pg": lambda solver, of, _: PerturbationGradient(Exact(solver)),
+    "nce": lambda solver, of, known: NCE(_pool(solver, of, known)),
+    "cmap": lambda solver, of, known: SCE(_pool(solver, of, known), variant="plain"),
+    "ltr-pointwise": lambda solver, of, known: Ranking(_pool(solver, of, known), "pointwise"),
+    "ltr-pairwise": lambda solver, of, known: Ranking(_pool(solver, of, known), "pairwise"),
+    "ltr-listwise": lambda solver, of, known: Ranking(_pool(solver, of, known), "listwise"),
 }
 
 
@@ -46,6 +103,7 @@ def make_loss(
     sigma: Amount = "auto",
     step: Amount = "auto",
     seed: int = 0,
+    decisions: Tensor | None = None,
 ) -> Loss:
     """The loss of that name through the layer of that name; objects pass through.
 
@@ -53,17 +111,25 @@ def make_loss(
         loss: one of `LOSSES`.
         layer: one of `LAYERS`, or "auto": the one that suits the loss.
         mu, sigma: in units of the costs, or "auto": those of `scale`.
-        step: of "davis-yin"; "auto" leaves it to the layer.
-        seed: of the noise of "perturbed".
+        step: of "davis-yin", or λ of "dbb" and "imle"; "auto" leaves it to the layer.
+        seed: of noise, and of the coins of a pool.
+        decisions: what a pool begins with, `(count, n)`; without them it begins empty.
     """
     if isinstance(loss, Loss):
         return loss
     if loss == "mse":
         return MSE()
-    if loss == "cave":
-        from dflearn.losses.cave import CaVE
-
-        return CaVE(_program(task, loss))
+    if loss in _OF_PROGRAMS:
+        return _OF_PROGRAMS[loss](_program(task, loss))
+    if loss in _AROUND_SOLVERS:
+        if layer not in ("auto", "relaxed", "exact"):
+            raise OptionError(
+                f"loss {loss!r} brings its own layer around a solver: layer is 'auto' or 'relaxed' for that of the "
+                f"relaxation, or 'exact'; got {layer!r}"
+            )
+        solver = task.solver if layer == "exact" else task.relaxed
+        numbers = _Numbers(scale.sigma if sigma == "auto" else sigma, {} if step == "auto" else {"step": step}, seed)
+        return _AROUND_SOLVERS[loss](solver, numbers, decisions)
     if loss not in _LOSSES:
         raise OptionError(f"loss is one of {', '.join(LOSSES)}, or a Loss; got {loss!r}")
     default, make = _LOSSES[loss]
@@ -75,8 +141,6 @@ def make_loss(
     if name == "relaxed":
         return make(Exact(task.relaxed))
     if name == "perturbed":
-        from dflearn.layers.perturbed import Perturbed
-
         noise = scale.sigma if sigma == "auto" else sigma
         return make(Perturbed(task.relaxed, noise, generator=torch.Generator().manual_seed(seed)))
     smoothing = scale.mu if mu == "auto" else mu

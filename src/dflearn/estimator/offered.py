@@ -5,19 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dflearn.errors import OptionError
-
-LOSSES = (
-    "mse",
-    "sce",
-    "sce-plain",
-    "spo+",
-    "smoothed-spo+",
-    "fenchel-young",
-    "pfy",
-    "regret",
-    "sqde",
-    "cave",
-)
+from dflearn.estimator.methods import LOSSES
 
 LAYERS = {
     "smoothed": "the LP relaxation with (μ/2)‖w‖² added, solved exactly, with its exact gradient",

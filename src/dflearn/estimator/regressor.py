@@ -62,8 +62,8 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
     Args:
         problem: what is decided: a `Problem`, a `Program`, an exact `Solver`, or a function from costs to a decision. A
             program is solved by the fastest exact solver that its structure allows; `solver_` says which.
-        loss: "sce" (default), "spo+", "smoothed-spo+", "fenchel-young", "pfy", "sce-plain", "regret", "sqde", "cave",
-            "mse", or a `Loss`. Without y: "fenchel-young", "pfy", "sce-plain", "sqde" or "cave".
+        loss: "sce" (default), "spo+", "smoothed-spo+", "fenchel-young", "pfy", "mse", any other name that `dfl methods`
+            lists with what it needs, or a `Loss`. Without y, one that needs no costs: "fenchel-young", "pfy", "cave".
         layer: what the loss solves while training: "smoothed", "davis-yin", "perturbed", "relaxed", "exact", a `Layer`,
             or "auto": "relaxed" for "spo+", "perturbed" for "pfy", otherwise "smoothed".
         model: "linear"; "mlp", with the widths of its layers in `hidden`; "shared", which insists on features per cost;
@@ -191,7 +191,15 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
             data = label(data, task.solver, cache=self.cache, progress=self.verbose)
         self.scale_ = Scale.of(task.objective, data)
         self.loss_ = make_loss(
-            self.loss, self.layer, task, self.scale_, mu=self.mu, sigma=self.sigma, step=self.step, seed=seed
+            self.loss,
+            self.layer,
+            task,
+            self.scale_,
+            mu=self.mu,
+            sigma=self.sigma,
+            step=self.step,
+            seed=seed,
+            decisions=data.decisions,
         )
         self.solver_ = task.solver
         train, checked = self._divide(data, rows.numpy(), seed, validation, task)

@@ -28,11 +28,13 @@ class Layer(nn.Module, TakesStart, ABC):
     Attributes:
         objective: obj(y, w) of the program behind the layer.
         program: that program, where one is known.
+        solver: the exact solver inside, where there is one.
         compiles_by_batch: whether kernels are compiled anew for batches of another size.
         annealed: names of the numbers that may be set anew while a model is trained; checkpoints keep them.
     """
 
     program: Program | None = None
+    solver: Solver | None = None
     compiles_by_batch: ClassVar[bool] = False
     annealed: ClassVar[tuple[str, ...]] = ()
 
@@ -181,11 +183,13 @@ class _HeldFixed(torch.autograd.Function):
         return None, refusing(torch.zeros_like(depends_on), depends_on, ctx.why), None
 
 
-class Exact(Layer):
-    """The exact solver as a layer: w*(y), with Jacobian zero (as it is almost everywhere).
+# -- around a solver --------------------------------------------------------------------------------------------------
 
-    With it, every loss gives the subgradient of the paper's "no differentiable solver" rows.
-    """
+
+class AroundSolver(Layer):
+    """A layer whose decision is an exact solver's; what it is differentiated by is the subclass's."""
+
+    solver: Solver
 
     def __init__(self, solver: Solver) -> None:
         super().__init__(solver.objective)
@@ -203,5 +207,18 @@ class Exact(Layer):
     def set_extra_state(self, state: dict[str, Any]) -> None:
         self.solver.set_state(state)
 
+
+class Exact(AroundSolver):
+    """The exact solver as a layer: w*(y), with Jacobian zero (as it is almost everywhere).
+
+    With it, every loss gives the subgradient of the paper's "no differentiable solver" rows.
+    """
+
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
         return self.solver.solve(y.detach(), instance, start)
+
+
+def raised(objective: Objective, instance: Instance | None, by: Tensor) -> Instance:
+    """The instance at costs c + `by` `(*batch, n)`: its d is raised, so that by need not be S y for any y."""
+    d = instance.d if instance is not None and instance.d is not None else torch.tensor(objective.d)
+    return replace(instance or Instance(), d=d.to(by) + by.detach())

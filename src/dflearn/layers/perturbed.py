@@ -1,4 +1,7 @@
-"""Additive perturbation: the average decision under noisy costs, differentiable in the costs (Berthet et al., 2020)."""
+"""Perturbation: the average decision under noisy costs, differentiable in the costs.
+
+Additive noise: Berthet et al. (2020). Multiplicative noise, which keeps the sign of each cost: Dalle et al. (2022).
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dflearn.errors import OptionError
-from dflearn.layers.base import Layer, refusing, weight
+from dflearn.layers.base import refusing
+from dflearn.layers.sampled import Sampled
 from dflearn.program import Instance
-from dflearn.randomness import Randomness, generator_of
+from dflearn.randomness import Randomness
 from dflearn.solvers.base import Solution, Solver
 
 
-class Perturbed(Layer):
+class Perturbed(Sampled):
     """w_σ(y) = mean over samples of w*(y + σ Z),  Z ~ N(0, I) drawn anew at each call.
 
     Jacobian: mean of w*(y + σ Z) Zᵀ / σ, with the mean decision as control variate where there are several samples; second
@@ -22,60 +25,47 @@ class Perturbed(Layer):
     `Solution.objective` is mean of obj(y + σ Z, w*(y + σ Z)), whose gradient in y is Sᵀ w_σ(y): the perturbed optimum
     that the Fenchel-Young loss needs.
 
+    Multiplicative: costs y ⊙ η, η = exp(σ Z − σ²/2), of mean y. That is additive noise on log |y|, so the Jacobian is
+    mean of w*(y ⊙ η) Zᵀ / σ · diag(1/y), and the perturbed optimum has the gradient mean of η ⊙ Sᵀ w*(y ⊙ η), which is
+    `Solution.slope`. A cost of zero stays zero, without a gradient in the decision.
+
     Args:
         solver: any exact solver.
-        sigma: scale of the noise, in units of the costs; may be set later, `layer.sigma = …`.
+        sigma: scale of the noise, in units of the costs (multiplicative: of their logarithm); may be set later,
+            `layer.sigma = …`.
         samples: draws per instance.
         generator: where the noise comes from, on the CPU, or a seed for one; its state is part of `state_dict`.
+        multiplicative: for oracles that need costs of one sign, such as Dijkstra's; predict with `models.Positive`.
     """
 
-    annealed = ("sigma",)
-
-    def __init__(self, solver: Solver, sigma: float = 1.0, samples: int = 1, generator: Randomness = 0) -> None:
-        super().__init__(solver.objective)
-        if samples < 1:
-            raise OptionError(f"Perturbed needs samples >= 1; got {samples}")
-        self.solver, self.program = solver, solver.program
-        self.sigma, self.samples = sigma, int(samples)
-        self.generator = generator_of(generator)
-        self.start_width = solver.start_width * self.samples
-        self.start_dtype, self.start_blank = solver.start_dtype, solver.start_blank
-
-    @property
-    def sigma(self) -> float:
-        """σ; it may be set anew between two solves."""
-        return self._sigma
-
-    @sigma.setter
-    def sigma(self, sigma: float) -> None:
-        self._sigma = weight(sigma, "Perturbed", "a finite sigma > 0", lambda value: value > 0)
+    def __init__(
+        self,
+        solver: Solver,
+        sigma: float = 1.0,
+        samples: int = 1,
+        generator: Randomness = 0,
+        *,
+        multiplicative: bool = False,
+    ) -> None:
+        super().__init__(solver, sigma, samples, generator)
+        self.multiplicative = bool(multiplicative)
 
     def extra_repr(self) -> str:
-        return f"{self.solver!r}, sigma={self.sigma}, samples={self.samples}"
-
-    def get_extra_state(self) -> dict[str, Any]:
-        """The generator and the solver's state become part of `state_dict`."""
-        return {"generator": self.generator.get_state(), "solver": self.solver.get_state()}
-
-    def set_extra_state(self, state: dict[str, Any]) -> None:
-        self.generator.set_state(state["generator"])
-        self.solver.set_state(state["solver"])
+        return super().extra_repr() + (", multiplicative=True" if self.multiplicative else "")
 
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
-        batch = y.shape[:-1]
-        noise = torch.randn((*batch, self.samples, y.shape[-1]), generator=self.generator, dtype=y.dtype).to(y.device)
-        repeated = None
-        if instance is not None:
-            repeated = instance.map(lambda v: v.unsqueeze(-2).expand(*v.shape[:-1], self.samples, v.shape[-1]))
-        starts = None if start is None else start.reshape(*batch, self.samples, self.solver.start_width)
-        solution = self.solver.solve(y.detach().unsqueeze(-2) + self.sigma * noise, repeated, starts)
-        return Solution(
-            decision=_MonteCarloMean.apply(y, solution.decision, noise, self.sigma),  # type: ignore[no-untyped-call]
-            status=solution.status.amax(-1),  # of the sample that went worst
-            objective=solution.objective.mean(-1),
-            bound=solution.bound.mean(-1),
-            start=None if solution.start is None else solution.start.reshape(*batch, self.start_width),
-        )
+        shape = (*y.shape[:-1], self.samples, y.shape[-1])
+        noise = torch.randn(shape, generator=self.generator, dtype=y.dtype).to(y.device)
+        costs, moved, slope = y.detach().unsqueeze(-2), y, None
+        if self.multiplicative:
+            factor = (self.sigma * noise - self.sigma**2 / 2).exp()
+            solution = self._solve_samples(costs * factor, instance, start)
+            slope = (factor * self.objective.transpose(solution.decision)).mean(-2)
+            moved = y.abs().where(y != 0, 1.0).log()
+        else:
+            solution = self._solve_samples(costs + self.sigma * noise, instance, start)
+        decision: Tensor = _MonteCarloMean.apply(moved, solution.decision, noise, self.sigma)  # type: ignore[no-untyped-call]
+        return self._mean(solution, decision, slope)
 
 
 class _MonteCarloMean(torch.autograd.Function):

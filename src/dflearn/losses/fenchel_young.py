@@ -17,6 +17,7 @@ class FenchelYoung(Loss):
 
     Through `Smoothed`, Ω = (μ/2)‖w‖². Through `Perturbed` the minimum is the average over the noise and Ω is its
     conjugate, unknown in closed form: the value then leaves out the constant Ω(w*). Through `Exact` it is plain SCE.
+    Where the optimum of the layer has another gradient than Sᵀ layer(ŷ), `Solution.slope`, it takes its place.
     The gradient needs no Jacobian; second derivatives are −Sᵀ(dw/dy), the layer's.
     """
 
@@ -39,7 +40,11 @@ def fenchel_young(layer: Layer, costs: Tensor, batch: Batch) -> LossOutput:
     with torch.no_grad():
         slope = (c * difference).sum(-1)
         value = slope + (at_label - solution.objective.to(costs) - slope)
-    loss: Tensor = _Danskin.apply(c, value, (difference,))  # type: ignore[no-untyped-call]
+    if solution.slope is None:
+        loss: Tensor = _Danskin.apply(c, value, (difference,))  # type: ignore[no-untyped-call]
+    else:
+        difference = layer.objective.transpose(label) - solution.slope.to(costs)
+        loss = _Danskin.apply(costs, value, (difference,))  # type: ignore[no-untyped-call]
     if label.requires_grad:
         loss = loss + (at_label - at_label.detach())
     return LossOutput(loss, solution)

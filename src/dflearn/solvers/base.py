@@ -67,6 +67,7 @@ class Solution:
         start: what a later solve of the same instances may start from, `(*batch, width)`, or `None`.
         residual: relative optimality residual of an iterative layer, float64 `(*batch,)`, or `None`.
         fallback: which instances a layer's own method did not finish, so that a slower one had to, bool `(*batch,)`, or `None`.
+        slope: the gradient of `objective` in y, `(*batch, p)`, where it is not Sᵀ `decision`; otherwise `None`.
         seconds: wall time of the call that gave this answer.
     """
 
@@ -77,6 +78,7 @@ class Solution:
     start: Tensor | None = None
     residual: Tensor | None = None
     fallback: Tensor | None = None
+    slope: Tensor | None = None
     seconds: float = 0.0
 
     def check(

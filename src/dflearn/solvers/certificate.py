@@ -74,8 +74,9 @@ class Certifier:
         from dflearn.kernels.certificate import check_answers
 
         lines, out = self.own_lines if sides is self.program.own_sides else _lines(sides), np.empty((5, len(c)))
+        right, lower, upper = lines
         start, index, entry = self.stored
-        check_answers(start, index, entry, self.equalities, ACTIVE, ZERO, NOISE, c, w, y, *lines, out)
+        check_answers(start, index, entry, self.equalities, ACTIVE, ZERO, NOISE, c, w, y, right, lower, upper, out)
         return Verdict(*out)
 
     @cached_property

@@ -1,6 +1,6 @@
 """The registry of methods: a name, and what prepares a loss and its training data from a run's context.
 
-The methods of the library are in `studies.builtin`. Packages add theirs by an entry point of the group `dflearn.methods`
+The methods of the library are in `studies.builtin` and `studies.field`. Packages add theirs by an entry point of the group `dflearn.methods`
 that names a module; it is imported on the first look-up, and calls `register`. The paper's methods come that way.
 """
 
@@ -18,7 +18,6 @@ import torch
 
 from dflearn.data import DecisionDataset
 from dflearn.errors import OptionError
-from dflearn.layers import Exact, Perturbed
 from dflearn.losses.base import Loss
 from dflearn.problems.base import Problem
 from dflearn.solvers.base import Solver
@@ -70,7 +69,7 @@ class Prepared:
         if self.solver_name or layer is None:
             return self.solver_name or "none"
         name = type(layer).__name__
-        return f"{name} of {layer.solver.identity}" if isinstance(layer, Exact | Perturbed) else name
+        return name if layer.solver is None else f"{name} of {layer.solver.identity}"
 
 
 def no_parameters(problem: str) -> dict[str, Plain]:
@@ -134,7 +133,8 @@ def method_names() -> list[str]:
 @cache
 def load_plugins() -> None:
     """Import the library's methods, and those of every installed package with an entry point for them."""
-    import_module("dflearn.studies.builtin")
+    for own in ("builtin", "field"):
+        import_module(f"dflearn.studies.{own}")
     for plugin in entry_points(group=GROUP):
         try:
             plugin.load()

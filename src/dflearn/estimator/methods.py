@@ -1,0 +1,151 @@
+"""The one table of methods: what each is called, here and elsewhere, what it needs, what it costs, and its line of code.
+
+The estimator, `dfl train --loss`, `dfl methods` and docs/methods.md read it; nothing heavy is loaded for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Needs = Literal["costs", "decisions", "program", "pool"]
+
+
+@dataclass(frozen=True)
+class MethodEntry:
+    """One method.
+
+    Attributes:
+        name: what the estimator and `--loss` take.
+        title: what papers call it.
+        paper: author and year, with the arXiv number where the paper is new.
+        needs: of the data, costs and decisions; besides, a program (constraints to look at, not a function that decides)
+            or a pool of decisions.
+        solves: per instance and training step; 1/μ stands for one smoothed solve.
+        convex: whether the loss is convex in ŷ.
+        tune: the parameters, apart from those of training.
+        code: the line of code; in it `solver`, `program` and `data` are yours.
+        pyepo: its name in PyEPO, or nothing.
+        study: its name in studies.
+    """
+
+    name: str
+    title: str
+    paper: str
+    needs: tuple[Needs, ...]
+    solves: str
+    convex: bool
+    tune: str
+    code: str
+    pyepo: str = ""
+    study: str = ""
+
+
+_BOTH: tuple[Needs, ...] = ("costs", "decisions")
+_POOL = 'Exact(Pooled(solver, 0.1, per="batch", initial=data.decisions))'
+
+METHODS = (
+    MethodEntry("mse", "two-stage, squared error", "–", ("costs",), "0", True, "–", "MSE()", "", "MSE"),
+    MethodEntry(
+        "sce", "SCE", "Mulamba et al. (2021), shifted", (*_BOTH, "program"), "1 smoothed", False, "μ",
+        "SCE(Smoothed(program, mu))", "", "SCE^smoothed",
+    ),
+    MethodEntry(
+        "sce-plain", "SCE, plain", "Mulamba et al. (2021)", ("decisions", "program"), "1 smoothed", False, "μ",
+        'SCE(Smoothed(program, mu), variant="plain")',
+    ),
+    MethodEntry(
+        "spo+", "SPO+", "Elmachtoub and Grigas (2022)", _BOTH, "1", True, "–",
+        "SPOPlus(Exact(solver))", "SPOPlus", "SPO+^relax",
+    ),
+    MethodEntry(
+        "smoothed-spo+", "smoothed SPO+", "Fenchel-Young loss at 2ŷ − y", (*_BOTH, "program"), "1 smoothed", True, "μ",
+        "SmoothedSPOPlus(Smoothed(program, mu))", "", "sSPO+",
+    ),
+    MethodEntry(
+        "fenchel-young", "regularized Fenchel-Young (RFY)", "Blondel et al. (2020); Dalle et al. (2022)",
+        ("decisions", "program"), "1 smoothed", True, "μ",
+        "FenchelYoung(Smoothed(program, mu))", "regularizedFrankWolfeFenchelYoung", "FY^smoothed",
+    ),
+    MethodEntry(
+        "pfy", "perturbed Fenchel-Young (PFY)", "Berthet et al. (2020)", ("decisions",), "samples", True, "σ, samples",
+        "FenchelYoung(Perturbed(solver, sigma, samples=10))", "perturbedFenchelYoung", "PFY^relax",
+    ),
+    MethodEntry(
+        "regret", "QPTL: regret through a smoothed problem", "Wilder et al. (2019); Ferber et al. (2020)",
+        (*_BOTH, "program"), "1 smoothed", False, "μ",
+        "Regret(Smoothed(program, mu))", "regularizedFrankWolfeOpt", "Regret^smoothed",
+    ),
+    MethodEntry(
+        "sqde", "squared decision error", "McKenzie et al. (2024)", ("decisions", "program"), "1 smoothed", False, "μ",
+        "SquaredDecisionError(Smoothed(program, mu))", "regularizedFrankWolfeOpt", "SqDE^smoothed",
+    ),
+    MethodEntry(
+        "cave", "CaVE", "Tang and Khalil (2024)", ("decisions", "program"), "1 projection", False, "–",
+        "CaVE(program)", "coneAlignedCosine", "CaVE exact",
+    ),
+    MethodEntry(
+        "pfy-multiplicative", "PFY, multiplicative noise", "Dalle et al. (2022)", ("decisions",), "samples", True,
+        "σ, samples", "FenchelYoung(Perturbed(solver, sigma, samples=10, multiplicative=True))",
+        "perturbedFenchelYoungMul", "PFY^relax multiplicative",
+    ),
+    MethodEntry(
+        "dpo", "differentiable perturbed optimizer (DPO)", "Berthet et al. (2020)", ("decisions",), "samples", False,
+        "σ, samples", 'SquaredDecisionError(Perturbed(solver, sigma, samples=10), reduction="mean")',
+        "perturbedOpt", "DPO^relax",
+    ),
+    MethodEntry(
+        "dpo-multiplicative", "DPO, multiplicative noise", "Dalle et al. (2022)", ("decisions",), "samples", False,
+        "σ, samples", 'SquaredDecisionError(Perturbed(solver, sigma, samples=10, multiplicative=True), reduction="mean")',
+        "perturbedOptMul", "DPO^relax multiplicative",
+    ),
+    MethodEntry(
+        "dbb", "differentiable black box (DBB)", "Vlastelica et al. (2020)", _BOTH, "2", False, "λ",
+        "Regret(BlackBox(solver, step=10))", "blackboxOpt", "DBB^relax",
+    ),
+    MethodEntry(
+        "nid", "negative identity (NID)", "Sahoo et al. (2023)", _BOTH, "1", False, "projection",
+        'Regret(NegativeIdentity(solver, "norm"))', "negativeIdentity", "NID^relax",
+    ),
+    MethodEntry(
+        "imle", "implicit MLE (I-MLE)", "Niepert et al. (2021)", _BOTH, "2 samples", False, "λ, σ, samples",
+        "Regret(ImplicitMLE(solver, sigma, step=10, samples=10))", "implicitMLE", "IMLE^relax",
+    ),
+    MethodEntry(
+        "aimle", "adaptive implicit MLE (AI-MLE)", "Minervini et al. (2023)", _BOTH, "2 samples", False, "σ, samples",
+        "Regret(AdaptiveImplicitMLE(solver, sigma, samples=10))", "adaptiveImplicitMLE", "AIMLE^relax",
+    ),
+    MethodEntry(
+        "pg", "perturbation gradient (PG)", "Huang and Gupta (2024)", ("costs",), "2", False, "h, difference",
+        "PerturbationGradient(Exact(solver), width=0.1)", "perturbationGradient", "PG^relax",
+    ),
+    MethodEntry(
+        "nce", "noise-contrastive estimation (NCE)", "Mulamba et al. (2021)", ("decisions", "pool"), "ratio", True,
+        "ratio", f"NCE({_POOL})", "noiseContrastiveEstimation", "NCE",
+    ),
+    MethodEntry(
+        "cmap", "contrastive MAP (CMAP)", "Mulamba et al. (2021)", ("decisions", "pool"), "ratio", True, "ratio",
+        f'SCE({_POOL}, variant="plain")', "contrastiveMAP", "CMAP",
+    ),
+    *(
+        MethodEntry(
+            f"ltr-{kind}", f"learning to rank, {kind}", "Mandi et al. (2022)", ("costs", "pool"), "ratio", True,
+            f"ratio{extra}", f'Ranking({_POOL}, "{kind}")', f"{kind}LearningToRank", f"LTR {kind}",
+        )
+        for kind, extra in (("pointwise", ""), ("pairwise", ", ν"), ("listwise", ", τ"))
+    ),
+    MethodEntry(
+        "lava", "LAVA", "Berden et al. (2025), arXiv 2505.22224", ("decisions", "program"), "0", True, "ε",
+        "LAVA(program, margin=0.1)", "", "LAVA",
+    ),
+    MethodEntry(
+        "pear", "PEAR", "Lee et al. (2026), arXiv 2605.01361", (*_BOTH, "program"), "1 smoothed", False, "μ, β",
+        "PEAR(Smoothed(program, mu))", "", "PEAR",
+    ),
+    MethodEntry(
+        "cost-sensitive", "cost-sensitive regression", "Schutte et al. (2026), arXiv 2605.18005", (*_BOTH, "program"),
+        "0", True, "κ", "CostSensitive(program, harmless=0.1)", "", "cost-sensitive",
+    ),
+)  # fmt: skip
+
+LOSSES = tuple(entry.name for entry in METHODS)

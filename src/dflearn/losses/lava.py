@@ -1,0 +1,70 @@
+"""LAVA: the label must beat the vertices next to it; nothing is solved (Berden et al., 2025; arXiv 2505.22224)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dflearn.data import Batch
+from dflearn.errors import DflearnError
+from dflearn.layers.base import weight
+from dflearn.losses.base import Field, Loss, LossOutput
+from dflearn.program import Program
+from dflearn.program.sides import Sides
+
+
+class LAVA(Loss):
+    """Σ over the vertices v next to w* of max(obj(ŷ, w*) − obj(ŷ, v), −ε).
+
+    A vertex of a linear program is optimal if and only if no vertex next to it is better, so the loss is at its least
+    exactly where w* is optimal with a margin of ε against each of them. Convex in ŷ, piecewise linear; decisions
+    suffice. The vertices are found by pivots when a decision is first seen, and remembered.
+
+    For integer programs the vertices are those of the relaxation, at which w* must be one. On degenerate vertices (paths
+    in a grid) only `bases` bases are visited: the vertices found are right, but may not be all.
+
+    Args:
+        program: its relaxation is what has vertices.
+        margin: ε ≥ 0, in units of the objective.
+        bases: of a degenerate vertex, how many to visit.
+    """
+
+    needs: tuple[Field, ...] = ("decisions",)
+
+    def __init__(self, program: Program, margin: float = 0.1, *, bases: int = 100) -> None:
+        super().__init__()
+        self.program, self.bases = program.relax(), int(bases)
+        self.margin = weight(margin, "LAVA", "a finite margin >= 0", lambda value: value >= 0)
+        self._known: dict[bytes, np.ndarray] = {}
+
+    def extra_repr(self) -> str:
+        return f"{self.program!r}, margin={self.margin}, bases={self.bases}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_known": {}}
+
+    def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
+        label, n = batch.require("decisions"), self.program.n
+        rows = label.detach().cpu().double().reshape(-1, n).numpy()
+        sides = self.program.sides(batch.instance, len(rows))
+        beside = [self._beside(i, w, sides.row(i)) - w for i, w in enumerate(rows)]
+        owner = torch.tensor(np.repeat(np.arange(len(rows)), [len(edges) for edges in beside]), device=predicted.device)
+        edges = torch.as_tensor(np.concatenate([np.empty((0, n)), *beside])).to(predicted)
+        c = self.program.objective.vector(predicted, batch.instance).reshape(-1, n)
+        behind = -(c[owner] * edges).sum(-1).clamp(max=self.margin)
+        value = predicted.new_zeros(len(rows)).index_add(0, owner, behind)
+        return LossOutput(value.reshape(predicted.shape[:-1]))
+
+    def _beside(self, i: int, w: np.ndarray, sides: Sides) -> np.ndarray:
+        from dflearn.program.vertices import adjacent_vertices
+
+        key = w.tobytes() + b"".join(part.tobytes() for part in sides.parts().values())
+        if key not in self._known:
+            try:
+                self._known[key] = adjacent_vertices(self.program, w, sides, self.bases)
+            except DflearnError as error:
+                raise type(error)(f"instance {i}: {error}") from error
+        return self._known[key]

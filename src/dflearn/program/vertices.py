@@ -1,0 +1,121 @@
+"""The vertices next to a vertex of a program's relaxation, by pivots of a dense tableau.
+
+In equality form, Â z = b̂ with bounds, a vertex has a basis: columns of Â that determine it. Leaving a bound with one column
+outside of the basis follows an edge to the next vertex, or, where the vertex is degenerate, leads to another basis of
+the same vertex; those are visited too, up to a limit.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+from dflearn.errors import ProgramError
+from dflearn.program.program import Program
+from dflearn.program.sides import Sides
+
+TIGHT = 1e-5  # distance at which a bound counts as met, relative to its size: labels may be in single precision
+SHORT = 1e-7  # an edge of at most this length leads nowhere
+PIVOT = 1e-9  # what is smaller in a tableau is zero
+
+
+def adjacent_vertices(program: Program, w: np.ndarray, sides: Sides, bases: int = 100) -> np.ndarray:
+    """The vertices that share an edge of the LP relaxation with w `(n,)`, as `(count, n)`; edges without end are left out.
+
+    Args:
+        sides: right-hand sides and bounds of this instance.
+        bases: how many bases of a degenerate vertex to visit. All of its edges leave from one of its bases, and there
+            may be very many: where the limit is met, some vertices are missing.
+    """
+    form = program.equality_form()
+    matrix, right = form.matrix.toarray(), form.right_hand_side(sides)[0]
+    lower, upper = form.bounds(sides)
+    z = np.concatenate([w, right[len(form.kept) :] - form.rows_without_slacks()[len(form.kept) :] @ w])
+    room = TIGHT * (1 + np.abs(z))
+    below, above = z - lower <= room, upper - z <= room
+    if (
+        not np.allclose(matrix @ z, right, atol=TIGHT, rtol=TIGHT)
+        or (z < lower - room).any()
+        or (z > upper + room).any()
+    ):
+        raise ProgramError("the decision breaks the program's constraints, so that it is none of its vertices")
+    tableau, basis = _tableau(np.hstack([matrix, right[:, None]]), inside=~(below | above))
+    resting = np.setdiff1d(np.arange(len(z)), basis)
+    z[resting] = np.where(below, lower, upper)[resting]
+    z[basis] = tableau[:, -1] - tableau[:, resting] @ z[resting]  # w in full precision
+    found: dict[bytes, np.ndarray] = {}
+    seen, queue = {frozenset(basis.tolist())}, deque([(tableau, basis)])
+    visited = 0
+    while queue and visited < bases:
+        tableau, basis = queue.popleft()
+        visited += 1
+        outside = np.setdiff1d(np.arange(len(z)), basis)
+        for j in outside[lower[outside] < upper[outside]]:
+            for sign in ([1.0] if below[j] else []) + ([-1.0] if above[j] else []):
+                change = -sign * tableau[:, j]
+                change[np.abs(change) < PIVOT] = 0.0
+                length, blocking = _ratio(z, change, basis, lower, upper)
+                length = min(length, upper[j] - lower[j])
+                if length > SHORT:
+                    if np.isfinite(length):
+                        step = np.zeros_like(z)
+                        step[basis], step[j] = length * change, sign * length
+                        vertex = (z + step)[: form.n]
+                        found.setdefault((np.round(vertex, 7) + 0.0).tobytes(), vertex)
+                    continue
+                for row in blocking:
+                    other = basis.copy()
+                    other[row] = j
+                    if frozenset(other.tolist()) not in seen and len(seen) < 4 * bases:
+                        seen.add(frozenset(other.tolist()))
+                        queue.append((_pivoted(tableau, int(row), int(j)), other))
+    found.pop((np.round(z[: form.n], 7) + 0.0).tobytes(), None)
+    return np.array(list(found.values())).reshape(len(found), form.n)
+
+
+def _tableau(matrix: np.ndarray, inside: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """B⁻¹(Â, b̂) and the columns of B, one per row; columns strictly inside their bounds come first, and all must fit."""
+    tableau, rows = matrix.copy(), matrix.shape[0]
+    basis, free = np.full(rows, -1), np.ones(rows, bool)
+    scale = np.abs(matrix).max(initial=1.0)
+    for group, must in ((np.flatnonzero(inside), True), (np.flatnonzero(~inside), False)):
+        for j in group:
+            if not free.any():
+                if must:
+                    raise _no_vertex()
+                break
+            candidates = np.where(free, np.abs(tableau[:, j]), 0.0)
+            row = int(candidates.argmax())
+            if candidates[row] <= 1e-9 * scale:
+                if must:
+                    raise _no_vertex()
+                continue
+            tableau = _pivoted(tableau, row, int(j))
+            basis[row], free[row] = j, False
+    return tableau, basis
+
+
+def _no_vertex() -> ProgramError:
+    return ProgramError(
+        "the decision is no vertex of the LP relaxation, so that it has no adjacent ones: label the data with a simplex solver, "
+        "dflearn.HiGHS(program.relax()), whose decisions are vertices"
+    )
+
+
+def _pivoted(tableau: np.ndarray, row: int, column: int) -> np.ndarray:
+    """The tableau after `column` enters the basis in `row`."""
+    pivot = tableau[row] / tableau[row, column]
+    result = tableau - np.outer(tableau[:, column], pivot)
+    result[row] = pivot
+    return result
+
+
+def _ratio(
+    z: np.ndarray, change: np.ndarray, basis: np.ndarray, lower: np.ndarray, upper: np.ndarray
+) -> tuple[float, np.ndarray]:
+    """How far the basic variables may move along `change`, and the rows that allow no more than nothing."""
+    bound = np.where(change > 0, upper[basis], lower[basis])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        lengths = np.where(change == 0, np.inf, np.maximum((bound - z[basis]) / change, 0.0))
+    return float(lengths.min(initial=np.inf)), np.flatnonzero(lengths <= SHORT)
