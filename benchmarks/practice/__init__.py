@@ -28,7 +28,9 @@ PROBLEMS: dict[str, Callable[[int], Case]] = {
     "purchasing": purchasing.case,
 }
 ON_DAYS = ("energy knapsack", "energy scheduling", "battery")  # real days, whose seeds are origins
-DEVELOPMENT, ORIGINS, FRESH = 0, (1, 2, 3, 4, 5), (6, 7, 8, 9, 10)
-SEEDS = {name: ORIGINS if name in ON_DAYS else FRESH for name in PROBLEMS}  # those of the study
+DEVELOPMENT, ORIGINS, FRESH = 0, (1, 2, 3, 4, 5), tuple(range(21, 41))
+SEEDS = {
+    name: ORIGINS if name in ON_DAYS else FRESH for name in PROBLEMS
+}  # those of the study, of FRESH the first of them
 
 __all__ = ["DEVELOPMENT", "ON_DAYS", "PROBLEMS", "SEEDS", "Case"]

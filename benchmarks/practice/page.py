@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.stats import t as student
 
 from benchmarks.practice import ON_DAYS
 from benchmarks.practice.two_stage import TWO_STAGE
@@ -44,6 +45,20 @@ def difference(records: list[Record], others: list[str]) -> Difference:
     return Difference(*found)
 
 
+def over_seeds(records: list[Record], others: list[str]) -> Difference:
+    """The same, with Student's interval over the means of the seeds: rows of one seed share a model and a history."""
+    means = np.array([
+        np.mean(np.subtract(one["regrets"]["default"], one["regrets"][other]))
+        for one, other in zip(records, others, strict=True)
+    ])  # fmt: skip
+    half = (
+        student.ppf((1 + LEVEL) / 2, len(means) - 1) * means.std(ddof=1) / np.sqrt(len(means))
+        if len(means) > 1
+        else np.nan
+    )
+    return Difference(float(means.mean()), float(means.mean() - half), float(means.mean() + half))
+
+
 def pooled(records: list[Record], method: str) -> float:
     return float(np.mean(np.concatenate([one["regrets"][method] for one in records])))
 
@@ -69,8 +84,8 @@ def summary(records: list[Record]) -> str:
     """One table of regrets, one of differences, and the seconds and choices of every run."""
     regrets = ["| problem | rows tested | optimum | " + " | ".join(SHOWN) + " |", "|---" * (3 + len(SHOWN)) + "|"]
     differences = [
-        "| problem | − best two-stage by choosing rows | verdict | − best in hindsight | which | verdict | − its own blend | verdict |",
-        "|---" * 8 + "|",
+        "| problem | − best two-stage by choosing rows | verdict | over seeds | − best in hindsight | which | verdict | − its own blend | verdict |",
+        "|---" * 9 + "|",
     ]
     runs = ["| problem | seed | kept | best two-stage by choosing rows | seconds | of processor |", "|---" * 6 + "|"]
     for name, own in by_problem(records).items():
@@ -83,10 +98,11 @@ def summary(records: list[Record]) -> str:
         hindsight = in_hindsight(own)
         others = ([by_choosing(one) for one in own], [hindsight] * len(own), [BLEND] * len(own))
         found = [difference(own, other) for other in others]
+        seeds = over_seeds(own, others[0])
         shown = [f"{one.value:+.3g} [{one.low:+.3g}, {one.high:+.3g}]" for one in found]
         said = [_bold(one.verdict, one.high < 0 or one.low > 0) for one in found]
         differences.append(
-            f"| {name} | {shown[0]} | {said[0]} | {shown[1]} | {hindsight} | {said[1]} | {shown[2]} | {said[2]} |"
+            f"| {name} | {shown[0]} | {said[0]} | [{seeds.low:+.3g}, {seeds.high:+.3g}] | {shown[1]} | {hindsight} | {said[1]} | {shown[2]} | {said[2]} |"
         )
         for one in own:
             runs.append(
@@ -107,8 +123,9 @@ Seeds of generated problems: {seeds}. Origins of real days: {origins}.
 The default is `dflearn.train` with no option touched. Two-stage forecasts are scikit-learn's least squares, ridge (strength by
 leave-one-out) and boosting, on the same columns, fitted to all rows but those tested; "dflearn least squares" and so on are those
 that `train` fits itself, and compete with them for the best two-stage. By choosing rows: the least regret on the rows to choose by when
-fitted to the others. In hindsight: the least on the test rows of all seeds. The blend of ridge and boosting is the default's own. Intervals: {level:.0%}, studentized block bootstrap over test rows, pooled over seeds; blocks of
-{block} rows where rows are in order of time, of one row elsewhere. Seconds: one core, everything that `train` does, labels included; by the clock, and of the processor alone.
+fitted to the others. In hindsight: the least on the test rows of all seeds. The blend of ridge and boosting is the default's own.
+Intervals: {level:.0%}, studentized block bootstrap over test rows, pooled over seeds; blocks of {block} rows where rows are in order of
+time, of one row elsewhere. "Over seeds": Student's, over the means of the seeds, since rows of one seed share a model. Seconds: one core, everything that `train` does, labels included; by the clock, and of the processor alone.
 {days}Commits {commits}; problems, generators and splits are those of `benchmarks/practice`, committed before any run.
 
 """

@@ -5,7 +5,8 @@
     python -m benchmarks.practice.study --no-run                          # write the table and the figure again
 
 The three problems on real days need their file: `DFLEARN_ENERGY=energy_days.npz`. Finished pairs of problem and seed are kept
-in regrets.ndjson.xz and not run again. No option of `train` is touched but those that say which rows are tested on.
+in regrets.ndjson.xz and not run again: round by round, so that the study can be ended after any. No option of `train` is
+touched but those that say which rows are tested on.
 """
 
 from __future__ import annotations
@@ -136,8 +137,10 @@ def main() -> None:
     options = arguments.parse_args()
     torch.set_num_threads(1)
     path = options.out / RECORDS
-    pairs = [(name, seed) for name in options.problems for seed in options.seeds or SEEDS[name]]
-    for name, seed in () if options.no_run else sorted(pairs, key=lambda pair: pair[1] % len(SEEDS[pair[0]])):
+    rounds = sorted(
+        (turn, name, seed) for name in options.problems for turn, seed in enumerate(options.seeds or SEEDS[name])
+    )
+    for _, name, seed in () if options.no_run else rounds:
         if any((one["problem"], one["seed"]) == (name, seed) for one in read(path)):
             continue
         record = run(name, seed)

@@ -198,12 +198,40 @@ def test_the_share_of_the_blend_is_by_regret_where_that_tells(
     one = pipeline.Pipeline(task, task.solver, data, Parts(*np.split(rows, [60, 90])), settings, clock, quiet)
     one._left_out_rows = rows
     noise = torch.tensor(np.random.default_rng(1).normal(0, 1, costs.shape))
-    unit = two_stage.units_of(costs)
-    assert two_stage.best_share(costs + noise, costs + 5, costs, unit) < 0.1
     assert one._share(costs + noise, costs + 5) == 1
-    least = two_stage.best_share(costs + 1, costs - 2, costs, unit)
-    assert 0.3 < least < 0.4
-    assert one._share(costs + 1, costs - 2) == least  # both decide rightly
+    assert one._share(costs + 5, costs + noise) == 0
+    unit = two_stage.units_of(costs)
+    assert two_stage.best_share(costs + 1, costs - 2, costs, unit) < pipeline.SHARE
+    assert one._share(costs + 1, costs - 2) == pipeline.SHARE  # both decide rightly
+    least = two_stage.best_share(costs - 2, costs + 1, costs, unit)
+    assert 0.6 < least < 0.7
+    assert one._share(costs - 2, costs + 1) == least
+
+
+def test_in_order_of_time_ridge_is_between_what_folds_and_leaving_one_out_ask_for(
+    program: dfl.Program, tables: dict[str, np.ndarray]
+) -> None:
+    costs, x = torch.tensor(tables["costs"]), torch.tensor(tables["features"])
+    data = dfl.label(dfl.DecisionDataset(x, costs), program)
+    task, rows, clock, quiet = (
+        DecisionTask.of(program),
+        np.arange(120),
+        fine_tuning.Clock(),
+        fine_tuning.Progress(False),
+    )
+    parts = Parts(*np.split(rows, [60, 90]))
+    folds = two_stage.folds_of(parts.train, ordered=True, seed=0)
+    by_folds = two_stage.ridge_left_out(x, costs, None, folds)[0]
+    by_one = two_stage.strength_by_leaving_one_out(x[:90], costs[:90])
+    wanted = {True: (by_folds * by_one) ** 0.5, False: by_folds}
+    for ordered, strength in wanted.items():
+        settings = pipeline.Settings((), ordered=ordered)
+        one = pipeline.Pipeline(task, task.solver, data, parts, settings, clock, quiet)
+        found, forecasts = one._ridge(x, costs, None, folds)
+        assert found == pytest.approx(strength)
+        others, own = folds[0]
+        expected = two_stage.linear_fits(x[others], costs[others], [strength])[0](x[own])
+        torch.testing.assert_close(forecasts[: len(own)], expected)
 
 
 @pytest.mark.parametrize(("rows", "size", "epochs"), [(160, 38, 32), (160, 600, 8), (160, 6000, 4), (10_000, 38, 4)])

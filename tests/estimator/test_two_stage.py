@@ -11,7 +11,7 @@ from sklearn.preprocessing import StandardScaler
 
 from dflearn.data import DecisionDataset
 from dflearn.estimator import starts, two_stage
-from dflearn.models import Trees, predict
+from dflearn.models import Standardize, Trees, predict
 
 
 def data(rows: int = 60, k: int = 4, p: int = 3, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -143,6 +143,25 @@ def test_strength_and_number_of_trees_are_those_that_forecast_rows_left_out_best
     number = every[0].root.shape[1]
     for other in {1, max(1, number - 1), number + 1, 22}:  # few rows make for 22 trees at most
         assert error(boosted) <= error(two_stage.boosting_left_out(x, y, None, folds, trees=other)[1]) + 1e-9
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_leaving_one_out_is_that_of_scikit_learn_row_by_row(weighted: bool) -> None:
+    """Each row is forecast by a ridge that is fitted to the others; the penalty stays, in units of all rows."""
+    x, y = data(30)
+    weights = torch.tensor(np.random.default_rng(0).uniform(0.2, 2, 30)) if weighted else None
+    counts = np.ones(30) if weights is None else weights.numpy()
+    share = counts / counts.sum()
+    z, unit = Standardize(x.shape[1], x, weights)(x).numpy(), two_stage.units_of(y).numpy()
+    errors = {}
+    for strength in two_stage.STRENGTHS:
+        left = []
+        for i in range(30):
+            others = np.arange(30) != i
+            one = Ridge(strength).fit(z[others], y.numpy()[others], share[others])
+            left.append((one.predict(z[i : i + 1])[0] - y.numpy()[i]) / unit)
+        errors[strength] = float(share @ np.square(left).mean(1))
+    assert two_stage.strength_by_leaving_one_out(x, y, weights) == min(errors, key=errors.__getitem__)
 
 
 def test_the_share_of_a_blend_is_the_best_one() -> None:

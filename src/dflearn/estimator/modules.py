@@ -96,6 +96,6 @@ def from_saved(held: Mapping[str, Any], *, trust: bool) -> nn.Module:
             f"its model is built by code that is not dflearn's, {path}: loading it runs that code, with arguments from the "
             "file. If you trust both, load it with trust=True"
         )
-    warnings.warn(f"{path} is imported and run, as the model file asks and trust=True allows", stacklevel=4)
+    warnings.warn(f"{path} is imported and run, as the model file asks and trust=True allows", stacklevel=5)
     module = Imported(path, **arguments)
     return module.module if held.get("bare") else module

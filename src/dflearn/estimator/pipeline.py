@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,6 +42,7 @@ from dflearn.estimator.fine_tuning import (
 from dflearn.estimator.progress import Progress
 from dflearn.estimator.starts import Start
 from dflearn.estimator.two_stage import (
+    Fold,
     LinearFit,
     best_share,
     boosting,
@@ -49,6 +50,7 @@ from dflearn.estimator.two_stage import (
     folds_of,
     linear_fits,
     ridge_left_out,
+    strength_by_leaving_one_out,
     units_of,
 )
 from dflearn.estimator.verdict import Choice, choose
@@ -60,7 +62,8 @@ from dflearn.solvers.task import DecisionTask
 from dflearn.training import checkpoint as files
 
 LEAST_SQUARES, RIDGE, BOOSTING, BLEND = "least squares", "ridge", "boosting", "blend"
-SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # of boosting in the blend, besides the one of least squared error
+SHARE, OTHERS = 0.4, (0.0, 0.2, 0.7, 1.0)  # of boosting in the blend, at least; shares that are tried besides
+ERRORS = 2.0  # standard errors by which one of these must be better
 KIND = {RIDGE: RIDGE, BLEND: BOOSTING}  # of estimator that a start makes
 RUNS = {  # of each start; the learning rate is how far a step moves a forecast, in units of its error
     RIDGE: ((WIDE, 0.03),),  # far, where a linear forecast cannot follow the costs
@@ -185,7 +188,7 @@ class Pipeline:
 
         def left_out() -> dict[str, Any]:
             self.progress.pass_by("forecasts of rows left out")
-            strength, linear = ridge_left_out(x, y, weights, folds)
+            strength, linear = self._ridge(x, y, weights, folds)
             every, boosted = boosting_left_out(x, y, weights, folds, seed=seed)
             return {"strength": strength, "linear": linear, "boosted": boosted, "trees": dict(every[-1].state_dict())}
 
@@ -201,22 +204,35 @@ class Pipeline:
             self.progress.tell(f"{name}: regret {regrets.mean():.4g} on the rows to choose by")
         return fitted
 
+    def _ridge(self, x: Tensor, y: Tensor, weights: Tensor | None, folds: Sequence[Fold]) -> tuple[float, Tensor]:
+        """The strength, and its forecasts of the rows of the folds.
+
+        In order of time, the first folds are fitted to few rows that have not seen every season, and ask for more strength than
+        all rows need; leaving one out, where both neighbours are known, asks for less. Their geometric mean is taken.
+        """
+        strength, linear = ridge_left_out(x, y, weights, folds)
+        if not self.settings.ordered or self.groups is not None:
+            return strength, linear
+        between = (strength * strength_by_leaving_one_out(*self._rows(self.known))) ** 0.5
+        return ridge_left_out(x, y, weights, folds, [between])
+
     def _share(self, linear: Tensor, boosted: Tensor) -> float:
-        """That of the trees in the blend: the one of least squared error on rows left out, unless another has less regret there,
-        by more than a standard error. Decisions are those of the relaxation."""
+        """That of the trees in the blend: the one of least squared error on rows left out, but `SHARE` at least, since trees gain
+        more than lines from the rows that were left out; unless another has less regret there, by more than two standard
+        errors. Decisions are those of the relaxation."""
         part = self.data.subset(self._left_out_rows)
         truth, judge = part.batch().require("costs"), Judge(self.task.relaxed, self.task.relaxed, part)
-        first = best_share(linear, boosted, truth, units_of(truth), part.weights)
+        first = max(SHARE, best_share(linear, boosted, truth, units_of(truth), part.weights))
         regrets = []
-        for share in (first, *SHARES):
+        for share in (first, *OTHERS):
             self.progress.pass_by(f"deciding with {share:.0%} of boosting")
             blend = (1 - share) * linear + share * boosted
             regrets.append(judge.regrets(blend if self.after is None else self.after(blend)))
         best = int(np.argmin([one.mean() for one in regrets]))
         if np.isfinite(regrets[0]).all():  # otherwise forecasts by the first leave no decision
             gain = regrets[0] - regrets[best]
-            best = best if gain.mean() > gain.std() / np.sqrt(len(gain)) else 0
-        return (first, *SHARES)[best]
+            best = best if gain.mean() > ERRORS * gain.std() / np.sqrt(len(gain)) else 0
+        return (first, *OTHERS)[best]
 
     def _rows(self, rows: Any) -> tuple[Tensor, Tensor, Tensor | None]:
         """Features, costs and weights."""

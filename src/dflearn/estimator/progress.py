@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import Any
+
+from dflearn.training import Callback, Run
 
 EVERY = 10.0  # seconds between passing lines, where each stays
 
@@ -38,3 +41,12 @@ class Progress:
             sys.stderr.write(before + line + end)
             sys.stderr.flush()
             self.last = time.perf_counter()
+
+
+class Report(Callback):
+    """A line per epoch of `fit`, printed."""
+
+    def on_epoch_end(self, run: Run, row: dict[str, Any]) -> None:
+        monitored = run.history.monitored
+        judged = "" if monitored is None else f", {monitored.replace('_', ' ')} {row[monitored]:.4g}"
+        print(f"epoch {row['epoch']}: loss {row['loss']:.4g}{judged}, {row['seconds']:.2f} s")

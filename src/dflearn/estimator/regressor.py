@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import os
-import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,24 +11,25 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dflearn.data import DecisionDataset, split_rows
+from dflearn.data import DecisionDataset
 from dflearn.data.labels import label
 from dflearn.data.scale import Scale
 from dflearn.errors import DataError, MissingExtraError, OptionError, ShapeError
-from dflearn.estimator import saving
+from dflearn.estimator import model_files
+from dflearn.estimator.building import build
 from dflearn.estimator.choices import Amount, make_loss
-from dflearn.estimator.modules import from_saved
-from dflearn.estimator.starts import Start, after_model, boosted_start, forecasts_left_out, linear_start
-from dflearn.estimator.two_stage import boosting, least_squares, ridge
+from dflearn.estimator.given import drawn, in_order, named_by
+from dflearn.estimator.progress import Report
+from dflearn.estimator.starts import Start, start_at
 from dflearn.evaluation.regret import check_linear, regrets_of
 from dflearn.layers.base import Layer
 from dflearn.losses.base import Loss
-from dflearn.models import MLP, Linear, OnForecast, Positive, Scaled, Standardize, Trees, predict
+from dflearn.models import predict
 from dflearn.problems import Problem
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Solver
 from dflearn.solvers.task import Decided, DecisionTask
-from dflearn.training import Callback, History, Run, fit
+from dflearn.training import History, fit
 from dflearn.training.step import counted_rows
 
 try:
@@ -221,7 +219,7 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
             early_stopping=None if checked is None else self.early_stopping,
             keep="last" if checked is None else "best",
             seed=seed,
-            callbacks=[_Report()] if self.verbose else [],
+            callbacks=[Report()] if self.verbose else [],
             progress=False,
         )
         self.model_ = start.finish(start.module)
@@ -242,23 +240,13 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         if self.start == "zero":
             model = self._build(task.objective.p, self.scale_.costs, seed, train)
             return Start("zero", train, lambda x: x, model, lambda trained: trained, 1.0)
-        self._check_start()
-        after = after_model(self.positive, self.scale_.costs)
-        x, y = train.features, train.batch().require("costs")
-        choose = None if checked is None else (checked.features, checked.batch().require("costs"))
-        if self.start == "ridge":
-            fitted = least_squares(x, y, train.weights) if choose is None else ridge(x, y, train.weights, choose=choose)
-            return linear_start(train, fitted, self.scale_.costs, after)
-        trees = boosting(x, y, train.weights, choose=choose, seed=seed)
-        return boosted_start(train, trees, forecasts_left_out(train, trees, ordered=False, gap=0, seed=seed), after)
-
-    def _check_start(self) -> None:
-        if self.start not in ("zero", "ridge", "boosting"):
+        if self.start not in ("ridge", "boosting"):
             raise OptionError(f"start is 'zero', 'ridge' or 'boosting'; got {self.start!r}")
-        if self.start != "zero" and (self.model != "linear" or len(self._shape) != 1):
+        if self.model != "linear" or len(self._shape) != 1:
             raise OptionError(
                 f"start={self.start!r} needs model='linear' and features (n_samples, k): pass start='zero'"
             )
+        return start_at(self.start, train, checked, self.scale_.costs, positive=self.positive, seed=seed)
 
     def _task(self, p: int | None) -> DecisionTask:
         """What is decided, when there are p costs (unknown without y)."""
@@ -286,14 +274,7 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         names = None if columns is None else self._cost_names()
         if columns is None or names is None:
             return y
-        missing, unknown = ([name for name in a if name not in b] for a, b in ((names, columns), (columns, names)))
-        if missing or unknown:
-            wrong = f"lacks {missing[0]!r}" if missing else f"has {unknown[0]!r}"
-            raise DataError(
-                f"the costs of the program are {', '.join(names[:5])}{', …' if len(names) > 5 else ''}, and y {wrong}: "
-                "name its columns as the program does, or pass it without names"
-            )
-        return y[list(names)]
+        return in_order(y, columns, names)
 
     def _cost_names(self) -> tuple[str, ...] | None:
         program = None if self.problem is None else DecisionTask.of(self.problem, None).program
@@ -325,52 +306,27 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
                 self._data(X, costs, None, *(more or [None])), task.solver, cache=self.cache, progress=False
             )
         if validation is None:
-            held_out, kept = self._split(len(data), seed)
+            held_out, kept = drawn(len(data), self.validation_fraction, seed)
         else:
-            held_out = _rows_of(validation, data, rows)
+            held_out = named_by(validation, data, rows)
             kept = np.setdiff1d(np.arange(len(data)), held_out)
         self.held_out_ = rows[held_out]
         return data.subset(kept), data.subset(held_out) if len(held_out) else None
 
-    def _split(self, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """The rows held out at random, and those to train on."""
-        if not 0 <= self.validation_fraction < 1:
-            raise OptionError(f"validation_fraction lies in [0, 1), got {self.validation_fraction}")
-        number = round(self.validation_fraction * count)
-        if number == 0:
-            return np.arange(0), np.arange(count)
-        held_out, kept = split_rows(count, {"validation": number}, seed)
-        return held_out.numpy(), kept.numpy()
-
     def _build(self, p: int, scale: float, seed: int, data: DecisionDataset | None = None) -> nn.Module:
         """The untrained model in float64, for features of the shape seen in `fit`; standardized as those of `data` are."""
-        if self.start == "boosting":
-            parts: list[nn.Module] = [OnForecast(Trees(p), self._shape[-1], p)]
-        elif isinstance(self.model, nn.Module):
-            parts = [copy.deepcopy(self.model)]
-        else:
-            parts = [self._named(p, scale, seed)]
-        if self.start == "ridge" or (self.start == "zero" and self.standardize):
-            known = (None, None) if data is None else (data.features, data.weights)
-            parts.insert(0, Standardize(self._shape[-1], *known))
-        if self.positive:
-            parts.append(Positive(scale))
-        return (nn.Sequential(*parts) if len(parts) > 1 else parts[0]).double()
-
-    def _named(self, p: int, scale: float, seed: int) -> nn.Module:
-        """The model that `model` names."""
-        per_cost, k = len(self._shape) == 2, self._shape[-1]
-        if self.model not in ("linear", "shared", "mlp"):
-            raise OptionError(f"model is 'linear', 'shared', 'mlp' or a torch module; got {self.model!r}")
-        if len(self._shape) > 2 or (per_cost and self._shape[0] != p) or (self.model == "shared" and not per_cost):
-            wanted = f"(n_samples, {p}, k)" if per_cost or self.model == "shared" else "(n_samples, k)"
-            raise ShapeError(
-                f"model={self.model!r} wants features of shape {wanted}; got (n_samples, "
-                f"{', '.join(map(str, self._shape))})"
-            )
-        outputs = 1 if per_cost else p
-        net = MLP(k, outputs, hidden=self.hidden, seed=seed) if self.model == "mlp" else Linear(k, outputs, seed=seed)
-        return Scaled(nn.Sequential(net, nn.Flatten(-2)) if per_cost else net, scale)
+        return build(
+            self.model,
+            self._shape,
+            p,
+            hidden=self.hidden,
+            start=self.start,
+            standardize=self.standardize,
+            positive=self.positive,
+            scale=scale,
+            seed=seed,
+            data=data,
+        )
 
     # -- use ------------------------------------------------------------------------------------------------------
 
@@ -433,29 +389,7 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         import path: see `dflearn.estimator.Imported`.
         """
         check_is_fitted(self, "model_")
-        held = self.problem.program if isinstance(self.problem, Solver) else self.problem
-        program = held.program if isinstance(held, Problem) else held
-        solver = saving.solver_name(held, self.solver_) if isinstance(held, Problem | Program) else None
-        if solver is None or not isinstance(program, Program):
-            raise DataError(
-                f"{self.solver_!r} cannot be saved, and decisions depend on it: fit with a Problem or a Program, "
-                "or keep the weights alone, with safetensors.torch.save_file(regressor.model_.state_dict(), path)"
-            )
-        parameters = {name: value for name, value in self.get_params(deep=False).items() if name != "problem"}
-        metadata = {
-            "class": type(self).__name__,
-            "parameters": {name: saving.plain(name, value) for name, value in parameters.items()},
-            "origin": saving.origin_of(self.problem),
-            "solver": solver,
-            "features": list(self._shape),
-            "feature_names": list(map(str, getattr(self, "feature_names_in_", []))),
-            "one_dimensional": self._one_dimensional,
-            "with_instances": self._with_instances,
-            "record": dict(record or {}),
-            "scale": asdict(self.scale_),
-            "history": asdict(self.history_),
-        }
-        saving.write(path, metadata, self.model_.state_dict(), program)
+        model_files.save(self, path, record)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, trust: bool = False) -> Self:
@@ -464,48 +398,4 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         trust: whether code may be run that the file names to build a module of your own. Only for files that you trust;
             all other files load without it, and run nothing.
         """
-        metadata, weights, program = saving.read(path)
-        for remark in saving.other_versions(metadata):
-            warnings.warn(f"{path}: {remark}", stacklevel=2)
-        try:
-            if metadata["class"] != cls.__name__:
-                raise DataError(f"it holds a {metadata['class']}, not a {cls.__name__}")
-            problem = saving.problem_from(metadata["origin"], program)
-            parameters = dict(metadata["parameters"])
-            if isinstance(parameters.get("model"), dict):
-                parameters["model"] = from_saved(parameters["model"], trust=trust)
-            return cls(problem, **parameters)._filled(metadata, weights)
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise DataError(f"{path} is not a model that can be read here: {error}") from error
-
-    def _filled(self, metadata: dict[str, Any], weights: dict[str, Tensor]) -> Self:
-        self.hidden = tuple(self.hidden)
-        self._shape, self._one_dimensional = tuple(metadata["features"]), metadata["one_dimensional"]
-        self._with_instances, self.record_ = metadata.get("with_instances", False), metadata.get("record", {})
-        self.n_features_in_ = self._shape[0]
-        if metadata["feature_names"]:
-            self.feature_names_in_ = np.array(metadata["feature_names"], dtype=object)
-        self.scale_, self.history_ = Scale(**metadata["scale"]), History(**metadata["history"])
-        task = self._task(None)
-        self.solver_ = saving.solver_named(metadata, task)
-        self.model_ = self._build(task.objective.p, self.scale_.costs, seed=0)
-        self.model_.load_state_dict(weights)
-        self.loss_ = make_loss(self.loss, self.layer, task, self.scale_, mu=self.mu, sigma=self.sigma, step=self.step)
-        return self
-
-
-def _rows_of(validation: Any, data: DecisionDataset, rows: np.ndarray) -> np.ndarray:
-    """The places in the data of rows of X that are given, or that a splitter's last split holds out."""
-    if isinstance(validation, np.ndarray | list):
-        return np.flatnonzero(np.isin(rows, np.asarray(validation, np.int64)))
-    *_, (_, last) = validation.split(data.features.numpy())
-    return np.asarray(last, np.int64)
-
-
-class _Report(Callback):
-    """A line per epoch."""
-
-    def on_epoch_end(self, run: Run, row: dict[str, Any]) -> None:
-        monitored = run.history.monitored
-        judged = "" if monitored is None else f", {monitored.replace('_', ' ')} {row[monitored]:.4g}"
-        print(f"epoch {row['epoch']}: loss {row['loss']:.4g}{judged}, {row['seconds']:.2f} s")
+        return model_files.load(cls, path, trust=trust)

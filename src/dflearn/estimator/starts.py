@@ -18,7 +18,15 @@ import torch
 from torch import Tensor, nn
 
 from dflearn.data import DecisionDataset
-from dflearn.estimator.two_stage import LinearFit, boosting_left_out, folds_of, units_of
+from dflearn.estimator.two_stage import (
+    LinearFit,
+    boosting,
+    boosting_left_out,
+    folds_of,
+    least_squares,
+    ridge,
+    units_of,
+)
 from dflearn.models import Linear, OnForecast, Positive, Scaled, Standardize, Trees
 
 ROUNDING = 0.05  # of the softplus that keeps predictions positive, in units of mean |y|: elsewhere it changes nothing
@@ -147,6 +155,20 @@ def linear_start(train: DecisionDataset, fit: LinearFit, scale: float, after: nn
         return as_linear(fit, scale, after, trained)
 
     return Start("ridge", _with_features(train, rows(train.features)), rows, module, finish, width**-0.5)
+
+
+def start_at(
+    name: str, train: DecisionDataset, choose: DecisionDataset | None, scale: float, *, positive: bool, seed: int
+) -> Start:
+    """The estimator's start: "ridge" or "boosting", fitted to `train`, with the setting that forecasts `choose` best."""
+    after = after_model(positive, scale)
+    x, y = train.features, train.batch().require("costs")
+    rows = None if choose is None else (choose.features, choose.batch().require("costs"))
+    if name == "ridge":
+        fitted = least_squares(x, y, train.weights) if rows is None else ridge(x, y, train.weights, choose=rows)
+        return linear_start(train, fitted, scale, after)
+    trees = boosting(x, y, train.weights, choose=rows, seed=seed)
+    return boosted_start(train, trees, forecasts_left_out(train, trees, ordered=False, gap=0, seed=seed), after)
 
 
 def forecasts_left_out(

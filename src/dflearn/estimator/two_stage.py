@@ -42,7 +42,7 @@ def linear_fits(x: Tensor, y: Tensor, strengths: Sequence[float], weights: Tenso
     Where features depend on each other, least squares is the smallest of its solutions.
     """
     standardize = Standardize(x.shape[-1], x, weights)
-    share = torch.full((len(x),), 1 / len(x), dtype=torch.float64) if weights is None else weights / weights.sum()
+    share = _shares(len(x), weights)
     z = standardize(x)
     middle, level = share @ z, share @ y
     root = share.sqrt()[:, None]
@@ -222,6 +222,24 @@ def ridge_left_out(
     return float(strengths[best]), forecasts[best]
 
 
+def strength_by_leaving_one_out(x: Tensor, y: Tensor, weights: Tensor | None = None) -> float:
+    """The strength among `STRENGTHS` that forecasts each row best from all others.
+
+    In closed form: residual_i / (1 − h_i), with h_i the weight of y_i in its own forecast.
+    """
+    standardize, share = Standardize(x.shape[-1], x, weights), _shares(len(x), weights)
+    z = standardize(x)
+    z, apart = z - share @ z, y - share @ y
+    u, sizes, v = torch.linalg.svd(share.sqrt()[:, None] * z, full_matrices=False)
+    turned, target, unit = z @ v.T, u.T @ (share.sqrt()[:, None] * apart), units_of(y)
+    errors = []
+    for strength in STRENGTHS:
+        own = share * (1 + turned.square() @ (1 / (sizes.square() + strength)))
+        residual = apart - turned @ ((sizes / (sizes.square() + strength))[:, None] * target)
+        errors.append(_mean((residual / (1 - own.clamp(max=1 - 1e-9))[:, None] / unit).square(), share))
+    return float(STRENGTHS[int(np.argmin(errors))])
+
+
 def boosting_left_out(
     x: Tensor, y: Tensor, weights: Tensor | None, folds: Sequence[Fold], *, trees: int | None = None, seed: int = 0
 ) -> tuple[list[Trees], Tensor]:
@@ -246,6 +264,11 @@ def _forecast(folds: Sequence[Fold]) -> np.ndarray:
 def _mean(values: Tensor, weights: Tensor | None) -> float:
     """Over rows and costs `(rows, p)`, rows weighed."""
     return values.mean().item() if weights is None else ((weights / weights.sum()) @ values.mean(-1)).item()
+
+
+def _shares(count: int, weights: Tensor | None) -> Tensor:
+    """What each row counts, together one."""
+    return torch.full((count,), 1 / count, dtype=torch.float64) if weights is None else weights / weights.sum()
 
 
 def _some(weights: Tensor | None, rows: np.ndarray) -> Tensor | None:

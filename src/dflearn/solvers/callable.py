@@ -40,7 +40,8 @@ def from_callable(
             `(p,)`, `(n,)` → a number; with `batched`, `(count, p)`, `(count, n)` → `(count,)`. Regret, `evaluate` and validation
             judge by it: a quadratic term, a fee, a penalty that f knows of. Left out, a decision costs cᵀw, and one that
             beats a label by more than rounding is an error. For a heuristic, whose labels may be beaten, pass the linear
-            value itself: such regrets are then counted and said.
+            value itself: such regrets are then counted and said. Losses stay linear: the value of SPO+ and its kin leaves out
+            what `value` adds to cᵀw. Where that depends on w alone, as a quadratic term does, their gradients are right.
     """
     return CallableSolver(f, Objective(n, S, d, sense, _rowwise(value, batched)), p, batched, name)
 
