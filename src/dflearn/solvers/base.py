@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dflearn.errors import ShapeError, SolverError
+from dflearn.errors import ProgramError, ShapeError, SolverError
 from dflearn.program import Instance, Objective, Program
 from dflearn.program.sides import Sides
 
@@ -181,9 +181,11 @@ class Solver(TakesStart, ABC):
     Class attributes:
         parallel: how `Parallel` may run it: "threads" (releases the GIL), "processes", or "none".
         program: the program it solves, or `None` for a solver that knows no program (`from_callable`).
+        quadratic: whether it solves quadratic objectives; others refuse them.
         remembered: whether `identity` tells its answers from those of any other solver, so that a cache may keep them.
     """
 
+    quadratic: bool = False
     remembered: bool = True
 
     parallel: Literal["threads", "processes", "none"] = "none"
@@ -196,6 +198,11 @@ class Solver(TakesStart, ABC):
         The answer carries a new start if and only if one was passed; `no_start` gives the empty one to begin with.
         """
         begun = perf_counter()
+        if self.objective.Q is not None and not self.quadratic:
+            raise ProgramError(
+                f"{type(self).__name__} solves linear objectives, and {self.program!r} has a quadratic one: use HiGHS, or Gurobi "
+                "for integers; a solver of your own that knows Q says so by the class attribute quadratic = True"
+            )
         batch = check_costs(y, self.objective)
         check_instance(instance, batch)
         count = batch.numel()

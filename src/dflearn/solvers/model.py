@@ -47,6 +47,7 @@ class ModelSolver(Solver):
     """
 
     parallel = "threads"
+    quadratic = True
     program: Program
     start_dtype = torch.int8
     start_blank = Basis.NONE

@@ -26,6 +26,7 @@ class Wrapper(Solver):
     def __init__(self, solver: Solver) -> None:
         self.solver = solver
         self.program, self.objective, self.remembered = solver.program, solver.objective, solver.remembered
+        self.quadratic = solver.quadratic
         self.start_width, self.start_dtype, self.start_blank = (
             solver.start_width,
             solver.start_dtype,
