@@ -32,10 +32,11 @@ PACKAGES = (
     "highspy",
     "cvxpy",
     "cvxpylayers",
+    "clarabel",
     "gurobipy",
     "pyepo",
 )
-PEERS = ("ortools", "qpth")  # in environments of their own, pinned by environments/*.txt
+PEERS = ("ortools", "qpth", "piqp")  # in environments of their own, pinned by environments/*.txt
 
 
 def medians(ways: Mapping[str, Callable[[], Any]], repeats: int, *, wall: bool = False) -> dict[str, float]:

@@ -54,7 +54,7 @@ def test_what_the_kernels_leave_is_first_asked_for_a_feasible_point(monkeypatch:
 
     def unfinished(self: rows.SmoothedRows, *args: object, **options: object) -> None:
         run(self, *args, **options)  # type: ignore[arg-type]
-        answer = args[5]
+        answer = args[4]
         answer.residual[:], answer.infeasible[:] = np.inf, 0  # type: ignore[attr-defined]
 
     monkeypatch.setattr(rows.SmoothedRows, "run", unfinished)
