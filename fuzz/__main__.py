@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -14,7 +12,7 @@ from typing import Any
 
 import torch
 
-import dflearn
+from dflearn.studies.record import machine
 from fuzz.durability import CHECKS
 from fuzz.families import FAMILIES
 from fuzz.isolated import run_isolated, shrink_isolated
@@ -99,7 +97,7 @@ def _resumed(file: Path, families: list[str], subjects: list[str], turns: int) -
         held = json.loads(file.read_text())
         config = held["config"]
         same = (config["families"], config["subjects"], config["turns"]) == (families, subjects, turns)
-        if same and held["commit"] == _commit():
+        if same and held["commit"] == machine()["commit"]:
             tally.programs.update(held["programs"])
             tally.counts = {f: {s: Counter(c) for s, c in by.items()} for f, by in held["counts"].items()}
             tally.failures = [tuple(failure.values()) for failure in held["failures"]]
@@ -117,28 +115,13 @@ def _write(file: Path, tally: Tally, options: Any, families: list[str], subjects
             "families": families,
             "subjects": subjects,
         },
-        "commit": _commit(),
-        "versions": {"dflearn": dflearn.__version__, "python": platform.python_version(), "torch": torch.__version__}
-        | {name: _version(name) for name in ("numpy", "scipy", "highspy", "clarabel", "gurobipy")},
+        "commit": machine()["commit"],
+        "versions": {"python": machine()["python"], **machine()["versions"]},
         **plain(tally),
     }
     temporary = file.with_suffix(".tmp")
     temporary.write_text(json.dumps(record, indent=1) + "\n")
     temporary.replace(file)
-
-
-def _version(name: str) -> str | None:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
-
-
-def _commit() -> str:
-    answer = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    return answer.stdout.strip()
 
 
 def table(folder: Path) -> None:

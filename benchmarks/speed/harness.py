@@ -10,32 +10,18 @@ import argparse
 import json
 import math
 import os
-import platform
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from contenders.turns import peak_megabytes as peak_megabytes, reset_peak as reset_peak
+from dflearn.studies.record import installed, machine
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = (
-    "dflearn",
-    "torch",
-    "numpy",
-    "scipy",
-    "numba",
-    "highspy",
-    "cvxpy",
-    "cvxpylayers",
-    "clarabel",
-    "gurobipy",
-    "pyepo",
-)
+RIVALS = ("pyepo",)  # beside the packages that dflearn itself uses
 PEERS = ("ortools", "qpth", "piqp")  # in environments of their own, pinned by environments/*.txt
 
 
@@ -62,40 +48,15 @@ def first_call(way: Callable[[], Any]) -> float:
 
 def provenance() -> dict[str, Any]:
     """Machine, versions and commit."""
-    versions = {}
-    for package in PACKAGES:
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
+    here = machine()
+    versions = here["versions"] | installed(RIVALS)
     for peer in PEERS:
         pinned = (ROOT / "benchmarks" / "speed" / "environments" / f"{peer}.txt").read_text().splitlines()
         versions[peer] = next(line.partition("==")[2] for line in pinned if line.startswith(f"{peer}=="))
-    try:
-        commit = subprocess.run(
-            ["git", "rev-parse", "--short", "HEAD"],
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd=ROOT,
-        ).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        commit = "unknown"
-    return {
-        "processor": _processor(),
+    return {name: here[name] for name in ("processor", "python", "commit")} | {
         "cores": os.cpu_count(),
-        "python": platform.python_version(),
         "versions": versions,
-        "commit": commit,
     }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:

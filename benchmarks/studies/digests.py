@@ -4,8 +4,8 @@
     python benchmarks/studies/digests.py --compare results/digests/NAME.json
 
 Equal digests mean bitwise equal weights. A change of the house must leave all of them as they are; a change of the numbers
-says which it moved. A run also keeps the layer's answers on its first batch, by which two runs whose sums are ordered
-differently are compared.
+says which it moved. A run also keeps the layer's answers on its first batch and the regret of its decisions, by which two runs
+whose sums are ordered differently are compared. Bits depend on the processor: both files must come from the same machine.
 """
 
 from __future__ import annotations
@@ -127,8 +127,12 @@ def trained(case: Case) -> dict[str, Any]:
     fresh = case.loss(problem)
     costs = model(data.features[:32]).detach()
     first = fresh(costs, data.batch(slice(32))) if fresh.layer is None else fresh.layer.solve(costs).decision
+    c = problem.program.objective.vector(data.costs.double())
+    decided = problem.solver().solve(model(data.features).detach()).decision.double()
+    lost = (c * (decided - data.decisions.double())).sum() / (c * data.decisions.double()).sum().abs()
     return {
         "weights": digest(*model.state_dict().values()),
+        "regret": float(lost),
         "loss": history.rows[-1]["loss"],
         "answers": [float(number) for number in first.detach().double().reshape(-1)[:64]],
     }
@@ -214,7 +218,9 @@ def compare(before: dict[str, Any], after: dict[str, Any]) -> int:
             print(f"differs: {name}: answers of another shape, {a.shape} and {b.shape}")
             continue
         size = max(float(np.abs(a).max()), 1e-300)
-        print(f"differs: {name}: answers by {float(np.abs(a - b).max()) / size:.1e}, relative")
+        regrets = [runs[name].get("regret") for runs in (before, after)]
+        moved = "" if None in regrets else f"; regret from {regrets[0]:.5f} to {regrets[1]:.5f}"
+        print(f"differs: {name}: answers by {float(np.abs(a - b).max()) / size:.1e}, relative{moved}")
     print(f"{len(before) - len(differing)} of {len(before)} runs end with bitwise equal weights")
     return len(differing)
 

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 import torch
 
 from dflearn.kernels.smoothed import NEWTON, SmoothedAnswer
-from dflearn.layers.quadratic import solve_with_highs
+from dflearn.layers.quadratic import solve_alone
 from dflearn.layers.smoothed import Smoothed
 from dflearn.problems import problem_named
 from dflearn.program import Program
@@ -43,7 +43,7 @@ def test_every_way_leads_to_clarabels_answer(name: str, mu: float) -> None:
     assert float(cold.residual.max()) < 1e-9
     near = layer.solve(costs * 1.01, None, cold.start)
     np.testing.assert_allclose(near.decision, layer.solve(costs * 1.01).decision, atol=1e-6)
-    slow = solve_with_highs(program, c[0], mu, program.sides(None, 1))
+    slow = solve_alone(program, c[0], mu, program.sides(None, 1))
     np.testing.assert_allclose(slow.w, expected[0], atol=2e-5)
     np.testing.assert_array_equal(slow.inside == 1, (expected[0] > 1e-5) & (expected[0] < 1 - 1e-5))
 

@@ -10,7 +10,8 @@ import scipy.sparse as sp
 import torch
 
 from dflearn.kernels.smoothed import SmoothedAnswer
-from dflearn.layers.quadratic import decision_size, no_feasible_point, relative_residual, solve_with_highs
+from dflearn.layers.augmented import Quadratic, usual_size
+from dflearn.layers.quadratic import no_feasible_point, relative_residual, solve_alone
 from dflearn.layers.rows import SmoothedRows
 from dflearn.layers.smoothed import Smoothed
 from dflearn.program import Instance, Program
@@ -26,7 +27,7 @@ def instances(*sums: float) -> Instance:
 
 
 def test_a_sum_that_the_bounds_allow() -> None:
-    result = solve_with_highs(SUM, C, 2.0, SUM.sides(instances(1.0), 1).row(0))
+    result = solve_alone(SUM, C, 2.0, SUM.sides(instances(1.0), 1).row(0))
     assert result.status is Status.OPTIMAL
     np.testing.assert_allclose(result.w, [0.75, 0.25, 0.0], atol=1e-7)  # c + 2w + λ = 0 inside: λ = −2.5
 
@@ -34,7 +35,7 @@ def test_a_sum_that_the_bounds_allow() -> None:
 @pytest.mark.parametrize("b", [5.0, 1e21])
 def test_no_decision_where_the_bounds_do_not_allow_the_sum(b: float) -> None:
     """The second would be infinite for HiGHS in the user's units."""
-    result = solve_with_highs(SUM, C, 2.0, SUM.sides(instances(b), 1).row(0))
+    result = solve_alone(SUM, C, 2.0, SUM.sides(instances(b), 1).row(0))
     assert result.status is not Status.OPTIMAL
     assert np.isnan(result.w).all()
 
@@ -78,7 +79,7 @@ def test_answers_that_are_known_by_construction(seed: int, size: float) -> None:
     y = size * mu * np.concatenate([rng.normal(size=2), met * rng.uniform(0.5, 2, 4)])
     c = -size * mu * at * rng.uniform(0.5, 2, n) - mu * w - np.vstack([A, G]).T @ y
     program = Program(A=A, b=A @ w, G=G, h=G @ w + size * ~met, lower=lower, upper=upper)
-    result = solve_with_highs(program, c, mu, program.own_sides)
+    result = solve_alone(program, c, mu, program.own_sides)
     assert result.status is Status.OPTIMAL
     np.testing.assert_allclose(result.w, w, atol=1e-6 * size)
     assert result.residual <= 1e-6
@@ -90,9 +91,17 @@ def test_a_decision_without_any_row() -> None:
     """min cᵀw + (μ/2)‖w‖² over bounds is a clip, of any size."""
     program = Program(n=4, lower=[-1e3, 0, -np.inf, -np.inf], upper=[np.inf, 5e3, np.inf, -2e3])
     c = np.array([7e3, -9e3, 1e3, 0.0])
-    result = solve_with_highs(program, c, 2.0, program.own_sides)
+    result = solve_alone(program, c, 2.0, program.own_sides)
     np.testing.assert_allclose(result.w, [-1e3, 4.5e3, -5e2, -2e3], rtol=1e-7)
     assert result.inside.tolist() == [0, 1, 1, 0]
+
+
+def test_nothing_to_decide() -> None:
+    program = Program(A=[[1.0, 1.0]], b=[3.0], lower=[1, 2], upper=[1, 2])
+    result = solve_alone(program, np.array([1.0, -1.0]), 2.0, program.own_sides)
+    assert (result.status, result.w.tolist(), result.residual) == (Status.OPTIMAL, [1.0, 2.0], 0.0)
+    missed = solve_alone(program, np.array([1.0, -1.0]), 2.0, program.sides(instances(4.0), 1).row(0))
+    assert missed.status is Status.FAILED
 
 
 def test_the_slow_way_of_a_layer_is_a_clip_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,29 +129,61 @@ def test_many_more_rows_than_variables() -> None:
     angles = 2 * np.pi * np.arange(40) / 40
     sides = np.round(np.stack([np.cos(angles), np.sin(angles)], 1), 9)
     program = Program(G=sides, h=np.ones(40), lower=-np.inf)
-    result = solve_with_highs(program, np.array([0.0, -6.0]), 2.0, program.own_sides)
+    result = solve_alone(program, np.array([0.0, -6.0]), 2.0, program.own_sides)
     np.testing.assert_allclose(result.w, [0, 1], atol=1e-7)
     assert np.flatnonzero(result.in_force).tolist() == [10]
 
 
 @pytest.mark.parametrize(
-    ("right", "equalities", "lower", "upper", "c", "expected"),
+    ("right", "lower", "upper", "c", "expected"),
     [
-        ([5.0, 1e9], 1, -1e6, 1e6, [1.0], 4.0),  # an equation says how large decisions are
-        ([-9.0, 70.0], 0, -1e6, 1e6, [1.0], 8.0),  # so does an inequality that forbids zero
-        ([3.0], 0, 17.0, 1e6, [1.0], 16.0),  # and a bound
-        ([3.0], 0, -1e6, -33.0, [1.0], 32.0),
-        ([3.0], 0, -np.inf, np.inf, [1.0], 2.0),  # then whatever is named
-        ([0.0], 0, -np.inf, np.inf, [1.0, -600.0], 256.0),  # then how far costs pull, with μ = 2
-        ([0.0], 0, 0.0, np.inf, [0.0], 1.0),
+        ([5.0, 0.0, 1e9, 4.0], 0.0, 1e6, [1.0], 4.0),  # the middle one of right-hand sides that are not zero
+        ([0.0], -np.inf, 17.0, [1.0], 16.0),  # or else of bounds
+        ([0.0], -np.inf, np.inf, [-600.0], 256.0),  # or else how far costs pull, with μ = 2
+        ([0.0], 0.0, np.inf, [0.0], 1.0),
     ],
 )
-def test_the_size_of_decisions(
-    right: list[float], equalities: int, lower: float, upper: float, c: list[float], expected: float
-) -> None:
-    n = len(c)
-    sides = Sides(np.zeros(0), np.zeros(0), np.full(n, lower), np.full(n, upper))
-    assert decision_size(np.array(c), 2.0, np.array(right), equalities, sides) == expected
+def test_the_size_of_decisions(right: list[float], lower: float, upper: float, c: list[float], expected: float) -> None:
+    matrix = sp.csr_array(np.ones((len(right), 1)))
+    sides = np.array(right), 1, np.array([lower]), np.array([upper])
+    assert usual_size(Quadratic(np.array(c), np.full(1, 2.0), matrix, *sides)) == expected
+
+
+@pytest.mark.parametrize("unit", [1e-8, 1.0, 1e8])
+def test_units_in_which_nothing_changes(unit: float) -> None:
+    """Free variables, rows from 1e-6 to 1e6, one of them twice, tiny μ: known by construction, in any unit of decisions."""
+    rng, n, mu = np.random.RandomState(3), 12, 1e-7
+    M = rng.normal(size=(8, n)) * 10.0 ** rng.uniform(-6, 6, (8, 1))
+    M = np.vstack([M, M[1] * 3.0])
+    w, at = rng.uniform(-1, 1, n), np.arange(n) % 3 - 1
+    lower = np.where(at < 0, w, np.where(np.arange(n) < 4, -np.inf, w - 1))
+    upper = np.where(at > 0, w, np.where(np.arange(n) < 4, np.inf, w + 1))
+    y = rng.normal(size=9) / np.abs(M).max(1)
+    y[4:8] = np.abs(y[4:8]) * [1, 0, 1, 0]
+    y[8] = 0.0
+    c = -M.T @ y - mu * w - at * rng.uniform(0.5, 1, n)
+    order = [0, 1, 2, 3, 8, 4, 5, 6, 7]
+    M, y, right = M[order], y[order], (M @ w)[order]
+    right[[6, 8]] += np.abs(M[[6, 8]]).max(1)
+    A, G = M[:5], M[5:]
+    program = Program(A=A, b=unit * right[:5], G=G, h=unit * right[5:], lower=unit * lower, upper=unit * upper)
+    result = solve_alone(program, c, mu / unit, program.own_sides)
+    assert result.status is Status.OPTIMAL
+    assert result.residual <= 1e-9
+    np.testing.assert_allclose(result.w / unit, w, atol=1e-7)
+
+
+def test_rows_that_fill_up_are_left_to_the_slow_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dflearn.layers import rows
+
+    program, y = Program(G=np.eye(4) + 0.1, h=np.ones(4), upper=1), -torch.arange(1.0, 9.0).double().reshape(2, 4)
+    expected = Smoothed(program, 2.0).solve(y).check((Status.OPTIMAL,))
+    monkeypatch.setattr(rows, "HEAVY", 1.0)
+    layer = Smoothed(program, 2.0)
+    found = layer.solve(y, None, layer.no_start(2)).check((Status.OPTIMAL,))
+    torch.testing.assert_close(found.decision, expected.decision, atol=1e-9, rtol=0)
+    assert found.fallback is not None
+    assert found.fallback.all()
 
 
 @pytest.mark.parametrize(

@@ -78,3 +78,9 @@ def test_a_start_from_anywhere_is_as_good_as_none(seed: int) -> None:
         warm = rows.solve(data, start, 1e-10)
         assert (warm.residual[solved] <= 1e-9).all()
         np.testing.assert_allclose(warm.w[solved], cold.w[solved], atol=1e-6)
+
+
+@pytest.mark.parametrize(("b", "feasible"), [(-1.0, False), (0.0, True), (1.0, False)])
+def test_an_equation_forbids_the_origin_on_either_side(b: float, feasible: bool) -> None:
+    program = Program(A=[[1.0, 1.0]], b=[b], lower=-2, upper=2)
+    assert SmoothedRows(program).origin_is_feasible(program.own_sides, 2).tolist() == [feasible] * 2

@@ -18,7 +18,7 @@ from torch import Tensor
 from dflearn.data import Batch
 from dflearn.kernels.smoothed import SmoothedAnswer, SmoothedData
 from dflearn.layers import CvxpySmoothed, DavisYin, Layer, Smoothed
-from dflearn.layers.quadratic import solve_with_highs
+from dflearn.layers.quadratic import solve_alone
 from dflearn.layers.rows import CONE_TOLERANCE, SmoothedRows
 from dflearn.losses import SCE
 from dflearn.program import Instance, Program
@@ -275,7 +275,7 @@ def test_the_slow_way_with_little_smoothing() -> None:
         for c, sides in case.rows():
             mu = 1e-6 * max(1.0, np.abs(c).max())
             _, reference = clarabel_smoothed(case.program, c, mu, sides, "squared")
-            result = solve_with_highs(case.program, c, mu, sides)
+            result = solve_alone(case.program, c, mu, sides)
             assert result.status is Status.OPTIMAL, f"seed {seed}"
             assert result.residual <= 1e-6, f"seed {seed}"
             value, wanted = (smoothed_objective(c, w, mu, "squared") for w in (result.w, reference))

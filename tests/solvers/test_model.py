@@ -451,3 +451,11 @@ def test_the_unit_of_the_costs_does_not_matter(make: type[ModelSolver], integer:
     torch.testing.assert_close(program.objective(y, solution.decision), expected.objective, rtol=1e-7, atol=1e-7)
     torch.testing.assert_close(solution.objective, size * expected.objective)
     torch.testing.assert_close(solution.bound / size, expected.bound, rtol=1e-6, atol=1e-6)
+
+
+def test_presolve_is_asked_for_the_solvers_own_program() -> None:
+    """What is derived from it, a relaxation or a refinement, is presolved where that is worth its time."""
+    solver = HiGHS(Program(G=[[1.0, 1.0]], h=[1], upper=1), presolve=True)
+    own, other = solver._build(solver.program), solver._build(Program(G=[[1.0, 2.0]], h=[1], upper=1))
+    assert own.presolve is True  # type: ignore[attr-defined]
+    assert other.presolve is False  # type: ignore[attr-defined]

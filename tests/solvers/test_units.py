@@ -335,8 +335,28 @@ def test_paths_with_costs_of_all_sizes(tiny: float) -> None:
         assert float(answer.objective[i]) == pytest.approx(float(best), rel=1e-15, abs=1e-7)
 
 
-def test_one_answer_is_checked_like_many() -> None:
-    """Right answers, disturbed ones, and prices that are wrong: the same errors and the same bounds."""
+def by_formula(program: Program, c: np.ndarray, w: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    """The worst error and the true bound of one answer, in whole arrays."""
+    noise, M = 16 * np.finfo(float).eps, np.vstack([program.A.toarray(), program.G.toarray()])
+    q, inequality = np.concatenate([program.b, program.h]), np.arange(len(M)) >= program.A.shape[0]
+    excess, terms = M @ w - q, np.abs(M) @ np.abs(w) + np.abs(q)
+    excess[np.abs(excess) <= noise * np.abs(M).max(1) * np.abs(w).max()] = 0.0
+    y = np.where(inequality & ((y > 0) | (excess < -1e-9 * terms)), 0.0, y)
+    r, size = c - M.T @ y, np.abs(c) + np.abs(M).T @ np.abs(y)
+    bound = np.where(r > 0, program.lower, program.upper)
+    off = np.abs(w - bound)
+    off[off <= noise * np.abs(w).max()] = 0.0
+    free = off > 1e-9 * np.where(np.isinf(bound), 0.0, np.maximum(np.abs(w), np.abs(bound)))
+    wrong = np.where(free, np.maximum(np.abs(r) - noise * np.abs(M).max(0) * np.abs(y).max(), 0) / size, 0.0)
+    off[free & (wrong <= 1e-10)] = 0.0
+    gap = (np.abs(r) * off).sum() + np.abs(y * excess).sum()
+    broken = np.maximum(np.where(inequality, excess, np.abs(excess)), 0) / terms
+    missed = gap / np.abs(c * w).sum() if gap else 0.0
+    return max(broken.max(), wrong.max(), missed), c @ w - gap
+
+
+def test_answers_are_checked_by_the_formula() -> None:
+    """Right answers, disturbed ones, and prices that are wrong: the errors and bounds of the formula, alone and together."""
     seen = 0
     for seed in range(60):
         rng = np.random.RandomState(seed)
@@ -350,11 +370,19 @@ def test_one_answer_is_checked_like_many() -> None:
         certifier, sides = Certifier(program), program.own_sides
         many = certifier.check(c, w, y, sides)
         for i in range(3):
-            error, bound = certifier.check_one(c[i], w[i], y[i], sides)
-            assert error == pytest.approx(many.error[i], rel=1e-9, abs=1e-14), seed
-            assert bound == pytest.approx(many.bound[i], rel=1e-9, abs=1e-9 * np.abs(c[i] * w[i]).sum()), seed
+            alone = certifier.check(c[i : i + 1], w[i : i + 1], y[i : i + 1], sides)
+            error, bound = by_formula(program, c[i], w[i], y[i])
+            assert (alone.error[0], alone.bound[0]) == (many.error[i], many.bound[i]), seed
+            assert many.error[i] == pytest.approx(error, rel=1e-9, abs=1e-14), seed
+            assert many.bound[i] == pytest.approx(bound, rel=1e-9, abs=1e-9 * np.abs(c[i] * w[i]).sum()), seed
             seen += 0 < error < np.inf
     assert seen > 60
+
+
+def test_prices_that_are_no_numbers_prove_nothing() -> None:
+    program = Program(G=[[1.0, 1.0]], h=[1], upper=1)
+    w, y = np.array([[1.0, 0.0]]), np.array([[np.nan]])
+    assert Certifier(program).check(np.array([[-1.0, 0.0]]), w, y, program.own_sides).error[0] == np.inf
 
 
 def test_rounding_in_the_inverse_of_a_basis() -> None:

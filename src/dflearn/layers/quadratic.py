@@ -1,25 +1,30 @@
-"""One smoothed LP by HiGHS's own quadratic solver: the slow way for what the kernels did not finish.
+"""One smoothed LP alone: the slow way for what the kernels did not finish.
 
 And the check of its answers, row by row and variable by variable, in plain linear algebra.
 """
 
 from __future__ import annotations
 
+import contextlib
+import time
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from dflearn.errors import ProgramError
+from dflearn.layers.augmented import ATTEMPTS, Face, InteriorPoint, Quadratic, balanced
 from dflearn.program import Program
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Status
-from dflearn.solvers.highs import HiGHS, HighsHandle
+from dflearn.solvers.highs import HiGHS
 
-TIME_LIMIT = 10.0  # seconds; HiGHS's quadratic solver is known to cycle
-SMALLEST = 1e-12  # of matrix entries, in rows of length one, that HiGHS does not take for zero
+TIME_LIMIT = 20.0  # seconds of one instance
+TOLERANCE = 1e-11  # of the relative residual
+ENOUGH = 1e-6  # a residual that needs no other attempt
 ROUNDING = 16 * float(np.finfo(np.float64).eps)
-AT_BOUND = 1e-9  # distance from a bound, or price, beside the size of the instance, that counts as none
+NO_PRICE = 1e-9  # beside the largest price; likewise a gap to a bound beside the largest decision
 
 
 class Result(NamedTuple):
@@ -46,59 +51,61 @@ def no_feasible_point(program: Program, sides: Sides, count: int) -> np.ndarray:
         return np.zeros(count, bool)
 
 
-def solve_with_highs(
-    program: Program, c: np.ndarray, mu: float, sides: Sides, time_limit: float = TIME_LIMIT
-) -> Result:
-    """min cᵀw + (μ/2)‖w‖² over the program's rows and bounds, for one instance, in at most so many seconds."""
-    n, equalities = program.n, program.A.shape[0]
+def solve_alone(program: Program, c: np.ndarray, mu: float, sides: Sides, time_limit: float = TIME_LIMIT) -> Result:
+    """min cᵀw + (μ/2)‖w‖² over the program's rows and bounds, for one instance, in at most so many seconds.
+
+    OPTIMAL with the residual of the best answer found, which may be large; FAILED where there is none.
+    """
+    ends, best = time.monotonic() + time_limit, no_result(program, Status.FAILED)
+    equalities, form = program.A.shape[0], program.equality_form()
     matrix = sp.csr_array(sp.vstack([program.A, program.G]))
     lengths = np.sqrt(np.asarray(matrix.multiply(matrix).sum(axis=1)).reshape(-1))
     lengths[lengths == 0] = 1.0
     matrix = sp.csr_array(sp.diags_array(1 / lengths) @ matrix)
     right = np.concatenate([sides.b, sides.h]) / lengths
-    size = decision_size(c, mu, right, equalities, sides)
-    own = Sides(right[:equalities] / size, right[equalities:] / size, sides.lower / size, sides.upper / size)
-    same = Program(
-        A=matrix[:equalities], b=own.b, G=matrix[equalities:], h=own.h, lower=own.lower, upper=own.upper, n=n
-    )
-    try:
-        handle = HighsHandle(same, own, small_matrix_value=SMALLEST)
-    except ProgramError:  # numbers that HiGHS takes for infinite
-        return no_result(program, Status.FAILED)
-    if np.abs(matrix.data).min(initial=1.0) <= SMALLEST:  # HiGHS would solve another program
-        return no_result(program, Status.FAILED)
-    highs, status = handle.highs, handle.highspy.HighsModelStatus
-    columns = np.arange(n, dtype=np.int32)
-    # In units of μ: HiGHS adds 1e-7 to the Hessian, which must not count beside its entries.
-    highs.changeColsCost(n, columns, c / (mu * size))
-    hessian = handle.highspy.HessianFormat.kTriangular
-    highs.passHessian(n, n, int(hessian), np.arange(n + 1, dtype=np.int32), columns, np.ones(n))
-    handle.set_option("qp_iteration_limit", 1000 + 100 * (n + len(right)))
-    if handle.run(time_limit) != status.kOptimal:
-        return no_result(program, Status.FAILED)
-    solution = highs.getSolution()
-    w = np.clip(np.array(solution.col_value), own.lower, own.upper)
-    y = -np.array(solution.row_dual)
-    w = np.where(w - own.lower <= AT_BOUND, own.lower, np.where(own.upper - w <= AT_BOUND, own.upper, w))
-    slack, price = own.h - matrix[equalities:] @ w, y[equalities:]
-    y[equalities:] = np.where(slack <= AT_BOUND, np.maximum(price, 0.0), 0.0)
-    residual = relative_residual(w, y, c / (mu * size), 1.0, matrix, right / size, equalities, own)
-    in_force = np.ones(program.equality_form().matrix.shape[0], bool)
-    in_force[len(program.equality_form().kept) :] = y[equalities:] > AT_BOUND * np.abs(y).max(initial=0.0)
-    inside = (w > own.lower) & (w < own.upper)
-    w = np.clip(size * w, sides.lower, sides.upper)
-    return Result(Status.OPTIMAL, w, residual, inside.astype(np.uint8), in_force.astype(np.uint8))
+    free, kept = sides.lower < sides.upper, np.concatenate([form.kept, np.arange(equalities, len(right))])
+    w, y = np.where(free, 0.0, sides.lower), np.zeros(len(right))
+    if not free.any():  # nothing is left to decide
+        residual = relative_residual(w, y, c, mu, matrix, right, equalities, sides)
+        return best if residual > ENOUGH else best._replace(status=Status.OPTIMAL, w=w, residual=residual)
+    sums, bounds = (right - matrix @ w)[kept], (sides.lower[free], sides.upper[free])
+    own = Quadratic(c[free], np.full(int(free.sum()), mu), matrix[kept][:, free], sums, len(form.kept), *bounds)
+    for regularization, wider in ATTEMPTS:
+        same, units = balanced(own, wider)
+        for found in _answers(same, regularization, ends):
+            w[free] = np.clip(units.columns * found[0], *bounds)
+            y[kept] = units.rows * np.where(same.inequality, np.maximum(found[1], 0.0), found[1])
+            residual = relative_residual(w, y, c, mu, matrix, right, equalities, sides)
+            if residual < best.residual:
+                in_force = ~same.inequality | (y[kept] > NO_PRICE * np.abs(y).max(initial=0.0))
+                inside = (w > sides.lower) & (w < sides.upper)
+                best = Result(Status.OPTIMAL, w.copy(), residual, inside.astype(np.uint8), in_force.astype(np.uint8))
+            if residual <= TOLERANCE:
+                return best
+        if best.residual <= ENOUGH:
+            break
+    return best
 
 
-def decision_size(c: np.ndarray, mu: float, right: np.ndarray, equalities: int, sides: Sides) -> float:
-    """A power of two about as large as the decision, from rows of length one: what the sides force upon it, or else the
-    largest of them, or else how far costs pull it."""
-    forced = np.concatenate([np.abs(right[:equalities]), -right[equalities:], sides.lower, -sides.upper])
-    given = np.abs(np.concatenate([right, sides.lower, sides.upper]))
-    for sizes in (forced, given[np.isfinite(given)], np.abs(c) / mu):
-        if (size := float(sizes.max(initial=0.0))) > 0:
-            return float(2.0 ** np.floor(np.log2(size)))
-    return 1.0
+def _answers(program: Quadratic, regularization: float, ends: float) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """w and y of each point of the interior-point method that may be the answer: put onto its face, then corrected."""
+    with contextlib.suppress(FloatingPointError), np.errstate(all="ignore"):
+        for point in InteriorPoint(program, regularization).run(ends):
+            face = Face.of(program, point)
+            found = face.snapped(program, point)
+            yield found
+            found = face.corrected(program, *found, regularization)
+            if all(np.isfinite(part).all() for part in found):
+                yield found
+                yield _rounded(program, *found)
+
+
+def _rounded(program: Quadratic, w: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """w and y with what is next to nothing set to nothing: where costs and sides are zero, both only ever get smaller."""
+    near = NO_PRICE * np.abs(w).max(initial=0.0)
+    for bound in (program.lower, program.upper):
+        w = np.where(np.abs(w - bound) <= near, bound, w)
+    return w, np.where(np.abs(y) <= NO_PRICE * np.abs(y).max(initial=0.0), 0.0, y)
 
 
 def relative_residual(

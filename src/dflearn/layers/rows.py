@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,7 @@ NEWTON_STEPS, RESTART_STEPS, POLISH_STEPS, INTERIOR_STEPS = 10, 25, 20, 80
 HASTE, PATIENCE = 1, 6
 CONE_TOLERANCE = 1e-12
 CONE_ACCEPTED = 1e-9
+HEAVY = 1e9  # multiplications of a factorization, for each of the lanes, from which on an instance alone is faster
 ONE = np.ones(1)
 
 
@@ -121,6 +122,9 @@ class SmoothedRows(RowSystem):
         """Instances with a start from there; the others, and those that do not get far, from scratch."""
         count = len(data.c)
         answer = self.empty_answer(count)
+        if self.heavy:
+            answer.y[:] = np.nan
+            return answer
         if start is None:
             self.run(data, None, COLD, tolerance, answer)
             return answer
@@ -138,10 +142,18 @@ class SmoothedRows(RowSystem):
 
     def solve_again(self, data: SmoothedData, rows: np.ndarray, tolerance: float, answer: SmoothedAnswer) -> None:
         """Write the answers to the instances at `rows`, from scratch, with every start that is known."""
+        if self.heavy:
+            return
         again = self.empty_answer(len(answer.residual))
         self.run(data, rows, COLD, tolerance, again, thorough=True)
         for whole, own in zip(answer, again._replace(y=self.outwards(again.y)), strict=True):
             whole[rows] = own[rows]
+
+    @cached_property
+    def heavy(self) -> bool:
+        """Whether rows outnumber what binds them so much that M Θ⁻¹ Mᵀ fills up: nothing is solved here then."""
+        filled = np.diff(self.factor.pattern.column_start).astype(float)
+        return float(filled @ filled) > HEAVY
 
     def empty_answer(self, count: int) -> SmoothedAnswer:
         """Places for the answers to so many instances."""

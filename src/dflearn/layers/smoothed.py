@@ -5,7 +5,7 @@
 A cold instance is solved by a batched interior-point method, whose number of steps hardly depends on μ, and finished on the
 face it leads to, and by a dual Newton method, which finds the exact active set. An instance with a start goes to the Newton
 method at once, and where that is not quick to interior points near the start. What none of them finishes is solved one by one
-by HiGHS, and counted.
+on the augmented system (`augmented`), and counted.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Smoothed(Layer):
     def _solve_norm(
         self, c: np.ndarray, sides: Sides, start: np.ndarray | None
     ) -> tuple[SmoothedAnswer, np.ndarray, np.ndarray, np.ndarray]:
-        """The answer, κ (infinite where w = 0), the status, and which instances HiGHS solved.
+        """The answer, κ (infinite where w = 0), the status, and which instances were solved alone.
 
         w solves the squared problem with κ where κ‖w(κ)‖ = μ: the root of a function of κ that never falls. Newton's method
         finds it, with the derivative ‖w‖ − wᵀP w/‖w‖, inside a bracket. Two projections of −c say whether there is a root:
@@ -215,15 +215,15 @@ class Smoothed(Layer):
     def _finish(
         self, c: np.ndarray, mu: np.ndarray, sides: Sides, answer: SmoothedAnswer
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Status per instance, and which of them HiGHS solved.
+        """Status per instance, and which of them were solved alone.
 
         What is above the accepted residual and not proven infeasible: is there a feasible point at all? Then the kernels try
-        from other starts, and what they still leave is HiGHS's.
+        from other starts, and what they still leave is solved alone.
         """
         status, slow = np.zeros(c.shape[0], np.int8), np.zeros(c.shape[0], bool)  # OPTIMAL
         if (answer.residual <= ACCEPTED_RESIDUAL).all():
             return status, slow
-        from dflearn.layers.quadratic import no_feasible_point, no_result, solve_with_highs
+        from dflearn.layers.quadratic import no_feasible_point, no_result, solve_alone
 
         open_ = np.flatnonzero(~(answer.residual <= ACCEPTED_RESIDUAL) & (answer.infeasible == 0))
         empty = no_feasible_point(self.program, sides.rows(open_), len(open_))
@@ -235,7 +235,7 @@ class Smoothed(Layer):
             if answer.infeasible[i]:
                 result = no_result(self.program, Status.INFEASIBLE)
             else:
-                result, slow[i] = solve_with_highs(self.program, own_c, own_mu, sides.row(i)), True
+                result, slow[i] = solve_alone(self.program, own_c, own_mu, sides.row(i)), True
             accurate = result.residual <= ACCEPTED_RESIDUAL or result.status is not Status.OPTIMAL
             status[i] = int(result.status if accurate else Status.FEASIBLE)
             answer.w[i] = result.w

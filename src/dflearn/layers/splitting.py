@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 STEP = 0.3  # of the default step; a third or three times as much converges more slowly on the paper's problems
 RESOLUTION = {torch.float32: 1e-5, torch.float64: 1e-12}  # residuals that each dtype reaches
+LARGEST = float(np.finfo(float).max)
 NEAREST = 1e-10  # relative residual of the feasible point nearest to zero
 FALLS = 1e-6  # what is left of costs on directions without end, beside the costs, from which on they are felt
 
@@ -66,13 +67,24 @@ class SplittingRows(RowSystem):
         return self._systems[dtype]
 
     def sides(self, sides: Sides, dtype: Any) -> tuple[np.ndarray, ...]:
-        """r `(count or 1, m)`, and the bounds of variables and slacks, `(N,)` or `(count, N)`."""
+        """r `(count or 1, m)`; the bounds of variables and slacks, `(N,)` or `(count, N)`; and two lengths `(count or 1,)`.
+
+        These are the largest distance of a row from the origin, or else the largest bound, or else one; and the smallest
+        length that right-hand sides and bounds name, infinite where there is none.
+        """
         own = sides is self.program.own_sides
         if own and dtype in self._own_sides:
             return self._own_sides[dtype]
         bounds = np.broadcast_arrays(*self.form.bounds(sides))
         with np.errstate(over="ignore"):  # a bound too large for the dtype is none
             result = tuple(part.astype(dtype) for part in (self.right_hand_side(sides), *bounds))
+        ends = (np.atleast_2d(np.abs(side[..., : self.form.n])) for side in result[1:])
+        sizes = [np.abs(result[0]), *(np.where(np.isfinite(side), side, 0) for side in ends)]
+        rows, *reach = (part.max(1, initial=0) for part in sizes)
+        reach = np.maximum(*reach)
+        least = [np.where(part > 0, part, np.inf).min(1, initial=np.inf) for part in sizes]
+        largest = np.where(rows > 0, rows, np.where(reach > 0, reach, 1))
+        result += (largest, np.minimum(np.minimum(least[0], least[1]), least[2]))
         if own:
             self._own_sides[dtype] = result
         return result
@@ -89,7 +101,7 @@ class Run:
         self.c = as_rows(costs, costs.shape[:-1].numel(), dtype)
         self.system = self.rows.system(self.c.dtype)
         self.given = sides
-        self.r, self.lower, self.upper = self.rows.sides(sides, self.c.dtype)
+        self.r, self.lower, self.upper, self.largest, self.smallest = self.rows.sides(sides, self.c.dtype)
         self.alpha = self._steps()
         self.tiles = self._tiles()
         z = np.zeros((1, layer.width), self.c.dtype)
@@ -105,7 +117,7 @@ class Run:
             return np.full(count, self.layer.step, self.c.dtype)
         width = self.upper[..., :n] - self.lower[..., :n]
         size = np.where(width > 0, np.abs(self.c), 0)
-        reach = np.where(np.isfinite(width), width, self._largest_length())
+        reach = np.where(np.isfinite(width), width, self.largest[:, None])
         if mu:
             reach = np.minimum(reach, size / mu)
         lengths = [np.broadcast_to(np.sqrt(np.square(part).sum(-1, dtype=np.float64)), count) for part in (reach, size)]
@@ -114,26 +126,13 @@ class Run:
         np.divide(STEP * lengths[0], lengths[1], where=lengths[1] > 0, out=steps)
         return steps.astype(self.c.dtype)
 
-    def _lengths(self) -> list[np.ndarray]:
-        """|r|, and |bounds| of the decision variables; zero where there are none."""
-        n = self.c.shape[1]
-        bounds = (np.atleast_2d(np.abs(side[..., :n])) for side in (self.lower, self.upper))
-        return [np.abs(self.r), *(np.where(np.isfinite(side), side, 0) for side in bounds)]
-
-    def _largest_length(self) -> np.ndarray:
-        """The largest distance of a row from the origin, or else the largest bound, or else one; `(count or 1, 1)`."""
-        rows, *bounds = (part.max(1, initial=0, keepdims=True) for part in self._lengths())
-        ends = np.maximum(*bounds)
-        return np.where(rows > 0, rows, np.where(ends > 0, ends, 1))
-
     def _smallest_length(self) -> np.ndarray:
         """The smallest length that right-hand sides and bounds name, or else how far costs pull, or else one; `(count,)`."""
-        count, least = len(self.c), np.inf
-        for part in self._lengths():
-            least = np.minimum(least, np.where(part > 0, part, np.inf).min(1, initial=np.inf))
-        pull = np.abs(self.c).max(1, initial=0) / self.mu if self.mu else np.zeros(count)
-        pull = np.where((pull > 0) & np.isfinite(pull), pull, 1)
-        return np.where(np.isfinite(least), least, pull).astype(self.c.dtype)
+        least = self.smallest
+        if not np.isfinite(least).all():
+            pull = np.abs(self.c).max(1, initial=0) / self.mu if self.mu else np.zeros(len(self.c))
+            least = np.where(np.isfinite(least), least, np.where((pull > 0) & np.isfinite(pull), pull, 1))
+        return np.broadcast_to(least, len(self.c)).astype(self.c.dtype)
 
     @property
     def tolerance(self) -> float:
@@ -189,8 +188,9 @@ class Run:
         residual = self.answer.residual
         usual = Status.FEASIBLE if self.layer.tolerance is None else Status.OPTIMAL
         status = np.full(len(residual), int(usual), np.int8)
-        missing = ~(residual <= (self.tolerance or np.finfo(float).max))
-        if missing.any():
+        found = residual <= (self.tolerance or LARGEST)
+        if not found.all():
+            missing = ~found
             status[missing] = int(Status.NOT_FOUND)
             status[~np.isfinite(residual)] = int(Status.FAILED)
             if self.layer.tolerance is not None:

@@ -12,7 +12,7 @@ the true bound. What a row or a variable may be off by is relative to its own te
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,32 +24,31 @@ OPTIMAL = 1e-6  # largest relative error of an answer that is called optimal
 SURE = 1e-8  # errors above this are mended where they can be
 ACTIVE = 1e-9  # a row or a bound that a decision misses by less, relative to its terms, is active
 ZERO = 1e-10  # a reduced cost that is smaller, relative to its terms, is zero
-DENSE = 100_000  # entries up to which a matrix is held dense for single answers, which costs less than scipy's way
-NOISE = 16 * float(
-    np.finfo(float).eps
-)  # rounding, in units of the largest decision or price: what is smaller has no sign
+NOISE = 16 * float(np.finfo(float).eps)  # rounding, in units of the largest decision or price: it has no sign
 
 
 class Verdict(NamedTuple):
-    """Relative errors `(count,)`: of the worst row, of the worst reduced cost, of the objective; and the true bound."""
+    """Relative errors `(count,)`: of the worst row, of the worst reduced cost, of the objective, the worst of these; and the
+    true bound."""
 
     primal: np.ndarray
     dual: np.ndarray
     gap: np.ndarray
+    error: np.ndarray
     bound: np.ndarray
 
-    @property
-    def error(self) -> np.ndarray:
-        worst: np.ndarray = np.maximum(np.maximum(self.primal, self.dual), self.gap)
-        return worst
+    def rows(self, index: np.ndarray) -> Verdict:
+        """The verdicts on the answers at `index`."""
+        return Verdict(*(part[index] for part in self))
 
 
 class Certifier:
     """Checks answers to one program. The matrices are prepared once."""
 
     def __init__(self, program: Program) -> None:
-        self.equalities = program.A.shape[0]
+        self.program, self.equalities = program, program.A.shape[0]
         self.matrix = sp.vstack([program.A, program.G], format="csr")
+        self.stored = self.matrix.indptr, self.matrix.indices, self.matrix.data
         self.sizes = abs(self.matrix)
         self.transposed, self.transposed_sizes = self.matrix.T.tocsr(), self.sizes.T.tocsr()
         filled = self.matrix.nnz > 0
@@ -72,67 +71,16 @@ class Certifier:
 
     def check(self, c: np.ndarray, w: np.ndarray, y: np.ndarray, sides: Sides) -> Verdict:
         """c and w `(count, n)`, w within its bounds; prices y `(count, rows)`; sides as of `Program.sides`."""
-        excess, broken, terms = self.rows(w, sides.right_hand_sides())
-        inequality = np.arange(y.shape[1]) >= self.equalities
-        y = np.where(inequality & ((y > 0) | (excess < -ACTIVE * terms)), 0.0, y)  # what is left to spare has no price
-        _, wrong, lost = self.columns(c, w, y, sides)
-        gap = lost.sum(1) + np.abs(y * excess).sum(1)
-        return Verdict(
-            primal=broken.max(1, initial=0.0),
-            dual=wrong.max(1, initial=0.0),
-            gap=_share(gap, np.abs(c * w).sum(1)),
-            bound=np.einsum("ij,ij->i", c, w) - gap,
-        )
+        from dflearn.kernels.certificate import check_answers
+
+        lines, out = self.own_lines if sides is self.program.own_sides else _lines(sides), np.empty((5, len(c)))
+        start, index, entry = self.stored
+        check_answers(start, index, entry, self.equalities, ACTIVE, ZERO, NOISE, c, w, y, *lines, out)
+        return Verdict(*out)
 
     @cached_property
-    def single(self) -> tuple[Any, ...]:
-        """M, |M| and their transposes for `check_one`, dense where they are small; and which rows are inequalities."""
-        matrices: tuple[Any, ...] = (self.matrix, self.sizes, self.transposed, self.transposed_sizes)
-        if self.matrix.shape[0] * self.matrix.shape[1] <= DENSE:
-            matrices = tuple(np.ascontiguousarray(matrix.toarray()) for matrix in matrices)
-        return *matrices, np.arange(self.matrix.shape[0]) >= self.equalities
-
-    def check_one(self, c: np.ndarray, w: np.ndarray, y: np.ndarray, sides: Sides) -> tuple[float, float]:
-        """The error and the true bound of one answer, as `check` has them: c, w `(n,)`, y `(rows,)`, sides `(k,)` each.
-
-        The same sums, but the terms that a violation is divided by are only summed where there is one.
-        """
-        M, sizes, transposed, transposed_sizes, inequality = self.single
-        size = np.abs(w)
-        largest, error = float(size.max()), 0.0
-        right = np.concatenate((sides.b, sides.h))
-        excess = M @ w - right
-        excess[np.abs(excess) <= (NOISE * largest) * self.row_largest] = 0.0
-        if excess.any():
-            terms = sizes @ size + np.abs(right)
-            broken = np.where(inequality, excess, np.abs(excess))
-            error = float(_share(broken, terms).max(initial=0.0))
-            y = np.where(inequality & ((y > 0) | (excess < -ACTIVE * terms)), 0.0, y)
-        else:
-            y = np.where(inequality & (y > 0), 0.0, y)
-        prices = np.abs(y)
-        r = c - transposed @ y
-        bound = np.where(r > 0, sides.lower, sides.upper)
-        off, pull = np.abs(w - bound), np.abs(r)
-        off[off <= NOISE * largest] = 0.0
-        k = np.flatnonzero(off)
-        if k.size:
-            there = np.where(np.isinf(bound[k]), 0.0, np.maximum(size[k], np.abs(bound[k])))
-            k = k[off[k] > ACTIVE * there]  # not at the bound that the reduced cost asks for
-            part = pull[k] - (NOISE * float(prices.max(initial=0.0))) * self.column_largest[k]
-            wrong = part > 0
-            off[k[~wrong]] = 0.0
-            if wrong.any():
-                k = k[wrong]
-                share = part[wrong] / (np.abs(c[k]) + transposed_sizes[k] @ prices)
-                error = max(error, float(share.max()))
-                off[k[share <= ZERO]] = 0.0
-            k = np.flatnonzero(off)
-        gap = float(pull[k] @ off[k] + prices @ np.abs(excess))
-        value = float(np.abs(c) @ size)
-        if gap > 0:
-            error = max(error, gap / value if value else np.inf)
-        return error, float(c @ w) - gap
+    def own_lines(self) -> tuple[np.ndarray, ...]:
+        return _lines(self.program.own_sides)
 
     def columns(self, c: np.ndarray, w: np.ndarray, y: np.ndarray, sides: Sides) -> tuple[np.ndarray, ...]:
         """Reduced costs, how wrong each is relative to its terms, and what the objective loses by it.  `(count, n)` each.
@@ -157,6 +105,12 @@ class Certifier:
         excess, broken, _ = (part[0] for part in self.rows(w[None], sides.right_hand_sides()))
         r, wrong, _ = (part[0] for part in self.columns(c[None], w[None], y[None], sides))
         return -excess, r, broken, wrong, float(max(broken.max(initial=0.0), wrong.max(initial=0.0)))
+
+
+def _lines(sides: Sides) -> tuple[np.ndarray, ...]:
+    """Right-hand sides and bounds as the kernel reads them."""
+    parts = (sides.right_hand_sides(), sides.lines("lower"), sides.lines("upper"))
+    return tuple(np.ascontiguousarray(part) for part in parts)
 
 
 def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:

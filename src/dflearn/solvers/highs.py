@@ -11,8 +11,9 @@ from dflearn.errors import OptionError, ProgramError
 from dflearn.program import Program
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Basis, Status
-from dflearn.solvers.model import Model, ModelSolver
+from dflearn.solvers.model import SMALLEST, Model, ModelSolver
 
+DROPPED = 1e-9  # entries of a matrix that are no larger are taken for zero, unless HiGHS is told otherwise
 DUAL, PRIMAL = 1, 4  # HiGHS's codes of its simplex methods
 FEASIBLE_POINT = 2  # HiGHS's code for a primal feasible point
 # The presolve rule that in HiGHS 1.15 may undo and redo the same step for ever, whatever the time limit.
@@ -109,8 +110,8 @@ class _HighsModel(Model):
         super().__init__(program, solver._build)
         options: dict[str, Any] = {"threads": solver.threads, "mip_rel_gap": solver.gap, "mip_abs_gap": 1e-9}
         entries = np.concatenate([np.abs(self.scaled.A.data), np.abs(self.scaled.G.data)])
-        if entries.size and entries.min() <= 1e-9:  # HiGHS would take them for zero
-            options["small_matrix_value"] = 1e-12
+        if entries.size and entries.min() <= DROPPED:
+            options["small_matrix_value"] = SMALLEST
         self.handle = HighsHandle(self.scaled, self.scaled.own_sides, **options)
         self.highs, self.highspy = self.handle.highs, self.handle.highspy
         self.time_limit = solver.time_limit

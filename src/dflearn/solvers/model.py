@@ -31,7 +31,6 @@ from dflearn.solvers.scaling import LARGEST, Scales, power_of_two, span, units
 
 WIDE = 1e6  # costs of an integer program that span more are solved for twice, in two units
 SMALLEST = 1e-12  # back ends drop entries of a matrix that are no larger
-AT_ONCE = 1 << 14  # numbers in the answers that are checked together: arrays of this size stay in the cache
 
 
 class ModelSolver(Solver):
@@ -181,29 +180,31 @@ class Model(ABC):
         A row of `out` begins as `FAILED`, without a bound, and stays so where nothing can be said.
         """
         count = len(c)
-        gamma = 1.0 / units(c * self.scales.columns)
+        gamma = 1.0 / units(c if self.scales.plain else c * self.scales.columns)
         own = sides is self.program.own_sides
-        sigma = (
-            np.broadcast_to(self.own_size if own else self.scales.decision_sizes(sides), count) if count else np.ones(0)
-        )
+        sigma = self.own_size if own else self.scales.decision_sizes(sides)  # one for each instance, or one for all
         y = np.full((count, self.rows), np.nan)
-        shared, refused = sides.is_shared, self.refuses(c, sides)
+        shared, refused = own or sides.is_shared, self.refuses(c, sides)
         for i in range(count):
             mine = sides if shared else sides.row(i)
             if refused[i]:
                 continue
             warm = None if start is None or start[i].min() == Basis.NONE else start[i]
-            found = self.attempt(c[i], mine, gamma[i], sigma[i], warm, None if out.start is None else out.start[i])
+            found = self.attempt(
+                c[i], mine, gamma[i], sigma[min(i, len(sigma) - 1)], warm, None if out.start is None else out.start[i]
+            )
             if not found.status.has_decision:
                 found = self.second_opinion(c[i], mine, found)
-            out.status[i], out.decision[i], y[i] = found.status, found.w, found.y
-        np.clip(out.decision, sides.lower, sides.upper, out=out.decision)
+            out.status[i], out.decision[i], y[i] = int(found.status), found.w, found.y
+        np.maximum(out.decision, sides.lower, out=out.decision)
+        np.minimum(out.decision, sides.upper, out=out.decision)
         self.certify(c, sides, y, out)
 
     def refuses(self, c: np.ndarray, sides: Sides) -> np.ndarray:
         """Which instances have numbers that back ends would take for infinite.  `(count,)`"""
         refused: np.ndarray = np.abs(c).max(1) >= LARGEST
-        refused |= np.abs(sides.lines("b")).max(1, initial=0.0) >= LARGEST
+        if sides.b.size:
+            refused |= np.abs(sides.lines("b")).max(1) >= LARGEST
         return refused
 
     def attempt(
@@ -229,25 +230,21 @@ class Model(ABC):
 
     def certify(self, c: np.ndarray, sides: Sides, y: np.ndarray, out: Raw) -> None:
         """Check every answer of a batch; what is in doubt is refined, and is optimal only if the check then says so."""
-        if len(c) == 1 and out.status[0] == Status.OPTIMAL:
-            mine = sides.row(0)
-            error, out.bound[0] = self.certifier.check_one(c[0], out.decision[0], y[0], mine)
-            if not error <= SURE:
-                self.refine(c[0], mine, y[0], out, 0, good=bool(error <= OPTIMAL))
-            return
-        step = max(1, AT_ONCE // max(1, self.n + self.rows))
-        for first in range(0, len(c), step):
-            found = np.flatnonzero(out.status[first : first + step] <= Status.FEASIBLE) + first
-            if not found.size:
-                continue
+        if not out.status.any():  # OPTIMAL is 0
+            verdict, found = self.certifier.check(c, out.decision, y, sides), None
+            out.bound[:] = verdict.bound
+        else:
+            found = np.flatnonzero(out.status <= int(Status.FEASIBLE))
             verdict = self.certifier.check(c[found], out.decision[found], y[found], sides.rows(found))
-            optimal = out.status[found] == Status.OPTIMAL
-            out.bound[found[optimal]] = verdict.bound[optimal]
+            optimal = out.status[found] == int(Status.OPTIMAL)
             broken = ~optimal & (verdict.primal > OPTIMAL)
             out.status[found[broken]], out.decision[found[broken]] = Status.NOT_FOUND, np.nan
-            for k in np.flatnonzero(optimal & ~(verdict.error <= SURE)):
-                i = int(found[k])
-                self.refine(c[i], sides.row(i), y[i], out, i, good=bool(verdict.error[k] <= OPTIMAL))
+            out.bound[found[optimal]] = verdict.bound[optimal]
+            found, verdict = found[optimal], verdict.rows(optimal)
+        sure = verdict.error <= SURE
+        for k in () if sure.all() else np.flatnonzero(~sure):
+            i = int(k if found is None else found[k])
+            self.refine(c[i], sides.row(i), y[i], out, i, good=bool(verdict.error[k] <= OPTIMAL))
 
     @cached_property
     def refiner(self) -> Refiner:

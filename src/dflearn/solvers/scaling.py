@@ -38,6 +38,8 @@ def units(values: np.ndarray) -> np.ndarray:
     size = np.abs(values)
     largest = size.max(1, initial=0.0)
     found = np.ones(len(values))
+    if largest.min(initial=SMALL) >= SMALL and largest.max(initial=SMALL) <= LARGE:
+        return found
     for i in np.flatnonzero((largest > 0) & ((largest < SMALL) | (largest > LARGE))):
         middle = np.median(size[i][(size[i] > 0) & np.isfinite(size[i])])
         found[i] = power_of_two(max(middle, largest[i] * 1e-15))

@@ -23,12 +23,11 @@ from dflearn.program import Program
 from dflearn.program.sides import Sides, integer_bounds
 from dflearn.solvers.base import Status
 from dflearn.solvers.certificate import SURE, ZERO
-from dflearn.solvers.highs import DUAL, HighsHandle
+from dflearn.solvers.highs import DROPPED, DUAL, HighsHandle
 from dflearn.solvers.scaling import Scales
 
 MOST_INTEGERS = 64  # up to so many integer variables, two linear programs for each are worth their time
 MARGIN = 1e-6  # a bound must miss an integer by more, relative to its terms, to be rounded
-SMALLEST = 1e-9  # HiGHS drops entries of a matrix that are no larger
 
 
 class Links(NamedTuple):
@@ -142,7 +141,7 @@ class Relaxation:
         """Whether HiGHS would take the matrix as it is."""
         scaled = Scales.of(program).program(program)
         entries = np.abs(np.concatenate([scaled.A.data, scaled.G.data]))
-        return not entries.size or entries.min() > SMALLEST
+        return not entries.size or entries.min() > DROPPED
 
     def begin(self, c: np.ndarray, sides: Sides) -> None:
         """From cold: costs and sides in the units of HiGHS, no cuts."""

@@ -139,19 +139,24 @@ def outdated(records: Iterable[Record]) -> list[Record]:
 @cache
 def machine() -> dict[str, Any]:
     """Processor, versions and commit."""
-    versions = {}
-    for package in PACKAGES:
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
     return {
         "processor": _processor(),
         "system": platform.platform(),
         "python": platform.python_version(),
-        "versions": versions,
+        "versions": installed(PACKAGES),
         "commit": _commit(),
     }
+
+
+def installed(packages: Iterable[str]) -> dict[str, str]:
+    """Package → version, of those that are installed."""
+    versions = {}
+    for package in packages:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return versions
 
 
 def _processor() -> str:
