@@ -188,7 +188,9 @@ def solvers() -> dict[str, float]:
         c = program.objective.vector(exact).numpy()
         sides = {"b": program.b, "h": program.h, "lower": program.lower, "upper": program.upper}
         A, G = program.A.tocoo(), program.G.tocoo()
-        parts = {f"{k}_{part}": getattr(m, part) for k, m in (("A", A), ("G", G)) for part in ("row", "col", "data", "shape")}
+        parts = {
+            f"{k}_{part}": getattr(m, part) for k, m in (("A", A), ("G", G)) for part in ("row", "col", "data", "shape")
+        }
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "qp.npz"
             np.savez(file, c=c, mu=MU, answer=answer, **sides, **parts)
@@ -241,7 +243,11 @@ def rows_of(part: str, now: dict[str, float], before: dict[str, float]) -> list[
             for tag, found in (("", now), ("before: ", before)):
                 if found:
                     cold, warm = found[f"{name} {batch} cold"], found[f"{name} {batch} warm"]
-                    row |= {f"{tag}cold ms per instance": cold, f"{tag}warm ms per instance": warm, f"{tag}cold / warm": cold / warm}
+                    row |= {
+                        f"{tag}cold ms per instance": cold,
+                        f"{tag}warm ms per instance": warm,
+                        f"{tag}cold / warm": cold / warm,
+                    }
             rows.append(row)
     elif part == "training":
         row = {"problem": "KP-100", "batch": 32}
@@ -261,14 +267,21 @@ def rows_of(part: str, now: dict[str, float], before: dict[str, float]) -> list[
         rows.append(row | ({"before: s": before["first"]} if before else {}))
     else:
         for name in (*SMALL, "SP-25"):
-            rows.append({"problem": name} | {key[len(name) + 1 :]: value for key, value in now.items() if key.startswith(f"{name} ")})
+            rows.append(
+                {"problem": name}
+                | {key[len(name) + 1 :]: value for key, value in now.items() if key.startswith(f"{name} ")}
+            )
     return rows
 
 
 def main() -> None:
     arguments = parser(__doc__, repeats=3)
-    arguments.add_argument("--before", type=Path, help="the folder src of an older commit, timed in turns with this one")
-    arguments.add_argument("--parts", nargs="+", choices=PARTS, help="only these; the others keep what the JSON file has")
+    arguments.add_argument(
+        "--before", type=Path, help="the folder src of an older commit, timed in turns with this one"
+    )
+    arguments.add_argument(
+        "--parts", nargs="+", choices=PARTS, help="only these; the others keep what the JSON file has"
+    )
     arguments.add_argument("--part", choices=PARTS, help="what a process of its own measures")
     options = arguments.parse_args()
     if options.part:

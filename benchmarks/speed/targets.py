@@ -106,7 +106,9 @@ def _targets() -> Iterator[Target]:
             name = f"smoothed layer, {start}, against {peer}"
             yield Target(name, "layers", "forward and backward", f"{peer} {start} ratio", must, goal, count=9)
     one = ("milliseconds", "one")
-    yield Target("smoothed layer, batch of one, cold, against cvxpylayers", *one, "cvxpylayers cold ratio", 40, 100, count=3)
+    yield Target(
+        "smoothed layer, batch of one, cold, against cvxpylayers", *one, "cvxpylayers cold ratio", 40, 100, count=3
+    )
     name = "the same beyond a layer that solves nothing, ms"
     yield Target(name, *one, "beyond nothing ms", 0.15, 0.05, at_most=True, count=3)
     cold, name = "cold ms per instance", "smoothed layer, cold, ms per instance"

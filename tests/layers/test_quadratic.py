@@ -110,7 +110,7 @@ def test_the_slow_way_of_a_layer_is_a_clip_too(monkeypatch: pytest.MonkeyPatch) 
 
     def run_badly(rows: SmoothedRows, *arguments: Any, **options: Any) -> None:
         run(rows, *arguments, **options)
-        answer: SmoothedAnswer = arguments[5]
+        answer: SmoothedAnswer = arguments[4]
         answer.w[:], answer.residual[:] = 7.0, 1.0
 
     monkeypatch.setattr(SmoothedRows, "run", run_badly)

@@ -24,7 +24,10 @@ TOLERANCE = 1e-8
 
 def main() -> None:
     given = np.load(sys.argv[1])
-    A, G = (sp.csc_matrix((given[f"{k}_data"], (given[f"{k}_row"], given[f"{k}_col"])), shape=given[f"{k}_shape"]) for k in "AG")
+    A, G = (
+        sp.csc_matrix((given[f"{k}_data"], (given[f"{k}_row"], given[f"{k}_col"])), shape=given[f"{k}_shape"])
+        for k in "AG"
+    )
     b, h, lower, upper, mu = given["b"], given["h"], given["lower"], given["upper"], float(given["mu"])
     n = len(lower)
     P = sp.csc_matrix(mu * sp.eye_array(n))

@@ -116,12 +116,12 @@ class SparseFactor:
         values = np.empty((self.value_rows, LANES))
         assemble(self.pattern, np.ascontiguousarray(theta), values)
         factorize(self.pattern, values, vanish)
-        return NumericFactor(self.pattern, values)
+        return NumericFactor(self.pattern, values[: self.entries + self.rows])
 
 
 @dataclass(frozen=True)
 class NumericFactor:
-    """A factored tile."""
+    """A factored tile: the entries of L D, then 1/D."""
 
     pattern: Pattern
     values: np.ndarray
@@ -134,8 +134,7 @@ class NumericFactor:
 
     def vanished(self) -> np.ndarray:
         """Rows whose pivot vanished, in the first lane."""
-        first = len(self.pattern.row)
-        return np.flatnonzero(self.values[first : first + len(self.pattern.column_start) - 1, 0] == 0.0)
+        return np.flatnonzero(self.values[len(self.pattern.row) :, 0] == 0.0)
 
 
 def _symbolic(matrix: sp.csr_array) -> tuple[np.ndarray, sp.csc_array]:
@@ -176,13 +175,11 @@ def _pattern(matrix: sp.csr_array, lower: sp.csc_array) -> Pattern:
     off = i != j
     if off.any():
         target[off] = np.asarray(numbered[i[off], j[off]]).reshape(-1).astype(np.int64) - 1
+    blocks = _blocks(lower.indptr.astype(np.int64), lower.indices.astype(np.int64))
+    pairs = np.concatenate([[0], np.cumsum(counts * (counts + 1) // 2)])
     return Pattern(
-        unsigned(lower.indptr),
-        unsigned(lower.indices),
-        *map(unsigned, _blocks(lower.indptr.astype(np.int64), lower.indices.astype(np.int64))),
-        unsigned(np.concatenate([[0], np.cumsum(counts * (counts + 1) // 2)])),
-        unsigned(target),
-        columns.data[first] * columns.data[second],
+        *map(unsigned, (lower.indptr, lower.indices, *blocks, pairs, target)),
+        pair_product=columns.data[first] * columns.data[second],
     )
 
 
@@ -244,7 +241,7 @@ def assemble(pattern: Pattern, theta: Any, values: Any) -> None:
 
 @inner
 def _update_by_block(
-    pattern: Pattern, values: Any, k: int, first: int, last: int, end: int, j0: int, room: int
+    pattern: Pattern, values: Any, k: Any, first: Any, last: Any, end: Any, j0: Any, room: int
 ) -> None:
     """The block from column j0 on less what the BLOCK columns from k on contribute, each in its turn.
 
@@ -298,6 +295,7 @@ def factorize(pattern: Pattern, values: Any, vanish: float) -> None:
     A pivot at most `vanish` times its own diagonal counts as zero; its inverse is then zero too.
     """
     start, row, entries, m = pattern.column_start, pattern.row, len(pattern.row), len(pattern.column_start) - 1
+    e: Any
     # Row i of the s-th column that is worked on lies at room + step · i + s.
     room, step = entries + m, BLOCK if len(pattern.block_first) - 1 < m else 1
     for b in range(len(pattern.block_first) - 1):

@@ -111,6 +111,9 @@ def dual_newton(
     inside, image, g, dy, values = scratch.inside, scratch.image, scratch.g, scratch.dy, scratch.values
     trial_y, trial_g, mask, shift = scratch.trial_y, scratch.trial_g, scratch.mask, scratch.shift
     n, m, entries = tile.c.shape[0], r.shape[0], len(pattern.row)
+    states: Any
+    trials: Any
+    lengths: Any
     width = lanes(y)
     states, trials, lengths = np.empty(3, y.dtype), np.empty(4, y.dtype), np.empty(1, y.dtype)
     state, trial, length = states.lane, trials.lane, lengths.lane  # the same as numbers

@@ -108,7 +108,8 @@ def correct(system: SmoothedSystem, tile: SmoothedTile, face: FaceScratch) -> No
 @inner
 def keep_better(face: FaceScratch, found: Any, best: Any, w: Any, y: Any, inside: Any, in_force: Any) -> None:
     """w, y, inside and in_force take over what `face` holds in the lanes whose residual `found` is below `best`."""
-    better, any_better = np.empty(1, w.dtype), False
+    better: Any = np.empty(1, w.dtype)
+    any_better = False
     put(better, 0, 0.0)
     number = better.lane
     for t in range(lanes(w)):

@@ -19,7 +19,20 @@ from typing import Any
 import numpy as np
 
 from dflearn.kernels.cholesky import SparseRows, assemble, factorize, substitute
-from dflearn.kernels.lanes import absolute, any_lane, cut, gather, get, inner, lanes, maximum, minimum, put, spread, where
+from dflearn.kernels.lanes import (
+    absolute,
+    any_lane,
+    cut,
+    gather,
+    get,
+    inner,
+    lanes,
+    maximum,
+    minimum,
+    put,
+    spread,
+    where,
+)
 from dflearn.kernels.optimality import no_feasible_point
 from dflearn.kernels.smoothed_lp import SmoothedSystem, SmoothedTile
 
@@ -172,7 +185,7 @@ def interior_point(
     dw, dzl, dzu = scratch.dw, scratch.dzl, scratch.dzu
     s, rp, ts, dy, ds = scratch.s, scratch.rp, scratch.ts, scratch.dy, scratch.ds
     n, m, entries = c.shape[0], r.shape[0], len(pattern.row)
-    states = np.empty(4, y.dtype)  # largest multiplier, residual, complementarity, lanes still running
+    states: Any = np.empty(4, y.dtype)  # largest multiplier, residual, complementarity, lanes still running
     state, width = states.lane, lanes(y)
     count, m_ = spread(0.0, y), get(tile.mu, 0)
     for j in range(n):

@@ -32,9 +32,10 @@ Tile = tuple[np.ndarray, int]  # instance numbers, one per lane, and how many of
 
 intrinsic: Any = numba.extending.intrinsic  # compiled calls lack the first argument, which type checkers cannot see
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "arcp", "nsz"}}
-jit = numba.njit(cache=True, **_OPTIONS)
+_njit: Any = numba.njit
+jit = _njit(cache=True, **_OPTIONS)
 # For what compiled code alone calls: a third less to compile. Python must not call it.
-inner = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **_OPTIONS)
+inner = _njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **_OPTIONS)
 
 _FLAGS = ("contract", "arcp", "nsz")
 

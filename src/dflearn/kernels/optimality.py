@@ -101,7 +101,7 @@ def measure(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, size: An
     loss = where(loss > faint * maximum(largest, get(tile.mu, 1)), loss, 0.0)
     worst = maximum(worst, where(loss > 0.0, loss / (value + loss), 0.0))
     worst = maximum(worst, where(doubt > DOUBT * value, doubt / (value + doubt), 0.0))
-    out = np.empty(2, y.dtype)
+    out: Any = np.empty(2, y.dtype)
     put(out, 0, worst)
     put(out, 1, sum_)  # comparisons with what is not a number do not hold, so that it must be looked for
     number = out.lane
@@ -150,8 +150,8 @@ def no_feasible_point(
     values are scratch.
     """
     pattern, inequality, m = system.pattern, system.inequality, len(system.inequality)
-    margins, entries, largest = np.empty(3, y.dtype), len(system.pattern.row), spread(1e-300, y)
-    margin = margins.lane
+    margins: Any = np.empty(3, y.dtype)
+    margin, entries, largest = margins.lane, len(system.pattern.row), spread(1e-300, y)
     for i in range(m):
         largest = maximum(largest, absolute(get(y, i)))
     for i in range(m):

@@ -57,7 +57,7 @@ FINISHED = 10.0  # times the tolerance: a residual up to this needs no more work
 ENOUGH = 1e-7  # a residual up to this needs no other start
 CLOSE, CLOSER, CLOSEST = 1e-3, 1e-4, 1e-6  # times its tolerance, where the face or Newton's method did not finish
 WIDER = 100.0  # times its distance from the bounds, where it did not finish itself
-NEAR, NEAR_PRICE = 0.1, 0.002  # where it starts from multipliers: its distance from the bounds, and the least multiplier
+NEAR, NEAR_PRICE = 0.1, 0.002  # from multipliers: its distance from the bounds, and the least multiplier
 COLUMNS = 4 + INTERIOR_COLUMNS + NEWTON_COLUMNS + FACE_COLUMNS  # tiles of n items in the work space, and of m items
 ROWS = 3 + INTERIOR_ROWS + NEWTON_ROWS + FACE_ROWS
 
@@ -157,6 +157,13 @@ def workspace(factor: SparseFactor, width: int) -> np.ndarray:
 
 
 @inner
+def thirds(space: Any, n: int, m: int) -> Any:
+    """The tiles of n items in a work space, those of m items, and the values."""
+    rows = COLUMNS * n + ROWS * m
+    return space[: COLUMNS * n], space[COLUMNS * n : rows], space[rows:]
+
+
+@inner
 def system_of(plan: Any) -> SmoothedSystem:
     """The system that a plan's numbers tell of."""
     index, number, truth = np.uint32(0), np.float64(0.0), np.bool_(False)
@@ -216,7 +223,7 @@ def to_units(system: SmoothedSystem, tile: SmoothedTile, units: Any) -> None:
         sides, least = maximum(sides, size), minimum(least, where(size > 0.0, size, np.inf))
         forced = maximum(forced, maximum(-1.0 * get(r, i), 0.0) if system.inequality[i] else size)
     pull = where(sides > 0.0, minimum(pull, sides), pull)
-    sizes = np.empty(3, c.dtype)
+    sizes: Any = np.empty(3, c.dtype)
     put(sizes, 0, maximum(forced, pull))
     put(sizes, 1, maximum(sides, bounds))
     put(sizes, 2, costs)
@@ -250,7 +257,7 @@ def solve_tile(
     answer: SmoothedAnswer,
 ) -> None:
     """Instances `index` of the batch, the first `used` of them for good: from the multipliers in `answer.y` unless cold."""
-    columns, rows, values = space[: COLUMNS * n], space[COLUMNS * n : COLUMNS * n + ROWS * m], space[COLUMNS * n + ROWS * m :]
+    columns, rows, values = thirds(space, n, m)
     tile, w, y = load_tile(data, index, n, m, columns, rows)
     c, mu, width = tile.c, tile.mu, lanes(tile.c)
     units, residual, steps = np.empty(2, c.dtype), np.empty(width), np.empty(width, np.int64)
@@ -284,9 +291,7 @@ def solve_tile(
             interior_point(system, tile, limits.interior_steps, goal, point, prices, todo, proven)
             for t in range(width):
                 residual[t] = 0.0 if proven[t] else residual[t]
-            finish_on_face(
-                system, tile, point, prices, limits.tolerance, side, residual, w, y, last.inside, last.mask
-            )
+            finish_on_face(system, tile, point, prices, limits.tolerance, side, residual, w, y, last.inside, last.mask)
             goal, todo, any_left = limits.interior_tolerance * CLOSE, np.zeros(width, np.int64), False
             for t in range(width):
                 if inner_steps[t] >= 0 and not (proven[t] or residual[t] <= FINISHED * limits.tolerance):
@@ -376,19 +381,18 @@ def solve_tiles(
 
 
 @jit
-def project_tiles(
-    plan: Any, space: Any, index: Any, inside: Any, in_force: Any, v: Any, factor: Any, out: Any
-) -> None:
+def project_tiles(plan: Any, space: Any, index: Any, inside: Any, in_force: Any, v: Any, factor: Any, out: Any) -> None:
     """out = factor · P v, P the orthogonal projection onto {x : x_j = 0 off the inside, (M x)_i = 0 on the rows in force}.
 
     v, inside (count, n), in_force (count, m), factor (count or 1,). Rows that depend on others within the face are left
     out, which leaves the projection as it is.
     """
     system, n, m, width = system_of(plan), plan[0], plan[1], lanes(space)
-    columns, rows, values = space[: COLUMNS * n], space[COLUMNS * n : COLUMNS * n + ROWS * m], space[COLUMNS * n + ROWS * m :]
+    columns, rows, values = thirds(space, n, m)
     x, d, image = cut(columns, 0, n), cut(columns, 1, n), cut(columns, 2, n)
     mask, z = cut(rows, 0, m), cut(rows, 1, m)
-    lane, scales = np.empty(width, np.int64), np.empty(1, space.dtype)
+    lane = np.empty(width, np.int64)
+    scales: Any = np.empty(1, space.dtype)
     for first in range(0, len(index), width):
         used = tile_index(index, first, lane)
         load(inside, lane, d.lane)
@@ -417,7 +421,7 @@ def cone_tiles(
 ) -> None:
     """out = Mᵀy − z_l + z_u after `limit` interior-point steps: a point inside the cone of what binds, (count, n)."""
     system, n, m, width = system_of(plan), plan[0], plan[1], lanes(space)
-    columns, rows, values = space[: COLUMNS * n], space[COLUMNS * n : COLUMNS * n + ROWS * m], space[COLUMNS * n + ROWS * m :]
+    columns, rows, values = thirds(space, n, m)
     data, lane = SmoothedData(c, mu, r, lower, upper), np.empty(width, np.int64)
     scratch = interior_scratch(columns[4 * n :], rows[2 * m :], n, m, values)
     for first in range(0, len(index), width):

@@ -88,8 +88,7 @@ class SmoothedRows(RowSystem):
 
     def _sides(self, sides: Sides) -> tuple[np.ndarray, ...]:
         """r, lower and upper of the kernels."""
-        bounds = (np.ascontiguousarray(sides.lines(name)) for name in ("lower", "upper"))
-        return self.right_hand_side(sides), *bounds
+        return self.right_hand_side(sides), fixed(sides.lines("lower")), fixed(sides.lines("upper"))
 
     def _lines(self, sides: Sides) -> tuple[np.ndarray, ...]:
         return self._own_sides if sides is self.program.own_sides else self._sides(sides)
@@ -238,8 +237,8 @@ class SmoothedRows(RowSystem):
         """The length of the projection of −c onto a cone, `(count,)`, and its direction, `(count, n)`."""
         length = np.linalg.norm(c, axis=1)
         length[length == 0] = 1.0
-        sides = (np.ascontiguousarray(part) for part in (r, lower, upper))
-        answer = self.solve(SmoothedData(c, length, *sides), None, CONE_TOLERANCE)
+        data = SmoothedData(c, length, np.ascontiguousarray(r), fixed(lower), fixed(upper))
+        answer = self.solve(data, None, CONE_TOLERANCE)
         # With μ = ‖c‖ the projection is of length one at most; where the kernels failed, nothing is claimed.
         pull = np.where(answer.residual <= CONE_ACCEPTED, length * np.linalg.norm(answer.w, axis=1), np.nan)
         return pull, answer.w
@@ -249,6 +248,13 @@ class SmoothedRows(RowSystem):
         out = np.empty_like(data.c)
         self._run(cone_tiles, len(data.c), None, steps, *data, out)
         return out
+
+
+def fixed(array: np.ndarray) -> np.ndarray:
+    """The array, contiguous and not to be written to, whether it was so or not: kernels are compiled for one kind only."""
+    same: np.ndarray = np.ascontiguousarray(array).view()
+    same.flags.writeable = False
+    return same
 
 
 @lru_cache(maxsize=64)
