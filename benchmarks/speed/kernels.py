@@ -89,23 +89,22 @@ def machine(repeats: int) -> list[dict[str, Any]]:
 
 def factor_operations(factor: SparseFactor) -> int:
     """Operations of one factorization, per lane."""
-    start, entry = factor.pattern.column_start.astype(np.int64), factor.pattern.update_entry.astype(np.int64)
-    column = factor.pattern.update_column.astype(np.int64)
-    return int(2 * (start[column + 1] - entry).sum() + len(entry) + 2 * factor.rows)
+    below = np.diff(factor.pattern.column_start.astype(np.int64))
+    return int((below * (below + 1)).sum() + below.sum() + 2 * factor.rows)
 
 
 def smoothed_parts(problem: Problem, repeats: int) -> list[dict[str, Any]]:
     """The parts of which interior-point and Newton steps consist, on a tile of eight in float64."""
     factor = Smoothed(problem.program, 1.0).rows.factor
     m, n, entries = factor.rows, factor.matrix.shape[1], factor.entries
-    theta, work, x = np.ones((n, LANES)), np.empty((m, LANES)), np.ones((m, LANES))
-    values = np.empty((entries + m, LANES))
+    theta, x = np.ones((n, LANES)), np.ones((m, LANES))
+    values = np.empty((factor.value_rows, LANES))
     assemble(factor.pattern, theta, values)
     raw = values.copy()
 
     def refactor() -> None:
         values[:] = raw
-        factorize(factor.pattern, values, work, 0.0)
+        factorize(factor.pattern, values, 0.0)
 
     copying = least(lambda: np.copyto(values, raw), repeats)
     refactor()

@@ -150,8 +150,7 @@ def growth(repeats: int) -> list[dict[str, Any]]:
 
 def methods(repeats: int) -> list[dict[str, Any]]:
     """Why cold instances start with interior points: steps of both methods, 64 instances each, at three values of μ."""
-    from dflearn.kernels.lanes import all_tiles
-    from dflearn.kernels.smoothed import SmoothedAnswer
+    from dflearn.kernels.smoothed import COLD, NEWTON, SmoothedAnswer
 
     rows = []
     for name in ("SP-15", "KP-100", "CFL-50"):
@@ -167,7 +166,8 @@ def methods(repeats: int) -> list[dict[str, Any]]:
                     answer: SmoothedAnswer = answer, way: str = way, layer: Smoothed = layer, data: Any = data
                 ) -> None:
                     answer.y[:] = 0.0
-                    layer.rows.run(data, all_tiles(64), way == "Newton from zero", 300, layer.tolerance, answer)
+                    kind = NEWTON if way == "Newton from zero" else COLD
+                    layer.rows.run(data, None, kind, layer.tolerance, answer, newton_steps=300)
 
                 seconds = medians({way: run}, min(repeats, 3))[way]
                 done = answer.residual <= 1e-6

@@ -105,6 +105,22 @@ def _targets() -> Iterator[Target]:
         for start, must, goal in (("cold", 25, 100), ("warm", 100, None)):
             name = f"smoothed layer, {start}, against {peer}"
             yield Target(name, "layers", "forward and backward", f"{peer} {start} ratio", must, goal, count=9)
+    one = ("milliseconds", "one")
+    yield Target(
+        "smoothed layer, batch of one, cold, against cvxpylayers", *one, "cvxpylayers cold ratio", 40, 100, count=3
+    )
+    name = "the same beyond a layer that solves nothing, ms"
+    yield Target(name, *one, "beyond nothing ms", 0.15, 0.05, at_most=True, count=3)
+    cold, name = "cold ms per instance", "smoothed layer, cold, ms per instance"
+    yield Target(name, "milliseconds", "grids", cold, 2, 1, "SP-25 × 1", True)
+    yield Target(name, "milliseconds", "grids", cold, 0.5, None, "SP-25 × 32", True)
+    yield Target(name, "milliseconds", "grids", cold, 35, 25, "SP-100 × 8", True)
+    for problem in ("SP-25", "SP-50", "SP-100"):
+        name = "smoothed layer, warm against cold"
+        yield Target(name, "milliseconds", "grids", "cold / warm", 1.3, 3, f"{problem} × 8")
+    name = "a training step beyond the kernels, share of what it was"
+    yield Target(name, "milliseconds", "training", "share of before", 0.5, None, at_most=True)
+    yield Target("the first call, nothing compiled before, s", "milliseconds", "first", "s", 3, 1, at_most=True)
     yield Target("1000 labels against PyEPO's data set", "labelling", "peers", "Gurobi ratio", 10, 100, count=2)
     yield Target("labels on two threads against one", "labelling", "threads", "threads ratio", 1.6, 1.9, "CFL-50")
     for part in ("DavisYin unrolled", "DavisYin jfb", "Smoothed", "labels, relaxed"):

@@ -8,8 +8,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from dflearn.kernels.lanes import all_tiles
-from dflearn.kernels.smoothed import SmoothedAnswer
+from dflearn.kernels.smoothed import NEWTON, SmoothedAnswer
 from dflearn.layers.quadratic import solve_alone
 from dflearn.layers.smoothed import Smoothed
 from dflearn.problems import problem_named
@@ -58,7 +57,7 @@ def test_newton_alone_from_zero() -> None:
     answer = SmoothedAnswer.empty(8, layer.program.n, rows.factor.rows)
     answer.y[:] = 0.0
     data = rows.data(c, np.full(8, 20.0), layer.program.sides(None, 8))
-    rows.run(data, all_tiles(8), True, 100, 1e-10, answer)
+    rows.run(data, None, NEWTON, 1e-10, answer, newton_steps=100)
     assert (answer.newton_steps > 0).all()
     np.testing.assert_allclose(answer.w, layer.solve(torch.as_tensor(c)).decision, atol=1e-7)
 

@@ -55,7 +55,7 @@ def test_what_the_kernels_leave_is_first_asked_for_a_feasible_point(monkeypatch:
 
     def unfinished(self: rows.SmoothedRows, *args: object, **options: object) -> None:
         run(self, *args, **options)  # type: ignore[arg-type]
-        answer = args[5]
+        answer = args[4]
         answer.residual[:], answer.infeasible[:] = np.inf, 0  # type: ignore[attr-defined]
 
     monkeypatch.setattr(rows.SmoothedRows, "run", unfinished)
@@ -110,7 +110,7 @@ def test_the_slow_way_of_a_layer_is_a_clip_too(monkeypatch: pytest.MonkeyPatch) 
 
     def run_badly(rows: SmoothedRows, *arguments: Any, **options: Any) -> None:
         run(rows, *arguments, **options)
-        answer: SmoothedAnswer = arguments[5]
+        answer: SmoothedAnswer = arguments[4]
         answer.w[:], answer.residual[:] = 7.0, 1.0
 
     monkeypatch.setattr(SmoothedRows, "run", run_badly)

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from dflearn.data import Batch
-from dflearn.kernels.lanes import Tile
 from dflearn.kernels.smoothed import SmoothedAnswer, SmoothedData
 from dflearn.layers import CvxpySmoothed, DavisYin, Layer, Smoothed
 from dflearn.layers.quadratic import solve_alone
@@ -195,14 +194,13 @@ def test_what_the_kernels_do_not_finish_is_finished(regularizer: Regularizer, mo
     def run_badly(
         rows: SmoothedRows,
         data: SmoothedData,
-        parts: list[Tile],
-        warm: bool,
-        newton_steps: int,
+        index: np.ndarray | None,
+        way: int,
         tolerance: float,
         answer: SmoothedAnswer,
         thorough: bool = False,
     ) -> None:
-        run(rows, data, parts, warm, newton_steps, tolerance, answer, thorough)
+        run(rows, data, index, way, tolerance, answer, thorough=thorough)
         if tolerance > CONE_TOLERANCE:  # that of the cones that the norm asks about
             answer.w[:], answer.residual[:] = 7.0, 1.0
 

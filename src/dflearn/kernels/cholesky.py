@@ -16,7 +16,10 @@ import numpy as np
 import scipy.sparse as sp
 import scipy.sparse.linalg
 
-from dflearn.kernels.lanes import LANES, get, jit, put, spread, where
+from dflearn.kernels.lanes import LANES, get, inner, jit, put, spread, where
+
+BLOCK = 4  # columns of a block
+BLOCKED = 500  # rows from which on there are blocks: few and short columns do better one by one
 
 Index = np.ndarray  # unsigned, so that compiled indexing need not look for negative values
 
@@ -25,15 +28,22 @@ class Pattern(NamedTuple):
     """The arrays that the numeric kernels walk through.
 
     column_start, row: the strictly lower pattern of L by columns.
-    update_start, update_column, update_entry: for column j, the earlier columns k with L_jk ≠ 0 and where L_jk lies.
+    block_first: the first column of every block, and the number of columns. A block is one column, or up to BLOCK
+        neighbours with the same rows below them (part of a supernode), so that what is read once serves all of them.
+    update_start: for every block where its updates begin. Update u is by column update_column[u], whose rows within the block
+        are update_count[u] entries from update_entry[u] on; or by that column and the BLOCK − 1 after it, a whole block with
+        the same rows, where update_whole[u] is 1.
     pair_start, pair_target, pair_product: for column v of M, where each product of two of its entries is added.
     """
 
     column_start: Index
     row: Index
+    block_first: Index
     update_start: Index
     update_column: Index
     update_entry: Index
+    update_count: Index
+    update_whole: Index
     pair_start: Index
     pair_target: Index
     pair_product: np.ndarray
@@ -84,8 +94,13 @@ class SparseFactor:
 
     @property
     def entries(self) -> int:
-        """Off-diagonal entries of L; a value array has one more row per diagonal entry."""
+        """Off-diagonal entries of L."""
         return len(self.pattern.row)
+
+    @property
+    def value_rows(self) -> int:
+        """Rows of an array of values: the entries of L, its diagonal, and room for the columns that are worked on."""
+        return self.entries + (1 + BLOCK) * self.rows
 
     @cached_property
     def by_rows(self) -> SparseRows:
@@ -98,15 +113,15 @@ class SparseFactor:
 
     def numeric(self, theta: np.ndarray, vanish: float = 0.0) -> NumericFactor:
         """The factor of M Θ Mᵀ for a tile of diagonals theta `(n, LANES)`."""
-        values, work = np.empty((self.entries + self.rows, LANES)), np.empty((self.rows, LANES))
+        values = np.empty((self.value_rows, LANES))
         assemble(self.pattern, np.ascontiguousarray(theta), values)
-        factorize(self.pattern, values, work, vanish)
-        return NumericFactor(self.pattern, values)
+        factorize(self.pattern, values, vanish)
+        return NumericFactor(self.pattern, values[: self.entries + self.rows])
 
 
 @dataclass(frozen=True)
 class NumericFactor:
-    """A factored tile."""
+    """A factored tile: the entries of L D, then 1/D."""
 
     pattern: Pattern
     values: np.ndarray
@@ -147,7 +162,7 @@ def _symbolic(matrix: sp.csr_array) -> tuple[np.ndarray, sp.csc_array]:
 def _pattern(matrix: sp.csr_array, lower: sp.csc_array) -> Pattern:
     m, entries = matrix.shape[0], lower.nnz
     unsigned = lambda array: np.asarray(array).astype(np.uint32)  # noqa: E731
-    # Row access to L: entry numbers in place of values.
+    # L with entry numbers in place of values.
     numbered = sp.csr_array(sp.csc_array((np.arange(entries) + 1.0, lower.indices, lower.indptr), shape=(m, m)))
     numbered.sort_indices()
     # Products of two entries in a column of M, and where each lands: entry (i, j), i > j, or the diagonal's row.
@@ -160,16 +175,41 @@ def _pattern(matrix: sp.csr_array, lower: sp.csc_array) -> Pattern:
     off = i != j
     if off.any():
         target[off] = np.asarray(numbered[i[off], j[off]]).reshape(-1).astype(np.int64) - 1
+    blocks = _blocks(lower.indptr.astype(np.int64), lower.indices.astype(np.int64))
+    pairs = np.concatenate([[0], np.cumsum(counts * (counts + 1) // 2)])
     return Pattern(
-        unsigned(lower.indptr),
-        unsigned(lower.indices),
-        unsigned(numbered.indptr),
-        unsigned(numbered.indices),
-        unsigned(numbered.data - 1),
-        unsigned(np.concatenate([[0], np.cumsum(counts * (counts + 1) // 2)])),
-        unsigned(target),
-        columns.data[first] * columns.data[second],
+        *map(unsigned, (lower.indptr, lower.indices, *blocks, pairs, target)),
+        pair_product=columns.data[first] * columns.data[second],
     )
+
+
+def _blocks(start: np.ndarray, row: np.ndarray) -> tuple[np.ndarray, ...]:
+    """block_first and the updates of `Pattern`, from the pattern of L by columns."""
+    m, sizes = len(start) - 1, np.diff(start)
+    # Column j goes on with the rows of column j − 1 if that has one row more, j itself.
+    below = np.append(row, m)[start[:-1]]  # the first row below the diagonal, where there is one
+    goes_on = np.zeros(m, bool)
+    goes_on[1:] = (m >= BLOCKED) & (sizes[:-1] == sizes[1:] + 1) & (below[:-1] == np.arange(1, m))
+    first: list[int] = []
+    for j in range(m):
+        if not (first and goes_on[j] and j - first[-1] < BLOCK):
+            first.append(j)
+    ends = np.array([*first, m], np.int64)
+    owner = np.repeat(np.arange(len(first)), np.diff(ends))
+    whole = np.diff(ends) == BLOCK
+    # Entries of one column within one block follow each other; of a whole block the first column speaks for all.
+    column, block = np.repeat(np.arange(m), sizes), owner[row]
+    begins = np.ones(len(row), bool)
+    begins[1:] = (block[1:] != block[:-1]) | (column[1:] != column[:-1])
+    entry = np.flatnonzero(begins)
+    count = np.diff(np.append(entry, len(row)))
+    source = owner[column[entry]]
+    kept = (source != block[entry]) & (~whole[source] | (column[entry] == ends[source]))
+    entry, count, source = entry[kept], count[kept], source[kept]
+    order = np.lexsort((column[entry], block[entry]))
+    entry, count, source = entry[order], count[order], source[order]
+    update_start = np.searchsorted(block[entry], np.arange(len(ends)))
+    return ends, update_start, column[entry], entry, count, whole[source]
 
 
 def _pairs(start: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -189,8 +229,9 @@ def _pairs(start: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 @jit
 def assemble(pattern: Pattern, theta: Any, values: Any) -> None:
-    """The lower triangle of M Θ Mᵀ into `values` (entries + m, LANES): off-diagonal first, then the diagonal."""
-    values[:] = 0.0
+    """The lower triangle of M Θ Mᵀ into `values` (`SparseFactor.value_rows`): off-diagonal first, then the diagonal."""
+    for p in range(len(pattern.row) + len(pattern.column_start) - 1):
+        put(values, p, 0.0)
     for v in range(theta.shape[0]):
         weight = get(theta, v)
         for k in range(pattern.pair_start[v], pattern.pair_start[v + 1]):
@@ -198,28 +239,97 @@ def assemble(pattern: Pattern, theta: Any, values: Any) -> None:
             put(values, target, get(values, target) + pattern.pair_product[k] * weight)
 
 
+@inner
+def _update_by_block(
+    pattern: Pattern, values: Any, k: Any, first: Any, last: Any, end: Any, j0: Any, room: int
+) -> None:
+    """The block from column j0 on less what the BLOCK columns from k on contribute, each in its turn.
+
+    first, last: entries of column k whose rows are in the block; end: where column k ends.
+    """
+    start, row, entries = pattern.column_start, pattern.row, len(pattern.row)
+    # The same row in the next column is one place closer to its beginning.
+    to1 = np.int64(start[k + 1]) - np.int64(start[k]) - 1
+    to2, to3 = np.int64(start[k + 2]) - np.int64(start[k]) - 2, np.int64(start[k + 3]) - np.int64(start[k]) - 3
+    d0, d1, d2, d3 = (
+        get(values, entries + k),
+        get(values, entries + k + 1),
+        get(values, entries + k + 2),
+        get(values, entries + k + 3),
+    )
+    e = first
+    if last - first == BLOCK:
+        a0, a1, a2, a3 = get(values, e) * d0, get(values, e + 1) * d0, get(values, e + 2) * d0, get(values, e + 3) * d0
+        e += to1
+        b0, b1, b2, b3 = get(values, e) * d1, get(values, e + 1) * d1, get(values, e + 2) * d1, get(values, e + 3) * d1
+        e += to2 - to1
+        c0, c1, c2, c3 = get(values, e) * d2, get(values, e + 1) * d2, get(values, e + 2) * d2, get(values, e + 3) * d2
+        e += to3 - to2
+        f0, f1, f2, f3 = get(values, e) * d3, get(values, e + 1) * d3, get(values, e + 2) * d3, get(values, e + 3) * d3
+        for p in range(np.uint64(first), np.uint64(end)):
+            at, i = np.int64(p), room + BLOCK * np.int64(row[p])
+            x0, x1, x2, x3 = get(values, at), get(values, at + to1), get(values, at + to2), get(values, at + to3)
+            put(values, i, get(values, i) - x0 * a0 - x1 * b0 - x2 * c0 - x3 * f0)
+            put(values, i + 1, get(values, i + 1) - x0 * a1 - x1 * b1 - x2 * c1 - x3 * f1)
+            put(values, i + 2, get(values, i + 2) - x0 * a2 - x1 * b2 - x2 * c2 - x3 * f2)
+            put(values, i + 3, get(values, i + 3) - x0 * a3 - x1 * b3 - x2 * c3 - x3 * f3)
+        return
+    for e in range(first, last):
+        s = room + np.int64(row[np.uint64(e)]) - j0
+        a0, b0, c0, f0 = (
+            get(values, e) * d0,
+            get(values, e + to1) * d1,
+            get(values, e + to2) * d2,
+            get(values, e + to3) * d3,
+        )
+        for p in range(np.uint64(e), np.uint64(end)):
+            at, i = np.int64(p), s + BLOCK * np.int64(row[p])
+            less = get(values, i) - get(values, at) * a0 - get(values, at + to1) * b0
+            put(values, i, less - get(values, at + to2) * c0 - get(values, at + to3) * f0)
+
+
 @jit
-def factorize(pattern: Pattern, values: Any, work: Any, vanish: float) -> None:
-    """`assemble`'s values become C = L D off the diagonal and 1/D on it.  work: (m, LANES) at least.
+def factorize(pattern: Pattern, values: Any, vanish: float) -> None:
+    """`assemble`'s values (`SparseFactor.value_rows`) become C = L D off the diagonal and 1/D on it.
 
     A pivot at most `vanish` times its own diagonal counts as zero; its inverse is then zero too.
     """
-    entries = len(pattern.row)
-    for j in range(len(pattern.column_start) - 1):
-        diagonal = get(values, entries + j)
-        put(work, j, diagonal)
-        for p in range(pattern.column_start[j], pattern.column_start[j + 1]):
-            put(work, pattern.row[p], get(values, p))
-        for u in range(pattern.update_start[j], pattern.update_start[j + 1]):
-            k, entry = pattern.update_column[u], pattern.update_entry[u]
-            factor = get(values, entry) * get(values, entries + k)
-            for p in range(entry, pattern.column_start[k + 1]):
-                i = pattern.row[p]
-                put(work, i, get(work, i) - get(values, p) * factor)
-        pivot = get(work, j)
-        put(values, entries + j, where(pivot > vanish * diagonal, 1.0 / pivot, 0.0))
-        for p in range(pattern.column_start[j], pattern.column_start[j + 1]):
-            put(values, p, get(work, pattern.row[p]))
+    start, row, entries, m = pattern.column_start, pattern.row, len(pattern.row), len(pattern.column_start) - 1
+    e: Any
+    # Row i of the s-th column that is worked on lies at room + step · i + s.
+    room, step = entries + m, BLOCK if len(pattern.block_first) - 1 < m else 1
+    for b in range(len(pattern.block_first) - 1):
+        j0, j1 = np.int64(pattern.block_first[b]), np.int64(pattern.block_first[b + 1])
+        for j in range(j0, j1):
+            s = room + j - j0
+            put(values, s + step * j, get(values, entries + j))
+            for p in range(start[j], start[j + 1]):
+                put(values, s + step * np.int64(row[p]), get(values, p))
+        for u in range(pattern.update_start[b], pattern.update_start[b + 1]):
+            k, first = np.int64(pattern.update_column[u]), np.int64(pattern.update_entry[u])
+            count, end = np.int64(pattern.update_count[u]), np.int64(start[k + 1])
+            if pattern.update_whole[u]:
+                _update_by_block(pattern, values, k, first, first + count, end, j0, room)
+            else:
+                inverse = get(values, entries + k)
+                for e in range(first, first + count):
+                    s, factor = room + np.int64(row[np.uint64(e)]) - j0, get(values, e) * inverse
+                    for p in range(np.uint64(e), np.uint64(end)):
+                        i = s + step * np.int64(row[p])
+                        put(values, i, get(values, i) - get(values, p) * factor)
+        for j in range(j0, j1):
+            s = room + j - j0
+            pivot = get(values, s + step * j)
+            inverse = where(pivot > vanish * get(values, entries + j), 1.0 / pivot, 0.0)
+            put(values, entries + j, inverse)
+            for p in range(start[j], start[j + 1]):
+                put(values, p, get(values, s + step * np.int64(row[p])))
+            for other in range(j + 1, j1):
+                e = np.int64(start[j]) + other - j - 1
+                s, factor = room + other - j0, get(values, e) * inverse
+                for p in range(np.uint64(e), np.uint64(start[j + 1])):
+                    i = s + step * np.int64(row[p])
+                    put(values, i, get(values, i) - get(values, p) * factor)
 
 
 @jit
@@ -233,7 +343,7 @@ def substitute(pattern: Pattern, values: Any, x: Any) -> None:
             i = pattern.row[p]
             put(x, i, get(x, i) - get(values, p) * factor)
     for j in range(m - 1, -1, -1):
-        total = spread(0.0)
+        total = spread(0.0, x)
         for p in range(pattern.column_start[j], pattern.column_start[j + 1]):
             total = total + get(values, p) * get(x, pattern.row[p])
         put(x, j, get(x, j) - total * get(values, entries + j))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dflearn.kernels.cholesky import Pattern, assemble, factorize, substitute
-from dflearn.kernels.lanes import LANES, absolute, gather, get, jit, maximum, minimum, put, spread, where
+from dflearn.kernels.lanes import absolute, cut, gather, get, inner, lanes, maximum, minimum, put, spread, where
 from dflearn.kernels.smoothed_lp import SmoothedSystem, SmoothedTile
 
 HALVINGS = 12  # of the step, before a lane gives up
@@ -24,21 +24,23 @@ MOST_NOISE = 1e5  # times what rounding leaves of w itself; beyond it w(y) is no
 VANISHING_PIVOT = 1e-11  # relative to the diagonal: the row depends on earlier ones
 
 
-# Work space. (n, LANES): inside (which variables lie inside their bounds, 1 or 0), image. (m, LANES): g, the step dy, what
-# is tried (trial_y, trial_g), mask (rows in force, 1 or 0), shift, work. values: as of `assemble`.
-NewtonScratch = namedtuple("NewtonScratch", "inside image g dy trial_y trial_g mask shift work values")
-NEWTON_COLUMNS, NEWTON_ROWS = 2, 7  # how many of them are (n, LANES), and (m, LANES)
+# Work space, tiles of n items: inside (which variables lie inside their bounds, 1 or 0), image. Of m items: g, the step dy,
+# what is tried (trial_y, trial_g), mask (rows in force, 1 or 0), shift. values: as of `assemble`.
+NewtonScratch = namedtuple("NewtonScratch", "inside image g dy trial_y trial_g mask shift values")
+NEWTON_COLUMNS, NEWTON_ROWS = 2, 6  # how many of them have n items, and m items
 
 
-@jit
-def newton_scratch(columns: Any, rows: Any, values: Any) -> NewtonScratch:
-    """The names of arrays (NEWTON_COLUMNS or more, n, LANES) and (NEWTON_ROWS or more, m, LANES)."""
+@inner
+def newton_scratch(columns: Any, rows: Any, n: int, m: int, values: Any) -> NewtonScratch:
+    """The names of tiles in `columns`, of n items each, and in `rows`, of m items each."""
     return NewtonScratch(
-        columns[0], columns[1], rows[0], rows[1], rows[2], rows[3], rows[4], rows[5], rows[6], values
+        cut(columns, 0, n), cut(columns, 1, n),
+        cut(rows, 0, m), cut(rows, 1, m), cut(rows, 2, m), cut(rows, 3, m), cut(rows, 4, m), cut(rows, 5, m),
+        values,
     )  # fmt: skip
 
 
-@jit
+@inner
 def _evaluate(
     system: SmoothedSystem, tile: SmoothedTile, tolerance: float, y: Any, w: Any, inside: Any, g: Any, state: Any
 ) -> None:
@@ -50,8 +52,8 @@ def _evaluate(
     """
     by_rows, by_columns, inequality = system.by_rows, system.by_columns, system.inequality
     c, r, lower, upper = tile.c, tile.r, tile.lower, tile.upper
-    smoothing, q = get(tile.mu, 0), spread(0.0)
-    largest, prices = spread(0.0), spread(1.0)
+    smoothing, q = get(tile.mu, 0), spread(0.0, c)
+    largest, prices = spread(0.0, c), spread(1.0, c)
     for i in range(r.shape[0]):
         prices = maximum(prices, absolute(get(y, i)))
     noise = 4.0 * NOISE * minimum(prices / smoothing, MOST_NOISE)
@@ -67,9 +69,9 @@ def _evaluate(
         largest = maximum(largest, absolute(point))
         q = q + point * (gradient + 0.5 * smoothing * point)
     noise = NOISE * maximum(largest, minimum(prices / smoothing, largest * MOST_NOISE))
-    residual, most = spread(0.0), spread(0.0)
+    residual, most = spread(0.0, c), spread(0.0, c)
     for i in range(r.shape[0]):
-        slope, size = spread(0.0) - get(r, i), absolute(get(r, i))
+        slope, size = spread(0.0, c) - get(r, i), absolute(get(r, i))
         q = q - get(y, i) * get(r, i)
         for k in range(by_rows.start[i], by_rows.start[i + 1]):
             term = by_rows.value[k] * get(w, by_rows.column[k])
@@ -87,42 +89,56 @@ def _evaluate(
     put(state, 2, most)
 
 
-@jit
+@inner
 def dual_newton(
     system: SmoothedSystem,
     tile: SmoothedTile,
     limit: int,
+    patience: int,
     tolerance: float,
     scratch: NewtonScratch,
     y: Any,
     w: Any,
     steps: Any,
 ) -> None:
-    """From the multipliers in y (m, LANES) to the solution: y, w (n, LANES) and the steps taken (LANES,).
+    """From the multipliers in y (m items) to the solution: y, w (n items) and the steps taken, one number per lane.
 
     On return `scratch.inside` and `scratch.g` belong to the solution. steps is −1 for a lane that did not reach the
-    tolerance; y and w then hold the best it found.
+    tolerance, within `limit` steps or because `patience` of them in a row did not halve its residual; y and w then hold the
+    best it found. Without patience (1), all lanes stop as soon as most of them have given up.
     """
     pattern, inequality, r = system.pattern, system.inequality, tile.r
     inside, image, g, dy, values = scratch.inside, scratch.image, scratch.g, scratch.dy, scratch.values
     trial_y, trial_g, mask, shift = scratch.trial_y, scratch.trial_g, scratch.mask, scratch.shift
     n, m, entries = tile.c.shape[0], r.shape[0], len(pattern.row)
-    state, trial = np.empty((3, LANES)), np.empty((4, LANES))
-    length, settled = np.zeros((1, LANES)), np.zeros(LANES, np.bool_)
+    states: Any
+    trials: Any
+    lengths: Any
+    width = lanes(y)
+    states, trials, lengths = np.empty(3, y.dtype), np.empty(4, y.dtype), np.empty(1, y.dtype)
+    state, trial, length = states.lane, trials.lane, lengths.lane  # the same as numbers
+    settled, best, waited = np.zeros(width, np.bool_), np.empty(width), np.zeros(width, np.int64)
+    best[:] = np.inf
     any_inequality = False
     for i in range(m):
         any_inequality |= inequality[i]
         if inequality[i]:
             put(y, i, maximum(get(y, i), 0.0))
     steps[:] = -1
-    _evaluate(system, tile, tolerance, y, w, inside, g, state)
+    _evaluate(system, tile, tolerance, y, w, inside, g, states)
     for step in range(limit + 1):
-        running = False
-        for t in range(LANES):
+        running, given_up = False, 0
+        for t in range(width):
             if not settled[t] and state[2, t] <= 0.0:
                 settled[t], steps[t] = True, step
+            if state[1, t] <= 0.5 * best[t]:
+                best[t], waited[t] = state[1, t], 0
+            else:
+                waited[t] += 1
+                settled[t] |= waited[t] >= patience
             running |= not settled[t]
-        if not running or step == limit:
+            given_up += 1 if settled[t] and steps[t] < 0 else 0
+        if not running or step == limit or (patience == 1 and 2 * given_up > width):
             break
         # Newton's system on the rows in force, slightly damped; the other rows become identity.
         assemble(pattern, inside, values)
@@ -145,26 +161,26 @@ def dual_newton(
                 put(dy, i, get(dy, i) + get(mask, i) * get(shift, i))
             mask_rows(pattern, mask, values)
         # Less and less near the solution, where an undamped step is exact.
-        damping = 1e-12 + minimum(0.1 * get(state, 1), 1e-3) * minimum(1.0, 100.0 * get(state, 1))
+        damping = 1e-12 + minimum(0.1 * get(states, 1), 1e-3) * minimum(1.0, 100.0 * get(states, 1))
         for i in range(m):
             put(values, entries + i, get(values, entries + i) + get(mask, i) * damping)
-        factorize(pattern, values, scratch.work, 0.0)
+        factorize(pattern, values, 0.0)
         substitute(pattern, values, dy)
         # Projected backtracking, every lane with its own length.
-        for t in range(LANES):
+        for t in range(width):
             length[0, t] = 0.0 if settled[t] else 1.0
         for _ in range(HALVINGS):
-            predicted = spread(0.0)
+            predicted = spread(0.0, r)
             for i in range(m):
-                value = get(y, i) + get(length, 0) * get(dy, i)
+                value = get(y, i) + get(lengths, 0) * get(dy, i)
                 if inequality[i]:
                     value = maximum(value, 0.0)
                 put(trial_y, i, value)
                 predicted = predicted + get(g, i) * (value - get(y, i))
-            put(trial, 3, predicted)
-            _evaluate(system, tile, tolerance, trial_y, w, inside, trial_g, trial)
+            put(trials, 3, predicted)
+            _evaluate(system, tile, tolerance, trial_y, w, inside, trial_g, trials)
             searching = False
-            for t in range(LANES):
+            for t in range(width):
                 rise = trial[0, t] - state[0, t] >= SUFFICIENT * trial[3, t] and trial[3, t] > 0.0
                 small = trial[1, t] <= 0.5 * state[1, t] or trial[2, t] <= 0.0
                 if length[0, t] > 0.0 and not (rise or small):
@@ -172,23 +188,23 @@ def dual_newton(
                     searching = True
             if not searching:
                 break
-        for t in range(LANES):
+        for t in range(width):
             if 0.0 < length[0, t] <= 0.5**HALVINGS:
                 length[0, t], settled[t] = 0.0, True  # no progress from here
         for i in range(m):
-            value = get(y, i) + get(length, 0) * get(dy, i)
+            value = get(y, i) + get(lengths, 0) * get(dy, i)
             put(y, i, maximum(value, 0.0) if inequality[i] else value)
         if searching:  # the last trial was not at these lengths
-            _evaluate(system, tile, tolerance, y, w, inside, g, state)
+            _evaluate(system, tile, tolerance, y, w, inside, g, states)
         else:
             for i in range(m):
                 put(g, i, get(trial_g, i))
-            put(state, 0, get(trial, 0))
-            put(state, 1, get(trial, 1))
-            put(state, 2, get(trial, 2))
+            put(states, 0, get(trials, 0))
+            put(states, 1, get(trials, 1))
+            put(states, 2, get(trials, 2))
 
 
-@jit
+@inner
 def mask_rows(pattern: Pattern, mask: Any, values: Any) -> None:
     """Rows and columns of an assembled matrix where the mask (1 or 0) is zero become those of the identity."""
     m, entries = mask.shape[0], len(pattern.row)

@@ -1,4 +1,5 @@
-"""From an interior point to the face of the solution, on tiles: the answer where the dual Newton method stalls.
+"""From an interior point to the face of the solution, on tiles: on the way to the last digits, and the answer where the
+dual Newton method stalls.
 
 Each variable goes to the bound that its multiplier presses it to, each row is in force or not; on that face the KKT
 conditions are linear equations. They are solved for corrections of w and y, so that, unlike in w = −(c + Mᵀy)/μ, a small
@@ -17,7 +18,7 @@ import numpy as np
 from dflearn.kernels.cholesky import assemble, factorize, substitute
 from dflearn.kernels.dual_newton import mask_rows
 from dflearn.kernels.interior_point import InteriorScratch
-from dflearn.kernels.lanes import LANES, gather, get, jit, maximum, minimum, put, where
+from dflearn.kernels.lanes import cut, gather, get, inner, lanes, maximum, minimum, put, where
 from dflearn.kernels.optimality import measure
 from dflearn.kernels.smoothed_lp import SmoothedSystem, SmoothedTile
 
@@ -25,18 +26,22 @@ CORRECTIONS = 6
 DAMPING = 1e-12  # of the normal equations, whose rows have length one
 
 
-# Work space: inside, w, slope, image (n, LANES); in_force, y, gap, work (m, LANES); values as of `assemble`.
+# Work space: tiles inside, w, slope, image of n items; in_force, y, gap, work of m items; values as of `assemble`.
 FaceScratch = namedtuple("FaceScratch", "inside w slope image in_force y gap work values")
-FACE_COLUMNS, FACE_ROWS = 4, 4  # how many of them are (n, LANES), and (m, LANES)
+FACE_COLUMNS, FACE_ROWS = 4, 4  # how many of them have n items, and m items
 
 
-@jit
-def face_scratch(columns: Any, rows: Any, values: Any) -> FaceScratch:
-    """The names of arrays (FACE_COLUMNS or more, n, LANES) and (FACE_ROWS or more, m, LANES)."""
-    return FaceScratch(columns[0], columns[1], columns[2], columns[3], rows[0], rows[1], rows[2], rows[3], values)
+@inner
+def face_scratch(columns: Any, rows: Any, n: int, m: int, values: Any) -> FaceScratch:
+    """The names of tiles in `columns`, of n items each, and in `rows`, of m items each."""
+    return FaceScratch(
+        cut(columns, 0, n), cut(columns, 1, n), cut(columns, 2, n), cut(columns, 3, n),
+        cut(rows, 0, m), cut(rows, 1, m), cut(rows, 2, m), cut(rows, 3, m),
+        values,
+    )  # fmt: skip
 
 
-@jit
+@inner
 def snap(system: SmoothedSystem, tile: SmoothedTile, point: InteriorScratch, prices: Any, face: FaceScratch) -> None:
     """The face nearest to an interior point with the multipliers `prices` of its rows: a gap smaller than its multiplier
     is closed, a multiplier smaller than its gap vanishes."""
@@ -55,7 +60,7 @@ def snap(system: SmoothedSystem, tile: SmoothedTile, point: InteriorScratch, pri
             put(face.y, i, get(prices, i) * get(face.in_force, i))
 
 
-@jit
+@inner
 def correct(system: SmoothedSystem, tile: SmoothedTile, face: FaceScratch) -> None:
     """One correction of w and y on their face; what leaves its bounds is cut off, and the face changes accordingly."""
     pattern, by_rows, by_columns, mu = system.pattern, system.by_rows, system.by_columns, get(tile.mu, 0)
@@ -84,7 +89,7 @@ def correct(system: SmoothedSystem, tile: SmoothedTile, face: FaceScratch) -> No
     mask_rows(pattern, face.in_force, face.values)
     for i in range(m):
         put(face.values, entries + i, get(face.values, entries + i) + DAMPING)
-    factorize(pattern, face.values, face.work, DAMPING)
+    factorize(pattern, face.values, DAMPING)
     substitute(pattern, face.values, gap)
     gather(by_columns, gap, image)
     for j in range(n):
@@ -100,13 +105,16 @@ def correct(system: SmoothedSystem, tile: SmoothedTile, face: FaceScratch) -> No
         put(y, i, price)
 
 
-@jit
+@inner
 def keep_better(face: FaceScratch, found: Any, best: Any, w: Any, y: Any, inside: Any, in_force: Any) -> None:
     """w, y, inside and in_force take over what `face` holds in the lanes whose residual `found` is below `best`."""
-    better, any_better = np.zeros((1, LANES)), False
-    for t in range(LANES):
+    better: Any = np.empty(1, w.dtype)
+    any_better = False
+    put(better, 0, 0.0)
+    number = better.lane
+    for t in range(lanes(w)):
         if found[t] < best[t]:
-            best[t], better[0, t], any_better = found[t], 1.0, True
+            best[t], number[0, t], any_better = found[t], 1.0, True
     if not any_better:
         return
     chosen = get(better, 0)
@@ -118,7 +126,7 @@ def keep_better(face: FaceScratch, found: Any, best: Any, w: Any, y: Any, inside
         put(in_force, i, where(chosen > 0.0, get(face.in_force, i), get(in_force, i)))
 
 
-@jit
+@inner
 def finish_on_face(
     system: SmoothedSystem,
     tile: SmoothedTile,
@@ -132,14 +140,12 @@ def finish_on_face(
     inside: Any,
     in_force: Any,
 ) -> None:
-    """The best of the interior point's face and its corrections, where it is better than what w, y and `best` hold."""
-    found = np.empty(LANES)
+    """The best of the corrections on the interior point's face, where it is better than what w, y and `best` hold."""
+    found = np.empty(lanes(w))
     snap(system, tile, point, prices, face)
-    measure(system, tile, face.y, face.w, face.image, found)
-    keep_better(face, found, best, w, y, inside, in_force)
     for _ in range(CORRECTIONS):
-        if (best <= tolerance).all():
-            return
         correct(system, tile, face)
         measure(system, tile, face.y, face.w, face.image, found)
         keep_better(face, found, best, w, y, inside, in_force)
+        if (best <= tolerance).all():
+            return

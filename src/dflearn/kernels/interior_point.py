@@ -19,7 +19,20 @@ from typing import Any
 import numpy as np
 
 from dflearn.kernels.cholesky import SparseRows, assemble, factorize, substitute
-from dflearn.kernels.lanes import LANES, absolute, any_lane, gather, get, jit, maximum, minimum, put, spread, where
+from dflearn.kernels.lanes import (
+    absolute,
+    any_lane,
+    cut,
+    gather,
+    get,
+    inner,
+    lanes,
+    maximum,
+    minimum,
+    put,
+    spread,
+    where,
+)
 from dflearn.kernels.optimality import no_feasible_point
 from dflearn.kernels.smoothed_lp import SmoothedSystem, SmoothedTile
 
@@ -33,27 +46,29 @@ REFINEMENTS = 2
 
 
 # Work space: the point, its gaps and multipliers, and what a step is computed from.
-# (n, LANES): w; gaps gl, gu and their multipliers zl, zu; has_lower, has_upper, movable (1 or 0); slope, the gradient of
+# Tiles of n items: w; gaps gl, gu and their multipliers zl, zu; has_lower, has_upper, movable (1 or 0); slope, the gradient of
 # the Lagrangian; il, iu = 1/gl, 1/gu; theta = Θ⁻¹; targets tl, tu; right, the right-hand side; steps dw, dzl, dzu.
-# (m, LANES): slacks s; rp = r − s − M w; targets ts; steps dy, ds; work; target of `_solve`; ratio = s/y. values: as of `assemble`.
+# Of m items: slacks s; rp = r − s − M w; targets ts; steps dy, ds; work; target of `_solve`; ratio = s/y. values: as of `assemble`.
 InteriorScratch = namedtuple(
     "InteriorScratch",
     "w gl gu zl zu has_lower has_upper movable slope il iu theta tl tu right dw dzl dzu s rp ts dy ds work target ratio values",
 )
-INTERIOR_COLUMNS, INTERIOR_ROWS = 18, 8  # how many of them are (n, LANES), and (m, LANES)
+INTERIOR_COLUMNS, INTERIOR_ROWS = 18, 8  # how many of them have n items, and m items
 
 
-@jit
-def interior_scratch(columns: Any, rows: Any, values: Any) -> InteriorScratch:
-    """The names of arrays (INTERIOR_COLUMNS or more, n, LANES) and (INTERIOR_ROWS or more, m, LANES)."""
+@inner
+def interior_scratch(columns: Any, rows: Any, n: int, m: int, values: Any) -> InteriorScratch:
+    """The names of tiles in `columns`, of n items each, and in `rows`, of m items each."""
     return InteriorScratch(
-        columns[0], columns[1], columns[2], columns[3], columns[4], columns[5], columns[6], columns[7], columns[8],
-        columns[9], columns[10], columns[11], columns[12], columns[13], columns[14], columns[15], columns[16], columns[17],
-        rows[0], rows[1], rows[2], rows[3], rows[4], rows[5], rows[6], rows[7], values,
+        cut(columns, 0, n), cut(columns, 1, n), cut(columns, 2, n), cut(columns, 3, n), cut(columns, 4, n), cut(columns, 5, n),
+        cut(columns, 6, n), cut(columns, 7, n), cut(columns, 8, n), cut(columns, 9, n), cut(columns, 10, n), cut(columns, 11, n),
+        cut(columns, 12, n), cut(columns, 13, n), cut(columns, 14, n), cut(columns, 15, n), cut(columns, 16, n), cut(columns, 17, n),
+        cut(rows, 0, m), cut(rows, 1, m), cut(rows, 2, m), cut(rows, 3, m), cut(rows, 4, m), cut(rows, 5, m), cut(rows, 6, m), cut(rows, 7, m),
+        values,
     )  # fmt: skip
 
 
-@jit
+@inner
 def interior_start(
     system: SmoothedSystem, tile: SmoothedTile, scratch: InteriorScratch, y: Any, width: float, price: float
 ) -> None:
@@ -70,7 +85,7 @@ def interior_start(
         low, high = get(lower, j), get(upper, j)
         free = low < high
         below, above = where(free & (low > -np.inf), 1.0, 0.0), where(free & (high < np.inf), 1.0, 0.0)
-        room = minimum(spread(width), where(below * above > 0.0, 0.5 * high - 0.5 * low, width))
+        room = minimum(spread(width, c), where(below * above > 0.0, 0.5 * high - 0.5 * low, width))
         point = minimum(maximum(-1.0 * get(c, j) / m_, -1.0 * width), width)
         point = where(below > 0.0, maximum(low + room, point), point)
         point = where(above > 0.0, minimum(high - room, point), point)
@@ -88,7 +103,7 @@ def interior_start(
         put(y, i, price if inequality[i] else 0.0)
         put(s, i, 0.0)
         if inequality[i]:
-            activity = spread(0.0)
+            activity = spread(0.0, c)
             for k in range(by_rows.start[i], by_rows.start[i + 1]):
                 activity = activity + by_rows.value[k] * get(w, by_rows.column[k])
             put(s, i, maximum(get(r, i) - activity, 0.1 * width))
@@ -100,7 +115,53 @@ def interior_start(
         put(zu, j, get(has_upper, j) * (maximum(-1.0 * gradient, 0.0) + price))
 
 
-@jit
+@inner
+def interior_restart(
+    system: SmoothedSystem, tile: SmoothedTile, scratch: InteriorScratch, y: Any, width: float, price: float
+) -> None:
+    """A point inside the bounds near the one that belongs to multipliers y, w(y) = clip(−(c + Mᵀy)/μ, lower, upper).
+
+    width, price: how far from its bounds a variable starts at least, and the least multiplier. Both are large enough for
+    bounds and rows that bind here and did not bind where y is from, or the other way round.
+    """
+    by_rows, by_columns, inequality = system.by_rows, system.by_columns, system.inequality
+    w, s, m_ = scratch.w, scratch.s, get(tile.mu, 0)
+    for i in range(tile.r.shape[0]):
+        if inequality[i]:
+            put(y, i, maximum(get(y, i), price))
+    for j in range(tile.c.shape[0]):
+        low, high = get(tile.lower, j), get(tile.upper, j)
+        free = low < high
+        below, above = where(free & (low > -np.inf), 1.0, 0.0), where(free & (high < np.inf), 1.0, 0.0)
+        room = minimum(spread(width, w), where(below * above > 0.0, 0.5 * high - 0.5 * low, width))
+        gradient = get(tile.c, j)
+        for k in range(by_columns.start[j], by_columns.start[j + 1]):
+            gradient = gradient + by_columns.value[k] * get(y, by_columns.column[k])
+        point = minimum(maximum(-1.0 * gradient / m_, low), high)
+        gradient = gradient + m_ * point
+        point = where(below > 0.0, maximum(low + room, point), point)
+        point = where(above > 0.0, minimum(high - room, point), point)
+        put(w, j, point)
+        put(scratch.gl, j, where(below > 0.0, maximum(point - low, 0.5 * room), 1.0))
+        put(scratch.gu, j, where(above > 0.0, maximum(high - point, 0.5 * room), 1.0))
+        put(scratch.zl, j, below * (maximum(gradient, 0.0) + price))
+        put(scratch.zu, j, above * (maximum(-1.0 * gradient, 0.0) + price))
+        put(scratch.has_lower, j, below)
+        put(scratch.has_upper, j, above)
+        put(scratch.movable, j, where(free, 1.0, 0.0))
+        put(scratch.dw, j, 0.0)
+        put(scratch.dzl, j, 0.0)
+        put(scratch.dzu, j, 0.0)
+    for i in range(tile.r.shape[0]):
+        put(s, i, 0.0)
+        if inequality[i]:
+            activity = spread(0.0, w)
+            for k in range(by_rows.start[i], by_rows.start[i + 1]):
+                activity = activity + by_rows.value[k] * get(w, by_rows.column[k])
+            put(s, i, maximum(get(tile.r, i) - activity, 0.1 * width))
+
+
+@inner
 def interior_point(
     system: SmoothedSystem,
     tile: SmoothedTile,
@@ -113,8 +174,8 @@ def interior_point(
 ) -> None:
     """From the point in y and `scratch`, as of `interior_start` or of an earlier call, for the lanes whose steps are −1.
 
-    On return y (m, LANES) holds the multipliers and steps (LANES,) the number taken, or −1 for a lane that did not
-    converge; `scratch` holds the last point. proven (LANES,) becomes True where there is no feasible point.
+    On return y (m items) holds the multipliers and steps the number taken, or −1 for a lane that did not converge, one per
+    lane; `scratch` holds the last point. proven becomes True where there is no feasible point.
     """
     pattern, by_rows, by_columns, inequality = system.pattern, system.by_rows, system.by_columns, system.inequality
     c, r, values = tile.c, tile.r, scratch.values
@@ -124,18 +185,19 @@ def interior_point(
     dw, dzl, dzu = scratch.dw, scratch.dzl, scratch.dzu
     s, rp, ts, dy, ds = scratch.s, scratch.rp, scratch.ts, scratch.dy, scratch.ds
     n, m, entries = c.shape[0], r.shape[0], len(pattern.row)
-    lanes = np.zeros((4, LANES))  # largest multiplier, residual, complementarity, lanes still running
-    count, m_ = spread(0.0), get(tile.mu, 0)
+    states: Any = np.empty(4, y.dtype)  # largest multiplier, residual, complementarity, lanes still running
+    state, width = states.lane, lanes(y)
+    count, m_ = spread(0.0, y), get(tile.mu, 0)
     for j in range(n):
         count = count + get(has_lower, j) + get(has_upper, j)
     for i in range(m):
         if inequality[i]:
             count = count + 1.0
-    count, length = maximum(count, 1.0), spread(0.0)
+    count, length = maximum(count, 1.0), spread(0.0, y)
 
     for step in range(limit + 1):
         # Take the step found last; residuals; Θ⁻¹; the predictor's right-hand side, whose targets are all zero.
-        worst, gap, largest = spread(0.0), spread(0.0), spread(1.0)
+        worst, gap, largest = spread(0.0, y), spread(0.0, y), spread(1.0, y)
         for j in range(n):
             move = length * get(dw, j)
             point = get(w, j) + move
@@ -159,7 +221,7 @@ def interior_point(
             put(iu, j, high)
             put(theta, j, inverse)
             put(right, j, inverse * (z_high - z_low - gradient))
-        primal, prices = spread(0.0), spread(0.0)
+        primal, prices = spread(0.0, y), spread(0.0, y)
         for i in range(m):
             total = get(r, i) - get(s, i)
             for k in range(by_rows.start[i], by_rows.start[i + 1]):
@@ -167,19 +229,19 @@ def interior_point(
             put(rp, i, total)
             primal, prices = maximum(primal, absolute(total)), maximum(prices, absolute(get(y, i)))
             gap = gap + get(s, i) * get(y, i)
-        put(lanes, 0, prices)
-        put(lanes, 1, maximum(primal / largest, worst / maximum(prices, 1.0)))
-        put(lanes, 2, gap / count)
+        put(states, 0, prices)
+        put(states, 1, maximum(primal / largest, worst / maximum(prices, 1.0)))
+        put(states, 2, gap / count)
         grown = False
-        for t in range(LANES):
-            if steps[t] < 0 and lanes[1, t] <= max(tolerance, FEASIBLE) and lanes[2, t] <= tolerance:
+        for t in range(width):
+            if steps[t] < 0 and state[1, t] <= max(tolerance, FEASIBLE) and state[2, t] <= tolerance:
                 steps[t] = step
-            grown |= steps[t] < 0 and lanes[0, t] > LARGE and not proven[t]
+            grown |= steps[t] < 0 and state[0, t] > LARGE and not proven[t]
         if grown and (step % PROVE == 0 or step == limit):
-            no_feasible_point(system, tile, y, dy, dw, scratch.work, values, proven)
-        for t in range(LANES):
-            lanes[3, t] = 1.0 if steps[t] < 0 and not proven[t] else 0.0
-        running = get(lanes, 3)
+            no_feasible_point(system, tile, y, dy, dw, values, proven)
+        for t in range(width):
+            state[3, t] = 1.0 if steps[t] < 0 and not proven[t] else 0.0
+        running = get(states, 3)
         if step == limit or not any_lane(running > 0.0):
             break
 
@@ -190,7 +252,7 @@ def interior_point(
             if inequality[i]:
                 put(scratch.ratio, i, get(s, i) / get(y, i))
             put(values, entries + i, diagonal + get(scratch.ratio, i))
-        factorize(pattern, values, scratch.work, 0.0)
+        factorize(pattern, values, 0.0)
 
         # Predictor: straight to complementarity zero.
         _row_target(by_rows, right, rp, dy)
@@ -198,7 +260,7 @@ def interior_point(
             if inequality[i]:
                 put(dy, i, get(dy, i) - get(s, i))
         _solve(system, scratch, step >= REFINED, dy)
-        worst = spread(1.0)
+        worst = spread(1.0, y)
         for j in range(n):
             move = get(right, j)
             for k in range(by_columns.start[j], by_columns.start[j + 1]):
@@ -211,7 +273,7 @@ def interior_point(
                 put(ds, i, -1.0 * get(s, i) - get(s, i) * get(dy, i) / get(y, i))
                 worst = maximum(worst, maximum(-1.0 * get(ds, i) / get(s, i), -1.0 * get(dy, i) / get(y, i)))
         length = 1.0 / worst
-        remaining = spread(0.0)
+        remaining = spread(0.0, y)
         for j in range(n):
             move = get(dw, j)
             low = (get(gl, j) + length * move) * get(zl, j) * (1.0 - length * (1.0 + move * get(il, j)))
@@ -238,7 +300,7 @@ def interior_point(
             if inequality[i]:
                 put(dy, i, get(dy, i) + get(ts, i) / get(y, i))
         _solve(system, scratch, step >= REFINED, dy)
-        worst = spread(1.0)
+        worst = spread(1.0, y)
         for j in range(n):
             move = get(right, j)
             for k in range(by_columns.start[j], by_columns.start[j + 1]):
@@ -264,7 +326,7 @@ def interior_point(
                 put(s, i, get(s, i) + length * get(ds, i))
 
 
-@jit
+@inner
 def _row_target(by_rows: SparseRows, right: Any, rp: Any, out: Any) -> None:
     """out = M · right − rp: the right-hand side of the normal equations, less what the slacks add."""
     gather(by_rows, right, out)
@@ -272,7 +334,7 @@ def _row_target(by_rows: SparseRows, right: Any, rp: Any, out: Any) -> None:
         put(out, i, get(out, i) - get(rp, i))
 
 
-@jit
+@inner
 def _solve(system: SmoothedSystem, scratch: InteriorScratch, refined: bool, x: Any) -> None:
     """x ← (M Θ⁻¹ Mᵀ + diag(s/y))⁻¹ x by the factor at hand, refined or not. `dw` and `work` are overwritten then."""
     pattern, target, image, work = system.pattern, scratch.target, scratch.dw, scratch.work

@@ -1,11 +1,12 @@
 """Tiles: a few instances side by side, handled as one vector.
 
-A tile array is `(items, LANES)`, float64 and C-contiguous: row i holds item i of eight instances. Inside compiled code,
-`get(array, i)` is that row as a vector, `put(array, i, v)` stores one, and +, −, ·, /, comparisons, `maximum`, `minimum`,
-`absolute` and `where` work on vectors and numbers. Rows so become machine vectors by construction: left to itself, the
-compiler would have to prove that the arrays in a loop do not overlap, and mostly cannot.
+Row i of a tile holds item i of some instances, one per lane. Inside compiled code, `get(tile, i)` is that row as a vector,
+`put(tile, i, v)` stores one, and +, −, ·, /, comparisons, `maximum`, `minimum`, `absolute` and `where` work on vectors and
+numbers. Rows so become machine vectors by construction: left to itself, the compiler would have to prove that the arrays in
+a loop do not overlap, and mostly cannot.
 
-Other widths and float32 come as arrays of records, whose type tells the compiler the width: see `wide_tile`.
+A tile is an array of records, whose type tells the compiler how many lanes there are and of which dtype: see `wide_tile`.
+`tile.lane` is it as an array `(items, lanes)` of numbers. A plain array `(items, LANES)` of float64 is a tile too.
 """
 
 from __future__ import annotations
@@ -30,7 +31,11 @@ BLOCK = 32  # rows of a tile that are transposed at a time, so that they stay in
 Tile = tuple[np.ndarray, int]  # instance numbers, one per lane, and how many of them count
 
 intrinsic: Any = numba.extending.intrinsic  # compiled calls lack the first argument, which type checkers cannot see
-jit = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract", "arcp", "nsz"})
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "arcp", "nsz"}}
+_njit: Any = numba.njit
+jit = _njit(cache=True, **_OPTIONS)
+# For what compiled code alone calls: a third less to compile. Python must not call it.
+inner = _njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **_OPTIONS)
 
 _FLAGS = ("contract", "arcp", "nsz")
 
@@ -199,25 +204,38 @@ def put(typing_context: Any, array: Any, i: Any, value: Any) -> Any:
 
 
 @intrinsic
-def spread(typing_context: Any, x: Any) -> Any:
-    """A number in every lane."""
+def spread(typing_context: Any, x: Any, tile: Any) -> Any:
+    """A number in every lane of the tile's rows."""
+    vector = _tile_vector(tile)
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _as_vector(context, builder, arguments[0], signature.args[0], _vector)
+        return _as_vector(context, builder, arguments[0], signature.args[0], vector)
 
-    return _vector(x), code
+    return vector(x, tile), code
+
+
+@intrinsic
+def lanes(typing_context: Any, tile: Any) -> Any:
+    """How many lanes a tile has."""
+    width = _tile_vector(tile).width
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return ir.Constant(ir.IntType(64), width)
+
+    return types.int64(tile), code
 
 
 @intrinsic
 def where(typing_context: Any, mask: Any, x: Any, y: Any) -> Any:
     """x where the mask holds, y elsewhere. The mask may be an integer as of `bits`."""
+    vector = _common(x, y) or (_Vector(types.float64, mask.width) if isinstance(mask, _Mask) else _vector)
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, y = _as_vectors(context, builder, arguments[1:], signature.args[1:])
+        x, y = (_as_vector(context, builder, arguments[k], signature.args[k], vector) for k in (1, 2))
         holds = builder.bitcast(arguments[0], ir.VectorType(ir.IntType(1), signature.return_type.width))
         return builder.select(holds, x, y)
 
-    return (_common(x, y) or _vector)(mask, x, y), code
+    return vector(mask, x, y), code
 
 
 @intrinsic
@@ -268,6 +286,22 @@ def absolute(typing_context: Any, x: Any) -> Any:
     return x(x), code
 
 
+@intrinsic
+def _pointer(typing_context: Any, address: Any, like: Any) -> Any:
+    """The address as a pointer to numbers like that one."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+
+    return types.CPointer(like)(address, like), code
+
+
+@inner
+def array_at(numbers: Any, k: int, like: Any) -> Any:
+    """The array of numbers like that one whose address and size are the k-th number and the next."""
+    return numba.carray(_pointer(numbers[k], like), (numbers[k + 1],))
+
+
 def wide_tile(items: int, lanes: int, dtype: Any) -> np.ndarray:
     """An empty tile of other width or dtype: `(items,)` records of `lanes` numbers, rows aligned with cache lines."""
     row = np.dtype([("lane", dtype, (lanes,))])
@@ -280,7 +314,7 @@ def wide_tile(items: int, lanes: int, dtype: Any) -> np.ndarray:
 def gather(rows: Any, x: Any, out: Any) -> None:
     """out = Matrix · x for a matrix by rows (`SparseRows`)."""
     for i in range(out.shape[0]):
-        total = spread(0.0)
+        total = spread(0.0, out)
         for k in range(rows.start[i], rows.start[i + 1]):
             total = total + rows.value[k] * get(x, rows.column[k])
         put(out, i, total)
@@ -311,6 +345,12 @@ def store(tile: Any, index: Any, used: int, out: Any) -> None:
             row = index[t]
             for j in range(min(BLOCK, items - first)):
                 out[row, first + j] = tile[first + j, t]
+
+
+@inner
+def cut(tile: Any, k: int, items: int) -> Any:
+    """The k-th tile of so many items in one that holds several, one after the other."""
+    return tile[k * items : (k + 1) * items]
 
 
 @lru_cache(maxsize=64)

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from dflearn.kernels.cholesky import assemble, factorize, substitute
-from dflearn.kernels.lanes import LANES, absolute, any_lane, get, jit, maximum, minimum, put, spread, where
+from dflearn.kernels.lanes import absolute, any_lane, get, inner, lanes, maximum, minimum, put, spread, where
 from dflearn.kernels.smoothed_lp import SmoothedSystem, SmoothedTile
 
 EPS = float(np.finfo(np.float64).eps)
@@ -37,14 +37,14 @@ CANCELLED = 1e-10  # a sum this small beside its terms is rounding
 FAR = 1e6  # in units of the decisions
 
 
-@jit
+@inner
 def measure(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, size: Any, residual: Any) -> None:
-    """residual (LANES,) of w (n, LANES) and y (m, LANES). size (n, LANES) is scratch."""
+    """residual, one number per lane, of w (n items) and y (m items). size (n items) is scratch."""
     by_rows, by_columns, inequality = system.by_rows, system.by_columns, system.inequality
     c, r, lower, upper, mu = tile.c, tile.r, tile.lower, tile.upper, get(tile.mu, 0)
-    largest, costs, worst, sum_ = spread(0.0), spread(0.0), spread(0.0), spread(0.0)
-    value, loss, doubt = spread(0.0), spread(0.0), spread(0.0)
-    prices, felt = spread(0.0), spread(0.0)
+    largest, costs, worst, sum_ = spread(0.0, y), spread(0.0, y), spread(0.0, y), spread(0.0, y)
+    value, loss, doubt = spread(0.0, y), spread(0.0, y), spread(0.0, y)
+    prices, felt = spread(0.0, y), spread(0.0, y)
     for j in range(c.shape[0]):
         cost, pull = absolute(get(c, j)), absolute(mu * get(w, j))
         costs = maximum(costs, maximum(cost, pull))
@@ -77,7 +77,7 @@ def measure(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, size: An
         put(size, j, total)
     quiet = ROUNDING * maximum(largest, get(tile.mu, 1))
     for i in range(r.shape[0]):
-        gap, total = spread(0.0) - get(r, i), absolute(get(r, i))
+        gap, total = spread(0.0, y) - get(r, i), absolute(get(r, i))
         for k in range(by_rows.start[i], by_rows.start[i + 1]):
             term = by_rows.value[k] * get(w, by_rows.column[k])
             gap = gap + term
@@ -90,7 +90,7 @@ def measure(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, size: An
         if inequality[i]:
             price = get(y, i)
             if any_lane((wrong > 0.0) & (price > 0.0)):
-                share = spread(0.0)
+                share = spread(0.0, y)
                 for k in range(by_rows.start[i], by_rows.start[i + 1]):
                     part = absolute(by_rows.value[k] * price)
                     share = maximum(share, where(part > faint, part / get(size, by_rows.column[k]), 0.0))
@@ -101,26 +101,27 @@ def measure(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, size: An
     loss = where(loss > faint * maximum(largest, get(tile.mu, 1)), loss, 0.0)
     worst = maximum(worst, where(loss > 0.0, loss / (value + loss), 0.0))
     worst = maximum(worst, where(doubt > DOUBT * value, doubt / (value + doubt), 0.0))
-    out = np.empty((2, LANES))
+    out: Any = np.empty(2, y.dtype)
     put(out, 0, worst)
     put(out, 1, sum_)  # comparisons with what is not a number do not hold, so that it must be looked for
-    for t in range(LANES):
-        residual[t] = out[0, t] if np.isfinite(out[0, t]) and np.isfinite(out[1, t]) else np.inf
+    number = out.lane
+    for t in range(lanes(y)):
+        residual[t] = number[0, t] if np.isfinite(number[0, t]) and np.isfinite(number[1, t]) else np.inf
 
 
-@jit
+@inner
 def _proof(system: SmoothedSystem, tile: SmoothedTile, y: Any, loose: Any, margin: Any) -> None:
-    """margin (3, LANES): by how much min yᵀM w over the bounds exceeds yᵀr, beside the terms; the same less what variables
-    without bounds undo if they go FAR; and the largest (yᵀM)_j of those, beside its terms. There loose (n, LANES) becomes
+    """margin (3 items): by how much min yᵀM w over the bounds exceeds yᵀr, beside the terms; the same less what variables
+    without bounds undo if they go FAR; and the largest (yᵀM)_j of those, beside its terms. There loose (n items) becomes
     1/Σ_i M_ij²."""
     by_columns, r, lower, upper = system.by_columns, tile.r, tile.lower, tile.upper
-    value, total, left, undo = spread(0.0), spread(1e-300), spread(0.0), spread(0.0)
+    value, total, left, undo = spread(0.0, y), spread(1e-300, y), spread(0.0, y), spread(0.0, y)
     for i in range(r.shape[0]):
         term = get(y, i) * get(r, i)
         value = value - term
         total = total + absolute(term)
     for j in range(lower.shape[0]):
-        slope, size, square = spread(0.0), spread(1e-300), 1e-300
+        slope, size, square = spread(0.0, y), spread(1e-300, y), 1e-300
         for k in range(by_columns.start[j], by_columns.start[j + 1]):
             term = by_columns.value[k] * get(y, by_columns.column[k])
             slope, size = slope + term, size + absolute(term)
@@ -138,18 +139,19 @@ def _proof(system: SmoothedSystem, tile: SmoothedTile, y: Any, loose: Any, margi
     put(margin, 2, left)
 
 
-@jit
+@inner
 def no_feasible_point(
-    system: SmoothedSystem, tile: SmoothedTile, y: Any, proof: Any, loose: Any, work: Any, values: Any, proven: Any
+    system: SmoothedSystem, tile: SmoothedTile, y: Any, proof: Any, loose: Any, values: Any, proven: Any
 ) -> None:
-    """Do multipliers that grow and grow prove that there is no feasible point?  proven (LANES,) becomes True where so.
+    """Do multipliers that grow and grow prove that there is no feasible point?  proven becomes True where so.
 
     Where variables without bounds stand in the way, y is first moved to where they cancel: P y, P the projection onto
-    {x : (Mᵀx)_j = 0 for those j}, as lim ε (M D Mᵀ + ε)⁻¹ for ε → 0, D = 1/Σ_i M_ij² at those j.  proof, work (m, LANES), loose (n, LANES) and
+    {x : (Mᵀx)_j = 0 for those j}, as lim ε (M D Mᵀ + ε)⁻¹ for ε → 0, D = 1/Σ_i M_ij² at those j.  proof (m items), loose (n items) and
     values are scratch.
     """
     pattern, inequality, m = system.pattern, system.inequality, len(system.inequality)
-    margin, entries, largest = np.empty((3, LANES)), len(system.pattern.row), spread(1e-300)
+    margins: Any = np.empty(3, y.dtype)
+    margin, entries, largest = margins.lane, len(system.pattern.row), spread(1e-300, y)
     for i in range(m):
         largest = maximum(largest, absolute(get(y, i)))
     for i in range(m):
@@ -158,9 +160,9 @@ def no_feasible_point(
     for j in range(loose.shape[0]):
         put(loose, j, 0.0)
     for attempt in range(4):
-        _proof(system, tile, proof, loose, margin)
+        _proof(system, tile, proof, loose, margins)
         promising = False
-        for t in range(LANES):
+        for t in range(lanes(y)):
             proven[t] |= margin[1, t] > PROOF and margin[2, t] <= CANCELLED
             promising |= margin[0, t] > PROOF and not proven[t]
         if not promising or attempt == 3:
@@ -168,7 +170,7 @@ def no_feasible_point(
         assemble(pattern, loose, values)
         for i in range(m):
             put(values, entries + i, get(values, entries + i) + EPSILON)
-        factorize(pattern, values, work, 0.0)
+        factorize(pattern, values, 0.0)
         for _ in range(2):
             substitute(pattern, values, proof)
             for i in range(m):

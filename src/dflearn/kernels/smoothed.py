@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dflearn.kernels.cholesky import SparseFactor, assemble, factorize, substitute
+from dflearn.kernels.cholesky import Pattern, SparseFactor, SparseRows, assemble, factorize, substitute
 from dflearn.kernels.dual_newton import (
     NEWTON_COLUMNS,
     NEWTON_ROWS,
@@ -28,17 +28,42 @@ from dflearn.kernels.interior_point import (
     INTERIOR_COLUMNS,
     INTERIOR_ROWS,
     interior_point,
+    interior_restart,
     interior_scratch,
     interior_start,
 )
-from dflearn.kernels.lanes import LANES, absolute, gather, get, jit, load, maximum, minimum, put, spread, store, where
+from dflearn.kernels.lanes import (
+    absolute,
+    array_at,
+    cut,
+    gather,
+    get,
+    inner,
+    jit,
+    lanes,
+    load,
+    maximum,
+    minimum,
+    put,
+    spread,
+    store,
+    where,
+    wide_tile,
+)
 from dflearn.kernels.optimality import measure
 from dflearn.kernels.smoothed_lp import SmoothedSystem, SmoothedTile
 
 FINISHED = 10.0  # times the tolerance: a residual up to this needs no more work
 ENOUGH = 1e-7  # a residual up to this needs no other start
-CLOSER, CLOSEST = 1e-4, 1e-6  # times its tolerance, where the dual Newton method did not finish
+CLOSE, CLOSER, CLOSEST = 1e-3, 1e-4, 1e-6  # times its tolerance, where the face or Newton's method did not finish
 WIDER = 100.0  # times its distance from the bounds, where it did not finish itself
+NEAR, NEAR_PRICE = 0.1, 0.002  # from multipliers: its distance from the bounds, and the least multiplier
+COLUMNS = 4 + INTERIOR_COLUMNS + NEWTON_COLUMNS + FACE_COLUMNS  # tiles of n items in the work space, and of m items
+ROWS = 3 + INTERIOR_ROWS + NEWTON_ROWS + FACE_ROWS
+
+# How a batch is solved: by interior points from nothing; by Newton's method from the multipliers at hand, as long as that is
+# quick; by interior points from there.
+COLD, NEWTON, RESTART = 0, 1, 2
 
 
 class SmoothedData(NamedTuple):
@@ -97,11 +122,13 @@ class SmoothedAnswer(NamedTuple):
 class Limits(NamedTuple):
     """The end of each method: at most so many steps, or a relative residual at or below its tolerance.
 
+    patience: of Newton's method, see `dual_newton`.
     attempts: of the interior-point method, after the first: two from its last point, the others from other starts.
     cheap: whether an instance gets no further attempt once it used up its steps.
     """
 
     newton_steps: int
+    patience: int
     interior_steps: int
     tolerance: float
     interior_tolerance: float
@@ -109,38 +136,62 @@ class Limits(NamedTuple):
     cheap: bool
 
 
-class Workspace(NamedTuple):
-    """Scratch of one thread, reused from call to call: arrays (·, n, LANES) and (·, m, LANES), values as of `assemble`.
+class Plan(NamedTuple):
+    """What compiled code is told of a program, as one array of addresses and sizes: a call with few arguments is a fast one."""
 
-    The first ones hold the instances and their solution, see `load_tile`; each method has some of the others.
-    """
-
-    columns: np.ndarray
-    rows: np.ndarray
-    values: np.ndarray
+    numbers: np.ndarray
+    kept: tuple[np.ndarray, ...]  # the arrays at those addresses
 
     @classmethod
-    def of(cls, factor: SparseFactor) -> Workspace:
-        n, m = factor.matrix.shape[1], factor.rows
-        columns = 4 + INTERIOR_COLUMNS + NEWTON_COLUMNS + FACE_COLUMNS
-        rows = 3 + INTERIOR_ROWS + NEWTON_ROWS + FACE_ROWS
-        return cls(np.empty((columns, n, LANES)), np.empty((rows, m, LANES)), np.empty((factor.entries + m, LANES)))
+    def of(cls, factor: SparseFactor, inequality: np.ndarray) -> Plan:
+        pattern, by_rows, by_columns = factor.pattern, factor.by_rows, factor.by_columns
+        kept = tuple(map(np.ascontiguousarray, (*pattern, *by_rows, *by_columns, inequality.astype(np.bool_))))
+        sizes = [number for array in kept for number in (array.ctypes.data, array.size)]
+        return cls(np.array([factor.matrix.shape[1], factor.rows, *sizes], np.int64), kept)
 
 
-@jit
-def load_tile(data: SmoothedData, index: Any, space: Workspace) -> Any:
-    """The instances `index` as a tile, places for w and y, and the rest of the work space: its columns and rows."""
-    mu = np.empty((2, LANES))
-    tile = SmoothedTile(space.columns[0], mu, space.rows[0], space.columns[1], space.columns[2])
-    load(data.c, index, tile.c)
-    load(data.r, index, tile.r)
-    load(data.lower, index, tile.lower)
-    load(data.upper, index, tile.upper)
-    load(data.mu.reshape(-1, 1), index, mu)
-    return tile, space.columns[3], space.rows[1], space.columns[4:], space.rows[2:]
+def workspace(factor: SparseFactor, width: int) -> np.ndarray:
+    """Scratch of one thread for tiles of so many lanes: COLUMNS tiles of n items, ROWS of m, and values as of `assemble`."""
+    n, m = factor.matrix.shape[1], factor.rows
+    return wide_tile(COLUMNS * n + ROWS * m + factor.value_rows, width, np.float64)
 
 
-@jit
+@inner
+def thirds(space: Any, n: int, m: int) -> Any:
+    """The tiles of n items in a work space, those of m items, and the values."""
+    rows = COLUMNS * n + ROWS * m
+    return space[: COLUMNS * n], space[COLUMNS * n : rows], space[rows:]
+
+
+@inner
+def system_of(plan: Any) -> SmoothedSystem:
+    """The system that a plan's numbers tell of."""
+    index, number, truth = np.uint32(0), np.float64(0.0), np.bool_(False)
+    pattern = Pattern(
+        array_at(plan, 2, index), array_at(plan, 4, index), array_at(plan, 6, index), array_at(plan, 8, index),
+        array_at(plan, 10, index), array_at(plan, 12, index), array_at(plan, 14, index), array_at(plan, 16, index),
+        array_at(plan, 18, index), array_at(plan, 20, index), array_at(plan, 22, number),
+    )  # fmt: skip
+    by_rows = SparseRows(array_at(plan, 24, index), array_at(plan, 26, index), array_at(plan, 28, number))
+    by_columns = SparseRows(array_at(plan, 30, index), array_at(plan, 32, index), array_at(plan, 34, number))
+    return SmoothedSystem(pattern, by_rows, by_columns, array_at(plan, 36, truth))
+
+
+@inner
+def load_tile(data: SmoothedData, index: Any, n: int, m: int, columns: Any, rows: Any) -> Any:
+    """The instances `index` as a tile, and places for w and y. Takes four tiles of `columns` and two of `rows`."""
+    tile = SmoothedTile(
+        cut(columns, 0, n), np.empty(2, columns.dtype), cut(rows, 0, m), cut(columns, 1, n), cut(columns, 2, n)
+    )
+    load(data.c, index, tile.c.lane)
+    load(data.r, index, tile.r.lane)
+    load(data.lower, index, tile.lower.lane)
+    load(data.upper, index, tile.upper.lane)
+    load(data.mu.reshape(-1, 1), index, tile.mu.lane)
+    return tile, cut(columns, 3, n), cut(rows, 1, m)
+
+
+@inner
 def power_of_two(x: float, otherwise: float) -> float:
     """The smallest power of two from x on; `otherwise` where x is not a positive number."""
     if not (x > 0.0 and x < np.inf):
@@ -149,16 +200,16 @@ def power_of_two(x: float, otherwise: float) -> float:
     return math.ldexp(1.0, exponent - 1 if mantissa == 0.5 else exponent)
 
 
-@jit
+@inner
 def to_units(system: SmoothedSystem, tile: SmoothedTile, units: Any) -> None:
-    """The tile in its instances' own units (see the top of this module); units (2, LANES) become σ and γ.
+    """The tile in its instances' own units (see the top of this module); units (2 items) become σ and γ.
 
     σ: the least that the solution's size can be, given the right-hand sides and bounds; or the size of the solution
     without rows, clip(−c/μ), if that is larger and some right-hand side is as large. γ: the largest of costs and of μσ.
     """
     c, mu, r, lower, upper = tile.c, tile.mu, tile.r, tile.lower, tile.upper
-    forced, pull, sides, costs, smoothing = spread(0.0), spread(0.0), spread(0.0), spread(0.0), get(mu, 0)
-    bounds, target, least = spread(0.0), -1.0 / smoothing, spread(np.inf)
+    forced, pull, sides, costs, smoothing = spread(0.0, c), spread(0.0, c), spread(0.0, c), spread(0.0, c), get(mu, 0)
+    bounds, target, least = spread(0.0, c), -1.0 / smoothing, spread(np.inf, c)
     for j in range(c.shape[0]):
         low, high = get(lower, j), get(upper, j)
         forced = maximum(forced, maximum(low, -1.0 * high))
@@ -172,13 +223,14 @@ def to_units(system: SmoothedSystem, tile: SmoothedTile, units: Any) -> None:
         sides, least = maximum(sides, size), minimum(least, where(size > 0.0, size, np.inf))
         forced = maximum(forced, maximum(-1.0 * get(r, i), 0.0) if system.inequality[i] else size)
     pull = where(sides > 0.0, minimum(pull, sides), pull)
-    own, other = np.empty((2, LANES)), np.empty((2, LANES))
-    put(own, 0, maximum(forced, pull))
-    put(own, 1, costs)
-    put(other, 0, maximum(sides, bounds))
-    for t in range(LANES):
-        sigma = power_of_two(own[0, t], power_of_two(other[0, t], 1.0))
-        units[0, t], units[1, t] = sigma, power_of_two(max(own[1, t], mu[0, t] * sigma), 1.0)
+    sizes: Any = np.empty(3, c.dtype)
+    put(sizes, 0, maximum(forced, pull))
+    put(sizes, 1, maximum(sides, bounds))
+    put(sizes, 2, costs)
+    size, unit = sizes.lane, units.lane
+    for t in range(lanes(c)):
+        sigma = power_of_two(size[0, t], power_of_two(size[1, t], 1.0))
+        unit[0, t], unit[1, t] = sigma, power_of_two(max(size[2, t], mu.lane[0, t] * sigma), 1.0)
     per_sigma, per_gamma = 1.0 / get(units, 0), 1.0 / get(units, 1)
     put(mu, 0, smoothing * get(units, 0) * per_gamma)
     least = where(least < np.inf, least, where(costs > 0.0, costs / smoothing, get(units, 0)))
@@ -191,147 +243,195 @@ def to_units(system: SmoothedSystem, tile: SmoothedTile, units: Any) -> None:
         put(r, i, get(r, i) * per_sigma)
 
 
-@jit
+@inner
 def solve_tile(
     system: SmoothedSystem,
     data: SmoothedData,
     index: Any,
     used: int,
-    warm: bool,
+    way: int,
     limits: Limits,
-    space: Workspace,
+    n: int,
+    m: int,
+    space: Any,
     answer: SmoothedAnswer,
 ) -> None:
-    """Instances `index` of the batch: from the multipliers in `answer.y` if warm, otherwise by the interior-point method."""
-    tile, w, y, columns, rows = load_tile(data, index, space)
-    c, mu, n, m = tile.c, tile.mu, tile.c.shape[0], tile.r.shape[0]
-    units, residual, steps = np.empty((2, LANES)), np.empty(LANES), np.empty(LANES, np.int64)
+    """Instances `index` of the batch, the first `used` of them for good: from the multipliers in `answer.y` unless cold."""
+    columns, rows, values = thirds(space, n, m)
+    tile, w, y = load_tile(data, index, n, m, columns, rows)
+    c, mu, width = tile.c, tile.mu, lanes(tile.c)
+    units, residual, steps = np.empty(2, c.dtype), np.empty(width), np.empty(width, np.int64)
     to_units(system, tile, units)
     sigma, gamma = get(units, 0), get(units, 1)
-    last = newton_scratch(columns, rows, space.values)
-    point = interior_scratch(columns[NEWTON_COLUMNS:], rows[NEWTON_ROWS:], space.values)
-    prices, proven, inner_steps = (
-        rows[NEWTON_ROWS + INTERIOR_ROWS],
-        np.zeros(LANES, np.bool_),
-        np.empty(LANES, np.int64),
-    )
-    inner_steps[:] = -1
-    if warm:
-        load(answer.y, index, y)
+    columns, rows = columns[4 * n :], rows[2 * m :]
+    last = newton_scratch(columns, rows, n, m, values)
+    columns, rows = columns[NEWTON_COLUMNS * n :], rows[NEWTON_ROWS * m :]
+    point = interior_scratch(columns, rows, n, m, values)
+    columns, rows = columns[INTERIOR_COLUMNS * n :], rows[INTERIOR_ROWS * m :]
+    prices = cut(rows, 0, m)
+    proven, inner_steps = np.zeros(width, np.bool_), np.empty(width, np.int64)
+    inner_steps[:], steps[:] = -1, -1
+    if way != COLD:
+        load(answer.y, index, y.lane)
         for i in range(m):
             put(y, i, get(y, i) / gamma)
-    else:
-        interior_start(system, tile, point, prices, 1.0, 0.1)
-        interior_point(
-            system, tile, limits.interior_steps, limits.interior_tolerance, point, prices, inner_steps, proven
-        )
+            put(prices, i, get(y, i))
+    if way != NEWTON:
+        if way == COLD:
+            interior_start(system, tile, point, prices, 1.0, 0.1)
+        else:
+            interior_restart(system, tile, point, prices, NEAR, NEAR_PRICE)
+        side = face_scratch(columns, rows[m:], n, m, values)
+        residual[:] = np.inf
         for i in range(m):
-            put(y, i, get(prices, i))
+            put(y, i, 0.0)
+        # To the solution's face, which Newton's method then only confirms; once more from closer by where it is not found.
+        goal, todo = limits.interior_tolerance, inner_steps
+        for _ in range(2):
+            interior_point(system, tile, limits.interior_steps, goal, point, prices, todo, proven)
+            for t in range(width):
+                residual[t] = 0.0 if proven[t] else residual[t]
+            finish_on_face(system, tile, point, prices, limits.tolerance, side, residual, w, y, last.inside, last.mask)
+            goal, todo, any_left = limits.interior_tolerance * CLOSE, np.zeros(width, np.int64), False
+            for t in range(width):
+                if inner_steps[t] >= 0 and not (proven[t] or residual[t] <= FINISHED * limits.tolerance):
+                    todo[t], any_left = -1, True
+            if not any_left:
+                break
+        for t in range(width):
+            if not residual[t] <= ENOUGH:
+                for i in range(m):
+                    y.lane[i, t] = prices.lane[i, t]
     if not proven.all():
-        dual_newton(system, tile, limits.newton_steps, limits.tolerance, last, y, w, steps)
+        dual_newton(system, tile, limits.newton_steps, limits.patience, limits.tolerance, last, y, w, steps)
         measure(system, tile, y, w, last.image, residual)
         for i in range(m):
             put(last.mask, i, 1.0)
             if system.inequality[i]:
                 put(last.mask, i, where(get(y, i) + get(last.g, i) > 0.0, 1.0, 0.0))
-        if not warm:
-            side = face_scratch(
-                columns[NEWTON_COLUMNS + INTERIOR_COLUMNS :], rows[NEWTON_ROWS + INTERIOR_ROWS + 1 :], space.values
-            )
+        if way != NEWTON:
+            side = face_scratch(columns, rows[m:], n, m, values)
             for attempt in range(limits.attempts + 1):
-                for t in range(LANES):
+                for t in range(width):
                     residual[t] = 0.0 if proven[t] else residual[t]
                 if (residual <= FINISHED * limits.tolerance).all() or (attempt > 1 and (residual <= ENOUGH).all()):
                     break
-                if attempt > 0 and limits.cheap:  # lanes that came to an end of their steps get no more of them
-                    hopeful = False
-                    for t in range(LANES):
-                        hopeful |= residual[t] > FINISHED * limits.tolerance and inner_steps[t] >= 0
-                    if not hopeful:
-                        break
-                if attempt > 2:  # another start
-                    wide = WIDER ** (attempt - 2)
-                    interior_start(system, tile, point, prices, wide, 0.1 * wide)
-                for t in range(LANES):
-                    inner_steps[t] = -1 if residual[t] > FINISHED * limits.tolerance else 0
-                extra, goal = limits.interior_steps, limits.interior_tolerance * CLOSER
                 if attempt > 0:
-                    goal = goal * CLOSEST if attempt == 2 else goal
-                    interior_point(system, tile, extra, goal, point, prices, inner_steps, proven)
+                    if limits.cheap:  # lanes that came to an end of their steps get no more of them
+                        hopeful = False
+                        for t in range(width):
+                            hopeful |= residual[t] > FINISHED * limits.tolerance and inner_steps[t] >= 0
+                        if not hopeful:
+                            break
+                    if attempt > 2:  # another start
+                        wide = WIDER ** (attempt - 2)
+                        interior_start(system, tile, point, prices, wide, 0.1 * wide)
+                    for t in range(width):
+                        inner_steps[t] = -1 if residual[t] > FINISHED * limits.tolerance else 0
+                    goal = limits.interior_tolerance * CLOSER * (CLOSEST if attempt == 2 else 1.0)
+                    interior_point(system, tile, limits.interior_steps, goal, point, prices, inner_steps, proven)
                 finish_on_face(
                     system, tile, point, prices, limits.tolerance, side, residual, w, y, last.inside, last.mask
                 )
-    value, half = spread(0.0), 0.5 * get(mu, 0)
+    value, half = spread(0.0, c), 0.5 * get(mu, 0)
     for j in range(n):
         value = value + get(w, j) * (get(c, j) + half * get(w, j))
         put(w, j, sigma * get(w, j))
     put(mu, 0, gamma * sigma * value)
-    store(w, index, used, answer.w)
-    store(last.inside, index, used, answer.inside)
-    store(last.mask, index, used, answer.in_force)
+    for i in range(m):
+        put(y, i, gamma * get(y, i))
+    store(w.lane, index, used, answer.w)
+    store(y.lane, index, used, answer.y)
+    store(last.inside.lane, index, used, answer.inside)
+    store(last.mask.lane, index, used, answer.in_force)
     for t in range(used):
         row = index[t]
-        answer.objective[row] = mu[0, t]
+        answer.objective[row] = mu.lane[0, t]
         answer.residual[row] = np.inf if proven[t] else residual[t]
         answer.infeasible[row] = 1 if proven[t] else 0
         answer.newton_steps[row] = steps[t]
-        answer.interior_steps[row] = -2 if warm else inner_steps[t]
-        for i in range(m):
-            answer.y[row, i] = y[i, t] * units[1, t]
+        answer.interior_steps[row] = -2 if way == NEWTON else inner_steps[t]
+
+
+@inner
+def tile_index(index: Any, first: int, lane: Any) -> int:
+    """lane: the instance numbers from `first` on, the last one repeated; how many of them there are."""
+    used = min(len(lane), len(index) - first)
+    for t in range(len(lane)):
+        lane[t] = index[first + min(t, used - 1)]
+    return used
 
 
 @jit
-def project_tile(
-    system: SmoothedSystem,
-    inside: Any,
-    in_force: Any,
-    v: Any,
-    factor: Any,
-    index: Any,
-    used: int,
-    space: Workspace,
-    out: Any,
-) -> None:
+def solve_tiles(
+    plan: Any, space: Any, index: Any, way: int,
+    newton_steps: int, patience: int, interior_steps: int, tolerance: float, interior_tolerance: float, attempts: int, cheap: bool,
+    c: Any, mu: Any, r: Any, lower: Any, upper: Any,
+    y: Any, w: Any, inside: Any, in_force: Any, objective: Any, residual: Any, infeasible: Any, newton: Any, interior: Any,
+) -> None:  # fmt: skip
+    """Instances `index` of a batch, tile by tile: `Plan.numbers`, `workspace`, `Limits`, `SmoothedData`, `SmoothedAnswer`."""
+    system, width = system_of(plan), lanes(space)
+    limits = Limits(newton_steps, patience, interior_steps, tolerance, interior_tolerance, attempts, cheap)
+    data = SmoothedData(c, mu, r, lower, upper)
+    answer = SmoothedAnswer(y, w, inside, in_force, objective, residual, infeasible, newton, interior)
+    lane = np.empty(width, np.int64)
+    for first in range(0, len(index), width):
+        used = tile_index(index, first, lane)
+        solve_tile(system, data, lane, used, way, limits, plan[0], plan[1], space, answer)
+
+
+@jit
+def project_tiles(plan: Any, space: Any, index: Any, inside: Any, in_force: Any, v: Any, factor: Any, out: Any) -> None:
     """out = factor · P v, P the orthogonal projection onto {x : x_j = 0 off the inside, (M x)_i = 0 on the rows in force}.
 
     v, inside (count, n), in_force (count, m), factor (count or 1,). Rows that depend on others within the face are left
     out, which leaves the projection as it is.
     """
-    x, d, image = space.columns[0], space.columns[1], space.columns[2]
-    mask, z, work = space.rows[0], space.rows[1], space.rows[2]
-    load(inside, index, d)
-    load(in_force, index, mask)
-    load(v, index, x)
-    for j in range(x.shape[0]):
-        put(x, j, get(x, j) * get(d, j))
-    gather(system.by_rows, x, z)
-    for i in range(z.shape[0]):
-        put(z, i, get(z, i) * get(mask, i))
-    assemble(system.pattern, d, space.values)
-    mask_rows(system.pattern, mask, space.values)
-    factorize(system.pattern, space.values, work, VANISHING_PIVOT)
-    substitute(system.pattern, space.values, z)
-    gather(system.by_columns, z, image)
-    lanes = np.empty((1, LANES))
-    load(factor.reshape(-1, 1), index, lanes)
-    scale = get(lanes, 0)
-    for j in range(x.shape[0]):
-        put(x, j, scale * (get(x, j) - get(d, j) * get(image, j)))
-    store(x, index, used, out)
+    system, n, m, width = system_of(plan), plan[0], plan[1], lanes(space)
+    columns, rows, values = thirds(space, n, m)
+    x, d, image = cut(columns, 0, n), cut(columns, 1, n), cut(columns, 2, n)
+    mask, z = cut(rows, 0, m), cut(rows, 1, m)
+    lane = np.empty(width, np.int64)
+    scales: Any = np.empty(1, space.dtype)
+    for first in range(0, len(index), width):
+        used = tile_index(index, first, lane)
+        load(inside, lane, d.lane)
+        load(in_force, lane, mask.lane)
+        load(v, lane, x.lane)
+        load(factor.reshape(-1, 1), lane, scales.lane)
+        scale = get(scales, 0)
+        for j in range(n):
+            put(x, j, get(x, j) * get(d, j))
+        gather(system.by_rows, x, z)
+        for i in range(m):
+            put(z, i, get(z, i) * get(mask, i))
+        assemble(system.pattern, d, values)
+        mask_rows(system.pattern, mask, values)
+        factorize(system.pattern, values, VANISHING_PIVOT)
+        substitute(system.pattern, values, z)
+        gather(system.by_columns, z, image)
+        for j in range(n):
+            put(x, j, scale * (get(x, j) - get(d, j) * get(image, j)))
+        store(x.lane, lane, used, out)
 
 
 @jit
-def cone_tile(
-    system: SmoothedSystem, data: SmoothedData, index: Any, used: int, limit: int, space: Workspace, out: Any
+def cone_tiles(
+    plan: Any, space: Any, index: Any, limit: int, c: Any, mu: Any, r: Any, lower: Any, upper: Any, out: Any
 ) -> None:
     """out = Mᵀy − z_l + z_u after `limit` interior-point steps: a point inside the cone of what binds, (count, n)."""
-    tile, slope, y, columns, rows = load_tile(data, index, space)
-    scratch = interior_scratch(columns, rows, space.values)
-    steps = np.empty(LANES, np.int64)
-    steps[:] = -1
-    interior_start(system, tile, scratch, y, 1.0, 0.1)
-    interior_point(system, tile, limit, 0.0, scratch, y, steps, np.zeros(LANES, np.bool_))
-    gather(system.by_columns, y, slope)
-    for j in range(slope.shape[0]):
-        put(slope, j, get(slope, j) + get(scratch.zu, j) - get(scratch.zl, j))
-    store(slope, index, used, out)
+    system, n, m, width = system_of(plan), plan[0], plan[1], lanes(space)
+    columns, rows, values = thirds(space, n, m)
+    data, lane = SmoothedData(c, mu, r, lower, upper), np.empty(width, np.int64)
+    scratch = interior_scratch(columns[4 * n :], rows[2 * m :], n, m, values)
+    for first in range(0, len(index), width):
+        used = tile_index(index, first, lane)
+        tile, slope, y = load_tile(data, lane, n, m, columns, rows)
+        steps = np.empty(width, np.int64)
+        steps[:] = -1
+        interior_start(system, tile, scratch, y, 1.0, 0.1)
+        interior_point(system, tile, limit, 0.0, scratch, y, steps, np.zeros(width, np.bool_))
+        gather(system.by_columns, y, slope)
+        for j in range(n):
+            put(slope, j, get(slope, j) + get(scratch.zu, j) - get(scratch.zl, j))
+        store(slope.lane, lane, used, out)

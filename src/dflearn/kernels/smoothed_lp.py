@@ -5,7 +5,7 @@ min cᵀw + (μ/2)‖w‖²   s.t.   M w = r on equality rows,  M w ≤ r on ine
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,11 +26,11 @@ class SmoothedSystem(NamedTuple):
 
 
 class SmoothedTile(NamedTuple):
-    """The instances of one tile, costs and decisions scaled to about one: c, lower, upper (n, LANES); r (m, LANES); mu
-    (2, LANES): μ, and the shortest length that r and the bounds name, |c|/μ where they name none."""
+    """The instances of one tile, costs and decisions scaled to about one: tiles c, lower, upper of n items; r of m;
+    mu of 2: μ, and the shortest length that r and the bounds name, |c|/μ where they name none."""
 
-    c: np.ndarray
-    mu: np.ndarray
-    r: np.ndarray
-    lower: np.ndarray
-    upper: np.ndarray
+    c: Any
+    mu: Any
+    r: Any
+    lower: Any
+    upper: Any

@@ -15,13 +15,18 @@ Item = TypeVar("Item")
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
 
 
+def threads() -> int:
+    """How many threads tiles are shared out among."""
+    return torch.get_num_threads()
+
+
 def run_tiles(function: Callable[[Item], None], tiles: Sequence[Item]) -> None:
     """Call `function` on every tile, on as many threads as `torch.get_num_threads()` says; errors come back.
 
     The calling thread takes its share, so that a pool busy with other callers delays nobody for ever. Which thread
     gets which tile is open: `function` must write to places of its tile's own.
     """
-    helpers = min(torch.get_num_threads(), len(tiles)) - 1
+    helpers = min(threads(), len(tiles)) - 1
     if helpers <= 0:
         for tile in tiles:
             function(tile)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import replace
 from time import perf_counter
 from typing import Any, ClassVar
 
@@ -56,8 +55,7 @@ class Layer(nn.Module, TakesStart, ABC):
         check_start(start, batch, self.start_width)
         if self.program is not None and self.program.predicts_rows:
             instance = self._realize(self.program, y, instance)
-        solution = self._solve(y, instance, start)
-        return replace(solution, seconds=perf_counter() - begun)
+        return self._solve(y, instance, start).timed(perf_counter() - begun)
 
     def _realize(self, program: Program, y: Tensor, instance: Instance | None) -> Instance | None:
         """The instance with the right-hand sides that y predicts; an error where a gradient through them is wanted in vain."""
@@ -91,7 +89,8 @@ def as_rows(x: Tensor, count: int, dtype: Any = None) -> np.ndarray:
         rows = rows.double()
     if not x.is_cpu:
         rows = rows.cpu()
-    return np.ascontiguousarray(rows.numpy(), dtype)
+    array: np.ndarray = rows.numpy()
+    return array if dtype is None and array.flags.c_contiguous else np.ascontiguousarray(array, dtype)
 
 
 def in_shape(rows: np.ndarray, batch: torch.Size) -> Tensor:
@@ -123,6 +122,8 @@ def with_gradient(
     again: the same for second derivatives, in differentiable operations on the gradient and on the decision; or text, why
         there are no second derivatives, which is then the error of who asks for one.
     """
+    if not (costs.requires_grad and torch.is_grad_enabled()):
+        return w
     decision: Tensor = _WithGradient.apply(costs, w, way_back, again)  # type: ignore[no-untyped-call]
     return decision
 

@@ -6,35 +6,37 @@ This module imports numba. The layers import it when they solve for the first ti
 from __future__ import annotations
 
 import threading
-from functools import cached_property
+from collections.abc import Callable
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 
 from dflearn.kernels.cholesky import SparseFactor
-from dflearn.kernels.lanes import Tile, all_tiles, tiles
+from dflearn.kernels.lanes import LANES
 from dflearn.kernels.smoothed import (
+    COLD,
+    NEWTON,
+    RESTART,
     Limits,
+    Plan,
     SmoothedAnswer,
     SmoothedData,
-    Workspace,
-    cone_tile,
-    project_tile,
-    solve_tile,
+    cone_tiles,
+    project_tiles,
+    solve_tiles,
+    workspace,
 )
-from dflearn.kernels.smoothed_lp import SmoothedSystem
-from dflearn.kernels.threads import run_tiles
+from dflearn.kernels.threads import run_tiles, threads
 from dflearn.program import Program
 from dflearn.program.sides import Sides
 
-WARM_STEPS = 10  # Newton steps from a start, before the interior-point method takes over
-POLISH_STEPS = 50
-INTERIOR_STEPS = 80
-ATTEMPTS, ALL_ATTEMPTS = (
-    2,
-    4,
-)  # of the interior-point method after the first: from its last point, then from other starts
 INTERIOR_TOLERANCE = 1e-8
+ATTEMPTS, ALL_ATTEMPTS = 2, 4  # of interior points after the first: from the last point, then from other starts
+# From multipliers Newton's method has few steps, each of which must bring it closer; interior points then go on from there.
+# Neither is to be long: from far away, interior points from nothing are faster.
+NEWTON_STEPS, RESTART_STEPS, POLISH_STEPS, INTERIOR_STEPS = 10, 25, 20, 80
+HASTE, PATIENCE = 1, 6
 CONE_TOLERANCE = 1e-12
 CONE_ACCEPTED = 1e-9
 HEAVY = 1e9  # multiplications of a factorization, for each of the lanes, from which on an instance alone is faster
@@ -79,91 +81,109 @@ class SmoothedRows(RowSystem):
 
     def __init__(self, program: Program) -> None:
         super().__init__(program, slacks=False)
-        self.system = SmoothedSystem.of(self.factor, self.ordered(self.form.is_inequality))
+        self.is_inequality = self.ordered(self.form.is_inequality)
+        self.plan = Plan.of(self.factor, self.is_inequality)
         self._own_sides = self._sides(program.own_sides)
         self._scratch = threading.local()
 
     def _sides(self, sides: Sides) -> tuple[np.ndarray, ...]:
         """r, lower and upper of the kernels."""
-        bounds = (np.ascontiguousarray(sides.lines(name)) for name in ("lower", "upper"))
-        return self.right_hand_side(sides), *bounds
+        return self.right_hand_side(sides), fixed(sides.lines("lower")), fixed(sides.lines("upper"))
 
     def _lines(self, sides: Sides) -> tuple[np.ndarray, ...]:
         return self._own_sides if sides is self.program.own_sides else self._sides(sides)
 
     def data(self, c: np.ndarray, mu: np.ndarray, sides: Sides) -> SmoothedData:
-        """A batch of smoothed LPs: c `(count, n)`, mu `(count or 1,)`."""
+        """A batch of smoothed LPs: c `(count, n)` in float64, the one dtype that kernels are compiled for; mu `(count or 1,)`."""
         return SmoothedData(c, np.ascontiguousarray(mu), *self._lines(sides))
 
-    def workspace(self) -> Workspace:
+    def _space(self, lanes: int) -> np.ndarray:
         """This thread's scratch."""
-        if not hasattr(self._scratch, "space"):
-            self._scratch.space = Workspace.of(self.factor)
-        space: Workspace = self._scratch.space
+        spaces, key = self._scratch.__dict__, f"{lanes} lanes"
+        if key not in spaces:
+            spaces[key] = workspace(self.factor, lanes)
+        space: np.ndarray = spaces[key]
         return space
 
+    def _run(self, kernel: Callable[..., None], count: int, index: np.ndarray | None, *arguments: Any) -> None:
+        """The kernel on the instances at `index` of a batch, or on all of them; a batch of one has a tile of its own width."""
+        lanes = 1 if count == 1 else LANES
+        index = all_instances(count) if index is None else index
+        if not len(index):
+            return
+        if len(index) <= lanes or threads() == 1:
+            kernel(self.plan.numbers, self._space(lanes), index, *arguments)
+            return
+        parts = np.split(index, range(lanes, len(index), lanes))
+        run_tiles(lambda part: kernel(self.plan.numbers, self._space(lanes), part, *arguments), parts)
+
     def solve(self, data: SmoothedData, start: np.ndarray | None, tolerance: float) -> SmoothedAnswer:
-        """Instances with a start by Newton's method; the others, and those it does not finish, from scratch."""
+        """Instances with a start from there; the others, and those that do not get far, from scratch."""
         count = len(data.c)
-        answer = self.empty_answer(count, data.c.dtype)
+        answer = self.empty_answer(count)
         if self.heavy:
             answer.y[:] = np.nan
             return answer
         if start is None:
-            self.run(data, all_tiles(count), False, POLISH_STEPS, tolerance, answer)
+            self.run(data, None, COLD, tolerance, answer)
             return answer
         known = np.isfinite(start).all(1)
         answer.y[:] = self.inwards(start)  # the rows of unknown ones are not read
-        warm = all_tiles(count) if known.all() else tiles(np.flatnonzero(known))
-        self.run(data, warm, True, WARM_STEPS, tolerance, answer)
-        pending = (answer.newton_steps < 0) | (answer.residual > 10 * tolerance)  # not finished, or not begun
-        if pending.any():
-            self.run(data, tiles(np.flatnonzero(pending)), False, POLISH_STEPS, tolerance, answer)
+        finished = np.zeros(count, bool)
+        for way in (NEWTON, RESTART, COLD):
+            index = np.flatnonzero(~finished if way == COLD else known & ~finished & np.isfinite(answer.y).all(1))
+            if len(index):
+                self.run(data, index, way, tolerance, answer)
+                finished = (answer.newton_steps >= 0) & (answer.residual <= 10 * tolerance)
+                if finished.all():
+                    break
         return answer._replace(y=self.outwards(answer.y))
 
     def solve_again(self, data: SmoothedData, rows: np.ndarray, tolerance: float, answer: SmoothedAnswer) -> None:
         """Write the answers to the instances at `rows`, from scratch, with every start that is known."""
         if self.heavy:
             return
-        again = self.empty_answer(len(answer.residual), data.c.dtype)
-        self.run(data, tiles(rows), False, POLISH_STEPS, tolerance, again, thorough=True)
+        again = self.empty_answer(len(answer.residual))
+        self.run(data, rows, COLD, tolerance, again, thorough=True)
         for whole, own in zip(answer, again._replace(y=self.outwards(again.y)), strict=True):
             whole[rows] = own[rows]
 
     @cached_property
     def heavy(self) -> bool:
         """Whether rows outnumber what binds them so much that M Θ⁻¹ Mᵀ fills up: nothing is solved here then."""
-        filled = np.diff(self.system.pattern.column_start).astype(float)
+        filled = np.diff(self.factor.pattern.column_start).astype(float)
         return float(filled @ filled) > HEAVY
 
-    def empty_answer(self, count: int, dtype: Any = np.float64) -> SmoothedAnswer:
+    def empty_answer(self, count: int) -> SmoothedAnswer:
         """Places for the answers to so many instances."""
-        return SmoothedAnswer.empty(count, self.program.n, self.factor.rows, dtype)
+        return SmoothedAnswer.empty(count, self.program.n, self.factor.rows)
 
     def run(
         self,
         data: SmoothedData,
-        parts: list[Tile],
-        warm: bool,
-        newton_steps: int,
+        index: np.ndarray | None,
+        way: int,
         tolerance: float,
         answer: SmoothedAnswer,
+        *,
         thorough: bool = False,
+        newton_steps: int | None = None,
     ) -> None:
-        """Write the answer to some of the instances; warm: from the multipliers in `answer.y`; thorough: whatever it takes."""
+        """Write the answer to the instances at `index`, or to all; unless COLD from the multipliers in `answer.y`.
+
+        thorough: whatever it takes.
+        """
+        newton = way == NEWTON
         limits = Limits(
-            newton_steps,
-            INTERIOR_STEPS,
+            newton_steps or (NEWTON_STEPS if newton else POLISH_STEPS),
+            HASTE if newton and newton_steps is None else newton_steps or PATIENCE,
+            RESTART_STEPS if way == RESTART else INTERIOR_STEPS,
             tolerance,
             INTERIOR_TOLERANCE,
             ALL_ATTEMPTS if thorough else ATTEMPTS,
             not thorough,
         )
-
-        def solve(tile: Tile) -> None:
-            solve_tile(self.system, data, *tile, warm, limits, self.workspace(), answer)
-
-        run_tiles(solve, parts)
+        self._run(solve_tiles, len(data.c), index, way, *limits, *data, *answer)
 
     def project(self, inside: np.ndarray, in_force: np.ndarray, v: np.ndarray, factor: np.ndarray = ONE) -> np.ndarray:
         """factor · P v, P the projection onto {x : x_j = 0 off the inside, (M x)_i = 0 on the rows in force}.
@@ -171,11 +191,7 @@ class SmoothedRows(RowSystem):
         inside, v `(count, n)`; in_force `(count, m)`, in elimination order; factor `(count or 1,)`.
         """
         out = np.empty_like(v)
-
-        def project(tile: Tile) -> None:
-            project_tile(self.system, inside, in_force, v, factor, *tile, self.workspace(), out)
-
-        run_tiles(project, all_tiles(len(v)))
+        self._run(project_tiles, len(v), None, inside, in_force, v, factor, out)
         return out
 
     # -- what the norm as regularizer asks ------------------------------------------------------------------------
@@ -191,7 +207,7 @@ class SmoothedRows(RowSystem):
     def origin_is_feasible(self, sides: Sides, count: int) -> np.ndarray:
         """Whether w = 0 satisfies all rows and bounds, `(count,)`."""
         r, lower, upper = self._lines(sides)
-        rows = np.where(self.system.inequality, r >= 0, r == 0).all(1)
+        rows = np.where(self.is_inequality, r >= 0, r == 0).all(1)
         return np.broadcast_to(rows & (lower <= 0).all(1) & (upper >= 0).all(1), (count,)).copy()
 
     def may_be_endless(self, sides: Sides, count: int) -> np.ndarray:
@@ -221,8 +237,8 @@ class SmoothedRows(RowSystem):
         """The length of the projection of −c onto a cone, `(count,)`, and its direction, `(count, n)`."""
         length = np.linalg.norm(c, axis=1)
         length[length == 0] = 1.0
-        sides = (np.ascontiguousarray(part) for part in (r, lower, upper))
-        answer = self.solve(SmoothedData(c, length, *sides), None, CONE_TOLERANCE)
+        data = SmoothedData(c, length, np.ascontiguousarray(r), fixed(lower), fixed(upper))
+        answer = self.solve(data, None, CONE_TOLERANCE)
         # With μ = ‖c‖ the projection is of length one at most; where the kernels failed, nothing is claimed.
         pull = np.where(answer.residual <= CONE_ACCEPTED, length * np.linalg.norm(answer.w, axis=1), np.nan)
         return pull, answer.w
@@ -230,9 +246,18 @@ class SmoothedRows(RowSystem):
     def cone_points(self, data: SmoothedData, steps: int) -> np.ndarray:
         """Mᵀy − z_l + z_u after so many interior-point steps, for costs of size about one; `(count, n)`."""
         out = np.empty_like(data.c)
-
-        def run(tile: Tile) -> None:
-            cone_tile(self.system, data, *tile, steps, self.workspace(), out)
-
-        run_tiles(run, all_tiles(len(data.c)))
+        self._run(cone_tiles, len(data.c), None, steps, *data, out)
         return out
+
+
+def fixed(array: np.ndarray) -> np.ndarray:
+    """The array, contiguous and not to be written to, whether it was so or not: kernels are compiled for one kind only."""
+    same: np.ndarray = np.ascontiguousarray(array).view()
+    same.flags.writeable = False
+    return same
+
+
+@lru_cache(maxsize=64)
+def all_instances(count: int) -> np.ndarray:
+    """The numbers of a whole batch."""
+    return np.arange(count)

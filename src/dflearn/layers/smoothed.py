@@ -2,16 +2,16 @@
 
     w_μ(y) = argmin over w of  obj(y, w) + (μ/2)‖w‖²   over the relaxation of the program
 
-A cold instance is solved by a batched interior-point method, whose number of steps hardly depends on μ, and finished by
-a dual Newton method, which finds the exact active set; an instance with a start goes to the Newton method at once.
-What neither finishes is solved one by one on the augmented system (`augmented`), and counted.
+A cold instance is solved by a batched interior-point method, whose number of steps hardly depends on μ, and finished on the
+face it leads to, and by a dual Newton method, which finds the exact active set. An instance with a start goes to the Newton
+method at once, and where that is not quick to interior points near the start. What none of them finishes is solved one by one
+on the augmented system (`augmented`), and counted.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -136,19 +136,21 @@ class Smoothed(Layer):
             self.program.sides(instance, count)  # checks the instance, in the user's words
             return self.lifted.solve(costs, instance, start)
         sides = self.program.sides(instance, count)
-        c = as_rows(costs, count, np.float64 if self.regularizer == "norm" else None)
+        c = as_rows(costs, count, np.float64)
         given = check_start(start, batch, self.start_width)
         if self.regularizer == "norm":
             answer, kappa, status, slow = self._solve_norm(c, sides, given)
         else:
-            kappa = np.array([self.mu])  # one for all instances
+            kappa = np.array([self._mu])  # one for all instances
             answer = self.rows.solve(self.rows.data(c, kappa, sides), given, self.tolerance)
             status, slow = self._finish(c, kappa, sides, answer)
         decision = in_shape(answer.w, batch).to(costs)
         face = _Face(self.rows, answer.inside, answer.in_force, kappa, self.mu)
         if self.regularizer == "norm":
-            face = replace(face, w=np.array(as_rows(decision, count, np.float64)))
-        bound = np.where(status, -np.inf, answer.objective) if status.any() else answer.objective  # OPTIMAL is 0
+            face = face._replace(w=np.array(as_rows(decision, count, np.float64)))
+        objective = bound = in_shape(answer.objective, batch)
+        if status.any():  # OPTIMAL is 0
+            bound = in_shape(np.where(status, -np.inf, answer.objective), batch)
         new_start = None
         if start is not None:
             largest = np.finfo(np.float64).max  # a start is known by its numbers
@@ -164,8 +166,8 @@ class Smoothed(Layer):
         return Solution(
             decision=decision,
             status=in_shape(status, batch),
-            objective=in_shape(answer.objective, batch),
-            bound=in_shape(bound, batch),
+            objective=objective,
+            bound=bound,
             start=new_start,
             residual=in_shape(answer.residual, batch),
             fallback=in_shape(slow, batch),
@@ -199,7 +201,7 @@ class Smoothed(Layer):
         with np.errstate(over="ignore"):
             usual = 0.1 * np.maximum(np.abs(c).max(1, initial=0.0), mu) / rows.decision_sizes(sides, count)
         low, high, kappa, reach = np.zeros(count), np.full(count, np.inf), usual.copy(), np.full(count, 10.0)
-        answer = rows.empty_answer(count, c.dtype)
+        answer = rows.empty_answer(count)
         status, slow = np.full(count, int(Status.FEASIBLE), np.int8), np.zeros(count, bool)
         answer.y[:] = np.nan
         if start is not None:
@@ -275,7 +277,7 @@ class Smoothed(Layer):
         if not empty.all():
             self.rows.solve_again(self.rows.data(c, mu, sides), open_[~empty], self.tolerance, answer)
         for i in np.flatnonzero(~(answer.residual <= ACCEPTED_RESIDUAL)):
-            own_mu, own_c = mu[i % len(mu)], c[i].astype(np.float64)
+            own_mu, own_c = mu[i % len(mu)], c[i]
             if answer.infeasible[i]:
                 result = no_result(self.program, Status.INFEASIBLE)
             else:
@@ -290,8 +292,7 @@ class Smoothed(Layer):
         return status, slow
 
 
-@dataclass(frozen=True, eq=False)
-class _Face:
+class _Face(NamedTuple):
     """The faces that the solutions of a batch lie on. κ is μ with the squared regularizer.
 
     w: the decisions `(count, n)` in float64 with the norm as regularizer, and `None` otherwise.
@@ -306,7 +307,7 @@ class _Face:
 
     def way_back(self, gradient: Tensor) -> Tensor:
         """(dw/dc)ᵀ gradient as stated in `Smoothed`, `(*batch, n)` → `(*batch, n)`."""
-        v = as_rows(gradient, len(self.inside), None if self.w is None else np.float64)
+        v = as_rows(gradient, len(self.inside), np.float64)
         out = self.rows.project(self.inside, self.in_force, v, -1.0 / self.kappa)
         if self.w is not None:
             along = self.rows.project(self.inside, self.in_force, self.w)

@@ -110,6 +110,11 @@ class Solution:
         error.status = status.tolist()
         raise error
 
+    def timed(self, seconds: float) -> Solution:
+        """Itself, just made, with the time it took: for who made it."""
+        object.__setattr__(self, "seconds", seconds)
+        return self
+
     def counts(self) -> dict[str, int]:
         """How many instances ended in each status, by name."""
         codes, numbers = torch.unique(self.status, return_counts=True)
