@@ -194,6 +194,14 @@ class SmoothedRows(RowSystem):
         self._run(project_tiles, len(v), None, inside, in_force, v, factor, out)
         return out
 
+    def prices(self, inside: np.ndarray, in_force: np.ndarray, v: np.ndarray) -> np.ndarray:
+        """(dw/dr)ᵀ v `(count, rows)`, how right-hand sides of the program's rows move vᵀw; as of `project`."""
+        from dflearn.kernels.sides import price_tiles
+
+        out = np.empty(in_force.shape)
+        self._run(price_tiles, len(v), None, inside, in_force, v, out)
+        return self.outwards(out)
+
     # -- what the norm as regularizer asks ------------------------------------------------------------------------
 
     def decision_sizes(self, sides: Sides, count: int) -> np.ndarray:

@@ -15,9 +15,6 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from dflearn.kernels.lanes import Tile, all_tiles
-from dflearn.kernels.sides import prices_tile
-from dflearn.kernels.threads import run_tiles
 from dflearn.layers.base import as_rows
 from dflearn.program.sides import Sides
 
@@ -48,13 +45,7 @@ def gradients(
     rows: SmoothedRows, inside: np.ndarray, in_force: np.ndarray, sides: Sides, w: np.ndarray, v: np.ndarray
 ) -> dict[str, np.ndarray]:
     """By name, (dw/d side)ᵀ v for each instance: v and w `(count, n)` → `(count, k)` each."""
-    scaled = np.empty(in_force.shape)
-
-    def tile(part: Tile) -> None:
-        prices_tile(rows.system, inside, in_force, v, *part, rows.workspace(), scaled)
-
-    run_tiles(tile, all_tiles(len(v)))
-    z, form = rows.outwards(scaled), rows.form
+    z, form = rows.prices(inside, in_force, v), rows.form
     b = np.zeros((len(v), rows.program.A.shape[0]))
     b[:, form.kept] = z[:, : len(form.kept)]
     pressed = np.where(inside, 0.0, v - (form.rows_without_slacks().T @ z.T).T)
