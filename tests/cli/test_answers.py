@@ -94,6 +94,7 @@ COMMANDS: dict[str, tuple[list[str], set[str]]] = {  # a call of each, and the k
         {"out", "model", "chosen", "decisions", "statuses", "mean_regret", "ratio_of_sums"},
     ),
     "dfl problems": ([], {"problems", "forms"}),
+    "dfl methods": ([], {"methods"}),
     "dfl generate": (["TopK-4x1", "--count", "6", "--out", "more.npz"], {"out", "problem", "seed", "instances"}),
     "dfl label": (["data.npz", "--out", "labelled.npz"], {"out", "problem", "instances", "relaxed", "seconds"}),
     "dfl evaluate": (

@@ -477,7 +477,7 @@ TRAIN_ERRORS = {
     "quadratic": (
         lambda: Path("pack.mps").write_text(KNAPSACK.replace("ENDATA", "QUADOBJ\n    tent tent 2\nENDATA")),
         [],
-        "quadratic objective",
+        "not positive semidefinite",
     ),
     "no program": (lambda: Path("pack.mps").write_text("day,x\n1,2\n"), [], "pack.mps"),
     "program's ending": (lambda: None, ["--program", "x.csv"], r"x.csv should end in .mps or .lp"),

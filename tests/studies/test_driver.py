@@ -138,7 +138,7 @@ seeds = [1]
 [settings]
 points = 200
 test = 100
-epochs = 4
+epochs = 12
 """
 
 
