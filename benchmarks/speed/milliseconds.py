@@ -20,8 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from harness import ROOT, command_line, earlier, parser, report
-
+ROOT = Path(__file__).resolve().parents[2]
 MU, SMALL, GRIDS = 1.0, ("SP-10", "KP-100", "CFL-50"), ("SP-25", "SP-50", "SP-100")
 PARTS = ("one", "grids", "training", "first", "solvers")
 QP = ROOT / ".venv-piqp" / "bin" / "python"
@@ -275,21 +274,18 @@ def rows_of(part: str, now: dict[str, float], before: dict[str, float]) -> list[
 
 
 def main() -> None:
-    arguments = parser(__doc__, repeats=3)
-    arguments.add_argument(
-        "--before", type=Path, help="the folder src of an older commit, timed in turns with this one"
-    )
-    arguments.add_argument(
-        "--parts", nargs="+", choices=PARTS, help="only these; the others keep what the JSON file has"
-    )
-    arguments.add_argument("--part", choices=PARTS, help="what a process of its own measures")
-    options = arguments.parse_args()
-    if options.part:
+    if sys.argv[1:2] == ["--part"]:  # a process of its own, maybe on an older tree
         import torch
 
         torch.set_num_threads(1)
-        print(json.dumps(globals()[options.part]()))
+        print(json.dumps(globals()[sys.argv[2]]()))
         return
+    from harness import command_line, earlier, parser, report
+
+    arguments = parser(__doc__, repeats=3)
+    arguments.add_argument("--before", type=Path, help="the folder src of an older commit, timed in turns with this one")
+    arguments.add_argument("--parts", nargs="+", choices=PARTS, help="only these; the others keep what the JSON file has")
+    options = arguments.parse_args()
     kept = earlier(options.json, options.parts)
     subjects = dict(kept["subjects"]) if kept else {}
     for part in options.parts or PARTS:

@@ -177,10 +177,8 @@ def _pattern(matrix: sp.csr_array, lower: sp.csc_array) -> Pattern:
         target[off] = np.asarray(numbered[i[off], j[off]]).reshape(-1).astype(np.int64) - 1
     blocks = _blocks(lower.indptr.astype(np.int64), lower.indices.astype(np.int64))
     pairs = np.concatenate([[0], np.cumsum(counts * (counts + 1) // 2)])
-    return Pattern(
-        *map(unsigned, (lower.indptr, lower.indices, *blocks, pairs, target)),
-        pair_product=columns.data[first] * columns.data[second],
-    )
+    places = map(unsigned, (lower.indptr, lower.indices, *blocks, pairs, target))
+    return Pattern._make([*places, columns.data[first] * columns.data[second]])
 
 
 def _blocks(start: np.ndarray, row: np.ndarray) -> tuple[np.ndarray, ...]:

@@ -289,6 +289,8 @@ def solve_tile(
         goal, todo = limits.interior_tolerance, inner_steps
         for _ in range(2):
             interior_point(system, tile, limits.interior_steps, goal, point, prices, todo, proven)
+            if not limits.cheap:  # where faces led nowhere before, Newton's method from here may
+                break
             for t in range(width):
                 residual[t] = 0.0 if proven[t] else residual[t]
             finish_on_face(system, tile, point, prices, limits.tolerance, side, residual, w, y, last.inside, last.mask)

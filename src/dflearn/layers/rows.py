@@ -35,7 +35,7 @@ INTERIOR_TOLERANCE = 1e-8
 ATTEMPTS, ALL_ATTEMPTS = 2, 4  # of interior points after the first: from the last point, then from other starts
 # From multipliers Newton's method has few steps, each of which must bring it closer; interior points then go on from there.
 # Neither is to be long: from far away, interior points from nothing are faster.
-NEWTON_STEPS, RESTART_STEPS, POLISH_STEPS, INTERIOR_STEPS = 10, 25, 20, 80
+NEWTON_STEPS, RESTART_STEPS, POLISH_STEPS, ALL_STEPS, INTERIOR_STEPS = 10, 25, 20, 50, 80
 HASTE, PATIENCE = 1, 6
 CONE_TOLERANCE = 1e-12
 CONE_ACCEPTED = 1e-9
@@ -134,7 +134,9 @@ class SmoothedRows(RowSystem):
             index = np.flatnonzero(~finished if way == COLD else known & ~finished & np.isfinite(answer.y).all(1))
             if len(index):
                 self.run(data, index, way, tolerance, answer)
-                finished = (answer.newton_steps >= 0) & (answer.residual <= 10 * tolerance)
+                finished[index] = answer.residual[index] <= 10 * tolerance
+                if way == NEWTON:
+                    finished &= answer.newton_steps >= 0
                 if finished.all():
                     break
         return answer._replace(y=self.outwards(answer.y))
@@ -174,9 +176,9 @@ class SmoothedRows(RowSystem):
         thorough: whatever it takes.
         """
         newton = way == NEWTON
+        usual = (NEWTON_STEPS, HASTE) if newton else (ALL_STEPS, ALL_STEPS) if thorough else (POLISH_STEPS, PATIENCE)
         limits = Limits(
-            newton_steps or (NEWTON_STEPS if newton else POLISH_STEPS),
-            HASTE if newton and newton_steps is None else newton_steps or PATIENCE,
+            *(usual if newton_steps is None else (newton_steps, newton_steps)),
             RESTART_STEPS if way == RESTART else INTERIOR_STEPS,
             tolerance,
             INTERIOR_TOLERANCE,
