@@ -283,8 +283,12 @@ def main() -> None:
     from harness import command_line, earlier, parser, report
 
     arguments = parser(__doc__, repeats=3)
-    arguments.add_argument("--before", type=Path, help="the folder src of an older commit, timed in turns with this one")
-    arguments.add_argument("--parts", nargs="+", choices=PARTS, help="only these; the others keep what the JSON file has")
+    arguments.add_argument(
+        "--before", type=Path, help="the folder src of an older commit, timed in turns with this one"
+    )
+    arguments.add_argument(
+        "--parts", nargs="+", choices=PARTS, help="only these; the others keep what the JSON file has"
+    )
     options = arguments.parse_args()
     kept = earlier(options.json, options.parts)
     subjects = dict(kept["subjects"]) if kept else {}
