@@ -177,7 +177,7 @@ def solvers() -> dict[str, float]:
     from dflearn.layers import Smoothed
 
     found = {}
-    for name in (*SMALL, "SP-25"):
+    for name in SMALL:
         program, _, near = material(name, 8)
         layer, exact = Smoothed(program, MU), near.double()
         with torch.no_grad():
@@ -265,7 +265,7 @@ def rows_of(part: str, now: dict[str, float], before: dict[str, float]) -> list[
         row = {"problem": "SP-5", "batch": 32, "s": now["first"]}
         rows.append(row | ({"before: s": before["first"]} if before else {}))
     else:
-        for name in (*SMALL, "SP-25"):
+        for name in SMALL:
             rows.append(
                 {"problem": name}
                 | {key[len(name) + 1 :]: value for key, value in now.items() if key.startswith(f"{name} ")}

@@ -80,6 +80,7 @@ def main() -> None:
     def by_highs(c: np.ndarray) -> np.ndarray:
         highs = highspy.Highs()
         highs.silent()
+        highs.setOptionValue("time_limit", 2.0)  # its quadratic solver may cycle; what it has then is compared
         highs.setOptionValue("threads", 1)
         highs.passModel(model)
         highs.changeColsCost(n, columns, c)
