@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 from dflearn.errors import OptionError
-from dflearn.layers.base import Layer, in_shape, refuse_quadratic, weight, with_gradient
+from dflearn.layers.base import Layer, in_shape, weight, with_gradient
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Solution, check_start
 
 if TYPE_CHECKING:
+    from dflearn.layers.lifted import Lifted
     from dflearn.layers.splitting import SplittingRows
 
 Gradient = Literal["jfb", "unrolled", "implicit"]
@@ -32,7 +33,8 @@ class DavisYin(Layer):
 
     with P₁(v) = v − Âᵀ(Â Âᵀ)⁻¹(Â v − b̂) and μ_j = μ on decision variables, 0 on slacks. The decision is the part of
     clip(z) that belongs to the decision variables: within its bounds always, on the rows in the limit. The limit is the
-    smoothed solution for every step 0 < α < 2/μ; after few iterations the decision depends on α and on the start.
+    smoothed solution for every step 0 < α < 2/μ; after few iterations the decision depends on α and on the start. With a
+    quadratic objective c is S y + d + Q x, and 0 < α < 2/(‖Q‖ + μ): nothing is lifted, and Q may be singular.
 
     Let D be the diagonal mask of z strictly inside the bounds at the last iteration, P = I − Âᵀ(Â Âᵀ)⁻¹Â, and E the
     columns of the identity that belong to decision variables. Gradients dw/dc (and dw/dy = dw/dc · S):
@@ -40,16 +42,18 @@ class DavisYin(Layer):
     - "jfb", Jacobian-free: the last iteration alone is differentiated, its argument z held fixed:
       dw/dc = −α Eᵀ D P E. Not the derivative of anything but that iteration; it scales with α.
     - "unrolled": the exact derivative through every iteration, with α held fixed.
-    - "implicit": the derivative of the limit, −(1/μ) P_face, as of `Smoothed`, on the face where the last z lies (in force:
-      equalities, and inequalities whose slack is zero). Exact once the iterations have found that face. Needs μ > 0. The
-      only one with second derivatives (zero on a face); the others raise an error when they are asked for.
+    - "implicit": the derivative of the limit, −(1/μ) P_face or −Z(Zᵀ(Q + μI)Z)⁻¹Zᵀ, as of `Smoothed`, on the face where the
+      last z lies (in force: equalities, and inequalities whose slack is zero). Exact once the iterations have found that
+      face. Needs μ > 0, or Q positive definite. The only one with second derivatives (zero on a face); the others raise an
+      error when they are asked for.
 
     Args:
         program: integrality is dropped.
         mu: μ ≥ 0, in units of the costs; may be set later, `layer.mu = …`.
-        step: α < 2/μ. Default, for each instance: 0.3 ‖ω‖/‖c‖, where ω_j = min(upper_j − lower_j, |c_j|/μ) is how far
+        step: α < 2/(‖Q‖ + μ). Default, for each instance: 0.3 ‖ω‖/‖c‖, where ω_j = min(upper_j − lower_j, |c_j|/μ) is how far
             costs may move decision j; for upper_j − lower_j = ∞ the largest distance of a row from the origin, or else
-            the largest bound, takes its place. So units of costs and decisions do not matter (if μ is in the same).
+            the largest bound, takes its place. So units of costs and decisions do not matter (if μ is in the same). With Q
+            at most 1.5/(‖Q‖ + μ).
         iterations: how many; with a tolerance, at most how many.
         tolerance: stop an instance when its residual is at most this, looked at every five iterations; float32 is taken
             to reach 1e-5. An instance that does not get there has no decision: its status says whether it is infeasible
@@ -78,7 +82,6 @@ class DavisYin(Layer):
         gradient: Gradient = "jfb",
     ) -> None:
         super().__init__(program.objective)
-        refuse_quadratic("DavisYin", program)
         if iterations < 1:
             raise OptionError(f"iterations must be at least 1, got {iterations}")
         if tolerance is not None and not tolerance > 0:
@@ -86,6 +89,7 @@ class DavisYin(Layer):
         if gradient not in GRADIENTS:
             raise OptionError(f"gradient is one of {', '.join(map(repr, GRADIENTS))}; got {gradient!r}")
         self.program = program.relax()
+        self.bend = 0.0 if program.Q is None else program.Q.norm
         self.step, self.iterations, self.tolerance, self.gradient = step, int(iterations), tolerance, gradient
         self.mu = mu
         form = self.program.equality_form()
@@ -100,12 +104,15 @@ class DavisYin(Layer):
     @mu.setter
     def mu(self, mu: float) -> None:
         value, step = weight(mu, "DavisYin", "a finite mu ≥ 0", lambda value: value >= 0), self.step
-        if step is not None and not (step > 0 and np.isfinite(step) and step * value < 2):
-            limit = 2 / value if value else np.inf
-            raise OptionError(f"the iterations converge for steps 0 < α < 2/μ = {limit}; got {step}")
-        if self.gradient == "implicit" and value == 0:
-            raise OptionError("the implicit gradient needs mu > 0: without smoothing the limit is piecewise constant")
+        Q, whole = self.program.Q, value + self.bend
+        if step is not None and not (step > 0 and np.isfinite(step) and step * whole < 2):
+            limit, name = 2 / whole if whole else np.inf, "2/μ" if Q is None else "2/(‖Q‖ + μ)"
+            raise OptionError(f"the iterations converge for steps 0 < α < {name} = {limit}; got {step}")
+        if self.gradient == "implicit" and value == 0 and (Q is None or Q.definite is None):
+            why = "without smoothing the limit is piecewise constant" if Q is None else "Q is singular, or nearly so"
+            raise OptionError(f"the implicit gradient needs mu > 0: {why}")
         self._mu = value
+        self.__dict__.pop("lifted", None)
 
     def extra_repr(self) -> str:
         return (
@@ -114,7 +121,14 @@ class DavisYin(Layer):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "rows"}
+        return {key: value for key, value in self.__dict__.items() if key not in ("rows", "lifted")}
+
+    @cached_property
+    def lifted(self) -> Lifted:
+        """What knows the faces of a program with Q, for the present μ."""
+        from dflearn.layers.lifted import Lifted
+
+        return Lifted(self.program, self.mu)
 
     @cached_property
     def rows(self) -> SplittingRows:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Lifted:
     """The layer over (v, z) for one program with Q and one μ, which may be zero where Q is definite."""
 
-    def __init__(self, program: Program, mu: float, tolerance: float) -> None:
+    def __init__(self, program: Program, mu: float, tolerance: float = 1e-10) -> None:
         from dflearn.layers.smoothed import Smoothed
 
         assert program.Q is not None
@@ -58,6 +58,20 @@ class Lifted:
         solution = self.layer._solve(lifted, self._instance(instance), start)
         decision = (solution.decision[..., : self.n] * scale).to(costs)
         return replace(solution, decision=decision)
+
+    def face(self, inside: np.ndarray, inequalities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """A face of the program as one over (v, z), for `SmoothedRows`: which variables lie inside `(count, n)`, which rows of G
+        are in force `(count, rows)`."""
+        form, count = self.layer.rows.form, len(inside)
+        wide = np.hstack([inside, np.ones((count, self.more), np.uint8)])
+        rows = np.hstack([np.ones((count, len(form.kept)), np.uint8), inequalities])
+        return np.ascontiguousarray(wide), self.layer.rows.ordered(rows)
+
+    def way_back(self, inside: np.ndarray, inequalities: np.ndarray, v: np.ndarray) -> np.ndarray:
+        """(dw/dc)ᵀ v on such a face, `(count, n)` → `(count, n)`."""
+        scale = self.scale.numpy()
+        wide = np.hstack([v * scale, np.zeros((len(v), self.more))])
+        return -scale * self.layer.rows.project(*self.face(inside, inequalities), wide)[:, : self.n]
 
     def _widened(self, part: Tensor, value: float = 0.0) -> Tensor:
         """With entries for z."""

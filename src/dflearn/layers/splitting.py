@@ -16,6 +16,7 @@ from torch import Tensor
 
 from dflearn.kernels.davis_yin import (
     ROW_BYTES,
+    Curvature,
     SplittingAnswer,
     SplittingData,
     SplittingSystem,
@@ -32,11 +33,13 @@ from dflearn.layers.smoothed import ACCEPTED_RESIDUAL
 from dflearn.program import Program
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Status
+from dflearn.solvers.convex import ConvexQP
 
 if TYPE_CHECKING:
     from dflearn.layers.davis_yin import DavisYin
 
 STEP = 0.3  # of the default step; a third or three times as much converges more slowly on the paper's problems
+CURVED_STEP = 1.5  # of the largest default step with Q, beside 1/(‖Q‖ + μ); twice that is the end of convergence
 RESOLUTION = {torch.float32: 1e-5, torch.float64: 1e-12}  # residuals that each dtype reaches
 LARGEST = float(np.finfo(float).max)
 NEAREST = 1e-10  # relative residual of the feasible point nearest to zero
@@ -49,6 +52,7 @@ class SplittingRows(RowSystem):
     def __init__(self, program: Program) -> None:
         super().__init__(program, slacks=True)
         self._systems: dict[Any, SplittingSystem] = {}
+        self._curvatures: dict[Any, Curvature | None] = {}
         self._own_sides: dict[Any, tuple[np.ndarray, ...]] = {}
         self.scratch = threading.local()
 
@@ -60,6 +64,13 @@ class SplittingRows(RowSystem):
     def run(self, layer: DavisYin, costs: Tensor, sides: Sides, start: np.ndarray | None, record: bool) -> Run:
         """Solve a batch; `record` keeps what the unrolled gradient needs."""
         return Run(layer, costs, sides, start, record)
+
+    def curvature(self, dtype: Any) -> Curvature | None:
+        """Q in one dtype, or `None` where the objective is linear."""
+        if dtype not in self._curvatures:
+            Q = self.program.Q
+            self._curvatures[dtype] = None if Q is None else Curvature.of(Q.factor, Q.diagonal, dtype)
+        return self._curvatures[dtype]
 
     def system(self, dtype: Any) -> SplittingSystem:
         if dtype not in self._systems:
@@ -100,8 +111,11 @@ class Run:
         dtype = np.float64 if self.dtype == torch.float64 else np.float32
         self.c = as_rows(costs, costs.shape[:-1].numel(), dtype)
         self.system = self.rows.system(self.c.dtype)
+        self.curvature = self.rows.curvature(self.c.dtype)
         self.given = sides
         self.r, self.lower, self.upper, self.largest, self.smallest = self.rows.sides(sides, self.c.dtype)
+        curved = layer.gradient == "implicit" and layer.program.Q is not None
+        self.lifted = layer.lifted if curved else None
         self.alpha = self._steps()
         self.tiles = self._tiles()
         z = np.zeros((1, layer.width), self.c.dtype)
@@ -118,19 +132,23 @@ class Run:
         width = self.upper[..., :n] - self.lower[..., :n]
         size = np.where(width > 0, np.abs(self.c), 0)
         reach = np.where(np.isfinite(width), width, self.largest[:, None])
+        whole = mu + self.layer.bend
         if mu:
             reach = np.minimum(reach, size / mu)
         lengths = [np.broadcast_to(np.sqrt(np.square(part).sum(-1, dtype=np.float64)), count) for part in (reach, size)]
-        none = STEP / mu if mu else 1.0  # where there are no costs, any step will do
+        none = STEP / whole if whole else 1.0  # where there are no costs, any step will do
         steps = np.full(count, none)
         np.divide(STEP * lengths[0], lengths[1], where=lengths[1] > 0, out=steps)
+        if self.layer.bend:
+            steps = np.minimum(steps, CURVED_STEP / whole)
         return steps.astype(self.c.dtype)
 
     def _smallest_length(self) -> np.ndarray:
         """The smallest length that right-hand sides and bounds name, or else how far costs pull, or else one; `(count,)`."""
         least = self.smallest
         if not np.isfinite(least).all():
-            pull = np.abs(self.c).max(1, initial=0) / self.mu if self.mu else np.zeros(len(self.c))
+            whole = self.mu + self.layer.bend
+            pull = np.abs(self.c).max(1, initial=0) / whole if whole else np.zeros(len(self.c))
             least = np.where(np.isfinite(least), least, np.where((pull > 0) & np.isfinite(pull), pull, 1))
         return np.broadcast_to(least, len(self.c)).astype(self.c.dtype)
 
@@ -149,7 +167,8 @@ class Run:
         """This thread's work space, kept from call to call."""
         spaces, key = self.rows.scratch.__dict__, f"{self.c.dtype} {lanes}"
         if key not in spaces:
-            spaces[key] = wide_tile(space_rows(self.system, self.layer.width), lanes, self.c.dtype)
+            rows = space_rows(self.system, self.layer.width, self.curvature)
+            spaces[key] = wide_tile(rows, lanes, self.c.dtype)
         space: np.ndarray = spaces[key]
         return space
 
@@ -172,12 +191,14 @@ class Run:
             lower, upper = self._bound(self.lower, index), self._bound(self.upper, index)
             iterate(
                 self.system, data, lower, upper, self.mu, limit, self.tolerance, index, used, self._space(lanes),
-                record, inside, answer,
+                record, inside, answer, self.curvature,
             )  # fmt: skip
             if record:
                 self.inside[int(index[0])] = inside
 
         run_tiles(solve, self.tiles)
+        if (Q := self.layer.program.Q) is not None:
+            answer.value[:] += Q.value(answer.w.astype(np.float64))
         return answer
 
     def start(self) -> Tensor:
@@ -211,7 +232,12 @@ class Run:
         faces, sides, c = self.rows.faces, self.given.rows(missing), self.c[missing].astype(np.float64)
         nearest = faces.solve(faces.data(np.zeros_like(c), np.ones(1), sides), None, NEAREST)
         status[missing[nearest.infeasible.astype(bool)]] = Status.INFEASIBLE
-        if not self.mu:
+        if not self.mu and self.layer.program.Q is not None:
+            whole = ConvexQP(self.layer.program)
+            for k, i in enumerate(missing):
+                if (none := whole.no_decision(c[k], sides.row(k))) is not None:
+                    status[i] = none
+        elif not self.mu:
             endless = faces.pull_without_end(c, sides) > FALLS * np.linalg.norm(c, axis=1)
             status[missing[endless & (nearest.residual <= ACCEPTED_RESIDUAL)]] = Status.UNBOUNDED
 
@@ -250,13 +276,15 @@ class Run:
             index, used = tile
             inside = self.inside[int(index[0])]
             space = self._space(len(index))
-            adjoint(self.system, self.alpha, self.mu, inside, steps, g, index, used, space, out)
+            adjoint(self.system, self.alpha, self.mu, inside, steps, g, index, used, space, out, self.curvature)
 
         run_tiles(run, self.tiles)
         return out
 
     def _implicit(self, g: np.ndarray) -> np.ndarray:
         n, inside = g.shape[1], self.answer.inside
+        if self.lifted is not None:
+            return self.lifted.way_back(inside[:, :n], 1 - inside[:, n:], g.astype(np.float64))
         in_force = np.ones((len(g), self.r.shape[1]), np.uint8)
         in_force[:, self.rows.form.is_inequality] -= inside[:, n:]
         inside, faces = np.ascontiguousarray(inside[:, :n]), self.rows.faces

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
+import scipy.sparse.linalg
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
@@ -86,6 +87,18 @@ class Quadratic:
         other = Quadratic.of(self.matrix)
         return other if (other.diagonal > 0).all() else None
 
+    @cached_property
+    def norm(self) -> float:
+        """‖Q‖, its largest eigenvalue."""
+        if not self.factor.nnz:
+            return float(self.diagonal.max(initial=0.0))
+        if self.n <= LARGEST // 3:
+            dense = (self.factor.T @ self.factor).toarray() + np.diag(self.diagonal)
+            return float(scipy.linalg.eigvalsh(dense, subset_by_index=[self.n - 1, self.n - 1])[0])
+        whole = scipy.sparse.linalg.LinearOperator((self.n, self.n), matvec=self.times, dtype=np.float64)
+        start = np.random.default_rng(0).normal(size=self.n)
+        return float(scipy.sparse.linalg.eigsh(whole, 1, which="LA", v0=start, return_eigenvectors=False)[0])
+
     def extended(self, more: int) -> Quadratic:
         """The same with so many further variables, which it does not speak of."""
         wide = sp.hstack([self.factor, sp.csr_array((self.factor.shape[0], more))])
@@ -124,7 +137,7 @@ class Quadratic:
         return own if factor is None else own + factor.transpose(factor(w))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key not in ("_maps", "matrix", "definite")}
+        return {key: value for key, value in self.__dict__.items() if key not in ("_maps", "matrix", "definite", "norm")}
 
 
 def _take_apart(Q: sp.csr_array) -> tuple[sp.csr_array, np.ndarray]:
