@@ -16,10 +16,11 @@ from torch import Tensor
 from dflearn.errors import OptionError
 from dflearn.layers.base import Layer, in_shape, weight, with_gradient
 from dflearn.program import Instance, Program
+from dflearn.program.sides import SIDES
 from dflearn.solvers.base import Solution, check_start
 
 if TYPE_CHECKING:
-    from dflearn.layers.lifted import Lifted
+    from dflearn.layers.lifted import Bent, Lifted
     from dflearn.layers.splitting import SplittingRows
 
 Gradient = Literal["jfb", "unrolled", "implicit"]
@@ -62,13 +63,15 @@ class DavisYin(Layer):
         gradient: "jfb", "unrolled" or "implicit".
 
     `Solution.residual` is the largest of ‖z⁺ − z‖/‖x‖, in the largest norm, and of the relative KKT residuals of the decision,
-    row by row and variable by variable, as of `Smoothed`. A start is z, float32 `(*batch, n + inequalities)`, and is
+    row by row and variable by variable, as of `Smoothed`. b, h, lower, upper and q of an instance that require a gradient get
+    theirs with the implicit rule. A start is z, float32 `(*batch, n + inequalities)`, and is
     taken only with a tolerance, since otherwise the decision would depend on it. Computes in the dtype of the costs.
     """
 
     program: Program
     start_dtype = torch.float32
     compiles_by_batch = True
+    bends = True
     annealed = ("mu",)
 
     def __init__(
@@ -89,6 +92,7 @@ class DavisYin(Layer):
         if gradient not in GRADIENTS:
             raise OptionError(f"gradient is one of {', '.join(map(repr, GRADIENTS))}; got {gradient!r}")
         self.program = program.relax()
+        self.moves_rows = gradient == "implicit"
         self.bend = 0.0 if program.Q is None else program.Q.norm
         self.step, self.iterations, self.tolerance, self.gradient = step, int(iterations), tolerance, gradient
         self.mu = mu
@@ -112,7 +116,8 @@ class DavisYin(Layer):
             why = "without smoothing the limit is piecewise constant" if Q is None else "Q is singular, or nearly so"
             raise OptionError(f"the implicit gradient needs mu > 0: {why}")
         self._mu = value
-        self.__dict__.pop("lifted", None)
+        for made in ("lifted", "bent"):
+            self.__dict__.pop(made, None)
 
     def extra_repr(self) -> str:
         return (
@@ -121,7 +126,7 @@ class DavisYin(Layer):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key not in ("rows", "lifted")}
+        return {key: value for key, value in self.__dict__.items() if key not in ("rows", "lifted", "bent")}
 
     @cached_property
     def lifted(self) -> Lifted:
@@ -129,6 +134,21 @@ class DavisYin(Layer):
         from dflearn.layers.lifted import Lifted
 
         return Lifted(self.program, self.mu)
+
+    @cached_property
+    def bent(self) -> Bent:
+        """The same for instances with a q."""
+        from dflearn.layers.lifted import Bent
+
+        return Bent(self.program, self.mu)
+
+    def _check_instance(self, instance: Instance) -> None:
+        wanted = [name for name, value in instance.present().items() if name != "d" and value.requires_grad]
+        if wanted and torch.is_grad_enabled() and not self.moves_rows:
+            raise OptionError(
+                f"DavisYin(gradient={self.gradient!r}) gives no gradient in the instance's {', '.join(wanted)}: use "
+                "gradient='implicit', or Smoothed"
+            )
 
     @cached_property
     def rows(self) -> SplittingRows:
@@ -146,12 +166,25 @@ class DavisYin(Layer):
         sides = self.program.sides(instance, batch.numel())
         given = check_start(start, batch, self.start_width)
         costs = self.objective.vector(y, instance)
+        q, point = None if instance is None else instance.q, list[Tensor]()
+        if q is not None:
+            from dflearn.layers.lifted import flat_q, with_curvature
+
+            costs = with_curvature(costs, q, point)
         record = self.gradient == "unrolled" and costs.requires_grad and torch.is_grad_enabled()
-        run = self.rows.run(self, costs, sides, given, record)
+        run = self.rows.run(self, costs, sides, given, record, None if q is None else flat_q(q))
         status = run.status()
         w = in_shape(run.answer.w, batch).to(y)
+        point.append(w)
+        decision = with_gradient(costs, w, run.way_back, run.way_back_again)
+        wanted = {} if instance is None or not torch.is_grad_enabled() else instance.present()
+        wanted = {name: value for name, value in wanted.items() if name in SIDES and value.requires_grad}
+        if wanted:
+            from dflearn.layers.sides import with_sides
+
+            decision = with_sides(decision, wanted, run.side_gradients)
         return Solution(
-            decision=with_gradient(costs, w, run.way_back, run.way_back_again),
+            decision=decision,
             status=in_shape(status, batch),
             objective=in_shape(run.answer.value, batch),
             bound=torch.full(batch, -torch.inf, dtype=torch.float64),

@@ -10,7 +10,8 @@ on the augmented system (`augmented`), and counted.
 
 from __future__ import annotations
 
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from dflearn.solvers.base import Solution, Status, check_start
 
 if TYPE_CHECKING:
     from dflearn.kernels.smoothed import SmoothedAnswer
-    from dflearn.layers.lifted import Lifted
+    from dflearn.layers.lifted import Bent, Lifted
     from dflearn.layers.rows import SmoothedRows
 
 ACCEPTED_RESIDUAL = 1e-6  # relative, row by row and variable by variable; what `OPTIMAL` means here
@@ -45,7 +46,8 @@ class Smoothed(Layer):
     With a quadratic objective the gradient is −Z(Zᵀ(Q + μI)Z)⁻¹ZᵀS, the columns of Z a basis of the face, and μ may be zero
     if Q is positive definite: then w is the exact solution of the quadratic program. See `lifted`.
 
-    b, h, lower, upper and d of an instance that require a gradient get theirs, with the squared regularizer: see `sides`.
+    b, h, lower, upper, d and q of an instance that require a gradient get theirs, with the squared regularizer: see `sides`, and
+    `lifted` for q. Instances with the same q are solved together, those with different ones one after the other.
 
     Every optimal answer has a relative KKT residual of at most 1e-6 (usually 1e-12), reported in `Solution.residual`.
 
@@ -58,7 +60,7 @@ class Smoothed(Layer):
 
     program: Program
     annealed = ("mu",)
-    moves_rows = True
+    bends = True
 
     def __init__(
         self,
@@ -77,6 +79,7 @@ class Smoothed(Layer):
         if regularizer == "norm" and program.Q is not None:
             raise OptionError(f"{program!r} has a quadratic objective: smooth it with regularizer='squared'")
         self.regularizer, self.tolerance = regularizer, float(tolerance)
+        self.moves_rows = regularizer == "squared"
         self.mu = mu
         if self.program.Q is None:
             self.start_width = self.program.equality_form().matrix.shape[0] + (regularizer == "norm")
@@ -99,13 +102,14 @@ class Smoothed(Layer):
         else:
             wanted = "a finite mu > 0 (for mu = 0 use Exact or DavisYin)"
             self._mu = weight(mu, "Smoothed", wanted, lambda value: value > 0)
-        self.__dict__.pop("lifted", None)
+        for made in ("lifted", "bent"):
+            self.__dict__.pop(made, None)
 
     def extra_repr(self) -> str:
         return f"{self.program!r}, mu={self.mu}, regularizer={self.regularizer!r}"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key not in ("rows", "lifted")}
+        return {key: value for key, value in self.__dict__.items() if key not in ("rows", "lifted", "bent")}
 
     @cached_property
     def lifted(self) -> Lifted:
@@ -113,6 +117,13 @@ class Smoothed(Layer):
         from dflearn.layers.lifted import Lifted
 
         return Lifted(self.program, self.mu, self.tolerance)
+
+    @cached_property
+    def bent(self) -> Bent:
+        """What solves instances with a q, for the present μ."""
+        from dflearn.layers.lifted import Bent
+
+        return Bent(self.program, self.mu, self.tolerance)
 
     @cached_property
     def rows(self) -> SmoothedRows:
@@ -132,6 +143,11 @@ class Smoothed(Layer):
         batch = y.shape[:-1]
         count = batch.numel()
         costs = self.objective.vector(y, instance)
+        if instance is not None and instance.q is not None:
+            if self.regularizer == "norm":
+                raise OptionError("with regularizer='norm' instances have no q: smooth with 'squared'")
+            self.program.sides(instance, count)  # checks the instance, in the user's words
+            return self.bent.solve(costs, instance, start) if count else self._solve(y, replace(instance, q=None), start)
         if self.program.Q is not None:
             self.program.sides(instance, count)  # checks the instance, in the user's words
             return self.lifted.solve(costs, instance, start)
@@ -160,9 +176,10 @@ class Smoothed(Layer):
             new_start = in_shape(rows, batch)
         decision = with_gradient(costs, decision, face.way_back, face.way_back_again)
         if wanted := self._wanted_sides(instance):
-            from dflearn.layers.sides import with_sides
+            from dflearn.layers.sides import gradients, with_sides
 
-            decision = with_sides(decision, wanted, self.rows, answer.inside, answer.in_force, sides)
+            slopes = partial(gradients, self.rows, answer.inside, answer.in_force, sides)
+            decision = with_sides(decision, wanted, slopes)
         return Solution(
             decision=decision,
             status=in_shape(status, batch),
@@ -177,7 +194,7 @@ class Smoothed(Layer):
         """The right-hand sides and bounds that a gradient is wanted for."""
         if instance is None or not torch.is_grad_enabled():
             return {}
-        wanted = {name: value for name, value in instance.present().items() if name != "d" and value.requires_grad}
+        wanted = {name: value for name, value in instance.present().items() if name not in ("d", "q") and value.requires_grad}
         if wanted and self.regularizer == "norm":
             raise OptionError(
                 f"with regularizer='norm' there is no gradient in the instance's {', '.join(wanted)}: use 'squared'"

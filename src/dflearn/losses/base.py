@@ -84,6 +84,11 @@ class Loss(nn.Module, ABC):
                 f"predicted costs {tuple(predicted.shape)} and decisions {tuple(batch.decisions.shape)} "
                 "differ in their batch shape"
             )
+        if self.linear and batch.instance is not None and batch.instance.q is not None:
+            raise OptionError(
+                f"the instances have a q, a quadratic objective, and {type(self).__name__} is defined for linear ones; train "
+                "with SPOPlus, SCE or FenchelYoung"
+            )
         return self._output(predicted, batch)
 
     @abstractmethod

@@ -277,7 +277,7 @@ class Program:
             return self.own_sides
         parts: dict[Side, np.ndarray] = self.own_sides.parts()
         for name, value in given.items():
-            wanted = self.n if name == "d" else getattr(self, name).shape[-1]
+            wanted = self.n if name in ("d", "q") else getattr(self, name).shape[-1]
             if not isinstance(value, Tensor):
                 raise ShapeError(f"the instance's {name} must be a tensor, got a {type(value).__name__}")
             if value.shape[-1:] != (wanted,) or value.shape[:-1].numel() != count:
@@ -290,6 +290,9 @@ class Program:
             if wrong.any():
                 bad, what = int(np.flatnonzero(wrong.any(1))[0]), "a NaN" if bounds else "a NaN or an infinity"
                 raise ShapeError(f"instance {bad}: {name} holds {what}")
+            if name == "q" and (array < 0).any():
+                bad, j = map(int, np.argwhere(array < 0)[0])
+                raise ShapeError(f"instance {bad}: q[{j}] is {array[bad, j]:g}: not convex; q must be ≥ 0")
             if name in SIDES:
                 parts[name] = array
         check_bounds(parts["lower"], parts["upper"])

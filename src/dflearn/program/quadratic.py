@@ -99,6 +99,10 @@ class Quadratic:
         start = np.random.default_rng(0).normal(size=self.n)
         return float(scipy.sparse.linalg.eigsh(whole, 1, which="LA", v0=start, return_eigenvectors=False)[0])
 
+    def plus(self, q: np.ndarray) -> Quadratic:
+        """Q + diag(q), q `(n,)` ≥ 0."""
+        return Quadratic(self.factor, self.diagonal + q)
+
     def extended(self, more: int) -> Quadratic:
         """The same with so many further variables, which it does not speak of."""
         wide = sp.hstack([self.factor, sp.csr_array((self.factor.shape[0], more))])

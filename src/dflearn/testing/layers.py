@@ -38,7 +38,8 @@ def check_layer(
         program: the program behind it; decisions must be feasible for its relaxation.
         y: costs `(count, p)` with count ≥ 3; standard normal by default.
         instance: what differs between those `count` instances.
-        exact_gradient: the layer claims the derivative of its decision: compare it with differences in float64.
+        exact_gradient: the layer claims the derivative of its decision: compare it with differences in float64; where it
+            `moves_rows`, those in right-hand sides, d and, where it `bends`, q as well, and in the bounds that `instance` sets.
         random: the layer draws random numbers (from a state that `state_dict` holds), so that an instance's decision
             depends on the batch it sits in.
         detects_infeasible: the layer claims to notice an instance without any feasible decision.
@@ -67,6 +68,8 @@ def check_layer(
         _check_threads(case)
     if exact_gradient:
         _check_gradient(case, step)
+        if layer.moves_rows:
+            _check_sides(case, step)
 
 
 @dataclass(frozen=True)
@@ -310,6 +313,50 @@ def _check_gradient(case: _Case, step: float) -> None:
         assert float(error[i, j]) <= float(allowed) * here.shape[-1] ** 0.5, (
             f"the gradient of instance {i} in cost {j} is {float(slope[i, j]):.6g}, "
             f"but differences give {float(wanted[i, j]):.6g}"
+        )
+
+
+def _check_sides(case: _Case, step: float) -> None:
+    """Backward in what is known of an instance against differences along one direction for each field.
+
+    Where there is no decision on one side, or those from both sides disagree, nothing is compared.
+    """
+    program, count, layer = case.program, len(case.y), case.layer
+    given = {} if case.instance is None else case.instance.present()
+    own = {"b": program.b, "h": program.h, "d": program.d, **({"q": np.ones(program.n)} if layer.bends else {})}
+    fields = {name: torch.tensor(part).expand(count, -1).clone() for name, part in own.items()} | given
+    here = case.solve(case.y, Instance(**fields)).check().decision
+    generator = torch.Generator().manual_seed(0)
+    for name, value in fields.items():
+        if not value.shape[-1]:
+            continue
+        way = torch.randn(count, program.n if name == "b" else value.shape[-1], generator=generator, dtype=torch.float64)
+        if name == "b":  # rows that depend on each other move together
+            way = torch.tensor((program.A @ way.numpy().T).T)
+        size = float(value[value.isfinite()].abs().max()) if bool(value.isfinite().any()) else 1.0
+        way = way * (size or 1.0)
+        if name in ("lower", "upper"):  # bounds do not cross
+            sides = program.sides(Instance(**fields), count)
+            way = torch.where(torch.tensor(sides.upper - sides.lower) > 2 * step * way.abs(), way, 0.0)
+        elif name == "q":
+            way = torch.where(value > step * way.abs(), way, 0.0)
+        ends = []
+        for sign in (1, -1):
+            moved = [
+                case.solve(case.y, Instance(**{**fields, name: value + sign * part * step * way})) for part in (0.5, 1.0)
+            ]
+            ends.append((4 * moved[0].decision - moved[1].decision - 3 * here) * (sign / step))
+        wanted, weight = (ends[0] + ends[1]) / 2, _weights(here, 1)
+        allowed = 20 * case.tolerance / step * (1 + wanted.nan_to_num().abs().amax())
+        smooth = ((ends[0] - ends[1]).abs() <= allowed).all(-1)  # not a number where there is no decision
+        leaf = value.clone().requires_grad_()
+        slope = _slope(case.solve(case.y, Instance(**{**fields, name: leaf})).decision, leaf, weight)
+        found = (slope * torch.where(slope != 0, way, 0.0)).sum(-1)
+        error = torch.where(smooth, (found - (wanted * weight).sum(-1)).abs(), 0.0)
+        i = int(error.argmax())
+        assert float(error[i]) <= float(allowed) * here.shape[-1] ** 0.5, (
+            f"the gradient of instance {i} in its {name} is {float(found[i]):.6g} along a direction in which differences give "
+            f"{float((wanted * weight).sum(-1)[i]):.6g}"
         )
 
 
