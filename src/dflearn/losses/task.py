@@ -15,10 +15,8 @@ from dflearn.errors import ShapeError, SolverError
 from dflearn.layers.base import Layer
 from dflearn.losses.base import Field, Loss, LossOutput
 from dflearn.program import Program
-from dflearn.solvers.convex import ConvexQP
-from dflearn.solvers.recourse import Recourse, recourse_of
-
-FEASIBLE = 1e-6  # relative errors of a settled decision and of its prices: smoothed decisions are that exact
+from dflearn.solvers.base import Status
+from dflearn.solvers.second_stage import SecondStage
 
 Cost = Callable[[Tensor, Batch], Tensor]
 
@@ -46,8 +44,8 @@ class TaskLoss(Loss):
         self.needs = ("costs",) if cost is None else ()
         program = layer.program
         self._recourse: _Priced | None = None
-        if cost is None and program is not None and (settle := recourse_of(program.relax())) is not None:
-            self._recourse = _Priced(program, settle)
+        if cost is None and program is not None and (program.predicts_rows or program.recourse is not None):
+            self._recourse = _Priced(program.relax())
 
     def extra_repr(self) -> str:
         return "" if self.cost is None else getattr(self.cost, "__qualname__", repr(self.cost))
@@ -68,36 +66,37 @@ class TaskLoss(Loss):
 
 
 class _Priced:
-    """Recourse with the prices of its rows, one instance after the other."""
+    """What decisions cost after recourse, and the gradient of that, by the prices of the second stage."""
 
-    def __init__(self, program: Program, settle: Recourse) -> None:
-        self.mask = np.zeros(program.n, bool) if program.recourse is None else program.recourse
-        self.settle, self.program = settle, program.relax()
-        self.convex = ConvexQP(self.program)
+    def __init__(self, program: Program) -> None:
+        self.program, self.second = program, SecondStage(program)
 
     def __call__(self, decision: Tensor, costs: Tensor, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
         """The cost of each decision `(count,)`, and its gradient `(count, n)`."""
-        y, count = costs.detach().cpu().double(), decision.shape[:-1].numel()
-        instance = None if batch.instance is None else batch.instance.map(lambda value: value.detach().cpu())
+        count, n = decision.shape[:-1].numel(), self.program.n
+
+        def rows(value: Tensor) -> Tensor:
+            return value.detach().cpu().double().reshape(count, value.shape[-1])
+
+        y, w = rows(costs), rows(decision).numpy()
+        instance = None if batch.instance is None else batch.instance.map(rows)
         truth = self.program.realize(y, instance)
-        held = self.program.sides(self.settle.held(y, decision, truth), count)
-        c = self.program.objective.vector(y, instance).reshape(count, self.program.n).numpy()
-        value, slope = np.empty(count), np.empty_like(c)
-        for i in range(count):
-            found = self.convex.best(c[i], held.row(i))
-            if found is None or not found.primal <= FEASIBLE:
+        q = None if instance is None or instance.q is None else instance.q.numpy()
+        c = self.program.objective.vector(y, instance).reshape(count, n).numpy()
+        found = self.second.solve(c, w, self.program.sides(truth, count), q)
+        if (found.status != int(Status.OPTIMAL)).any():
+            i = int(np.argmax(found.status != int(Status.OPTIMAL)))
+            if found.status[i] == int(Status.INFEASIBLE):
                 raise SolverError(
                     f"instance {i}: no recourse makes this decision feasible for the truth, so its cost is infinite; add priced slack, "
                     "program.elastic(rows, price)"
                 )
-            if not found.dual <= FEASIBLE:
-                raise SolverError(
-                    f"instance {i}: no prices of its recourse were found, for numerical reasons; check the scales"
-                )
-            steep = c[i] + self.convex.Q.times(found.w)
-            value[i] = float(c[i] @ found.w + self.convex.Q.value(found.w))
-            slope[i] = np.where(self.mask, 0.0, steep - self.convex.matrix.T @ found.y)
-        return value, slope
+            raise SolverError(
+                f"instance {i}: no prices of its recourse were found, for numerical reasons, or because its cost falls without "
+                "end; check the scales and bounds"
+            )
+        v = found.decision
+        return (c * v).sum(1) + 0.5 * (v * self.second.bend(v, q)).sum(1), found.slope
 
 
 class _Settled(torch.autograd.Function):
