@@ -142,7 +142,8 @@ def train(options: argparse.Namespace) -> Answer:
     last: TrainResult = result.last if options.folds else result
     regrets = ", ".join(f"{name} {judged.absolute_regret:.4g}" for name, judged in last.validation.items())
     lines = [
-        f"{options.program}: {program.sense}, {program.n} variables, of which {program.p} have predicted costs",
+        f"{options.program}: {program.sense}, {program.n} variables, "
+        + (f"{program.p} predicted numbers" if program.predicts_rows else f"of which {program.p} have predicted costs"),
         as_options(str(result)),
         f"\n{options.out}: the {last.chosen} model{' of the last fold' if options.folds else ''}. Mean regret on the rows to choose by: {regrets}.",
         *([] if page is None else [f"{page}: the same in money, with pictures."]),

@@ -152,11 +152,11 @@ METHODS = (
     ),
     MethodEntry(
         "score-function", "score-function estimate of that cost (SFGE)", "Silvestri et al. (2024)", ("costs",),
-        "2 samples", False, "σ, samples", "ScoreFunction(Exact(solver), sigma, samples=8)",
+        "samples", False, "σ, samples", "ScoreFunction(Exact(solver), sigma, samples=8)",
     ),
     MethodEntry(
         "quantile", "two-stage, quantiles", "Koenker and Bassett (1978); the newsvendor's critical ratio", ("costs",),
-        "0", True, "τ", "Quantile(level)",
+        "0", True, "τ", "Quantile(level=0.9)",
     ),
 )  # fmt: skip
 
