@@ -31,19 +31,22 @@ from dflearn.layers import (
 )
 from dflearn.layers.normal_cone import NormalCone
 from dflearn.losses import (
+    CostSensitive,
+    FenchelYoung,
     LAVA,
     MSE,
     NCE,
     PEAR,
-    SCE,
-    CostSensitive,
-    FenchelYoung,
     PerturbationGradient,
+    Quantile,
     Ranking,
     Regret,
-    SmoothedSPOPlus,
+    SCE,
     SPOPlus,
+    ScoreFunction,
+    SmoothedSPOPlus,
     SquaredDecisionError,
+    TaskLoss,
 )
 from dflearn.losses.cave import CaVE
 from dflearn.problems import problem_named
@@ -194,6 +197,9 @@ KINDS = {
     "lava": (LAVA, type(None)),
     "pear": (PEAR, Smoothed),
     "cost-sensitive": (CostSensitive, type(None)),
+    "task": (TaskLoss, Smoothed),
+    "score-function": (ScoreFunction, Exact),
+    "quantile": (Quantile, type(None)),
 }
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from dflearn.data import Batch
-from dflearn.errors import ShapeError, SolverError
+from dflearn.errors import OptionError, ShapeError, SolverError
 from dflearn.layers.base import Layer
 from dflearn.losses.base import Field, Loss, LossOutput
 from dflearn.program import Program
@@ -33,16 +33,23 @@ class TaskLoss(Loss):
         layer: differentiable in what is predicted, `Smoothed`; where right-hand sides are predicted, through them too.
         cost: a differentiable function of one's own, decisions `(*batch, n)` and their `Batch` → `(*batch,)`, in place of all
             that.
+        program: what decisions are judged by, where the layer decides by another one, `program.scenarios(weights)`: its
+            variables are the first of the layer's. True costs are then `(*batch, p)` of this program.
     """
 
     layer: Layer
     needs: tuple[Field, ...] = ("costs",)
 
-    def __init__(self, layer: Layer, cost: Cost | None = None) -> None:
+    def __init__(self, layer: Layer, cost: Cost | None = None, *, program: Program | None = None) -> None:
         super().__init__(layer)
-        self.cost = cost
+        self.cost, self.judge = cost, program
         self.needs = ("costs",) if cost is None else ()
-        program = layer.program
+        if program is not None and program.n > layer.objective.n:
+            raise OptionError(
+                f"{program!r} judges decisions of {layer.objective.n} variables: it must be the program whose `scenarios` the "
+                "layer decides by"
+            )
+        program = layer.program if program is None else program
         self._recourse: _Priced | None = None
         if cost is None and program is not None and (program.predicts_rows or program.recourse is not None):
             self._recourse = _Priced(program.relax())
@@ -50,9 +57,14 @@ class TaskLoss(Loss):
     def extra_repr(self) -> str:
         return "" if self.cost is None else getattr(self.cost, "__qualname__", repr(self.cost))
 
+    def _costs_shape(self, predicted: Tensor) -> tuple[int, ...]:
+        return predicted.shape if self.judge is None else (*predicted.shape[:-1], self.judge.p)
+
     def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
+        if self.judge is not None and batch.instance is not None:
+            raise OptionError("TaskLoss(layer, program=…) knows no instances, which would differ between the two programs")
         solution = self.layer.solve(predicted, batch.instance, batch.start).check()
-        decision = solution.decision
+        decision = solution.decision if self.judge is None else solution.decision[..., : self.judge.n]
         if self.cost is not None:
             value = self.cost(decision, batch)
             if not isinstance(value, Tensor) or value.shape != decision.shape[:-1]:
@@ -61,7 +73,8 @@ class TaskLoss(Loss):
             return LossOutput(value, solution)
         costs = batch.require("costs")
         if self._recourse is None:
-            return LossOutput(self.layer.objective(costs, decision, batch.instance), solution)
+            objective = self.layer.objective if self.judge is None else self.judge.objective
+            return LossOutput(objective(costs, decision, batch.instance), solution)
         return LossOutput(_Settled.apply(decision, costs, batch, self._recourse), solution)  # type: ignore[no-untyped-call]
 
 

@@ -246,6 +246,22 @@ class Program:
 
         return with_slack(self, rows, price)
 
+    def scenarios(self, weights: int | Sequence[float]) -> Program:
+        """The extensive form: recourse is decided for each of K scenarios, everything else once, for the mean cost.
+
+            min Σ_k π_k obj(y_k, (w, v_k))   s.t.  (w, v_k) feasible for y_k
+
+        What is predicted is (y_1, …, y_K), `(*batch, K p)`. The first n variables are those of this program, recourse as of
+        scenario 1; the recourse variables of scenarios 2 … K follow. So `w[..., :n]` is a decision of this program, and
+        `TaskLoss(layer, program=this)` trains a predictor of scenarios by what its decisions cost.
+
+        Args:
+            weights: of the scenarios, positive, in any unit; or K, for equal ones.
+        """
+        from dflearn.program.scenarios import extensive_form
+
+        return extensive_form(self, weights)
+
     @cached_property
     def _predicted_rows(self) -> dict[Literal["b", "h"], LinearMap]:
         both: tuple[tuple[Literal["b", "h"], sp.csr_array | None], ...] = (("b", self.B), ("h", self.H))
