@@ -60,6 +60,7 @@ def check_layer(
     _check_refusals(case)
     _check_copies(case)
     _check_start(case)
+    _check_curvature(case)
     if detects_infeasible and program.A.shape[0] + program.G.shape[0]:
         _check_infeasible(case)
     if not random:
@@ -244,6 +245,28 @@ def _check_start(case: _Case) -> None:
         if not shift:
             _close(solution.objective, case.solution.objective, case.tolerance, "a start changes the objective")
         start = solution.start
+
+
+def _check_curvature(case: _Case) -> None:
+    """A q of the instances is in the objective, and moves no decision out of the program; or it is refused."""
+    present = {} if case.instance is None else case.instance.present()
+    q = torch.rand(len(case.y), case.program.n, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    bent = Instance(**{**present, "q": q * (1 + case.y.abs().amax())})
+    try:
+        solution = case.solve(case.y, bent).check()
+    except DflearnError:
+        return
+    w = solution.decision
+    violation = case.program.relax().violation(w, case.program.realize(case.y, case.instance))
+    assert float(violation.max()) <= case.tolerance, f"with a q a decision violates the program by {violation.max():.2g}"
+    if not case.random:
+        value = case.program.objective(case.y, w, bent) + case.layer.regularization(w)
+        _close(solution.objective, value, 10 * case.tolerance, "objective against obj(y, w) + Ω(w) where instances have a q")
+        other = case.program.objective(case.y, case.solution.decision, bent)
+        other = other + case.layer.regularization(case.solution.decision)
+        optimal = solution.status == int(Status.OPTIMAL)
+        worse = (value - other - 10 * case.tolerance * (1 + other.abs()))[optimal]
+        assert not bool((worse > 0).any()), "with a q, the decision without it would be better: the layer ignores it"
 
 
 def _check_own_gradient(case: _Case) -> None:
