@@ -92,7 +92,9 @@ def test_by_name() -> None:
     assert known.loss_.level.tolist() == pytest.approx([3 / 4.5])
     plain = dfl.DecisionFocusedRegressor(newsvendor(), loss="mse", **options).fit(x, y)
     assert known.predict(x).mean() > plain.predict(x).mean()
-    shared = Program(A=[[1.0, 1.0]], b=[0.0], B=[[1.0]], S=np.zeros((2, 1)), d=[1.0, 1.0], upper=50).elastic("predicted", (0.5, 9.0))
+    shared = Program(A=[[1.0, 1.0]], b=[0.0], B=[[1.0]], S=np.zeros((2, 1)), d=[1.0, 1.0], upper=50).elastic(
+        "predicted", (0.5, 9.0)
+    )
     chosen = dfl.DecisionFocusedRegressor(shared, loss="quantile", **{**options, "epochs": 3}).fit(x, y)
     assert float(chosen.loss_.level) in LEVELS
     assert float(chosen.loss_.level) > 0.5

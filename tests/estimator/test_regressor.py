@@ -31,20 +31,20 @@ from dflearn.layers import (
 )
 from dflearn.layers.normal_cone import NormalCone
 from dflearn.losses import (
-    CostSensitive,
-    FenchelYoung,
     LAVA,
     MSE,
     NCE,
     PEAR,
+    SCE,
+    CostSensitive,
+    FenchelYoung,
     PerturbationGradient,
     Quantile,
     Ranking,
     Regret,
-    SCE,
-    SPOPlus,
     ScoreFunction,
     SmoothedSPOPlus,
+    SPOPlus,
     SquaredDecisionError,
     TaskLoss,
 )

@@ -234,7 +234,9 @@ def test_rows_are_predicted_where_no_variable_has_the_name(tmp_path: Path) -> No
     assert truth is not None
     solved = dfl.HiGHS(program).solve(y).check()
     plain = dfl.from_lp(tmp_path / "rows.lp", "all")
-    changed = ROWS.replace("<= 7", "<= 10").replace("x <= 4", "x <= 5").replace(">= 2", ">= 4").replace("= 1\n", "= 12\n")
+    changed = (
+        ROWS.replace("<= 7", "<= 10").replace("x <= 4", "x <= 5").replace(">= 2", ">= 4").replace("= 1\n", "= 12\n")
+    )
     path.write_text(changed)
     same = dfl.from_lp(path, "all")
     wanted = dfl.HiGHS(same).solve(torch.tensor([[3.0, 2.0, 1.0, -9.0]], dtype=torch.float64)).check()

@@ -139,7 +139,9 @@ def test_shapes_starts_and_dtypes() -> None:
             start = again.start
             torch.testing.assert_close(again.decision, w, rtol=1e-6, atol=1e-7)
         layer.mu = 0.7
-        torch.testing.assert_close(pickle.loads(pickle.dumps(layer))(Y, Instance(q=FIELDS["q"])).sum(), FIELDS["b"].sum() * 0 + 4)
+        torch.testing.assert_close(
+            pickle.loads(pickle.dumps(layer))(Y, Instance(q=FIELDS["q"])).sum(), FIELDS["b"].sum() * 0 + 4
+        )
         zero = layer(Y, Instance(q=torch.zeros(4, 8)))
         torch.testing.assert_close(zero, layer(Y), rtol=1e-6, atol=1e-7)
     single = torch.rand(4, 8, generator=GENERATOR).requires_grad_()
@@ -165,9 +167,9 @@ def test_solvers_and_losses() -> None:
 
 def test_refusals() -> None:
     q = FIELDS["q"].clone().requires_grad_()
+    wrong = FIELDS["q"].clone()
+    wrong[1, 2] = -1
     with pytest.raises(ShapeError, match=r"instance 1: q\[2\] is -1"):
-        wrong = FIELDS["q"].clone()
-        wrong[1, 2] = -1
         Smoothed(LINEAR, 0.5)(Y, Instance(q=wrong))
     with pytest.raises(OptionError, match="regularizer='norm'"):
         Smoothed(LINEAR, 0.5, regularizer="norm")(Y, Instance(q=q))

@@ -46,7 +46,9 @@ def plain(
     lower = torch.tensor(np.hstack([np.broadcast_to(sides.lower, (count, n)), np.zeros((count, slacks))]))
     upper = torch.tensor(np.hstack([np.broadcast_to(sides.upper, (count, n)), np.full((count, slacks), np.inf)]))
     hessian = torch.zeros(n + slacks, n + slacks, dtype=torch.float64)
-    hessian[:n, :n] = mu * torch.eye(n, dtype=torch.float64) + (0 if program.Q is None else torch.tensor(program.Q.matrix.toarray()))
+    hessian[:n, :n] = mu * torch.eye(n, dtype=torch.float64) + (
+        0 if program.Q is None else torch.tensor(program.Q.matrix.toarray())
+    )
     c = torch.nn.functional.pad(c, (0, slacks))
     z, least = torch.zeros_like(c), torch.full((count,), torch.inf, dtype=torch.float64)
 

@@ -19,7 +19,9 @@ from dflearn.solvers.recourse import recourse_of
 from dflearn.testing.layers import check_layer
 
 RNG = np.random.default_rng(0)
-NEWSVENDOR = Program(A=[[1.0]], b=[0.0], B=[[1.0]], S=np.zeros((1, 1)), d=[1.0], upper=100).elastic("predicted", (0.5, 4.0))
+NEWSVENDOR = Program(A=[[1.0]], b=[0.0], B=[[1.0]], S=np.zeros((1, 1)), d=[1.0], upper=100).elastic(
+    "predicted", (0.5, 4.0)
+)
 # Two depots serve two towns at predicted prices; emergency deliveries come once demand is known.
 TRANSPORT = Program(
     A=[[1.0, 1, 0, 0, 0, 0], [0, 0, 1, 1, 0, 0]],
@@ -54,7 +56,9 @@ def test_the_newsvendor_orders_a_quantile_of_its_samples(samples: int) -> None:
     demand = RNG.gamma(2.0, 3.0, samples)
     order = HiGHS(NEWSVENDOR.scenarios(samples)).solve(torch.tensor(demand)).check().decision[0]
     wanted = np.quantile(demand, 3 / 4.5, method="inverted_cdf")
-    costs = [np.mean(x + 0.5 * np.maximum(x - demand, 0) + 4 * np.maximum(demand - x, 0)) for x in (float(order), wanted)]
+    costs = [
+        np.mean(x + 0.5 * np.maximum(x - demand, 0) + 4 * np.maximum(demand - x, 0)) for x in (float(order), wanted)
+    ]
     assert costs[0] == pytest.approx(costs[1], rel=1e-9)
     if (3 / 4.5 * samples) % 1 > 1e-9:
         assert float(order) == pytest.approx(wanted, rel=1e-9)

@@ -19,7 +19,14 @@ from dflearn.cli.arguments import (
     table,
 )
 from dflearn.cli.checks import add_trust_option, check_inputs, load_model
-from dflearn.cli.inputs import add_mapping_option, add_recourse_options, add_row_options, in_options, read_tables, with_slack
+from dflearn.cli.inputs import (
+    add_mapping_option,
+    add_recourse_options,
+    add_row_options,
+    in_options,
+    read_tables,
+    with_slack,
+)
 from dflearn.cli.judge import count_of
 from dflearn.errors import OptionError
 

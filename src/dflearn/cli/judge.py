@@ -21,7 +21,14 @@ from dflearn.cli.arguments import (
     write_json,
 )
 from dflearn.cli.checks import check_inputs
-from dflearn.cli.inputs import add_mapping_option, add_recourse_options, add_row_options, in_options, read_tables, with_slack
+from dflearn.cli.inputs import (
+    add_mapping_option,
+    add_recourse_options,
+    add_row_options,
+    in_options,
+    read_tables,
+    with_slack,
+)
 from dflearn.errors import DataError, OptionError
 from dflearn.files import check_npz
 

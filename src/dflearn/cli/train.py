@@ -112,6 +112,7 @@ def train(options: argparse.Namespace) -> Answer:
         from dflearn.solvers.task import DecisionTask
 
         program = with_slack(source.program(), options)
+        options.loss = list(workflow.losses_for(program, options.loss))
         in_folds = {"folds": options.folds, "test": options.test or 0.5}
         at_once = {"ordered": options.ordered, "test": options.test or 0.25}
         result: Any = (train_rolling if options.folds else workflow.train)(

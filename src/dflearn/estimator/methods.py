@@ -161,4 +161,9 @@ METHODS = (
 )  # fmt: skip
 
 LOSSES = tuple(entry.name for entry in METHODS)
-WITH_PREDICTED_ROWS = ("task", "score-function", "quantile", "mse")  # those that are defined for them, the default first
+WITH_PREDICTED_ROWS = (
+    "task",
+    "score-function",
+    "quantile",
+    "mse",
+)  # those that are defined for them, the default first

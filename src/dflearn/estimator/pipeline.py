@@ -26,7 +26,7 @@ from dflearn.data import DecisionDataset
 from dflearn.data.scale import Scale
 from dflearn.data.split import Parts
 from dflearn.estimator import starts as kinds
-from dflearn.estimator.choices import make_loss
+from dflearn.estimator.choices import Amount, make_loss
 from dflearn.estimator.fine_tuning import (
     NARROW,
     WIDE,
@@ -166,7 +166,9 @@ class Pipeline:
         starts = {kind: self._start(kind, fitted, self.parts.train) for kind in RUNS}
         losses = self.settings.losses
         self.clock.begun = time.perf_counter()
-        self.clock.runs = sum(loss != QUANTILE for loss in losses) * sum(len(self.settings.runs(kind)) for kind in starts)
+        self.clock.runs = sum(loss != QUANTILE for loss in losses) * sum(
+            len(self.settings.runs(kind)) for kind in starts
+        )
         for loss in losses:
             if loss == QUANTILE:
                 self._quantiles()
@@ -350,8 +352,8 @@ class Pipeline:
         docs/choosing.md has the figures of a unit commitment.
         """
         seed = self.settings.seed
-        noise: dict[str, float] = {"sigma": self._error(start).abs().mean().item()} if name == "score-function" else {}
-        loss = make_loss(name, self.settings.layer, self.task, self.scale, mu=self._mu(start), seed=seed, **noise)
+        noise: Amount = self._error(start).abs().mean().item() if name == "score-function" else "auto"
+        loss = make_loss(name, self.settings.layer, self.task, self.scale, mu=self._mu(start), sigma=noise, seed=seed)
         if isinstance(loss, SCE) and "mu" in loss.layer.annealed:
             return SCE(loss.layer, variant=loss.variant, label="smoothed")
         return loss

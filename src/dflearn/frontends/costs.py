@@ -115,7 +115,10 @@ def _matches(part: Any, place: Mapping[str, int], rows: Mapping[str, int]) -> li
 
 
 def _by_factor(
-    costs: Mapping[str, Mapping[str, float]], place: Mapping[str, int], rows: Mapping[str, int], coefficients: np.ndarray
+    costs: Mapping[str, Mapping[str, float]],
+    place: Mapping[str, int],
+    rows: Mapping[str, int],
+    coefficients: np.ndarray,
 ) -> Coefficients:
     spelled = spelled_out(costs, place, rows)
     S = sp.lil_array((len(coefficients), len(spelled)))
@@ -154,9 +157,7 @@ def may_be(cost: str, name: str) -> bool:
     return re.fullmatch("".join(parts), name) is not None
 
 
-def _entered(
-    cost: str, pattern: Any, variables: Collection[str], rows: Collection[str] = ()
-) -> list[tuple[str, str]]:
+def _entered(cost: str, pattern: Any, variables: Collection[str], rows: Collection[str] = ()) -> list[tuple[str, str]]:
     """The pairs of cost and variable, or row, that one entry stands for."""
     holes = HOLE.findall(cost)
     if not isinstance(pattern, str) or pattern in variables or not (holes or HOLE.search(pattern) or "*" in pattern):

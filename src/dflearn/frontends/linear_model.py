@@ -194,7 +194,9 @@ class LinearModel:
             integer = np.append(integer, False)
             Q = None if Q is None else sp.block_diag([Q, sp.csr_array((1, 1))], format="csr")
             names = None if names is None else [*names, CONSTANT]
-        for side, part in zip(("b", "h"), moves.values(), strict=False):  # what is predicted replaces what the model holds
+        for side, part in zip(
+            ("b", "h"), moves.values(), strict=False
+        ):  # what is predicted replaces what the model holds
             sides = replace(sides, **{side: np.where(np.diff(part.indptr) > 0, 0.0, getattr(sides, side))})
         return Program(
             A=A,

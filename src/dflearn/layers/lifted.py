@@ -76,7 +76,8 @@ class Lifted:
         """(dw/dc)ᵀ v on such a face, `(count, n)` → `(count, n)`."""
         scale = self.scale.numpy()
         wide = np.hstack([v * scale, np.zeros((len(v), self.more))])
-        return -scale * self.layer.rows.project(*self.face(inside, inequalities), wide)[:, : self.n]
+        back: np.ndarray = -scale * self.layer.rows.project(*self.face(inside, inequalities), wide)[:, : self.n]
+        return back
 
     def side_gradients(
         self, inside: np.ndarray, inequalities: np.ndarray, sides: Sides, w: np.ndarray, v: np.ndarray

@@ -147,7 +147,9 @@ class Smoothed(Layer):
             if self.regularizer == "norm":
                 raise OptionError("with regularizer='norm' instances have no q: smooth with 'squared'")
             self.program.sides(instance, count)  # checks the instance, in the user's words
-            return self.bent.solve(costs, instance, start) if count else self._solve(y, replace(instance, q=None), start)
+            return (
+                self.bent.solve(costs, instance, start) if count else self._solve(y, replace(instance, q=None), start)
+            )
         if self.program.Q is not None:
             self.program.sides(instance, count)  # checks the instance, in the user's words
             return self.lifted.solve(costs, instance, start)
@@ -194,7 +196,9 @@ class Smoothed(Layer):
         """The right-hand sides and bounds that a gradient is wanted for."""
         if instance is None or not torch.is_grad_enabled():
             return {}
-        wanted = {name: value for name, value in instance.present().items() if name not in ("d", "q") and value.requires_grad}
+        wanted = {
+            name: value for name, value in instance.present().items() if name not in ("d", "q") and value.requires_grad
+        }
         if wanted and self.regularizer == "norm":
             raise OptionError(
                 f"with regularizer='norm' there is no gradient in the instance's {', '.join(wanted)}: use 'squared'"

@@ -138,7 +138,9 @@ class Run:
         self.bend = np.asarray(layer.bend if q is None else layer.bend + q.max(1, initial=0.0))  # of all, or of each
         if layer.step is not None and (layer.step * (self.mu + self.bend) >= 2).any():
             limit = float((2 / (self.mu + self.bend)).min())
-            raise OptionError(f"with the instances' q, the iterations converge for steps 0 < α < {limit:g}; got {layer.step}")
+            raise OptionError(
+                f"with the instances' q, the iterations converge for steps 0 < α < {limit:g}; got {layer.step}"
+            )
         self.given = sides
         self.r, self.lower, self.upper, self.largest, self.smallest = self.rows.sides(sides, self.c.dtype)
         self.faces: list[tuple[Lifted | None, Any]] = [(None, slice(None))]  # what knows the faces of which instances

@@ -62,7 +62,9 @@ class TaskLoss(Loss):
 
     def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
         if self.judge is not None and batch.instance is not None:
-            raise OptionError("TaskLoss(layer, program=…) knows no instances, which would differ between the two programs")
+            raise OptionError(
+                "TaskLoss(layer, program=…) knows no instances, which would differ between the two programs"
+            )
         solution = self.layer.solve(predicted, batch.instance, batch.start).check()
         decision = solution.decision if self.judge is None else solution.decision[..., : self.judge.n]
         if self.cost is not None:

@@ -145,7 +145,9 @@ def read_instance(
         if is_bound:
             _keep_rows(program, field, position, column, name)
         if field == "q" and (column < 0).any():
-            raise DataError(f"{where(int(np.argmax(column.reshape(-1) < 0)))}, column {name!r}: q must be ≥ 0, to be convex")
+            raise DataError(
+                f"{where(int(np.argmax(column.reshape(-1) < 0)))}, column {name!r}: q must be ≥ 0, to be convex"
+            )
         own = np.zeros(program.n) if field == "q" else getattr(program, field)
         values = fields.setdefault(field, np.tile(own, (*column.shape, 1)))
         values[..., position] = sign * column

@@ -169,7 +169,9 @@ class Objective:
         if self.value is None:
             return self(y, w, instance)
         if instance is not None and (instance.d is not None or instance.q is not None):
-            raise OptionError("`value` is told costs and decisions only, so an instance cannot override d or q beside it")
+            raise OptionError(
+                "`value` is told costs and decisions only, so an instance cannot override d or q beside it"
+            )
         batch = w.shape[:-1]
         arrays = (y.expand(*batch, self.p).reshape(-1, self.p), w.reshape(-1, self.n))
         costs = np.asarray(self.value(*(one.detach().cpu().double().numpy() for one in arrays)), dtype=np.float64)

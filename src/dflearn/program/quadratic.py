@@ -141,7 +141,9 @@ class Quadratic:
         return own if factor is None else own + factor.transpose(factor(w))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key not in ("_maps", "matrix", "definite", "norm")}
+        return {
+            key: value for key, value in self.__dict__.items() if key not in ("_maps", "matrix", "definite", "norm")
+        }
 
 
 def _take_apart(Q: sp.csr_array) -> tuple[sp.csr_array, np.ndarray]:

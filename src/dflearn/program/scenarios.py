@@ -1,6 +1,6 @@
 """Programs over several scenarios: what is decided now once, what is decided later once for each of them (the extensive form).
 
-    min  Σ_k π_k obj(y_k, (w, v_k))    s.t.   (w, v_k) feasible for y_k,  k = 1 … K
+min  Σ_k π_k obj(y_k, (w, v_k))    s.t.   (w, v_k) feasible for y_k,  k = 1 … K
 """
 
 from __future__ import annotations
@@ -68,16 +68,20 @@ def extensive_form(program: Program, weights: Any) -> Program:
         variable_names=_numbered(program.variable_names, later, count),
         cost_names=None
         if program.cost_names is None
-        else [f"{name} (scenario {k})" for k in range(1, count + 1) for name in program.cost_names],
+        else tuple(f"{name} (scenario {k})" for k in range(1, count + 1) for name in program.cost_names),
         constraint_names=_constraints(program, {"b": equal, "h": less}, count),
     )
 
 
 def _shares(weights: Any) -> np.ndarray:
     """Probabilities `(K,)`."""
-    given = np.ones(weights) if isinstance(weights, int | np.integer) and weights > 0 else np.asarray(weights, np.float64)
+    given = (
+        np.ones(weights) if isinstance(weights, int | np.integer) and weights > 0 else np.asarray(weights, np.float64)
+    )
     if given.ndim != 1 or not given.size or not (np.isfinite(given) & (given > 0)).all():
-        raise OptionError(f"weights are positive numbers, one for each scenario, or how many there are; got {weights!r}")
+        raise OptionError(
+            f"weights are positive numbers, one for each scenario, or how many there are; got {weights!r}"
+        )
     return np.asarray(given / given.sum())
 
 
@@ -95,7 +99,11 @@ def _check(program: Program, later: np.ndarray, count: int) -> None:
 
 
 def _rows(
-    matrix: sp.csr_array, side: np.ndarray, moves: sp.csr_array | None, later: np.ndarray, spread: Sequence[sp.csr_array]
+    matrix: sp.csr_array,
+    side: np.ndarray,
+    moves: sp.csr_array | None,
+    later: np.ndarray,
+    spread: Sequence[sp.csr_array],
 ) -> tuple[sp.csr_array, np.ndarray, sp.csr_array | None, np.ndarray]:
     """Rows, right-hand sides and where those are predicted, over all scenarios; and which rows each scenario has its own of."""
     count, p = len(spread), 0 if moves is None else moves.shape[1]
@@ -116,12 +124,12 @@ def _rows(
     return sp.csr_array(sp.vstack(rows)), np.concatenate(sides), sp.csr_array(sp.vstack(blocks)), copied
 
 
-def _numbered(names: Sequence[str] | None, later: np.ndarray, count: int) -> list[str] | None:
+def _numbered(names: Sequence[str] | None, later: np.ndarray, count: int) -> tuple[str, ...] | None:
     if names is None:
         return None
     first = [f"{name} (scenario 1)" if own else name for name, own in zip(names, later, strict=True)]
-    more = [f"{names[j]} (scenario {k})" for k in range(2, count + 1) for j in np.flatnonzero(later)]
-    return [*first, *more]
+    more = [f"{names[j]} (scenario {k})" for k in range(2, count + 1) for j in np.flatnonzero(later).tolist()]
+    return (*first, *more)
 
 
 def _constraints(program: Program, copied: dict[str, np.ndarray], count: int) -> dict[str, Any] | None:

@@ -244,7 +244,10 @@ class Solver(TakesStart, ABC):
         else:
             self.program.sides(instance, batch.numel())  # checks it
         check_start(start, batch, self.start_width)
-        flat, rest = y.reshape(-1, y.shape[-1]), replace(instance, q=None).map(lambda part: part.reshape(-1, part.shape[-1]))
+        flat, rest = (
+            y.reshape(-1, y.shape[-1]),
+            replace(instance, q=None).map(lambda part: part.reshape(-1, part.shape[-1])),
+        )
         parts, places = [], []
         for q, index in alike(instance.q.detach().cpu().double().reshape(-1, self.objective.n).numpy()):
             solver = self.bent(q) if q.any() else self

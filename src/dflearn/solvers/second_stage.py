@@ -108,14 +108,10 @@ class SecondStage:
         """What is left of right-hand sides, `(count, …)`, and the bounds of recourse variables."""
         taken = [(rows[helped] @ held[:, self.first].T).T for rows, helped in zip(self.held, self.helped, strict=True)]
         b, h = (np.atleast_2d(side)[:, rows] for side, rows in zip((sides.b, sides.h), self.helped, strict=True))
-        lower, upper = (
-            np.broadcast_to(side, held.shape)[:, self.later].copy() for side in (sides.lower, sides.upper)
-        )
+        lower, upper = (np.broadcast_to(side, held.shape)[:, self.later].copy() for side in (sides.lower, sides.upper))
         return Sides(b - taken[0], h - taken[1], lower, upper)
 
-    def _second(
-        self, c: np.ndarray, sides: Sides, q: np.ndarray | None
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _second(self, c: np.ndarray, sides: Sides, q: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """v `(count, r)`, prices `(count, rows)` and statuses of the second stage."""
         assert self.own is not None
         count = len(c)
@@ -126,9 +122,13 @@ class SecondStage:
             raw, found = self._linear.solve_with_prices(c, sides)
             v, prices, status = raw.decision, found, raw.status
         for i in range(count):
-            known = status[i] == int(Status.INFEASIBLE) or (status[i] == int(Status.OPTIMAL) and np.isfinite(prices[i]).all())
+            known = status[i] == int(Status.INFEASIBLE) or (
+                status[i] == int(Status.OPTIMAL) and np.isfinite(prices[i]).all()
+            )
             if not known:
-                v[i], prices[i], status[i] = self._alone(c[i], sides.row(i), q[i, self.later] if curved and q is not None else None)
+                v[i], prices[i], status[i] = self._alone(
+                    c[i], sides.row(i), q[i, self.later] if curved and q is not None else None
+                )
         lost = status != int(Status.OPTIMAL)
         v[lost], prices[lost] = np.nan, np.nan
         return v, prices, status

@@ -258,10 +258,17 @@ def _check_curvature(case: _Case) -> None:
         return
     w = solution.decision
     violation = case.program.relax().violation(w, case.program.realize(case.y, case.instance))
-    assert float(violation.max()) <= case.tolerance, f"with a q a decision violates the program by {violation.max():.2g}"
+    assert float(violation.max()) <= case.tolerance, (
+        f"with a q a decision violates the program by {violation.max():.2g}"
+    )
     if not case.random:
         value = case.program.objective(case.y, w, bent) + case.layer.regularization(w)
-        _close(solution.objective, value, 10 * case.tolerance, "objective against obj(y, w) + Ω(w) where instances have a q")
+        _close(
+            solution.objective,
+            value,
+            10 * case.tolerance,
+            "objective against obj(y, w) + Ω(w) where instances have a q",
+        )
         other = case.program.objective(case.y, case.solution.decision, bent)
         other = other + case.layer.regularization(case.solution.decision)
         optimal = solution.status == int(Status.OPTIMAL)
@@ -353,7 +360,9 @@ def _check_sides(case: _Case, step: float) -> None:
     for name, value in fields.items():
         if not value.shape[-1]:
             continue
-        way = torch.randn(count, program.n if name == "b" else value.shape[-1], generator=generator, dtype=torch.float64)
+        way = torch.randn(
+            count, program.n if name == "b" else value.shape[-1], generator=generator, dtype=torch.float64
+        )
         if name == "b":  # rows that depend on each other move together
             way = torch.tensor((program.A @ way.numpy().T).T)
         size = float(value[value.isfinite()].abs().max()) if bool(value.isfinite().any()) else 1.0
@@ -366,7 +375,8 @@ def _check_sides(case: _Case, step: float) -> None:
         ends = []
         for sign in (1, -1):
             moved = [
-                case.solve(case.y, Instance(**{**fields, name: value + sign * part * step * way})) for part in (0.5, 1.0)
+                case.solve(case.y, Instance(**{**fields, name: value + sign * part * step * way}))
+                for part in (0.5, 1.0)
             ]
             ends.append((4 * moved[0].decision - moved[1].decision - 3 * here) * (sign / step))
         wanted, weight = (ends[0] + ends[1]) / 2, _weights(here, 1)
