@@ -374,7 +374,7 @@ def iterate(
             low, high, charge, keep = get(lower, j), get(upper, j), get(cost, j), smoothed if j < n else plain
             before = get(z, j)
             y = minimum(maximum(before, low), high)
-            if curvature is not None:  # a question of its own, which is answered where this is compiled
+            if curvature is not None:  # noqa: SIM102  (answered where this is compiled)
                 if j < n:
                     charge = charge + get(bent, j)
             point = less_pairs(keep * y - charge, system.columns, j, x)
