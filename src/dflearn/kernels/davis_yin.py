@@ -36,6 +36,7 @@ from dflearn.kernels.optimality import FAR_PRICE, SILENT
 
 CHECK_EVERY = 5  # iterations between two looks at the residual
 ROW_BYTES = 128  # of a tile; half of that where the batch is small
+MOST_ROUNDING = 1.2e-7  # beside the largest decision: in float32 too, an error of 1e-5 is none
 
 
 class PaddedRows(NamedTuple):
@@ -253,8 +254,8 @@ def relative_residual(
 ) -> Any:
     """The relative KKT residual of w and the prices x/α, row by row and variable by variable: see `kernels.optimality`.
 
-    cost: α c. image: −R w, with a curvature. x: the multipliers of a step towards w; what presses an inequality the wrong way is cut off. With `snap`, what
-    rounding leaves of zeros in w becomes zero. terms (n or more) is scratch.
+    cost: α c. image: −R w, with a curvature. x: the multipliers of a step towards w; what presses an inequality the wrong way
+    is cut off. With `snap`, what rounding leaves of zeros in w becomes zero. terms (n or more) is scratch.
     """
     m, none = len(system.pivot), alpha * 0.0
     prices, felt = none, none
@@ -340,7 +341,7 @@ def iterate(
     n, N, m = data.c.shape[1], answer.z.shape[1], len(system.pivot)
     z, v, cost, y_last = space[:N], space[N : 2 * N], space[2 * N : 3 * N], space[3 * N : 4 * N]
     terms, x, r = space[4 * N : 5 * N], space[5 * N : 5 * N + m], space[5 * N + m : 5 * N + 2 * m]
-    scratch, rounding = space[5 * N + 2 * m :], 16.0 * np.finfo(answer.w.dtype).eps
+    scratch, rounding = space[5 * N + 2 * m :], min(16.0 * np.finfo(answer.w.dtype).eps, MOST_ROUNDING)
     bent, image = space[5 * N + 2 * m + 2 :], space[6 * N + 2 * m + 2 :]  # α Q y and −R y, with a curvature
     load(data.start, index, z.lane)
     load(data.r, index, r.lane)
