@@ -118,6 +118,19 @@ def test_mixed_units() -> None:
     torch.testing.assert_close(found.decision / torch.tensor(size), wanted.decision, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("room", [0.2, 0.25, 1.0])
+def test_corners(room: float) -> None:
+    """Where all variables are at bounds, the face says nothing about the price of the row that they add up in."""
+    rng = np.random.default_rng(0)
+    Q = Quadratic(0.2 * rng.normal(size=(3, 20)), rng.uniform(0.01, 0.1, 20))
+    program = Program(A=np.ones((1, 20)), b=[1.0], upper=room, Q=Q)
+    y = torch.tensor(rng.normal(size=(20, 20)))
+    found = HiGHS(program).solve(y).check()
+    at_bounds = (found.decision == 0) | (found.decision == room)
+    assert int(at_bounds.all(-1).sum()) >= 5
+    check_optimal(found, y, program)
+
+
 def test_fixed_variables_and_instances() -> None:
     program = programs.portfolio()
     y = torch.randn(3, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
