@@ -27,7 +27,10 @@ PRECISE = 1e-12  # relative residual at which it ends
 TOWARDS_BOUNDARY = 0.995
 REGULARIZATION = 1e-11  # of the factored system, in units of about one; refinement takes it out again
 REFINEMENTS = 3
-FACES = 6  # corrections of the face
+FACES = 6  # corrections of a face
+# A bound or row is in force if its multiplier is so many times its gap. Where that is not clear for all of them at the solution, the
+# face of those for which it is comes next, then the face of all that may be.
+MARGINS = (1.0, 1e4, 1e-4)
 DENSE = 160  # unknowns up to which matrices are dense
 ROUNDS = 8  # of scaling rows and columns
 Solve = Callable[[np.ndarray], np.ndarray]
@@ -124,14 +127,16 @@ class Attempt:
             point = self.interior_point(time_limit)
             if point is None:
                 return
-            x, y, low, high, force = point
-            yield self.outwards(x, y)
-            for _ in range(FACES):
-                found = self.on_face(x, y, low, high, force)
-                if found is None:
-                    return
-                x, y, low, high, force = found
-                yield self.outwards(x, y)
+            yield self.outwards(point.x, point.y)
+            for margin in MARGINS:
+                x, y, low, high = point.x, point.y, point.zl > margin * point.gl, point.zu > margin * point.gu
+                force = ~self.inequality | (point.y > margin * point.s)
+                for _ in range(FACES):
+                    found = self.on_face(x, y, low, high, force)
+                    if found is None:
+                        break
+                    x, y, low, high, force = found
+                    yield self.outwards(x, y)
 
     # -- linear algebra ---------------------------------------------------------------------------------------------
 
@@ -164,21 +169,19 @@ class Attempt:
 
     # -- the interior-point method ----------------------------------------------------------------------------------
 
-    def interior_point(self, time_limit: float) -> tuple[np.ndarray, ...] | None:
-        """x, prices y (≥ 0 on inequalities), and what is in force: lower bounds, upper bounds, rows."""
+    def interior_point(self, time_limit: float) -> Point | None:
+        """The best point that it comes to; prices y are ≥ 0 on inequalities."""
         begun, ineq = perf_counter(), self.inequality
         point = self.start()
-        best, least, since = None, np.inf, 0
+        best: Point | None = None
+        least, since = np.inf, 0
         for _ in range(STEPS):
             now = point.residual(self)
             if not np.isfinite(now):
                 break
             if now < least:
                 since = since if now > 0.5 * least else 0
-                best, least = (
-                    (point.x, point.y, point.zl > point.gl, point.zu > point.gu, ~ineq | (point.y > point.s)),
-                    now,
-                )
+                best, least = point, now
             since += 1
             if least <= PRECISE or since > STALLED or perf_counter() - begun > time_limit:
                 break
