@@ -39,7 +39,9 @@ def ratios(title: str, file: str, subject: str, columns: dict[str, str], *places
     rows = measured(file, subject)
     if not rows:
         return f"{title}: not measured."
-    names = {place: place for place in places} | {key: name for key, name in columns.items() if any(key in row for row in rows)}
+    names = {place: place for place in places} | {
+        key: name for key, name in columns.items() if any(key in row for row in rows)
+    }
     lines = [f"| {' | '.join(show(row.get(key, '')) for key in names)} |" for row in rows]
     head = [f"{title} ([all columns](../results/bench/{file}.md)):", "", f"| {' | '.join(names.values())} |"]
     return "\n".join([*head, "|---" * len(names) + "|", *lines])

@@ -96,7 +96,11 @@ def by_moreau(data: dict[str, Any], method: str = "auto") -> Way:
     P = sp.csr_array(data["Q"] if data["given"] else np.diag(np.concatenate([data["delta"], np.ones(k)])))
     low, high = (np.flatnonzero(np.isfinite(data[side])) for side in ("lower", "upper"))
     eye = sp.csr_array(np.eye(n))
-    wide = sp.block_array([[sp.csr_array(data["A"]), None], [sp.csr_array(data["R"]), -sp.eye_array(k)]]) if k else data["A"]
+    wide = (
+        sp.block_array([[sp.csr_array(data["A"]), None], [sp.csr_array(data["R"]), -sp.eye_array(k)]])
+        if k
+        else data["A"]
+    )
     more = lambda part: sp.hstack([part, sp.csr_array((part.shape[0], k))])  # noqa: E731
     whole = sp.csr_array(sp.vstack([wide, more(sp.vstack([sp.csr_array(data["G"]), eye[high], -eye[low]]))]))
     right = np.concatenate([data["b"], np.zeros(k), data["h"], data["upper"][high], -data["lower"][low]])

@@ -94,7 +94,9 @@ class Attempt:
         free = np.flatnonzero(lower < upper)
         self.free, self.base = free, np.where(lower < upper, 0.0, lower) / self.size
         root = np.sqrt(scale * self.size)
-        self.M, self.R = (solver.M, solver.R * root) if solver.dense is None else (solver.dense[0], solver.dense[1] * root)
+        self.M, self.R = (
+            (solver.M, solver.R * root) if solver.dense is None else (solver.dense[0], solver.dense[1] * root)
+        )
         self.delta, self.c = solver.delta * scale * self.size, c * scale
         self.right, self.lower, self.upper = right / self.size, lower / self.size, upper / self.size
         held = self.base
@@ -150,8 +152,8 @@ class Attempt:
             K = np.diag(whole)
             K[n:, :n] = np.concatenate([M, R])
             K[:n, n:] = K[n:, :n].T
-            factor, order, _ = dgetrf(K + np.diag(more))
-            apply = lambda v: dgetrs(factor, order, v)[0]  # noqa: E731
+            factor, order, _ = dgetrf(K + np.diag(more))  # type: ignore[no-untyped-call]
+            apply = lambda v: dgetrs(factor, order, v)[0]  # type: ignore[no-untyped-call]  # noqa: E731
         else:
             sides = [[sp.diags_array(diagonal), sp.hstack([M.T, R.T])], [sp.vstack([M, R]), sp.diags_array(below)]]
             K = sp.csc_array(sp.block_array(sides))

@@ -72,7 +72,10 @@ class Recourse:
             cost = torch.where(feasible, self.program.objective(y, w, instance), torch.inf)
             return Settled(torch.where(feasible[..., None], w, torch.nan), cost)
         if (filled := self.filled(y, w, instance)) is not None:
-            decision, feasible = torch.tensor(filled.decision).reshape(w.shape), torch.tensor(filled.feasible).reshape(w.shape[:-1])
+            decision, feasible = (
+                torch.tensor(filled.decision).reshape(w.shape),
+                torch.tensor(filled.feasible).reshape(w.shape[:-1]),
+            )
             none = w[..., ~torch.tensor(self.mask)].isnan().any(-1)
             cost = torch.where(feasible, self.program.objective(y, decision, instance), torch.inf)
             decision = torch.where((feasible & ~none)[..., None], decision, torch.nan)
