@@ -258,3 +258,13 @@ def test_slack_that_is_more_than_slack_is_left_to_the_solver() -> None:
     missing = w.clone()
     missing[1, 0] = torch.nan
     assert Recourse(program).settle(y, missing).cost.isnan().tolist() == [False, True, False, False, False, False]
+
+
+def test_what_a_solver_rounds_breaks_no_row() -> None:
+    """A unit that is on by 1e-7, and gives 6e-7, is off; one that gives 1 more than it can is not."""
+    program = Program(
+        A=[[0, 1]], b=[0], B=[[1]], S=[[0], [0]], G=[[-6, 1]], h=[0], d=[4, 1], upper=[1, 6], integer=[0], name="unit"
+    ).elastic("predicted", (0.5, 12.0))  # fmt: skip
+    y = torch.tensor([[2.0], [2.0]], dtype=torch.float64)
+    w = torch.tensor([[1e-7, 6e-7, 0, 2], [0.0, 1.0, 0, 1]], dtype=torch.float64)
+    assert Recourse(program).settle(y, w).cost.tolist() == pytest.approx([24.0, np.inf])

@@ -147,13 +147,14 @@ class Attempt:
         below = np.concatenate([-ratio, -np.ones(R.shape[0])])
         more = np.concatenate([np.full(len(diagonal), REGULARIZATION), np.full(len(below), -REGULARIZATION)])
         K: Any
+        apply: Solve
         if isinstance(M, np.ndarray):
             n, whole = len(diagonal), np.concatenate([diagonal, below])
             K = np.diag(whole)
             K[n:, :n] = np.concatenate([M, R])
             K[:n, n:] = K[n:, :n].T
-            factor, order, _ = dgetrf(K + np.diag(more))  # type: ignore[no-untyped-call]
-            apply = lambda v: dgetrs(factor, order, v)[0]  # type: ignore[no-untyped-call]  # noqa: E731
+            factor, order, _ = dgetrf(K + np.diag(more))
+            apply = lambda v: dgetrs(factor, order, v)[0]  # noqa: E731
         else:
             sides = [[sp.diags_array(diagonal), sp.hstack([M.T, R.T])], [sp.vstack([M, R]), sp.diags_array(below)]]
             K = sp.csc_array(sp.block_array(sides))

@@ -60,9 +60,10 @@ class Recourse:
             return None
         count = w.shape[:-1].numel()
         flat = w.detach().reshape(count, self.program.n).numpy()
-        flat = np.clip(np.where(self.program.integer, np.rint(flat), flat), self.program.lower, self.program.upper)
+        point = np.clip(np.where(self.program.integer, np.rint(flat), flat), self.program.lower, self.program.upper)
         c = self.program.objective.vector(y, instance).reshape(count, self.program.n).numpy()
-        return self.slack.fill(c, flat, self.program.sides(self.program.realize(y, instance), count).right_hand_sides())
+        right = self.program.sides(self.program.realize(y, instance), count).right_hand_sides()
+        return self.slack.fill(c, point, right, np.abs(point - flat))
 
     def settle(self, y: Tensor, w: Tensor, instance: Instance | None = None) -> Settled:
         """y `(*batch, p)`, w `(*batch, n)`: decided for something else, the prediction, say. NaN where w is."""

@@ -48,10 +48,10 @@ class PricedSlack:
             return None
         return cls(program, mask)
 
-    def fill(self, c: np.ndarray, w: np.ndarray, right: np.ndarray) -> Filled | None:
+    def fill(self, c: np.ndarray, w: np.ndarray, right: np.ndarray, moved: np.ndarray) -> Filled | None:
         """Costs c and decisions w `(count, n)`, whose slack does not matter; right-hand sides `(count or 1, rows)`.
 
-        `None` where some price is negative: then slack is worth having without need.
+        moved: by how much decisions were rounded, `(count, n)`, which rows may be broken by. `None` where some price is negative: then slack is worth having without need.
         """
         prices = c[:, self.columns] / np.abs(self.entry)  # of a unit of the row
         if (prices < 0).any():
@@ -74,5 +74,5 @@ class PricedSlack:
                 decision[:, self.columns[k]] = np.where(used, lacking[:, at] / self.entry[k], 0.0)
                 filled[:, at] &= ~used  # of two at one price, the first
                 open_[:, at] &= ~used
-        broken = open_ & (np.abs(lacking) > FEASIBLE * terms)
+        broken = open_ & (np.abs(lacking) > FEASIBLE * terms + 2 * (self.sizes @ moved.T).T)
         return Filled(decision, row_prices, ~broken.any(1))
