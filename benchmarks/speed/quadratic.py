@@ -136,7 +136,7 @@ def measure(name: str, batch: int, repeats: int) -> dict[str, Any]:
         apart[f"objective above ours, {who}"] = (values[who] - values[OURS]) / abs(values[OURS])
         if who != FACTOR:
             right = max(far.values()) <= RIGHT
-            row[f"{who} ratio" if right else f"{who} times as long, wrong answers"] = least[who] / least[OURS]
+            row[f"{who} ratio" if right else f"{who} times as long, answers differ"] = least[who] / least[OURS]
     if FACTOR in least:
         row["cvxpylayers, factor given ratio"] = least["cvxpylayers"] / least[FACTOR]
     return row | apart
