@@ -48,13 +48,13 @@ def commitment_program() -> dfl.Program:
 
 
 def draw(seed: int) -> tuple[DecisionDataset, DecisionDataset]:
-    """Load between 2 and 12, with more noise in the evening; 150 days to learn from, 100 to be judged on."""
+    """Load between 2 and 12, with more noise in the evening; 120 days to learn from, 60 to be judged on."""
     rng = np.random.default_rng(500 + seed)
-    x = rng.normal(size=(250, 3))
+    x = rng.normal(size=(180, 3))
     shape = 6 + 2.5 * np.sin(2 * np.pi * (np.arange(HOURS) - 2) / HOURS)
     spread = np.linspace(0.3, 1.2, HOURS)
-    load = shape + x @ rng.uniform(-0.7, 0.7, (3, HOURS)) + spread * rng.normal(size=(250, HOURS))
-    return data(torch.tensor(x), torch.tensor(np.maximum(load, 0.5)), 150, seed)
+    load = shape + x @ rng.uniform(-0.7, 0.7, (3, HOURS)) + spread * rng.normal(size=(180, HOURS))
+    return data(torch.tensor(x), torch.tensor(np.maximum(load, 0.5)), 120, seed)
 
 
 def main() -> None:
@@ -62,8 +62,8 @@ def main() -> None:
     loss = TaskLoss(dfl.Smoothed(program, mu=1e-2))
     ways = {
         "mean (ridge)": ridge,
-        "quantile": trained(pinball(SHARE), epochs=15, lr=0.02),
-        "cost after recourse": trained(loss, epochs=15, lr=0.02),
+        "quantile": trained(pinball(SHARE), epochs=12, lr=0.02),
+        "cost after recourse": trained(loss, epochs=12, lr=0.02),
     }
     print(table(study(program, draw, ways, seeds_of(__doc__))))
 

@@ -261,10 +261,16 @@ def test_slack_that_is_more_than_slack_is_left_to_the_solver() -> None:
 
 
 def test_what_a_solver_rounds_breaks_no_row() -> None:
-    """A unit that is on by 1e-7, and gives 6e-7, is off; one that gives 1 more than it can is not."""
+    """A unit that is on by 1e-7, and gives 6e-7, is off, and so is one that gives 1e-14; one that gives 1 more than it can is not."""
     program = Program(
         A=[[0, 1]], b=[0], B=[[1]], S=[[0], [0]], G=[[-6, 1]], h=[0], d=[4, 1], upper=[1, 6], integer=[0], name="unit"
     ).elastic("predicted", (0.5, 12.0))  # fmt: skip
-    y = torch.tensor([[2.0], [2.0]], dtype=torch.float64)
+    y = torch.full((2, 1), 2.0, dtype=torch.float64)
     w = torch.tensor([[1e-7, 6e-7, 0, 2], [0.0, 1.0, 0, 1]], dtype=torch.float64)
     assert Recourse(program).settle(y, w).cost.tolist() == pytest.approx([24.0, np.inf])
+    two = Program(
+        A=[[0, 1, 0, 1]], b=[0], B=[[1]], S=np.zeros((4, 1)), G=[[-6, 1, 0, 0], [0, 0, -6, 1]], h=[0, 0], d=[4, 1, 4, 1],
+        upper=[1, 6, 1, 6], integer=[0, 2], name="units",
+    ).elastic("predicted", (0.5, 12.0))  # fmt: skip
+    w = torch.tensor([[0.0, 1e-14, 1, 2, 0, 0]], dtype=torch.float64)
+    assert float(Recourse(two).settle(y[:1], w).cost) == pytest.approx(6.0)

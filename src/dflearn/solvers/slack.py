@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dflearn.program import Program, Quadratic
+from dflearn.program.sides import ROUNDING
 
 FEASIBLE = 1e-6  # what a row may lack relative to its terms
 
@@ -34,6 +35,7 @@ class PricedSlack:
         self.row, self.entry = slack.indices, slack.data
         self.rows = sp.csr_array(whole @ sp.diags_array((~mask).astype(float)))
         self.sizes = abs(self.rows)
+        self.largest = self.sizes.max(axis=1).toarray().ravel() if self.sizes.nnz else np.zeros(whole.shape[0])
         self.lower, self.upper = program.lower, program.upper
 
     @classmethod
@@ -74,5 +76,6 @@ class PricedSlack:
                 decision[:, self.columns[k]] = np.where(used, lacking[:, at] / self.entry[k], 0.0)
                 filled[:, at] &= ~used  # of two at one price, the first
                 open_[:, at] &= ~used
-        broken = open_ & (np.abs(lacking) > FEASIBLE * terms + 2 * (self.sizes @ moved.T).T)
+        rounding = ROUNDING * self.largest * np.abs(w).max(1, initial=0.0)[:, None] + 2 * (self.sizes @ moved.T).T
+        broken = open_ & (np.abs(lacking) > FEASIBLE * terms + rounding)
         return Filled(decision, row_prices, ~broken.any(1))
