@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -16,6 +17,7 @@ from dflearn.layers.base import Layer
 from dflearn.losses.base import Field, Loss, LossOutput
 from dflearn.program import Program
 from dflearn.solvers.base import Status
+from dflearn.solvers.recourse import recourse_of
 from dflearn.solvers.second_stage import SecondStage
 
 Cost = Callable[[Tensor, Batch], Tensor]
@@ -84,7 +86,8 @@ class _Priced:
     """What decisions cost after recourse, and the gradient of that, by the prices of the second stage."""
 
     def __init__(self, program: Program) -> None:
-        self.program, self.second = program, SecondStage(program)
+        self.program, self.second, self.settle = program, SecondStage(program), recourse_of(program)
+        self.matrix = sp.vstack([program.A, program.G], format="csr")
 
     def __call__(self, decision: Tensor, costs: Tensor, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
         """The cost of each decision `(count,)`, and its gradient `(count, n)`."""
@@ -98,20 +101,31 @@ class _Priced:
         truth = self.program.realize(y, instance)
         q = None if instance is None or instance.q is None else instance.q.numpy()
         c = self.program.objective.vector(y, instance).reshape(count, n).numpy()
+        filled = None if self.settle is None else self.settle.filled(y, torch.as_tensor(w), instance)
+        if filled is not None:  # slack alone, in closed form
+            if not filled.feasible.all():
+                raise self._infinite(int(np.argmin(filled.feasible)))
+            v = filled.decision
+            steep = c + self.second.bend(v, q) - (self.matrix.T @ filled.prices.T).T
+            return (c * v).sum(1) + 0.5 * (v * self.second.bend(v, q)).sum(1), np.where(self.second.mask, 0.0, steep)
         found = self.second.solve(c, w, self.program.sides(truth, count), q)
         if (found.status != int(Status.OPTIMAL)).any():
             i = int(np.argmax(found.status != int(Status.OPTIMAL)))
             if found.status[i] == int(Status.INFEASIBLE):
-                raise SolverError(
-                    f"instance {i}: no recourse makes this decision feasible for the truth, so its cost is infinite; add priced slack, "
-                    "program.elastic(rows, price)"
-                )
+                raise self._infinite(i)
             raise SolverError(
                 f"instance {i}: no prices of its recourse were found, for numerical reasons, or because its cost falls without "
                 "end; check the scales and bounds"
             )
         v = found.decision
         return (c * v).sum(1) + 0.5 * (v * self.second.bend(v, q)).sum(1), found.slope
+
+    @staticmethod
+    def _infinite(i: int) -> SolverError:
+        return SolverError(
+            f"instance {i}: no recourse makes this decision feasible for the truth, so its cost is infinite; add priced slack, "
+            "program.elastic(rows, price)"
+        )
 
 
 class _Settled(torch.autograd.Function):
