@@ -175,16 +175,7 @@ class SmoothedRows(RowSystem):
 
         thorough: whatever it takes.
         """
-        newton = way == NEWTON
-        usual = (NEWTON_STEPS, HASTE) if newton else (ALL_STEPS, ALL_STEPS) if thorough else (POLISH_STEPS, PATIENCE)
-        limits = Limits(
-            *(usual if newton_steps is None else (newton_steps, newton_steps)),
-            RESTART_STEPS if way == RESTART else INTERIOR_STEPS,
-            tolerance,
-            INTERIOR_TOLERANCE,
-            ALL_ATTEMPTS if thorough else ATTEMPTS,
-            not thorough,
-        )
+        limits = limits_of(way, tolerance, thorough, newton_steps)
         self._run(solve_tiles, len(data.c), index, way, *limits, *data, *answer)
 
     def project(self, inside: np.ndarray, in_force: np.ndarray, v: np.ndarray, factor: np.ndarray = ONE) -> np.ndarray:
@@ -258,6 +249,21 @@ class SmoothedRows(RowSystem):
         out = np.empty_like(data.c)
         self._run(cone_tiles, len(data.c), None, steps, *data, out)
         return out
+
+
+@lru_cache(maxsize=64)
+def limits_of(way: int, tolerance: float, thorough: bool, newton_steps: int | None) -> Limits:
+    """The limits of `SmoothedRows.run`."""
+    newton = way == NEWTON
+    usual = (NEWTON_STEPS, HASTE) if newton else (ALL_STEPS, ALL_STEPS) if thorough else (POLISH_STEPS, PATIENCE)
+    return Limits(
+        *(usual if newton_steps is None else (newton_steps, newton_steps)),
+        RESTART_STEPS if way == RESTART else INTERIOR_STEPS,
+        tolerance,
+        INTERIOR_TOLERANCE,
+        ALL_ATTEMPTS if thorough else ATTEMPTS,
+        not thorough,
+    )
 
 
 def fixed(array: np.ndarray) -> np.ndarray:
