@@ -78,7 +78,7 @@ def test_other_processors_compile_for_themselves(make: Callable[[], Any], monkey
 
 def test_without_a_folder_nothing_is_different(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ahead, "FOLDER", tmp_path / "missing")
-    assert not isinstance(ahead.jit()(len)._cache, ahead._Both)
+    assert not isinstance(ahead.jit()(found)._cache, ahead._Both)
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ class _Place(caching._CacheLocator):
 
 
 class _Results(caching.CompileResultCacheImpl):
-    _locator_classes = [_Place]
+    _locator_classes: list[Any] = [_Place]
 
 
 class _Folder(caching.FunctionCache):

@@ -334,7 +334,8 @@ def wide_tile(items: int, lanes: int, dtype: Any) -> np.ndarray:
 
 def as_tile(array: np.ndarray) -> np.ndarray:
     """Numbers `(items, lanes)` as a tile of its own: kernels that are given this kind alone are compiled once."""
-    tile = wide_tile(*array.shape, np.float64)
+    items, lanes = array.shape
+    tile = wide_tile(items, lanes, np.float64)
     tile["lane"] = array
     return tile
 
