@@ -97,7 +97,7 @@ def test_levels(lacking: tuple[str, ...], levels: tuple[str, ...], monkeypatch: 
 def test_what_is_called_ahead_is_what_users_call() -> None:
     from dflearn.kernels.smoothed import project_tiles, solve_tiles
 
-    command.exercise()
+    command.exercise_layer(Smoothed)
     kinds = [set(kernel.signatures) for kernel in (solve_tiles, project_tiles)]
     program = problem_named("CFL-2", seed=1).program.relax()
     for dtype in (torch.float32, torch.float64):

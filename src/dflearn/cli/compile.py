@@ -8,11 +8,17 @@ import shutil
 import subprocess
 import sys
 import time
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from dflearn.cli.answers import Answer
 from dflearn.cli.arguments import add_command
 from dflearn.errors import SolverError
+
+if TYPE_CHECKING:
+    from dflearn.layers.base import Layer
+    from dflearn.program import Program
 
 
 def add_commands(commands: Any) -> None:
@@ -53,10 +59,17 @@ def compile_kernels(options: argparse.Namespace) -> Answer:
 
 def exercise() -> None:
     """Call the kernels of the common layers and solvers once, as users' programs do."""
-    import torch
-
-    from dflearn.data.labels import label
     from dflearn.layers import DavisYin, Smoothed
+
+    exercise_solvers()
+    exercise_layer(Smoothed)
+    exercise_layer(DavisYin)
+    exercise_layer(partial(DavisYin, gradient="unrolled"))
+
+
+def exercise_solvers() -> None:
+    """The solvers of a shortest path and of a knapsack, and the check of answers."""
+    from dflearn.data.labels import label
     from dflearn.problems import problem_named
     from dflearn.solvers import HiGHS
 
@@ -65,8 +78,15 @@ def exercise() -> None:
         data = label(problem.generate(4), problem)
         for solver in (problem.solver(), HiGHS(problem.program)):
             solver.solve(data.batch().require("costs"))
-    program = problem.program.relax()
-    for layer in (Smoothed(program), DavisYin(program), DavisYin(program, gradient="unrolled")):
-        for batch in (1, 32):
-            y = torch.ones(batch, program.p, requires_grad=True)
-            layer(y).sum().backward()
+
+
+def exercise_layer(layer: Callable[[Program], Layer]) -> None:
+    """A layer there and back, in a batch of one and in a larger one, whose tiles are wider."""
+    import torch
+
+    from dflearn.problems import problem_named
+
+    program = problem_named("KP-10", seed=1).program.relax()
+    for batch in (1, 32):
+        y = torch.ones(batch, program.p, requires_grad=True)
+        layer(program)(y).sum().backward()
