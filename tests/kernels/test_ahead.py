@@ -99,11 +99,11 @@ def test_what_is_called_ahead_is_what_users_call() -> None:
 
     command.exercise_layer(Smoothed)
     kinds = [set(kernel.signatures) for kernel in (solve_tiles, project_tiles)]
-    program = problem_named("CFL-2", seed=1).program.relax()
+    program = problem_named("SP-3", seed=1).program.relax()
     for dtype in (torch.float32, torch.float64):
         for batch in (1, 5):
             layer, y = Smoothed(program), torch.ones(batch, program.p, dtype=dtype, requires_grad=True)
-            upper = torch.as_tensor(program.upper, dtype=dtype).expand(batch, -1)
+            upper = torch.tensor(program.upper, dtype=dtype).expand(batch, -1)
             for instance in (None, Instance(upper=upper)):
                 layer.solve(y, instance, layer.no_start(batch)).decision.sum().backward()
     assert kinds == [set(kernel.signatures) for kernel in (solve_tiles, project_tiles)]

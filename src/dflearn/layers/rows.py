@@ -193,9 +193,9 @@ class SmoothedRows(RowSystem):
         self, inside: np.ndarray, in_force: np.ndarray, v: np.ndarray, factor: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """factor · P v and the prices z of the scaled rows: by the kernel, and where its answer is off the face, by `faces`."""
-        out, z, off = np.empty_like(v), np.empty(in_force.shape), np.zeros((len(v), 1))
+        out, z, off = np.empty_like(v), np.empty(in_force.shape), np.empty((len(v), 1))
         self._run(project_tiles, len(v), None, inside, in_force, v, factor, out, z, off)
-        if off.any():
+        if any(off.ravel().tolist()):  # for a few, quicker than in numpy
             from dflearn.layers.faces import projected
 
             for i in np.flatnonzero(off):
