@@ -105,6 +105,8 @@ def _targets() -> Iterator[Target]:
         for start, must, goal in (("cold", 25, 100), ("warm", 100, None)):
             name = f"smoothed layer, {start}, against {peer}"
             yield Target(name, "layers", "forward and backward", f"{peer} {start} ratio", must, goal, count=9)
+    name = "exact quadratic layer, cold, batch of 32, against cvxpylayers"
+    yield Target(name, "quadratic", "batch of 32", "cvxpylayers ratio", 10, 100, count=5)
     one = ("milliseconds", "one")
     yield Target(
         "smoothed layer, batch of one, cold, against cvxpylayers", *one, "cvxpylayers cold ratio", 40, 100, count=3

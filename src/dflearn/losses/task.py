@@ -79,17 +79,19 @@ class _Priced:
         """The cost of each decision `(count,)`, and its gradient `(count, n)`."""
         y, count = costs.detach().cpu().double(), decision.shape[:-1].numel()
         instance = None if batch.instance is None else batch.instance.map(lambda value: value.detach().cpu())
-        truth = self.program.realize(y, instance)
-        held = self.program.sides(self.settle.held(y, decision, truth), count)
         c = self.program.objective.vector(y, instance).reshape(count, self.program.n).numpy()
+        if (filled := self.settle.filled(y, decision.detach().cpu().double(), instance)) is not None:
+            if not filled.feasible.all():
+                raise self._infinite(int(np.argmin(filled.feasible)))
+            w = filled.decision
+            steep = c + self.convex.Q.times(w) - (self.convex.matrix.T @ filled.prices.T).T
+            return (c * w).sum(1) + self.convex.Q.value(w), np.where(self.mask, 0.0, steep)
+        held = self.program.sides(self.settle.held(y, decision, self.program.realize(y, instance)), count)
         value, slope = np.empty(count), np.empty_like(c)
         for i in range(count):
             found = self.convex.best(c[i], held.row(i))
             if found is None or not found.primal <= FEASIBLE:
-                raise SolverError(
-                    f"instance {i}: no recourse makes this decision feasible for the truth, so its cost is infinite; add priced slack, "
-                    "program.elastic(rows, price)"
-                )
+                raise self._infinite(i)
             if not found.dual <= FEASIBLE:
                 raise SolverError(
                     f"instance {i}: no prices of its recourse were found, for numerical reasons; check the scales"
@@ -98,6 +100,13 @@ class _Priced:
             value[i] = float(c[i] @ found.w + self.convex.Q.value(found.w))
             slope[i] = np.where(self.mask, 0.0, steep - self.convex.matrix.T @ found.y)
         return value, slope
+
+    @staticmethod
+    def _infinite(i: int) -> SolverError:
+        return SolverError(
+            f"instance {i}: no recourse makes this decision feasible for the truth, so its cost is infinite; add priced slack, "
+            "program.elastic(rows, price)"
+        )
 
 
 class _Settled(torch.autograd.Function):

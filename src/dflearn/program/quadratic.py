@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
+import scipy.sparse.linalg
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
@@ -18,6 +19,7 @@ from dflearn.program.maps import LinearMap
 SEMIDEFINITE = 1e-10  # in units in which Q has diagonal one: what is smaller, of either sign, is zero
 SYMMETRIC = 1e-12  # likewise, what Q and its transpose may differ by
 DEFINITE = 1e-8  # likewise, the least eigenvalue from which Q counts as definite
+SPARSE = 0.2  # the share of entries below which a definite matrix has a factor with few entries as well
 LARGEST = 3000  # variables that Q may tie together, directly or through others, before a factor must be given
 
 
@@ -164,12 +166,25 @@ def _take_apart(Q: sp.csr_array) -> tuple[sp.csr_array, np.ndarray]:
                 f"{tied[0]}) is {least:.3g}"
             )
         delta = least / 2 if least > DEFINITE else 0.0
-        upper, order, rank, _ = scipy.linalg.lapack.dpstrf(dense - delta * np.eye(len(tied)), tol=SEMIDEFINITE)
-        entries = np.zeros((rank, len(tied)))
-        entries[:, order - 1] = np.triu(upper)[:rank]
-        rows.append(_spread(entries * scale[tied], tied, n))
+        rows.append(_spread(_factor(dense - delta * np.eye(len(tied)), delta > 0) * scale[tied], tied, n))
         diagonal[tied] = delta * own[tied]
     return sp.csr_array(sp.vstack(rows)), diagonal
+
+
+def _factor(matrix: np.ndarray, definite: bool) -> np.ndarray:
+    """R with RᵀR = matrix: as many rows as its rank; of a definite matrix with few entries, one with few entries."""
+    size = len(matrix)
+    if definite and np.count_nonzero(matrix) < SPARSE * size**2:
+        columns = {"permc_spec": "MMD_AT_PLUS_A", "diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
+        lu = scipy.sparse.linalg.splu(sp.csc_matrix(matrix), **columns)
+        pivots = lu.U.diagonal()
+        if (lu.perm_r == lu.perm_c).all() and (pivots > 0).all():
+            triangle: np.ndarray = np.sqrt(pivots)[:, None] * lu.L.toarray().T
+            return triangle[:, lu.perm_c]
+    upper, order, rank, _ = scipy.linalg.lapack.dpstrf(matrix, tol=SEMIDEFINITE)
+    entries = np.zeros((rank, size))
+    entries[:, order - 1] = np.triu(upper)[:rank]
+    return entries
 
 
 def _spread(entries: np.ndarray, columns: np.ndarray, n: int) -> sp.csr_array:
