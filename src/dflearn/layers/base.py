@@ -109,6 +109,13 @@ def in_shape(rows: np.ndarray, batch: torch.Size) -> Tensor:
     return tensor if len(batch) == 1 else tensor.reshape((*batch, *rows.shape[1:]))
 
 
+def like(rows: np.ndarray, tensor: Tensor) -> Tensor:
+    """Arrays of the kernels in float64, `(count, k)`, as a tensor `(*batch, k)` of the dtype and on the device of that one."""
+    if tensor.dtype == torch.float32 and tensor.is_cpu:
+        return in_shape(rows.astype(np.float32), tensor.shape[:-1])  # rounds as torch does, in less time
+    return in_shape(rows, tensor.shape[:-1]).to(tensor)
+
+
 def weight(mu: Any, layer: str, wanted: str, accepts: Callable[[float], bool]) -> float:
     """μ as a float that `accepts` takes; an error that says what is wanted otherwise."""
     try:

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from dflearn.errors import OptionError
-from dflearn.layers.base import Layer, as_rows, in_shape, symmetric, weight, with_gradient
-from dflearn.program import Instance, Program
+from dflearn.layers.base import Layer, as_rows, in_shape, like, symmetric, weight, with_gradient
+from dflearn.program import Instance, Objective, Program
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Solution, Status, check_start
 
@@ -142,17 +142,19 @@ class Smoothed(Layer):
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
         batch = y.shape[:-1]
         count = batch.numel()
-        costs = self.objective.vector(y, instance)
         if instance is not None and instance.q is not None:
             if self.regularizer == "norm":
                 raise OptionError("with regularizer='norm' instances have no q: smooth with 'squared'")
             self.program.sides(instance, count)  # checks the instance, in the user's words
-            return (
-                self.bent.solve(costs, instance, start) if count else self._solve(y, replace(instance, q=None), start)
-            )
+            if not count:
+                return self._solve(y, replace(instance, q=None), start)
+            return self.bent.solve(self.objective.vector(y, instance), instance, start)
         if self.program.Q is not None:
             self.program.sides(instance, count)  # checks the instance, in the user's words
-            return self.lifted.solve(costs, instance, start)
+            return self.lifted.solve(self.objective.vector(y, instance), instance, start)
+        # The way back leads from w to y at once, unless the instance's d wants a gradient too.
+        through_d = instance is not None and instance.d is not None and instance.d.requires_grad
+        costs = self.objective.vector(y if through_d else y.detach(), instance)
         sides = self.program.sides(instance, count)
         c = as_rows(costs, count, np.float64)
         given = check_start(start, batch, self.start_width)
@@ -162,12 +164,12 @@ class Smoothed(Layer):
             kappa = np.array([self._mu])  # one for all instances
             answer = self.rows.solve(self.rows.data(c, kappa, sides), given, self.tolerance)
             status, slow = self._finish(c, kappa, sides, answer)
-        decision = in_shape(answer.w, batch).to(costs)
-        face = _Face(self.rows, answer.inside, answer.in_force, kappa, self.mu)
+        decision = like(answer.w, costs)
+        face = _Face(self.rows, answer.inside, answer.in_force, kappa, self.mu, None if through_d else self.objective)
         if self.regularizer == "norm":
             face = face._replace(w=np.array(as_rows(decision, count, np.float64)))
         objective = bound = in_shape(answer.objective, batch)
-        if status.any():  # OPTIMAL is 0
+        if any(status.tolist()):  # OPTIMAL is 0
             bound = in_shape(np.where(status, -np.inf, answer.objective), batch)
         new_start = None
         if start is not None:
@@ -176,7 +178,7 @@ class Smoothed(Layer):
                 np.hstack([answer.y, np.minimum(kappa, largest)[:, None]]) if self.regularizer == "norm" else answer.y
             )
             new_start = in_shape(rows, batch)
-        decision = with_gradient(costs, decision, face.way_back, face.way_back_again)
+        decision = with_gradient(costs if through_d else y, decision, face.way_back, face.way_back_again)
         if wanted := self._wanted_sides(instance):
             from dflearn.layers.sides import gradients, with_sides
 
@@ -288,7 +290,7 @@ class Smoothed(Layer):
         from other starts, and what they still leave is solved alone.
         """
         status, slow = np.zeros(c.shape[0], np.int8), np.zeros(c.shape[0], bool)  # OPTIMAL
-        if (answer.residual <= ACCEPTED_RESIDUAL).all():
+        if max(answer.residual.tolist(), default=0.0) <= ACCEPTED_RESIDUAL:  # for a few, quicker than in numpy
             return status, slow
         from dflearn.layers.quadratic import no_feasible_point, no_result, solve_alone
 
@@ -316,6 +318,7 @@ class Smoothed(Layer):
 class _Face(NamedTuple):
     """The faces that the solutions of a batch lie on. κ is μ with the squared regularizer.
 
+    objective: whose S leads on from the costs c to y; `None` where gradients end at c.
     w: the decisions `(count, n)` in float64 with the norm as regularizer, and `None` otherwise.
     """
 
@@ -324,10 +327,16 @@ class _Face(NamedTuple):
     in_force: np.ndarray
     kappa: np.ndarray
     mu: float
+    objective: Objective | None
     w: np.ndarray | None = None
 
     def way_back(self, gradient: Tensor) -> Tensor:
-        """(dw/dc)ᵀ gradient as stated in `Smoothed`, `(*batch, n)` → `(*batch, n)`."""
+        """(dw/dy)ᵀ gradient as stated in `Smoothed`, `(*batch, n)` → `(*batch, p)`."""
+        back = self._to_costs(gradient)
+        return back if self.objective is None else self.objective.transpose(back)
+
+    def _to_costs(self, gradient: Tensor) -> Tensor:
+        """(dw/dc)ᵀ gradient, `(*batch, n)` → `(*batch, n)`."""
         v = as_rows(gradient, len(self.inside), np.float64)
         out = self.rows.project(self.inside, self.in_force, v, -1.0 / self.kappa)
         if self.w is not None:
@@ -336,12 +345,16 @@ class _Face(NamedTuple):
             with np.errstate(divide="ignore", invalid="ignore"):
                 share = np.where(room > 0, (self.w * out).sum(1) / room, 0.0)
             out = out + share[:, None] * along
-        return in_shape(out, gradient.shape[:-1]).to(gradient)
+        return like(out, gradient)
 
     def way_back_again(self, gradient: Tensor, decision: Tensor) -> Tensor:
         """The same in differentiable operations. On a face P is constant, and κ = μ/‖w‖ with the norm."""
+        back = self._to_costs_again(gradient, decision)
+        return back if self.objective is None else self.objective.transpose(back)
+
+    def _to_costs_again(self, gradient: Tensor, decision: Tensor) -> Tensor:
         if self.w is None:
-            return symmetric(gradient, decision, self.way_back)
+            return symmetric(gradient, decision, self._to_costs)
         v, w = gradient.double(), decision.double()
         out = -w.norm(dim=-1, keepdim=True) / self.mu * symmetric(v, w, self._project)
         along = symmetric(w, w, self._project)
@@ -354,4 +367,4 @@ class _Face(NamedTuple):
     def _project(self, v: Tensor) -> Tensor:
         """P v, `(*batch, n)` → `(*batch, n)`."""
         rows = self.rows.project(self.inside, self.in_force, as_rows(v, len(self.inside), np.float64))
-        return in_shape(rows, v.shape[:-1]).to(v)
+        return like(rows, v)
