@@ -107,9 +107,9 @@ TASKS = (
     Task("energy-60", "shared", validation=100, test=289),
     Task("TopK-20x4"),
     Task("TSP-7", **SMALL),
-    Task("terrain-12", "tiles", test=200, validation=100, epochs=16, **SMALL),
+    Task("terrain-12", "tiles", test=200, validation=100, epochs=12, **SMALL),
     Task("SP-10"),
-    Task("CFL-10x3", **SMALL),
+    Task("CFL-10x3", epochs=12, **SMALL),
     Task("portfolio-20", methods="quadratic", test=200, validation=100, **SMALL),
 )
 
