@@ -12,7 +12,7 @@ from dflearn.losses import MSE, SCE, SmoothedSPOPlus
 from dflearn.studies.builtin import Prepare, smoothed
 from dflearn.studies.methods import Prepared, RunContext
 
-RATES = (0.001, 0.003, 0.01, 0.03, 0.1)
+RATES = (0.002, 0.006, 0.02, 0.06, 0.2)
 SHARES = (0.03, 0.1, 0.3, 1.0, 3.0)  # of μ: times `Scale.mu`; of σ, ε, τ, ν: times mean |y|
 SAMPLES = 5
 
