@@ -4,6 +4,7 @@
     python benchmarks/studies/field.py                              # what results/field lacks, then its page and figures
     python benchmarks/studies/field.py --problems SP-5 --seeds 1 --methods MSE SPO+ --out build/field
     python benchmarks/studies/field.py --no-run                     # write page and figures again
+    python benchmarks/studies/field.py --no-run --methods SPO+ PG   # only these, ranked among themselves, as text
 
 Each method gets five trials per problem on seed 0: five values of its own parameter at one learning rate, or, where it has none,
 five learning rates. The one with the least regret on the validation rows of seed 0 is fixed. Every run takes the same
@@ -39,6 +40,7 @@ from dflearn.data.scale import Scale
 from dflearn.errors import DflearnError
 from dflearn.evaluation import evaluate
 from dflearn.files import replacing
+from dflearn.layers import Smoothed
 from dflearn.losses import LAVA
 from dflearn.models import Scaled, predict
 from dflearn.problems.base import Problem
@@ -146,7 +148,9 @@ class Check(Callback):
     def __init__(self, rows: Rows, epochs: int) -> None:
         batch = rows.validation.batch()
         self.features, self.costs, self.best = batch.features, batch.require("costs").double(), math.inf
-        self.solver, self.objective = rows.problem.relaxed_solver(), rows.problem.program.objective
+        program = rows.problem.program
+        self.solver = rows.problem.relaxed_solver() if program.Q is None else Smoothed(program, 0.0)  # exact, and quicker
+        self.objective = program.objective
         self.optimum = self.objective(self.costs, batch.require("decisions").double())
         self.epochs = {round(epochs * (i + 1) / CHECKS) for i in range(CHECKS)}
         self.path: list[tuple[float, float]] = []
@@ -337,9 +341,12 @@ def main() -> None:
     records = read(path) if options.no_run else complete(path, options)
     if path.with_suffix("").exists():
         keep(path, records)
-    from field_page import write
+    from field_page import brief, write
 
-    write(records, options.out)
+    everything = (options.methods, options.problems, options.seeds) == (names, problems, list(SEEDS))
+    if everything:
+        write(records, options.out)
+    print(brief([one for one in records if one["method"] in options.methods and one["problem"] in options.problems]))
 
 
 if __name__ == "__main__":
