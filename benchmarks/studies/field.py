@@ -149,7 +149,9 @@ class Check(Callback):
         batch = rows.validation.batch()
         self.features, self.costs, self.best = batch.features, batch.require("costs").double(), math.inf
         program = rows.problem.program
-        self.solver = rows.problem.relaxed_solver() if program.Q is None else Smoothed(program, 0.0)  # exact, and quicker
+        self.solver = (
+            rows.problem.relaxed_solver() if program.Q is None else Smoothed(program, 0.0)
+        )  # exact, and quicker
         self.objective = program.objective
         self.optimum = self.objective(self.costs, batch.require("decisions").double())
         self.epochs = {round(epochs * (i + 1) / CHECKS) for i in range(CHECKS)}
@@ -197,7 +199,13 @@ def prepared(method: FieldMethod, trial: float, rows: Rows, seed: int) -> tuple[
 
 def run(task: Task, method: FieldMethod, trial: float, seed: int, judge: bool) -> Record:
     rows = rows_of(task, seed)
-    record: Record = {"problem": task.name, "method": method.name, "seed": seed, "trial": trial, "settings": task.as_dict()}
+    record: Record = {
+        "problem": task.name,
+        "method": method.name,
+        "seed": seed,
+        "trial": trial,
+        "settings": task.as_dict(),
+    }
     begun = time.process_time()
     try:
         made, rate = prepared(method, trial, rows, seed)

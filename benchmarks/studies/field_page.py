@@ -10,7 +10,19 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from dflearn.report.render import render
-from dflearn.report.style import BLUE, FAINT, GREEN, GREY, INK, LINE, ORANGE, VERMILLION, new_figure, styled, write_figure
+from dflearn.report.style import (
+    BLUE,
+    FAINT,
+    GREEN,
+    GREY,
+    INK,
+    LINE,
+    ORANGE,
+    VERMILLION,
+    new_figure,
+    styled,
+    write_figure,
+)
 from field_methods import METHODS
 from field_statistics import Field, Ranking, Record
 
@@ -42,7 +54,9 @@ def brief(records: Sequence[Record]) -> str:
 
 def page_table(field: Field, form: Any = "markdown") -> str:
     mean = field.by_problem().mean
-    least = {problem: np.nanmin([field.mean(problem, method) for method in field.methods]) for problem in field.problems}
+    least = {
+        problem: np.nanmin([field.mean(problem, method) for method in field.methods]) for problem in field.problems
+    }
     lines = []
     for method, rank in mean.items():
         cells = [field.mean(problem, method) for problem in field.problems]
@@ -110,7 +124,9 @@ def _differences(field: Field) -> str:
 
 def seconds(field: Field, method: str) -> float:
     """CPU seconds of training per run over those of MSE, geometric mean over problems."""
-    ratios = [field.mean(problem, method, "seconds") / field.mean(problem, "MSE", "seconds") for problem in field.problems]
+    ratios = [
+        field.mean(problem, method, "seconds") / field.mean(problem, "MSE", "seconds") for problem in field.problems
+    ]
     return float(np.exp(np.mean(np.log(ratios))))
 
 
@@ -215,7 +231,9 @@ def _settings(records: Sequence[Record]) -> str:
         own = [one for one in records if one["problem"] == problem]
         settings, spent = own[0]["settings"], sum(one.get("total", one["seconds"]) for one in own)
         seeds = sorted({one["seed"] for one in own})
-        lines.append([problem, *map(str, settings.values()), ", ".join(map(str, seeds)), str(len(own)), f"{spent / 60:.1f}"])
+        lines.append(
+            [problem, *map(str, settings.values()), ", ".join(map(str, seeds)), str(len(own)), f"{spent / 60:.1f}"]
+        )
     header = ("problem", *records[0]["settings"], "seeds", "runs", "CPU minutes")
     machine = records[0]["machine"]
     commits = dict.fromkeys(str(one["machine"].get("commit")) for one in records)
@@ -265,9 +283,13 @@ def ranks_figure(field: Field) -> Figure:
     axes.set_yticks(range(count), list(mean), color=INK)
     axes.set_ylim(count - 0.4, -2)
     axes.set_xlim(0.5, count + 2 + 0.5 * len(groups))
-    axes.set_xlabel(f"rank over {len(field.problems)} problems, mean of seeds {', '.join(map(str, field.seeds))}; grey: one problem each")
+    axes.set_xlabel(
+        f"rank over {len(field.problems)} problems, mean of seeds {', '.join(map(str, field.seeds))}; grey: one problem each"
+    )
     for name, colour in FAMILIES.items():
-        axes.plot([], [], "o", color=colour, label={"ours": "SCE and sSPO+", "direct": "through the decision"}.get(name, name))
+        axes.plot(
+            [], [], "o", color=colour, label={"ours": "SCE and sSPO+", "direct": "through the decision"}.get(name, name)
+        )
     axes.legend(loc="lower left", fontsize=8)
     return figure
 

@@ -56,9 +56,7 @@ class Field:
 
     @cached_property
     def tested(self) -> dict[tuple[str, str, int], Record]:
-        return {
-            (one["problem"], one["method"], one["seed"]): one for one in self.records if one["seed"] != TUNED_ON
-        }
+        return {(one["problem"], one["method"], one["seed"]): one for one in self.records if one["seed"] != TUNED_ON}
 
     @cached_property
     def methods(self) -> list[str]:

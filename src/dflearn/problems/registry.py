@@ -177,7 +177,12 @@ register_problem(
     example="scheduling-10x3",
 )  # fmt: skip
 register_problem("matching-{size}", Matching, "agents and tasks, one to one, at least cost", example="matching-5")
-register_problem("portfolio-{assets}", Portfolio, "returns less the price of risk: a quadratic program", example="portfolio-20")
 register_problem(
-    "terrain-{side}", Terrain, "the cheapest way across a map with eight neighbours, seen as an image", example="terrain-6"
+    "portfolio-{assets}", Portfolio, "returns less the price of risk: a quadratic program", example="portfolio-20"
+)
+register_problem(
+    "terrain-{side}",
+    Terrain,
+    "the cheapest way across a map with eight neighbours, seen as an image",
+    example="terrain-6",
 )
