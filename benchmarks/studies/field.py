@@ -24,7 +24,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -344,7 +344,8 @@ def main() -> None:
     options = arguments.parse_args()
     torch.set_num_threads(1)
     if options.plan:
-        return plan(options)
+        plan(options)
+        return
     path = options.out / RECORDS
     records = read(path) if options.no_run else complete(path, options)
     if path.with_suffix("").exists():
