@@ -57,6 +57,7 @@ FINISHED = 10.0  # times the tolerance: a residual up to this needs no more work
 ENOUGH = 1e-7  # a residual up to this needs no other start
 CLOSE, CLOSER, CLOSEST = 1e-3, 1e-4, 1e-6  # times its tolerance, where the face or Newton's method did not finish
 WIDER = 100.0  # times its distance from the bounds, where it did not finish itself
+OFF, ROUNDED = 1e-6, 4e-12  # a row that is broken by more than this, beside its terms and beside what was projected off
 NEAR, NEAR_PRICE = 0.1, 0.002  # from multipliers: its distance from the bounds, and the least multiplier
 COLUMNS = 4 + INTERIOR_COLUMNS + NEWTON_COLUMNS + FACE_COLUMNS  # tiles of n items in the work space, and of m items
 ROWS = 3 + INTERIOR_ROWS + NEWTON_ROWS + FACE_ROWS
@@ -383,11 +384,15 @@ def solve_tiles(
 
 
 @jit
-def project_tiles(plan: Any, space: Any, index: Any, inside: Any, in_force: Any, v: Any, factor: Any, out: Any) -> None:
+def project_tiles(
+    plan: Any, space: Any, index: Any, inside: Any, in_force: Any, v: Any, factor: Any, out: Any, prices: Any, off: Any
+) -> None:
     """out = factor · P v, P the orthogonal projection onto {x : x_j = 0 off the inside, (M x)_i = 0 on the rows in force}.
 
-    v, inside (count, n), in_force (count, m), factor (count or 1,). Rows that depend on others within the face are left
-    out, which leaves the projection as it is.
+    prices = z, the multipliers of those rows: P v = D (v − Mᵀz) with z = (M D Mᵀ)⁺ M D v, D the inside. Rows that depend on
+    others within the face get zero, which leaves the projection as it is. off (count, 1): nonzero where P v is not on the face.
+
+    v, inside, out (count, n), in_force, prices (count, m), factor (count or 1,).
     """
     system, n, m, width = system_of(plan), plan[0], plan[1], lanes(space)
     columns, rows, values = thirds(space, n, m)
@@ -411,10 +416,37 @@ def project_tiles(plan: Any, space: Any, index: Any, inside: Any, in_force: Any,
         mask_rows(system.pattern, mask, values)
         factorize(system.pattern, values, VANISHING_PIVOT)
         substitute(system.pattern, values, z)
+        for i in range(m):
+            put(z, i, get(z, i) * get(mask, i))
         gather(system.by_columns, z, image)
         for j in range(n):
-            put(x, j, scale * (get(x, j) - get(d, j) * get(image, j)))
+            put(image, j, get(d, j) * get(image, j))
+            put(x, j, get(x, j) - get(image, j))
+        put(scales, 0, off_face(system, mask, x, image))
+        store(scales.lane, lane, used, off)
+        for j in range(n):
+            put(x, j, scale * get(x, j))
         store(x.lane, lane, used, out)
+        store(z.lane, lane, used, prices)
+
+
+@inner
+def off_face(system: SmoothedSystem, mask: Any, x: Any, image: Any) -> Any:
+    """1 in lanes where x = v − image breaks a row of the mask by more than rounding, beside the terms of that row; else 0.
+
+    Rows of very different units may all but depend on each other in those of the variables, and be lost in M D Mᵀ.
+    """
+    by_rows, found = system.by_rows, spread(0.0, x)
+    for i in range(mask.shape[0]):
+        gap, terms, noise = spread(0.0, x), spread(0.0, x), spread(0.0, x)
+        for k in range(by_rows.start[i], by_rows.start[i + 1]):
+            a, j = by_rows.value[k], by_rows.column[k]
+            gap = gap + a * get(x, j)
+            terms = terms + absolute(a * get(x, j))
+            noise = noise + absolute(a * get(image, j))
+        wrong = (absolute(gap) > OFF * terms) & (absolute(gap) > ROUNDED * noise)
+        found = maximum(found, where(wrong, get(mask, i), 0.0))
+    return found
 
 
 @jit

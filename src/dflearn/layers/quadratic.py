@@ -26,7 +26,8 @@ TIME_LIMIT = 20.0  # seconds of one instance
 TOLERANCE = 1e-11  # of the relative residual
 ENOUGH = 1e-6  # a residual that needs no other attempt
 ROUNDING = 16 * float(np.finfo(np.float64).eps)
-NO_PRICE = 1e-9  # beside the largest price; likewise a gap to a bound beside the largest decision
+NO_PRICE = 1e-9  # beside the terms of every variable of its row
+NOTHING = 1e-9  # a price beside the largest, or a gap to a bound beside the largest decision, that may be rounding
 
 
 class Result(NamedTuple):
@@ -79,8 +80,8 @@ def solve_alone(program: Program, c: np.ndarray, mu: float, sides: Sides, time_l
             y[kept] = units.rows * np.where(same.inequality, np.maximum(found[1], 0.0), found[1])
             residual = relative_residual(w, y, c, mu, matrix, right, equalities, sides)
             if residual < best.residual:
-                in_force = ~same.inequality | (y[kept] > NO_PRICE * np.abs(y).max(initial=0.0))
-                inside = (w > sides.lower) & (w < sides.upper)
+                felt = price_shares(w, y, c, mu, matrix)[kept] > NO_PRICE
+                inside, in_force = (w > sides.lower) & (w < sides.upper), ~same.inequality | felt
                 best = Result(Status.OPTIMAL, w.copy(), residual, inside.astype(np.uint8), in_force.astype(np.uint8))
             if residual <= TOLERANCE:
                 return best
@@ -92,8 +93,8 @@ def solve_alone(program: Program, c: np.ndarray, mu: float, sides: Sides, time_l
         y[equalities:] = np.maximum(y[equalities:], 0.0)
         residual = relative_residual(w, y, c, mu, matrix, right, equalities, sides)
         if residual <= ENOUGH:
-            in_force = ~same.inequality | (y[kept] > NO_PRICE * np.abs(y).max(initial=0.0))
-            inside = (w > sides.lower) & (w < sides.upper)
+            felt = price_shares(w, y, c, mu, matrix)[kept] > NO_PRICE
+            inside, in_force = (w > sides.lower) & (w < sides.upper), ~same.inequality | felt
             best = Result(Status.OPTIMAL, w, residual, inside.astype(np.uint8), in_force.astype(np.uint8))
     return best
 
@@ -120,10 +121,21 @@ def _answers(program: Quadratic, regularization: float, ends: float) -> Iterator
 
 def _rounded(program: Quadratic, w: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """w and y with what is next to nothing set to nothing: where costs and sides are zero, both only ever get smaller."""
-    near = NO_PRICE * np.abs(w).max(initial=0.0)
+    near = NOTHING * np.abs(w).max(initial=0.0)
     for bound in (program.lower, program.upper):
         w = np.where(np.abs(w - bound) <= near, bound, w)
-    return w, np.where(np.abs(y) <= NO_PRICE * np.abs(y).max(initial=0.0), 0.0, y)
+    return w, np.where(np.abs(y) <= NOTHING * np.abs(y).max(initial=0.0), 0.0, y)
+
+
+def price_shares(w: np.ndarray, y: np.ndarray, c: np.ndarray, mu: float, matrix: sp.csr_array) -> np.ndarray:
+    """What the price of each row means to the variable that feels it most: its term beside all of that variable's, in [0, 1]."""
+    sizes = abs(matrix)
+    terms = np.abs(c) + mu * np.abs(w) + sizes.T @ np.abs(y)
+    faint = ROUNDING * max(np.abs(c).max(initial=0.0), np.abs(y).max(initial=0.0))
+    with np.errstate(divide="ignore"):
+        most = sp.csr_array(sizes @ sp.diags_array(np.where(terms > faint, 1 / terms, 0.0))).max(axis=1).toarray()
+    shares: np.ndarray = np.abs(y) * most.reshape(-1)
+    return shares
 
 
 def relative_residual(
@@ -148,12 +160,10 @@ def relative_residual(
         stationarity = np.where(terms > faint, np.maximum(wrong, 0.0) / terms, 0.0)
         gap, around = matrix @ w - right, np.abs(right) + sizes @ np.abs(w)
         rows = np.where(np.abs(gap) > ROUNDING * np.abs(w).max(initial=0.0), np.abs(gap) / around, 0.0)
-        beside = sp.csr_array(sizes @ sp.diags_array(np.where(terms > faint, 1 / terms, 0.0))).max(axis=1).toarray()
-    price = np.abs(y) * beside.reshape(-1)
     idle = (np.arange(len(right)) >= equalities) & (gap <= 0)
     room = np.minimum(np.where(reduced > 0, w - sides.lower, sides.upper - w), np.abs(w).max(initial=0.0))
     loss = np.where(rows > 0, np.abs(gap * y), 0.0).sum() + np.where(stationarity > 0, wrong * room, 0.0).sum()
     value = np.abs(c * w).sum() + 0.5 * mu * (w @ w)
-    rows[idle] = np.minimum(rows, price)[idle]
+    rows[idle] = np.minimum(rows, price_shares(w, y, c, mu, matrix))[idle]
     missed = loss / (value + loss) if loss > faint * np.abs(w).max(initial=0.0) else 0.0
     return float(max(stationarity.max(initial=0.0), rows.max(initial=0.0), missed))
