@@ -19,6 +19,8 @@ from dflearn.report.style import (
     LINE,
     ORANGE,
     VERMILLION,
+    label_points,
+    log_ticks,
     new_figure,
     styled,
     write_figure,
@@ -152,15 +154,17 @@ def _costs(field: Field) -> str:
                 TUNED[method],
                 f"{middle:.2f}",
                 f"{worst:.2f}",
+                str(field.at_the_edge(method)),
             ]
         )
     header = (
-        "method", "regret / MSE's", "CPU s a run", "× MSE", "solves an epoch of 400", "tuned", "middle / best", "worst / best",
+        "method", "regret / MSE's", "CPU s a run", "× MSE", "solves an epoch of 400", "tuned", "middle / best", "worst / best", "at the edge",
     )  # fmt: skip
     return (
         "Regret and seconds relative to MSE: geometric means over problems. CPU seconds: median over problems of a whole run's "
-        "training. Solves inside the loss, smoothed ones included (pools: on average). Last two: validation regret on seed 0 with the middle "
-        "and with the worst of the five values, over that with the best; medians over problems.\n\n"
+        "training. Solves inside the loss, smoothed ones included (pools: on average). Then validation regret on seed 0 with the middle "
+        "and with the worst of the five values, over that with the best, medians over problems; and on how many problems the best value was the "
+        "first or the last of the five, so that a wider grid might find better ones.\n\n"
         + render(header, lines, "markdown")
         + "\n"
     )
@@ -299,10 +303,11 @@ def time_figure(field: Field) -> Figure:
     """Left: what a whole run costs and brings, beside MSE. Right: validation regret as training goes on, relative to MSE's end."""
     figure = new_figure(10.4, 4.6)
     left, right = figure.add_subplot(1, 2, 1), figure.add_subplot(1, 2, 2)
+    points = []
     for method in field.methods:
         x, y = seconds(field, method), relative(field, method)
         left.plot([x], [y], "o", color=FAMILIES[FAMILY[method]], markersize=5)
-        left.annotate(method, (x, y), (4, 2), textcoords="offset points", fontsize=6.5, color=FAINT)
+        points.append((x, y, method, FAINT))
     left.set_xscale("log")
     left.set_yscale("log")
     left.set_yticks([0.7, 0.8, 1, 1.5, 2, 3], ["0.7", "0.8", "1", "1.5", "2", "3"])
@@ -310,7 +315,8 @@ def time_figure(field: Field) -> Figure:
     left.axhline(1, color=GREY, linewidth=0.8)
     left.set_xlabel("CPU seconds of training / those of MSE")
     left.set_ylabel("test regret / that of MSE")
-    left.set_title("Eight problems, geometric means")
+    left.set_title(f"{len(field.problems)} problems, geometric means")
+    log_ticks(left.xaxis)
     colours = dict(zip(SHOWN, (GREY, BLUE, VERMILLION, GREEN, ORANGE, INK), strict=True))
     for method in (name for name in SHOWN if name in field.methods):
         times, values = [], []
@@ -326,6 +332,9 @@ def time_figure(field: Field) -> Figure:
     right.set_ylabel("validation regret / MSE's at the end")
     right.set_title("As training goes on")
     right.legend(fontsize=8)
+    log_ticks(right.xaxis)
+    figure.draw_without_rendering()
+    label_points(left, points)
     return figure
 
 

@@ -137,6 +137,12 @@ class Field:
         middle, worst = np.median(np.array(rows), axis=0)
         return float(middle), float(worst)
 
+    def at_the_edge(self, method: str) -> int:
+        """On how many problems the best value was the least or the largest that was tried: a wider grid may find better ones."""
+        best = [min(self.trials(problem, method), key=lambda pair: pair[1])[0] for problem in self.problems]
+        ends = [[value for value, _ in self.trials(problem, method)] for problem in self.problems]
+        return sum(value in (values[0], values[-1]) for value, values in zip(best, ends, strict=True))
+
     def beats(self, method: str, other: str) -> tuple[int, int]:
         """On how many problems the difference is below zero, and above, beyond chance."""
         found = [self.difference(problem, method, other) for problem in self.problems]
