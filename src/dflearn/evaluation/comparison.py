@@ -132,8 +132,8 @@ def compare(
         """Both `(judgements,)`, each times its weight, added up by instance."""
         used = weights * counted
         if seeds:
-            cut = (np.split(column, ends) for column in (numerator, denominator, used))
-            return over_seeds(*cut, confidence=level)
+            lost, sizes, counts = (np.split(column, ends) for column in (numerator, denominator, used))
+            return over_seeds(lost, sizes, counts, level)
         held = np.bincount(rows, used, minlength=count) > 0
         above, below = (np.bincount(rows, used * values, minlength=count)[held] for values in (numerator, denominator))
         return estimates.ratio_of_sums(above, below, level, block=length)

@@ -92,8 +92,8 @@ class Terrain(Problem):
 
     def _instances(self, count: int, seed: int | None) -> tuple[np.ndarray, np.ndarray]:
         rng, side, pixels = self._stream(seed), self.side, self.pixels
-        height = rng.normal(0, 1, (count, side + 2, side + 2))
-        height = sum(height[:, i : i + side, j : j + side] for i in range(3) for j in range(3))
+        rough = rng.normal(0, 1, (count, side + 2, side + 2))
+        height = np.sum([rough[:, i : i + side, j : j + side] for i in range(3) for j in range(3)], axis=0)
         edges = np.quantile(height, np.linspace(0, 1, len(COSTS) + 1)[1:-1], axis=(1, 2)) if count else np.empty((4, 0))
         kind = (height[None] > edges[:, :, None, None]).sum(0)
         costs = COSTS[kind] * rng.uniform(1 - self.noise, 1 + self.noise, kind.shape)
