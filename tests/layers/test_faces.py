@@ -64,7 +64,7 @@ def test_the_kernel_knows_when_its_answer_is_off_the_face(seed: int) -> None:
     rows = SmoothedRows(dfl.Program(G=M, h=np.ones(len(M))))
     inside, in_force = np.ones((1, len(v)), np.uint8), np.ones((1, len(M)), np.uint8)
     x, z = rows.project(inside, in_force, v[None])[0], rows.prices(inside, in_force, v[None])[0]
-    check(M, v, x, z, broken=OFF, noise=2 * ROUNDED)
+    check(M, v, x, z, broken=OFF, noise=ROUNDED)
 
 
 def test_a_vertex_has_no_gradient_in_any_units() -> None:

@@ -35,6 +35,7 @@ from dflearn.kernels.optimality import FAR_PRICE, SILENT
 
 CHECK_EVERY = 5  # iterations between two looks at the residual
 ROW_BYTES = 128  # of a tile; half of that where the batch is small
+MOST_ROUNDING = 1.2e-7  # beside the largest decision: in float32 too, an error of 1e-5 is none
 
 
 class PaddedRows(NamedTuple):
@@ -294,7 +295,7 @@ def iterate(
     n, N, m = data.c.shape[1], answer.z.shape[1], len(system.pivot)
     z, v, cost, y_last = space[:N], space[N : 2 * N], space[2 * N : 3 * N], space[3 * N : 4 * N]
     terms, x, r = space[4 * N : 5 * N], space[5 * N : 5 * N + m], space[5 * N + m : 5 * N + 2 * m]
-    scratch, rounding = space[5 * N + 2 * m :], 16.0 * np.finfo(answer.w.dtype).eps
+    scratch, rounding = space[5 * N + 2 * m :], min(16.0 * np.finfo(answer.w.dtype).eps, MOST_ROUNDING)
     load(data.start, index, z.lane)
     load(data.r, index, r.lane)
     load(data.c, index, cost.lane)
