@@ -88,6 +88,31 @@ class MLP(nn.Sequential):
 # -- what goes before and after a model -----------------------------------------------------------------------------
 
 
+class TileNet(nn.Module):
+    """Positive costs of the tiles of an image: a small net looks at each tile, another at what the first saw around it.
+
+    `(*batch, 3, rows · pixels, columns · pixels)` → `(*batch, rows · columns)`, row by row.
+
+    Args:
+        pixels: of a tile, each way.
+        channels: of both hidden layers.
+    """
+
+    def __init__(self, pixels: int, *, channels: int = 8, seed: int = 0) -> None:
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.tile = nn.Conv2d(3, channels, pixels, stride=pixels)
+            self.around = nn.Conv2d(channels, channels, 3, padding=1)
+            self.cost = nn.Conv2d(2 * channels, 1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch = x.shape[:-3]
+        seen = torch.relu(self.tile(x.reshape(-1, *x.shape[-3:])))
+        both = torch.cat([seen, torch.relu(self.around(seen))], 1)
+        return nn.functional.softplus(self.cost(both)).reshape(*batch, -1)
+
+
 class Scaled(nn.Module):
     """scale · model(x): a model that works in units of the costs."""
 

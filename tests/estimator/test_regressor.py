@@ -25,6 +25,7 @@ from dflearn.layers import (
     BlackBox,
     Exact,
     ImplicitMLE,
+    LogBarrier,
     NegativeIdentity,
     Perturbed,
     Smoothed,
@@ -179,6 +180,7 @@ KINDS = {
     "fenchel-young": (FenchelYoung, Smoothed),
     "pfy": (FenchelYoung, Perturbed),
     "regret": (Regret, Smoothed),
+    "intopt": (Regret, LogBarrier),
     "sqde": (SquaredDecisionError, Smoothed),
     "cave": (CaVE, NormalCone),
     "pfy-multiplicative": (FenchelYoung, Perturbed),
@@ -237,6 +239,8 @@ def test_what_is_automatic_is_relative_to_the_data() -> None:
     relative = 3.5 / 2.5
     assert layer_of().mu == pytest.approx(relative)
     assert layer_of(mu=0.7).mu == 0.7
+    assert layer_of(loss="intopt").mu == pytest.approx(0.1 * relative)
+    assert layer_of(loss="intopt", mu=0.7).mu == 0.7
     assert layer_of(loss="pfy").sigma == pytest.approx(2.5)
     assert layer_of(loss="pfy", sigma=0.7).sigma == 0.7
     splitting = layer_of(layer="davis-yin", mu=0.5, step=0.2)

@@ -22,6 +22,7 @@ from dflearn.layers import (
     Exact,
     ImplicitMLE,
     Layer,
+    LogBarrier,
     NegativeIdentity,
     Perturbed,
     Smoothed,
@@ -125,6 +126,7 @@ LAYERS: dict[str, tuple[Callable[[Program], Layer], dict[str, Any]]] = {
         lambda program: Smoothed(program, 0.7, regularizer="norm"),
         {"exact_gradient": True, "tolerance": 1e-8},
     ),
+    "LogBarrier": (lambda program: LogBarrier(program, 0.1), {"exact_gradient": True, "tolerance": 1e-7}),
     "DavisYin, converged": (
         lambda program: DavisYin(program, 0.7, iterations=20_000, tolerance=1e-9, gradient="implicit"),
         {"exact_gradient": True, "tolerance": 1e-6},

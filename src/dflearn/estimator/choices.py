@@ -41,6 +41,7 @@ from dflearn.solvers.wrappers import Pooled
 
 SAMPLES = 10  # of layers that average over noise, where their Jacobian is used
 POOL_RATIO = 0.1  # of batches that a loss over a pool solves
+BARRIER = 0.1  # μ of a log barrier, in units of the μ of smoothing: slacks of some tenths at costs of one
 RELATIVE_SIGMA = 0.5  # of multiplicative noise: the standard deviation of log |y|
 
 Amount = float | Literal["auto"]
@@ -135,6 +136,12 @@ def make_loss(
         return Quantile(0.5 if ratios is None else ratios)
     if loss in _OF_PROGRAMS:
         return _OF_PROGRAMS[loss](_program(task, loss))
+    if loss == "intopt":
+        from dflearn.layers.log_barrier import LogBarrier
+
+        if layer != "auto":
+            raise OptionError(f"loss 'intopt' brings its own layer, the log barrier: layer is 'auto'; got {layer!r}")
+        return Regret(LogBarrier(_program(task, loss), BARRIER * scale.mu if mu == "auto" else mu))
     if loss in _AROUND_SOLVERS:
         if layer not in ("auto", "relaxed", "exact"):
             raise OptionError(

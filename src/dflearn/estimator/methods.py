@@ -77,6 +77,10 @@ METHODS = (
         "Regret(Smoothed(program, mu))", "regularizedFrankWolfeOpt", "Regret^smoothed",
     ),
     MethodEntry(
+        "intopt", "IntOpt: regret through a log barrier", "Mandi and Guns (2020)", (*_BOTH, "program"), "1 barrier", False, "μ",
+        "Regret(LogBarrier(program, mu))", "", "Regret^barrier",
+    ),
+    MethodEntry(
         "sqde", "squared decision error", "McKenzie et al. (2024)", ("decisions", "program"), "1 smoothed", False, "μ",
         "SquaredDecisionError(Smoothed(program, mu))", "regularizedFrankWolfeOpt", "SqDE^smoothed",
     ),

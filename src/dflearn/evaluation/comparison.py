@@ -12,7 +12,9 @@ from dflearn.errors import DataError, OptionError
 from dflearn.evaluation import estimates
 from dflearn.evaluation.estimates import FEW, Block, Estimate
 from dflearn.evaluation.regret import EXACT, ZERO, Evaluation, zero_note
+from dflearn.evaluation.repetitions import over_seeds, signed_ranks
 
+FEWEST_SEEDS = 3  # with fewer, their spread is not known
 COMPARED = ("absolute_regret", "mean_of_ratios", "ratio_of_sums")
 
 
@@ -26,6 +28,8 @@ class Comparison:
         count: how many independent instances of equal weight tell as much: fewer than there are, where they have weights,
             or are drawn in blocks.
         zero_optima: how many instances have a zero optimum, and so are left out of `mean_of_ratios`.
+        seeds: how many independent repetitions the intervals are over; `None` where they are over instances alone.
+        p_value: of Wilcoxon's signed ranks of the seeds' mean differences; NaN without seeds.
     """
 
     absolute_regret: Estimate
@@ -37,27 +41,37 @@ class Comparison:
     confidence: float
     count: float
     zero_optima: int = 0
+    seeds: int | None = None
+    p_value: float = float("nan")
 
     @property
     def beyond_chance(self) -> bool:
-        """Whether the interval of the mean difference lies on one side of zero, and there are instances enough to say so."""
+        """Whether the interval of the mean difference lies on one side of zero, and there are instances (and seeds) enough."""
+        if self.seeds is not None and self.seeds < FEWEST_SEEDS:
+            return False
         return self.count >= FEW and not self.absolute_regret.low <= 0 <= self.absolute_regret.high
 
     def verdict(self, first: str = "the first") -> str:
         """In one sentence, whether `first` has less regret, and how surely."""
+        over = "" if self.seeds is None else f" over {self.seeds} seeds"
+        if self.seeds is not None and self.seeds < FEWEST_SEEDS:
+            return f"The difference may be chance: {self.seeds} seeds are too few to tell, {FEWEST_SEEDS} is the least."
         if self.count < FEW:
             return (
                 f"The difference may be chance: {self.count:.3g} independent rows are too few to tell, {FEW} is the least. "
                 "More rows would tell."
             )
         if not self.beyond_chance:
-            return "The difference may be chance: its interval holds zero. More rows would tell."
-        found = f"{first} {'lowers' if self.absolute_regret.value < 0 else 'raises'} the regret, beyond chance."
+            more = "rows" if self.seeds is None else "seeds"
+            return f"The difference may be chance: its interval{over} holds zero. More {more} would tell."
+        found = f"{first} {'lowers' if self.absolute_regret.value < 0 else 'raises'} the regret, beyond chance{over}."
         return found[0].upper() + found[1:]
 
     def summary(self) -> str:
         lines = [f"  {name:<22}{getattr(self, name)}" for name in COMPARED]
         lines.append(f"  {self.wins} wins, {self.ties} ties, {self.losses} losses; {self.confidence:.0%} confidence")
+        if self.seeds is not None:
+            lines.append(f"  {self.seeds} seeds, then their instances; Wilcoxon over seeds: p = {self.p_value:.3g}")
         lines.extend(f"  note: {note}" for note in self.notes())
         return "\n".join(["paired difference, negative favours the first", *lines, f"  {self.verdict()}"])
 
@@ -72,11 +86,17 @@ class Comparison:
     def as_dict(self) -> dict[str, Any]:
         names = ("wins", "ties", "losses", "confidence", "count", "zero_optima", "beyond_chance")
         counts = {name: getattr(self, name) for name in names}
+        if self.seeds is not None:
+            counts |= {"seeds": self.seeds, "p_value": self.p_value}
         return {**estimates.plain({name: getattr(self, name) for name in COMPARED}), **counts}
 
 
 def compare(
-    a: Evaluation | Sequence[Evaluation], b: Evaluation | Sequence[Evaluation], *, block: Block = None
+    a: Evaluation | Sequence[Evaluation],
+    b: Evaluation | Sequence[Evaluation],
+    *,
+    block: Block = None,
+    seeds: bool = False,
 ) -> Comparison:
     """How much less regret a has than b, instance by instance; both must have judged the same instances.
 
@@ -85,27 +105,35 @@ def compare(
             instance that several of them judge, by its id, is one draw, with all its differences.
         block: how many consecutive instances, in the order of their ids, are drawn together: for instances in order of
             time, whose neighbours are alike. "auto": the cube root of their number.
+        seeds: whether the pairs are repetitions of one experiment, each with data and training of its own (whatever the
+            ids say). Then a difference must hold over seeds: intervals are of the hierarchical bootstrap, which draws
+            seeds and then instances, and the verdict names the number of seeds. Each seed counts the same.
     """
     pairs = _pairs(a, b)
     for one, other in pairs:
         _check_pair(one, other)
     if isinstance(block, bool) or not (block in (None, "auto") or (isinstance(block, int) and block >= 1)):
         raise OptionError(f"block is a number of consecutive instances, at least 1, or 'auto'; got {block!r}")
+    if seeds and block is not None:
+        raise OptionError("seeds are drawn whole, with instances that are independent: leave block out")
     ones, level = [one for one, _ in pairs], pairs[0][0].confidence
     difference = np.concatenate([one.regrets - other.regrets for one, other in pairs])
     weights = np.concatenate([np.ones(len(one.ids)) if one.weights is None else one.weights for one in ones])
     size, zero = np.abs(np.concatenate([one.optima for one in ones])), np.concatenate([one.zero_optima for one in ones])
     ids, exact = np.concatenate([one.ids for one in ones]), EXACT * np.concatenate([one._scale for one in ones])
-    if len(pairs) == 1 and block is None:
+    if seeds or (len(pairs) == 1 and block is None):
         rows, count = np.arange(len(ids)), len(ids)
     else:
         known, rows = np.unique(ids, return_inverse=True)
         count = len(known)
-    length = estimates.block_length(count, block)
+    length, ends = estimates.block_length(count, block), np.cumsum([len(one.ids) for one in ones])[:-1]
 
     def pooled(numerator: np.ndarray, denominator: np.ndarray, counted: np.ndarray) -> Estimate:
         """Both `(judgements,)`, each times its weight, added up by instance."""
         used = weights * counted
+        if seeds:
+            lost, sizes, counts = (np.split(column, ends) for column in (numerator, denominator, used))
+            return over_seeds(lost, sizes, counts, level)
         held = np.bincount(rows, used, minlength=count) > 0
         above, below = (np.bincount(rows, used * values, minlength=count)[held] for values in (numerator, denominator))
         return estimates.ratio_of_sums(above, below, level, block=length)
@@ -123,7 +151,14 @@ def compare(
         confidence=level,
         count=estimates.effective_count(count, np.bincount(rows, weights, minlength=count)) / length if count else 0.0,
         zero_optima=int(zero.sum()),
+        seeds=len(pairs) if seeds else None,
+        p_value=signed_ranks(_seed_means(difference, weights, ends)) if seeds else float("nan"),
     )
+
+
+def _seed_means(difference: np.ndarray, weights: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    parts = zip(np.split(difference, ends), np.split(weights, ends), strict=True)
+    return np.array([np.average(part, weights=weight) for part, weight in parts if weight.sum() > 0])
 
 
 def _pairs(

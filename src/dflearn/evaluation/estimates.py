@@ -68,7 +68,7 @@ def ratio_of_sums(
         z, share = _moving_means(z, block), _moving_means(share, block)
     drawn = max(2, round(count / block))
     error = float(np.sqrt(np.square(z).sum() / count * drawn / (drawn - 1) / drawn))
-    student = _t(confidence, drawn)
+    student = student_quantile(confidence, drawn)
     if error == 0 or not FEW <= drawn <= MANY:
         return Estimate(value, value - student * error, value + student * error)
     unit = error * np.sqrt(drawn)  # so that numbers of any size fit into single precision
@@ -121,7 +121,7 @@ def batched_product(
         return Estimate(value, value, value)
     w, r, i = w / w.mean(), r / (r_mean * w.mean()), i / (i_mean * w.mean())  # both means are 1 now
     a, b = r - w, i - w
-    student, unit = _t(confidence, count), abs(r_mean * i_mean)
+    student, unit = student_quantile(confidence, count), abs(r_mean * i_mean)
     within = np.square(a).mean() * np.square(b).mean() / batch_size
     error = float(np.sqrt((np.square(a + b).mean() + within) / (count - 1)))
     if error == 0 or not FEW <= count <= MANY:
@@ -214,7 +214,8 @@ def _studentized(value: float, error: float, drawn: np.ndarray, student: float, 
     return Estimate(value, value - max(float(high), student) * error, value - min(float(low), -student) * error)
 
 
-def _t(confidence: float, count: int) -> float:
+def student_quantile(confidence: float, count: int) -> float:
+    """How many standard errors of a mean of `count` values an interval reaches to each side."""
     from scipy.stats import t
 
     return float(t.ppf((1 + confidence) / 2, count - 1))

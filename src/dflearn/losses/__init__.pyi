@@ -7,6 +7,7 @@ from .cost_sensitive import CostSensitive as CostSensitive
 from .fenchel_young import FenchelYoung as FenchelYoung
 from .function import FunctionLoss as FunctionLoss
 from .lava import LAVA as LAVA
+from .lodl import LODL as LODL
 from .mse import MSE as MSE
 from .nce import NCE as NCE
 from .pear import PEAR as PEAR

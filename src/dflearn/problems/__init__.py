@@ -8,6 +8,8 @@ from dflearn.problems.energy import (
 )
 from dflearn.problems.facility_location import FacilityLocation as FacilityLocation
 from dflearn.problems.knapsack import Knapsack as Knapsack
+from dflearn.problems.matching import Matching as Matching
+from dflearn.problems.portfolio import Portfolio as Portfolio
 from dflearn.problems.registry import (
     PROBLEMS as PROBLEMS,
     problem_forms as problem_forms,
@@ -18,6 +20,7 @@ from dflearn.problems.registry import (
 from dflearn.problems.scheduling import Scheduling as Scheduling
 from dflearn.problems.selection import Selection as Selection
 from dflearn.problems.shortest_path import ShortestPath as ShortestPath
+from dflearn.problems.terrain import Terrain as Terrain
 
 __all__ = [
     "PROBLEMS",
@@ -25,10 +28,13 @@ __all__ = [
     "EnergyKnapsack",
     "FacilityLocation",
     "Knapsack",
+    "Matching",
+    "Portfolio",
     "Problem",
     "Scheduling",
     "Selection",
     "ShortestPath",
+    "Terrain",
     "load_energy_days",
     "problem_forms",
     "problem_named",

@@ -14,9 +14,12 @@ from dflearn.problems.base import Problem
 from dflearn.problems.energy import EnergyKnapsack
 from dflearn.problems.facility_location import PUBLISHED_FACILITIES, FacilityLocation
 from dflearn.problems.knapsack import Knapsack
+from dflearn.problems.matching import Matching
+from dflearn.problems.portfolio import Portfolio
 from dflearn.problems.scheduling import Scheduling
 from dflearn.problems.selection import Selection
 from dflearn.problems.shortest_path import ShortestPath
+from dflearn.problems.terrain import Terrain
 
 #: The names of the paper's problems, in the order of its tables.
 PROBLEMS = (
@@ -173,3 +176,13 @@ register_problem(
     "scheduling-{tasks}x{machines}", _schedule, "tasks on machines when electricity is cheap, on the same days",
     example="scheduling-10x3",
 )  # fmt: skip
+register_problem("matching-{size}", Matching, "agents and tasks, one to one, at least cost", example="matching-5")
+register_problem(
+    "portfolio-{assets}", Portfolio, "returns less the price of risk: a quadratic program", example="portfolio-20"
+)
+register_problem(
+    "terrain-{side}",
+    Terrain,
+    "the cheapest way across a map with eight neighbours, seen as an image",
+    example="terrain-6",
+)

@@ -11,9 +11,20 @@ from dataclasses import replace
 from typing import Any
 
 from dflearn.data.neighbours import label_by_neighbours
-from dflearn.layers import AdaptiveImplicitMLE, BlackBox, Exact, ImplicitMLE, Layer, NegativeIdentity, Perturbed
+from dflearn.data.scale import Scale
+from dflearn.layers import (
+    AdaptiveImplicitMLE,
+    BlackBox,
+    Exact,
+    ImplicitMLE,
+    Layer,
+    LogBarrier,
+    NegativeIdentity,
+    Perturbed,
+)
 from dflearn.losses import (
     LAVA,
+    LODL,
     NCE,
     PEAR,
     SCE,
@@ -91,6 +102,22 @@ def _of_program(make: Callable[..., Loss], *costs: str) -> Prepare:
 
 def _pear(context: RunContext) -> Prepared:
     return smoothed(lambda layer: PEAR(layer, injection=context.parameters["injection"]))(context)  # type: ignore[arg-type]
+
+
+def _lodl(context: RunContext) -> Prepared:
+    own = context.parameters
+    loss = LODL.learn(
+        context.train, relaxed(context), own["sigma"] * context.unit, own["samples"], generator=context.generator()
+    )
+    return Prepared(loss, context.train, solver_name="none")
+
+
+def _barrier(context: RunContext) -> Prepared:
+    """Its μ is a tenth of that of smoothing by default, as of the estimator."""
+    program, mu = context.problem.program, context.parameters["mu"]
+    if mu == "auto":
+        mu = 0.1 * Scale.of(program.objective, context.train).mu
+    return Prepared(Regret(LogBarrier(program, mu)), context.train)
 
 
 def _lava(context: RunContext) -> Prepared:
@@ -184,5 +211,7 @@ _add(
 )
 _add("LAVA", "label against the vertices next to it; nothing is solved", _lava, margin=0.1, bases=100)
 _add("PEAR", "the error, projected onto the face of the smoothed decision", _pear, mu="auto", injection=0.0)
+_add("Regret^barrier", "regret through the log barrier (IntOpt)", _barrier, mu="auto")
+_add("LODL", "squared error with weights that regret taught", _lodl, sigma=0.5, samples=50)
 _add("cost-sensitive", "squared error; harmless errors count less", _of_program(CostSensitive), harmless=0.1)
 _add("SPO+^relax kNN", "SPO+ on labels of neighbours", _neighbours, k=10, share=0.5)

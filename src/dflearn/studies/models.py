@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from dflearn.errors import OptionError
-from dflearn.models import MLP, Linear, SharedLinear
+from dflearn.models import MLP, Linear, SharedLinear, TileNet
 
 #: (shape of one instance's features, number of costs, seed, options by name) → a new model
 ModelFactory = Callable[..., nn.Module]
@@ -78,5 +78,15 @@ def shared(features: tuple[int, ...], costs: int, seed: int) -> nn.Module:
     return SharedLinear(features[-1], seed=seed)
 
 
-for _name, _make in {"linear": linear, "mlp": mlp, "shared": shared}.items():
+def tiles(features: tuple[int, ...], costs: int, seed: int, channels: int = 8) -> nn.Module:
+    side = round(costs**0.5)
+    if len(features) != 3 or features[0] != 3 or side * side != costs or any(size % side for size in features[1:]):
+        raise OptionError(
+            f"the model 'tiles' takes square images (3, height, width) of {costs} tiles, one for each cost; these data have "
+            f"features of shape {features}"
+        )
+    return TileNet(features[1] // side, channels=channels, seed=seed)
+
+
+for _name, _make in {"linear": linear, "mlp": mlp, "shared": shared, "tiles": tiles}.items():
     register_model(_name, _make)

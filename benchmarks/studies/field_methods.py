@@ -1,0 +1,96 @@
+"""The methods of the field study: by their names there, what is tuned, and the five values that are tried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dflearn.data.scale import Scale
+from dflearn.layers import Layer, Smoothed
+from dflearn.losses import MSE, SCE, SmoothedSPOPlus
+from dflearn.studies.builtin import Prepare, smoothed
+from dflearn.studies.methods import Prepared, RunContext
+
+RATES = (0.002, 0.006, 0.02, 0.06, 0.2)
+SHARES = (0.03, 0.1, 0.3, 1.0, 3.0)  # of μ: times `Scale.mu`; of σ, ε, τ, ν: times mean |y|
+SAMPLES = 5
+
+
+@dataclass(frozen=True)
+class FieldMethod:
+    """One method of the study.
+
+    Attributes:
+        name: in its tables.
+        study: in the registry of studies, where `prepare` is not given.
+        tuned: the parameter whose values are tried, or "learning rate".
+        trials: these values.
+        solves: per instance and step.
+        family: what stands behind it, for figures.
+        quadratic: whether it is defined for quadratic objectives and cheap there.
+    """
+
+    name: str
+    study: str
+    tuned: str = "learning rate"
+    trials: tuple[float, ...] = RATES
+    solves: float = 0
+    family: str = "convex"
+    quadratic: bool = False
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    prepare: Prepare | None = None
+
+
+def _plain(layer: Layer) -> SCE:
+    return SCE(layer, variant="plain")
+
+
+def _with_squared_error(loss: Callable[[Smoothed], Any]) -> Prepare:
+    """The loss, and a share of the squared error: summed over the costs, in units of the costs."""
+
+    def prepare(context: RunContext) -> Prepared:
+        program, unit = context.problem.program, context.unit
+        scale = Scale.of(program.objective, context.train)
+        weight = float(context.parameters["share"]) * program.p / unit
+        return Prepared(loss(Smoothed(program, scale.mu)) + weight * MSE(), context.train)
+
+    return prepare
+
+
+_of_mu: dict[str, Any] = {"tuned": "mu", "trials": SHARES, "solves": 1, "quadratic": True}
+_noisy: dict[str, Any] = {"tuned": "sigma", "trials": SHARES, "solves": SAMPLES, "fixed": {"samples": SAMPLES}}
+_implicit: dict[str, Any] = {**_noisy, "solves": 2 * SAMPLES, "fixed": {"samples": SAMPLES, "noise": "gumbel"}}
+_pool: dict[str, Any] = {"solves": 0.1, "family": "pool"}
+_weighted: dict[str, Any] = {"tuned": "share", "trials": (0.003, 0.01, 0.03, 0.1, 0.3), "solves": 1, "family": "ours"}
+
+METHODS = (
+    FieldMethod("MSE", "MSE", family="prediction", quadratic=True),
+    FieldMethod("cost-sensitive", "cost-sensitive", "harmless", (0.01, 0.03, 0.1, 0.3, 0.6), family="prediction"),
+    FieldMethod("SPO+", "SPO+^relax", solves=1),
+    FieldMethod("sSPO+", "sSPO+", **_of_mu, family="ours"),
+    FieldMethod("RFY", "FY^smoothed", **_of_mu),
+    FieldMethod("PFY", "PFY^relax", **_noisy),
+    FieldMethod("PFY multiplicative", "PFY^relax multiplicative", **_noisy),
+    FieldMethod("SCE", "SCE^smoothed", **_of_mu, family="ours"),
+    FieldMethod("SCE plain", "", **_of_mu, family="ours", prepare=smoothed(_plain)),
+    FieldMethod("QPTL", "Regret^smoothed", **_of_mu, family="direct"),
+    FieldMethod("SqDE", "SqDE^smoothed", **_of_mu, family="direct"),
+    FieldMethod("PEAR", "PEAR", "mu", SHARES, 1, "direct", fixed={"injection": 0.1}),
+    FieldMethod("CaVE", "CaVE exact", solves=1, family="convex"),
+    FieldMethod("LAVA", "LAVA", "margin", (0.01, 0.03, 0.1, 0.3, 1.0), fixed={"bases": 20}),
+    FieldMethod("DPO", "DPO^relax", **_noisy, family="direct"),
+    FieldMethod("DPO multiplicative", "DPO^relax multiplicative", **_noisy, family="direct"),
+    FieldMethod("DBB", "DBB^relax", "step", (1.0, 3.0, 10.0, 30.0, 100.0), 2, "direct"),
+    FieldMethod("NID", "NID^relax", solves=1, family="direct"),
+    FieldMethod("I-MLE", "IMLE^relax", **_implicit, family="direct"),
+    FieldMethod("AI-MLE", "AIMLE^relax", **_implicit, family="direct"),
+    FieldMethod("PG", "PG^relax", "width", SHARES, 2, "direct"),
+    FieldMethod("NCE", "NCE", **_pool),
+    FieldMethod("CMAP", "CMAP", **_pool),
+    FieldMethod("LTR pointwise", "LTR pointwise", **_pool),
+    FieldMethod("LTR pairwise", "LTR pairwise", "margin", (0.0, 0.1, 0.3, 1.0, 3.0), **_pool),
+    FieldMethod("LTR listwise", "LTR listwise", "temperature", SHARES, **_pool),
+    FieldMethod("sSPO+ with MSE", "", **_weighted, prepare=_with_squared_error(SmoothedSPOPlus)),
+    FieldMethod("SCE with MSE", "", **_weighted, prepare=_with_squared_error(SCE)),
+)  # fmt: skip

@@ -1,0 +1,348 @@
+"""What the field study found: a page in Markdown and its figures, from the records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from dflearn.report.render import render
+from dflearn.report.style import (
+    BLUE,
+    FAINT,
+    GREEN,
+    GREY,
+    INK,
+    LINE,
+    ORANGE,
+    VERMILLION,
+    label_points,
+    log_ticks,
+    new_figure,
+    styled,
+    write_figure,
+)
+from field_methods import METHODS
+from field_statistics import Field, Ranking, Record
+
+BASELINE = "SPO+"
+SHOWN = ("MSE", "SPO+", "SCE", "PFY", "DBB", "LTR listwise")  # in the figure of regret against time
+FAMILIES = {"prediction": GREY, "ours": VERMILLION, "convex": BLUE, "direct": ORANGE, "pool": GREEN}
+FAMILY = {method.name: method.family for method in METHODS}
+SOLVES = {method.name: method.solves for method in METHODS}
+TUNED = {method.name: method.tuned for method in METHODS}
+
+HEADING = """# Every method of the field on the same problems
+
+`python benchmarks/studies/field.py` goes on with what is lacking; `--no-run` writes this page again from the records, and with
+`--methods` or `--problems` shows some of them. [What it means](../../docs/field.md), for people.
+
+{runs} runs: {methods} methods, {problems} problems for all of them and {others} for those that are defined there, seeds {seeds} in
+common; {failed} runs failed. Every method had five trials per problem on seed 0, judged on that seed's validation rows: five values of
+its own parameter at learning rate {rate}, or five learning rates where it has none; then its choice was fixed. All took the same steps on the
+same rows with the same first weights, in units of the costs, and kept the weights with the least validation regret out of eight looks. Regret is
+Σ regret / Σ |optimum| on test rows, decided exactly. One core, CPU seconds of training alone.
+"""
+
+
+def brief(records: Sequence[Record]) -> str:
+    """As text: mean regrets, ranks among these methods, seconds."""
+    field = Field(records)
+    return page_table(field, "text") if field.seeds else f"{len(records)} runs; no seed is complete yet"
+
+
+def page_table(field: Field, form: Any = "markdown") -> str:
+    mean = field.by_problem().mean
+    least = {
+        problem: np.nanmin([field.mean(problem, method) for method in field.methods]) for problem in field.problems
+    }
+    lines = []
+    for method, rank in mean.items():
+        cells = [field.mean(problem, method) for problem in field.problems]
+        marked = [
+            f"**{value:.2%}**" if value == least[problem] and form == "markdown" else f"{value:.2%}"
+            for problem, value in zip(field.problems, cells, strict=True)
+        ]
+        lines.append([method, f"{rank:.1f}", *marked])
+    return render(("method", "mean rank", *field.problems), lines, form)
+
+
+def page(records: Sequence[Record]) -> str:
+    from field import RATE
+
+    field = Field(records)
+    by_problem, by_run = field.by_problem(), field.by_run()
+    failed = sum("error" in one for one in records)
+    text = HEADING.format(
+        runs=len(records), methods=len(field.methods), problems=len(field.problems), others=len(field.others),
+        seeds=", ".join(map(str, field.seeds)), failed=failed, rate=RATE,
+    )  # fmt: skip
+    text += "\n## Regret and mean ranks\n\n![Mean ranks](ranks.svg)\n\n" + page_table(field) + "\n\n"
+    text += _tests(field, by_problem, by_run)
+    text += "\n## Beside SPO+, paired\n\n" + _differences(field)
+    text += "\n## Time, solves and sensitivity\n\n![Regret against time](time.svg)\n\n" + _costs(field)
+    text += "\n## A default\n\n" + _default(field)
+    for problem in field.others:
+        text += f"\n## {problem}, for the methods that are defined there\n\n" + _alone(field, problem)
+    text += "\n## What was run\n\n" + _settings(records)
+    return text + _failures(records)
+
+
+def _tests(field: Field, by_problem: Ranking, by_run: Ranking) -> str:
+    best, *rest = by_problem.mean.items()
+    near = [name for name, rank in rest if rank - best[1] <= by_problem.distance]
+    runs_best = next(iter(by_run.mean.items()))
+    near_runs = [name for name, rank in by_run.mean.items() if rank - runs_best[1] <= by_run.distance]
+    return (
+        f"Friedman over {len(field.problems)} problems: p = {by_problem.p_value:.1e}; Nemenyi's critical difference at 5 % is "
+        f"{by_problem.distance:.1f} ranks, so that {best[0]} (mean rank {best[1]:.1f}) is not told apart from {len(near)} others: "
+        f"{', '.join(near)}.\nOver {len(by_run.ranks)} pairs of problem and seed, which share tuning within a problem and so are no "
+        f"independent blocks: p = {by_run.p_value:.1e}, {by_run.distance:.1f} ranks; then the first group is {', '.join(near_runs)}.\n"
+    )
+
+
+def _differences(field: Field) -> str:
+    lines = []
+    for method in field.by_problem().mean:
+        if method != BASELINE:
+            found = [field.difference(problem, method, BASELINE) for problem in field.problems]
+            cells = [
+                f"{'**' if one.high < 0 or one.low > 0 else ''}{100 * one.value:+.2f} [{100 * one.low:+.2f}, {100 * one.high:+.2f}]"
+                f"{'**' if one.high < 0 or one.low > 0 else ''}"
+                for one in found
+            ]
+            better, worse = sum(one.high < 0 for one in found), sum(one.low > 0 for one in found)
+            lines.append([method, f"{better} / {worse}", *cells])
+    return (
+        f"Regret less that of {BASELINE} in points of the optimum, with 95 % intervals by the hierarchical bootstrap (seeds, then test "
+        "instances; no narrower than Student's over seeds). Bold: beyond chance. Second column: on how many problems less / more.\n\n"
+        + render(("method", "less / more", *field.problems), lines, "markdown")
+        + "\n"
+    )
+
+
+def seconds(field: Field, method: str) -> float:
+    """CPU seconds of training per run over those of MSE, geometric mean over problems."""
+    ratios = [
+        field.mean(problem, method, "seconds") / field.mean(problem, "MSE", "seconds") for problem in field.problems
+    ]
+    return float(np.exp(np.mean(np.log(ratios))))
+
+
+def relative(field: Field, method: str) -> float:
+    """Regret over that of MSE, geometric mean over problems."""
+    ratios = [field.mean(problem, method) / field.mean(problem, "MSE") for problem in field.problems]
+    return float(np.exp(np.mean(np.log(ratios))))
+
+
+def _costs(field: Field) -> str:
+    lines = []
+    timed = "MSE" in field.methods
+    for method in field.by_problem().mean:
+        middle, worst = field.sensitivity(method)
+        absolute = np.median([field.mean(problem, method, "seconds") for problem in field.problems])
+        lines.append(
+            [
+                method,
+                f"{relative(field, method):.2f}" if timed else "",
+                f"{absolute:.2f}",
+                f"{seconds(field, method):.1f}" if timed else "",
+                f"{400 * SOLVES[method]:.0f}",
+                TUNED[method],
+                f"{middle:.2f}",
+                f"{worst:.2f}",
+                str(field.at_the_edge(method)),
+            ]
+        )
+    header = (
+        "method", "regret / MSE's", "CPU s a run", "× MSE", "solves an epoch of 400", "tuned", "middle / best", "worst / best", "at the edge",
+    )  # fmt: skip
+    return (
+        "Regret and seconds relative to MSE: geometric means over problems. CPU seconds: median over problems of a whole run's "
+        "training. Solves inside the loss, smoothed ones included (pools: on average). Then validation regret on seed 0 with the middle "
+        "and with the worst of the five values, over that with the best, medians over problems; and on how many problems the best value was the "
+        "first or the last of the five, so that a wider grid might find better ones.\n\n"
+        + render(header, lines, "markdown")
+        + "\n"
+    )
+
+
+def halves(field: Field) -> tuple[list[str], list[str]]:
+    return field.problems[::2], field.problems[1::2]
+
+
+def _default(field: Field) -> str:
+    chosen_on, confirmed_on = halves(field)
+    chosen = field.by_problem(chosen_on, "validation").mean
+    confirmed = field.by_problem(confirmed_on).mean
+    places = list(confirmed)
+    lines = [
+        [name, f"{rank:.1f}", f"{confirmed[name]:.1f}", str(places.index(name) + 1)]
+        for name, rank in list(chosen.items())[:6]
+    ]
+    return (
+        f"By mean rank of *validation* regret on {', '.join(chosen_on)} (seeds {', '.join(map(str, field.seeds))}); beside it the mean "
+        f"rank of *test* regret on the problems that were not looked at: {', '.join(confirmed_on)}.\n\n"
+        + render(("method", "rank where chosen", "rank where confirmed", "place there"), lines, "markdown")
+        + f"\n\n{fixed_default(field)}\n"
+    )
+
+
+def fixed_default(field: Field) -> str:
+    """One method with one value for all problems, chosen on one half by the tuning seed's validation regret."""
+    chosen_on, confirmed_on = halves(field)
+
+    def ranks(problems: list[str]) -> dict[tuple[str, float], float]:
+        names = [(method, value) for method in field.methods for value, _ in field.trials(problems[0], method)]
+        from scipy.stats import rankdata
+
+        rows = [
+            rankdata([regret for method in field.methods for _, regret in field.trials(problem, method)])
+            for problem in problems
+        ]
+        means = dict(zip(names, np.mean(rows, axis=0).tolist(), strict=True))
+        return dict(sorted(means.items(), key=lambda pair: pair[1]))
+
+    chosen, confirmed = ranks(chosen_on), ranks(confirmed_on)
+    (method, value), rank = next(iter(chosen.items()))
+    place = list(confirmed).index((method, value)) + 1
+    return (
+        f"Without any tuning: of all {len(chosen)} pairs of a method and one value, on seed 0's validation rows, {method} with "
+        f"{TUNED[method]} = {value:g} has the best mean rank on the first half, {rank:.1f}; on the other half it has {confirmed[method, value]:.1f}, "
+        f"place {place} of {len(confirmed)}."
+    )
+
+
+def _alone(field: Field, problem: str) -> str:
+    methods = field.methods_on(problem)
+    seeds = field.common(problem, methods)
+    lines = []
+    for method in sorted(methods, key=lambda name: field.mean(problem, name)):
+        one = field.difference(problem, method, "MSE")
+        paired = "" if method == "MSE" else f"{100 * one.value:+.2f} [{100 * one.low:+.2f}, {100 * one.high:+.2f}]"
+        lines.append([method, f"{field.mean(problem, method):.2%}", paired])
+    return f"Seeds {', '.join(map(str, seeds))}; points less than MSE, paired.\n\n" + (
+        render(("method", "regret", "less MSE"), lines, "markdown") + "\n"
+    )
+
+
+def _settings(records: Sequence[Record]) -> str:
+    lines = []
+    for problem in dict.fromkeys(one["problem"] for one in records):
+        own = [one for one in records if one["problem"] == problem]
+        settings, spent = own[0]["settings"], sum(one.get("total", one["seconds"]) for one in own)
+        seeds = sorted({one["seed"] for one in own})
+        lines.append(
+            [problem, *map(str, settings.values()), ", ".join(map(str, seeds)), str(len(own)), f"{spent / 60:.1f}"]
+        )
+    header = ("problem", *records[0]["settings"], "seeds", "runs", "CPU minutes")
+    machine = records[0]["machine"]
+    commits = dict.fromkeys(str(one["machine"].get("commit")) for one in records)
+    return (
+        render(header, lines, "markdown")
+        + f"\n\n{machine.get('processor', '')}; commits {', '.join(commits)}; versions in the records. Samples of noisy methods: 5.\n"
+    )
+
+
+def _failures(records: Sequence[Record]) -> str:
+    found: dict[tuple[str, str, str], int] = {}
+    for one in records:
+        if "error" in one:
+            key = one["problem"], one["method"], one["error"][:160]
+            found[key] = found.get(key, 0) + 1
+    if not found:
+        return ""
+    lines = [[*key, str(count)] for key, count in found.items()]
+    return "\n### Runs that failed\n\n" + render(("problem", "method", "why", "runs"), lines, "markdown") + "\n"
+
+
+# -- figures --------------------------------------------------------------------------------------------------------------
+
+
+@styled
+def ranks_figure(field: Field) -> Figure:
+    """Mean ranks, best above, each problem's rank faint beside it; bars join those that Nemenyi does not tell apart."""
+    found = field.by_problem()
+    mean, count = found.mean, len(found.methods)
+    figure = new_figure(8.2, 0.235 * count + 1.3)
+    axes = figure.add_subplot()
+    for y, (method, rank) in enumerate(mean.items()):
+        colour = FAMILIES[FAMILY[method]]
+        axes.plot(found.ranks[:, found.methods.index(method)], [y] * len(found.ranks), "o", color=LINE, markersize=4)
+        axes.plot([rank], [y], "o", color=colour, markersize=7)
+        axes.annotate(f"{rank:.1f}", (rank, y), (6, 0), textcoords="offset points", va="center", fontsize=8, color=INK)
+    ordered = list(mean.values())
+    groups = []
+    for first, rank in enumerate(ordered):
+        last = max(i for i, other in enumerate(ordered) if other - rank <= found.distance)
+        if last > first and not any(low <= first and last <= high for low, high in groups):
+            groups.append((first, last))
+    for place, (first, last) in enumerate(groups):
+        axes.plot([count + 1.2 + 0.5 * place] * 2, [first - 0.2, last + 0.2], color=INK, linewidth=2)
+    axes.plot([1, 1 + found.distance], [-1.2, -1.2], color=INK, linewidth=2)
+    axes.annotate(f"critical difference {found.distance:.1f}", (1 + found.distance, -1.2), (6, 0), textcoords="offset points", va="center", fontsize=8)  # fmt: skip
+    axes.set_yticks(range(count), list(mean), color=INK)
+    axes.set_ylim(count - 0.4, -2)
+    axes.set_xlim(0.5, count + 2 + 0.5 * len(groups))
+    axes.set_xlabel(
+        f"rank over {len(field.problems)} problems, mean of seeds {', '.join(map(str, field.seeds))}; grey: one problem each"
+    )
+    for name, colour in FAMILIES.items():
+        axes.plot(
+            [], [], "o", color=colour, label={"ours": "SCE and sSPO+", "direct": "through the decision"}.get(name, name)
+        )
+    axes.legend(loc="lower left", fontsize=8)
+    return figure
+
+
+@styled
+def time_figure(field: Field) -> Figure:
+    """Left: what a whole run costs and brings, beside MSE. Right: validation regret as training goes on, relative to MSE's end."""
+    figure = new_figure(10.4, 4.6)
+    left, right = figure.add_subplot(1, 2, 1), figure.add_subplot(1, 2, 2)
+    points = []
+    for method in field.methods:
+        x, y = seconds(field, method), relative(field, method)
+        left.plot([x], [y], "o", color=FAMILIES[FAMILY[method]], markersize=5)
+        points.append((x, y, method, FAINT))
+    left.set_xscale("log")
+    left.set_yscale("log")
+    left.set_yticks([0.7, 0.8, 1, 1.5, 2, 3], ["0.7", "0.8", "1", "1.5", "2", "3"])
+    left.minorticks_off()
+    left.axhline(1, color=GREY, linewidth=0.8)
+    left.set_xlabel("CPU seconds of training / those of MSE")
+    left.set_ylabel("test regret / that of MSE")
+    left.set_title(f"{len(field.problems)} problems, geometric means")
+    log_ticks(left.xaxis)
+    colours = dict(zip(SHOWN, (GREY, BLUE, VERMILLION, GREEN, ORANGE, INK), strict=True))
+    for method in (name for name in SHOWN if name in field.methods):
+        times, values = [], []
+        for problem in field.problems:
+            ends = [field.tested[problem, "MSE", seed]["path"][-1] for seed in field.seeds]
+            unit_time, unit = np.mean([end[0] for end in ends]), np.mean([end[1] for end in ends])
+            path = np.mean([field.tested[problem, method, seed]["path"] for seed in field.seeds], axis=0)
+            times.append(path[:, 0] / unit_time)
+            values.append(path[:, 1] / unit)
+        right.plot(np.exp(np.mean(np.log(times), 0)), np.exp(np.mean(np.log(values), 0)), "-o", markersize=3, linewidth=1.4, color=colours[method], label=method)  # fmt: skip
+    right.set_xscale("log")
+    right.set_xlabel("CPU seconds / those of a whole run of MSE")
+    right.set_ylabel("validation regret / MSE's at the end")
+    right.set_title("As training goes on")
+    right.legend(fontsize=8)
+    log_ticks(right.xaxis)
+    figure.draw_without_rendering()
+    label_points(left, points)
+    return figure
+
+
+def write(records: Sequence[Record], out: Path) -> None:
+    field = Field(records)
+    if not field.seeds:
+        return
+    (out / "README.md").write_text(page(records), encoding="utf-8")
+    write_figure(ranks_figure(field), out, "ranks", ["svg"])
+    if "MSE" in field.methods:
+        write_figure(time_figure(field), out, "time", ["svg"])

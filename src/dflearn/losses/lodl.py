@@ -1,0 +1,101 @@
+"""A learned loss: squared error with weights that regret taught, instance by instance (LODL; Shah et al., 2022)."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dflearn.data import Batch, DecisionDataset
+from dflearn.errors import DataError, OptionError
+from dflearn.layers.base import weight
+from dflearn.losses.base import Field, Loss, LossOutput
+from dflearn.randomness import Randomness, generator_of
+from dflearn.solvers.base import Solver
+
+
+class LODL(Loss):
+    """Σ_j a_ij (ŷ_j − y_ij)²  for instance i, with weights a_i ≥ 0 of its own: convex, and no solves while training.
+
+    `LODL.learn` finds the weights before training (the paper's "weighted MSE", the diagonal of its quadratic form): it draws
+    predictions ŷ = y_i + σ z, z ~ N(0, I), solves each of them, and fits  regret_i(ŷ) ≈ Σ_j a_ij (ŷ_j − y_ij)²  by least squares over
+    a ≥ 0. A floor keeps costs that mattered in no draw from being free.
+
+    Args:
+        ids: of the instances that have weights, int64 `(count,)`.
+        weights: a, `(count, p)`.
+    """
+
+    needs: tuple[Field, ...] = ("costs",)
+
+    ids: Tensor
+    weights: Tensor
+
+    def __init__(self, ids: Tensor, weights: Tensor) -> None:
+        super().__init__()
+        if weights.ndim != 2 or ids.shape != weights.shape[:1]:
+            raise OptionError(
+                f"LODL takes one row of weights (count, p) per id (count,); got {tuple(weights.shape)} and {tuple(ids.shape)}"
+            )
+        if not bool((weights >= 0).all()) or len(torch.unique(ids)) != len(ids):
+            raise OptionError("LODL takes weights that are at least 0, and each id once")
+        order = torch.argsort(ids)
+        self.register_buffer("ids", ids[order].detach().clone())
+        self.register_buffer("weights", weights[order].detach().clone())
+
+    @classmethod
+    def learn(
+        cls,
+        data: DecisionDataset,
+        solver: Solver,
+        sigma: float,
+        samples: int = 50,
+        *,
+        floor: float = 0.05,
+        generator: Randomness = 0,
+    ) -> LODL:
+        """Solve `samples` draws around the costs of each instance, and fit its weights.
+
+        Args:
+            data: the training data, with costs; decisions are computed where there are none.
+            solver: of the program or its relaxation; `samples` solves per instance, and one for the label.
+            sigma: σ > 0 of the draws, in units of the costs.
+            floor: the least weight, relative to the mean of all.
+        """
+        from scipy.optimize import nnls
+
+        sigma = weight(sigma, "LODL", "a finite sigma > 0", lambda value: value > 0)
+        if samples < 1 or not 0 <= floor <= 1:
+            raise OptionError(f"LODL takes at least one sample and a floor between 0 and 1; got {samples} and {floor}")
+        batch = data.batch()
+        y = batch.require("costs").detach().cpu().double()
+        rng, objective, found = generator_of(generator), solver.objective, np.zeros(tuple(y.shape))
+        known = None if batch.decisions is None else batch.decisions.detach().cpu().double()
+        best = objective(y, solver.solve(y, data.instance).check().decision if known is None else known, data.instance)
+        errors = sigma * torch.randn(samples, *y.shape, generator=rng, dtype=torch.float64)
+        lost = torch.stack(
+            [
+                objective(y, solver.solve(y + error, data.instance).check().decision, data.instance) - best
+                for error in errors
+            ]
+        )
+        for i in range(len(y)):
+            found[i] = nnls(errors[:, i].square().numpy(), lost[:, i].clamp(min=0).numpy())[0]
+        weights = torch.as_tensor(found)
+        return cls(data.ids, weights.clamp(min=floor * float(weights.mean()) if weights.numel() else 0.0))
+
+    def extra_repr(self) -> str:
+        return f"{len(self.ids)} instances"
+
+    def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
+        ids = batch.require("ids").to(self.ids.device)
+        place = torch.searchsorted(self.ids, ids).clamp(max=max(len(self.ids) - 1, 0))
+        known = self.ids[place] == ids if len(self.ids) else torch.zeros_like(ids, dtype=torch.bool)
+        if not bool(known.all()):
+            missing = int(ids[~known].reshape(-1)[0])
+            raise DataError(
+                f"LODL has learned no weights for the instance with id {missing}: learn them on the data that it trains on, "
+                "LODL.learn(data, solver, sigma)"
+            )
+        error = predicted - batch.require("costs")
+        return LossOutput((self.weights[place].to(predicted) * error.square()).sum(-1))

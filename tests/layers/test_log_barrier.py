@@ -1,0 +1,79 @@
+"""`LogBarrier`: closed forms, the theory of barriers, finite differences, and what it refuses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from dflearn.errors import OptionError, ProgramError
+from dflearn.layers import LogBarrier
+from dflearn.losses import Regret
+from dflearn.problems import problem_named
+from dflearn.program import Program
+from dflearn.solvers.highs import HiGHS
+
+
+def draw(seed: int, *shape: int) -> torch.Tensor:
+    return torch.tensor(np.random.RandomState(seed).normal(size=shape))
+
+
+def test_one_variable_in_closed_form() -> None:
+    """min c w − μ log w − μ log(1 − w):  c w² − (c + 2μ) w + μ = 0, the root inside."""
+    mu, c = 0.3, torch.tensor([[-2.0], [-0.1], [0.7], [5.0]], dtype=torch.float64)
+    w = LogBarrier(Program(n=1, upper=1), mu)(c)
+    root = ((c + 2 * mu) - torch.sqrt((c + 2 * mu) ** 2 - 4 * c * mu)) / (2 * c)
+    torch.testing.assert_close(w, root, rtol=1e-9, atol=1e-9)
+
+
+def test_the_simplex_meets_its_optimality_conditions() -> None:
+    """c_i − μ / w_i is the same for all i, and w sums to one."""
+    mu, c = 0.2, draw(0, 5, 6)
+    w = LogBarrier(Program(A=np.ones((1, 6)), b=[1]), mu)(c)
+    price = c - mu / w
+    torch.testing.assert_close(price, price[:, :1].expand_as(price), rtol=1e-7, atol=1e-7)
+    torch.testing.assert_close(w.sum(-1), torch.ones(5).double())
+
+
+@pytest.mark.parametrize("mu", [1.0, 1e-3])
+def test_the_gap_is_at_most_mu_times_the_number_of_slacks(mu: float) -> None:
+    problem = problem_named("KP-8", capacity_share=2.0)
+    y = problem.generate(6, dtype=torch.float64).batch().require("costs")
+    w = LogBarrier(problem.program, mu)(y)
+    best = HiGHS(problem.relaxation).solve(y).check().objective
+    gap = problem.program.objective(y, w) - best
+    assert bool((gap >= -1e-8).all())
+    assert float(gap.max()) <= mu * (2 + 2 * 8) + 1e-8
+
+
+def test_gradients_are_those_of_differences() -> None:
+    problem = problem_named("SP-3")
+    y = problem.generate(2, dtype=torch.float64).batch().require("costs")
+    layer = LogBarrier(problem.program, 0.2)
+    assert torch.autograd.gradcheck(layer, (y.clone().requires_grad_(),), eps=1e-5, atol=1e-6)
+
+
+def test_a_quadratic_objective_without_constraints_in_closed_form() -> None:
+    """Far from the boundary and with a small μ the answer is that of the quadratic program."""
+    Q, c = np.array([[2.0, 0.5], [0.5, 1.0]]), draw(1, 4, 2)
+    layer = LogBarrier(Program(Q=Q, lower=-100, upper=100), 1e-7)
+    torch.testing.assert_close(layer(c), -c @ torch.tensor(np.linalg.inv(Q)), rtol=1e-6, atol=1e-6)
+
+
+def test_regret_trains_through_it() -> None:
+    problem = problem_named("TopK-6x2")
+    from dflearn.data.labels import label
+
+    batch = label(problem.generate(8, dtype=torch.float64), problem, progress=False).batch()
+    predicted = (batch.require("costs") + draw(2, 8, 6)).requires_grad_()
+    Regret(LogBarrier(problem.program, 0.1))(predicted, batch).sum().backward()
+    assert predicted.grad is not None
+    assert bool((predicted.grad.abs().amax(-1) > 0).all())
+
+
+def test_what_has_no_inside_is_refused() -> None:
+    pinched = Program(G=[[1, 1], [-1, -1]], h=[1, -1])
+    with pytest.raises(ProgramError, match="no point strictly inside"):
+        LogBarrier(pinched)(torch.ones(1, 2))
+    with pytest.raises(OptionError, match="mu > 0"):
+        LogBarrier(Program(n=2, upper=1), 0.0)

@@ -1,0 +1,80 @@
+"""LODL: weights against least squares written anew, where regret is known in closed form; the contract; what it refuses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from dflearn.data import DecisionDataset
+from dflearn.data.labels import label
+from dflearn.errors import DataError, OptionError
+from dflearn.losses import LODL, MSE
+from dflearn.models import Linear
+from dflearn.problems import problem_named
+from dflearn.program import Program
+from dflearn.solvers.highs import HiGHS
+from dflearn.testing import check_loss
+from dflearn.training import fit
+
+PROBLEM = problem_named("TopK-4x1", seed=1)
+DATA = label(PROBLEM.generate(12, dtype=torch.float64), PROBLEM, progress=False)
+
+
+def test_a_regret_that_is_quadratic_is_learned_exactly() -> None:
+    """min y w + w² / (4 a) has w = −2 a y, and regret a (ŷ − y)² for each cost."""
+    a = np.array([0.5, 2.0, 1.0])
+    program = Program(Q=np.diag(1 / (2 * a)), lower=-100, upper=100)
+    y = torch.tensor(np.random.RandomState(0).normal(size=(5, 3)))
+    loss = LODL.learn(DecisionDataset(y, y), HiGHS(program), 0.7, samples=8)
+    torch.testing.assert_close(loss.weights, torch.tensor(a).expand(5, 3), rtol=1e-4, atol=1e-4)
+
+
+def test_weights_are_those_of_nonnegative_least_squares() -> None:
+    """Written anew: the conditions of Karush, Kuhn and Tucker of the fit, over the same draws."""
+    samples, sigma = 30, 0.5
+    loss = LODL.learn(DATA, PROBLEM.relaxed_solver(), sigma, samples, floor=0.0, generator=3)
+    y, best = DATA.batch().require("costs"), DATA.batch().require("decisions")
+    errors = sigma * torch.randn(samples, *y.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    order = torch.argsort(DATA.ids)
+    for i in range(len(y)):
+        a = loss.weights[int((order == i).nonzero())]
+        noisy = y[i] + errors[:, i]
+        chosen = torch.nn.functional.one_hot(noisy.argmax(-1), 4) * (noisy > 0)  # nothing, where all are worth nothing
+        regret = (y[i] * (best[i] - chosen)).sum(-1)
+        squares = errors[:, i] ** 2
+        slope = squares.T @ (squares @ a - regret)
+        assert float(slope.min()) >= -1e-8
+        assert float((slope * a).abs().max()) <= 1e-8
+
+
+def test_the_contract() -> None:
+    loss = LODL.learn(DATA, PROBLEM.relaxed_solver(), 0.5, 20)
+    y = DATA.batch().require("costs")
+    check_loss(loss, y + 0.3 * torch.randn(y.shape, generator=torch.Generator().manual_seed(0)), DATA.batch())
+    assert loss(y, DATA.batch()).tolist() == [0.0] * len(y)
+
+
+def test_equal_weights_are_squared_error_in_any_order_of_rows() -> None:
+    loss = LODL(DATA.ids, torch.full((12, 4), 0.25).double())
+    part = DATA.subset(torch.tensor([7, 2, 11]))
+    predicted = torch.randn(3, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    torch.testing.assert_close(loss(predicted, part.batch()), MSE()(predicted, part.batch()))
+
+
+def test_it_trains() -> None:
+    loss = LODL.learn(DATA, PROBLEM.relaxed_solver(), 0.5, 20)
+    history = fit(Linear(10, 4).double(), loss, DATA, epochs=20, lr=0.05, progress=False)
+    assert history.column("loss")[-1] < history.column("loss")[0]
+
+
+def test_what_it_refuses() -> None:
+    loss = LODL(DATA.ids[:5], torch.ones(5, 4).double())
+    with pytest.raises(DataError, match="no weights for the instance with id"):
+        loss(DATA.batch().require("costs"), DATA.batch())
+    with pytest.raises(OptionError, match="each id once"):
+        LODL(torch.zeros(2, dtype=torch.long), torch.ones(2, 4))
+    with pytest.raises(OptionError, match="one row of weights"):
+        LODL(torch.arange(3), torch.ones(2, 4))
+    with pytest.raises(OptionError, match="sigma > 0"):
+        LODL.learn(DATA, PROBLEM.relaxed_solver(), 0.0)
