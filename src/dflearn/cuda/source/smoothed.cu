@@ -1,0 +1,112 @@
+// The smoothed LP of every instance of a batch, and projections onto the faces of their solutions. Blocks take the next
+// instance that nobody has taken.
+#include "solve.cuh"
+
+#define ACCEPTED 1e-6  // what OPTIMAL means
+#define VANISHING_PIVOT 1e-11
+#define OPTIMAL 0
+#define INFEASIBLE 2
+#define FAILED 5
+
+DEVICE int next(int* counter) {
+    SYNC();
+    if (TID == 0)
+#ifdef EMULATE
+        TASK->number = (*counter)++;
+#else
+        TASK->number = atomicAdd(counter, 1);
+#endif
+    SYNC();
+    return TASK->number;
+}
+
+DEVICE void begin(double* scratch, double* far) {
+    if (TID == 0) {
+        TASK->scratch = scratch + (long long)BLOCK * (COLUMN_ARRAYS * p.n + ROW_ARRAYS * p.m);
+        TASK->far = far + (long long)BLOCK * p.far;
+    }
+    copy_shape();
+    SYNC();
+}
+
+// c, w, inside (count, n); y, in_force (count, m); mu, r, lower, upper: one line per instance, or one for all (step 0).
+// starts (count, m): where multipliers are known, or null. y, r and starts in the plan's order and scale of rows.
+KERNEL smoothed_solve(int count, int* counter, double* scratch, double* far, double tolerance, const double* c, const double* mu,
+                      int mu_step, const double* r, int r_step, const double* lower, int lower_step, const double* upper,
+                      int upper_step, const double* starts, double* y, double* w, unsigned char* inside, unsigned char* in_force,
+                      double* objective, double* residual, signed char* status, int* newton_steps, int* interior_steps) {
+    begin(scratch, far);
+    UNROLL(1) for (int k = next(counter); k < count; k = next(counter)) {
+        const long long columns = (long long)k * p.n, rows = (long long)k * p.m;
+        if (TID == 0) {
+            Task* q = TASK;
+            q->c = c + columns; q->mu = mu[k * mu_step]; q->r = r + (long long)k * r_step;
+            q->lower = lower + (long long)k * lower_step; q->upper = upper + (long long)k * upper_step;
+            q->w = w + columns; q->y = y + rows; q->inside = inside + columns; q->in_force = in_force + rows;
+        }
+        SYNC();
+        double odd[2] = {0, 0};  // costs and starts that are no numbers; the former, as those of an instance that is not to be solved
+        COLUMNS odd[0] += fabs(c[columns + j]) <= LARGEST ? 0 : 1;
+        if (starts) { ROWS odd[1] += fabs(starts[rows + i]) <= LARGEST ? 0 : 1; }
+        reduce<2, 0>(odd);
+        to_units();
+        const Task q = *TASK;
+        Outcome found = {INFINITE, -2, -2};
+        if (odd[0] == 0) {
+            bool warm = starts && odd[1] == 0;
+            if (warm) { ROWS Y[i] = starts[rows + i] * q.per_gamma; SYNC(); }
+            found = solve_instance(warm, tolerance);
+        }
+        const bool solved = found.residual <= ACCEPTED;
+        double value[1] = {0};
+        COLUMNS {
+            double at = solved ? q.w[j] : 0, cost = solved ? q.cost(j) : 0;
+            if (!solved) {  // something finite that has no gradient
+                at = fmin(fmax(0.0, q.low(j)), q.high(j));
+                if (!(fabs(at) <= LARGEST)) at = 0;
+                q.inside[j] = 0;
+            }
+            value[0] += at * (cost + 0.5 * q.mu * at);
+            q.w[j] = q.sigma * at;
+        }
+        ROWS {
+            if (!solved) q.in_force[i] = 0;
+            q.y[i] = solved ? q.gamma * q.y[i] : INFINITE - INFINITE;  // no number: no start
+        }
+        reduce<1, 0>(value);
+        if (TID == 0) {
+            objective[k] = q.gamma * q.sigma * value[0];
+            residual[k] = found.residual;
+            status[k] = solved ? OPTIMAL : found.interior == PROVEN ? INFEASIBLE : FAILED;
+            newton_steps[k] = found.newton;
+            interior_steps[k] = found.interior;
+        }
+    }
+}
+
+// out = factor · P v (count, n), P the projection onto {x : x_j = 0 off the inside, (M x)_i = 0 on the rows in force}; and the
+// prices (M D Mᵀ)⁺ M D v (count, m), D the inside. Either may be null.
+KERNEL smoothed_project(int count, int* counter, double* scratch, double* far, const unsigned char* inside,
+                        const unsigned char* in_force, const double* v, const double* factor, int factor_step, double* out,
+                        double* price) {
+    begin(scratch, far);
+    UNROLL(1) for (int k = next(counter); k < count; k = next(counter)) {
+        const Task q = *TASK;
+        const unsigned char *in = inside + (long long)k * p.n, *on = in_force + (long long)k * p.m;
+        const double* own = v + (long long)k * p.n;
+        COLUMNS { theta(q)[j] = in[j]; image(q)[j] = in[j] ? own[j] : 0; }
+        ROWS newton_mask(q)[i] = on[i];
+        SYNC();
+        row_dots(image(q), [&](int i, double sum) { X[i] = on[i] ? sum : 0; });
+        SYNC();
+        assemble(theta(q), 0, 0, p.any_inequality ? newton_mask(q) : 0, diagonal(q));
+        factorize(diagonal(q), VANISHING_PIVOT);
+        substitute();
+        if (out) {
+            const double scale = factor[k * factor_step];
+            COLUMNS out[(long long)k * p.n + j] = in[j] ? scale * (own[j] - column_dot(j, X)) : 0;
+        }
+        if (price) { ROWS price[(long long)k * p.m + i] = on[i] ? X[i] : 0; }
+        SYNC();
+    }
+}
