@@ -32,6 +32,7 @@ FIELDS = (
     "pull_task", "pull_word", "level", "node", "below", "below_level", "below_owner",
 )  # fmt: skip
 HEAD = 18  # numbers that `struct Task` takes
+COLUMN_ARRAYS, ROW_ARRAYS = 14, 8  # numbers of scratch of each column and of each row
 BUFFER = 6  # numbers of each warp
 
 
@@ -166,10 +167,19 @@ class Plan:
         by_column = Gather.of(np.diff(columns.indptr).astype(np.int64), self.warp, self.threads, in_order=True)
         return {
             "row_slice": by_row.slices, "row_task": by_row.task,
-            "row_index": by_row.spread(rows.indices), "row_value": by_row.spread(rows.data),
+            "row_index": by_row.spread(self._in_scratch(rows.indices)), "row_value": by_row.spread(rows.data),
             "column_start": np.append(by_column.slices[:, 0], by_column.slices[-1:, 1]),
             "column_index": by_column.spread(columns.indices), "column_value": by_column.spread(columns.data),
         }  # fmt: skip
+
+    def _in_scratch(self, column: np.ndarray) -> np.ndarray:
+        """Where a column's numbers lie in a block's scratch: see source/block.cuh."""
+        return column // self.warp * (COLUMN_ARRAYS * self.warp) + column % self.warp
+
+    @property
+    def scratch(self) -> int:
+        """Numbers of scratch that a block takes."""
+        return self.warp * (COLUMN_ARRAYS * -(-self.n // self.warp) + ROW_ARRAYS * -(-self.m // self.warp))
 
     def _pairs(self) -> dict[str, np.ndarray]:
         """Which variables, with which products, make an entry of M Θ Mᵀ. Every diagonal has one, of nothing perhaps."""
@@ -194,7 +204,7 @@ class Plan:
         target, safe = self.entry(i, j), np.maximum(gather.task, 0)
         return {
             "pair_slice": gather.slices, "pair_target": np.where(gather.task >= 0, target[safe], -1) if len(entries) else gather.task,
-            "pair_i": i[safe], "pair_j": j[safe], "pair_index": gather.spread(index[order]),
+            "pair_i": i[safe], "pair_j": j[safe], "pair_index": gather.spread(self._in_scratch(index[order])),
             "pair_value": gather.spread((columns.data[low] * columns.data[high])[order]),
         }  # fmt: skip
 

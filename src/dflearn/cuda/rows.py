@@ -16,7 +16,6 @@ from dflearn.cuda.errors import NotHere
 from dflearn.cuda.plan import MOST_ENTRIES, MOST_ROWS, Plan
 from dflearn.program import Program
 
-COLUMN_ARRAYS, ROW_ARRAYS = 14, 8  # scratch of a block, as in source/block.cuh
 SCRATCH = 2**30  # bytes of all blocks together
 THREADS, MANY_THREADS = 256, 512
 MANY_COLUMNS = 8  # columns for each row, from which on vectors are most of the work
@@ -65,7 +64,7 @@ class BlockRows:
         self.far, self.spilled = sizes["far"], sizes["far"] / max(self.plan.panel, 1)
         together = max(1, min(whole // (shared + RESERVED), MOST_TOGETHER))
         self.module = machine.load(self.plan.threads, together, sizes, self.plan.fields(), shared)
-        self.scratch = COLUMN_ARRAYS * self.plan.n + ROW_ARRAYS * self.plan.m
+        self.scratch = self.plan.scratch
         self.order = torch.from_numpy(self.plan.order).to(device)
         self.scale = torch.from_numpy(self.plan.scale).to(device)
         self.back = torch.from_numpy(np.argsort(self.plan.order)).to(device)

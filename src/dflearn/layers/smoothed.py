@@ -10,6 +10,7 @@ on the augmented system (`augmented`), and counted.
 
 from __future__ import annotations
 
+import warnings
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -19,12 +20,14 @@ from torch import Tensor
 
 from dflearn.errors import OptionError
 from dflearn.layers.base import Layer, as_rows, in_shape, symmetric, weight, with_gradient
+from dflearn.layers.watch import Watch
 from dflearn.program import Instance, Program
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Solution, Status, check_start
 
 if TYPE_CHECKING:
     from dflearn.kernels.smoothed import SmoothedAnswer
+    from dflearn.layers.blocks import SmoothedBlocks
     from dflearn.layers.lifted import Lifted
     from dflearn.layers.rows import SmoothedRows
 
@@ -48,6 +51,9 @@ class Smoothed(Layer):
     b, h, lower, upper and d of an instance that require a gradient get theirs, with the squared regularizer: see `sides`.
 
     Every optimal answer has a relative KKT residual of at most 1e-6 (usually 1e-12), reported in `Solution.residual`.
+
+    Costs on a GPU are solved there, with the squared regularizer; `repr` says where, and why not where they are not. A
+    training step then does not wait for its statuses: see `blocks` and docs/gpu.md.
 
     Args:
         program: integrality is dropped; smoothing acts on the decision variables, never on slacks.
@@ -77,6 +83,8 @@ class Smoothed(Layer):
         if regularizer == "norm" and program.Q is not None:
             raise OptionError(f"{program!r} has a quadratic objective: smooth it with regularizer='squared'")
         self.regularizer, self.tolerance = regularizer, float(tolerance)
+        self._places: dict[torch.device, SmoothedBlocks | str] = {}
+        self.watch = Watch()
         self.mu = mu
         if self.program.Q is None:
             self.start_width = self.program.equality_form().matrix.shape[0] + (regularizer == "norm")
@@ -102,10 +110,44 @@ class Smoothed(Layer):
         self.__dict__.pop("lifted", None)
 
     def extra_repr(self) -> str:
-        return f"{self.program!r}, mu={self.mu}, regularizer={self.regularizer!r}"
+        said = [f"{self.program!r}, mu={self.mu}, regularizer={self.regularizer!r}"]
+        return ", ".join(said + [f"on {place}" for place in self._places.values()])
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key not in ("rows", "lifted")}
+        kept = {key: value for key, value in self.__dict__.items() if key not in ("rows", "lifted")}
+        return {**kept, "_places": {}, "watch": Watch()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__({"_places": {}, "watch": Watch(), **state})  # older files hold neither
+
+    def blocks(self, device: torch.device) -> SmoothedBlocks | None:
+        """The program on that device; `None` where the CPU solves it, which is said once."""
+        if device.type != "cuda" and device not in self._places:
+            return None
+        if device not in self._places:
+            from dflearn.cuda.errors import NotHere
+            from dflearn.layers.blocks import blocks_on
+
+            try:
+                if self.regularizer == "norm":
+                    raise NotHere("with regularizer='norm'")
+                self._places[device] = blocks_on(self.program, device)
+            except NotHere as reason:
+                self._places[device] = f"the CPU for {device}: {reason}"
+                warnings.warn(
+                    f"Smoothed solves costs on {device} on the CPU, to which they are copied: {reason} (docs/gpu.md)",
+                    RuntimeWarning,
+                    stacklevel=5,
+                )
+        place = self._places[device]
+        return None if isinstance(place, str) else place
+
+    def _checks_later(self, device: torch.device) -> bool:
+        return self.program.Q is None and self.blocks(device) is not None
+
+    def unsettled(self) -> bool:
+        inner = self.__dict__.get("lifted")
+        return bool(self.watch.end()) or (inner is not None and inner.layer.unsettled())
 
     @cached_property
     def lifted(self) -> Lifted:
@@ -135,6 +177,11 @@ class Smoothed(Layer):
         if self.program.Q is not None:
             self.program.sides(instance, count)  # checks the instance, in the user's words
             return self.lifted.solve(costs, instance, start)
+        blocks = self.blocks(costs.device)
+        if blocks is not None:
+            from dflearn.layers.on_gpu import solve_on_gpu
+
+            return solve_on_gpu(self, blocks, costs, instance, start)
         sides = self.program.sides(instance, count)
         c = as_rows(costs, count, np.float64)
         given = check_start(start, batch, self.start_width)
@@ -143,7 +190,7 @@ class Smoothed(Layer):
         else:
             kappa = np.array([self._mu])  # one for all instances
             answer = self.rows.solve(self.rows.data(c, kappa, sides), given, self.tolerance)
-            status, slow = self._finish(c, kappa, sides, answer)
+            status, slow = self.finish(c, kappa, sides, answer)
         decision = in_shape(answer.w, batch).to(costs)
         face = _Face(self.rows, answer.inside, answer.in_force, kappa, self.mu)
         if self.regularizer == "norm":
@@ -159,7 +206,7 @@ class Smoothed(Layer):
             )
             new_start = in_shape(rows, batch)
         decision = with_gradient(costs, decision, face.way_back, face.way_back_again)
-        if wanted := self._wanted_sides(instance):
+        if wanted := self.wanted_sides(instance):
             from dflearn.layers.sides import with_sides
 
             decision = with_sides(decision, wanted, self.rows, answer.inside, answer.in_force, sides)
@@ -173,7 +220,7 @@ class Smoothed(Layer):
             fallback=in_shape(slow, batch),
         )
 
-    def _wanted_sides(self, instance: Instance | None) -> dict[str, Tensor]:
+    def wanted_sides(self, instance: Instance | None) -> dict[str, Tensor]:
         """The right-hand sides and bounds that a gradient is wanted for."""
         if instance is None or not torch.is_grad_enabled():
             return {}
@@ -213,7 +260,7 @@ class Smoothed(Layer):
         active = np.arange(count)
         for _ in range(ROOT_STEPS):
             part = rows.solve(rows.data(c[active], kappa[active], sides.rows(active)), answer.y[active], self.tolerance)
-            status[active], finished_slowly = self._finish(c[active], kappa[active], sides.rows(active), part)
+            status[active], finished_slowly = self.finish(c[active], kappa[active], sides.rows(active), part)
             slow[active] |= finished_slowly
             for whole, own in zip(answer, part, strict=True):
                 whole[active] = own
@@ -258,7 +305,7 @@ class Smoothed(Layer):
 
     # -- what the kernels did not finish --------------------------------------------------------------------------
 
-    def _finish(
+    def finish(
         self, c: np.ndarray, mu: np.ndarray, sides: Sides, answer: SmoothedAnswer
     ) -> tuple[np.ndarray, np.ndarray]:
         """Status per instance, and which of them were solved alone.

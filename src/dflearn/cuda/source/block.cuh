@@ -53,8 +53,9 @@ DEVICE double shuffle_xor(double x, int lanes) { return __shfl_xor_sync(0xffffff
 #endif
 
 #define NW (NT / W)
-#define COLUMNS UNROLL(1) for (int j = TID; j < p.n; j += NT)
-#define ROWS UNROLL(1) for (int i = TID; i < p.m; i += NT)
+// For each column j (row i) of this thread, v leads to its scratch.
+#define COLUMNS UNROLL(1) for (int j = TID; j < p.n; j += NT) if (double* v = column(scratch, j); true)
+#define ROWS UNROLL(1) for (int i = TID; i < p.m; i += NT) if (double* v = row(scratch, i); true)
 #define LARGEST 1.7976931348623157e308  // what is larger in size is a missing bound, or no number
 #define INFINITE (1e300 * 1e300)
 
@@ -94,6 +95,8 @@ struct Task {  // the instance at hand, and where its answer goes
     MEMBER double high(int j) const { return upper[j] * per_sigma; }
 };
 
+static_assert(sizeof(Task) <= 18 * sizeof(double), "plan.py: HEAD");
+
 #define X fast  // (m)
 #define Y (fast + p.m)  // (m)
 #define BUFFER (fast + 2 * p.m)
@@ -102,26 +105,30 @@ struct Task {  // the instance at hand, and where its answer goes
 #define NODES (LEVELS + 2 * p.levels)
 #define BELOW ((unsigned short*)(NODES + p.nodes))
 
-// Scratch of a block in global memory: COLUMN_ARRAYS of n numbers, then ROW_ARRAYS of m.
+// Scratch of a block: COLUMN_ARRAYS numbers of each column, then ROW_ARRAYS of each row, those of a warp's neighbours side by
+// side, so that one address and constants lead to all of them. row_index and pair_index count so too.
 #define COLUMN_ARRAYS 14
 #define ROW_ARRAYS 8
-#define COLUMN(name, k) DEVICE double* name(const Task& q) { return q.scratch + k * p.n; }
-#define ROW(name, k) DEVICE double* name(const Task& q) { return q.scratch + COLUMN_ARRAYS * p.n + k * p.m; }
-// An interior point: w, its gaps and their multipliers, slacks and multipliers of rows. They outlive the other methods.
-COLUMN(point_w, 0) COLUMN(point_gl, 1) COLUMN(point_gu, 2) COLUMN(point_zl, 3) COLUMN(point_zu, 4)
-ROW(point_s, 0) ROW(prices, 1)
-// What its steps are computed from.
-COLUMN(theta, 5) COLUMN(right, 6) COLUMN(step_w, 7) COLUMN(slope, 8) COLUMN(inverse_l, 9) COLUMN(inverse_u, 10)
-COLUMN(target_l, 11) COLUMN(target_u, 12) COLUMN(image, 13)
-ROW(missing, 2) ROW(target_s, 3) ROW(step_s, 4) ROW(ratio, 5) ROW(wanted, 6) ROW(found, 7)
-// Of Newton's method.
-COLUMN(newton_inside, 5) COLUMN(newton_w, 6)
-ROW(newton_g, 2) ROW(trial_g, 3) ROW(newton_step, 4) ROW(newton_mask, 7) ROW(shift, 6)
-// Of the corrections on a face.
-COLUMN(face_inside, 5) COLUMN(face_w, 6) COLUMN(face_slope, 8)
-ROW(face_in_force, 7) ROW(diagonal, 5)
-COLUMN(sizes, 7)  // of `measure`
-COLUMN(loose, 7)  // of `no_feasible_point`
+#define GROUPS(count) (((count) + W - 1) / W)
+DEVICE double* column(double* scratch, int j) { return scratch + j / W * (COLUMN_ARRAYS * W) + j % W; }
+DEVICE double* row(double* scratch, int i) {
+    return scratch + GROUPS(p.n) * (COLUMN_ARRAYS * W) + i / W * (ROW_ARRAYS * W) + i % W;
+}
+enum Columns {
+    // An interior point: w, its gaps (0: no bound; −1: a fixed variable) and their multipliers. They outlive the other methods.
+    POINT_W = 0 * W, GAP_L = 1 * W, GAP_U = 2 * W, PRICE_L = 3 * W, PRICE_U = 4 * W,
+    // What its steps are computed from.
+    THETA = 5 * W, RIGHT = 6 * W, STEP_W = 7 * W, SLOPE = 8 * W, INVERSE_L = 9 * W, INVERSE_U = 10 * W, TARGET_L = 11 * W,
+    TARGET_U = 12 * W, IMAGE = 13 * W,
+    // Of Newton's method, of the corrections on a face, of `measure` and of `no_feasible_point`.
+    NEWTON_INSIDE = THETA, NEWTON_W = RIGHT, FACE_INSIDE = THETA, FACE_W = RIGHT, FACE_SLOPE = SLOPE, SIZE = STEP_W, LOOSE = STEP_W
+};
+enum Rows {
+    POINT_S = 0 * W, PRICE = 1 * W,  // slacks and multipliers of the interior point
+    MISSING = 2 * W, TARGET_S = 3 * W, STEP_S = 4 * W, RATIO = 5 * W, WANTED = 6 * W, FOUND = 7 * W,
+    GRADIENT = 2 * W, TRIAL_GRADIENT = 3 * W, STEP_Y = 4 * W, SHIFT = 6 * W, MASK = 7 * W,  // Newton's
+    DIAGONAL = 5 * W, IN_FORCE = 7 * W  // a face's
+};
 
 // ---- sums ------------------------------------------------------------------------------------------------------------
 
@@ -172,7 +179,7 @@ DEVICE double column_dot(int j, const double* y) {
     return total;
 }
 
-// For every row i: term(i, value, column, totals) for each of its entries; done(i, totals), S sums and M maxima, once.
+// For every row i: term(i, value, place of the column, totals) for each of its entries; done(i, totals), S sums and M maxima, once.
 // Entries of value zero may be among them.
 template <int S, int M, class T, class F> DEVICE void row_totals(T term, F done) {
     UNROLL(1) for (int s = WARP; s < p.row_slices; s += NW) {
@@ -185,8 +192,8 @@ template <int S, int M, class T, class F> DEVICE void row_totals(T term, F done)
     }
 }
 
-// done(i, (M x)_i) for every row
+// done(i, (M x)_i) for every row, x a field of columns in the scratch
 template <class F> DEVICE void row_dots(const double* x, F done) {
-    row_totals<1, 0>([&](int, double value, int j, double* total) { total[0] += value * x[j]; },
+    row_totals<1, 0>([&](int, double value, int at, double* total) { total[0] += value * x[at]; },
                      [&](int i, const double* total) { done(i, total[0]); });
 }

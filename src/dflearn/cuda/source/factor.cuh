@@ -43,25 +43,29 @@ DEVICE void copy_shape() {  // into fast memory
 }
 
 // The lower triangle of M Θ Mᵀ + damping + diag(extra); rows and columns where mask is 0 become those of the identity.
-// extra, mask and diagonals (m), which becomes the diagonal, may be null.
-NOINLINE void assemble(const double* theta, double damping, const double* extra, const double* mask, double* diagonals) {
+// theta: a field of columns; extra, mask and diagonals, which becomes the diagonal: fields of rows, or NONE.
+#define NONE (-1)
+NOINLINE void assemble(int theta, double damping, int extra, int mask, int diagonals) {
     Panel L;
+    double* const scratch = TASK->scratch;
+    const double* x = scratch + theta;
     UNROLL(1) for (int k = TID; k < p.panel; k += NT) L[k] = 0;
     SYNC();
     UNROLL(1) for (int s = WARP; s < p.pair_slices; s += NW) {
         int4 slice = p.pair_slice[s];
         int at = s * W + LANE, target = p.pair_target[at], i = p.pair_i[at], j = p.pair_j[at];
         double total[1] = {0};
-        UNROLL(4) for (int k = slice.x + LANE; k < slice.y; k += W) total[0] += p.pair_value[k] * theta[p.pair_index[k]];
+        UNROLL(4) for (int k = slice.x + LANE; k < slice.y; k += W) total[0] += p.pair_value[k] * x[p.pair_index[k]];
         over_lanes<1, 0>(total, slice.z);
         if (LANE % slice.z || target < 0) continue;
         double entry = total[0];
         if (i == j) {
-            entry += damping + (extra ? extra[i] : 0);
-            if (mask) entry = mask[i] * entry + (1 - mask[i]);
-            if (diagonals) diagonals[i] = entry;
+            double* v = row(scratch, i);
+            entry += damping + (extra >= 0 ? v[extra] : 0);
+            if (mask >= 0) entry = v[mask] * entry + (1 - v[mask]);
+            if (diagonals >= 0) v[diagonals] = entry;
         }
-        else if (mask) entry *= mask[i] * mask[j];
+        else if (mask >= 0) entry *= row(scratch, i)[mask] * row(scratch, j)[mask];
         L[target] = entry;
     }
     SYNC();
@@ -86,9 +90,10 @@ template <class V> DEVICE double pieces(const int2* words, int4 slice, Panel L, 
     return total;
 }
 
-// A pivot at most `vanish` times its assembled diagonal, in diagonals (m), counts as zero; vanish 0 needs none.
-NOINLINE void factorize(const double* diagonals, double vanish) {
+// A pivot at most `vanish` times its assembled diagonal, the field DIAGONAL, counts as zero; vanish 0 needs none.
+NOINLINE void factorize(double vanish) {
     Panel L;
+    double* const scratch = TASK->scratch;
     UNROLL(1) for (int level = 0; level < p.levels; level++) {
         int4 lists = LEVELS[2 * level], span = LEVELS[2 * level + 1];
         int first_below = p.below_level[level], last_below = p.below_level[level + 1];
@@ -112,7 +117,7 @@ NOINLINE void factorize(const double* diagonals, double vanish) {
             if (lanes == 1) {
                 UNROLL(1) for (int j = 0; j < w; j++) {
                     double *mine = top + TRIANGLE(j), pivot = mine[j] - dot(mine, mine, j);
-                    double inverse = pivot > (vanish > 0 ? vanish * diagonals[q.first + j] : 0) ? rsqrt(pivot) : 0;
+                    double inverse = pivot > (vanish > 0 ? vanish * row(scratch, q.first + j)[DIAGONAL] : 0) ? rsqrt(pivot) : 0;
                     mine[j] = inverse;
                     UNROLL(1) for (int r = j + 1; r < w; r++)
                         top[TRIANGLE(r) + j] = (top[TRIANGLE(r) + j] - dot(top + TRIANGLE(r), mine, j)) * inverse;
@@ -121,13 +126,13 @@ NOINLINE void factorize(const double* diagonals, double vanish) {
             }
 #ifndef EMULATE
             int me = TID % lanes, turns = __reduce_max_sync(0xffffffffu, w);
-            double* row = top + TRIANGLE(me < w ? me : 0);
+            double* line = top + TRIANGLE(me < w ? me : 0);
             UNROLL(1) for (int j = 0; j < turns; j++) {
                 double value = 0;
-                if (j <= me && me < w) value = row[j] - dot(row, top + TRIANGLE(j), j);
+                if (j <= me && me < w) value = line[j] - dot(line, top + TRIANGLE(j), j);
                 double pivot = __shfl_sync(0xffffffffu, value, j, lanes);
-                double inverse = j < w && pivot > (vanish > 0 ? vanish * diagonals[q.first + j] : 0) ? rsqrt(pivot) : 0;
-                if (j <= me && me < w) row[j] = me == j ? inverse : value * inverse;
+                double inverse = j < w && pivot > (vanish > 0 ? vanish * row(scratch, q.first + j)[DIAGONAL] : 0) ? rsqrt(pivot) : 0;
+                if (j <= me && me < w) line[j] = me == j ? inverse : value * inverse;
                 __syncwarp();
             }
 #endif
@@ -136,8 +141,8 @@ NOINLINE void factorize(const double* diagonals, double vanish) {
         // Rows below: one thread each.
         UNROLL(1) for (int k = first_below + TID; k < last_below; k += NT) {
             Node q(node_at(p.below_owner[k]));
-            double *top = L + q.base, *row = L + (q.base + TRIANGLE(q.w) + (k - q.below) * q.ld);
-            UNROLL(1) for (int j = 0; j < q.w; j++) row[j] = (row[j] - dot(row, top + TRIANGLE(j), j)) * top[TRIANGLE(j) + j];
+            double *top = L + q.base, *line = L + (q.base + TRIANGLE(q.w) + (k - q.below) * q.ld);
+            UNROLL(1) for (int j = 0; j < q.w; j++) line[j] = (line[j] - dot(line, top + TRIANGLE(j), j)) * top[TRIANGLE(j) + j];
         }
         SYNC();
     }
@@ -218,22 +223,25 @@ NOINLINE void substitute() {
     }
 }
 
-// X ← (M Θ Mᵀ + diag(extra))⁻¹ X, refined `times` over. Uses wanted, found and image.
-NOINLINE void solve_system(const double* theta, const double* extra, int times) {
+// X ← (M Θ Mᵀ + diag(RATIO))⁻¹ X, Θ the field THETA, refined `times` over. Uses WANTED, FOUND and IMAGE.
+NOINLINE void solve_system(int times) {
     if (!times) { substitute(); return; }
-    double *target = wanted(*TASK), *sum = found(*TASK), *t = image(*TASK);
-    ROWS target[i] = X[i];
+    double* const scratch = TASK->scratch;
+    ROWS v[WANTED] = X[i];
     SYNC();
     substitute();
-    ROWS sum[i] = X[i];
+    ROWS v[FOUND] = X[i];
     SYNC();
     for (int k = 0; k < times; k++) {
-        COLUMNS t[j] = theta[j] * column_dot(j, X);
+        COLUMNS v[IMAGE] = v[THETA] * column_dot(j, X);
         SYNC();
-        row_dots(t, [&](int i, double v) { X[i] = target[i] - v - extra[i] * sum[i]; });
+        row_dots(scratch + IMAGE, [&](int i, double sum) {
+            double* v = row(scratch, i);
+            X[i] = v[WANTED] - sum - v[RATIO] * v[FOUND];
+        });
         SYNC();
         substitute();
-        ROWS { sum[i] += X[i]; X[i] = sum[i]; }
+        ROWS { v[FOUND] += X[i]; X[i] = v[FOUND]; }
         SYNC();
     }
 }

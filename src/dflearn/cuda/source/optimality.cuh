@@ -13,26 +13,26 @@
 #define CANCELLED 1e-10
 #define FAR_AWAY 1e6
 
-// The relative residual of w (n) and Y; infinite where one of them is no number.
-NOINLINE double measure(const double* w) {
-    const Task q = *TASK;
+// The relative residual of w, a field of columns, and Y; infinite where one of them is no number.
+NOINLINE double measure(int w) {
+    const Task& q = *TASK;
+    double* const scratch = q.scratch;
     const double *y = Y, mu = q.mu;
-    double *size = sizes(q);
     double a[5] = {0, 0, 0, 0, 0};  // sum of all; largest decision, cost, felt cost, price
     COLUMNS {
-        double at = w[j], cost = fabs(q.cost(j)), pull = fabs(mu * at);
+        double at = v[w], cost = fabs(q.cost(j)), pull = fabs(mu * at);
         bool inside = at > q.low(j) && at < q.high(j);
         a[0] += fabs(at);
         a[1] = fmax(a[1], fabs(at));
         a[2] = fmax(a[2], fmax(cost, pull));
         a[3] = fmax(a[3], inside ? fmax(cost, pull) : pull);
     }
-    ROWS { a[0] += fabs(y[i]); a[4] = fmax(a[4], fabs(y[i])); }
+    ROWS { (void)v; a[0] += fabs(y[i]); a[4] = fmax(a[4], fabs(y[i])); }
     reduce<1, 4>(a);
     const double largest = a[1], faint = ROUNDING * fmax(a[3], fmin(a[4], FAR_PRICE * a[2]));
     double t[4] = {0, 0, 0, 0};  // value, loss, doubt; worst
     COLUMNS {
-        double at = w[j], cost = q.cost(j), pull = mu * at, reduced = cost + pull, total = fabs(cost) + fabs(pull);
+        double at = v[w], cost = q.cost(j), pull = mu * at, reduced = cost + pull, total = fabs(cost) + fabs(pull);
         column_terms(j, [&](double value, int i) {
             double term = value * y[i];
             reduced += term;
@@ -48,18 +48,18 @@ NOINLINE double measure(const double* w) {
             t[1] += wrong * fmin(reduced > 0 ? at - low : high - at, largest);
             t[3] = fmax(t[3], wrong / total);
         }
-        size[j] = total;
+        v[SIZE] = total;
     }
     SYNC();
     const double loud = fmax(largest, q.least), quiet = ROUNDING * loud;
     row_totals<2, 1>(
-        [&](int i, double value, int j, double* row) {
-            double term = value * w[j];
+        [&](int i, double value, int at, double* row) {
+            double term = value * scratch[w + at];
             row[0] += term;
             row[1] += fabs(term);
             if (i >= 0 && p.inequality[i]) {
                 double part = fabs(value * y[i]);
-                if (part > faint) row[2] = fmax(row[2], part / size[j]);
+                if (part > faint) row[2] = fmax(row[2], part / scratch[SIZE + at]);
             }
         },
         [&](int i, const double* row) {
@@ -81,9 +81,10 @@ NOINLINE double measure(const double* w) {
 // margin: by how much min yᵀM w over the bounds exceeds yᵀr, y in X, beside the terms; the same less what variables without
 // bounds undo if they go far; the largest (yᵀM)_j of those, beside its terms. There loose becomes 1/Σ_i M_ij².
 DEVICE void proof_margin(double (&margin)[3]) {
-    const Task q = *TASK;
+    const Task& q = *TASK;
+    double* const scratch = q.scratch;
     double t[4] = {0, 0, 0, 0};  // value, terms, undone; left
-    ROWS { double term = X[i] * q.side(i); t[0] -= term; t[1] += fabs(term); }
+    ROWS { (void)v; double term = X[i] * q.side(i); t[0] -= term; t[1] += fabs(term); }
     COLUMNS {
         double slope = 0, size = 1e-300, square = 1e-300;
         column_terms(j, [&](double value, int i) {
@@ -97,7 +98,7 @@ DEVICE void proof_margin(double (&margin)[3]) {
         else {
             t[2] += FAR_AWAY * fabs(slope);
             t[3] = fmax(t[3], fabs(slope) / size);
-            loose(q)[j] = 1 / square;
+            v[LOOSE] = 1 / square;
         }
     }
     reduce<3, 1>(t);
@@ -108,25 +109,26 @@ DEVICE void proof_margin(double (&margin)[3]) {
 
 // Do the multipliers in Y, which grow and grow, prove that there is no feasible point?
 NOINLINE bool no_feasible_point() {
-    const Task q = *TASK;
+    double* const scratch = TASK->scratch;
     double top = 1e-300, margin[3];
-    ROWS top = fmax(top, fabs(Y[i]));
+    ROWS { (void)v; top = fmax(top, fabs(Y[i])); }
     top = largest_of(top);
-    ROWS X[i] = p.inequality[i] ? fmax(Y[i] / top, 0.0) : Y[i] / top;
-    COLUMNS loose(q)[j] = 0;
+    ROWS { (void)v; X[i] = p.inequality[i] ? fmax(Y[i] / top, 0.0) : Y[i] / top; }
+    COLUMNS v[LOOSE] = 0;
     SYNC();
     for (int attempt = 0;; attempt++) {
         proof_margin(margin);
         if (margin[1] > PROOF && margin[2] <= CANCELLED) return true;
         if (!(margin[0] > PROOF) || attempt == 3) return false;
-        assemble(loose(q), PROOF_EPSILON, 0, 0, 0);
-        factorize(0, 0);
+        assemble(LOOSE, PROOF_EPSILON, NONE, NONE, NONE);
+        factorize(0);
         for (int k = 0; k < 2; k++) {
             substitute();
-            ROWS X[i] *= PROOF_EPSILON;
+            ROWS { (void)v; X[i] *= PROOF_EPSILON; }
             SYNC();
         }
         ROWS {
+            (void)v;
             double price = fabs(X[i]) > FAINT ? X[i] : 0;
             X[i] = p.inequality[i] ? fmax(price, 0.0) : price;
         }

@@ -22,7 +22,7 @@ DEVICE int next(int* counter) {
 
 DEVICE void begin(double* scratch, double* far) {
     if (TID == 0) {
-        TASK->scratch = scratch + (long long)BLOCK * (COLUMN_ARRAYS * p.n + ROW_ARRAYS * p.m);
+        TASK->scratch = scratch + (long long)BLOCK * ((COLUMN_ARRAYS * GROUPS(p.n) + ROW_ARRAYS * GROUPS(p.m)) * W);
         TASK->far = far + (long long)BLOCK * p.far;
     }
     copy_shape();
@@ -31,11 +31,12 @@ DEVICE void begin(double* scratch, double* far) {
 
 // c, w, inside (count, n); y, in_force (count, m); mu, r, lower, upper: one line per instance, or one for all (step 0).
 // starts (count, m): where multipliers are known, or null. y, r and starts in the plan's order and scale of rows.
-KERNEL smoothed_solve(int count, int* counter, double* scratch, double* far, double tolerance, const double* c, const double* mu,
+KERNEL smoothed_solve(int count, int* counter, double* scratches, double* far, double tolerance, const double* c, const double* mu,
                       int mu_step, const double* r, int r_step, const double* lower, int lower_step, const double* upper,
                       int upper_step, const double* starts, double* y, double* w, unsigned char* inside, unsigned char* in_force,
                       double* objective, double* residual, signed char* status, int* newton_steps, int* interior_steps) {
-    begin(scratch, far);
+    begin(scratches, far);
+    double* const scratch = TASK->scratch;
     UNROLL(1) for (int k = next(counter); k < count; k = next(counter)) {
         const long long columns = (long long)k * p.n, rows = (long long)k * p.m;
         if (TID == 0) {
@@ -46,20 +47,21 @@ KERNEL smoothed_solve(int count, int* counter, double* scratch, double* far, dou
         }
         SYNC();
         double odd[2] = {0, 0};  // costs and starts that are no numbers; the former, as those of an instance that is not to be solved
-        COLUMNS odd[0] += fabs(c[columns + j]) <= LARGEST ? 0 : 1;
-        if (starts) { ROWS odd[1] += fabs(starts[rows + i]) <= LARGEST ? 0 : 1; }
+        COLUMNS { (void)v; odd[0] += fabs(c[columns + j]) <= LARGEST ? 0 : 1; }
+        if (starts) { ROWS { (void)v; odd[1] += fabs(starts[rows + i]) <= LARGEST ? 0 : 1; } }
         reduce<2, 0>(odd);
         to_units();
-        const Task q = *TASK;
+        const Task& q = *TASK;
         Outcome found = {INFINITE, -2, -2};
         if (odd[0] == 0) {
             bool warm = starts && odd[1] == 0;
-            if (warm) { ROWS Y[i] = starts[rows + i] * q.per_gamma; SYNC(); }
+            if (warm) { ROWS { (void)v; Y[i] = starts[rows + i] * q.per_gamma; } SYNC(); }
             found = solve_instance(warm, tolerance);
         }
         const bool solved = found.residual <= ACCEPTED;
         double value[1] = {0};
         COLUMNS {
+            (void)v;
             double at = solved ? q.w[j] : 0, cost = solved ? q.cost(j) : 0;
             if (!solved) {  // something finite that has no gradient
                 at = fmin(fmax(0.0, q.low(j)), q.high(j));
@@ -70,6 +72,7 @@ KERNEL smoothed_solve(int count, int* counter, double* scratch, double* far, dou
             q.w[j] = q.sigma * at;
         }
         ROWS {
+            (void)v;
             if (!solved) q.in_force[i] = 0;
             q.y[i] = solved ? q.gamma * q.y[i] : INFINITE - INFINITE;  // no number: no start
         }
@@ -84,29 +87,29 @@ KERNEL smoothed_solve(int count, int* counter, double* scratch, double* far, dou
     }
 }
 
-// out = factor · P v (count, n), P the projection onto {x : x_j = 0 off the inside, (M x)_i = 0 on the rows in force}; and the
+// out = factor · P v (count, n), v the vectors, P the projection onto {x : x_j = 0 off the inside, (M x)_i = 0 on the rows in force}; and the
 // prices (M D Mᵀ)⁺ M D v (count, m), D the inside. Either may be null.
-KERNEL smoothed_project(int count, int* counter, double* scratch, double* far, const unsigned char* inside,
-                        const unsigned char* in_force, const double* v, const double* factor, int factor_step, double* out,
+KERNEL smoothed_project(int count, int* counter, double* scratches, double* far, const unsigned char* inside,
+                        const unsigned char* in_force, const double* vectors, const double* factor, int factor_step, double* out,
                         double* price) {
-    begin(scratch, far);
+    begin(scratches, far);
+    double* const scratch = TASK->scratch;
     UNROLL(1) for (int k = next(counter); k < count; k = next(counter)) {
-        const Task q = *TASK;
         const unsigned char *in = inside + (long long)k * p.n, *on = in_force + (long long)k * p.m;
-        const double* own = v + (long long)k * p.n;
-        COLUMNS { theta(q)[j] = in[j]; image(q)[j] = in[j] ? own[j] : 0; }
-        ROWS newton_mask(q)[i] = on[i];
+        const double* own = vectors + (long long)k * p.n;
+        COLUMNS { v[THETA] = in[j]; v[IMAGE] = in[j] ? own[j] : 0; }
+        ROWS v[MASK] = on[i];
         SYNC();
-        row_dots(image(q), [&](int i, double sum) { X[i] = on[i] ? sum : 0; });
+        row_dots(scratch + IMAGE, [&](int i, double sum) { X[i] = on[i] ? sum : 0; });
         SYNC();
-        assemble(theta(q), 0, 0, p.any_inequality ? newton_mask(q) : 0, diagonal(q));
-        factorize(diagonal(q), VANISHING_PIVOT);
+        assemble(THETA, 0, NONE, p.any_inequality ? MASK : NONE, DIAGONAL);
+        factorize(VANISHING_PIVOT);
         substitute();
         if (out) {
             const double scale = factor[k * factor_step];
-            COLUMNS out[(long long)k * p.n + j] = in[j] ? scale * (own[j] - column_dot(j, X)) : 0;
+            COLUMNS { (void)v; out[(long long)k * p.n + j] = in[j] ? scale * (own[j] - column_dot(j, X)) : 0; }
         }
-        if (price) { ROWS price[(long long)k * p.m + i] = on[i] ? X[i] : 0; }
+        if (price) { ROWS { (void)v; price[(long long)k * p.m + i] = on[i] ? X[i] : 0; } }
         SYNC();
     }
 }

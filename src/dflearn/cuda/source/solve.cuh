@@ -32,14 +32,16 @@ DEVICE double power_of_two(double x, double otherwise) {  // the smallest from x
 
 // σ, γ, and μ and the shortest length in those units. The task's numbers are the user's until then.
 NOINLINE void to_units() {
-    Task q = *TASK;
-    SYNC();
+    const Task& q = *TASK;
+    double* const scratch = q.scratch;
+    const double mu = q.mu;
     double t[6] = {0, 0, 0, 0, 0, 0};  // forced, cost, pull, bound, side, 1/least
     COLUMNS {
+        (void)v;
         double low = q.lower[j], high = q.upper[j], cost = q.c[j];
         t[0] = fmax(t[0], fmax(low, -high));
         t[1] = fmax(t[1], fabs(cost));
-        t[2] = fmax(t[2], fabs(fmin(fmax(-cost / q.mu, low), high)));
+        t[2] = fmax(t[2], fabs(fmin(fmax(-cost / mu, low), high)));
         low = fabs(low);
         high = fabs(high);
         if (low > 0) t[5] = fmax(t[5], 1 / low);
@@ -48,6 +50,7 @@ NOINLINE void to_units() {
         if (high <= LARGEST) t[3] = fmax(t[3], high);
     }
     ROWS {
+        (void)v;
         double size = fabs(q.r[i]);
         t[4] = fmax(t[4], size);
         if (size > 0) t[5] = fmax(t[5], 1 / size);
@@ -56,10 +59,10 @@ NOINLINE void to_units() {
     reduce<0, 6>(t);
     double pull = t[4] > 0 ? fmin(t[2], t[4]) : t[2];
     double sigma = power_of_two(fmax(t[0], pull), power_of_two(fmax(t[4], t[3]), 1.0));
-    double gamma = power_of_two(fmax(t[1], q.mu * sigma), 1.0);
-    double least = t[5] > 0 ? 1 / t[5] : t[1] > 0 ? t[1] / q.mu : sigma;
+    double gamma = power_of_two(fmax(t[1], mu * sigma), 1.0);
+    double least = t[5] > 0 ? 1 / t[5] : t[1] > 0 ? t[1] / mu : sigma;
     if (TID == 0) {
-        TASK->mu = q.mu * sigma * (1 / gamma);
+        TASK->mu = mu * sigma * (1 / gamma);
         TASK->least = least * (1 / sigma);
         TASK->sigma = sigma;
         TASK->gamma = gamma;
@@ -71,19 +74,19 @@ NOINLINE void to_units() {
 
 // Newton's method from the multipliers in Y, as long as that goes fast (or to polish); its answer is the answer.
 DEVICE Outcome newton(int limit, int patience, double tolerance) {
-    const Task q = *TASK;
+    double* const scratch = TASK->scratch;
     int steps = dual_newton(limit, patience, tolerance);
-    double residual = measure(newton_w(q));
-    ROWS newton_mask(q)[i] = !p.inequality[i] || Y[i] + newton_g(q)[i] > 0 ? 1 : 0;
+    double residual = measure(NEWTON_W);
+    ROWS v[MASK] = !p.inequality[i] || Y[i] + v[GRADIENT] > 0 ? 1 : 0;
     SYNC();
-    keep(newton_w(q), newton_inside(q), newton_mask(q));
+    keep(NEWTON_W, NEWTON_INSIDE, MASK);
     return {residual, steps, -1};
 }
 
 // Interior points from nothing or (near) from the multipliers in Y, to the solution's face, which Newton's method confirms;
 // again from closer by where it is not found.
 NOINLINE Outcome interior(bool near, double tolerance) {
-    const Task q = *TASK;
+    double* const scratch = TASK->scratch;
     const double finished = FINISHED * tolerance;
     const int limit = near ? RESTART_STEPS : INTERIOR_STEPS;
     if (near) interior_start(true, NEAR, NEAR_PRICE);
@@ -96,7 +99,7 @@ NOINLINE Outcome interior(bool near, double tolerance) {
         if (interior_point(limit, INTERIOR_TOLERANCE * CLOSE) == PROVEN) return {INFINITE, -1, PROVEN};
         residual = finish_on_face(tolerance, residual);
     }
-    ROWS Y[i] = residual <= ENOUGH ? q.y[i] : prices(q)[i];
+    ROWS Y[i] = residual <= ENOUGH ? TASK->y[i] : v[PRICE];
     SYNC();
     Outcome last = newton(POLISH_STEPS, PATIENCE, tolerance);
     last.interior = steps;
@@ -115,12 +118,13 @@ NOINLINE Outcome interior(bool near, double tolerance) {
 // From the multipliers in Y where they are given (warm), by the quickest way that leads to the end.
 DEVICE Outcome solve_instance(bool warm, double tolerance) {
     Outcome found = {0, -1, -1};
+    double* const scratch = TASK->scratch;
     if (warm) {
         found = newton(WARM_STEPS, 1, tolerance);
         found.interior = -2;
         if (found.residual <= FINISHED * tolerance && found.newton >= 0) return found;
         double bad[1] = {0};
-        ROWS bad[0] += fabs(Y[i]) <= LARGEST ? 0 : 1;
+        ROWS { (void)v; bad[0] += fabs(Y[i]) <= LARGEST ? 0 : 1; }
         reduce<1, 0>(bad);
         if (bad[0] == 0) {
             found = interior(true, tolerance);

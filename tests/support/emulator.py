@@ -9,16 +9,19 @@ import threading
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
 from dflearn.cuda.driver import Machine, Module, PlanStruct, as_argument
 from dflearn.cuda.nvrtc import MAIN, SOURCE
+from dflearn.layers import Smoothed
+from dflearn.layers.blocks import SmoothedBlocks
 
 COMPILER = shutil.which("g++") or shutil.which("clang++")
 MISSING = "no C++ compiler (g++ or clang++) to build the CUDA kernels for the CPU with"
+ONE_AT_A_TIME = threading.Lock()  # the kernels' plan and fast memory are theirs alone
 
 
 @lru_cache
@@ -62,9 +65,12 @@ class EmulatedModule(Module):
 
     def launch(self, kernel: str, blocks: int, *arguments: Any) -> None:
         assert blocks == 1
+        with ONE_AT_A_TIME:
+            self._launch(kernel, [as_argument(one) for one in arguments])
+
+    def _launch(self, kernel: str, values: list[Any]) -> None:
         self.launched.append(kernel)
         self.code.prepare(ctypes.byref(self.plan), ctypes.c_void_p(self.fast.ctypes.data))  # modules share the library
-        values = [as_argument(one) for one in arguments]
 
         def thread(number: int) -> None:
             self.code.enter(number)
@@ -78,3 +84,16 @@ class EmulatedModule(Module):
             one.start()
         for one in running:
             one.join()
+
+
+class InBlocks(Smoothed):
+    """`Smoothed` by the emulated kernels, on tensors of the CPU; copies are so too. `machine` is set before use."""
+
+    machine: ClassVar[Emulator]
+
+    def blocks(self, device: torch.device) -> SmoothedBlocks:
+        if device not in self._places:
+            self._places[device] = SmoothedBlocks(self.program, self.machine, device, self.machine.threads)
+        place = self._places[device]
+        assert isinstance(place, SmoothedBlocks)
+        return place

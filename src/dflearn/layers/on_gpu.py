@@ -1,0 +1,101 @@
+"""A batch of `Smoothed` on a GPU: launch, and wait or not; what the kernels leave goes to the CPU."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dflearn.errors import SolverError
+from dflearn.layers.base import as_rows, with_gradient
+from dflearn.layers.blocks import BlockFace, SmoothedBlocks
+from dflearn.layers.sides import moved_by
+from dflearn.program import Instance, Objective
+from dflearn.solvers.base import Solution, Status, check_costs
+
+if TYPE_CHECKING:
+    from dflearn.cuda.rows import BlockAnswer
+    from dflearn.layers.smoothed import Smoothed
+
+OPTIMAL = int(Status.OPTIMAL)
+
+
+def solve_on_gpu(
+    layer: Smoothed, blocks: SmoothedBlocks, costs: Tensor, instance: Instance | None, start: Tensor | None
+) -> Solution:
+    """`Smoothed._solve` with the squared regularizer, where the costs c `(*batch, n)` are.
+
+    A training step does not wait for the answer, unless an earlier one had instances that the kernels did not finish; while a
+    graph is captured, nothing does.
+    """
+    _complain(layer.watch.end())
+    batch, n, wanted = costs.shape[:-1], costs.shape[-1], layer.wanted_sides(instance)
+    count = batch.numel()
+    given = None if start is None else start.detach().reshape(count, layer.start_width)
+    c = costs.detach().reshape(count, n).double()
+    answer = blocks.solve(c, layer.mu, instance, given, layer.tolerance)
+    slow = torch.zeros(count, dtype=torch.bool, device=costs.device)
+    training = torch.is_grad_enabled() and (costs.requires_grad or bool(wanted))
+    captured = costs.is_cuda and torch.cuda.is_current_stream_capturing()
+    deferred = captured or (training and not layer.watch.waiting)
+    if deferred:
+        layer.watch.begin(answer.status)
+    elif bool((answer.status != OPTIMAL).any()):
+        _finish(layer, blocks, costs, instance, answer, slow)
+    face = BlockFace(blocks.rows, answer.inside, answer.in_force, blocks.weights(layer.mu)[1])
+    decision = answer.w.reshape(*batch, n).to(costs)
+    decision = with_gradient(costs, decision, face.way_back, face.way_back_again)
+    if wanted and instance is not None:
+        way_back = blocks.side_gradients(answer, instance, list(wanted))
+        decision = moved_by(decision, way_back, *wanted.values())
+    status, objective = answer.status.reshape(batch), answer.objective.reshape(batch)
+    return Solution(
+        decision=decision,
+        status=status,
+        objective=objective,
+        bound=torch.where(status == OPTIMAL, objective, -torch.inf),
+        start=None if start is None else blocks.rows.outwards(answer.y).reshape(*batch, layer.start_width),
+        residual=answer.residual.reshape(batch),
+        fallback=slow.reshape(batch),
+        deferred=deferred,
+    )
+
+
+def _complain(codes: list[int]) -> None:
+    """Say what the last solve left unfinished, whose statuses nobody asked for before the weights moved."""
+    if not codes:
+        return
+    left = sum(code != OPTIMAL for code in codes)
+    text = (
+        f"{left} of {len(codes)} instances of the last solve on the GPU had no decision, and so no gradient through this layer"
+    )
+    if int(Status.INFEASIBLE) in codes:
+        place = codes.index(int(Status.INFEASIBLE))
+        error = SolverError(f"{text}. Instance {place} is INFEASIBLE: {Status.INFEASIBLE.message}")
+        error.status = codes
+        raise error
+    warnings.warn(f"{text}; from now on solves wait, and the CPU finishes such instances", RuntimeWarning, stacklevel=6)
+
+
+def _finish(
+    layer: Smoothed,
+    blocks: SmoothedBlocks,
+    costs: Tensor,
+    instance: Instance | None,
+    answer: BlockAnswer,
+    slow: Tensor,
+) -> None:
+    """What the kernels left, by the CPU's own ways; an error where costs or sides are the reason. slow: which took the slowest."""
+    check_costs(costs, Objective(costs.shape[-1]))
+    index = (answer.status != OPTIMAL).nonzero().squeeze(1)
+    here = index.cpu().numpy()
+    sides = layer.program.sides(instance, len(slow)).rows(here)
+    c, mu = as_rows(costs.detach().reshape(len(slow), -1)[index], len(here), np.float64), np.array([layer.mu])
+    nothing = np.full((len(here), layer.start_width), np.nan)  # so that multipliers come as those of the program's rows
+    part = layer.rows.solve(layer.rows.data(c, mu, sides), nothing, layer.tolerance)
+    status, alone = layer.finish(c, mu, sides, part)
+    blocks.replace(answer, index, part, status, layer.rows)
+    slow[index] = torch.from_numpy(alone).to(slow.device)
