@@ -24,7 +24,7 @@ MOST_ROWS, MOST_ENTRIES = 2**16, 2**24  # what the kernels' words hold
 # As `struct Plan` in source/block.cuh.
 SIZES = (
     "n", "m", "levels", "panel", "any_inequality", "row_slices", "pair_slices", "per_column", "nodes", "rows_below", "near_shape",
-    "head_at", "levels_at", "panel_at", "far", "unused",
+    "head_at", "levels_at", "panel_at", "far", "scratch_at",
 )  # fmt: skip
 FIELDS = (
     "inequality", "row_slice", "row_task", "row_index", "row_value", "column_start", "column_index", "column_value", "pair_slice",
@@ -304,10 +304,11 @@ class Plan:
         """Numbers that supernodes and rows below take."""
         return (2 * len(self.sequence) + (len(self._below) + 3) // 4 + 1) // 2 * 2
 
-    def fitting(self, limit: int) -> tuple[dict[str, int], int]:
+    def fitting(self, limit: int, scratch_limit: int = 0) -> tuple[dict[str, int], int]:
         """The `SIZES`, and the bytes of fast memory, of which there are `limit`; panel_at is 0 where there is too little.
 
-        What does not fit of the panel, the leaves of the tree, is left to global memory: `far` numbers of it.
+        What does not fit of the panel, the leaves of the tree, is left to global memory: `far` numbers of it. Scratch lies in
+        fast memory too, where that takes no more than `scratch_limit` bytes in all.
         """
         levels = len(self.arrays["level"]) // 2
         shape, start = self._near_shape, self._head + 4 * levels
@@ -325,7 +326,10 @@ class Plan:
             "head_at": (2 * self.m + BUFFER * (self.threads // self.warp) + 1) // 2 * 2, "levels_at": self._head,
             "panel_at": start if room > 0 else 0, "far": far,
         }  # fmt: skip
-        return sizes, 8 * (start + self.panel - far)
+        used = start + self.panel - far
+        if not far and 8 * (used + self.scratch) <= scratch_limit:
+            sizes["scratch_at"], used = used, used + self.scratch
+        return sizes, 8 * used
 
     def fields(self) -> list[np.ndarray]:
         """The arrays in the order of `FIELDS`, as the kernels read them. None of them is empty."""

@@ -20,6 +20,7 @@ SCRATCH = 2**30  # bytes of all blocks together
 THREADS, MANY_THREADS = 256, 512
 MANY_COLUMNS = 8  # columns for each row, from which on vectors are most of the work
 MOST_TOGETHER = 4
+NEAR_SCRATCH = 3  # blocks that a multiprocessor holds at least, where scratch lies in fast memory
 
 
 class BlockAnswer(NamedTuple):
@@ -53,7 +54,7 @@ class BlockRows:
         if threads is None:
             threads = MANY_THREADS if matrix.shape[1] > MANY_COLUMNS * matrix.shape[0] else THREADS
         self.plan = Plan(matrix, self.form.is_inequality, threads=threads, warp=machine.warp)
-        sizes, shared = self.plan.fitting(block)
+        sizes, shared = self.plan.fitting(block, whole // NEAR_SCRATCH - RESERVED if NEAR_SCRATCH else 0)
         if sizes["far"] and threads < MANY_THREADS and machine.warp > 1:  # one block has the whole multiprocessor
             self.plan = Plan(matrix, self.form.is_inequality, threads=MANY_THREADS, warp=machine.warp)
             sizes, shared = self.plan.fitting(block)
@@ -64,7 +65,7 @@ class BlockRows:
         self.far, self.spilled = sizes["far"], sizes["far"] / max(self.plan.panel, 1)
         together = max(1, min(whole // (shared + RESERVED), MOST_TOGETHER))
         self.module = machine.load(self.plan.threads, together, sizes, self.plan.fields(), shared)
-        self.scratch = self.plan.scratch
+        self.scratch = 0 if sizes["scratch_at"] else self.plan.scratch
         self.order = torch.from_numpy(self.plan.order).to(device)
         self.scale = torch.from_numpy(self.plan.scale).to(device)
         self.back = torch.from_numpy(np.argsort(self.plan.order)).to(device)
@@ -93,10 +94,10 @@ class BlockRows:
     def _launch(self, kernel: str, count: int, *arguments: Tensor | float | None) -> None:
         if not count:
             return
-        room = SCRATCH // (8 * (self.scratch + self.far))
+        room = SCRATCH // (8 * (self.scratch + self.far) + 1)
         blocks = max(1, min(count, self.module.slots(kernel), room))
         numbers = {"dtype": torch.float64, "device": self.device}
-        scratch = torch.empty(blocks * self.scratch, **numbers)
+        scratch = torch.empty(blocks * self.scratch, **numbers) if self.scratch else None
         far = torch.empty(blocks * self.far, **numbers) if self.far else None
         counter = torch.zeros(1, dtype=torch.int32, device=self.device)
         self.module.launch(kernel, blocks, count, counter, scratch, far, *arguments)

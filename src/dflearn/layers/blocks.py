@@ -83,7 +83,7 @@ class SmoothedBlocks:
     def side(self, name: str, instance: Instance | None, count: int) -> Tensor:
         """b, h, lower or upper: `(count, k)`, or `(1, k)` where it is the program's."""
         value = None if instance is None else getattr(instance, name)
-        return self._own[name] if value is None else value.detach().to(self.device, DOUBLE).reshape(count, -1)
+        return self._own[name] if value is None else value.detach().to(self.device, DOUBLE).reshape(count, value.shape[-1])
 
     def _sides(self, instance: Instance | None, count: int) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """r of the plan's rows, lower and upper; and which instances cannot be, where they have sides of their own."""
@@ -114,7 +114,7 @@ class SmoothedBlocks:
         lower, upper = self.side("lower", instance, count), self.side("upper", instance, count)
 
         def way_back(gradient: Tensor) -> tuple[Tensor, ...]:
-            v = gradient.reshape(count, -1).to(DOUBLE)
+            v = gradient.reshape(answer.w.shape).to(DOUBLE)
             z, kept = self.rows.prices(answer.inside, answer.in_force, v), len(self._kept)
             b = torch.zeros(count, self.program.A.shape[0], dtype=DOUBLE, device=self.device)
             b.index_copy_(1, self._kept, z[:, :kept])

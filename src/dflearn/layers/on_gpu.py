@@ -92,7 +92,9 @@ def _finish(
     check_costs(costs, Objective(costs.shape[-1]))
     index = (answer.status != OPTIMAL).nonzero().squeeze(1)
     here = index.cpu().numpy()
-    sides = layer.program.sides(instance, len(slow)).rows(here)
+    sides = layer.program.sides(instance, len(slow))
+    layer.rows.right_hand_side(sides)  # checks those of all instances, by their numbers
+    sides = sides.rows(here)
     c, mu = as_rows(costs.detach().reshape(len(slow), -1)[index], len(here), np.float64), np.array([layer.mu])
     nothing = np.full((len(here), layer.start_width), np.nan)  # so that multipliers come as those of the program's rows
     part = layer.rows.solve(layer.rows.data(c, mu, sides), nothing, layer.tolerance)

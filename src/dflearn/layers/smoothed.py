@@ -111,14 +111,14 @@ class Smoothed(Layer):
 
     def extra_repr(self) -> str:
         said = [f"{self.program!r}, mu={self.mu}, regularizer={self.regularizer!r}"]
-        return ", ".join(said + [f"on {place}" for place in self._places.values()])
+        return ", ".join(said + [f"solved on {place}" for place in self._places.values()])
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = {key: value for key, value in self.__dict__.items() if key not in ("rows", "lifted")}
-        return {**kept, "_places": {}, "watch": Watch()}
+        own = ("rows", "lifted", "watch", "_places")  # of this process, and of its devices
+        return {key: value for key, value in self.__dict__.items() if key not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__({"_places": {}, "watch": Watch(), **state})  # older files hold neither
+        super().__setstate__({**state, "watch": Watch(), "_places": {}})
 
     def blocks(self, device: torch.device) -> SmoothedBlocks | None:
         """The program on that device; `None` where the CPU solves it, which is said once."""
@@ -133,7 +133,8 @@ class Smoothed(Layer):
                     raise NotHere("with regularizer='norm'")
                 self._places[device] = blocks_on(self.program, device)
             except NotHere as reason:
-                self._places[device] = f"the CPU for {device}: {reason}"
+                shown = str(reason).partition("\n")[0].translate({ord(one): None for one in "()"})
+                self._places[device] = f"the CPU for {device}: {shown}"
                 warnings.warn(
                     f"Smoothed solves costs on {device} on the CPU, to which they are copied: {reason} (docs/gpu.md)",
                     RuntimeWarning,

@@ -61,7 +61,7 @@ DEVICE double shuffle_xor(double x, int lanes) { return __shfl_xor_sync(0xffffff
 
 struct Plan {  // dflearn.cuda.plan: SIZES, then FIELDS
     int n, m, levels, panel, any_inequality, row_slices, pair_slices, per_column, nodes, rows_below, near_shape, head_at,
-        levels_at, panel_at, far, unused;
+        levels_at, panel_at, far, scratch_at;
     const int *inequality; const int4* row_slice; const int *row_task, *row_index; const double* row_value;
     const int *column_start, *column_index; const double* column_value;
     const int4* pair_slice; const int *pair_target, *pair_i, *pair_j, *pair_index; const double* pair_value;
@@ -105,7 +105,7 @@ static_assert(sizeof(Task) <= 18 * sizeof(double), "plan.py: HEAD");
 #define NODES (LEVELS + 2 * p.levels)
 #define BELOW ((unsigned short*)(NODES + p.nodes))
 
-// Scratch of a block: COLUMN_ARRAYS numbers of each column, then ROW_ARRAYS of each row, those of a warp's neighbours side by
+// Scratch of a block, in fast memory where it fits: COLUMN_ARRAYS numbers of each column, then ROW_ARRAYS of each row, those of a warp's neighbours side by
 // side, so that one address and constants lead to all of them. row_index and pair_index count so too.
 #define COLUMN_ARRAYS 14
 #define ROW_ARRAYS 8
@@ -134,7 +134,7 @@ enum Rows {
 
 // The first S numbers are added over `lanes` neighbours, the others' largest is taken.
 template <int S, int M> DEVICE void over_lanes(double (&v)[S + M], int lanes) {
-    for (int o = lanes >> 1; o; o >>= 1) {
+    UNROLL(1) for (int o = lanes >> 1; o; o >>= 1) {
         UNROLL(6) for (int k = 0; k < S + M; k++) {
             double other = shuffle_xor(v[k], o);
             v[k] = k < S ? v[k] + other : fmax(v[k], other);
@@ -150,11 +150,15 @@ template <int S, int M> DEVICE void reduce(double (&v)[S + M]) {
         UNROLL(6) for (int k = 0; k < S + M; k++) BUFFER[k * NW + WARP] = v[k];
     }
     SYNC();
-    UNROLL(6) for (int k = 0; k < S + M; k++) {
-        double total = BUFFER[k * NW];
-        for (int warp = 1; warp < NW; warp++) total = k < S ? total + BUFFER[k * NW + warp] : fmax(total, BUFFER[k * NW + warp]);
-        v[k] = total;
+#ifdef EMULATE
+    for (int k = 0; k < S + M; k++) {
+        v[k] = BUFFER[k * NW];
+        for (int warp = 1; warp < NW; warp++) v[k] = k < S ? v[k] + BUFFER[k * NW + warp] : fmax(v[k], BUFFER[k * NW + warp]);
     }
+#else
+    UNROLL(6) for (int k = 0; k < S + M; k++) v[k] = BUFFER[k * NW + LANE % NW];
+    over_lanes<S, M>(v, NW);
+#endif
     SYNC();
 }
 
@@ -181,12 +185,12 @@ DEVICE double column_dot(int j, const double* y) {
 
 // For every row i: term(i, value, place of the column, totals) for each of its entries; done(i, totals), S sums and M maxima, once.
 // Entries of value zero may be among them.
-template <int S, int M, class T, class F> DEVICE void row_totals(T term, F done) {
+template <int S, int M, int U, class T, class F> DEVICE void row_totals(T term, F done) {
     UNROLL(1) for (int s = WARP; s < p.row_slices; s += NW) {
         int4 slice = p.row_slice[s];
         int row = p.row_task[s * W + LANE];
         double totals[S + M] = {};
-        UNROLL(4) for (int k = slice.x + LANE; k < slice.y; k += W) term(row, p.row_value[k], p.row_index[k], totals);
+        UNROLL(U) for (int k = slice.x + LANE; k < slice.y; k += W) term(row, p.row_value[k], p.row_index[k], totals);
         over_lanes<S, M>(totals, slice.z);
         if (LANE % slice.z == 0 && row >= 0) done(row, totals);
     }
@@ -194,6 +198,6 @@ template <int S, int M, class T, class F> DEVICE void row_totals(T term, F done)
 
 // done(i, (M x)_i) for every row, x a field of columns in the scratch
 template <class F> DEVICE void row_dots(const double* x, F done) {
-    row_totals<1, 0>([&](int, double value, int at, double* total) { total[0] += value * x[at]; },
+    row_totals<1, 0, 4>([&](int, double value, int at, double* total) { total[0] += value * x[at]; },
                      [&](int i, const double* total) { done(i, total[0]); });
 }

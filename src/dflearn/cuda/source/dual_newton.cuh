@@ -30,7 +30,7 @@ NOINLINE State evaluate(const double* y, int g, double tolerance) {
     reduce<1, 1>(t);
     const double noise = ROUNDING * fmax(t[1], fmin(price / mu, t[1] * MOST_NOISE));
     double s[3] = {0, 0, 0};  // what rows add to q; residual, excess
-    row_totals<2, 0>(
+    row_totals<2, 0, 2>(
         [&](int, double value, int at, double* row) {
             double term = value * scratch[NEWTON_W + at];
             row[0] += term;

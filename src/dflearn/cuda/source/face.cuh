@@ -36,7 +36,7 @@ NOINLINE void correct() {
         v[FACE_SLOPE] = cost * v[FACE_INSIDE];
     }
     SYNC();
-    row_totals<2, 0>(
+    row_totals<2, 0, 2>(
         [&](int, double value, int at, double* sum) {
             sum[0] += value * scratch[FACE_W + at];
             sum[1] += value * scratch[FACE_SLOPE + at];

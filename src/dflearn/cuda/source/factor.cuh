@@ -200,7 +200,7 @@ NOINLINE void substitute() {
                 UNROLL(1) for (int j = w - 1; j >= 0; j--) {
                     double total = x[q.first + j];
                     UNROLL(4) for (int i = 0; i < h; i++) total -= bottom[i * ld + j] * x[below_at(q.below + i)];
-                    for (int i = j + 1; i < w; i++) total -= top[TRIANGLE(i) + j] * x[q.first + i];
+                    UNROLL(1) for (int i = j + 1; i < w; i++) total -= top[TRIANGLE(i) + j] * x[q.first + i];
                     x[q.first + j] = total * top[TRIANGLE(j) + j];
                 }
                 continue;
@@ -210,7 +210,7 @@ NOINLINE void substitute() {
             int safe = column < w ? column : 0;
             double own = 0, scale = top[TRIANGLE(safe) + safe];
             UNROLL(4) for (int i = me / wide; i < h; i += parts) own -= bottom[i * ld + safe] * x[below_at(q.below + i)];
-            for (int o = wide; o < lanes; o <<= 1) own += __shfl_xor_sync(group, own, o);
+            UNROLL(1) for (int o = wide; o < lanes; o <<= 1) own += __shfl_xor_sync(group, own, o);
             own = me < w ? (own + x[q.first + me]) * scale : 0;
             UNROLL(4) for (int j = w - 1; j > 0; j--) {
                 double factor = column < j ? top[TRIANGLE(j) + column] * scale : 0;

@@ -9,7 +9,7 @@
 #define MANY 100.0  // multipliers beyond which an instance may have no feasible point; they are looked at every PROVE steps
 #define PROVE 3
 #define FEASIBLE 1e-12
-#define PROVEN (-2)
+#define PROVEN (-3)
 
 // A point inside the bounds: near −c/μ, or (near) near the one that belongs to the multipliers in Y. width: how far from its
 // bounds a variable starts; price: the least multiplier.

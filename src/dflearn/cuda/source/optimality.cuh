@@ -52,7 +52,7 @@ NOINLINE double measure(int w) {
     }
     SYNC();
     const double loud = fmax(largest, q.least), quiet = ROUNDING * loud;
-    row_totals<2, 1>(
+    row_totals<2, 1, 1>(
         [&](int i, double value, int at, double* row) {
             double term = value * scratch[w + at];
             row[0] += term;

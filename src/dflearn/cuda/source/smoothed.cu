@@ -22,7 +22,7 @@ DEVICE int next(int* counter) {
 
 DEVICE void begin(double* scratch, double* far) {
     if (TID == 0) {
-        TASK->scratch = scratch + (long long)BLOCK * ((COLUMN_ARRAYS * GROUPS(p.n) + ROW_ARRAYS * GROUPS(p.m)) * W);
+        TASK->scratch = p.scratch_at ? fast + p.scratch_at : scratch + (long long)BLOCK * ((COLUMN_ARRAYS * GROUPS(p.n) + ROW_ARRAYS * GROUPS(p.m)) * W);
         TASK->far = far + (long long)BLOCK * p.far;
     }
     copy_shape();
@@ -82,7 +82,7 @@ KERNEL smoothed_solve(int count, int* counter, double* scratches, double* far, d
             residual[k] = found.residual;
             status[k] = solved ? OPTIMAL : found.interior == PROVEN ? INFEASIBLE : FAILED;
             newton_steps[k] = found.newton;
-            interior_steps[k] = found.interior;
+            interior_steps[k] = found.interior == PROVEN ? -1 : found.interior;
         }
     }
 }
