@@ -36,7 +36,9 @@ class There(Layer):
 
     def solve(self, y: Tensor, instance: Instance | None = None, start: Tensor | None = None) -> Solution:
         there = y.to(GPU) if isinstance(y, Tensor) else y
-        solution = self.layer.solve(there, None if instance is None else instance.to(GPU), None if start is None else start.to(GPU))
+        solution = self.layer.solve(
+            there, None if instance is None else instance.to(GPU), None if start is None else start.to(GPU)
+        )
         names = ("decision", "status", "objective", "bound", "start", "residual", "fallback")
         back = {name: value.cpu() for name in names if (value := getattr(solution, name)) is not None}
         assert all(getattr(solution, name).device == GPU for name in back)
@@ -59,7 +61,9 @@ def test_the_layer_keeps_its_contract(program: str) -> None:
     example = PROGRAMS[program]()
     for instance in (example.instance, None):
         layer = There(Smoothed(example.program, 0.7))
-        check_layer(layer, example.program, y=example.y, instance=instance, exact_gradient=program != "box", tolerance=1e-8)
+        check_layer(
+            layer, example.program, y=example.y, instance=instance, exact_gradient=program != "box", tolerance=1e-8
+        )
 
 
 @pytest.mark.parametrize("name", ["SP-5", "SP-15", "SP-25", "KP-100", "KP-500", "CFL-50", "CFL-250", "SP-50"])
@@ -92,8 +96,12 @@ def test_random_programs_have_the_answers_gradients_and_statuses_of_the_cpu() ->
         found = []
         for device in ("cpu", GPU):
             y = case.y.to(device).requires_grad_()
-            solution = Smoothed(case.program, case.mu).solve(y, None if case.instance is None else case.instance.to(device))
-            weight = torch.randn(solution.decision.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+            solution = Smoothed(case.program, case.mu).solve(
+                y, None if case.instance is None else case.instance.to(device)
+            )
+            weight = torch.randn(
+                solution.decision.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+            )
             (slope,) = torch.autograd.grad(solution.decision, y, weight.to(device))
             found.append([part.detach().cpu() for part in (solution.decision, slope, solution.status)])
         (w, slope, status), (own, own_slope, own_status) = found
@@ -108,7 +116,9 @@ def test_sides_have_the_gradients_of_the_cpu() -> None:
     found = []
     for device in ("cpu", GPU):
         sides = {name: value.to(device).requires_grad_() for name, value in example.instance.present().items()}
-        decision = Smoothed(example.program, 0.7).solve(example.y.to(device).requires_grad_(), Instance(**sides)).decision
+        decision = (
+            Smoothed(example.program, 0.7).solve(example.y.to(device).requires_grad_(), Instance(**sides)).decision
+        )
         weight = torch.randn(decision.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64).to(device)
         found.append([part.cpu() for part in torch.autograd.grad(decision, list(sides.values()), weight)])
     for own, wanted in zip(found[1], found[0], strict=True):
@@ -197,7 +207,17 @@ def fitted(device: str, loss: Any, epochs: int, checkpoint: Path | None = None) 
     data = dflearn.label(problem.generate(64), problem, progress=False)
     torch.manual_seed(0)
     model = nn.Linear(data.features.shape[-1], problem.program.p)
-    history = fit(model, loss(Smoothed(problem.program)), data, validation=data, problem=problem, epochs=epochs, device=device, checkpoint=checkpoint, progress=False)
+    history = fit(
+        model,
+        loss(Smoothed(problem.program)),
+        data,
+        validation=data,
+        problem=problem,
+        epochs=epochs,
+        device=device,
+        checkpoint=checkpoint,
+        progress=False,
+    )
     return model, [row["loss"] for row in history.rows]
 
 

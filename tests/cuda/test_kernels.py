@@ -66,7 +66,9 @@ def test_the_kernels_take_the_steps_of_the_cpu(name: str, machine: Emulator) -> 
     v = torch.randn(c.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     factor = torch.tensor([-0.5], dtype=torch.float64)
     found = blocks.rows.project(answer.inside, answer.in_force, v, factor)
-    np.testing.assert_allclose(found, layer.rows.project(wanted.inside, wanted.in_force, v.numpy(), factor.numpy()), atol=1e-11)
+    np.testing.assert_allclose(
+        found, layer.rows.project(wanted.inside, wanted.in_force, v.numpy(), factor.numpy()), atol=1e-11
+    )
     prices = blocks.rows.prices(answer.inside, answer.in_force, v)
     np.testing.assert_allclose(prices, layer.rows.prices(wanted.inside, wanted.in_force, v.numpy()), atol=1e-10)
 
@@ -96,7 +98,9 @@ def test_random_programs_have_the_answers_gradients_and_statuses_of_the_cpu(firs
         for layer in (Smoothed(case.program, case.mu), InBlocks(case.program, case.mu)):
             y = case.y.clone().requires_grad_()
             solution = layer.solve(y, case.instance)
-            weight = torch.randn(solution.decision.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+            weight = torch.randn(
+                solution.decision.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+            )
             (slope,) = torch.autograd.grad(solution.decision, y, weight)
             found.append((solution.decision.detach(), slope, solution.status, solution.objective))
         (w, slope, status, objective), (own, own_slope, own_status, own_objective) = found
@@ -104,7 +108,9 @@ def test_random_programs_have_the_answers_gradients_and_statuses_of_the_cpu(firs
         size = 1 + float(w.abs().max())
         torch.testing.assert_close(own, w, rtol=0, atol=1e-9 * size, msg=lambda text, seed=seed: f"seed {seed}: {text}")
         torch.testing.assert_close(own_objective, objective, rtol=1e-9, atol=1e-9)
-        torch.testing.assert_close(own_slope, slope, rtol=1e-7, atol=1e-7, msg=lambda text, seed=seed: f"seed {seed}: {text}")
+        torch.testing.assert_close(
+            own_slope, slope, rtol=1e-7, atol=1e-7, msg=lambda text, seed=seed: f"seed {seed}: {text}"
+        )
 
 
 @pytest.mark.parametrize("decision", [1e-6, 1.0, 1e6])
@@ -178,4 +184,4 @@ def test_no_instances_launch_nothing(machine: Emulator) -> None:
     layer, y = costs_of("KP-100")
     blocks = in_blocks(layer, machine)
     assert cold(blocks, layer.objective.vector(y)[:0]).w.shape == (0, layer.program.n)
-    assert blocks.rows.module.launched == []  # type: ignore[attr-defined]
+    assert blocks.rows.module(0).launched == []  # type: ignore[attr-defined]

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -26,13 +25,12 @@ from dflearn.layers import (
     Perturbed,
     Smoothed,
 )
-from dflearn.problems import problem_named
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Solution
 from dflearn.solvers.highs import HiGHS
 from dflearn.testing.layers import check_layer
 from support.closed_form_layers import SmoothedBox, SmoothedTopOne, top_one
-from support.layer_examples import COUNT, PROGRAMS, simplex
+from support.layer_examples import PROGRAMS, simplex
 
 LAYERS: dict[str, tuple[Callable[[Program], Layer], dict[str, Any]]] = {
     "Exact": (lambda program: Exact(HiGHS(program.relax())), {"exact_gradient": True}),

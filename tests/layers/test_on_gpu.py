@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -66,7 +65,9 @@ def test_second_derivatives_are_those_on_the_face() -> None:
     torch.testing.assert_close(second, 2 * face[:1], rtol=0, atol=1e-10)
 
 
-def test_a_quadratic_objective_goes_through_the_same_kernels(machine: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quadratic_objective_goes_through_the_same_kernels(
+    machine: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = Program(A=np.ones((1, 3)), b=[1], Q=Quadratic(factor=[[1.0, 2, 0]], diagonal=[1.0, 2, 3]))
     y = torch.tensor([[1.0, -1, 0.5], [0, 2, -3]], dtype=torch.float64)
     wanted = Smoothed(program, 0.5).solve(y)
@@ -159,7 +160,7 @@ def test_odd_costs_and_sides_are_told_in_the_words_of_the_cpu() -> None:
         layer(torch.zeros(2, 3, dtype=torch.float64), crossed)
     twice = Program(A=[[1.0, 1, 1], [2, 2, 2]], b=[1, 2], upper=1)
     b = torch.tensor([[1.0, 2], [1, 3]], dtype=torch.float64)
-    with pytest.raises(ProgramError, match="instance 1: equality row . is a combination"):
+    with pytest.raises(ProgramError, match=r"instance 1: equality row \d is a combination"):
         InBlocks(twice)(torch.zeros(2, 3, dtype=torch.float64), Instance(b=b))
     with pytest.raises(ShapeError, match="instance's b must have shape"):
         layer(torch.zeros(2, 3, dtype=torch.float64), Instance(b=torch.zeros(2, 4, dtype=torch.float64)))

@@ -30,7 +30,19 @@ def library(folder: Path, threads: int, spill: bool, flags: tuple[str, ...] = ()
     out = folder / f"emulated-{threads}-{int(spill)}{''.join(flags)}.so"
     options = ["-O1", "-std=c++20", "-DEMULATE", f"-DNT={threads}", *(["-DSPILL"] if spill else []), *flags]
     warnings = ["-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]
-    command = [COMPILER, *options, *warnings, "-shared", "-fPIC", "-x", "c++", str(SOURCE / MAIN), "-o", str(out), "-pthread"]
+    command = [
+        COMPILER,
+        *options,
+        *warnings,
+        "-shared",
+        "-fPIC",
+        "-x",
+        "c++",
+        str(SOURCE / MAIN),
+        "-o",
+        str(out),
+        "-pthread",
+    ]
     subprocess.run(command, check=True)
     return out
 
@@ -39,12 +51,15 @@ class Emulator(Machine):
     """fast_memory: bytes that a block may have, so that spilling can be tried. threads: how many work at once."""
 
     warp = 1
+    multiprocessors = 1
 
     def __init__(self, folder: Path, threads: int = 1, fast_memory: int = 2**30, flags: tuple[str, ...] = ()) -> None:
         self.folder, self.threads, self.fast_memory, self.flags = folder, threads, (fast_memory, fast_memory), flags
         self.loaded: list[EmulatedModule] = []
 
-    def load(self, threads: int, together: int, sizes: dict[str, int], fields: Sequence[np.ndarray], shared: int) -> Module:
+    def load(
+        self, threads: int, together: int, sizes: dict[str, int], fields: Sequence[np.ndarray], shared: int
+    ) -> Module:
         assert threads == self.threads, "the plan is made for other blocks"
         path = library(self.folder, threads, bool(sizes["far"]), self.flags)
         module = EmulatedModule(path, threads, sizes, fields, shared)
@@ -53,7 +68,9 @@ class Emulator(Machine):
 
 
 class EmulatedModule(Module):
-    def __init__(self, path: Path, threads: int, sizes: dict[str, int], fields: Sequence[np.ndarray], shared: int) -> None:
+    def __init__(
+        self, path: Path, threads: int, sizes: dict[str, int], fields: Sequence[np.ndarray], shared: int
+    ) -> None:
         self.code, self.threads, self.sizes = ctypes.CDLL(str(path)), threads, sizes
         self.fields = [torch.from_numpy(field.copy()) for field in fields]
         self.plan = PlanStruct.of(sizes, self.fields)

@@ -51,13 +51,17 @@ class Machine(ABC):
     Attributes:
         warp: lanes of a warp.
         fast_memory: bytes that one block may have, and that one multiprocessor has.
+        multiprocessors: how many there are.
     """
 
     warp: int
+    multiprocessors: int
     fast_memory: tuple[int, int]
 
     @abstractmethod
-    def load(self, threads: int, together: int, sizes: dict[str, int], fields: Sequence[np.ndarray], shared: int) -> Module:
+    def load(
+        self, threads: int, together: int, sizes: dict[str, int], fields: Sequence[np.ndarray], shared: int
+    ) -> Module:
         """The kernels for blocks of so many threads, `together` of them on one multiprocessor, with a plan and its fast memory."""
 
 
@@ -97,9 +101,16 @@ class Gpu(Machine):
         _check(_driver().cuDeviceGetAttribute(ctypes.byref(value), number, self.device.index or 0))
         return value.value
 
-    def load(self, threads: int, together: int, sizes: dict[str, int], fields: Sequence[np.ndarray], shared: int) -> Module:
+    def load(
+        self, threads: int, together: int, sizes: dict[str, int], fields: Sequence[np.ndarray], shared: int
+    ) -> Module:
         major, minor = self.capability
-        options = [f"--gpu-architecture=sm_{major}{minor}", "--std=c++17", f"-DNT={threads}", f"-DMIN_BLOCKS={together}"]
+        options = [
+            f"--gpu-architecture=sm_{major}{minor}",
+            "--std=c++17",
+            f"-DNT={threads}",
+            f"-DMIN_BLOCKS={together}",
+        ]
         code = self.compiler.cubin((*options, *(["-DSPILL"] if sizes["far"] else [])))
         return GpuModule(self, code, threads, sizes, fields, shared)
 

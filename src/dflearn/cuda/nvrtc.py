@@ -6,6 +6,7 @@ depends on.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import glob
 import hashlib
@@ -49,10 +50,8 @@ class Compiler:
         if path.is_file():
             return path.read_bytes()
         code = self._compile(texts, options)
-        try:
+        with contextlib.suppress(OSError, StorageError):  # a cache that cannot be written is no reason to stop
             write_whole(path, code)
-        except (OSError, StorageError):  # a cache that cannot be written is no reason to stop
-            pass
         return code
 
     def _compile(self, texts: dict[str, bytes], options: tuple[str, ...]) -> bytes:
@@ -60,9 +59,7 @@ class Compiler:
         strings = ctypes.c_char_p * len(HEADERS)
         headers, names = strings(*(texts[name] for name in HEADERS)), strings(*(name.encode() for name in HEADERS))
         self._check(
-            library.nvrtcCreateProgram(
-                ctypes.byref(program), texts[MAIN], MAIN.encode(), len(HEADERS), headers, names
-            )
+            library.nvrtcCreateProgram(ctypes.byref(program), texts[MAIN], MAIN.encode(), len(HEADERS), headers, names)
         )
         try:
             given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,7 +25,7 @@ MOST_ROWS, MOST_ENTRIES = 2**16, 2**24  # what the kernels' words hold
 # As `struct Plan` in source/block.cuh.
 SIZES = (
     "n", "m", "levels", "panel", "any_inequality", "row_slices", "pair_slices", "per_column", "nodes", "rows_below", "near_shape",
-    "head_at", "levels_at", "panel_at", "far", "scratch_at",
+    "head_at", "levels_at", "panel_at", "far", "unused",
 )  # fmt: skip
 FIELDS = (
     "inequality", "row_slice", "row_task", "row_index", "row_value", "column_start", "column_index", "column_value", "pair_slice",
@@ -102,7 +103,10 @@ def _lanes_per_sum(length: np.ndarray, warp: int, threads: int) -> np.ndarray:
         powers = np.clip(np.ceil(np.log2(np.maximum(length / goal, 1))), 0, int(np.log2(warp))).astype(int)
         groups = 2**powers
         kinds, counts = np.unique(groups, return_counts=True)
-        if groups.max() == 1 or sum(-(-count * group // warp) for group, count in zip(kinds, counts, strict=True)) <= allowed:
+        if (
+            groups.max() == 1
+            or sum(-(-count * group // warp) for group, count in zip(kinds, counts, strict=True)) <= allowed
+        ):
             return groups
         goal *= 1.1
 
@@ -127,7 +131,13 @@ class Plan:
         self.inequality = np.asarray(inequality)[self.order]
         self.m, self.n = self.matrix.shape
         self._place_panel()
-        self.arrays = {"inequality": self.inequality, **self._matrix(), **self._pairs(), **self._updates(), **self._shape()}
+        self.arrays = {
+            "inequality": self.inequality,
+            **self._matrix(),
+            **self._pairs(),
+            **self._updates(),
+            **self._shape(),
+        }
 
     # -- the panel ------------------------------------------------------------------------------------------------
 
@@ -223,7 +233,7 @@ class Plan:
             update.append(np.stack([into[j], self.entry(below[i], below[j]), address[i], address[j], own], 1))
             first = np.full(len(below), nodes.first[d])
             pull.append(np.stack([into, below, address, first, np.full(len(below), width)], 1))
-        out = {}
+        out: dict[str, np.ndarray] = {}
         self.level_slices: dict[str, np.ndarray] = {}
         for name, parts in (("update", update), ("pull", pull)):
             out |= self._gathered(name, np.concatenate(parts))
@@ -239,7 +249,7 @@ class Plan:
         level, task, words = level[order], task[order], np.stack([a, b | length << 24], 1)[order]
         slices, tasks, spread, bounds, end = [], [], [], [0], 0
         edges = np.searchsorted(level, np.arange(int(self.nodes.level.max(initial=-1)) + 2))
-        for low, high in zip(edges[:-1], edges[1:], strict=True):
+        for low, high in pairwise(edges):
             known, counts = np.unique(task[low:high], return_counts=True)
             gather = Gather.of(counts, self.warp, self.threads)
             slices.append(gather.slices + np.array([end, end, 0, 0]))
@@ -264,7 +274,7 @@ class Plan:
         update, pull = self.level_slices["update"], self.level_slices["pull"]
         levels = [
             (update[k], update[k + 1], pull[k], pull[k + 1], low, high, *self._lanes(width[low:high], height[low:high]))
-            for k, (low, high) in enumerate(zip(begin[:-1], begin[1:], strict=True))
+            for k, (low, high) in enumerate(pairwise(begin))
         ]
         below = [nodes.below[s] for s in sequence]
         return {
@@ -304,11 +314,10 @@ class Plan:
         """Numbers that supernodes and rows below take."""
         return (2 * len(self.sequence) + (len(self._below) + 3) // 4 + 1) // 2 * 2
 
-    def fitting(self, limit: int, scratch_limit: int = 0) -> tuple[dict[str, int], int]:
+    def fitting(self, limit: int) -> tuple[dict[str, int], int]:
         """The `SIZES`, and the bytes of fast memory, of which there are `limit`; panel_at is 0 where there is too little.
 
-        What does not fit of the panel, the leaves of the tree, is left to global memory: `far` numbers of it. Scratch lies in
-        fast memory too, where that takes no more than `scratch_limit` bytes in all.
+        What does not fit of the panel, the leaves of the tree, is left to global memory: `far` numbers of it.
         """
         levels = len(self.arrays["level"]) // 2
         shape, start = self._near_shape, self._head + 4 * levels
@@ -316,7 +325,11 @@ class Plan:
         start += shape if near else 0
         room = limit // 8 - start
         ends = np.append(np.sort(self.base), self.panel)
-        far = 0 if near or self.panel <= room else int(ends[min(np.searchsorted(ends, self.panel - room), len(ends) - 1)])
+        far = (
+            0
+            if near or self.panel <= room
+            else int(ends[min(int(np.searchsorted(ends, self.panel - room)), len(ends) - 1)])
+        )
         arrays, steps = self.arrays, np.diff(self.arrays["column_start"]) // self.warp
         sizes = dict.fromkeys(SIZES, 0) | {
             "n": self.n, "m": self.m, "levels": levels, "panel": self.panel, "any_inequality": int(self.inequality.any()),
@@ -326,15 +339,14 @@ class Plan:
             "head_at": (2 * self.m + BUFFER * (self.threads // self.warp) + 1) // 2 * 2, "levels_at": self._head,
             "panel_at": start if room > 0 else 0, "far": far,
         }  # fmt: skip
-        used = start + self.panel - far
-        if not far and 8 * (used + self.scratch) <= scratch_limit:
-            sizes["scratch_at"], used = used, used + self.scratch
-        return sizes, 8 * used
+        return sizes, 8 * (start + self.panel - far)
 
     def fields(self) -> list[np.ndarray]:
         """The arrays in the order of `FIELDS`, as the kernels read them. None of them is empty."""
         kinds: dict[str, type] = {"value": np.float64, "below": np.uint16}
-        parts = [np.ascontiguousarray(self.arrays[f], kinds.get(f.split("_")[-1], np.int32)) for f in FIELDS]
+        parts: list[np.ndarray] = [
+            np.ascontiguousarray(self.arrays[f], kinds.get(f.split("_")[-1], np.int32)) for f in FIELDS
+        ]
         return [part if part.size else np.zeros(4, part.dtype) for part in parts]
 
 

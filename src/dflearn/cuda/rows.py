@@ -5,22 +5,24 @@ Nothing here waits for the device.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dflearn.cuda.driver import RESERVED, Machine
+from dflearn.cuda.driver import RESERVED, Machine, Module
 from dflearn.cuda.errors import NotHere
 from dflearn.cuda.plan import MOST_ENTRIES, MOST_ROWS, Plan
 from dflearn.program import Program
 
 SCRATCH = 2**30  # bytes of all blocks together
-THREADS, MANY_THREADS = 256, 512
-MANY_COLUMNS = 8  # columns for each row, from which on vectors are most of the work
-MOST_TOGETHER = 4
-NEAR_SCRATCH = 3  # blocks that a multiprocessor holds at least, where scratch lies in fast memory
+# Of threads there are about as many as a quarter of the columns, or half of the rows; the most where one block has a
+# multiprocessor to itself, since part of its factor does not fit. Measured: docs/gpu.md.
+LEAST_THREADS, MANY_THREADS, ALL_THREADS = 128, 512, 1024
+RESIDENT = 1024  # threads of a multiprocessor, so that each has 64 registers
+FEW = 2  # blocks on a multiprocessor, with more registers for each thread, where the batch is small
 
 
 class BlockAnswer(NamedTuple):
@@ -41,7 +43,8 @@ class BlockRows:
     """The kept equalities and the inequalities of a program, scaled to length one and in elimination order, on one device.
 
     Attributes:
-        plan, module: what the kernels walk through, and the kernels.
+        plan: what the kernels walk through.
+        together: how many blocks a multiprocessor holds at most.
         spilled: the share of the factor that does not fit into a block's fast memory.
     """
 
@@ -51,21 +54,24 @@ class BlockRows:
         if matrix.shape[0] >= MOST_ROWS:
             raise NotHere(f"it has {matrix.shape[0]} rows, and blocks take up to {MOST_ROWS - 1}")
         block, whole = machine.fast_memory
-        if threads is None:
-            threads = MANY_THREADS if matrix.shape[1] > MANY_COLUMNS * matrix.shape[0] else THREADS
-        self.plan = Plan(matrix, self.form.is_inequality, threads=threads, warp=machine.warp)
-        sizes, shared = self.plan.fitting(block, whole // NEAR_SCRATCH - RESERVED if NEAR_SCRATCH else 0)
-        if sizes["far"] and threads < MANY_THREADS and machine.warp > 1:  # one block has the whole multiprocessor
-            self.plan = Plan(matrix, self.form.is_inequality, threads=MANY_THREADS, warp=machine.warp)
+        self.plan = Plan(
+            matrix, self.form.is_inequality, threads=threads or threads_for(*matrix.shape), warp=machine.warp
+        )
+        sizes, shared = self.plan.fitting(block)
+        if sizes["far"] and threads is None:
+            self.plan = Plan(matrix, self.form.is_inequality, threads=ALL_THREADS, warp=machine.warp)
             sizes, shared = self.plan.fitting(block)
         if not sizes["panel_at"] or self.plan.panel >= MOST_ENTRIES:
             raise NotHere(
                 f"its factor of {self.plan.m} rows and {self.plan.panel} numbers is too large for a block of this GPU"
             )
         self.far, self.spilled = sizes["far"], sizes["far"] / max(self.plan.panel, 1)
-        together = max(1, min(whole // (shared + RESERVED), MOST_TOGETHER))
-        self.module = machine.load(self.plan.threads, together, sizes, self.plan.fields(), shared)
-        self.scratch = 0 if sizes["scratch_at"] else self.plan.scratch
+        self.together = max(1, min(whole // (shared + RESERVED), RESIDENT // self.plan.threads))
+        fields = self.plan.fields()
+        self._load = lambda together: machine.load(self.plan.threads, together, sizes, fields, shared)
+        self._modules: dict[int, Module] = {}
+        self.multiprocessors = machine.multiprocessors
+        self.module(0)
         self.order = torch.from_numpy(self.plan.order).to(device)
         self.scale = torch.from_numpy(self.plan.scale).to(device)
         self.back = torch.from_numpy(np.argsort(self.plan.order)).to(device)
@@ -89,18 +95,26 @@ class BlockRows:
         """Multipliers of the plan's rows `(·, m)` → of the program's."""
         return (y * self.scale).index_select(-1, self.back)
 
+    def module(self, count: int) -> Module:
+        """The kernels, compiled for as many blocks on a multiprocessor as so many instances make."""
+        together = min(FEW, self.together) if count <= FEW * self.multiprocessors else self.together
+        if together not in self._modules:
+            self._modules[together] = self._load(together)
+        return self._modules[together]
+
     # -- kernels --------------------------------------------------------------------------------------------------
 
     def _launch(self, kernel: str, count: int, *arguments: Tensor | float | None) -> None:
         if not count:
             return
-        room = SCRATCH // (8 * (self.scratch + self.far) + 1)
-        blocks = max(1, min(count, self.module.slots(kernel), room))
-        numbers = {"dtype": torch.float64, "device": self.device}
-        scratch = torch.empty(blocks * self.scratch, **numbers) if self.scratch else None
+        module, scratch_size = self.module(count), self.plan.scratch
+        room = SCRATCH // (8 * (scratch_size + self.far) + 1)
+        blocks = max(1, min(count, module.slots(kernel), room))
+        numbers: Any = {"dtype": torch.float64, "device": self.device}
+        scratch = torch.empty(blocks * scratch_size, **numbers)
         far = torch.empty(blocks * self.far, **numbers) if self.far else None
         counter = torch.zeros(1, dtype=torch.int32, device=self.device)
-        self.module.launch(kernel, blocks, count, counter, scratch, far, *arguments)
+        module.launch(kernel, blocks, count, counter, scratch, far, *arguments)
 
     def solve(
         self, c: Tensor, mu: Tensor, r: Tensor, lower: Tensor, upper: Tensor, starts: Tensor | None, tolerance: float
@@ -110,7 +124,7 @@ class BlockRows:
         starts: multipliers `(count, m)`, not finite where none are known. Rows are the plan's.
         """
         count, n, m = len(c), self.plan.n, self.plan.m
-        numbers = {"dtype": torch.float64, "device": self.device}
+        numbers: Any = {"dtype": torch.float64, "device": self.device}
         answer = BlockAnswer(
             torch.empty(count, m, **numbers),
             torch.empty(count, n, **numbers),
@@ -142,3 +156,9 @@ class BlockRows:
         out = torch.empty(len(v), self.plan.m, dtype=torch.float64, device=self.device)
         self._launch("smoothed_project", len(v), inside, in_force, v.contiguous(), self.one, 0, None, out)
         return self.outwards(out)
+
+
+def threads_for(m: int, n: int) -> int:
+    """Threads of a block: a power of two."""
+    wanted = max(n / 4, m / 2, 1)
+    return int(min(max(2 ** round(math.log2(wanted)), LEAST_THREADS), MANY_THREADS))

@@ -265,7 +265,9 @@ def again_as(
     asked = max(1, round(settings["epochs"] * share)) if cut_short else ends[min(settings["phase"], len(ends) - 1)]
     name, first = "training again on all rows", weights_of(start.module)
     clock = Clock(steps={name: asked})
-    snapshots = one_run(start, loss, settings["kind"], settings["rate"], whole, seed, clock, name, None, device, progress)
+    snapshots = one_run(
+        start, loss, settings["kind"], settings["rate"], whole, seed, clock, name, None, device, progress
+    )
     with_weights(start.module, _between(first, snapshots[-1][1], settings["way"]))
 
 

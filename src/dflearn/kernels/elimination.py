@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import scipy.sparse as sp
@@ -48,7 +49,7 @@ class Dissection:
 
     def __init__(self, graph: sp.csr_array) -> None:
         start, index = graph.indptr.tolist(), graph.indices.tolist()
-        self.near = [index[a:b] for a, b in zip(start[:-1], start[1:], strict=True)]
+        self.near = [index[a:b] for a, b in pairwise(start)]
 
     def order(self) -> np.ndarray:
         """The rows in the order of their elimination: separators last."""
@@ -136,7 +137,7 @@ def tree_of(graph: sp.csr_array) -> np.ndarray:
 def postorder(parent: np.ndarray) -> np.ndarray:
     """The rows, every subtree in one piece, children before their parents."""
     children: list[list[int]] = [[] for _ in parent]
-    stack = []
+    stack: list[int] = []
     for row, up in enumerate(parent.tolist()):
         (children[up] if up >= 0 else stack).append(row)
     order = []

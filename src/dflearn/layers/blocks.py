@@ -8,7 +8,7 @@ first instance on that the kernels did not finish, a solve waits for them, and t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from dflearn.layers.base import symmetric
 from dflearn.program import Instance, Program
 from dflearn.program.equality_form import CONTRADICTION
 from dflearn.program.maps import LinearMap
+from dflearn.program.sides import Side
 
 if TYPE_CHECKING:
     from dflearn.kernels.smoothed import SmoothedAnswer
@@ -64,7 +65,8 @@ class SmoothedBlocks:
     def weights(self, mu: float) -> tuple[Tensor, Tensor]:
         """μ and −1/μ as the kernels take them."""
         if self._mu is None or self._mu[0] != mu:
-            self._mu = mu, *(torch.full((1,), value, dtype=DOUBLE, device=self.device) for value in (mu, -1 / mu))
+            there: Any = {"dtype": DOUBLE, "device": self.device}
+            self._mu = mu, torch.full((1,), mu, **there), torch.full((1,), -1 / mu, **there)
         return self._mu[1], self._mu[2]
 
     def solve(
@@ -80,10 +82,12 @@ class SmoothedBlocks:
         starts = None if start is None else self.rows.inwards(start.to(self.device, DOUBLE))
         return self.rows.solve(c, self.weights(mu)[0], r, lower, upper, starts, tolerance)
 
-    def side(self, name: str, instance: Instance | None, count: int) -> Tensor:
+    def side(self, name: Side, instance: Instance | None, count: int) -> Tensor:
         """b, h, lower or upper: `(count, k)`, or `(1, k)` where it is the program's."""
         value = None if instance is None else getattr(instance, name)
-        return self._own[name] if value is None else value.detach().to(self.device, DOUBLE).reshape(count, value.shape[-1])
+        return (
+            self._own[name] if value is None else value.detach().to(self.device, DOUBLE).reshape(count, value.shape[-1])
+        )
 
     def _sides(self, instance: Instance | None, count: int) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """r of the plan's rows, lower and upper; and which instances cannot be, where they have sides of their own."""
@@ -127,12 +131,18 @@ class SmoothedBlocks:
 
         return way_back
 
-    def replace(self, answer: BlockAnswer, index: Tensor, by: SmoothedAnswer, status: np.ndarray, rows: SmoothedRows) -> None:
+    def replace(
+        self, answer: BlockAnswer, index: Tensor, by: SmoothedAnswer, status: np.ndarray, rows: SmoothedRows
+    ) -> None:
         """The answers to the instances at `index` become the CPU's."""
         in_force = np.empty_like(by.in_force)
         in_force[:, rows.factor.order] = by.in_force
-        known = (torch.from_numpy(part).to(self.device) for part in (by.w, by.inside, by.objective, by.residual, status))
-        for mine, own in zip((answer.w, answer.inside, answer.objective, answer.residual, answer.status), known, strict=True):
+        known = (
+            torch.from_numpy(part).to(self.device) for part in (by.w, by.inside, by.objective, by.residual, status)
+        )
+        for mine, own in zip(
+            (answer.w, answer.inside, answer.objective, answer.residual, answer.status), known, strict=True
+        ):
             mine[index] = own
         answer.in_force[index] = self.rows.ordered(torch.from_numpy(in_force).to(self.device))
         answer.y[index] = self.rows.inwards(torch.from_numpy(by.y).to(self.device))

@@ -69,9 +69,7 @@ def _complain(codes: list[int]) -> None:
     if not codes:
         return
     left = sum(code != OPTIMAL for code in codes)
-    text = (
-        f"{left} of {len(codes)} instances of the last solve on the GPU had no decision, and so no gradient through this layer"
-    )
+    text = f"{left} of {len(codes)} instances of the last solve on the GPU had no decision, and so no gradient through this layer"
     if int(Status.INFEASIBLE) in codes:
         place = codes.index(int(Status.INFEASIBLE))
         error = SolverError(f"{text}. Instance {place} is INFEASIBLE: {Status.INFEASIBLE.message}")

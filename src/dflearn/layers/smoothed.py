@@ -118,7 +118,7 @@ class Smoothed(Layer):
         return {key: value for key, value in self.__dict__.items() if key not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__({**state, "watch": Watch(), "_places": {}})
+        super().__setstate__({**state, "watch": Watch(), "_places": {}})  # type: ignore[no-untyped-call]
 
     def blocks(self, device: torch.device) -> SmoothedBlocks | None:
         """The program on that device; `None` where the CPU solves it, which is said once."""

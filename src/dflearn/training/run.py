@@ -221,8 +221,9 @@ class Run:
         self.optimizer.zero_grad()
         mean.backward()
         value, gradient = measure(self.model, mean, batch, predicted, output.value, self.epoch + 1, step)
-        if any([layer.unsettled() for _, layer in self._layers()]):  # every one of them is asked
-            return self._step(index, step, seconds)  # they wait now, and the CPU finishes what a GPU left
+        left = [name for name, layer in self._layers() if layer.unsettled()]
+        if left:
+            return self._step(index, step, seconds)  # these layers wait now, and the CPU finishes what a GPU left
         self.optimizer.step()
         solve = 0.0
         if output.solution is not None:
@@ -383,7 +384,9 @@ class Run:
         own, torchs, *cuda = content["generators"]
         self.generator.set_state(own)
         torch.set_rng_state(torchs)
-        for device, state in zip(self.cuda_devices, cuda, strict=False):  # a run that moves to a GPU has no state for it
+        for device, state in zip(
+            self.cuda_devices, cuda, strict=False
+        ):  # a run that moves to a GPU has no state for it
             torch.cuda.set_rng_state(state, device)
 
     def _layers(self) -> list[tuple[str, Layer]]:

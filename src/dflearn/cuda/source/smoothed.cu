@@ -22,7 +22,7 @@ DEVICE int next(int* counter) {
 
 DEVICE void begin(double* scratch, double* far) {
     if (TID == 0) {
-        TASK->scratch = p.scratch_at ? fast + p.scratch_at : scratch + (long long)BLOCK * ((COLUMN_ARRAYS * GROUPS(p.n) + ROW_ARRAYS * GROUPS(p.m)) * W);
+        TASK->scratch = scratch + (long long)BLOCK * ((COLUMN_ARRAYS * GROUPS(p.n) + ROW_ARRAYS * GROUPS(p.m)) * W);
         TASK->far = far + (long long)BLOCK * p.far;
     }
     copy_shape();
