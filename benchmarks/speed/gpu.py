@@ -97,12 +97,6 @@ def layer_rows() -> list[dict[str, Any]]:
             torch.cuda.reset_peak_memory_stats()
             solution, _ = forward_and_back(layer, y)()
             both = milliseconds(forward_and_back(layer, y))
-            with torch.no_grad():
-                alone = milliseconds(
-                    lambda y=y, layer=layer: layer.blocks(y.device).solve(
-                        y @ objective(layer, y), MU, None, None, 1e-10
-                    )
-                )
             start = layer.solve(y, None, layer.no_start(batch).cuda()).start
             near = y * (
                 1 + 0.02 * torch.randn(y.shape, generator=torch.Generator().manual_seed(2), dtype=y.dtype).cuda()
@@ -110,7 +104,7 @@ def layer_rows() -> list[dict[str, Any]]:
             warm = milliseconds(forward_and_back(layer, near, start))
             rows.append(
                 {
-                    "problem": name, "batch": batch, "ms": both, "kernel_forward_ms": alone, "warm_ms": warm, **errors,
+                    "problem": name, "batch": batch, "ms": both, "warm_ms": warm, **errors,
                     "unfinished": int((solution.status != 0).sum()), "peak_mib": torch.cuda.max_memory_allocated() / 2**20,
                     "first_call_s": first, "where": str(layer.blocks(y.device)),
                 }
@@ -118,12 +112,6 @@ def layer_rows() -> list[dict[str, Any]]:
             print(rows[-1], flush=True)
         torch.cuda.empty_cache()
     return rows
-
-
-def objective(layer: Any, y: Tensor) -> Tensor:
-    """Sᵀ, so that the kernels alone can be timed on c = S y."""
-    S = layer.objective.S
-    return torch.eye(y.shape[1], dtype=y.dtype, device=y.device) if S is None else torch.tensor(S.T.toarray()).to(y)
 
 
 def relative(found: Tensor, wanted: Tensor) -> float:

@@ -147,7 +147,9 @@ def test_a_training_step_waits_for_nothing() -> None:
     assert start is not None
     start = start.to(GPU)
     layer.solve(costs, None, start).decision.sum().backward()  # compiled and loaded
-    torch.cuda.set_sync_debug_mode("error")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that this mode is a prototype
+        torch.cuda.set_sync_debug_mode("error")
     try:
         for _ in range(3):
             solution = layer.solve(costs, None, start).check()

@@ -222,6 +222,8 @@ class FakeCuda:
         fake = self
 
         class Host:
+            shape = (2,)
+
             def __init__(self) -> None:
                 self.codes: list[int] | None = None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache
@@ -20,6 +21,7 @@ LEAST_CAPABILITY = (7, 0)  # warps whose lanes are threads of their own
 RESERVED = 1024  # bytes of fast memory that the system takes of each block
 MAX_SHARED_OPTIN, MAX_SHARED_PER_MULTIPROCESSOR = 97, 81  # attributes of a device
 MAX_DYNAMIC_SHARED = 8  # of a function
+BUFFER_POINTER, BUFFER_SIZE = 1, 2  # what follows, in the list that tells of a kernel's arguments
 
 
 class PlanStruct(ctypes.Structure):
@@ -154,16 +156,26 @@ class GpuModule(Module):
         return value.value
 
     def launch(self, kernel: str, blocks: int, *arguments: Any) -> None:
-        values = [as_argument(one) for one in arguments]
-        pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
-        device = self.gpu.device
+        # As one piece of memory, laid out as C does, which takes less time than a pointer to each.
+        layout = "".join(
+            "P" if a is None or isinstance(a, Tensor) else "i" if isinstance(a, int) else "d" for a in arguments
+        )
+        values = [0 if a is None else a.data_ptr() if isinstance(a, Tensor) else a for a in arguments]
+        packed = struct.pack(layout, *values)
+        size = ctypes.c_size_t(len(packed))
+        extra = (ctypes.c_void_p * 5)(BUFFER_POINTER, _address(packed), BUFFER_SIZE, ctypes.addressof(size), None)
+        device, function = self.gpu.device, self._function(kernel)[0]
         stream = ctypes.c_void_p(torch.cuda.current_stream(device).cuda_stream)
+        shape = (blocks, 1, 1, self.threads, 1, 1, self.shared, stream, None, extra)
+        if torch.cuda.current_device() == device.index:
+            _check(_driver().cuLaunchKernel(function, *shape))
+            return
         with torch.cuda.device(device):
-            _check(
-                _driver().cuLaunchKernel(
-                    self._function(kernel)[0], blocks, 1, 1, self.threads, 1, 1, self.shared, stream, pointers, None
-                )
-            )
+            _check(_driver().cuLaunchKernel(function, *shape))
+
+
+def _address(packed: bytes) -> int | None:
+    return ctypes.cast(ctypes.c_char_p(packed), ctypes.c_void_p).value
 
 
 def as_argument(value: Any) -> Any:

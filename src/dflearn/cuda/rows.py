@@ -26,13 +26,14 @@ FEW = 2  # blocks on a multiprocessor, with more registers for each thread, wher
 
 
 class BlockAnswer(NamedTuple):
-    """One row per instance, as `kernels.smoothed.SmoothedAnswer`; status as of `solvers.base.Status`."""
+    """One row per instance, as `kernels.smoothed.SmoothedAnswer`; status as of `solvers.base.Status`, bound −∞ unless optimal."""
 
     y: Tensor
     w: Tensor
     inside: Tensor
     in_force: Tensor
     objective: Tensor
+    bound: Tensor
     residual: Tensor
     status: Tensor
     newton_steps: Tensor
@@ -113,7 +114,7 @@ class BlockRows:
         numbers: Any = {"dtype": torch.float64, "device": self.device}
         scratch = torch.empty(blocks * scratch_size, **numbers)
         far = torch.empty(blocks * self.far, **numbers) if self.far else None
-        counter = torch.zeros(1, dtype=torch.int32, device=self.device)
+        counter = torch.zeros(1, dtype=torch.int32, device=self.device) if blocks < count else None
         module.launch(kernel, blocks, count, counter, scratch, far, *arguments)
 
     def solve(
@@ -125,16 +126,15 @@ class BlockRows:
         """
         count, n, m = len(c), self.plan.n, self.plan.m
         numbers: Any = {"dtype": torch.float64, "device": self.device}
+        there: Any = {"device": self.device}
         answer = BlockAnswer(
             torch.empty(count, m, **numbers),
             torch.empty(count, n, **numbers),
-            torch.empty(count, n, dtype=torch.uint8, device=self.device),
-            torch.empty(count, m, dtype=torch.uint8, device=self.device),
-            torch.empty(count, **numbers),
-            torch.empty(count, **numbers),
-            torch.empty(count, dtype=torch.int8, device=self.device),
-            torch.empty(count, dtype=torch.int32, device=self.device),
-            torch.empty(count, dtype=torch.int32, device=self.device),
+            torch.empty(count, n, dtype=torch.uint8, **there),
+            torch.empty(count, m, dtype=torch.uint8, **there),
+            *torch.empty(3, count, **numbers).unbind(),
+            torch.empty(count, dtype=torch.int8, **there),
+            *torch.empty(2, count, dtype=torch.int32, **there).unbind(),
         )
         lines = (c, mu, r, lower, upper, starts)
         c, mu, r, lower, upper, starts = (part if part is None else part.contiguous() for part in lines)  # type: ignore[assignment]

@@ -40,6 +40,7 @@ class SmoothedBlocks:
 
     Attributes:
         rows: its rows, with the kernels.
+        nothing: False, for one instance.
     """
 
     def __init__(self, program: Program, machine: Machine, device: torch.device, threads: int | None = None) -> None:
@@ -53,6 +54,7 @@ class SmoothedBlocks:
         self._implied = LinearMap(form.combination) if len(form.dropped) else None
         self._implied_sizes = LinearMap(abs(form.combination)) if len(form.dropped) else None
         self._matrix = LinearMap(form.rows_without_slacks())
+        self.nothing = torch.zeros(1, dtype=torch.bool, device=device)
         self._mu: tuple[float, Tensor, Tensor] | None = None
 
     def __str__(self) -> str:
@@ -135,15 +137,11 @@ class SmoothedBlocks:
         self, answer: BlockAnswer, index: Tensor, by: SmoothedAnswer, status: np.ndarray, rows: SmoothedRows
     ) -> None:
         """The answers to the instances at `index` become the CPU's."""
-        in_force = np.empty_like(by.in_force)
+        in_force, bound = np.empty_like(by.in_force), np.where(status, -np.inf, by.objective)
         in_force[:, rows.factor.order] = by.in_force
-        known = (
-            torch.from_numpy(part).to(self.device) for part in (by.w, by.inside, by.objective, by.residual, status)
-        )
-        for mine, own in zip(
-            (answer.w, answer.inside, answer.objective, answer.residual, answer.status), known, strict=True
-        ):
-            mine[index] = own
+        mine = (answer.w, answer.inside, answer.objective, answer.bound, answer.residual, answer.status)
+        for own, theirs in zip(mine, (by.w, by.inside, by.objective, bound, by.residual, status), strict=True):
+            own[index] = torch.from_numpy(theirs).to(self.device)
         answer.in_force[index] = self.rows.ordered(torch.from_numpy(in_force).to(self.device))
         answer.y[index] = self.rows.inwards(torch.from_numpy(by.y).to(self.device))
 

@@ -37,26 +37,25 @@ def solve_on_gpu(
     given = None if start is None else start.detach().reshape(count, layer.start_width)
     c = costs.detach().reshape(count, n).double()
     answer = blocks.solve(c, layer.mu, instance, given, layer.tolerance)
-    slow = torch.zeros(count, dtype=torch.bool, device=costs.device)
+    slow = blocks.nothing.expand(count)
     training = torch.is_grad_enabled() and (costs.requires_grad or bool(wanted))
     captured = costs.is_cuda and torch.cuda.is_current_stream_capturing()
     deferred = captured or (training and not layer.watch.waiting)
     if deferred:
         layer.watch.begin(answer.status)
     elif bool((answer.status != OPTIMAL).any()):
-        _finish(layer, blocks, costs, instance, answer, slow)
+        slow = _finish(layer, blocks, costs, instance, answer)
     face = BlockFace(blocks.rows, answer.inside, answer.in_force, blocks.weights(layer.mu)[1])
     decision = answer.w.reshape(*batch, n).to(costs)
     decision = with_gradient(costs, decision, face.way_back, face.way_back_again)
     if wanted and instance is not None:
         way_back = blocks.side_gradients(answer, instance, list(wanted))
         decision = moved_by(decision, way_back, *wanted.values())
-    status, objective = answer.status.reshape(batch), answer.objective.reshape(batch)
     return Solution(
         decision=decision,
-        status=status,
-        objective=objective,
-        bound=torch.where(status == OPTIMAL, objective, -torch.inf),
+        status=answer.status.reshape(batch),
+        objective=answer.objective.reshape(batch),
+        bound=answer.bound.reshape(batch),
         start=None if start is None else blocks.rows.outwards(answer.y).reshape(*batch, layer.start_width),
         residual=answer.residual.reshape(batch),
         fallback=slow.reshape(batch),
@@ -84,18 +83,20 @@ def _finish(
     costs: Tensor,
     instance: Instance | None,
     answer: BlockAnswer,
-    slow: Tensor,
-) -> None:
-    """What the kernels left, by the CPU's own ways; an error where costs or sides are the reason. slow: which took the slowest."""
+) -> Tensor:
+    """What the kernels left, by the CPU's own ways; which took the slowest of these. An error where costs or sides are the reason."""
     check_costs(costs, Objective(costs.shape[-1]))
+    count = len(answer.status)
     index = (answer.status != OPTIMAL).nonzero().squeeze(1)
     here = index.cpu().numpy()
-    sides = layer.program.sides(instance, len(slow))
+    sides = layer.program.sides(instance, count)
     layer.rows.right_hand_side(sides)  # checks those of all instances, by their numbers
     sides = sides.rows(here)
-    c, mu = as_rows(costs.detach().reshape(len(slow), -1)[index], len(here), np.float64), np.array([layer.mu])
+    c, mu = as_rows(costs.detach().reshape(count, -1)[index], len(here), np.float64), np.array([layer.mu])
     nothing = np.full((len(here), layer.start_width), np.nan)  # so that multipliers come as those of the program's rows
     part = layer.rows.solve(layer.rows.data(c, mu, sides), nothing, layer.tolerance)
     status, alone = layer.finish(c, mu, sides, part)
     blocks.replace(answer, index, part, status, layer.rows)
+    slow = torch.zeros(count, dtype=torch.bool, device=costs.device)
     slow[index] = torch.from_numpy(alone).to(slow.device)
+    return slow

@@ -21,6 +21,8 @@ class Watch(threading.local):
     def __init__(self) -> None:
         self.waiting = False
         self._last: tuple[Tensor, Any] | None = None
+        self._host: Tensor | None = None  # used again once it is read
+        self._arrived: Any = None
 
     def begin(self, status: Tensor) -> None:
         """Send them, beside the work that follows; while a graph is captured, whoever replays it looks at them."""
@@ -30,11 +32,14 @@ class Watch(threading.local):
         if not status.is_cuda:
             self._last = status, None
             return
-        host = torch.empty(status.shape, dtype=status.dtype, pin_memory=True)
-        host.copy_(status, non_blocking=True)
-        arrived = torch.cuda.Event()
-        arrived.record(torch.cuda.current_stream(status.device))
-        self._last = host, arrived
+        if self._host is None or self._host.shape != status.shape:
+            self._host, self._arrived = (
+                torch.empty(status.shape, dtype=status.dtype, pin_memory=True),
+                torch.cuda.Event(),
+            )
+        self._host.copy_(status, non_blocking=True)
+        self._arrived.record(torch.cuda.current_stream(status.device))
+        self._last = self._host, self._arrived
 
     def end(self) -> list[int]:
         """The statuses of the last solve that is not looked at yet, where one of them was not good; solves wait from then on."""

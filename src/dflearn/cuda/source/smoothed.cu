@@ -1,5 +1,5 @@
 // The smoothed LP of every instance of a batch, and projections onto the faces of their solutions. Blocks take the next
-// instance that nobody has taken.
+// instance that nobody has taken; without a counter there is a block for each.
 #include "solve.cuh"
 
 #define ACCEPTED 1e-6  // what OPTIMAL means
@@ -8,14 +8,16 @@
 #define INFEASIBLE 2
 #define FAILED 5
 
-DEVICE int next(int* counter) {
+DEVICE int next(int* counter, int last) {
     SYNC();
-    if (TID == 0)
+    if (TID == 0) {
+        if (!counter) TASK->number = last < 0 ? BLOCK : 0x7fffffff;
 #ifdef EMULATE
-        TASK->number = (*counter)++;
+        else TASK->number = (*counter)++;
 #else
-        TASK->number = atomicAdd(counter, 1);
+        else TASK->number = atomicAdd(counter, 1);
 #endif
+    }
     SYNC();
     return TASK->number;
 }
@@ -34,10 +36,10 @@ DEVICE void begin(double* scratch, double* far) {
 KERNEL smoothed_solve(int count, int* counter, double* scratches, double* far, double tolerance, const double* c, const double* mu,
                       int mu_step, const double* r, int r_step, const double* lower, int lower_step, const double* upper,
                       int upper_step, const double* starts, double* y, double* w, unsigned char* inside, unsigned char* in_force,
-                      double* objective, double* residual, signed char* status, int* newton_steps, int* interior_steps) {
+                      double* objective, double* bound, double* residual, signed char* status, int* newton_steps, int* interior_steps) {
     begin(scratches, far);
     double* const scratch = TASK->scratch;
-    UNROLL(1) for (int k = next(counter); k < count; k = next(counter)) {
+    UNROLL(1) for (int k = next(counter, -1); k < count; k = next(counter, k)) {
         const long long columns = (long long)k * p.n, rows = (long long)k * p.m;
         if (TID == 0) {
             Task* q = TASK;
@@ -79,6 +81,7 @@ KERNEL smoothed_solve(int count, int* counter, double* scratches, double* far, d
         reduce<1, 0>(value);
         if (TID == 0) {
             objective[k] = q.gamma * q.sigma * value[0];
+            bound[k] = solved ? objective[k] : -INFINITE;
             residual[k] = found.residual;
             status[k] = solved ? OPTIMAL : found.interior == PROVEN ? INFEASIBLE : FAILED;
             newton_steps[k] = found.newton;
@@ -94,7 +97,7 @@ KERNEL smoothed_project(int count, int* counter, double* scratches, double* far,
                         double* price) {
     begin(scratches, far);
     double* const scratch = TASK->scratch;
-    UNROLL(1) for (int k = next(counter); k < count; k = next(counter)) {
+    UNROLL(1) for (int k = next(counter, -1); k < count; k = next(counter, k)) {
         const unsigned char *in = inside + (long long)k * p.n, *on = in_force + (long long)k * p.m;
         const double* own = vectors + (long long)k * p.n;
         COLUMNS { v[THETA] = in[j]; v[IMAGE] = in[j] ? own[j] : 0; }
