@@ -188,11 +188,11 @@ def peer_rows() -> list[dict[str, Any]]:
         environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
         command = [sys.executable, __file__, "--peer", peer, name, str(batch)]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=75, check=False)
+            done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
             said = done.stdout.strip().splitlines()
             row = json.loads(said[-1]) if done.returncode == 0 and said else {"failed": done.stderr.strip()[-300:]}
         except subprocess.TimeoutExpired:
-            row = {"failed": "more than 75 s, compilation included"}
+            row = {"failed": "more than 60 s, compilation included"}
         rows.append({"peer": peer, "problem": name, "batch": batch, **row})
         print(rows[-1], flush=True)
     return rows
