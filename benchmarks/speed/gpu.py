@@ -1,11 +1,12 @@
 """`Smoothed` on a GPU: forward and backward in float64 beside the CPU of the same machine and GPU peers; a training epoch.
 
     python benchmarks/speed/gpu.py [--parts layer cpu peers training] [--json results/gpu/gpu.json] [--small]
+    python benchmarks/speed/gpu.py --page results/gpu/README.md --json results/gpu/gpu.json      # the tables of such a file
 
 Times on the GPU are CUDA events around one call, the median of twelve, compilation apart; μ = 1; costs differ from instance to
 instance. Errors are the largest differences from the CPU's decisions and gradients over 64 instances (16 of SP-50), relative
 to the largest number there. CPU: the same call by the clock on the wall, on all cores. Peers solve the same instances: MPAX
-(raPDHG, dense, jitted and vmapped, float64, 1e-6, forward only) and qpax (1e-8, with gradient), where they are installed.
+(raPDHG, sparse, jitted and vmapped, float64, 1e-6, forward only) and qpax (1e-8, with gradient), where they are installed.
 Training: one epoch of SCE through the layer on 800 instances in batches of 32, as `fit` counts it.
 --small: two instances each of small problems, for compute-sanitizer.
 """
@@ -214,25 +215,18 @@ def one_peer(peer: str, name: str, batch: int) -> dict[str, Any]:
     A, G = program.A.toarray(), program.G.toarray()
     lower, upper = program.lower, program.upper
     if peer == "mpax":
+        import scipy.sparse as sp
         from mpax import create_qp, raPDHG
 
-        Q = np.eye(program.n) * MU
         solver = raPDHG(eps_abs=1e-6, eps_rel=1e-6, verbose=False, jit=True)
+        matrices = sp.csr_array(sp.eye_array(program.n) * MU), program.A, -program.G
+        sides = [jnp.array(part) for part in (program.b, -program.h, lower, upper)]
 
         def one(cost: Any) -> Any:
-            return solver.optimize(
-                create_qp(
-                    jnp.array(Q),
-                    cost,
-                    jnp.array(A),
-                    jnp.array(program.b),
-                    jnp.array(-G),
-                    jnp.array(-program.h),
-                    jnp.array(lower),
-                    jnp.array(upper),
-                    use_sparse_matrix=False,
-                )
-            ).primal_solution
+            problem = create_qp(
+                matrices[0], cost, matrices[1], sides[0], matrices[2], *sides[1:], use_sparse_matrix=True
+            )
+            return solver.optimize(problem).primal_solution
 
         run = jax.jit(jax.vmap(one))
     else:
@@ -298,13 +292,70 @@ def versions() -> dict[str, str]:
     return found | {"cores": str(os.cpu_count())}
 
 
+def page(found: dict[str, Any]) -> str:
+    """The results as a document."""
+    asked = {
+        "SP-25": (2.5, 4, 8, 32),
+        "KP-500": (0.4, 0.5, 1, 3),
+        "CFL-250": (1.2, 3, 6, 26),
+        "SP-50": (15, 30, 80, 400),
+        "SP-100": (150,),
+    }
+    layer = {(row["problem"], row["batch"]): row for row in found["layer"]}
+    cpu = {(row["problem"], row["batch"]): row["cpu_ms"] for row in found["cpu"]}
+    versions = ", ".join(f"{name} {value}" for name, value in found["versions"].items())
+    lines = [
+        "# `Smoothed` on a GPU",
+        "",
+        f"Measured by `python benchmarks/speed/gpu.py`, which says how: {versions}.",
+        "",
+        "Forward and backward of a batch through the layer, float64, ms: on the GPU, from multipliers of costs that differ by 2 % (warm), on all",
+        "cores of the same machine's CPU, and the ratio of the latter to the first. Asked: what the issue behind it asked for.",
+        "",
+        "| problem | batch | GPU | asked | warm | CPU | ratio | decisions off by | gradients off by | peak MiB |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for (name, batch), row in layer.items():
+        other = cpu.get((name, batch))
+        wanted = asked[name][BATCHES.index(batch)]
+        beside = ("–", "–") if other is None else (f"{other:.3g}", f"{other / row['ms']:.1f}")
+        lines.append(
+            f"| {name} | {batch} | {row['ms']:.3g} | {wanted} | {row['warm_ms']:.3g} | {beside[0]} | {beside[1]} | "
+            f"{row['decision_error']:.0e} | {row['gradient_error']:.0e} | {row['peak_mib']:.0f} |"
+        )
+    lines += ["", "Where: " + "; ".join(f"{name}: {layer[name, 32]['where']}" for name in PROBLEMS) + ".", ""]
+    lines += ["| peer | problem | batch | ms | ours | ratio | decisions off by |", "|---|---|---:|---:|---:|---:|---:|"]
+    for row in found["peers"]:
+        ours = layer[row["problem"], row["batch"]]["ms"]
+        told = (
+            f"{row['ms']:.0f} | {ours:.3g} | {row['ms'] / ours:.0f} | {row['decision_error']:.0e}"
+            if "ms" in row
+            else f"{row['failed'].splitlines()[-1][:120]} | {ours:.3g} | | "
+        )
+        lines.append(f"| {row['peer']} | {row['problem']} | {row['batch']} | {told} |")
+    lines += [
+        "",
+        "| an epoch of SCE, SP-25, 800 instances, batch 32 | warm starts | ms | first epoch |",
+        "|---|---|---:|---:|",
+    ]
+    for row in found["training"]:
+        lines.append(
+            f"| {row['device']} | {'yes' if row['warm_start'] else 'no'} | {row['epoch_ms']:.0f} | {row['first_epoch_ms']:.0f} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--json", type=Path)
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--peer", nargs=3, metavar=("NAME", "PROBLEM", "BATCH"), help=argparse.SUPPRESS)
+    parser.add_argument("--page", type=Path, help="write the tables of --json there, and measure nothing")
     options = parser.parse_args()
+    if options.page:
+        options.page.write_text(page(json.loads(options.json.read_text())))
+        return
     if options.small:
         small()
         return

@@ -157,17 +157,18 @@ class GpuModule(Module):
 
     def launch(self, kernel: str, blocks: int, *arguments: Any) -> None:
         # As one piece of memory, laid out as C does, which takes less time than a pointer to each.
-        layout = "".join(
-            "P" if a is None or isinstance(a, Tensor) else "i" if isinstance(a, int) else "d" for a in arguments
-        )
-        values = [0 if a is None else a.data_ptr() if isinstance(a, Tensor) else a for a in arguments]
-        packed = struct.pack(layout, *values)
+        kinds, values = [], []
+        for one in arguments:
+            pointer = one is None or isinstance(one, Tensor)
+            kinds.append("P" if pointer else "i" if isinstance(one, int) else "d")
+            values.append(one if not pointer else 0 if one is None else one.data_ptr())
+        packed = struct.pack("".join(kinds), *values)
         size = ctypes.c_size_t(len(packed))
         extra = (ctypes.c_void_p * 5)(BUFFER_POINTER, _address(packed), BUFFER_SIZE, ctypes.addressof(size), None)
         device, function = self.gpu.device, self._function(kernel)[0]
-        stream = ctypes.c_void_p(torch.cuda.current_stream(device).cuda_stream)
+        stream = ctypes.c_void_p(torch._C._cuda_getCurrentRawStream(device.index))  # as Triton asks for it
         shape = (blocks, 1, 1, self.threads, 1, 1, self.shared, stream, None, extra)
-        if torch.cuda.current_device() == device.index:
+        if torch._C._cuda_getDevice() == device.index:
             _check(_driver().cuLaunchKernel(function, *shape))
             return
         with torch.cuda.device(device):

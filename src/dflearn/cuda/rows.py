@@ -21,7 +21,9 @@ SCRATCH = 2**30  # bytes of all blocks together
 # Of threads there are about as many as a quarter of the columns, or half of the rows; the most where one block has a
 # multiprocessor to itself, since part of its factor does not fit. Measured: docs/gpu.md.
 LEAST_THREADS, MANY_THREADS, ALL_THREADS = 128, 512, 1024
-RESIDENT = 1024  # threads of a multiprocessor, so that each has 64 registers
+# Threads of a multiprocessor, and with them registers of each: more where a factor of several levels makes them wait for each
+# other, and where blocks are large.
+BUSY, WAITING, MANY_TOGETHER = 512, 1024, 1536
 FEW = 2  # blocks on a multiprocessor, with more registers for each thread, where the batch is small
 
 
@@ -67,7 +69,10 @@ class BlockRows:
                 f"its factor of {self.plan.m} rows and {self.plan.panel} numbers is too large for a block of this GPU"
             )
         self.far, self.spilled = sizes["far"], sizes["far"] / max(self.plan.panel, 1)
-        self.together = max(1, min(whole // (shared + RESERVED), RESIDENT // self.plan.threads))
+        resident = (
+            RESIDENT if sizes["levels"] > 1 else RESIDENT // 2
+        )  # with little to wait for, registers are worth more
+        self.together = max(1, min(whole // (shared + RESERVED), resident // self.plan.threads))
         fields = self.plan.fields()
         self._load = lambda together: machine.load(self.plan.threads, together, sizes, fields, shared)
         self._modules: dict[int, Module] = {}
@@ -124,31 +129,36 @@ class BlockRows:
 
         starts: multipliers `(count, m)`, not finite where none are known. Rows are the plan's.
         """
-        count, n, m = len(c), self.plan.n, self.plan.m
+        count, n, m = c.shape[0], self.plan.n, self.plan.m
         numbers: Any = {"dtype": torch.float64, "device": self.device}
         there: Any = {"device": self.device}
+        objective, bound, residual = torch.empty(3, count, **numbers)
+        newton, interior = torch.empty(2, count, dtype=torch.int32, **there)
         answer = BlockAnswer(
             torch.empty(count, m, **numbers),
             torch.empty(count, n, **numbers),
             torch.empty(count, n, dtype=torch.uint8, **there),
             torch.empty(count, m, dtype=torch.uint8, **there),
-            *torch.empty(3, count, **numbers).unbind(),
+            objective,
+            bound,
+            residual,
             torch.empty(count, dtype=torch.int8, **there),
-            *torch.empty(2, count, dtype=torch.int32, **there).unbind(),
+            newton,
+            interior,
         )
-        lines = (c, mu, r, lower, upper, starts)
-        c, mu, r, lower, upper, starts = (part if part is None else part.contiguous() for part in lines)  # type: ignore[assignment]
+        steps = [size * (part.shape[0] > 1) for part, size in ((mu, 1), (r, m), (lower, n), (upper, n))]
+        starts = None if starts is None else starts.contiguous()
         self._launch(
-            "smoothed_solve", count, tolerance, c, mu, int(len(mu) > 1), r, m * (len(r) > 1), lower, n * (len(lower) > 1),
-            upper, n * (len(upper) > 1), starts, *answer,
+            "smoothed_solve", count, tolerance, c.contiguous(), mu, steps[0], r.contiguous(), steps[1], lower.contiguous(), steps[2],
+            upper.contiguous(), steps[3], starts, *answer,
         )  # fmt: skip
         return answer
 
     def project(self, inside: Tensor, in_force: Tensor, v: Tensor, factor: Tensor | None = None) -> Tensor:
         """factor · P v, as of `layers.rows.SmoothedRows.project`: v `(count, n)` in float64, factor `(count or 1,)`."""
         out, factor = torch.empty_like(v, memory_format=torch.contiguous_format), self.one if factor is None else factor
-        arguments = inside, in_force, v.contiguous(), factor, int(len(factor) > 1), out, None
-        self._launch("smoothed_project", len(v), *arguments)
+        arguments = inside, in_force, v.contiguous(), factor, int(factor.shape[0] > 1), out, None
+        self._launch("smoothed_project", v.shape[0], *arguments)
         return out
 
     def prices(self, inside: Tensor, in_force: Tensor, v: Tensor) -> Tensor:

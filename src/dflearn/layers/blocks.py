@@ -156,8 +156,11 @@ class BlockFace(NamedTuple):
 
     def way_back(self, gradient: Tensor) -> Tensor:
         """(dw/dc)ᵀ gradient, `(*batch, n)` → `(*batch, n)`."""
-        v = gradient.detach().reshape(self.inside.shape).to(DOUBLE)
-        return self.rows.project(self.inside, self.in_force, v, self.factor).reshape(gradient.shape).to(gradient)
+        v = gradient.detach().to(DOUBLE)
+        if v.ndim == 2:  # most calls
+            return self.rows.project(self.inside, self.in_force, v, self.factor).to(gradient)
+        out = self.rows.project(self.inside, self.in_force, v.reshape(self.inside.shape), self.factor)
+        return out.reshape(gradient.shape).to(gradient)
 
     def way_back_again(self, gradient: Tensor, decision: Tensor) -> Tensor:
         return symmetric(gradient, decision, self.way_back)

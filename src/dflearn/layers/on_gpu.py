@@ -31,34 +31,39 @@ def solve_on_gpu(
     A training step does not wait for the answer, unless an earlier one had instances that the kernels did not finish; while a
     graph is captured, nothing does.
     """
-    _complain(layer.watch.end())
+    captured = costs.is_cuda and torch.cuda.is_current_stream_capturing()
+    if not captured:
+        _complain(layer.watch.end())
     batch, n, wanted = costs.shape[:-1], costs.shape[-1], layer.wanted_sides(instance)
     count = batch.numel()
-    given = None if start is None else start.detach().reshape(count, layer.start_width)
-    c = costs.detach().reshape(count, n).double()
+    plain = len(batch) == 1  # most calls: nothing to reshape
+    c, given = costs.detach().double(), None if start is None else start.detach()
+    if not plain:
+        c, given = c.reshape(count, n), None if given is None else given.reshape(count, layer.start_width)
     answer = blocks.solve(c, layer.mu, instance, given, layer.tolerance)
     slow = blocks.nothing.expand(count)
     training = torch.is_grad_enabled() and (costs.requires_grad or bool(wanted))
-    captured = costs.is_cuda and torch.cuda.is_current_stream_capturing()
     deferred = captured or (training and not layer.watch.waiting)
     if deferred:
         layer.watch.begin(answer.status)
     elif bool((answer.status != OPTIMAL).any()):
         slow = _finish(layer, blocks, costs, instance, answer)
     face = BlockFace(blocks.rows, answer.inside, answer.in_force, blocks.weights(layer.mu)[1])
-    decision = answer.w.reshape(*batch, n).to(costs)
+    decision = (answer.w if plain else answer.w.reshape(*batch, n)).to(costs)
     decision = with_gradient(costs, decision, face.way_back, face.way_back_again)
     if wanted and instance is not None:
         way_back = blocks.side_gradients(answer, instance, list(wanted))
         decision = moved_by(decision, way_back, *wanted.values())
+    told = (answer.status, answer.objective, answer.bound, answer.residual, slow)
+    status, objective, bound, residual, slow = told if plain else (part.reshape(batch) for part in told)
     return Solution(
         decision=decision,
-        status=answer.status.reshape(batch),
-        objective=answer.objective.reshape(batch),
-        bound=answer.bound.reshape(batch),
+        status=status,
+        objective=objective,
+        bound=bound,
         start=None if start is None else blocks.rows.outwards(answer.y).reshape(*batch, layer.start_width),
-        residual=answer.residual.reshape(batch),
-        fallback=slow.reshape(batch),
+        residual=residual,
+        fallback=slow,
         deferred=deferred,
     )
 
