@@ -69,9 +69,9 @@ class BlockRows:
                 f"its factor of {self.plan.m} rows and {self.plan.panel} numbers is too large for a block of this GPU"
             )
         self.far, self.spilled = sizes["far"], sizes["far"] / max(self.plan.panel, 1)
-        resident = (
-            RESIDENT if sizes["levels"] > 1 else RESIDENT // 2
-        )  # with little to wait for, registers are worth more
+        resident = WAITING if sizes["levels"] > 1 else BUSY
+        if self.plan.threads == MANY_THREADS:
+            resident = max(resident, MANY_TOGETHER)
         self.together = max(1, min(whole // (shared + RESERVED), resident // self.plan.threads))
         fields = self.plan.fields()
         self._load = lambda together: machine.load(self.plan.threads, together, sizes, fields, shared)
