@@ -11,7 +11,7 @@ import torch
 
 from dflearn.kernels.smoothed import SmoothedAnswer
 from dflearn.layers.augmented import Quadratic, usual_size
-from dflearn.layers.quadratic import no_feasible_point, relative_residual, solve_alone
+from dflearn.layers.quadratic import judge, no_feasible_point, solve_alone
 from dflearn.layers.rows import SmoothedRows
 from dflearn.layers.smoothed import Smoothed
 from dflearn.program import Instance, Program
@@ -199,9 +199,7 @@ def test_rows_that_fill_up_are_left_to_the_slow_way(monkeypatch: pytest.MonkeyPa
 def test_residuals_by_hand(w: list[float], y: list[float], expected: float) -> None:
     """c = (1, −3), μ = 1/2, w₁ + w₂ = 1, w₂ − w₁ ≤ 3, 0 ≤ w ≤ 1: each error beside the terms of its own row or variable."""
     matrix, sides = sp.csr_array(np.array([[1.0, 1], [-1, 1]])), Sides(np.ones(1), np.ones(1), np.zeros(2), np.ones(2))
-    found = relative_residual(
-        np.array(w), np.array(y), np.array([1.0, -3.0]), 0.5, matrix, np.array([1.0, 3.0]), 1, sides
-    )
+    found, _ = judge(np.array(w), np.array(y), np.array([1.0, -3.0]), 0.5, matrix, np.array([1.0, 3.0]), 1, sides)
     assert found == pytest.approx(expected, rel=1e-12)
 
 
@@ -210,7 +208,7 @@ def test_residuals_of_an_inequality_by_hand(slack: float, price: float) -> None:
     """One free variable w = 3 that is stationary, and one row w ≤ 3 + slack: broken, or, with a price, not met."""
     w, mu, right = np.array([3.0]), 0.5, np.array([3.0 + slack])
     c, sides = -mu * w - price, Sides(np.zeros(0), right, np.array([-np.inf]), np.array([np.inf]))
-    found = relative_residual(w, np.array([price]), c, mu, sp.csr_array(np.array([[1.0]])), right, 0, sides)
+    found, _ = judge(w, np.array([price]), c, mu, sp.csr_array(np.array([[1.0]])), right, 0, sides)
     row, share = abs(slack) / (6 + slack), price / (2 * (1.5 + price))
     missed = price * abs(slack) / (price * abs(slack) + 3 * abs(c[0]) + 0.25 * 9)
     assert found == pytest.approx(max(row if slack < 0 else min(row, share), missed), rel=1e-12)

@@ -26,7 +26,10 @@ TIME_LIMIT = 20.0  # seconds of one instance
 TOLERANCE = 1e-11  # of the relative residual
 ENOUGH = 1e-6  # a residual that needs no other attempt
 ROUNDING = 16 * float(np.finfo(np.float64).eps)
-NO_PRICE = 1e-9  # beside the largest price; likewise a gap to a bound beside the largest decision
+SILENT = 64.0  # times the rounding of the largest decision: a row whose terms are smaller says nothing
+FAR_PRICE = 10.0  # times the largest cost
+NO_PRICE = 1e-9  # beside the terms of every variable of its row
+NOTHING = 1e-9  # a price beside the largest, or a gap to a bound beside the largest decision, that may be rounding
 
 
 class Result(NamedTuple):
@@ -68,7 +71,7 @@ def solve_alone(program: Program, c: np.ndarray, mu: float, sides: Sides, time_l
     free, kept = sides.lower < sides.upper, np.concatenate([form.kept, np.arange(equalities, len(right))])
     w, y = np.where(free, 0.0, sides.lower), np.zeros(len(right))
     if not free.any():  # nothing is left to decide
-        residual = relative_residual(w, y, c, mu, matrix, right, equalities, sides)
+        residual, _ = judge(w, y, c, mu, matrix, right, equalities, sides)
         return best if residual > ENOUGH else best._replace(status=Status.OPTIMAL, w=w, residual=residual)
     sums, bounds = (right - matrix @ w)[kept], (sides.lower[free], sides.upper[free])
     own = Quadratic(c[free], np.full(int(free.sum()), mu), matrix[kept][:, free], sums, len(form.kept), *bounds)
@@ -77,10 +80,9 @@ def solve_alone(program: Program, c: np.ndarray, mu: float, sides: Sides, time_l
         for found in _answers(same, regularization, ends):
             w[free] = np.clip(units.columns * found[0], *bounds)
             y[kept] = units.rows * np.where(same.inequality, np.maximum(found[1], 0.0), found[1])
-            residual = relative_residual(w, y, c, mu, matrix, right, equalities, sides)
+            residual, shares = judge(w, y, c, mu, matrix, right, equalities, sides)
             if residual < best.residual:
-                in_force = ~same.inequality | (y[kept] > NO_PRICE * np.abs(y).max(initial=0.0))
-                inside = (w > sides.lower) & (w < sides.upper)
+                inside, in_force = (w > sides.lower) & (w < sides.upper), ~same.inequality | (shares[kept] > NO_PRICE)
                 best = Result(Status.OPTIMAL, w.copy(), residual, inside.astype(np.uint8), in_force.astype(np.uint8))
             if residual <= TOLERANCE:
                 return best
@@ -90,10 +92,9 @@ def solve_alone(program: Program, c: np.ndarray, mu: float, sides: Sides, time_l
     if other is not None:
         w, y = np.clip(other.w, sides.lower, sides.upper), -other.y * lengths
         y[equalities:] = np.maximum(y[equalities:], 0.0)
-        residual = relative_residual(w, y, c, mu, matrix, right, equalities, sides)
+        residual, shares = judge(w, y, c, mu, matrix, right, equalities, sides)
         if residual <= ENOUGH:
-            in_force = ~same.inequality | (y[kept] > NO_PRICE * np.abs(y).max(initial=0.0))
-            inside = (w > sides.lower) & (w < sides.upper)
+            inside, in_force = (w > sides.lower) & (w < sides.upper), ~same.inequality | (shares[kept] > NO_PRICE)
             best = Result(Status.OPTIMAL, w, residual, inside.astype(np.uint8), in_force.astype(np.uint8))
     return best
 
@@ -120,13 +121,21 @@ def _answers(program: Quadratic, regularization: float, ends: float) -> Iterator
 
 def _rounded(program: Quadratic, w: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """w and y with what is next to nothing set to nothing: where costs and sides are zero, both only ever get smaller."""
-    near = NO_PRICE * np.abs(w).max(initial=0.0)
+    near = NOTHING * np.abs(w).max(initial=0.0)
     for bound in (program.lower, program.upper):
         w = np.where(np.abs(w - bound) <= near, bound, w)
-    return w, np.where(np.abs(y) <= NO_PRICE * np.abs(y).max(initial=0.0), 0.0, y)
+    return w, np.where(np.abs(y) <= NOTHING * np.abs(y).max(initial=0.0), 0.0, y)
 
 
-def relative_residual(
+class Judgement(NamedTuple):
+    """residual: the largest of all relative residuals. shares `(rows,)`: what the price of each row means to the variable that
+    feels it most, its term beside all of that variable's."""
+
+    residual: float
+    shares: np.ndarray
+
+
+def judge(
     w: np.ndarray,
     y: np.ndarray,
     c: np.ndarray,
@@ -135,25 +144,29 @@ def relative_residual(
     right: np.ndarray,
     equalities: int,
     sides: Sides,
-) -> float:
-    """The largest of all relative residuals of w and the prices y, y ≥ 0 on inequalities; rows are equalities first.
+) -> Judgement:
+    """w and the prices y, y ≥ 0 on inequalities; rows are equalities first.
 
-    Each violation is divided by the terms of its own row or variable: see `kernels.optimality`.
+    Each violation is divided by the terms of its own row or variable. What is rounding and what is not: see `kernels.optimality`.
     """
-    sizes = abs(matrix)
-    reduced, terms = c + mu * w + matrix.T @ y, np.abs(c) + mu * np.abs(w) + sizes.T @ np.abs(y)
+    sizes, costs, pulls = abs(matrix), np.abs(c), mu * np.abs(w)
+    reduced, terms = c + mu * w + matrix.T @ y, costs + pulls + sizes.T @ np.abs(y)
     wrong = np.maximum(np.where(w < sides.upper, -reduced, 0.0), np.where(w > sides.lower, reduced, 0.0))
-    faint = ROUNDING * max(np.abs(c).max(initial=0.0), np.abs(y).max(initial=0.0))
+    wrong = np.maximum(wrong, 0.0)
+    inside, largest = (w > sides.lower) & (w < sides.upper), np.abs(w).max(initial=0.0)
+    felt = np.where(inside, np.maximum(costs, pulls), pulls).max(initial=0.0)
+    most = FAR_PRICE * max(costs.max(initial=0.0), pulls.max(initial=0.0))
+    faint, quiet = ROUNDING * max(felt, min(np.abs(y).max(initial=0.0), most)), ROUNDING * largest
     with np.errstate(divide="ignore", invalid="ignore"):
-        stationarity = np.where(terms > faint, np.maximum(wrong, 0.0) / terms, 0.0)
+        stationarity = np.where(terms > faint, wrong / terms, 0.0)
         gap, around = matrix @ w - right, np.abs(right) + sizes @ np.abs(w)
-        rows = np.where(np.abs(gap) > ROUNDING * np.abs(w).max(initial=0.0), np.abs(gap) / around, 0.0)
+        rows = np.where((np.abs(gap) > quiet) | (around > SILENT * quiet), np.abs(gap) / around, 0.0)
         beside = sp.csr_array(sizes @ sp.diags_array(np.where(terms > faint, 1 / terms, 0.0))).max(axis=1).toarray()
-    price = np.abs(y) * beside.reshape(-1)
+    shares: np.ndarray = np.abs(y) * beside.reshape(-1)
     idle = (np.arange(len(right)) >= equalities) & (gap <= 0)
-    room = np.minimum(np.where(reduced > 0, w - sides.lower, sides.upper - w), np.abs(w).max(initial=0.0))
+    room = np.minimum(np.where(reduced > 0, w - sides.lower, sides.upper - w), largest)
     loss = np.where(rows > 0, np.abs(gap * y), 0.0).sum() + np.where(stationarity > 0, wrong * room, 0.0).sum()
     value = np.abs(c * w).sum() + 0.5 * mu * (w @ w)
-    rows[idle] = np.minimum(rows, price)[idle]
-    missed = loss / (value + loss) if loss > faint * np.abs(w).max(initial=0.0) else 0.0
-    return float(max(stationarity.max(initial=0.0), rows.max(initial=0.0), missed))
+    rows[idle] = np.minimum(rows, shares)[idle]
+    missed = loss / (value + loss) if loss > faint * largest else 0.0
+    return Judgement(float(max(stationarity.max(initial=0.0), rows.max(initial=0.0), missed)), shares)

@@ -192,17 +192,27 @@ class SmoothedRows(RowSystem):
 
         inside, v `(count, n)`; in_force `(count, m)`, in elimination order; factor `(count or 1,)`.
         """
-        out = np.empty_like(v)
-        self._run(project_tiles, len(v), None, inside, in_force, v, factor, out)
-        return out
+        return self._on_faces(inside, in_force, v, factor)[0]
 
     def prices(self, inside: np.ndarray, in_force: np.ndarray, v: np.ndarray) -> np.ndarray:
         """(dw/dr)ᵀ v `(count, rows)`, how right-hand sides of the program's rows move vᵀw; as of `project`."""
-        from dflearn.kernels.sides import price_tiles
+        return self.outwards(self._on_faces(inside, in_force, v, ONE)[1])
 
-        out = np.empty(in_force.shape)
-        self._run(price_tiles, len(v), None, inside, in_force, v, out)
-        return self.outwards(out)
+    def _on_faces(
+        self, inside: np.ndarray, in_force: np.ndarray, v: np.ndarray, factor: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """factor · P v and the prices z of the scaled rows: by the kernel, and where its answer is off the face, by `faces`."""
+        out, z, off = np.empty_like(v), np.empty(in_force.shape), np.zeros((len(v), 1))
+        self._run(project_tiles, len(v), None, inside, in_force, v, factor, out, z, off)
+        if off.any():
+            from dflearn.layers.faces import projected
+
+            for i in np.flatnonzero(off):
+                free, rows = np.flatnonzero(inside[i]), np.flatnonzero(in_force[i])
+                x, own = projected(self.factor.matrix[rows][:, free].toarray(), v[i, free])
+                out[i], z[i] = 0.0, 0.0
+                out[i, free], z[i, rows] = factor[i % len(factor)] * x, own
+        return out, z
 
     # -- what the norm as regularizer asks ------------------------------------------------------------------------
 

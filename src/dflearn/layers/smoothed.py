@@ -359,7 +359,7 @@ class _Face(NamedTuple):
         out = self.rows.project(self.inside, self.in_force, v, -1.0 / self.kappa)
         if self.w is not None:
             along = self.rows.project(self.inside, self.in_force, self.w)
-            room = (self.w * self.w).sum(1) - (self.w * along).sum(1)
+            room = np.square(self.w - along).sum(1)  # ‖w‖² − wᵀP w, without its rounding
             with np.errstate(divide="ignore", invalid="ignore"):
                 share = np.where(room > 0, (self.w * out).sum(1) / room, 0.0)
             out = out + share[:, None] * along
@@ -372,7 +372,7 @@ class _Face(NamedTuple):
         v, w = gradient.double(), decision.double()
         out = -w.norm(dim=-1, keepdim=True) / self.mu * symmetric(v, w, self._project)
         along = symmetric(w, w, self._project)
-        room = (w * w).sum(-1, keepdim=True) - (w * along).sum(-1, keepdim=True)
+        room = (w - along).square().sum(-1, keepdim=True)
         there = room > 0
         share = torch.where(there, (w * out).sum(-1, keepdim=True) / torch.where(there, room, 1.0), 0.0)
         result: Tensor = (out + share * along).to(gradient)
