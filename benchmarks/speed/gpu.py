@@ -1,6 +1,6 @@
 """`Smoothed` on a GPU: forward and backward in float64 beside the CPU of the same machine and GPU peers; a training epoch.
 
-    python benchmarks/speed/gpu.py [--parts layer cpu peers training] [--json results/gpu/gpu.json] [--small]
+    python benchmarks/speed/gpu.py [--parts layer training cpu peers captured] [--json results/gpu/gpu.json] [--small]
     python benchmarks/speed/gpu.py --page results/gpu/README.md --json results/gpu/gpu.json      # the tables of such a file
 
 Times on the GPU are CUDA events around one call, the median of twelve, compilation apart; μ = 1; costs differ from instance to
@@ -145,6 +145,25 @@ def cpu_rows() -> list[dict[str, Any]]:
     return rows
 
 
+def captured_rows() -> list[dict[str, Any]]:
+    """The same calls captured as CUDA graphs: without what Python takes to launch them."""
+    from dflearn.layers import Smoothed
+
+    rows = []
+    for name in PROBLEMS:
+        layer = Smoothed(material(name, 1)[0], MU)
+        for batch in (size for size in BATCHES if size <= MOST.get(name, size)):
+            run, graph = forward_and_back(layer, material(name, batch)[1].cuda()), torch.cuda.CUDAGraph()
+            run()
+            torch.cuda.synchronize()
+            with torch.cuda.graph(graph):
+                run()
+            rows.append({"problem": name, "batch": batch, "ms": milliseconds(graph.replay)})
+            print(rows[-1], flush=True)
+        torch.cuda.empty_cache()
+    return rows
+
+
 def training_rows() -> list[dict[str, Any]]:
     import dflearn
     from dflearn.layers import Smoothed
@@ -271,7 +290,9 @@ def small() -> None:
         print(name, "unfinished:", int((solution.status != 0).sum()))
 
 
-PARTS = {"layer": layer_rows, "cpu": cpu_rows, "peers": peer_rows, "training": training_rows}
+PARTS = {
+    "layer": layer_rows, "training": training_rows, "cpu": cpu_rows, "peers": peer_rows, "captured": captured_rows,
+}  # fmt: skip
 
 
 def versions() -> dict[str, str]:
@@ -303,24 +324,25 @@ def page(found: dict[str, Any]) -> str:
     }
     layer = {(row["problem"], row["batch"]): row for row in found["layer"]}
     cpu = {(row["problem"], row["batch"]): row["cpu_ms"] for row in found["cpu"]}
+    replayed = {(row["problem"], row["batch"]): f"{row['ms']:.3g}" for row in found.get("captured", [])}
     versions = ", ".join(f"{name} {value}" for name, value in found["versions"].items())
     lines = [
         "# `Smoothed` on a GPU",
         "",
         f"Measured by `python benchmarks/speed/gpu.py`, which says how: {versions}.",
         "",
-        "Forward and backward of a batch through the layer, float64, ms: on the GPU, from multipliers of costs that differ by 2 % (warm), on all",
+        "Forward and backward of a batch through the layer, float64, ms: on the GPU, called from Python; the same, captured as a CUDA graph; from multipliers of costs that differ by 2 % (warm), on all",
         "cores of the same machine's CPU, and the ratio of the latter to the first. Asked: what the issue behind it asked for.",
         "",
-        "| problem | batch | GPU | asked | warm | CPU | ratio | decisions off by | gradients off by | peak MiB |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+        "| problem | batch | GPU | captured | asked | warm | CPU | ratio | decisions off by | gradients off by | peak MiB |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for (name, batch), row in layer.items():
         other = cpu.get((name, batch))
         wanted = asked[name][BATCHES.index(batch)]
         beside = ("–", "–") if other is None else (f"{other:.3g}", f"{other / row['ms']:.1f}")
         lines.append(
-            f"| {name} | {batch} | {row['ms']:.3g} | {wanted} | {row['warm_ms']:.3g} | {beside[0]} | {beside[1]} | "
+            f"| {name} | {batch} | {row['ms']:.3g} | {replayed.get((name, batch), '–')} | {wanted} | {row['warm_ms']:.3g} | {beside[0]} | {beside[1]} | "
             f"{row['decision_error']:.0e} | {row['gradient_error']:.0e} | {row['peak_mib']:.0f} |"
         )
     lines += ["", "Where: " + "; ".join(f"{name}: {layer[name, 32]['where']}" for name in PROBLEMS) + ".", ""]

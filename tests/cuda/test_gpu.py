@@ -166,6 +166,7 @@ def test_a_training_step_waits_for_nothing() -> None:
     assert not bool(solution.status.any())
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # what torch says of the streams of gradients
 def test_a_whole_step_is_captured_as_a_graph_and_replayed() -> None:
     program, y = data_of("KP-100", 16)
     layer, x = Smoothed(program), y.to(GPU)

@@ -130,12 +130,42 @@ def test_training_does_not_look_at_statuses_before_it_is_asked(monkeypatch: pyte
     torch.testing.assert_close(again.decision, Smoothed(SIMPLEX).solve(y).decision, rtol=0, atol=1e-10)
 
 
+def test_a_projection_off_its_face_is_told_and_made_by_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, plain = InBlocks(SIMPLEX), Smoothed(SIMPLEX)
+    y, weight = (
+        torch.tensor([[0.1, 0.2, 0.4]] * 2, dtype=torch.float64),
+        torch.tensor([[1.0, 2, 4], [3, 1, 0]]).double(),
+    )
+    b = torch.tensor([[1.0], [1.5]], dtype=torch.float64)
+    rows = layer.blocks(CPU).rows
+    launch = rows._launch
+
+    def misses(kernel: str, count: int, *arguments: Any) -> None:
+        launch(kernel, count, *arguments)
+        if kernel == "smoothed_project":
+            arguments[-1][1] = int(Status.FAILED)
+            for out in arguments[-3:-1]:
+                if out is not None:
+                    out[1] = 77.0
+
+    monkeypatch.setattr(rows, "_launch", misses)
+
+    def slopes(one: Smoothed) -> tuple[torch.Tensor, ...]:
+        sides, costs = b.clone().requires_grad_(), y.clone().requires_grad_()
+        return torch.autograd.grad(one.solve(costs, Instance(b=sides)).decision, (costs, sides), weight)
+
+    slopes(layer)
+    assert layer.unsettled()
+    for own, wanted in zip(slopes(layer), slopes(plain), strict=True):
+        torch.testing.assert_close(own, wanted, rtol=0, atol=1e-12)
+
+
 def test_who_does_not_ask_is_warned_at_the_next_solve(monkeypatch: pytest.MonkeyPatch) -> None:
     layer = InBlocks(SIMPLEX)
     y = torch.zeros(2, 3, dtype=torch.float64, requires_grad=True)
     spoilt(layer, monkeypatch, [0], Status.FAILED)
     layer(y)
-    with pytest.warns(RuntimeWarning, match="1 of 2 instances of the last solve on the GPU had no decision"):
+    with pytest.warns(RuntimeWarning, match="1 of 2 instances of the last solve on the GPU were not finished"):
         layer(y)
 
 

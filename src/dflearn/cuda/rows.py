@@ -154,18 +154,25 @@ class BlockRows:
         )  # fmt: skip
         return answer
 
-    def project(self, inside: Tensor, in_force: Tensor, v: Tensor, factor: Tensor | None = None) -> Tensor:
-        """factor · P v, as of `layers.rows.SmoothedRows.project`: v `(count, n)` in float64, factor `(count or 1,)`."""
-        out, factor = torch.empty_like(v, memory_format=torch.contiguous_format), self.one if factor is None else factor
-        arguments = inside, in_force, v.contiguous(), factor, int(factor.shape[0] > 1), out, None
-        self._launch("smoothed_project", v.shape[0], *arguments)
-        return out
+    def project(
+        self, inside: Tensor, in_force: Tensor, v: Tensor, factor: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """factor · P v, as of `layers.rows.SmoothedRows.project`: v `(count, n)` in float64, factor `(count or 1,)`.
 
-    def prices(self, inside: Tensor, in_force: Tensor, v: Tensor) -> Tensor:
-        """(dw/dr)ᵀ v `(count, m)` for the program's rows, as of `layers.rows.SmoothedRows.prices`."""
-        out = torch.empty(len(v), self.plan.m, dtype=torch.float64, device=self.device)
-        self._launch("smoothed_project", len(v), inside, in_force, v.contiguous(), self.one, 0, None, out)
-        return self.outwards(out)
+        And a status for each instance: `FAILED` where that is not on the face, whose rows are nearly dependent.
+        """
+        out, factor = torch.empty_like(v, memory_format=torch.contiguous_format), self.one if factor is None else factor
+        off = torch.empty(v.shape[0], dtype=torch.int8, device=self.device)
+        arguments = inside, in_force, v.contiguous(), factor, int(factor.shape[0] > 1), out, None, off
+        self._launch("smoothed_project", v.shape[0], *arguments)
+        return out, off
+
+    def prices(self, inside: Tensor, in_force: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """The prices z `(count, m)` of the plan's rows, as of `layers.rows.SmoothedRows.prices`; a status as of `project`."""
+        out = torch.empty(v.shape[0], self.plan.m, dtype=torch.float64, device=self.device)
+        off = torch.empty(v.shape[0], dtype=torch.int8, device=self.device)
+        self._launch("smoothed_project", v.shape[0], inside, in_force, v.contiguous(), self.one, 0, None, out, off)
+        return out, off
 
 
 def threads_for(m: int, n: int) -> int:

@@ -7,7 +7,7 @@ first instance on that the kernels did not finish, a solve waits for them, and t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from torch import Tensor
 from dflearn.cuda.driver import Machine, gpu
 from dflearn.cuda.rows import BlockAnswer, BlockRows
 from dflearn.layers.base import symmetric
+from dflearn.layers.watch import Watch
 from dflearn.program import Instance, Program
 from dflearn.program.equality_form import CONTRADICTION
 from dflearn.program.maps import LinearMap
@@ -113,19 +114,19 @@ class SmoothedBlocks:
         return self.rows.right_hand_side(rows), lower, upper, wrong
 
     def side_gradients(
-        self, answer: BlockAnswer, instance: Instance, names: list[str]
+        self, face: BlockFace, w: Tensor, instance: Instance, names: list[str]
     ) -> Callable[[Tensor], tuple[Tensor, ...]]:
         """The way back to those sides of the instance, as of `layers.sides`."""
-        count = len(answer.w)
+        count = len(w)
         lower, upper = self.side("lower", instance, count), self.side("upper", instance, count)
 
         def way_back(gradient: Tensor) -> tuple[Tensor, ...]:
-            v = gradient.reshape(answer.w.shape).to(DOUBLE)
-            z, kept = self.rows.prices(answer.inside, answer.in_force, v), len(self._kept)
+            v = gradient.detach().reshape(w.shape).to(DOUBLE)
+            z, kept = face.prices(v), len(self._kept)
             b = torch.zeros(count, self.program.A.shape[0], dtype=DOUBLE, device=self.device)
             b.index_copy_(1, self._kept, z[:, :kept])
-            pressed = torch.where(answer.inside > 0, 0.0, v - self._matrix.transpose(z))
-            low, high = (answer.w - lower).abs(), (answer.w - upper).abs()
+            pressed = torch.where(face.inside > 0, 0.0, v - self._matrix.transpose(z))
+            low, high = (w - lower).abs(), (w - upper).abs()
             share = torch.where(low < high, 1.0, torch.where(low > high, 0.0, 0.5)).to(DOUBLE)
             found = {"b": b, "h": z[:, kept:], "lower": share * pressed, "upper": (1 - share) * pressed}
             values = (getattr(instance, name) for name in names)
@@ -153,14 +154,42 @@ class BlockFace(NamedTuple):
     inside: Tensor
     in_force: Tensor
     factor: Tensor
+    watch: Watch
 
     def way_back(self, gradient: Tensor) -> Tensor:
         """(dw/dc)ᵀ gradient, `(*batch, n)` → `(*batch, n)`."""
         v = gradient.detach().to(DOUBLE)
-        if v.ndim == 2:  # most calls
-            return self.rows.project(self.inside, self.in_force, v, self.factor).to(gradient)
-        out = self.rows.project(self.inside, self.in_force, v.reshape(self.inside.shape), self.factor)
-        return out.reshape(gradient.shape).to(gradient)
+        v = v if v.ndim == 2 else v.reshape(self.inside.shape)
+        out, off = self.rows.project(self.inside, self.in_force, v, self.factor)
+        for i, x, _ in self._mended(v, off):
+            out[i] = self.factor * x
+        return (out if gradient.ndim == 2 else out.reshape(gradient.shape)).to(gradient)
 
     def way_back_again(self, gradient: Tensor, decision: Tensor) -> Tensor:
         return symmetric(gradient, decision, self.way_back)
+
+    def prices(self, v: Tensor) -> Tensor:
+        """(dw/dr)ᵀ v `(count, m)` for right-hand sides of the program's rows; v `(count, n)`."""
+        out, off = self.rows.prices(self.inside, self.in_force, v)
+        for i, _, z in self._mended(v, off):
+            out[i] = z
+        return self.rows.outwards(out)
+
+    def _mended(self, v: Tensor, off: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """P v and prices of the instances that the kernel left, if the layer waits for them; else it is told later."""
+        if off.is_cuda and torch.cuda.is_current_stream_capturing():
+            return
+        if not self.watch.waiting:
+            self.watch.begin(off)
+            return
+        if not bool(off.any()):
+            return
+        from dflearn.layers.faces import projected
+
+        matrix = self.rows.plan.matrix
+        for i in off.nonzero().squeeze(1).tolist():
+            free, on = (part[i].cpu().numpy().nonzero()[0] for part in (self.inside, self.in_force))
+            x, z = v.new_zeros(v.shape[1]), v.new_zeros(self.rows.plan.m)
+            own, prices = projected(matrix[on][:, free].toarray(), v[i].cpu().numpy()[free])
+            x[free], z[on] = torch.from_numpy(own).to(v), torch.from_numpy(prices).to(v)
+            yield i, x, z

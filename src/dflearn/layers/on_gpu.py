@@ -48,11 +48,11 @@ def solve_on_gpu(
         layer.watch.begin(answer.status)
     elif bool((answer.status != OPTIMAL).any()):
         slow = _finish(layer, blocks, costs, instance, answer)
-    face = BlockFace(blocks.rows, answer.inside, answer.in_force, blocks.weights(layer.mu)[1])
+    face = BlockFace(blocks.rows, answer.inside, answer.in_force, blocks.weights(layer.mu)[1], layer.watch)
     decision = (answer.w if plain else answer.w.reshape(*batch, n)).to(costs)
     decision = with_gradient(costs, decision, face.way_back, face.way_back_again)
     if wanted and instance is not None:
-        way_back = blocks.side_gradients(answer, instance, list(wanted))
+        way_back = blocks.side_gradients(face, answer.w, instance, list(wanted))
         decision = moved_by(decision, way_back, *wanted.values())
     told = (answer.status, answer.objective, answer.bound, answer.residual, slow)
     status, objective, bound, residual, slow = told if plain else (part.reshape(batch) for part in told)
@@ -73,7 +73,7 @@ def _complain(codes: list[int]) -> None:
     if not codes:
         return
     left = sum(code != OPTIMAL for code in codes)
-    text = f"{left} of {len(codes)} instances of the last solve on the GPU had no decision, and so no gradient through this layer"
+    text = f"{left} of {len(codes)} instances of the last solve on the GPU were not finished, and had no right gradient through this layer"
     if int(Status.INFEASIBLE) in codes:
         place = codes.index(int(Status.INFEASIBLE))
         error = SolverError(f"{text}. Instance {place} is INFEASIBLE: {Status.INFEASIBLE.message}")

@@ -121,7 +121,8 @@ enum Columns {
     THETA = 5 * W, RIGHT = 6 * W, STEP_W = 7 * W, SLOPE = 8 * W, INVERSE_L = 9 * W, INVERSE_U = 10 * W, TARGET_L = 11 * W,
     TARGET_U = 12 * W, IMAGE = 13 * W,
     // Of Newton's method, of the corrections on a face, of `measure` and of `no_feasible_point`.
-    NEWTON_INSIDE = THETA, NEWTON_W = RIGHT, FACE_INSIDE = THETA, FACE_W = RIGHT, FACE_SLOPE = SLOPE, SIZE = STEP_W, LOOSE = STEP_W
+    NEWTON_INSIDE = THETA, NEWTON_W = RIGHT, FACE_INSIDE = THETA, FACE_W = RIGHT, FACE_SLOPE = SLOPE, SIZE = STEP_W, LOOSE = STEP_W,
+    NOISE = STEP_W  // of a projection
 };
 enum Rows {
     POINT_S = 0 * W, PRICE = 1 * W,  // slacks and multipliers of the interior point

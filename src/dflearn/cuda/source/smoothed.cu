@@ -4,6 +4,9 @@
 
 #define ACCEPTED 1e-6  // what OPTIMAL means
 #define VANISHING_PIVOT 1e-11
+#define OFF 1e-10  // a row that a projection breaks by more than this, beside its terms
+#define ROUNDED 4e-12  // what is noise, beside what was taken off v last, and first
+#define TWICE_ROUNDED 1e-15
 #define OPTIMAL 0
 #define INFEASIBLE 2
 #define FAILED 5
@@ -90,29 +93,53 @@ KERNEL smoothed_solve(int count, int* counter, double* scratches, double* far, d
     }
 }
 
-// out = factor · P v (count, n), v the vectors, P the projection onto {x : x_j = 0 off the inside, (M x)_i = 0 on the rows in force}; and the
-// prices (M D Mᵀ)⁺ M D v (count, m), D the inside. Either may be null.
+// out = factor · P v (count, n), v the vectors, P the projection onto {x : x_j = 0 off the inside, (M x)_i = 0 on the rows in
+// force}; and the prices z = (M D Mᵀ)⁺ M D v (count, m), D the inside: P v = D (v − Mᵀz). Either may be null. off (count,): FAILED
+// where P v is not on the face. As dflearn.kernels.smoothed.project_tiles.
 KERNEL smoothed_project(int count, int* counter, double* scratches, double* far, const unsigned char* inside,
                         const unsigned char* in_force, const double* vectors, const double* factor, int factor_step, double* out,
-                        double* price) {
+                        double* prices, signed char* off) {
     begin(scratches, far);
     double* const scratch = TASK->scratch;
     UNROLL(1) for (int k = next(counter, -1); k < count; k = next(counter, k)) {
         const unsigned char *in = inside + (long long)k * p.n, *on = in_force + (long long)k * p.m;
         const double* own = vectors + (long long)k * p.n;
-        COLUMNS { v[THETA] = in[j]; v[IMAGE] = in[j] ? own[j] : 0; }
-        ROWS v[MASK] = on[i];
-        SYNC();
-        row_dots(scratch + IMAGE, [&](int i, double sum) { X[i] = on[i] ? sum : 0; });
+        COLUMNS { v[THETA] = in[j]; v[IMAGE] = in[j] ? own[j] : 0; v[NOISE] = 0; }
+        ROWS { v[MASK] = on[i]; v[PRICE] = 0; }
         SYNC();
         assemble(THETA, 0, NONE, p.any_inequality ? MASK : NONE, DIAGONAL);
         factorize(VANISHING_PIVOT);
-        substitute();
+        for (int again = 0; again < 2; again++) {  // once more for what rounding of v left, which may be much larger than P v
+            row_dots(scratch + IMAGE, [&](int i, double sum) { X[i] = row(scratch, i)[MASK] * sum; });
+            SYNC();
+            substitute();
+            ROWS { X[i] *= v[MASK]; v[PRICE] += X[i]; }
+            SYNC();
+            COLUMNS {
+                double taken = v[THETA] * column_dot(j, X);
+                v[IMAGE] -= taken;
+                v[NOISE] = again ? v[NOISE] + ROUNDED * fabs(taken) : TWICE_ROUNDED * fabs(taken);
+            }
+            SYNC();
+        }
+        double broken = 0;
+        row_totals<3, 0, 2>(
+            [&](int, double value, int at, double* sum) {
+                double term = value * scratch[IMAGE + at];
+                sum[0] += term;
+                sum[1] += fabs(term);
+                sum[2] += fabs(value * scratch[NOISE + at]);
+            },
+            [&](int i, const double* sum) {
+                if (fabs(sum[0]) > OFF * sum[1] && fabs(sum[0]) > sum[2]) broken = fmax(broken, row(scratch, i)[MASK]);
+            });
+        broken = largest_of(broken);
+        if (TID == 0) off[k] = broken > 0 ? FAILED : OPTIMAL;
         if (out) {
             const double scale = factor[k * factor_step];
-            COLUMNS { (void)v; out[(long long)k * p.n + j] = in[j] ? scale * (own[j] - column_dot(j, X)) : 0; }
+            COLUMNS out[(long long)k * p.n + j] = scale * v[IMAGE];
         }
-        if (price) { ROWS { (void)v; price[(long long)k * p.m + i] = on[i] ? X[i] : 0; } }
+        if (prices) { ROWS prices[(long long)k * p.m + i] = v[PRICE]; }
         SYNC();
     }
 }
