@@ -332,7 +332,7 @@ def page(found: dict[str, Any]) -> str:
         f"Measured by `python benchmarks/speed/gpu.py`, which says how: {versions}.",
         "",
         "Forward and backward of a batch through the layer, float64, ms: on the GPU, called from Python; the same, captured as a CUDA graph; from multipliers of costs that differ by 2 % (warm), on all",
-        "cores of the same machine's CPU, and the ratio of the latter to the first. Asked: what the issue behind it asked for.",
+        "cores of the same machine's CPU, and the ratio of the latter to the first. Asked: the target that was set beforehand.",
         "",
         "| problem | batch | GPU | captured | asked | warm | CPU | ratio | decisions off by | gradients off by | peak MiB |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
@@ -345,6 +345,8 @@ def page(found: dict[str, Any]) -> str:
             f"| {name} | {batch} | {row['ms']:.3g} | {replayed.get((name, batch), '–')} | {wanted} | {row['warm_ms']:.3g} | {beside[0]} | {beside[1]} | "
             f"{row['decision_error']:.0e} | {row['gradient_error']:.0e} | {row['peak_mib']:.0f} |"
         )
+    if "note" in found:
+        lines += ["", found["note"]]
     lines += ["", "Where: " + "; ".join(f"{name}: {layer[name, 32]['where']}" for name in PROBLEMS) + ".", ""]
     lines += ["| peer | problem | batch | ms | ours | ratio | decisions off by |", "|---|---|---:|---:|---:|---:|---:|"]
     for row in found["peers"]:
@@ -364,6 +366,10 @@ def page(found: dict[str, Any]) -> str:
         lines.append(
             f"| {row['device']} | {'yes' if row['warm_start'] else 'no'} | {row['epoch_ms']:.0f} | {row['first_epoch_ms']:.0f} |"
         )
+    lines += [
+        "",
+        "[gpu.json](gpu.json) holds all numbers, [tests.log](tests.log) the tests on that machine, with memory and race checks.",
+    ]
     return "\n".join(lines) + "\n"
 
 
