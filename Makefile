@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # `make bench` takes all of them, on one thread. QUICK=1: a part of their rows. THREADS=2: those where everyone may use two,
 # for a machine with nothing else to do. OUT=results/bench renews the committed results.
-BENCHMARKS := epochs layers labelling growth training $(if $(QUICK),,knapsacks facilities solvers smoothed milliseconds davis_yin as_published)
+BENCHMARKS := epochs layers quadratic labelling growth training $(if $(QUICK),,knapsacks facilities solvers smoothed milliseconds davis_yin as_published)
 OUT ?= build/bench
 ifdef THREADS
 BENCHMARKS := epochs layers
@@ -55,7 +55,7 @@ bench: $(VENV)/.installed-bench peers  ## time dflearn and its peers side by sid
 	$(BIN)/python benchmarks/speed/targets.py $(OUT)
 	$(BIN)/python benchmarks/speed/regression.py $(OUT)
 
-peers: .venv-ortools/.installed .venv-qpth/.installed .venv-piqp/.installed  ## set up the peers that need environments of their own
+peers: .venv-ortools/.installed .venv-qpth/.installed .venv-piqp/.installed .venv-moreau/.installed  ## set up the peers that need environments of their own
 
 .venv-%/.installed: benchmarks/speed/environments/%.txt
 	$(PYTHON) -m venv .venv-$*
@@ -83,7 +83,7 @@ $(VENV)/.mutation: benchmarks/mutation/requirements.txt $(VENV)/.installed-test
 	@touch $@
 
 clean:  ## remove the environment, builds and caches
-	rm -rf $(VENV) .venv-ortools .venv-qpth .venv-piqp build dist src/*.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) .venv-ortools .venv-qpth .venv-piqp .venv-moreau build dist src/*.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # An extra is installed once, and again when what it depends on changes.

@@ -19,6 +19,7 @@ import epochs
 import growth
 import harness
 import layers
+import quadratic
 import regression
 import targets
 from dflearn.problems import problem_named
@@ -104,6 +105,22 @@ def test_independent_rows() -> None:
     kept = layers.independent(rows)
     assert len(kept) == 2
     assert np.linalg.matrix_rank(rows[kept]) == 2
+
+
+@pytest.mark.parametrize("name", ["portfolio-50", "scheduling-24", "sparse-100"])
+def test_quadratic_contenders_solve_the_same_program(name: str) -> None:
+    """Both ways to give Q are the same matrix; our layer and cvxpylayers agree on decisions and gradients."""
+    data = quadratic.PROBLEMS[name](2)
+    np.testing.assert_allclose(data["R"].T @ data["R"] + np.diag(data["delta"]), data["Q"], atol=1e-12)
+    entries = {who: quadratic.ENTRIES[who] for who in (quadratic.OURS, "cvxpylayers")}
+    ours, theirs = (result.found[-1] for result in contest.contest(entries, "layer", data, repeats=1).values())
+    for part in ("decision", "gradient"):
+        np.testing.assert_allclose(ours[part], theirs[part], atol=quadratic.RIGHT * np.abs(ours[part]).max())
+    assert quadratic.violation(data, ours["decision"]) < 1e-9
+    far = ours["decision"] + 1e-3
+    assert quadratic.violation(data, far) > 1e-6
+    own, other = (quadratic.objective(data, found["decision"]) for found in (ours, theirs))
+    np.testing.assert_allclose(own, other, rtol=1e-5)
 
 
 def test_exponents_are_slopes() -> None:

@@ -209,3 +209,107 @@ def test_energy_examples_say_that_their_days_are_synthetic(
     assert "SYNTHETIC" in out
     assert all(method in out for method in ("two-stage", "SPO+", "SCE"))
     assert (tmp_path / "energy_knapsack.png").exists()
+
+
+# -- risk, demand and load: quadratic objectives, predicted right-hand sides, recourse --------------------------------
+
+
+def paid(program: dfl.Program, y: torch.Tensor, decision: torch.Tensor) -> np.ndarray:
+    """What decisions cost once y is known."""
+    from dflearn.solvers.recourse import recourse_of
+
+    settle = recourse_of(program)
+    assert settle is not None
+    return settle.settle(y, decision).cost.numpy()
+
+
+def test_portfolio_against_cvxpy() -> None:
+    import cvxpy
+
+    portfolio = load("portfolio")
+    program, (train, test) = portfolio.portfolio_program(), portfolio.draw(0)
+    assert not set(train.ids.tolist()) & {*test.ids.tolist(), *portfolio.draw(1)[0].ids.tolist()}
+    found = dfl.HiGHS(program).solve(train.costs[:3])
+    covariance = portfolio.LOADINGS.T @ portfolio.LOADINGS + np.diag(portfolio.OWN**2)
+    for i in range(3):
+        w = cvxpy.Variable(portfolio.ASSETS)
+        risk = cvxpy.quad_form(w, portfolio.AVERSION / 2 * covariance)
+        gain = cvxpy.Maximize(train.costs[i].numpy() @ w - risk)
+        best = cvxpy.Problem(gain, [cvxpy.sum(w) == 1, w >= 0, w <= 0.2]).solve(solver="CLARABEL")
+        assert -float(found.objective[i]) == pytest.approx(best, rel=1e-6)
+
+
+def test_newsvendors_pay_what_the_formula_says() -> None:
+    newsvendor = load("newsvendor")
+    program = newsvendor.newsvendor_program(50.0)
+    train, _ = newsvendor.draw(0)
+    y, orders = train.costs[:6], train.costs[6:12]
+    decision = torch.cat([orders * 50 / orders.sum(-1, keepdim=True), torch.zeros(6, 2 * newsvendor.GOODS)], -1)
+    w = decision[:, : newsvendor.GOODS].numpy()
+    error = w - y.numpy()
+    wanted = (
+        newsvendor.COST * w + newsvendor.LEFT * np.maximum(error, 0) + newsvendor.MISSED * np.maximum(-error, 0)
+    ).sum(1)
+    np.testing.assert_allclose(paid(program, y, decision), wanted)
+    # Without the room, the best order for a distribution is its quantile.
+    drawn = np.random.default_rng(0).gumbel(10, 2, (20_001, 1))
+    for k, share in enumerate(newsvendor.SHARE):
+
+        def cost(x: float, missed: float = newsvendor.MISSED[k]) -> float:
+            return float((x + newsvendor.LEFT * np.maximum(x - drawn, 0) + missed * np.maximum(drawn - x, 0)).mean())
+
+        best = np.quantile(drawn, share)
+        assert cost(best) <= min(cost(best - 0.05), cost(best + 0.05))
+
+
+@pytest.mark.parametrize("name", ["generators", "transport"])
+def test_plans_against_cvxpy(name: str) -> None:
+    """The program with slack is the piecewise linear one that the example states."""
+    import cvxpy
+
+    example = load(name)
+    program = {"generators": "generator_program", "transport": "transport_program"}[name]
+    train, _ = example.draw(0)
+    y = train.costs[:3]
+    found = dfl.HiGHS(getattr(example, program)()).solve(y)
+    for i in range(3):
+        load_ = y[i].numpy()
+        if name == "generators":
+            w = cvxpy.Variable(example.HOURS)
+            made, rows = w, [cvxpy.abs(cvxpy.diff(w)) <= example.RAMP, w >= 0]
+            cost = example.FUEL * cvxpy.sum(w) + example.CURVE / 2 * cvxpy.sum_squares(w)
+            dear, cheap = example.DEAR, example.CHEAP
+        else:
+            w = cvxpy.Variable((example.DEPOTS, example.TOWNS), nonneg=True)
+            made, rows = cvxpy.sum(w, axis=0), [cvxpy.sum(w, axis=1) <= example.SUPPLY]
+            cost, dear, cheap = cvxpy.sum(cvxpy.multiply(example.COSTS, w)), example.EXPRESS, example.BACK
+        cost = cost + dear * cvxpy.sum(cvxpy.pos(load_ - made)) + cheap * cvxpy.sum(cvxpy.pos(made - load_))
+        best = cvxpy.Problem(cvxpy.Minimize(cost), rows).solve(solver="CLARABEL")
+        assert float(found.objective[i]) == pytest.approx(best, rel=1e-6)
+
+
+def test_commitment_is_the_cheapest_of_all_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two hours: with the running units fixed, output is filled up by fuel costs above what they must give."""
+    commitment = load("commitment")
+    monkeypatch.setattr(commitment, "HOURS", 2)
+    program = commitment.commitment_program()
+    loads = torch.tensor([[2.0, 5.0], [7.5, 12.0], [14.0, 0.4], [9.0, 9.0]], dtype=torch.float64)
+    found = dfl.HiGHS(program).solve(loads).objective
+    units = range(commitment.UNITS)
+    for i, load_ in enumerate(loads.numpy()):
+        best = np.inf
+        for on in itertools.product([0, 1], repeat=2 * commitment.UNITS):
+            run = np.array(on).reshape(commitment.UNITS, 2)
+            starts = np.maximum(np.diff(run, axis=1, prepend=0), 0)
+            cost = (commitment.FIXED @ run + commitment.BEGIN @ starts).sum()
+            for t in range(2):
+                must = float(commitment.LEAST @ run[:, t])
+                cost, left = cost + float((commitment.FUEL * commitment.LEAST) @ run[:, t]), load_[t] - must
+                if left < 0:
+                    cost, left = cost - commitment.SOLD * left, 0.0
+                for unit in sorted(units, key=lambda u: commitment.FUEL[u]):
+                    more = min(left, run[unit, t] * (commitment.MOST - commitment.LEAST)[unit])
+                    cost, left = cost + commitment.FUEL[unit] * more, left - more
+                cost += commitment.BOUGHT * left
+            best = min(best, cost)
+        assert float(found[i]) == pytest.approx(best, rel=1e-6)

@@ -39,7 +39,9 @@ def ratios(title: str, file: str, subject: str, columns: dict[str, str], *places
     rows = measured(file, subject)
     if not rows:
         return f"{title}: not measured."
-    names = {place: place for place in places} | {key: name for key, name in columns.items() if key in rows[0]}
+    names = {place: place for place in places} | {
+        key: name for key, name in columns.items() if any(key in row for row in rows)
+    }
     lines = [f"| {' | '.join(show(row.get(key, '')) for key in names)} |" for row in rows]
     head = [f"{title} ([all columns](../results/bench/{file}.md)):", "", f"| {' | '.join(names.values())} |"]
     return "\n".join([*head, "|---" * len(names) + "|", *lines])
@@ -74,6 +76,7 @@ HEADLINES: tuple[tuple[str, str, str, str, str, Callable[[dict[str, Any]], bool]
     ("an epoch of SCE^smoothed", "the authors' layer", "epochs", "SCE^smoothed against the published layer", "cold ratio", _every),
     ("the smoothed layer, batch 32", "cvxpylayers", "layers", "forward and backward", "cvxpylayers cold ratio", lambda row: row["batch"] == 32),
     ("the smoothed layer, batch 1", "cvxpylayers", "layers", "forward and backward", "cvxpylayers cold ratio", lambda row: row["batch"] == 1),
+    ("the exact quadratic layer, batch 32", "cvxpylayers", "quadratic", "batch of 32", "cvxpylayers ratio", _every),
     ("1000 labels, shortest paths", "PyEPO + Gurobi", "labelling", "peers", "Gurobi ratio", _every),
     ("exact knapsacks, true costs", "Gurobi", "knapsacks", "against general solvers", "Gurobi ratio", lambda row: row["costs"] == "true"),
 )  # fmt: skip
@@ -100,7 +103,7 @@ def speed() -> str:
         "Exact facility location, `RelaxationFirst` against general solvers; costs are true ones or predictions",
         "facilities", "against general solvers", {"HiGHS ratio": "HiGHS", "Gurobi ratio": "Gurobi"}, "problem", "costs",
     )  # fmt: skip
-    return "\n\n".join([*training(), authors, layers(), labels, oracles, knapsacks, facilities])
+    return "\n\n".join([*training(), authors, layers(), *quadratic(), labels, oracles, knapsacks, facilities])
 
 
 def training(threads: str = "") -> list[str]:
@@ -134,6 +137,15 @@ def layers(threads: str = "") -> str:
     }
     title = "The smoothed layer, forward and backward"
     return ratios(title, f"layers{threads}", "forward and backward", columns, "problem", "batch")
+
+
+def quadratic() -> list[str]:
+    peers = ("cvxpylayers", "qpth", "Moreau", "Moreau, interior points")
+    columns = {f"{peer} ratio": peer for peer in peers} | {
+        "cvxpylayers, factor given ratio": "cvxpylayers, we with the factor of Q"
+    }
+    title = "The exact quadratic layer, forward and backward, cold, batch of {}"
+    return [ratios(title.format(batch), "quadratic", f"batch of {batch}", columns, "problem") for batch in (32, 1)]
 
 
 def paper() -> str:

@@ -22,7 +22,7 @@ from dflearn.studies.record import installed, machine
 
 ROOT = Path(__file__).resolve().parents[2]
 RIVALS = ("pyepo",)  # beside the packages that dflearn itself uses
-PEERS = ("ortools", "qpth", "piqp")  # in environments of their own, pinned by environments/*.txt
+PEERS = ("ortools", "qpth", "piqp", "moreau")  # in environments of their own, pinned by environments/*.txt
 
 
 def medians(ways: Mapping[str, Callable[[], Any]], repeats: int, *, wall: bool = False) -> dict[str, float]:

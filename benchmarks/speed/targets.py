@@ -105,6 +105,8 @@ def _targets() -> Iterator[Target]:
         for start, must, goal in (("cold", 25, 100), ("warm", 100, None)):
             name = f"smoothed layer, {start}, against {peer}"
             yield Target(name, "layers", "forward and backward", f"{peer} {start} ratio", must, goal, count=9)
+    name = "exact quadratic layer, cold, batch of 32, against cvxpylayers"
+    yield Target(name, "quadratic", "batch of 32", "cvxpylayers ratio", 10, 100, count=5)
     one = ("milliseconds", "one")
     yield Target(
         "smoothed layer, batch of one, cold, against cvxpylayers", *one, "cvxpylayers cold ratio", 40, 100, count=3
@@ -121,6 +123,7 @@ def _targets() -> Iterator[Target]:
     name = "a training step beyond the kernels, share of what it was"
     yield Target(name, "milliseconds", "training", "share of before", 0.5, None, at_most=True)
     yield Target("the first call, nothing compiled before, s", "milliseconds", "first", "s", 3, 1, at_most=True)
+    yield Target("the same after `dfl compile`, s", "milliseconds", "first", "after dfl compile s", 3, 1, at_most=True)
     yield Target("1000 labels against PyEPO's data set", "labelling", "peers", "Gurobi ratio", 10, 100, count=2)
     yield Target("labels on two threads against one", "labelling", "threads", "threads ratio", 1.6, 1.9, "CFL-50")
     for part in ("DavisYin unrolled", "DavisYin jfb", "Smoothed", "labels, relaxed"):

@@ -121,7 +121,7 @@ COMMANDS: dict[str, tuple[list[str], set[str]]] = {  # a call of each, and the k
     "dfl paper report": (["--study", "small.sqlite", "-o", "paper.md"], {"out", "runs", "files"}),
     "dfl completion": (["bash"], {"shell", "script"}),
 }  # fmt: skip
-TIMED = {"dfl bench"}  # takes a minute, and a checkout; tests/test_benchmarks.py runs it
+TIMED = {"dfl bench", "dfl compile"}  # take minutes; tests/test_benchmarks.py and tests/kernels/test_ahead.py run them
 
 
 def leaves(whole: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:

@@ -39,11 +39,14 @@ from dflearn.losses import (
     CostSensitive,
     FenchelYoung,
     PerturbationGradient,
+    Quantile,
     Ranking,
     Regret,
+    ScoreFunction,
     SmoothedSPOPlus,
     SPOPlus,
     SquaredDecisionError,
+    TaskLoss,
 )
 from dflearn.losses.cave import CaVE
 from dflearn.problems import problem_named
@@ -194,6 +197,9 @@ KINDS = {
     "lava": (LAVA, type(None)),
     "pear": (PEAR, Smoothed),
     "cost-sensitive": (CostSensitive, type(None)),
+    "task": (TaskLoss, Smoothed),
+    "score-function": (ScoreFunction, Exact),
+    "quantile": (Quantile, type(None)),
 }
 
 

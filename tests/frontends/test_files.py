@@ -8,8 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
+import torch
 
 import dflearn as dfl
+from dflearn.errors import OptionError, ProgramError
+from dflearn.frontends.linear_model import Rows
 from support.gurobi_models import build, optimum
 from support.random_models import COUNT, check, choose, random_model, solve, with_costs
 
@@ -201,3 +205,48 @@ def test_a_damaged_archive(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(PLAN.encode())[:-20])
     with pytest.raises(dfl.errors.ProgramError, match="cannot be read"):
         dfl.from_mps(path)
+
+
+# -- predicted right-hand sides --------------------------------------------------------------------------------------
+
+ROWS = """maximize
+ profit: 3 x + 2 y + 1 z - 9 s
+subject to
+ capacity: x + y <= 7
+ least: x + z >= 2
+ balance: y - z + s = 1
+ alone: x <= 4
+bounds
+ s >= 0
+end
+"""
+
+
+def test_rows_are_predicted_where_no_variable_has_the_name(tmp_path: Path) -> None:
+    """What is predicted takes the place of the file's right-hand side, with the sign in which the row is held."""
+    path = tmp_path / "rows.lp"
+    path.write_text(ROWS)
+    costs = {"supply": {"capacity": 2.0, "alone": 1.0}, "need": {"least": 1.0, "balance": 3.0}, "price": {"x": 1.0}}
+    program = dfl.from_lp(path, costs, recourse=["s"])
+    assert program.cost_names == ("supply", "need", "price")
+    y = torch.tensor([[5.0, 4.0, 3.0]], dtype=torch.float64)
+    truth = program.realize(y)
+    assert truth is not None
+    solved = dfl.HiGHS(program).solve(y).check()
+    plain = dfl.from_lp(tmp_path / "rows.lp", "all")
+    changed = (
+        ROWS.replace("<= 7", "<= 10").replace("x <= 4", "x <= 5").replace(">= 2", ">= 4").replace("= 1\n", "= 12\n")
+    )
+    path.write_text(changed)
+    same = dfl.from_lp(path, "all")
+    wanted = dfl.HiGHS(same).solve(torch.tensor([[3.0, 2.0, 1.0, -9.0]], dtype=torch.float64)).check()
+    torch.testing.assert_close(solved.objective, wanted.objective)
+    assert plain.G.shape[0] == program.G.shape[0] - 1  # a predicted row stays one, though it holds one variable
+    assert program.recourse is not None
+    assert program.recourse.tolist() == [name == "s" for name in program.variable_names or ()]
+    limits, whole = (np.array([1.0]), np.array([2.0])), np.zeros(2, bool)
+    with pytest.raises(ProgramError, match="two limits or none"):
+        Rows(np.ones((1, 2)), *limits, whole, predicted=sp.csr_array([[1.0]]))
+    with pytest.raises(OptionError, match="no variable 't'"):
+        dfl.from_lp(path, ["x"], recourse=["t"])
+    assert dfl.from_lp(path, ["capacity", "least"]).H is not None

@@ -423,3 +423,12 @@ def test_a_case_is_not_forgotten() -> None:
     assert any((k.program.lower == k.program.upper).any() for k in cases)
     assert any((np.isinf(k.program.lower) & np.isinf(k.program.upper)).any() for k in cases)
     assert any(not k.program.A.shape[0] + k.program.G.shape[0] for k in cases)
+
+
+def test_float32_calls_no_broken_row_rounding() -> None:
+    """3.375 w₀ + w₁/8 = 0 with 0 ≤ w ≤ 3 has one solution, w = 0; w₁ = 1e-4 was called optimal."""
+    program = Program(A=[[3.375, 0.125]], b=[0.0], upper=3.0)
+    layer = DavisYin(program, 8.0, iterations=3000, tolerance=1e-9)
+    solution = layer.solve(torch.tensor([[-0.5017, -0.3121], [0.8712, -1.3915]]))
+    optimal = solution.status == int(Status.OPTIMAL)
+    assert (solution.decision[optimal].abs() <= 3e-5).all()

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from dflearn.errors import OptionError
-from dflearn.layers import CvxpySmoothed, DavisYin, Smoothed
+from dflearn.layers import CvxpySmoothed, Smoothed
 from dflearn.program import Instance, Program, Quadratic
 from dflearn.solvers.base import Status
 from dflearn.solvers.highs import HiGHS
@@ -153,6 +153,5 @@ def test_refusals() -> None:
     assert Smoothed(singular, 0.1)(torch.zeros(3, dtype=torch.float64)).sum() == pytest.approx(1)
     with pytest.raises(OptionError, match="regularizer='squared'"):
         Smoothed(PORTFOLIO, 1.0, regularizer="norm")
-    for layer in (DavisYin, CvxpySmoothed):
-        with pytest.raises(OptionError, match="use Smoothed"):
-            layer(PORTFOLIO)
+    with pytest.raises(OptionError, match="use Smoothed"):
+        CvxpySmoothed(PORTFOLIO)

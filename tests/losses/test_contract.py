@@ -59,7 +59,7 @@ LOSSES: dict[str, Callable[[Layer], Loss]] = {
 THROUGH_PERTURBED = {"Fenchel-Young", "smoothed SPO+", "perturbation gradient", "perturbation gradient, central"}
 FLAT = {(name, "exact") for name in ("regret", "squared decision error", "mean squared decision error")}
 CHECKED_ELSEWHERE = {
-    "CaVE", "Combined", "CostSensitive", "FunctionLoss", "LAVA", "NCE", "PEAR", "Ranking", "ScoreFunction", "TaskLoss",
+    "CaVE", "Combined", "CostSensitive", "FunctionLoss", "LAVA", "NCE", "PEAR", "Quantile", "Ranking", "ScoreFunction", "TaskLoss",
 }  # fmt: skip
 
 

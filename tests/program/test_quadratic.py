@@ -17,6 +17,8 @@ from support import programs
 RNG = np.random.RandomState(0)
 FACTOR = RNG.normal(size=(3, 6))
 DEFINITE = FACTOR.T @ FACTOR + np.diag(RNG.uniform(0.1, 1, 6))
+SHUFFLED = RNG.permutation(40)
+CHAIN = (np.diag(np.full(40, 2.1)) - np.eye(40, k=1) - np.eye(40, k=-1))[SHUFFLED][:, SHUFFLED]
 
 
 @pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
@@ -27,6 +29,7 @@ DEFINITE = FACTOR.T @ FACTOR + np.diag(RNG.uniform(0.1, 1, 6))
         FACTOR.T @ FACTOR,  # singular
         np.diag([1.0, 0, 2]),
         sp.block_diag([DEFINITE, np.zeros((2, 2)), [[3.0]]]),
+        CHAIN,
         np.diag([1e-6, 1, 1e6]) @ (np.eye(3) + 0.5 * np.ones((3, 3))) @ np.diag([1e-6, 1, 1e6]),
     ],
 )
@@ -43,6 +46,11 @@ def test_a_matrix_is_taken_apart(matrix: np.ndarray, unit: float) -> None:
     np.testing.assert_allclose(Q.times(w), w @ dense, rtol=1e-9, atol=1e-12 * unit)
     np.testing.assert_allclose(Q.value(w), 0.5 * np.einsum("abi,ij,abj->ab", w, dense, w), rtol=1e-9)
     np.testing.assert_allclose(Q.slope(torch.tensor(w)), w @ dense, rtol=1e-9, atol=1e-12 * unit)
+
+
+def test_few_entries_stay_few() -> None:
+    """A chain, in whatever order, has a factor with two entries a row."""
+    assert Quadratic.of(CHAIN).factor.nnz == 2 * 40 - 1
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,38 @@ def test_mixed_units() -> None:
     torch.testing.assert_close(found.decision / torch.tensor(size), wanted.decision, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("room", [0.2, 0.25, 1.0])
+def test_corners(room: float) -> None:
+    """Where all variables are at bounds, the face says nothing about the price of the row that they add up in."""
+    rng = np.random.default_rng(0)
+    Q = Quadratic(0.2 * rng.normal(size=(3, 20)), rng.uniform(0.01, 0.1, 20))
+    program = Program(A=np.ones((1, 20)), b=[1.0], upper=room, Q=Q)
+    y = torch.tensor(rng.normal(size=(20, 20)))
+    found = HiGHS(program).solve(y).check()
+    at_bounds = (found.decision == 0) | (found.decision == room)
+    assert int(at_bounds.all(-1).sum()) >= 5
+    check_optimal(found, y, program)
+
+
+def test_a_row_that_hardly_binds() -> None:
+    """Output follows a load within ramps; one of them has a price of 1e-6 of the others', and the interior point cannot tell."""
+    # fmt: off
+    load = [
+        8.406000822553, 8.004221186486, 7.697224153637, 7.625377129363, 7.764016862387, 8.052106906552,
+        8.529804021353, 9.239181883567, 10.026173357550, 10.958936077606, 12.119707149034, 13.366481405315,
+        14.670435711855, 15.799433078826, 16.464913493255, 16.848088039445, 16.619669752718, 15.640763347414,
+        14.486417698551, 13.619674599722, 12.216641579561, 11.118470054885, 10.218695470907, 9.415468767669,
+    ]
+    # fmt: on
+    steps = np.eye(24)[1:] - np.eye(24)[:-1]
+    program = Program(
+        A=np.eye(24), b=load, G=np.vstack([steps, -steps]), h=1.0, d=np.ones(24), S=np.zeros((24, 1)), Q=0.05 * np.eye(24)
+    ).elastic([("b", t) for t in range(24)], (0.5, 8.0))  # fmt: skip
+    y = torch.zeros(1, dtype=torch.float64)
+    found = HiGHS(program).solve(y).check()
+    check_optimal(found, y, program)
+
+
 def test_fixed_variables_and_instances() -> None:
     program = programs.portfolio()
     y = torch.randn(3, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import dflearn as dfl
-from dflearn.data import DecisionDataset
+from dflearn.data import Batch, DecisionDataset
 from dflearn.errors import DataError, OptionError, ProgramError
 from dflearn.evaluation import compare, evaluate
 from dflearn.layers import (
@@ -35,6 +35,7 @@ from dflearn.losses import (
     Regret,
     SmoothedSPOPlus,
     SPOPlus,
+    TaskLoss,
 )  # fmt: skip
 from dflearn.program import Instance, Program
 from dflearn.solvers.highs import HiGHS
@@ -205,3 +206,71 @@ def test_training_and_saving(tmp_path: object) -> None:
         replace(transport(), Q=dfl.Quadratic(np.ones((1, 6)))),
     ):
         assert _unpack(_pack(program)).fingerprint == program.fingerprint
+
+
+def slack_case(seed: int) -> tuple[Program, torch.Tensor, torch.Tensor, Instance]:
+    """Random rows with slack at random prices, one row without; a quadratic objective; costs d of each instance."""
+    rng = np.random.default_rng(seed)
+    program = Program(
+        A=rng.normal(size=(2, 4)), b=rng.normal(size=2), B=rng.normal(size=(2, 3)), G=rng.normal(size=(3, 4)),
+        h=np.array([0.5, 0.5, 9.0]), H=np.vstack([rng.normal(size=(2, 3)), np.zeros((1, 3))]), upper=2.0,
+        S=rng.normal(size=(4, 3)), Q=np.diag(rng.uniform(0, 1, 4)), name="slack",
+    ).elastic("predicted", [(1.0, 3.0), (2.0, 0.5), 4.0, (5.0, 5.0)])  # fmt: skip
+    y, w = torch.tensor(rng.normal(size=(6, 3))), torch.tensor(rng.uniform(0, 2, (6, program.n)))
+    return program, y, w, Instance(d=torch.tensor(rng.uniform(0.1, 1, (6, program.n))))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_priced_slack_has_a_closed_form(seed: int) -> None:
+    """Costs, decisions and gradients are those of the solver for recourse in general."""
+    program, y, w, instance = slack_case(seed)
+    quick, general = Recourse(program), Recourse(program)
+    general.slack = None
+    for given in (instance, None):
+        found, wanted = (settler.settle(y, w, given) for settler in (quick, general))
+        torch.testing.assert_close(found.cost, wanted.cost)
+        torch.testing.assert_close(found.decision, wanted.decision, atol=1e-7, rtol=0)
+    loss = TaskLoss(Smoothed(program, mu=0.1))
+    batch, values = Batch(torch.zeros(6, 1).double(), y, instance=instance), []
+    for settler in (quick, general):
+        assert loss._recourse is not None
+        loss._recourse.settle = settler
+        values.append(loss._recourse(w, y, batch))
+    for one, other in zip(*values, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_slack_that_is_more_than_slack_is_left_to_the_solver() -> None:
+    program, y, w, _ = slack_case(0)
+    assert Recourse(program).slack is not None
+    for other in (
+        replace(program, upper=2.0),
+        replace(program, integer=[5]),
+        replace(program, recourse=range(program.n)),
+        replace(program, Q=np.eye(program.n)),
+        replace(program, S=np.ones((program.n, 3))),
+    ):
+        assert Recourse(other).slack is None
+    paid = Recourse(replace(program, d=np.where(np.arange(program.n) == 4, -0.5, program.d)))  # slack that brings money
+    assert paid.filled(y, w, None) is None
+    tight = replace(program, h=np.array([0.5, 0.5, -99.0]))  # a row without slack
+    assert Recourse(tight).settle(y, w).cost.isinf().all()
+    missing = w.clone()
+    missing[1, 0] = torch.nan
+    assert Recourse(program).settle(y, missing).cost.isnan().tolist() == [False, True, False, False, False, False]
+
+
+def test_what_a_solver_rounds_breaks_no_row() -> None:
+    """A unit that is on by 1e-7, and gives 6e-7, is off, and so is one that gives 1e-14; one that gives 1 more than it can is not."""
+    program = Program(
+        A=[[0, 1]], b=[0], B=[[1]], S=[[0], [0]], G=[[-6, 1]], h=[0], d=[4, 1], upper=[1, 6], integer=[0], name="unit"
+    ).elastic("predicted", (0.5, 12.0))  # fmt: skip
+    y = torch.full((2, 1), 2.0, dtype=torch.float64)
+    w = torch.tensor([[1e-7, 6e-7, 0, 2], [0.0, 1.0, 0, 1]], dtype=torch.float64)
+    assert Recourse(program).settle(y, w).cost.tolist() == pytest.approx([24.0, np.inf])
+    two = Program(
+        A=[[0, 1, 0, 1]], b=[0], B=[[1]], S=np.zeros((4, 1)), G=[[-6, 1, 0, 0], [0, 0, -6, 1]], h=[0, 0], d=[4, 1, 4, 1],
+        upper=[1, 6, 1, 6], integer=[0, 2], name="units",
+    ).elastic("predicted", (0.5, 12.0))  # fmt: skip
+    w = torch.tensor([[0.0, 1e-14, 1, 2, 0, 0]], dtype=torch.float64)
+    assert float(Recourse(two).settle(y[:1], w).cost) == pytest.approx(6.0)

@@ -26,6 +26,7 @@ examples:
   dfl paper table sp --sizes 5 --seeds 1      the paper's tables, made anew
   dfl report experiment.toml -o report.html   what a study shows, as one page
   dfl bench epochs --quick                    how fast, against its peers (in a checkout)
+  dfl compile                                 compile the kernels now, so that no first call waits for it
   dfl completion bash                         the Tab key knows all of this
 
 every command takes --json: one JSON document on stdout instead of its text, and everything else on stderr
@@ -70,7 +71,21 @@ def _said(error: Exception) -> str:
 
 def parser() -> argparse.ArgumentParser:
     """All commands and their options."""
-    from dflearn.cli import bench, completion, data, decide, demo, doctor, judge, methods, paper, report, studies, train
+    from dflearn.cli import (
+        bench,
+        compile,
+        completion,
+        data,
+        decide,
+        demo,
+        doctor,
+        judge,
+        methods,
+        paper,
+        report,
+        studies,
+        train,
+    )
 
     whole = argparse.ArgumentParser(
         prog="dfl",
@@ -81,6 +96,20 @@ def parser() -> argparse.ArgumentParser:
     whole.add_argument("--version", action="version", version=f"dfl {__version__}")
     whole.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (demo, train, decide, data, methods, judge, doctor, studies, paper, report, bench, completion):
+    for module in (
+        demo,
+        train,
+        decide,
+        data,
+        methods,
+        judge,
+        doctor,
+        studies,
+        paper,
+        report,
+        bench,
+        compile,
+        completion,
+    ):
         module.add_commands(commands)
     return whole

@@ -13,6 +13,7 @@ from dflearn.errors import DataError, SolverError
 BENCHMARKS = {
     "epochs": "training, against PyEPO and against the published Davis-Yin layer",
     "layers": "the smoothed layer against cvxpylayers and qpth",
+    "quadratic": "the exact quadratic layer against cvxpylayers, qpth and Moreau",
     "labelling": "labels against PyEPO's data set, and on two threads",
     "growth": "time and memory as problems grow",
     "training": "what `fit` and `import dflearn` cost",

@@ -19,7 +19,14 @@ from dflearn.cli.arguments import (
     table,
 )
 from dflearn.cli.checks import add_trust_option, check_inputs, load_model
-from dflearn.cli.inputs import add_mapping_option, add_row_options, in_options, read_tables
+from dflearn.cli.inputs import (
+    add_mapping_option,
+    add_recourse_options,
+    add_row_options,
+    in_options,
+    read_tables,
+    with_slack,
+)
 from dflearn.cli.judge import count_of
 from dflearn.errors import OptionError
 
@@ -60,6 +67,7 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("--costs", type=Path, metavar="FILE", help="with --model or --program: the table of true costs")
     add_row_options(parser)
     add_mapping_option(parser)
+    add_recourse_options(parser)
     parser.add_argument(
         "--loss", help="sce (default; with --model, its own), mse, sce-plain, spo+, smoothed-spo+, …: see dfl methods"
     )
@@ -125,7 +133,7 @@ def examine_program(options: argparse.Namespace) -> Answer:
         from dflearn.models import Linear, Scaled, Standardize
         from dflearn.solvers.task import DecisionTask
 
-        program = source.program()
+        program = with_slack(source.program(), options)
         given = {"features": features, "costs": costs, "instances": instances}
         tables = Tables.of(given, options.id, {"costs": program.cost_names}, "the program")
         assert tables.costs is not None

@@ -14,6 +14,7 @@ from dflearn.errors import DflearnError
 
 if TYPE_CHECKING:
     from dflearn.data.tables import MixedTable, Table
+    from dflearn.program import Program
 
 # What the library says of its arguments, and how an option is said instead.
 OPTIONS = {
@@ -29,6 +30,7 @@ OPTIONS = {
     r"positive=True": "--positive",
     r"trained (with|without) instances": r"trained \1 --instances",
     r"trust=True": "--trust-code",
+    r"program\.elastic\(rows, price\)": "--elastic PRICE",
 }
 
 
@@ -59,6 +61,38 @@ def add_mapping_option(parser: argparse.ArgumentParser) -> None:
         help="costs that enter several variables: a table with the columns cost, variable, factor, or .json "
         "{cost: {variable: factor}}; price_{t},gen_*_{t},1 maps an hourly price to all units",
     )
+
+
+def add_recourse_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--recourse",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="variables that are decided once the truth is known: names, or beginnings and *",
+    )
+    parser.add_argument(
+        "--elastic",
+        nargs="+",
+        default=[],
+        metavar="[ROW=]PRICE",
+        help="rows that may be broken at a price once the truth is known: 4, or 0.5,4 (exceeding, lacking), for all rows whose "
+        "right-hand side is predicted, or ROW=4 for one",
+    )
+
+
+def with_slack(program: Program, options: argparse.Namespace) -> Program:
+    """The program with the slack that `--elastic` asks for."""
+    from dflearn.errors import OptionError
+
+    for text in options.elastic:
+        row, _, price = text.rpartition("=")
+        try:
+            amounts = tuple(float(part) for part in price.split(","))
+        except ValueError as error:
+            raise OptionError(f"--elastic is PRICE, EXCEEDING,LACKING or ROW=PRICE; got {text!r}") from error
+        program = program.elastic(row or "predicted", amounts[0] if len(amounts) == 1 else amounts)
+    return program
 
 
 def add_part_options(parser: argparse.ArgumentParser) -> None:

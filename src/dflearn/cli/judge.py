@@ -21,7 +21,14 @@ from dflearn.cli.arguments import (
     write_json,
 )
 from dflearn.cli.checks import check_inputs
-from dflearn.cli.inputs import add_mapping_option, add_row_options, in_options, read_tables
+from dflearn.cli.inputs import (
+    add_mapping_option,
+    add_recourse_options,
+    add_row_options,
+    in_options,
+    read_tables,
+    with_slack,
+)
 from dflearn.errors import DataError, OptionError
 from dflearn.files import check_npz
 
@@ -80,6 +87,7 @@ def add_commands(commands: Any) -> None:
     own.add_argument("--costs", type=Path, metavar="FILE", help="table of true costs, .csv or .parquet")
     add_row_options(parser)
     add_mapping_option(parser)
+    add_recourse_options(parser)
     parser.add_argument("--pessimistic", action="store_true", help="also break ties against the prediction (slower)")
     parser.add_argument("--no-floor", action="store_true", help="do not decide with E[y | x] for comparison")
     parser.add_argument("--confidence", type=float, default=0.95, help="level of the intervals (default: 0.95)")
@@ -174,7 +182,7 @@ def _on_own_program(options: argparse.Namespace, given: list[Path]) -> Answer:
         from dflearn.data.labels import label
         from dflearn.solvers.task import DecisionTask
 
-        program = source.program()
+        program = with_slack(source.program(), options)
         assert true.costs is not None
         y = torch.tensor(true.costs.values)
         data = DecisionDataset(torch.zeros(len(y), 0, dtype=torch.float64), y, instance=true.instance(program))

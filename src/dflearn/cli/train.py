@@ -16,12 +16,14 @@ from dflearn.cli.checks import check_inputs, check_output
 from dflearn.cli.inputs import (
     add_mapping_option,
     add_part_options,
+    add_recourse_options,
     add_table_options,
     as_options,
     cost_map,
     in_options,
     read_tables,
     read_weights,
+    with_slack,
 )
 from dflearn.errors import MissingExtraError, OptionError, ProgramError
 
@@ -44,19 +46,21 @@ def add_commands(commands: Any) -> None:
         "  dfl train --program model.lp --features x.parquet --costs y.parquet --id day --positive --out model.dfl\n"
         "  dfl train --program model.mps --features x.csv --costs y.csv --out model.dfl --unit EUR --rows-per-year 250\n\n"
         "Tables have one row per instance. The columns of the costs are variables of the program, whose coefficients\n"
-        "in the objective are predicted from all columns of the features; other coefficients stay as in the file.\n"
+        "in the objective are predicted from all columns of the features; other coefficients stay as in the file. A column\n"
+        "that is called like a constraint is its right-hand side, which is predicted then: see --recourse and --elastic.\n"
         "A page beside the model tells in money what it saves, where, and how surely.",
     )
     parser.add_argument("--program", type=Path, required=True, metavar="FILE", help="the program, .mps or .lp (or .gz)")
     add_table_options(parser, costs="table of true costs, .csv or .parquet", required=True)
     add_mapping_option(parser)
+    add_recourse_options(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the model file to write")
     parser.add_argument(
         "--loss",
         nargs="+",
-        default=["smoothed-spo+", "sce"],
         metavar="NAME",
-        help="models are trained with each: smoothed-spo+, sce (default: both), spo+, pfy, …: dfl methods lists them",
+        help="models are trained with each: smoothed-spo+, sce (default: both), spo+, pfy, …: dfl methods lists them; where "
+        "right-hand sides are predicted, task, quantile (default: both), score-function",
     )
     parser.add_argument("--layer", default="auto", help="smoothed, davis-yin, perturbed, relaxed or exact")
     parser.add_argument("--positive", action="store_true", help="costs are known to be positive: predict no others")
@@ -98,7 +102,7 @@ def train(options: argparse.Namespace) -> Answer:
     page = check_page(options)
     check_inputs(options, *INPUTS)
     with in_options():
-        check_choices(options.loss, options.layer)
+        check_choices(options.loss or (), options.layer)
         features, costs, instances = read_tables(options, options.id)
         assert costs is not None
         source = read_program(options, features, costs)
@@ -110,7 +114,8 @@ def train(options: argparse.Namespace) -> Answer:
         from dflearn.estimator.rolling import train_rolling
         from dflearn.solvers.task import DecisionTask
 
-        program = source.program()
+        program = with_slack(source.program(), options)
+        options.loss = list(workflow.losses_for(program, options.loss))
         in_folds = {"folds": options.folds, "test": options.test or 0.5}
         at_once = {"ordered": options.ordered, "test": options.test or 0.25}
         result: Any = (train_rolling if options.folds else workflow.train)(
@@ -142,7 +147,8 @@ def train(options: argparse.Namespace) -> Answer:
     last: TrainResult = result.last if options.folds else result
     regrets = ", ".join(f"{name} {judged.absolute_regret:.4g}" for name, judged in last.validation.items())
     lines = [
-        f"{options.program}: {program.sense}, {program.n} variables, of which {program.p} have predicted costs",
+        f"{options.program}: {program.sense}, {program.n} variables, "
+        + (f"{program.p} predicted numbers" if program.predicts_rows else f"of which {program.p} have predicted costs"),
         as_options(str(result)),
         f"\n{options.out}: the {last.chosen} model{' of the last fold' if options.folds else ''}. Mean regret on the rows to choose by: {regrets}.",
         *([] if page is None else [f"{page}: the same in money, with pictures."]),
@@ -242,7 +248,7 @@ def read_program(options: argparse.Namespace, features: MixedTable | None, costs
     with warnings.catch_warnings(record=True) as noted:
         warnings.simplefilter("always")
         try:
-            source = read_model(options.program, cost_map(options, costs.names))
+            source = read_model(options.program, cost_map(options, costs.names), recourse=options.recourse)
         except (OptionError, ProgramError) as error:
             if not str(error).startswith("costs"):  # it is about the program alone
                 raise

@@ -10,6 +10,8 @@ from torch import Tensor
 from dflearn.data.dataset import DecisionDataset
 from dflearn.program import Objective
 
+KNOWN = 0.1  # of known costs, in place of predicted ones
+
 
 @dataclass(frozen=True)
 class Scale:
@@ -17,7 +19,8 @@ class Scale:
 
     Attributes:
         costs: mean |y|.
-        objective: mean |S y| over the variables whose cost is predicted.
+        objective: mean |S y| over the variables whose cost is predicted; where none is, a tenth of mean |d| over those that cost
+            something: decisions then follow right-hand sides, and smoothing must not move them away.
         decisions: mean over instances of the largest |w*|: 1 for decisions between 0 and 1.
     """
 
@@ -33,7 +36,11 @@ class Scale:
         priced = objective.vector(y) - objective.vector(torch.zeros_like(y))
         some = priced.abs().sum(0) > 0
         w = torch.ones(1, 1) if data.decisions is None else data.decisions
-        rows = (y.abs(), priced[:, some].abs(), w.detach().abs().amax(-1))
+        size = priced[:, some].abs()
+        if not bool(some.any()):
+            known = torch.tensor(objective.d)
+            size = KNOWN * known[known != 0].abs().expand(len(y), -1)
+        rows = (y.abs(), size, w.detach().abs().amax(-1))
         sizes = (_mean(row, data.weights) for row in rows)
         return cls(*(size if 0 < size < torch.inf else 1.0 for size in map(float, sizes)))
 

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from dflearn.data.scale import Scale
 from dflearn.errors import OptionError
-from dflearn.estimator.offered import LAYERS, LOSSES
+from dflearn.estimator.offered import LAYERS, LOSSES, check_rows
+from dflearn.estimator.quantiles import critical_ratios
 from dflearn.layers import AdaptiveImplicitMLE, BlackBox, Exact, ImplicitMLE, Layer, NegativeIdentity, Perturbed
 from dflearn.losses import (
     LAVA,
@@ -23,11 +24,14 @@ from dflearn.losses import (
     CostSensitive,
     FenchelYoung,
     PerturbationGradient,
+    Quantile,
     Ranking,
     Regret,
+    ScoreFunction,
     SmoothedSPOPlus,
     SPOPlus,
     SquaredDecisionError,
+    TaskLoss,
 )
 from dflearn.losses.base import Loss
 from dflearn.program import Program
@@ -52,6 +56,7 @@ _LOSSES: dict[str, tuple[str, Callable[[Any], Loss]]] = {
     "regret": ("smoothed", Regret),
     "sqde": ("smoothed", SquaredDecisionError),
     "pear": ("smoothed", PEAR),
+    "task": ("smoothed", TaskLoss),
 }
 
 # Losses that look at the constraints themselves.
@@ -89,6 +94,7 @@ _AROUND_SOLVERS: dict[str, Callable[[Solver, _Numbers, Tensor | None], Loss]] = 
     "cmap": lambda solver, of, known: SCE(_pool(solver, of, known), variant="plain"),
     "ltr-pointwise": lambda solver, of, known: Ranking(_pool(solver, of, known), "pointwise"),
     "ltr-pairwise": lambda solver, of, known: Ranking(_pool(solver, of, known), "pairwise"),
+    "score-function": lambda solver, of, _: ScoreFunction(Exact(solver), of.sigma, generator=of.seed),
     "ltr-listwise": lambda solver, of, known: Ranking(_pool(solver, of, known), "listwise"),
 }
 
@@ -108,7 +114,8 @@ def make_loss(
     """The loss of that name through the layer of that name; objects pass through.
 
     Args:
-        loss: one of `LOSSES`.
+        loss: one of `LOSSES`, or "auto": "task" where right-hand sides are predicted, "sce" otherwise. "quantile" is at the
+            critical ratios of the program, or else at the median.
         layer: one of `LAYERS`, or "auto": the one that suits the loss.
         mu, sigma: in units of the costs, or "auto": those of `scale`.
         step: of "davis-yin", or λ of "dbb" and "imle"; "auto" leaves it to the layer.
@@ -117,8 +124,15 @@ def make_loss(
     """
     if isinstance(loss, Loss):
         return loss
+    predicts = task.program is not None and task.program.predicts_rows
+    loss = ("task" if predicts else "sce") if loss == "auto" else loss
+    if predicts and loss in LOSSES:
+        check_rows([loss])
     if loss == "mse":
         return MSE()
+    if loss == "quantile":
+        ratios = None if task.program is None else critical_ratios(task.program)
+        return Quantile(0.5 if ratios is None else ratios)
     if loss in _OF_PROGRAMS:
         return _OF_PROGRAMS[loss](_program(task, loss))
     if loss in _AROUND_SOLVERS:
@@ -149,10 +163,11 @@ def make_loss(
 
         return make(Smoothed(_program(task, name), smoothing))
     if name == "davis-yin":
-        from dflearn.layers.davis_yin import DavisYin
+        from dflearn.layers.davis_yin import DavisYin, Gradient
 
-        length = None if step == "auto" else step
-        return make(DavisYin(_program(task, name), smoothing, length, gradient="unrolled"))
+        length, program = None if step == "auto" else step, _program(task, name)
+        rule: Gradient = "implicit" if program.predicts_rows else "unrolled"
+        return make(DavisYin(program, smoothing, length, gradient=rule))
     raise OptionError(f"layer is 'auto', one of {', '.join(LAYERS)}, or a Layer; got {layer!r}")
 
 

@@ -146,6 +146,24 @@ METHODS = (
         "cost-sensitive", "cost-sensitive regression", "Schutte et al. (2026), arXiv 2605.18005", (*_BOTH, "program"),
         "0", True, "κ", "CostSensitive(program, harmless=0.1)", "", "cost-sensitive",
     ),
+    MethodEntry(
+        "task", "the cost after recourse, through a smoothed problem", "Donti et al. (2017)", ("costs", "program"),
+        "1 smoothed, 1", False, "μ", "TaskLoss(Smoothed(program, mu))",
+    ),
+    MethodEntry(
+        "score-function", "score-function estimate of that cost (SFGE)", "Silvestri et al. (2024)", ("costs",),
+        "samples", False, "σ, samples", "ScoreFunction(Exact(solver), sigma, samples=8)",
+    ),
+    MethodEntry(
+        "quantile", "two-stage, quantiles", "Koenker and Bassett (1978); the newsvendor's critical ratio", ("costs",),
+        "0", True, "τ", "Quantile(level=0.9)",
+    ),
 )  # fmt: skip
 
 LOSSES = tuple(entry.name for entry in METHODS)
+WITH_PREDICTED_ROWS = (
+    "task",
+    "score-function",
+    "quantile",
+    "mse",
+)  # those that are defined for them, the default first

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dflearn.errors import OptionError
-from dflearn.estimator.methods import LOSSES
+from dflearn.estimator.methods import LOSSES, WITH_PREDICTED_ROWS
 
 LAYERS = {
     "smoothed": "the LP relaxation with (μ/2)‖w‖² added, solved exactly, with its exact gradient",
@@ -25,3 +25,18 @@ def check_choices(losses: Sequence[str], layer: str) -> None:
         unknown = [one for one in asked if one not in known]
         if unknown:
             raise OptionError(f"{name} is one of {', '.join(known)}; got {unknown[0]!r}")
+
+
+def default_losses(*, settled: bool) -> tuple[str, ...]:
+    """What `train` trains with; settled: right-hand sides are predicted, or something is decided once the truth is known."""
+    return ("task", "quantile") if settled else ("smoothed-spo+", "sce")
+
+
+def check_rows(losses: Sequence[str]) -> None:
+    """Told where right-hand sides are predicted, for which most losses are not defined."""
+    wrong = [loss for loss in losses if loss not in WITH_PREDICTED_ROWS]
+    if wrong:
+        raise OptionError(
+            f"loss {wrong[0]!r} is not defined where right-hand sides are predicted, since what is optimal for the truth may be "
+            f"infeasible for the prediction: use {', '.join(map(repr, WITH_PREDICTED_ROWS[:-1]))}"
+        )

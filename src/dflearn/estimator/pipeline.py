@@ -26,7 +26,7 @@ from dflearn.data import DecisionDataset
 from dflearn.data.scale import Scale
 from dflearn.data.split import Parts
 from dflearn.estimator import starts as kinds
-from dflearn.estimator.choices import make_loss
+from dflearn.estimator.choices import Amount, make_loss
 from dflearn.estimator.fine_tuning import (
     NARROW,
     WIDE,
@@ -40,6 +40,7 @@ from dflearn.estimator.fine_tuning import (
     with_weights,
 )
 from dflearn.estimator.progress import Progress
+from dflearn.estimator.quantiles import LEVELS, critical_ratios, quantile_fit
 from dflearn.estimator.starts import Start
 from dflearn.estimator.two_stage import (
     Fold,
@@ -62,6 +63,7 @@ from dflearn.solvers.task import DecisionTask
 from dflearn.training import checkpoint as files
 
 LEAST_SQUARES, RIDGE, BOOSTING, BLEND = "least squares", "ridge", "boosting", "blend"
+QUANTILE = "quantile"  # two-stage too, but at the level that costs least
 SHARE, OTHERS = 0.4, (0.0, 0.2, 0.7, 1.0)  # of boosting in the blend, at least; shares that are tried besides
 ERRORS = 2.0  # standard errors by which one of these must be better
 KIND = {RIDGE: RIDGE, BLEND: BOOSTING}  # of estimator that a start makes
@@ -166,9 +168,14 @@ class Pipeline:
         starts = {kind: self._start(kind, fitted, self.parts.train) for kind in RUNS}
         losses = self.settings.losses
         self.clock.begun = time.perf_counter()
-        self.clock.runs = len(losses) * sum(len(self.settings.runs(kind)) for kind in starts)
+        self.clock.runs = sum(loss != QUANTILE for loss in losses) * sum(
+            len(self.settings.runs(kind)) for kind in starts
+        )
         for loss in losses:
-            self._focused(starts, loss)
+            if loss == QUANTILE:
+                self._quantiles()
+            else:
+                self._focused(starts, loss)
         focused = {
             name: [one.regrets, *(candidate.regrets for candidate in one.candidates)]
             for name, one in self.models.items()
@@ -276,6 +283,25 @@ class Pipeline:
         left_out = {"rows": torch.tensor(self._left_out_rows[some]), "forecasts": self._left_out[some]}
         return kinds.boosted_start(self.data, fitted.trees, left_out, self.after, (fitted.shrunk, fitted.share))
 
+    def _quantiles(self) -> None:
+        """Linear quantile regression, at the critical ratios of the program, or at the level of least regret on the rows to
+        choose by."""
+        x, y, weights = self._rows(self.parts.train)
+        program = self.task.program
+        known = None if program is None else critical_ratios(program)
+        found = []
+        for level in LEVELS if known is None else (known,):
+            self.progress.pass_by("deciding with quantiles")
+            module = self._quantile_module(x, y, level, weights)
+            found.append((level, module, self.judge.regrets(predict(module, self.held.features))))
+        level, module, regrets = min(found, key=lambda one: one[2].mean())
+        settings = {"level": np.asarray(level).tolist()}
+        self.models[QUANTILE] = Trained(module, QUANTILE, RIDGE, regrets, settings=settings)
+        self.progress.tell(f"{QUANTILE}: regret {regrets.mean():.4g} on the rows to choose by")
+
+    def _quantile_module(self, x: Tensor, y: Tensor, level: Any, weights: Tensor | None) -> nn.Module:
+        return kinds.as_linear(quantile_fit(x, y, np.asarray(level), weights), self.scale.costs, self.after)
+
     # -- decision-focused -----------------------------------------------------------------------------------------
 
     def _focused(self, starts: Mapping[str, Start], name: str) -> None:
@@ -329,15 +355,21 @@ class Pipeline:
         docs/choosing.md has the figures of a unit commitment.
         """
         seed = self.settings.seed
-        loss = make_loss(name, self.settings.layer, self.task, self.scale, mu=self._mu(start), seed=seed)
+        noise: Amount = self._error(start).abs().mean().item() if name == "score-function" else "auto"
+        loss = make_loss(name, self.settings.layer, self.task, self.scale, mu=self._mu(start), sigma=noise, seed=seed)
         if isinstance(loss, SCE) and "mu" in loss.layer.annealed:
             return SCE(loss.layer, variant=loss.variant, label="smoothed")
         return loss
 
     def _mu(self, start: Start) -> float:
         """μ at which smoothing moves a decision by its own size where costs are off by as much as the forecasts are."""
-        error = start.train.batch().require("costs") - predict(start.module, start.train.features)
+        error = self._error(start)
         return Scale.of(self.task.objective, DecisionDataset(error, error, start.train.decisions)).mu
+
+    @staticmethod
+    def _error(start: Start) -> Tensor:
+        """Of its forecasts `(rows, p)`."""
+        return start.train.batch().require("costs") - predict(start.module, start.train.features)
 
     # -- again, on more rows --------------------------------------------------------------------------------------
 
@@ -351,9 +383,15 @@ class Pipeline:
         )
         modules = self._modules(fitted)
         for name, known in self.models.items():
-            module = modules[name] if known.loss == "mse" else self._again(known, fitted, self.known)
+            module = modules[name] if known.loss == "mse" else self._once_more(known, fitted, self.known)
             self.finished[name] = replace(known, module=module)
         self._known_trees = fitted.trees
+
+    def _once_more(self, known: Trained, fitted: Fitted, rows: np.ndarray) -> nn.Module:
+        if known.loss == QUANTILE:
+            x, y, weights = self._rows(rows)
+            return self._quantile_module(x, y, known.settings["level"], weights)
+        return self._again(known, fitted, rows)
 
     def _again(self, known: Trained, fitted: Fitted, rows: np.ndarray) -> nn.Module:
         """A decision-focused model on more rows, with its settings and its number of steps."""
@@ -370,6 +408,8 @@ class Pipeline:
         fitted = self._fit(every, self.models[BLEND].settings["trees"])
         if known.loss == "mse":
             return replace(known, module=self._modules(fitted)[name])
+        if known.loss == QUANTILE:
+            return replace(known, module=self._once_more(known, fitted, every))
         if len(tested := np.setdiff1d(self.parts.test, self._left_out_rows)):
             self._left_out_rows = np.concatenate([self._left_out_rows, tested])
             self._left_out = torch.cat([self._left_out, self._known_trees(self.data.features[tested])])

@@ -20,9 +20,11 @@ from dflearn.estimator.building import build
 from dflearn.estimator.choices import Amount, make_loss
 from dflearn.estimator.given import drawn, in_order, named_by
 from dflearn.estimator.progress import Report
+from dflearn.estimator.quantiles import LEVELS, critical_ratios
 from dflearn.estimator.starts import Start, start_at
 from dflearn.evaluation.regret import check_linear, regrets_of
 from dflearn.layers.base import Layer
+from dflearn.losses import Quantile
 from dflearn.losses.base import Loss
 from dflearn.models import predict
 from dflearn.problems import Problem
@@ -48,6 +50,12 @@ except ModuleNotFoundError as error:
     ) from error
 
 
+def _best_of(history: History) -> float:
+    """What its best epoch reached; zero where nothing was watched."""
+    best = history.best
+    return 0.0 if best is None or history.monitored is None else float(best[history.monitored])
+
+
 class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
     """Predict the costs of a (mixed-integer) linear program so that the decisions made with them are good.
 
@@ -62,7 +70,7 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
     Args:
         problem: what is decided: a `Problem`, a `Program`, an exact `Solver`, or a function from costs to a decision. A
             program is solved by the fastest exact solver that its structure allows; `solver_` says which.
-        loss: "sce" (default), "spo+", "smoothed-spo+", "fenchel-young", "pfy", "mse", any other name that `dfl methods`
+        loss: "auto" (default), which is "task" where right-hand sides are predicted and "sce" otherwise; "sce", "spo+", "smoothed-spo+", "fenchel-young", "pfy", "mse", any other name that `dfl methods`
             lists with what it needs, or a `Loss`. Without y, one that needs no costs: "fenchel-young", "pfy", "cave".
         layer: what the loss solves while training: "smoothed", "davis-yin", "perturbed", "relaxed", "exact", a `Layer`,
             or "auto": "relaxed" for "spo+", "perturbed" for "pfy", otherwise "smoothed".
@@ -101,7 +109,7 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         self,
         problem: Decided | None = None,
         *,
-        loss: str | Loss = "sce",
+        loss: str | Loss = "auto",
         layer: str | Layer = "auto",
         model: str | nn.Module = "linear",
         hidden: Sequence[int] = (64,),
@@ -189,7 +197,7 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         data = self._data(X, None if y is None else y.reshape(len(X), -1), decisions, instance, sample_weight)
         rows = counted_rows(data)
         data = data if data.weights is None else data.subset(rows)
-        solves = "decisions" in self.loss.needs if isinstance(self.loss, Loss) else self.loss != "mse"
+        solves = "decisions" in self.loss.needs if isinstance(self.loss, Loss) else self.loss not in ("mse", "quantile")
         if solves and data.decisions is None:
             data = label(data, task.solver, cache=self.cache, progress=self.verbose)
         self.scale_ = Scale.of(task.objective, data)
@@ -209,26 +217,35 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         judged_by_regret = checked is not None and checked.costs is not None
         if checked is not None and judged_by_regret and task.relaxed is not task.solver:
             checked = checked.without_decisions()  # the optimal ones of the relaxation, which judges, are others
-        start = self._start(train, checked, task, seed)
-        self.history_ = fit(
-            start.module,
-            self.loss_,
-            start.train,
-            validation=None if checked is None else start.on(checked),
-            problem=task.relaxed if judged_by_regret else None,
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            lr=self.lr * start.reach,
-            early_stopping=None if checked is None else self.early_stopping,
-            keep="last" if checked is None else "best",
-            seed=seed,
-            callbacks=[Report()] if self.verbose else [],
-            device=self.device,
-            progress=False,
-        )
-        start.module.cpu()
+        found = []
+        for loss in self._losses(task, judged_by_regret):
+            start = self._start(train, checked, task, seed)
+            history = fit(
+                start.module,
+                loss,
+                start.train,
+                validation=None if checked is None else start.on(checked),
+                problem=task.relaxed if judged_by_regret else None,
+                epochs=self.epochs,
+                batch_size=self.batch_size,
+                lr=self.lr * start.reach,
+                early_stopping=None if checked is None else self.early_stopping,
+                keep="last" if checked is None else "best",
+                seed=seed,
+                callbacks=[Report()] if self.verbose else [],
+                device=self.device,
+                progress=False,
+            )
+            start.module.cpu()
+            found.append((history, loss, start))
+        self.history_, self.loss_, start = min(found, key=lambda one: _best_of(one[0]))
         self.model_ = start.finish(start.module)
         return self
+
+    def _losses(self, task: DecisionTask, judged_by_regret: bool) -> list[Loss]:
+        """What to train with: the loss, or, where no critical ratio tells the quantile, one for each level, to choose among."""
+        known = self.loss != "quantile" or task.program is None or critical_ratios(task.program) is not None
+        return [self.loss_] if known or not judged_by_regret else [Quantile(level) for level in LEVELS]
 
     def adopt(self, module: nn.Module, data: DecisionDataset, scale: Scale, history: History) -> Self:
         """Be fitted with a model that was trained elsewhere, on these data; it must be built as `start` and `model` say."""

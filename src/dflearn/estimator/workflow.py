@@ -28,7 +28,7 @@ from dflearn.data.split import Parts, parts_of
 from dflearn.data.tables import Rows, Table, TableLike, Tables
 from dflearn.errors import DataError, OptionError
 from dflearn.estimator.fine_tuning import Clock
-from dflearn.estimator.offered import check_choices
+from dflearn.estimator.offered import check_choices, check_rows, default_losses
 from dflearn.estimator.pipeline import Pipeline, Settings, Trained
 from dflearn.estimator.progress import Progress
 from dflearn.estimator.regressor import DecisionFocusedRegressor
@@ -53,7 +53,7 @@ def train(
     costs: TableLike,
     instances: TableLike | None = None,
     *,
-    losses: Sequence[str] = ("smoothed-spo+", "sce"),
+    losses: Sequence[str] | None = None,
     layer: str = "auto",
     positive: bool = False,
     epochs: int | None = None,
@@ -90,7 +90,9 @@ def train(
         costs: the true costs y.
         instances: what else differs from row to row: columns named after constraints, or `lower:x`, `upper:x`, `d:x`:
             see `Program.instance`.
-        losses: decision-focused models are trained with each: see `DecisionFocusedRegressor`.
+        losses: decision-focused models are trained with each: see `DecisionFocusedRegressor`. Default: "smoothed-spo+" and
+            "sce"; where right-hand sides are predicted or something is decided once the truth is known, "task" and "quantile",
+            which is no decision-focused model but two-stage at the quantiles that cost least.
         layer: as of `DecisionFocusedRegressor`.
         positive: whether costs are known to be positive: no others are predicted then.
         epochs: of a run; by default as many as make for 160 steps, fewer where the program is large, and at least 4.
@@ -118,13 +120,14 @@ def train(
         progress: say on stderr how far it is.
     """
     begun = time.perf_counter()
-    check_choices(losses, layer)
+    check_choices(losses or (), layer)
     if device is not None:
         as_device(device)
     task = DecisionTask.of(problem)
     program, solver = task.program, solver or task.solver
     if program is None:
         raise OptionError(f"train works on a program, and {task.solver!r} knows none: use DecisionFocusedRegressor")
+    losses = losses_for(program, losses)
     given = {"features": features, "costs": costs, "instances": instances}
     tables = Tables.of(given, id_column, {"costs": program.cost_names}, "the program")
     assert tables.costs is not None
@@ -201,6 +204,15 @@ def train(
         seconds=time.perf_counter() - begun,
         final=final,
     )
+
+
+def losses_for(program: Program, losses: Sequence[str] | None) -> tuple[str, ...]:
+    """Those asked for, or the default; an error where one is not defined for this program."""
+    if losses is None:
+        return default_losses(settled=program.predicts_rows or program.recourse is not None)
+    if program.predicts_rows:
+        check_rows(losses)
+    return tuple(losses)
 
 
 # -- steps ---------------------------------------------------------------------------------------------------------

@@ -73,6 +73,8 @@ def furthest_optimal(
         raise OptionError(
             f"the worst optimal decision is not known for {program!r}, whose objective is quadratic over integers"
         )
+    if instance is not None and instance.q is not None:
+        raise OptionError("the worst optimal decision is not known where instances have a q: give Q to the program")
     count = predicted.shape[0]
     guess = program.objective.vector(predicted.double(), instance).numpy()
     optimal = decisions.double().numpy()

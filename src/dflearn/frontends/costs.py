@@ -9,11 +9,14 @@
 
 Names of variables are matched kindly: where none is the same, `x[1]`, `x(1)` and `X_1` are, as long as one alone is meant.
 The coefficient that a model holds for a predicted variable is replaced; the others stay, as the known part d.
+
+Where no variable has the name, a row may: then its right-hand side is what is predicted, times the factor.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -30,26 +33,41 @@ INDEX = r"[^\s_,;()\[\]{}'\"]"  # a letter of what fills it
 
 
 class Coefficients(NamedTuple):
-    """The objective coefficients c = S y + d of a model in its own sense, and what the costs y are called."""
+    """The objective coefficients c = S y + d of a model in its own sense, and what the costs y are called.
+
+    rows: T `(rows, p)`, where T y are right-hand sides of the model's rows; `None` where none is predicted.
+    """
 
     S: sp.csr_array
     d: np.ndarray
     names: tuple[str, ...] | None
+    rows: sp.csr_array | None = None
 
 
-def by_name(costs: Any, names: Sequence[str], coefficients: np.ndarray) -> Coefficients:
-    """The costs that `costs` selects by the `names` of the variables, whose coefficients are `coefficients` `(n,)`."""
+def by_name(costs: Any, names: Sequence[str], coefficients: np.ndarray, rows: Sequence[str] = ()) -> Coefficients:
+    """The costs that `costs` selects by the `names` of the variables, whose coefficients are `coefficients` `(n,)`, or by those of
+    the `rows`."""
     place = {name: i for i, name in enumerate(names)}
     if len(place) < len(names):
         raise ProgramError("costs are selected by name, but some variables share a name: give each its own")
-    if isinstance(costs, Mapping):
-        return _by_factor(costs, place, coefficients)
     if isinstance(costs, str) and costs == "all":
         return by_index(range(len(names)), coefficients, names)
+    n, times = len(names), Counter(rows)
+    of_rows = {name: n + i for i, name in enumerate(rows) if name and times[name] == 1 and name not in place}
+    every = np.append(coefficients, np.zeros(len(rows)))
+    if isinstance(costs, Mapping):
+        return _apart(_by_factor(costs, place, of_rows, every), n)
     parts = [costs] if isinstance(costs, str | re.Pattern) else costs
     if not isinstance(parts, Iterable):
         raise OptionError(f"costs is 'all', a name, a beginning and '*', a pattern, or a list of these; got {costs!r}")
-    return by_index([i for part in parts for i in _matches(part, place)], coefficients, names)
+    chosen = [i for part in parts for i in _matches(part, place, of_rows)]
+    return _apart(by_index(chosen, every, [*names, *rows]), n)
+
+
+def _apart(whole: Coefficients, n: int) -> Coefficients:
+    """What belongs to the n variables, and what to the rows that were counted after them."""
+    T = sp.csr_array(whole.S[n:])
+    return Coefficients(sp.csr_array(whole.S[:n]), whole.d[:n], whole.names, T if T.nnz else None)
 
 
 def by_index(chosen: Iterable[int], coefficients: np.ndarray, names: Sequence[str] | None) -> Coefficients:
@@ -79,36 +97,44 @@ def listed(costs: Any, entries: Callable[[Any], list[Any] | None]) -> list[Any] 
     return None if None in parts else [entry for part in parts for entry in part or ()]
 
 
-def _matches(part: Any, place: Mapping[str, int]) -> list[int]:
-    """The variables that one entry of `costs` stands for."""
-    if isinstance(part, re.Pattern):
-        chosen = [i for name, i in place.items() if part.fullmatch(name)]
-    elif not isinstance(part, str):
-        raise OptionError(f"costs holds {part!r}, a {type(part).__name__}: names and patterns only")
-    elif part.endswith("*") and part not in place:
-        chosen = [i for name, i in place.items() if name.startswith(part[:-1])]
-    else:
-        return [place[_variable(part, place)]]
-    if not chosen:
-        raise OptionError(f"costs: no variable matches {part!r}{closest('', place)}")
-    return chosen
+def _matches(part: Any, place: Mapping[str, int], rows: Mapping[str, int]) -> list[int]:
+    """The variables, or else the rows, that one entry of `costs` stands for."""
+    for held in (place, rows):
+        if isinstance(part, re.Pattern):
+            chosen = [i for name, i in held.items() if part.fullmatch(name)]
+        elif not isinstance(part, str):
+            raise OptionError(f"costs holds {part!r}, a {type(part).__name__}: names and patterns only")
+        elif part.endswith("*") and part not in place:
+            chosen = [i for name, i in held.items() if name.startswith(part[:-1])]
+        else:
+            name = _variable(part, place, rows)
+            return [place[name] if name in place else rows[name]]
+        if chosen:
+            return chosen
+    raise OptionError(f"costs: no variable matches {part!r}{closest('', place)}")
 
 
 def _by_factor(
-    costs: Mapping[str, Mapping[str, float]], place: Mapping[str, int], coefficients: np.ndarray
+    costs: Mapping[str, Mapping[str, float]],
+    place: Mapping[str, int],
+    rows: Mapping[str, int],
+    coefficients: np.ndarray,
 ) -> Coefficients:
-    spelled = spelled_out(costs, place)
+    spelled = spelled_out(costs, place, rows)
     S = sp.lil_array((len(coefficients), len(spelled)))
-    d = np.array(coefficients, np.float64)
+    d, every = np.array(coefficients, np.float64), {**rows, **place}
     for k, factors in enumerate(spelled.values()):
         for variable, factor in factors.items():
-            S[place[variable], k] = factor
-            d[place[variable]] = 0.0
+            S[every[variable], k] = factor
+            d[every[variable]] = 0.0
     return Coefficients(sp.csr_array(S), d, tuple(spelled))
 
 
-def spelled_out(costs: Mapping[str, Mapping[str, float]], variables: Collection[str]) -> dict[str, dict[str, float]]:
-    """Each cost with the variables that it enters, as the model names them: patterns and kindly matched names resolved."""
+def spelled_out(
+    costs: Mapping[str, Mapping[str, float]], variables: Collection[str], rows: Collection[str] = ()
+) -> dict[str, dict[str, float]]:
+    """Each cost with the variables, or rows, that it enters, as the model names them: patterns and kindly matched names
+    resolved."""
     if not costs:
         raise OptionError("costs is empty, so there is nothing to predict")
     found: dict[str, dict[str, float]] = {}
@@ -116,7 +142,7 @@ def spelled_out(costs: Mapping[str, Mapping[str, float]], variables: Collection[
         if not isinstance(factors, Mapping) or not factors:
             raise OptionError(f"costs[{cost!r}] maps variables to known factors, as in {{'x': 2.0}}; got {factors!r}")
         for pattern, factor in factors.items():
-            for name, variable in _entered(str(cost), pattern, variables):
+            for name, variable in _entered(str(cost), pattern, variables, rows):
                 if variable in found.setdefault(name, {}):
                     raise OptionError(
                         f"costs: {variable!r} is told twice to hold {name!r}: name it once, with one factor"
@@ -131,11 +157,11 @@ def may_be(cost: str, name: str) -> bool:
     return re.fullmatch("".join(parts), name) is not None
 
 
-def _entered(cost: str, pattern: Any, variables: Collection[str]) -> list[tuple[str, str]]:
-    """The pairs of cost and variable that one entry stands for."""
+def _entered(cost: str, pattern: Any, variables: Collection[str], rows: Collection[str] = ()) -> list[tuple[str, str]]:
+    """The pairs of cost and variable, or row, that one entry stands for."""
     holes = HOLE.findall(cost)
     if not isinstance(pattern, str) or pattern in variables or not (holes or HOLE.search(pattern) or "*" in pattern):
-        return [(cost, _variable(pattern, variables))]
+        return [(cost, _variable(pattern, variables, rows))]
     named: set[str] = set()
     parts = []
     for part in re.split(r"(\{\w+\}|\*)", pattern):
@@ -150,10 +176,11 @@ def _entered(cost: str, pattern: Any, variables: Collection[str]) -> list[tuple[
     lacking = [hole for hole in holes if hole not in named]
     if lacking:
         raise OptionError(f"costs: {cost!r} holds {{{lacking[0]}}}, and {pattern!r} does not say what it stands for")
-    fits = [
-        (variable, match.groupdict()) for variable in variables if (match := re.fullmatch("".join(parts), variable))
-    ]
-    if not fits:
+    for held in (variables, rows):
+        fits = [(name, match.groupdict()) for name in held if (match := re.fullmatch("".join(parts), name))]
+        if fits:
+            break
+    else:
         raise OptionError(f"costs: no variable matches {pattern!r}{closest(pattern, variables)}")
     return [(_filled(cost, found), variable) for variable, found in fits]
 
@@ -162,10 +189,12 @@ def _filled(cost: str, found: Mapping[str, str]) -> str:
     return HOLE.sub(lambda hole: found[hole[1]], cost)
 
 
-def _variable(name: Any, variables: Collection[str]) -> str:
-    """The variable of this name; an error that names those that are meant perhaps."""
+def _variable(name: Any, variables: Collection[str], rows: Collection[str] = ()) -> str:
+    """The variable of this name, or else the row; an error that names those that are meant perhaps."""
     try:
         known = matched(name, variables, "the variable") if isinstance(name, str) else None
+        if known is None and isinstance(name, str):
+            known = matched(name, rows, "the row")
     except DataError as error:
         raise OptionError(f"costs: {error}") from error
     if known is None:

@@ -23,29 +23,40 @@ if TYPE_CHECKING:
     from dflearn.program import Program
 
 
-def from_mps(path: str | os.PathLike[str], costs: Costs = "all", *, keep_offset: bool = False) -> Program:
+def from_mps(
+    path: str | os.PathLike[str], costs: Costs = "all", *, keep_offset: bool = False, recourse: Sequence[str] = ()
+) -> Program:
     """The program of an MPS file (`.mps`, `.mps.gz`), fixed or free format.
 
     Args:
         path: the file.
         costs: which objective coefficients are predicted, by variable: "all", a name, a beginning and `*`, a compiled
             pattern, a list of these, or `{cost: {variable: factor}}`. The file's coefficients of these variables are
-            replaced by the prediction; the others are the known part d. `Program.cost_names` tells the order.
+            replaced by the prediction; the others are the known part d. `Program.cost_names` tells the order. Where no
+            variable has a name, a row may: then its right-hand side is predicted.
         keep_offset: keep the constant of the objective, by a variable fixed to 1. Regret is the same either way.
+        recourse: variables that are decided once the truth is known; names, or beginnings and `*`.
 
     A file that maximizes keeps its sense: costs are values, S is −I. Free rows are dropped, rows with a single variable
     become bounds. A quadratic objective (QUADOBJ, QMATRIX, [ … ]/2) becomes Q, which must be convex; quadratic rows,
     semi-continuous variables and special ordered sets are refused.
     """
-    return read_model(path, costs, (".mps",)).program(keep_offset)
+    return read_model(path, costs, (".mps",), recourse).program(keep_offset)
 
 
-def from_lp(path: str | os.PathLike[str], costs: Costs = "all", *, keep_offset: bool = False) -> Program:
+def from_lp(
+    path: str | os.PathLike[str], costs: Costs = "all", *, keep_offset: bool = False, recourse: Sequence[str] = ()
+) -> Program:
     """The program of a file in LP format (`.lp`, `.lp.gz`). Arguments and rules: see `from_mps`."""
-    return read_model(path, costs, (".lp",)).program(keep_offset)
+    return read_model(path, costs, (".lp",), recourse).program(keep_offset)
 
 
-def read_model(path: str | os.PathLike[str], costs: Costs, endings: Sequence[str] = (".mps", ".lp")) -> LinearModel:
+def read_model(
+    path: str | os.PathLike[str],
+    costs: Costs,
+    endings: Sequence[str] = (".mps", ".lp"),
+    recourse: Sequence[str] = (),
+) -> LinearModel:
     """The file with its rows by name, from which a `Program` is one call away."""
     path = Path(path)
     name, dot, ending = path.name.removesuffix(".gz").rpartition(".")
@@ -68,7 +79,8 @@ def read_model(path: str | os.PathLike[str], costs: Costs, endings: Sequence[str
         (lp.col_lower_, lp.col_upper_),
         kinds > 0,
         lp.row_names_ or None,
-        coefficients=by_name(costs, lp.col_names_, np.array(lp.col_cost_, np.float64)),
+        coefficients=by_name(costs, lp.col_names_, np.array(lp.col_cost_, np.float64), lp.row_names_ or ()),
+        recourse=recourse,
         sense="maximize" if str(lp.sense_).endswith("kMaximize") else "minimize",
         name=name,
         variable_names=lp.col_names_,

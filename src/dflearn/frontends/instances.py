@@ -22,11 +22,14 @@ def as_instances(programs: Sequence[Program]) -> tuple[Program, Instance]:
         raise ProgramError("as_instances needs at least one program")
     first = programs[0]
     for number, program in enumerate(programs):
-        for field in ("A", "G", "S", "integer", "sense"):
+        for field in ("A", "G", "S", "integer", "sense", "B", "H", "recourse"):
             if not _same(getattr(first, field), getattr(program, field)):
                 raise ProgramError(
                     f"programs 0 and {number} differ in {field}; instances may differ in b, h, lower, upper and d only"
                 )
+        parts = [{} if one.Q is None else one.Q.parts() for one in (first, program)]
+        if parts[0].keys() != parts[1].keys() or not all(_same(parts[0][key], parts[1][key]) for key in parts[0]):
+            raise ProgramError(f"programs 0 and {number} differ in Q; Instance(q=…) adds to its diagonal")
     values = {
         name: np.stack([getattr(program, name) for program in programs]) for name in ("b", "h", "lower", "upper", "d")
     }

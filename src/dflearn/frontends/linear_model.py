@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from dflearn.errors import ProgramError
+from dflearn.errors import OptionError, ProgramError
 from dflearn.frontends.costs import Coefficients
-from dflearn.program.names import RightHandSide
+from dflearn.program.names import RightHandSide, closest, matched
 from dflearn.program.sides import ROUNDING, Sides, integer_bounds
 
 if TYPE_CHECKING:
@@ -43,12 +43,17 @@ class Rows:
         integer: np.ndarray,
         names: Sequence[str] | None = None,
         equal: np.ndarray | None = None,
+        predicted: sp.csr_array | None = None,
     ) -> None:
         M = sp.csr_array(matrix, dtype=np.float64)
         M.sum_duplicates()
         M.eliminate_zeros()
-        self.integer, self.names = integer, names
+        self.integer, self.names, self.predicted = integer, names, predicted
         entries = np.diff(M.indptr)
+        if predicted is not None:  # such a row stays one, whatever it holds
+            own = np.diff(predicted.indptr) > 0
+            self._check_predicted(own, entries, row_lower, row_upper)
+            entries = np.where(own, np.maximum(entries, 2), entries)
         equal = (row_lower == row_upper) | _barely_crossed(row_lower, row_upper) if equal is None else equal
         self.empty = np.flatnonzero(entries == 0)
         self.single = np.flatnonzero(entries == 1)
@@ -76,6 +81,25 @@ class Rows:
         lower, upper = integer_bounds(lower, upper, self.integer)
         h = np.concatenate([row_upper[..., self.above], -row_lower[..., self.below]], axis=-1) + 0.0
         return Sides(row_lower[..., self.equal], h, lower, upper)
+
+    def _check_predicted(
+        self, own: np.ndarray, entries: np.ndarray, row_lower: np.ndarray, row_upper: np.ndarray
+    ) -> None:
+        """Every predicted row holds variables and has one right-hand side."""
+        two = np.isfinite(row_lower) & np.isfinite(row_upper) & (row_lower != row_upper)
+        none = np.isinf(row_lower) & np.isinf(row_upper)
+        for wrong, why in ((entries == 0, "holds no variable"), (two | none, "has two limits or none")):
+            if (own & wrong).any():
+                row = int(np.argmax(own & wrong))
+                called = repr(self.names[row]) if self.names is not None else str(row)
+                raise ProgramError(f"row {called} {why}, so that its right-hand side cannot be predicted")
+
+    def moves(self) -> dict[str, sp.csr_array]:
+        """B and H of a `Program`, and which right-hand sides a prediction replaces."""
+        if self.predicted is None:
+            return {}
+        T = self.predicted
+        return {"B": T[self.equal], "H": sp.vstack([T[self.above], -T[self.below]], format="csr")}
 
     def constraint_names(self) -> dict[str, RightHandSide] | None:
         """Where the right-hand side of each named row stands; names that several rows share tell nothing."""
@@ -130,6 +154,7 @@ class LinearModel:
     offset: float = 0.0
     offset_costs: np.ndarray | None = None
     Q: sp.csr_array | None = None
+    recourse: Sequence[str] = ()
 
     @classmethod
     def of(
@@ -144,7 +169,7 @@ class LinearModel:
         """From rows with `limits` (row_lower, row_upper) `(rows,)` and variables with `bounds` (lower, upper) `(n,)`."""
         row_lower, row_upper = (np.asarray(side, np.float64) for side in limits)
         lower, upper = (np.asarray(side, np.float64) for side in bounds)
-        rows = Rows(matrix, row_lower, row_upper, integer, row_names)
+        rows = Rows(matrix, row_lower, row_upper, integer, row_names, predicted=others["coefficients"].rows)
         return cls(rows=rows, sides=rows.sides(row_lower, row_upper, lower, upper), integer=integer, **others)
 
     def program(self, keep_offset: bool = False) -> Program:
@@ -156,7 +181,8 @@ class LinearModel:
         """
         from dflearn.program import Program  # loads torch, which reading a file does without
 
-        S, d, cost_names = self.coefficients
+        S, d, cost_names, _ = self.coefficients
+        moves = self.rows.moves()
         A, G, sides, integer = self.rows.A, self.rows.G, self.sides, self.integer
         Q = self.Q if self.Q is None or self.sense == "minimize" else -self.Q
         names = None if self.variable_names is None else list(self.variable_names)
@@ -168,6 +194,10 @@ class LinearModel:
             integer = np.append(integer, False)
             Q = None if Q is None else sp.block_diag([Q, sp.csr_array((1, 1))], format="csr")
             names = None if names is None else [*names, CONSTANT]
+        for side, part in zip(
+            ("b", "h"), moves.values(), strict=False
+        ):  # what is predicted replaces what the model holds
+            sides = replace(sides, **{side: np.where(np.diff(part.indptr) > 0, 0.0, getattr(sides, side))})
         return Program(
             A=A,
             G=G,
@@ -180,7 +210,24 @@ class LinearModel:
             cost_names=cost_names,
             constraint_names=self.rows.constraint_names(),
             Q=Q,
+            **moves,
+            recourse=_named(self.recourse, names or []),
         )
+
+
+def _named(recourse: Sequence[str], names: Sequence[str]) -> list[int]:
+    """The variables of these names; a name may end in *."""
+    place, found = {name: i for i, name in enumerate(names)}, list[int]()
+    for wanted in [recourse] if isinstance(recourse, str) else recourse:
+        prefix = wanted[:-1] if wanted.endswith("*") and wanted not in place else None
+        known = matched(wanted, place, "the variable") if prefix is None else None
+        some = [place[known]] if known is not None else []
+        if prefix is not None:
+            some = [i for name, i in place.items() if name.startswith(prefix)]
+        if not some:
+            raise OptionError(f"recourse: the model has no variable {wanted!r}{closest(wanted, names)}")
+        found += some
+    return found
 
 
 def as_infinite(values: Any, from_: float = 1e20) -> np.ndarray:

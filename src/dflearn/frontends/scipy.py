@@ -40,7 +40,7 @@ def from_linprog(
     n = _count(c, G, A)
     integer = _integer(integrality, n)
     lower, upper = integer_bounds(*_bounds(bounds, n), integer)
-    S, d, _ = _coefficients(costs, c, n)
+    S, d, *_ = _coefficients(costs, c, n)
     return Program(
         A=A,
         b=None if b_eq is None else np.ravel(b_eq),

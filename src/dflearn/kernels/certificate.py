@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
-jit = numba.njit(nogil=True, cache=True, error_model="numpy")
+from dflearn.kernels import ahead
+
+jit = ahead.jit(nogil=True, error_model="numpy")
 
 
 @jit

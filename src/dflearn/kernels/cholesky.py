@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dflearn.kernels.elimination import minimum_degree
-from dflearn.kernels.lanes import LANES, get, inner, jit, put, spread, where
+from dflearn.kernels.lanes import LANES, as_tile, get, inner, jit, put, spread, where, wide_tile
 
 BLOCK = 4  # columns of a block
 BLOCKED = 500  # rows from which on there are blocks: few and short columns do better one by one
@@ -113,8 +113,8 @@ class SparseFactor:
 
     def numeric(self, theta: np.ndarray, vanish: float = 0.0) -> NumericFactor:
         """The factor of M Θ Mᵀ for a tile of diagonals theta `(n, LANES)`."""
-        values = np.empty((self.value_rows, LANES))
-        assemble(self.pattern, np.ascontiguousarray(theta), values)
+        values = wide_tile(self.value_rows, LANES, np.float64)
+        assemble(self.pattern, as_tile(theta), values)
         factorize(self.pattern, values, vanish)
         return NumericFactor(self.pattern, values[: self.entries + self.rows])
 
@@ -124,13 +124,19 @@ class NumericFactor:
     """A factored tile: the entries of L D, then 1/D."""
 
     pattern: Pattern
-    values: np.ndarray
+    tile: np.ndarray
+
+    @property
+    def values(self) -> np.ndarray:
+        """The same as numbers, (entries of L D, then 1/D; lanes)."""
+        numbers: np.ndarray = self.tile["lane"]
+        return numbers
 
     def solve(self, x: np.ndarray) -> np.ndarray:
         """(M Θ Mᵀ)⁻¹ x, lane by lane; x `(m, LANES)`."""
-        out = np.array(x, dtype=np.float64)
-        substitute(self.pattern, self.values, out)
-        return out
+        out = as_tile(x)
+        substitute(self.pattern, self.tile, out)
+        return np.array(out["lane"])
 
     def vanished(self) -> np.ndarray:
         """Rows whose pivot vanished, in the first lane."""

@@ -4,7 +4,8 @@ With M w̃ = r the scaled, ordered rows of the equality form, M Mᵀ = L D Lᵀ,
 
     v  = (1 + κ) y − z − α c,      x  = (M Mᵀ)⁻¹ (M v − r),      z⁺ = κ y − α c − Mᵀ x
 
-which is z⁺ = z − y + P₁(v), P₁ being the projection onto the rows. Tiles are `wide_tile`s in the dtype of the costs; one
+which is z⁺ = z − y + P₁(v), P₁ being the projection onto the rows. With a quadratic objective, α c becomes α (c + Q y), Q =
+RᵀR + diag(δ); without one, `curvature` is `None`, and none of that is compiled. Tiles are `wide_tile`s in the dtype of the costs; one
 tile, `space`, is all the work space there is. Which variables lie strictly inside their bounds is all that the way back
 has to know: one bit per variable, instance and iteration.
 """
@@ -35,6 +36,7 @@ from dflearn.kernels.optimality import FAR_PRICE, SILENT
 
 CHECK_EVERY = 5  # iterations between two looks at the residual
 ROW_BYTES = 128  # of a tile; half of that where the batch is small
+MOST_ROUNDING = 1.2e-7  # beside the largest decision: in float32 too, an error of 1e-5 is none
 
 
 class PaddedRows(NamedTuple):
@@ -96,6 +98,19 @@ def factor_rows(factor: SparseFactor, dtype: Any) -> tuple[PaddedRows, PaddedRow
     return PaddedRows.of(L, dtype, 4), above, pivot.astype(dtype)
 
 
+class Curvature(NamedTuple):
+    """Q = RᵀR + diag(δ) in one dtype: R by rows, Rᵀ, and δ, numbers (n,) that all instances share, or a tile of their own."""
+
+    factor: PaddedRows
+    transpose: PaddedRows
+    diagonal: Any
+
+    @classmethod
+    def of(cls, factor: sp.csr_array, diagonal: np.ndarray, dtype: Any) -> Curvature:
+        parts = PaddedRows.of(factor, dtype, 4), PaddedRows.of(factor.T, dtype, 2)
+        return cls(*parts, np.ascontiguousarray(diagonal, dtype))
+
+
 class SplittingData(NamedTuple):
     """One row per instance: c (count, n), r (count or 1, m), α (count,), the start z (count or 1, N); and the least size
     that decisions are taken to have (count,)."""
@@ -133,9 +148,10 @@ class SplittingAnswer(NamedTuple):
         )
 
 
-def space_rows(system: SplittingSystem, variables: int) -> int:
-    """PaddedRows of the tile that `iterate` and the two ways back need as work space."""
-    return 5 * variables + 2 * len(system.pivot) + 2
+def space_rows(system: SplittingSystem, variables: int, curvature: Curvature | None = None) -> int:
+    """Rows of the tile that `iterate` and the two ways back need as work space."""
+    more = 0 if curvature is None else variables + len(curvature.factor.start)
+    return 5 * variables + 2 * len(system.pivot) + 2 + more
 
 
 @jit
@@ -170,6 +186,28 @@ def multipliers(system: SplittingSystem, v: Any, r: Any, x: Any) -> None:
         put(x, i, less_fours(total, system.below, i, x))
     for i in range(m - 1, -1, -1):
         put(x, i, less_fours(get(x, i) * system.pivot[i], system.above, i, x))
+
+
+@jit
+def squares(curvature: Curvature, x: Any, image: Any) -> None:
+    """image = −R x."""
+    for i in range(len(curvature.factor.start) - 1):
+        put(image, i, less_fours(get(x, 0) * 0.0, curvature.factor, i, x))
+
+
+@jit
+def bend(curvature: Curvature, j: Any, x: Any, image: Any) -> Any:
+    """(Q x)_j, with `image` as of `squares`."""
+    return less_pairs(get(curvature.diagonal, j) * get(x, j), curvature.transpose, j, image)
+
+
+@jit
+def bend_size(curvature: Curvature, j: Any, x: Any, image: Any) -> Any:
+    """(|R|ᵀ|R x| + δ |x|)_j: the size of the terms that (Q x)_j is summed from."""
+    total, rows = get(curvature.diagonal, j) * absolute(get(x, j)), curvature.transpose
+    for k in range(rows.start[j], rows.start[j + 1]):
+        total = total + absolute(rows.value[k] * get(image, rows.column[k]))
+    return total
 
 
 @jit
@@ -211,11 +249,13 @@ def relative_residual(
     n: int,
     snap: bool,
     terms: Any,
+    curvature: Curvature | None,
+    image: Any,
 ) -> Any:
     """The relative KKT residual of w and the prices x/α, row by row and variable by variable: see `kernels.optimality`.
 
-    cost: α c. x: the multipliers of a step towards w; what presses an inequality the wrong way is cut off. With `snap`, what
-    rounding leaves of zeros in w becomes zero. terms (n or more) is scratch.
+    cost: α c. image: −R w, with a curvature. x: the multipliers of a step towards w; what presses an inequality the wrong way
+    is cut off. With `snap`, what rounding leaves of zeros in w becomes zero. terms (n or more) is scratch.
     """
     m, none = len(system.pivot), alpha * 0.0
     prices, felt = none, none
@@ -226,6 +266,8 @@ def relative_residual(
         prices = maximum(prices, absolute(get(x, i)))
     for j in range(n):
         own, pull = absolute(get(cost, j)), absolute(alpha * mu * get(w, j))
+        if curvature is not None:
+            pull = pull + alpha * bend_size(curvature, j, w, image)
         costs = maximum(costs, maximum(own, pull))
         inside = (get(w, j) > get(lower, j)) & (get(w, j) < get(upper, j))
         felt = maximum(felt, where(inside, maximum(own, pull), pull))
@@ -237,6 +279,10 @@ def relative_residual(
             put(w, j, where(absolute(get(w, j)) > quiet, get(w, j), rest))
         point, pull = get(w, j), alpha * mu * get(w, j)
         reduced, total = get(cost, j) + pull, absolute(get(cost, j)) + absolute(pull)
+        if curvature is not None:
+            turn = alpha * bend(curvature, j, w, image)
+            reduced, total = reduced + turn, total + alpha * bend_size(curvature, j, w, image)
+            value = value + 0.5 * absolute(turn * point)
         for k in range(system.columns.start[j], system.columns.start[j + 1]):
             term = system.columns.value[k] * get(x, system.columns.column[k])
             reduced, total = reduced + term, total + absolute(term)
@@ -282,6 +328,7 @@ def iterate(
     record: bool,
     inside: Any,
     answer: SplittingAnswer,
+    curvature: Curvature | None = None,
 ) -> None:
     """Instances `index` of the batch: `limit` iterations, or fewer for those whose residual reaches the tolerance.
 
@@ -294,7 +341,8 @@ def iterate(
     n, N, m = data.c.shape[1], answer.z.shape[1], len(system.pivot)
     z, v, cost, y_last = space[:N], space[N : 2 * N], space[2 * N : 3 * N], space[3 * N : 4 * N]
     terms, x, r = space[4 * N : 5 * N], space[5 * N : 5 * N + m], space[5 * N + m : 5 * N + 2 * m]
-    scratch, rounding = space[5 * N + 2 * m :], 16.0 * np.finfo(answer.w.dtype).eps
+    scratch, rounding = space[5 * N + 2 * m :], min(16.0 * np.finfo(answer.w.dtype).eps, MOST_ROUNDING)
+    bent, image = space[5 * N + 2 * m + 2 :], space[6 * N + 2 * m + 2 :]  # α Q y and −R y, with a curvature
     load(data.start, index, z.lane)
     load(data.r, index, r.lane)
     load(data.c, index, cost.lane)
@@ -310,6 +358,13 @@ def iterate(
         point, keep = get(z, j), smoothed if j < n else plain
         y = minimum(maximum(point, get(lower, j)), get(upper, j))
         put(v, j, y + keep * y - point - get(cost, j))
+        if curvature is not None:
+            put(y_last, j, y)
+    if curvature is not None:
+        squares(curvature, y_last, image)
+        for j in range(n):
+            put(bent, j, alpha * bend(curvature, j, y_last, image))
+            put(v, j, get(v, j) - get(bent, j))
     done, leaving = np.zeros(used, np.bool_), np.zeros(used, np.bool_)
     for k in range(1, limit + 1):
         look = k == limit or (tolerance > 0.0 and k % CHECK_EVERY == 0)
@@ -320,6 +375,9 @@ def iterate(
             low, high, charge, keep = get(lower, j), get(upper, j), get(cost, j), smoothed if j < n else plain
             before = get(z, j)
             y = minimum(maximum(before, low), high)
+            if curvature is not None:  # noqa: SIM102  (answered where this is compiled)
+                if j < n:
+                    charge = charge + get(bent, j)
             point = less_pairs(keep * y - charge, system.columns, j, x)
             put(z, j, point)
             if record or look:
@@ -329,9 +387,18 @@ def iterate(
                 size = maximum(size, absolute(y))
                 total = total + point
             y = minimum(maximum(point, low), high)
-            put(v, j, y + keep * y - point - charge)
-            if look:
+            if curvature is None:
+                put(v, j, y + keep * y - point - charge)
+                if look:
+                    put(y_last, j, y)
+            else:
+                put(v, j, y + keep * y - point - get(cost, j))
                 put(y_last, j, y)
+        if curvature is not None:
+            squares(curvature, y_last, image)
+            for j in range(n):
+                put(bent, j, alpha * bend(curvature, j, y_last, image))
+                put(v, j, get(v, j) - get(bent, j))
         if look:
             # A sum that is not a number makes the residual one that is none.
             put(scratch, 0, gap / size + total * 0.0)
@@ -341,7 +408,8 @@ def iterate(
             if not near:
                 continue
             missing = relative_residual(
-                system, cost, alpha, mu, r, lower, upper, y_last, x, least, rounding, n, tolerance > 0.0, terms
+                system, cost, alpha, mu, r, lower, upper, y_last, x, least, rounding, n, tolerance > 0.0, terms,
+                curvature, image,
             )  # fmt: skip
             put(scratch, 0, maximum(gap / size, missing) + total * 0.0)
             for t in range(used):
@@ -368,14 +436,16 @@ def adjoint(
     used: int,
     space: Any,
     out: Any,
+    curvature: Curvature | None = None,
 ) -> None:
     """The derivative through every iteration: out (count, n) = (dw/dc)ᵀ gradient for the instances `index`.
 
     With P the projector onto the null space of M and g the derivative with respect to z⁺, one iteration back is
-    p = P g;  c gets −α p;  z gets κ p where it lies inside its bounds and g − p elsewhere.
+    p = P g;  c gets −α p;  z gets κ p − α Q p where it lies inside its bounds and g − p elsewhere.
     """
     n, N, m = gradient.shape[1], inside.shape[1], len(system.pivot)
     g, charge, x, scratch = space[:N], space[N : N + n], space[2 * N : 2 * N + m], space[2 * N + m :]
+    moved, image = space[3 * N + 2 * m + 2 :], space[4 * N + 2 * m + 2 :]  # p and −R p, with a curvature
     for t in range(len(index)):
         scratch[0].lane[t] = alpha[index[t]]
     step = get(scratch, 0)
@@ -402,6 +472,14 @@ def adjoint(
                 put(charge, j, get(charge, j) - step * p)
             if k > 1:
                 put(g, j, where(inside[k - 2, j], (smoothed if j < n else plain) * p, whole - p))
+            if curvature is not None:
+                put(moved, j, p)
+        if curvature is not None:
+            squares(curvature, moved, image)
+            if k > 1:
+                for j in range(n):
+                    turn = step * bend(curvature, j, moved, image)
+                    put(g, j, get(g, j) - where(inside[k - 2, j], turn, step * 0.0))
     store(charge.lane, index, used, out)
 
 

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
+from dflearn.kernels import ahead
 from dflearn.kernels.few_row_lp import (
     FAILED,
     FEASIBILITY,
@@ -36,7 +36,7 @@ FIRST, GROWTH = 0.05, 1.4  # the first budget, in prices of a row's largest entr
 PATIENCE = 20_000  # steps after which a part is split, about half a millisecond
 DEPTH = 64  # splits on the way to a part
 
-jit = numba.njit(nogil=True, cache=True, error_model="numpy")
+jit = ahead.jit(nogil=True, error_model="numpy")
 
 
 @jit

@@ -13,15 +13,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
+
+from dflearn.kernels import ahead
 
 OPTIMAL, INFEASIBLE, FAILED = 0, 2, 5  # as in `Status`
 NONE, AT_LOWER, BASIC, AT_UPPER = -1, 0, 1, 2  # as in `Basis`
 FEASIBILITY, OPTIMALITY, PIVOT = 1e-9, 1e-12, 1e-11  # relative tolerances
 NOISE, ROUNDING = 1e-13, 1e-15  # what rounding may leave of a sum, and usually leaves, relative to its terms
 
-jit = numba.njit(nogil=True, cache=True, error_model="numpy")
+jit = ahead.jit(nogil=True, error_model="numpy")
 
 
 @jit

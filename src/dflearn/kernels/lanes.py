@@ -23,6 +23,9 @@ from llvmlite import ir
 from numba.core import types
 from numba.core.datamodel import models
 from numba.extending import lower_builtin, register_model, type_callable
+from numba.np.arrayobj import populate_array
+
+from dflearn.kernels import ahead
 
 LANES = 8
 CACHE_LINE = 64  # bytes
@@ -33,7 +36,7 @@ Tile = tuple[np.ndarray, int]  # instance numbers, one per lane, and how many of
 intrinsic: Any = numba.extending.intrinsic  # compiled calls lack the first argument, which type checkers cannot see
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "arcp", "nsz"}}
 _njit: Any = numba.njit
-jit = _njit(cache=True, **_OPTIONS)
+jit = ahead.jit(**_OPTIONS)
 # For what compiled code alone calls: a third less to compile. Python must not call it.
 inner = _njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **_OPTIONS)
 
@@ -287,19 +290,38 @@ def absolute(typing_context: Any, x: Any) -> Any:
 
 
 @intrinsic
-def _pointer(typing_context: Any, address: Any, like: Any) -> Any:
-    """The address as a pointer to numbers like that one."""
+def array_at(typing_context: Any, numbers: Any, k: Any, like: Any) -> Any:
+    """The array of numbers like that one whose address and size are the k-th number and the next."""
+    kind = types.Array(like, 1, "C")
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        address = builder.load(builder.gep(data, [arguments[1]]))
+        size = builder.load(builder.gep(data, [builder.add(arguments[1], ir.Constant(arguments[1].type, 1))]))
+        pointer = builder.inttoptr(address, context.get_data_type(like).as_pointer())
+        return _view(context, builder, kind, pointer, size)
 
-    return types.CPointer(like)(address, like), code
+    return kind(numbers, types.int64, like), code
 
 
-@inner
-def array_at(numbers: Any, k: int, like: Any) -> Any:
-    """The array of numbers like that one whose address and size are the k-th number and the next."""
-    return numba.carray(_pointer(numbers[k], like), (numbers[k + 1],))
+@intrinsic
+def cut(typing_context: Any, tile: Any, k: Any, items: Any) -> Any:
+    """The k-th tile of so many items in one that holds several, one after the other."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(tile)(context, builder, arguments[0]).data
+        first = builder.gep(data, [builder.mul(arguments[1], arguments[2])])
+        return _view(context, builder, tile, first, arguments[2])
+
+    return tile(tile, types.int64, types.int64), code
+
+
+def _view(context: Any, builder: Any, kind: Any, data: Any, size: Any) -> Any:
+    """An array of so many items of memory that others hold: less to compile than a slice, which has an owner to count."""
+    array = context.make_array(kind)(context, builder)
+    itemsize = ir.Constant(size.type, context.get_abi_sizeof(context.get_data_type(kind.dtype)))
+    populate_array(array, data=data, shape=[size], strides=[itemsize], itemsize=itemsize, meminfo=None)
+    return array._getvalue()
 
 
 def wide_tile(items: int, lanes: int, dtype: Any) -> np.ndarray:
@@ -308,6 +330,14 @@ def wide_tile(items: int, lanes: int, dtype: Any) -> np.ndarray:
     raw = np.empty(items * row.itemsize + CACHE_LINE, np.uint8)
     first = -raw.__array_interface__["data"][0] % CACHE_LINE
     return raw[first : first + items * row.itemsize].view(row)
+
+
+def as_tile(array: np.ndarray) -> np.ndarray:
+    """Numbers `(items, lanes)` as a tile of its own: kernels that are given this kind alone are compiled once."""
+    items, lanes = array.shape
+    tile = wide_tile(items, lanes, np.float64)
+    tile["lane"] = array
+    return tile
 
 
 @jit
@@ -345,12 +375,6 @@ def store(tile: Any, index: Any, used: int, out: Any) -> None:
             row = index[t]
             for j in range(min(BLOCK, items - first)):
                 out[row, first + j] = tile[first + j, t]
-
-
-@inner
-def cut(tile: Any, k: int, items: int) -> Any:
-    """The k-th tile of so many items in one that holds several, one after the other."""
-    return tile[k * items : (k + 1) * items]
 
 
 @lru_cache(maxsize=64)

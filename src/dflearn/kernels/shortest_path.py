@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
+
+from dflearn.kernels import ahead
 
 LANES = 8
 
-jit = numba.njit(nogil=True, cache=True, error_model="numpy")
+jit = ahead.jit(nogil=True, error_model="numpy")
 
 
 @jit

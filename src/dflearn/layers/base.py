@@ -31,14 +31,16 @@ class Layer(nn.Module, TakesStart, ABC):
         solver: the exact solver inside, where there is one.
         compiles_by_batch: whether kernels are compiled anew for batches of another size.
         annealed: names of the numbers that may be set anew while a model is trained; checkpoints keep them.
-        moves_rows: whether the decision is differentiable in right-hand sides too, which a program may predict.
+        moves_rows: whether the decision is differentiable in right-hand sides and bounds too, which a program may predict, and in q.
+        bends: whether instances may have a q.
     """
 
     program: Program | None = None
     solver: Solver | None = None
     compiles_by_batch: ClassVar[bool] = False
     annealed: ClassVar[tuple[str, ...]] = ()
-    moves_rows: ClassVar[bool] = False
+    moves_rows: bool = False
+    bends: ClassVar[bool] = False
 
     def __init__(self, objective: Objective) -> None:
         super().__init__()
@@ -54,6 +56,8 @@ class Layer(nn.Module, TakesStart, ABC):
         batch = check_costs(y, self.objective, values=not self._checks_later(y.device))
         check_instance(instance, batch)
         check_start_shape(start, batch, self.start_width)
+        if instance is not None:
+            self._check_instance(instance)
         if self.program is not None and self.program.predicts_rows:
             instance = self._realize(self.program, y, instance)
         return self._solve(y, instance, start).timed(perf_counter() - begun)
@@ -67,12 +71,17 @@ class Layer(nn.Module, TakesStart, ABC):
         the CPU to finish them. It waits for that solve."""
         return False
 
+    def _check_instance(self, instance: Instance) -> None:
+        """An error where the layer does not know what an instance asks for."""
+        if instance.q is not None and not self.bends:
+            raise OptionError(f"{type(self).__name__} takes no q of an instance: use Smoothed or DavisYin")
+
     def _realize(self, program: Program, y: Tensor, instance: Instance | None) -> Instance | None:
         """The instance with the right-hand sides that y predicts; an error where a gradient through them is wanted in vain."""
         if y.requires_grad and torch.is_grad_enabled() and not self.moves_rows:
             raise OptionError(
                 f"{program!r} has predicted right-hand sides, and {type(self).__name__} gives no gradient through those: "
-                "use Smoothed"
+                "use Smoothed, or DavisYin with gradient='implicit'; squared, not with the norm"
             )
         return program.realize(y, instance)
 
@@ -107,6 +116,13 @@ def in_shape(rows: np.ndarray, batch: torch.Size) -> Tensor:
     """Arrays of the kernels, `(count, …)`, as a tensor `(*batch, …)` on the same memory."""
     tensor = torch.from_numpy(rows)
     return tensor if len(batch) == 1 else tensor.reshape((*batch, *rows.shape[1:]))
+
+
+def like(rows: np.ndarray, tensor: Tensor) -> Tensor:
+    """Arrays of the kernels in float64, `(count, k)`, as a tensor `(*batch, k)` of the dtype and on the device of that one."""
+    if tensor.dtype == torch.float32 and tensor.is_cpu:
+        return in_shape(rows.astype(np.float32), tensor.shape[:-1])  # rounds as torch does, in less time
+    return in_shape(rows, tensor.shape[:-1]).to(tensor)
 
 
 def weight(mu: Any, layer: str, wanted: str, accepts: Callable[[float], bool]) -> float:
@@ -224,6 +240,7 @@ class AroundSolver(Layer):
 
     solver: Solver
     known_rows: ClassVar[bool] = True
+    bends = True  # as far as the solver does
 
     def __init__(self, solver: Solver) -> None:
         super().__init__(solver.objective)

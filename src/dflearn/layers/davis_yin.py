@@ -14,11 +14,13 @@ import torch
 from torch import Tensor
 
 from dflearn.errors import OptionError
-from dflearn.layers.base import Layer, in_shape, refuse_quadratic, weight, with_gradient
+from dflearn.layers.base import Layer, in_shape, weight, with_gradient
 from dflearn.program import Instance, Program
+from dflearn.program.sides import SIDES
 from dflearn.solvers.base import Solution, check_start
 
 if TYPE_CHECKING:
+    from dflearn.layers.lifted import Bent, Lifted
     from dflearn.layers.splitting import SplittingRows
 
 Gradient = Literal["jfb", "unrolled", "implicit"]
@@ -32,7 +34,8 @@ class DavisYin(Layer):
 
     with P₁(v) = v − Âᵀ(Â Âᵀ)⁻¹(Â v − b̂) and μ_j = μ on decision variables, 0 on slacks. The decision is the part of
     clip(z) that belongs to the decision variables: within its bounds always, on the rows in the limit. The limit is the
-    smoothed solution for every step 0 < α < 2/μ; after few iterations the decision depends on α and on the start.
+    smoothed solution for every step 0 < α < 2/μ; after few iterations the decision depends on α and on the start. With a
+    quadratic objective c is S y + d + Q x, and 0 < α < 2/(‖Q‖ + μ): nothing is lifted, and Q may be singular.
 
     Let D be the diagonal mask of z strictly inside the bounds at the last iteration, P = I − Âᵀ(Â Âᵀ)⁻¹Â, and E the
     columns of the identity that belong to decision variables. Gradients dw/dc (and dw/dy = dw/dc · S):
@@ -40,16 +43,18 @@ class DavisYin(Layer):
     - "jfb", Jacobian-free: the last iteration alone is differentiated, its argument z held fixed:
       dw/dc = −α Eᵀ D P E. Not the derivative of anything but that iteration; it scales with α.
     - "unrolled": the exact derivative through every iteration, with α held fixed.
-    - "implicit": the derivative of the limit, −(1/μ) P_face, as of `Smoothed`, on the face where the last z lies (in force:
-      equalities, and inequalities whose slack is zero). Exact once the iterations have found that face. Needs μ > 0. The
-      only one with second derivatives (zero on a face); the others raise an error when they are asked for.
+    - "implicit": the derivative of the limit, −(1/μ) P_face or −Z(Zᵀ(Q + μI)Z)⁻¹Zᵀ, as of `Smoothed`, on the face where the
+      last z lies (in force: equalities, and inequalities whose slack is zero). Exact once the iterations have found that
+      face. Needs μ > 0, or Q positive definite. The only one with second derivatives (zero on a face); the others raise an
+      error when they are asked for.
 
     Args:
         program: integrality is dropped.
         mu: μ ≥ 0, in units of the costs; may be set later, `layer.mu = …`.
-        step: α < 2/μ. Default, for each instance: 0.3 ‖ω‖/‖c‖, where ω_j = min(upper_j − lower_j, |c_j|/μ) is how far
+        step: α < 2/(‖Q‖ + μ). Default, for each instance: 0.3 ‖ω‖/‖c‖, where ω_j = min(upper_j − lower_j, |c_j|/μ) is how far
             costs may move decision j; for upper_j − lower_j = ∞ the largest distance of a row from the origin, or else
-            the largest bound, takes its place. So units of costs and decisions do not matter (if μ is in the same).
+            the largest bound, takes its place. So units of costs and decisions do not matter (if μ is in the same). With Q
+            at most 1.5/(‖Q‖ + μ).
         iterations: how many; with a tolerance, at most how many.
         tolerance: stop an instance when its residual is at most this, looked at every five iterations; float32 is taken
             to reach 1e-5. An instance that does not get there has no decision: its status says whether it is infeasible
@@ -58,13 +63,15 @@ class DavisYin(Layer):
         gradient: "jfb", "unrolled" or "implicit".
 
     `Solution.residual` is the largest of ‖z⁺ − z‖/‖x‖, in the largest norm, and of the relative KKT residuals of the decision,
-    row by row and variable by variable, as of `Smoothed`. A start is z, float32 `(*batch, n + inequalities)`, and is
+    row by row and variable by variable, as of `Smoothed`. b, h, lower, upper and q of an instance that require a gradient get
+    theirs with the implicit rule. A start is z, float32 `(*batch, n + inequalities)`, and is
     taken only with a tolerance, since otherwise the decision would depend on it. Computes in the dtype of the costs.
     """
 
     program: Program
     start_dtype = torch.float32
     compiles_by_batch = True
+    bends = True
     annealed = ("mu",)
 
     def __init__(
@@ -78,7 +85,6 @@ class DavisYin(Layer):
         gradient: Gradient = "jfb",
     ) -> None:
         super().__init__(program.objective)
-        refuse_quadratic("DavisYin", program)
         if iterations < 1:
             raise OptionError(f"iterations must be at least 1, got {iterations}")
         if tolerance is not None and not tolerance > 0:
@@ -86,6 +92,8 @@ class DavisYin(Layer):
         if gradient not in GRADIENTS:
             raise OptionError(f"gradient is one of {', '.join(map(repr, GRADIENTS))}; got {gradient!r}")
         self.program = program.relax()
+        self.moves_rows = gradient == "implicit"
+        self.bend = 0.0 if program.Q is None else program.Q.norm
         self.step, self.iterations, self.tolerance, self.gradient = step, int(iterations), tolerance, gradient
         self.mu = mu
         form = self.program.equality_form()
@@ -100,12 +108,16 @@ class DavisYin(Layer):
     @mu.setter
     def mu(self, mu: float) -> None:
         value, step = weight(mu, "DavisYin", "a finite mu ≥ 0", lambda value: value >= 0), self.step
-        if step is not None and not (step > 0 and np.isfinite(step) and step * value < 2):
-            limit = 2 / value if value else np.inf
-            raise OptionError(f"the iterations converge for steps 0 < α < 2/μ = {limit}; got {step}")
-        if self.gradient == "implicit" and value == 0:
-            raise OptionError("the implicit gradient needs mu > 0: without smoothing the limit is piecewise constant")
+        Q, whole = self.program.Q, value + self.bend
+        if step is not None and not (step > 0 and np.isfinite(step) and step * whole < 2):
+            limit, name = 2 / whole if whole else np.inf, "2/μ" if Q is None else "2/(‖Q‖ + μ)"
+            raise OptionError(f"the iterations converge for steps 0 < α < {name} = {limit}; got {step}")
+        if self.gradient == "implicit" and value == 0 and (Q is None or Q.definite is None):
+            why = "without smoothing the limit is piecewise constant" if Q is None else "Q is singular, or nearly so"
+            raise OptionError(f"the implicit gradient needs mu > 0: {why}")
         self._mu = value
+        for made in ("lifted", "bent"):
+            self.__dict__.pop(made, None)
 
     def extra_repr(self) -> str:
         return (
@@ -114,7 +126,29 @@ class DavisYin(Layer):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "rows"}
+        return {key: value for key, value in self.__dict__.items() if key not in ("rows", "lifted", "bent")}
+
+    @cached_property
+    def lifted(self) -> Lifted:
+        """What knows the faces of a program with Q, for the present μ."""
+        from dflearn.layers.lifted import Lifted
+
+        return Lifted(self.program, self.mu)
+
+    @cached_property
+    def bent(self) -> Bent:
+        """The same for instances with a q."""
+        from dflearn.layers.lifted import Bent
+
+        return Bent(self.program, self.mu)
+
+    def _check_instance(self, instance: Instance) -> None:
+        wanted = [name for name, value in instance.present().items() if name != "d" and value.requires_grad]
+        if wanted and torch.is_grad_enabled() and not self.moves_rows:
+            raise OptionError(
+                f"DavisYin(gradient={self.gradient!r}) gives no gradient in the instance's {', '.join(wanted)}: use "
+                "gradient='implicit', or Smoothed"
+            )
 
     @cached_property
     def rows(self) -> SplittingRows:
@@ -132,12 +166,25 @@ class DavisYin(Layer):
         sides = self.program.sides(instance, batch.numel())
         given = check_start(start, batch, self.start_width)
         costs = self.objective.vector(y, instance)
+        q, point = None if instance is None else instance.q, list[Tensor]()
+        if q is not None:
+            from dflearn.layers.lifted import flat_q, with_curvature
+
+            costs = with_curvature(costs, q, point)
         record = self.gradient == "unrolled" and costs.requires_grad and torch.is_grad_enabled()
-        run = self.rows.run(self, costs, sides, given, record)
+        run = self.rows.run(self, costs, sides, given, record, None if q is None else flat_q(q))
         status = run.status()
         w = in_shape(run.answer.w, batch).to(y)
+        point.append(w)
+        decision = with_gradient(costs, w, run.way_back, run.way_back_again)
+        wanted = {} if instance is None or not torch.is_grad_enabled() else instance.present()
+        wanted = {name: value for name, value in wanted.items() if name in SIDES and value.requires_grad}
+        if wanted:
+            from dflearn.layers.sides import with_sides
+
+            decision = with_sides(decision, wanted, run.side_gradients)
         return Solution(
-            decision=with_gradient(costs, w, run.way_back, run.way_back_again),
+            decision=decision,
             status=in_shape(status, batch),
             objective=in_shape(run.answer.value, batch),
             bound=torch.full(batch, -torch.inf, dtype=torch.float64),

@@ -9,28 +9,33 @@ any other. Its exact gradient becomes the QP's, −Z(Zᵀ(Q + μI)Z)⁻¹Zᵀ on
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from dflearn.program import Instance, Program
-from dflearn.solvers.base import Solution
+from dflearn.program import Instance, Program, Quadratic
+from dflearn.program.arrays import alike
+from dflearn.program.sides import Sides
+from dflearn.solvers.base import Solution, joined
 
 if TYPE_CHECKING:
     from dflearn.layers.smoothed import Smoothed
 
 
 class Lifted:
-    """The layer over (v, z) for one program with Q and one μ, which may be zero where Q is definite."""
+    """The layer over (v, z) for one program with Q and one μ, which may be zero where Q is definite; q `(n,)` is added to Q's
+    diagonal."""
 
-    def __init__(self, program: Program, mu: float, tolerance: float) -> None:
+    def __init__(self, program: Program, mu: float, tolerance: float = 1e-10, q: np.ndarray | None = None) -> None:
         from dflearn.layers.smoothed import Smoothed
 
-        assert program.Q is not None
-        Q = program.Q if mu > 0 else program.Q.definite
+        Q = program.Q if mu > 0 or program.Q is None else program.Q.definite
+        if q is not None:
+            Q = Quadratic(diagonal=q) if Q is None else Q.plus(q)
         assert Q is not None
         self.n, self.more = program.n, Q.factor.shape[0]
         scale = 1 / np.sqrt(Q.diagonal + mu)
@@ -59,6 +64,35 @@ class Lifted:
         decision = (solution.decision[..., : self.n] * scale).to(costs)
         return replace(solution, decision=decision)
 
+    def face(self, inside: np.ndarray, inequalities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """A face of the program as one over (v, z), for `SmoothedRows`: which variables lie inside `(count, n)`, which rows of G
+        are in force `(count, rows)`."""
+        form, count = self.layer.rows.form, len(inside)
+        wide = np.hstack([inside, np.ones((count, self.more), np.uint8)])
+        rows = np.hstack([np.ones((count, len(form.kept)), np.uint8), inequalities])
+        return np.ascontiguousarray(wide), self.layer.rows.ordered(rows)
+
+    def way_back(self, inside: np.ndarray, inequalities: np.ndarray, v: np.ndarray) -> np.ndarray:
+        """(dw/dc)ᵀ v on such a face, `(count, n)` → `(count, n)`."""
+        scale = self.scale.numpy()
+        wide = np.hstack([v * scale, np.zeros((len(v), self.more))])
+        back: np.ndarray = -scale * self.layer.rows.project(*self.face(inside, inequalities), wide)[:, : self.n]
+        return back
+
+    def side_gradients(
+        self, inside: np.ndarray, inequalities: np.ndarray, sides: Sides, w: np.ndarray, v: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """By name, (dw/d side)ᵀ v on such a face; w and v `(count, n)`."""
+        from dflearn.layers.sides import gradients
+
+        scale, none = self.scale.numpy(), np.zeros((len(v), self.more))
+        ends = (np.hstack([np.broadcast_to(side / scale, v.shape), none]) for side in (sides.lower, sides.upper))
+        wide = (np.hstack([part, none]) for part in (w / scale, v * scale))
+        own = Sides(sides.b, sides.h, *ends)
+        found = gradients(self.layer.rows, *self.face(inside, inequalities), own, *wide)
+        bounds = {name: found[name][:, : self.n] / scale for name in ("lower", "upper")}
+        return {"b": found["b"][:, : sides.b.shape[-1]], "h": found["h"], **bounds}
+
     def _widened(self, part: Tensor, value: float = 0.0) -> Tensor:
         """With entries for z."""
         if not self.more:
@@ -68,10 +102,87 @@ class Lifted:
     def _instance(self, instance: Instance | None) -> Instance | None:
         if instance is None:
             return None
-        given = {name: value.double() for name, value in instance.present().items() if name != "d"}
+        given = {name: value.double() for name, value in instance.present().items() if name not in ("d", "q")}
         if "b" in given:
             given["b"] = self._widened(given["b"])
         for name, end in (("lower", -np.inf), ("upper", np.inf)):
             if name in given:
                 given[name] = self._widened(given[name] / self.scale.to(given[name].device), end)
         return Instance(**given)
+
+
+class Bent:
+    """The `Lifted` of each q that instances have, for one program and one μ; the last ones are kept."""
+
+    KEPT = 64
+
+    def __init__(self, program: Program, mu: float, tolerance: float = 1e-10) -> None:
+        self.program, self.mu, self.tolerance = program, mu, tolerance
+        self._kept: dict[bytes, Lifted] = {}
+
+    def groups(self, q: np.ndarray) -> list[tuple[Lifted, np.ndarray]]:
+        """For q `(count, n)`, what solves the instances that have the same one, and their numbers."""
+        return [(self._of(row), index) for row, index in alike(q)]
+
+    def _of(self, q: np.ndarray) -> Lifted:
+        key = q.tobytes()
+        found = self._kept.get(key)
+        if found is None:
+            found = Lifted(self.program, self.mu, self.tolerance, q)
+            found.layer.in_blocks = False  # a plan for each q would cost more than it brings
+            while len(self._kept) >= self.KEPT:
+                self._kept.pop(next(iter(self._kept)), None)
+            self._kept[key] = found
+        return found
+
+    def solve(self, costs: Tensor, instance: Instance, start: Tensor | None) -> Solution:
+        """The answer for c `(*batch, n)`, differentiable in c, in the instance's sides and in its q."""
+        assert instance.q is not None
+        batch, q = costs.shape[:-1], instance.q
+        point: list[Tensor] = []
+        flat = with_curvature(costs, q, point).reshape(-1, costs.shape[-1])
+        own, starts = flat_instance(instance, len(flat)), None if start is None else start.reshape(len(flat), -1)
+        parts, places = [], []
+        for lifted, index in self.groups(flat_q(q)):
+            parts.append(lifted.solve(flat[index], own[index], None if starts is None else starts[index]))
+            places.append(index)
+        whole = joined(parts, places, batch)
+        if starts is not None:
+            back = np.argsort(np.concatenate(places))
+            rows = torch.cat([part.start for part in parts if part.start is not None])[back]
+            whole = replace(whole, start=rows.reshape(start.shape if start is not None else rows.shape))
+        point.append(whole.decision.detach())
+        return whole
+
+
+def flat_q(q: Tensor) -> np.ndarray:
+    """q `(*batch, n)` as float64 `(count, n)`."""
+    return np.ascontiguousarray(q.detach().cpu().double().reshape(-1, q.shape[-1]).numpy()) + 0.0
+
+
+def flat_instance(instance: Instance, count: int) -> Instance:
+    """The instance with one row for each of `count`."""
+    return instance.map(lambda part: part.reshape(count, part.shape[-1]))
+
+
+def with_curvature(costs: Tensor, q: Tensor, point: list[Tensor]) -> Tensor:
+    """The costs c `(*batch, n)`, whose gradient flows to q too: dw/dq = (dw/dc) diag(w), w the decision that `point` will hold.
+
+    For (Q + diag(q)) w + c + Mᵀy = 0 on the face: what dq does to w is what diag(w) dq in place of dc does.
+    """
+    if not (q.requires_grad and torch.is_grad_enabled()):
+        return costs
+    same: Tensor = _WithCurvature.apply(costs, q, point)  # type: ignore[no-untyped-call]
+    return same
+
+
+class _WithCurvature(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, costs: Tensor, q: Tensor, point: list[Tensor]) -> Tensor:
+        ctx.point, ctx.q = point, q.detach()
+        return costs.view_as(costs)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
+        return gradient, (gradient * ctx.point[0].to(gradient)).to(ctx.q), None

@@ -92,10 +92,13 @@ class NormalCone(Layer):
     def _known(self, w: Tensor, instance: Instance | None) -> Tensor | None:
         """d, and with Q the slope d + Q w at w: what costs S y are added to."""
         own = None if instance is None else instance.d
-        if self.program.Q is None:
+        q = None if instance is None else instance.q
+        if self.program.Q is None and q is None:
             return own
         flat = w.detach().double()
-        return self.program.Q.slope(flat) + (torch.tensor(self.program.d).to(flat) if own is None else own.to(flat))
+        slope = torch.tensor(self.program.d).to(flat) if own is None else own.to(flat)
+        slope = slope if self.program.Q is None else self.program.Q.slope(flat) + slope
+        return slope if q is None else slope + q.detach().to(flat) * flat
 
     def _binding(self, w: np.ndarray, sides: Sides) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Which rows of G, lower bounds and upper bounds bind at w `(count, n)`: each beside its own terms.

@@ -175,16 +175,7 @@ class SmoothedRows(RowSystem):
 
         thorough: whatever it takes.
         """
-        newton = way == NEWTON
-        usual = (NEWTON_STEPS, HASTE) if newton else (ALL_STEPS, ALL_STEPS) if thorough else (POLISH_STEPS, PATIENCE)
-        limits = Limits(
-            *(usual if newton_steps is None else (newton_steps, newton_steps)),
-            RESTART_STEPS if way == RESTART else INTERIOR_STEPS,
-            tolerance,
-            INTERIOR_TOLERANCE,
-            ALL_ATTEMPTS if thorough else ATTEMPTS,
-            not thorough,
-        )
+        limits = limits_of(way, tolerance, thorough, newton_steps)
         self._run(solve_tiles, len(data.c), index, way, *limits, *data, *answer)
 
     def project(self, inside: np.ndarray, in_force: np.ndarray, v: np.ndarray, factor: np.ndarray = ONE) -> np.ndarray:
@@ -202,9 +193,9 @@ class SmoothedRows(RowSystem):
         self, inside: np.ndarray, in_force: np.ndarray, v: np.ndarray, factor: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """factor · P v and the prices z of the scaled rows: by the kernel, and where its answer is off the face, by `faces`."""
-        out, z, off = np.empty_like(v), np.empty(in_force.shape), np.zeros((len(v), 1))
+        out, z, off = np.empty_like(v), np.empty(in_force.shape), np.empty((len(v), 1))
         self._run(project_tiles, len(v), None, inside, in_force, v, factor, out, z, off)
-        if off.any():
+        if any(off.ravel().tolist()):  # for a few, quicker than in numpy
             from dflearn.layers.faces import projected
 
             for i in np.flatnonzero(off):
@@ -268,6 +259,21 @@ class SmoothedRows(RowSystem):
         out = np.empty_like(data.c)
         self._run(cone_tiles, len(data.c), None, steps, *data, out)
         return out
+
+
+@lru_cache(maxsize=64)
+def limits_of(way: int, tolerance: float, thorough: bool, newton_steps: int | None) -> Limits:
+    """The limits of `SmoothedRows.run`."""
+    newton = way == NEWTON
+    usual = (NEWTON_STEPS, HASTE) if newton else (ALL_STEPS, ALL_STEPS) if thorough else (POLISH_STEPS, PATIENCE)
+    return Limits(
+        *(usual if newton_steps is None else (newton_steps, newton_steps)),
+        RESTART_STEPS if way == RESTART else INTERIOR_STEPS,
+        tolerance,
+        INTERIOR_TOLERANCE,
+        ALL_ATTEMPTS if thorough else ATTEMPTS,
+        not thorough,
+    )
 
 
 def fixed(array: np.ndarray) -> np.ndarray:

@@ -23,18 +23,17 @@ if TYPE_CHECKING:
 
 
 def with_sides(
-    decision: Tensor,
-    wanted: dict[str, Tensor],
-    rows: SmoothedRows,
-    inside: np.ndarray,
-    in_force: np.ndarray,
-    sides: Sides,
+    decision: Tensor, wanted: dict[str, Tensor], slopes: Callable[[np.ndarray, np.ndarray], dict[str, np.ndarray]]
 ) -> Tensor:
-    """The decision `(*batch, n)`, differentiable in those sides of its instance too."""
-    w = as_rows(decision, len(inside), np.float64)
+    """The decision `(*batch, n)`, differentiable in those sides of its instance too.
+
+    slopes: decisions and gradients in them, `(count, n)` → by name, gradients in the sides.
+    """
+    count = decision.shape[:-1].numel()
+    w = as_rows(decision, count, np.float64)
 
     def way_back(gradient: Tensor) -> tuple[Tensor, ...]:
-        found = gradients(rows, inside, in_force, sides, w, as_rows(gradient, len(inside), np.float64))
+        found = slopes(w, as_rows(gradient, count, np.float64))
         return tuple(torch.as_tensor(found[name]).reshape(value.shape).to(value) for name, value in wanted.items())
 
     return moved_by(decision, way_back, *wanted.values())

@@ -11,7 +11,8 @@ on the augmented system (`augmented`), and counted.
 from __future__ import annotations
 
 import warnings
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -19,16 +20,16 @@ import torch
 from torch import Tensor
 
 from dflearn.errors import OptionError
-from dflearn.layers.base import Layer, as_rows, in_shape, symmetric, weight, with_gradient
+from dflearn.layers.base import Layer, as_rows, in_shape, like, symmetric, weight, with_gradient
 from dflearn.layers.watch import Watch
-from dflearn.program import Instance, Program
+from dflearn.program import Instance, Objective, Program
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Solution, Status, check_start
 
 if TYPE_CHECKING:
     from dflearn.kernels.smoothed import SmoothedAnswer
     from dflearn.layers.blocks import SmoothedBlocks
-    from dflearn.layers.lifted import Lifted
+    from dflearn.layers.lifted import Bent, Lifted
     from dflearn.layers.rows import SmoothedRows
 
 ACCEPTED_RESIDUAL = 1e-6  # relative, row by row and variable by variable; what `OPTIMAL` means here
@@ -48,7 +49,8 @@ class Smoothed(Layer):
     With a quadratic objective the gradient is −Z(Zᵀ(Q + μI)Z)⁻¹ZᵀS, the columns of Z a basis of the face, and μ may be zero
     if Q is positive definite: then w is the exact solution of the quadratic program. See `lifted`.
 
-    b, h, lower, upper and d of an instance that require a gradient get theirs, with the squared regularizer: see `sides`.
+    b, h, lower, upper, d and q of an instance that require a gradient get theirs, with the squared regularizer: see `sides`, and
+    `lifted` for q. Instances with the same q are solved together, those with different ones one after the other.
 
     Every optimal answer has a relative KKT residual of at most 1e-6 (usually 1e-12), reported in `Solution.residual`.
 
@@ -64,7 +66,8 @@ class Smoothed(Layer):
 
     program: Program
     annealed = ("mu",)
-    moves_rows = True
+    in_blocks = True  # costs on a GPU are solved there, where that can be
+    bends = True
 
     def __init__(
         self,
@@ -85,6 +88,7 @@ class Smoothed(Layer):
         self.regularizer, self.tolerance = regularizer, float(tolerance)
         self._places: dict[torch.device, SmoothedBlocks | str] = {}
         self.watch = Watch()
+        self.moves_rows = regularizer == "squared"
         self.mu = mu
         if self.program.Q is None:
             self.start_width = self.program.equality_form().matrix.shape[0] + (regularizer == "norm")
@@ -107,14 +111,15 @@ class Smoothed(Layer):
         else:
             wanted = "a finite mu > 0 (for mu = 0 use Exact or DavisYin)"
             self._mu = weight(mu, "Smoothed", wanted, lambda value: value > 0)
-        self.__dict__.pop("lifted", None)
+        for made in ("lifted", "bent"):
+            self.__dict__.pop(made, None)
 
     def extra_repr(self) -> str:
         said = [f"{self.program!r}, mu={self.mu}, regularizer={self.regularizer!r}"]
         return ", ".join(said + [f"solved on {place}" for place in self._places.values()])
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("rows", "lifted", "watch", "_places")  # of this process, and of its devices
+        own = ("rows", "lifted", "bent", "watch", "_places")  # of this process, and of its devices
         return {key: value for key, value in self.__dict__.items() if key not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -122,7 +127,7 @@ class Smoothed(Layer):
 
     def blocks(self, device: torch.device) -> SmoothedBlocks | None:
         """The program on that device; `None` where the CPU solves it, which is said once."""
-        if device.type != "cuda" and device not in self._places:
+        if not self.in_blocks or (device.type != "cuda" and device not in self._places):
             return None
         if device not in self._places:
             from dflearn.cuda.errors import NotHere
@@ -158,6 +163,13 @@ class Smoothed(Layer):
         return Lifted(self.program, self.mu, self.tolerance)
 
     @cached_property
+    def bent(self) -> Bent:
+        """What solves instances with a q, for the present μ."""
+        from dflearn.layers.lifted import Bent
+
+        return Bent(self.program, self.mu, self.tolerance)
+
+    @cached_property
     def rows(self) -> SmoothedRows:
         """The program's rows on the compiled side, made when they are first needed: numba may be missing until then."""
         from dflearn.layers.rows import SmoothedRows
@@ -174,15 +186,24 @@ class Smoothed(Layer):
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
         batch = y.shape[:-1]
         count = batch.numel()
-        costs = self.objective.vector(y, instance)
+        if instance is not None and instance.q is not None:
+            if self.regularizer == "norm":
+                raise OptionError("with regularizer='norm' instances have no q: smooth with 'squared'")
+            self.program.sides(instance, count)  # checks the instance, in the user's words
+            if not count:
+                return self._solve(y, replace(instance, q=None), start)
+            return self.bent.solve(self.objective.vector(y, instance), instance, start)
         if self.program.Q is not None:
             self.program.sides(instance, count)  # checks the instance, in the user's words
-            return self.lifted.solve(costs, instance, start)
-        blocks = self.blocks(costs.device)
+            return self.lifted.solve(self.objective.vector(y, instance), instance, start)
+        blocks = self.blocks(y.device)
         if blocks is not None:
             from dflearn.layers.on_gpu import solve_on_gpu
 
-            return solve_on_gpu(self, blocks, costs, instance, start)
+            return solve_on_gpu(self, blocks, self.objective.vector(y, instance), instance, start)
+        # The way back leads from w to y at once, unless the instance's d wants a gradient too.
+        through_d = instance is not None and instance.d is not None and instance.d.requires_grad
+        costs = self.objective.vector(y if through_d else y.detach(), instance)
         sides = self.program.sides(instance, count)
         c = as_rows(costs, count, np.float64)
         given = check_start(start, batch, self.start_width)
@@ -192,12 +213,12 @@ class Smoothed(Layer):
             kappa = np.array([self._mu])  # one for all instances
             answer = self.rows.solve(self.rows.data(c, kappa, sides), given, self.tolerance)
             status, slow = self.finish(c, kappa, sides, answer)
-        decision = in_shape(answer.w, batch).to(costs)
-        face = _Face(self.rows, answer.inside, answer.in_force, kappa, self.mu)
+        decision = like(answer.w, costs)
+        face = _Face(self.rows, answer.inside, answer.in_force, kappa, self.mu, None if through_d else self.objective)
         if self.regularizer == "norm":
             face = face._replace(w=np.array(as_rows(decision, count, np.float64)))
         objective = bound = in_shape(answer.objective, batch)
-        if status.any():  # OPTIMAL is 0
+        if any(status.tolist()):  # OPTIMAL is 0
             bound = in_shape(np.where(status, -np.inf, answer.objective), batch)
         new_start = None
         if start is not None:
@@ -206,11 +227,12 @@ class Smoothed(Layer):
                 np.hstack([answer.y, np.minimum(kappa, largest)[:, None]]) if self.regularizer == "norm" else answer.y
             )
             new_start = in_shape(rows, batch)
-        decision = with_gradient(costs, decision, face.way_back, face.way_back_again)
+        decision = with_gradient(costs if through_d else y, decision, face.way_back, face.way_back_again)
         if wanted := self.wanted_sides(instance):
-            from dflearn.layers.sides import with_sides
+            from dflearn.layers.sides import gradients, with_sides
 
-            decision = with_sides(decision, wanted, self.rows, answer.inside, answer.in_force, sides)
+            slopes = partial(gradients, self.rows, answer.inside, answer.in_force, sides)
+            decision = with_sides(decision, wanted, slopes)
         return Solution(
             decision=decision,
             status=in_shape(status, batch),
@@ -225,7 +247,9 @@ class Smoothed(Layer):
         """The right-hand sides and bounds that a gradient is wanted for."""
         if instance is None or not torch.is_grad_enabled():
             return {}
-        wanted = {name: value for name, value in instance.present().items() if name != "d" and value.requires_grad}
+        wanted = {
+            name: value for name, value in instance.present().items() if name not in ("d", "q") and value.requires_grad
+        }
         if wanted and self.regularizer == "norm":
             raise OptionError(
                 f"with regularizer='norm' there is no gradient in the instance's {', '.join(wanted)}: use 'squared'"
@@ -315,7 +339,7 @@ class Smoothed(Layer):
         from other starts, and what they still leave is solved alone.
         """
         status, slow = np.zeros(c.shape[0], np.int8), np.zeros(c.shape[0], bool)  # OPTIMAL
-        if (answer.residual <= ACCEPTED_RESIDUAL).all():
+        if max(answer.residual.tolist(), default=0.0) <= ACCEPTED_RESIDUAL:  # for a few, quicker than in numpy
             return status, slow
         from dflearn.layers.quadratic import no_feasible_point, no_result, solve_alone
 
@@ -343,6 +367,7 @@ class Smoothed(Layer):
 class _Face(NamedTuple):
     """The faces that the solutions of a batch lie on. κ is μ with the squared regularizer.
 
+    objective: whose S leads on from the costs c to y; `None` where gradients end at c.
     w: the decisions `(count, n)` in float64 with the norm as regularizer, and `None` otherwise.
     """
 
@@ -351,10 +376,16 @@ class _Face(NamedTuple):
     in_force: np.ndarray
     kappa: np.ndarray
     mu: float
+    objective: Objective | None
     w: np.ndarray | None = None
 
     def way_back(self, gradient: Tensor) -> Tensor:
-        """(dw/dc)ᵀ gradient as stated in `Smoothed`, `(*batch, n)` → `(*batch, n)`."""
+        """(dw/dy)ᵀ gradient as stated in `Smoothed`, `(*batch, n)` → `(*batch, p)`."""
+        back = self._to_costs(gradient)
+        return back if self.objective is None else self.objective.transpose(back)
+
+    def _to_costs(self, gradient: Tensor) -> Tensor:
+        """(dw/dc)ᵀ gradient, `(*batch, n)` → `(*batch, n)`."""
         v = as_rows(gradient, len(self.inside), np.float64)
         out = self.rows.project(self.inside, self.in_force, v, -1.0 / self.kappa)
         if self.w is not None:
@@ -363,12 +394,16 @@ class _Face(NamedTuple):
             with np.errstate(divide="ignore", invalid="ignore"):
                 share = np.where(room > 0, (self.w * out).sum(1) / room, 0.0)
             out = out + share[:, None] * along
-        return in_shape(out, gradient.shape[:-1]).to(gradient)
+        return like(out, gradient)
 
     def way_back_again(self, gradient: Tensor, decision: Tensor) -> Tensor:
         """The same in differentiable operations. On a face P is constant, and κ = μ/‖w‖ with the norm."""
+        back = self._to_costs_again(gradient, decision)
+        return back if self.objective is None else self.objective.transpose(back)
+
+    def _to_costs_again(self, gradient: Tensor, decision: Tensor) -> Tensor:
         if self.w is None:
-            return symmetric(gradient, decision, self.way_back)
+            return symmetric(gradient, decision, self._to_costs)
         v, w = gradient.double(), decision.double()
         out = -w.norm(dim=-1, keepdim=True) / self.mu * symmetric(v, w, self._project)
         along = symmetric(w, w, self._project)
@@ -381,4 +416,4 @@ class _Face(NamedTuple):
     def _project(self, v: Tensor) -> Tensor:
         """P v, `(*batch, n)` → `(*batch, n)`."""
         rows = self.rows.project(self.inside, self.in_force, as_rows(v, len(self.inside), np.float64))
-        return in_shape(rows, v.shape[:-1]).to(v)
+        return like(rows, v)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dflearn.errors import OptionError
 from dflearn.kernels.davis_yin import (
     ROW_BYTES,
+    Curvature,
     SplittingAnswer,
     SplittingData,
     SplittingSystem,
@@ -28,15 +31,19 @@ from dflearn.kernels.lanes import Tile, all_tiles, load, wide_tile
 from dflearn.kernels.threads import run_tiles
 from dflearn.layers.base import as_rows, in_shape, symmetric
 from dflearn.layers.rows import RowSystem, SmoothedRows
+from dflearn.layers.sides import gradients
 from dflearn.layers.smoothed import ACCEPTED_RESIDUAL
-from dflearn.program import Program
+from dflearn.program import Program, Quadratic
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Status
+from dflearn.solvers.convex import ConvexQP
 
 if TYPE_CHECKING:
     from dflearn.layers.davis_yin import DavisYin
+    from dflearn.layers.lifted import Lifted
 
 STEP = 0.3  # of the default step; a third or three times as much converges more slowly on the paper's problems
+CURVED_STEP = 1.5  # of the largest default step with Q, beside 1/(‖Q‖ + μ); twice that is the end of convergence
 RESOLUTION = {torch.float32: 1e-5, torch.float64: 1e-12}  # residuals that each dtype reaches
 LARGEST = float(np.finfo(float).max)
 NEAREST = 1e-10  # relative residual of the feasible point nearest to zero
@@ -49,6 +56,7 @@ class SplittingRows(RowSystem):
     def __init__(self, program: Program) -> None:
         super().__init__(program, slacks=True)
         self._systems: dict[Any, SplittingSystem] = {}
+        self._curvatures: dict[Any, Curvature] = {}
         self._own_sides: dict[Any, tuple[np.ndarray, ...]] = {}
         self.scratch = threading.local()
 
@@ -57,9 +65,27 @@ class SplittingRows(RowSystem):
         """The rows without slacks, whose faces the implicit gradient projects onto."""
         return SmoothedRows(self.program)
 
-    def run(self, layer: DavisYin, costs: Tensor, sides: Sides, start: np.ndarray | None, record: bool) -> Run:
-        """Solve a batch; `record` keeps what the unrolled gradient needs."""
-        return Run(layer, costs, sides, start, record)
+    def run(
+        self,
+        layer: DavisYin,
+        costs: Tensor,
+        sides: Sides,
+        start: np.ndarray | None,
+        record: bool,
+        q: np.ndarray | None = None,
+    ) -> Run:
+        """Solve a batch; `record` keeps what the unrolled gradient needs; q `(count, n)` is added to the diagonal of Q."""
+        return Run(layer, costs, sides, start, record, q)
+
+    def curvature(self, dtype: Any, *, bent: bool = False) -> Curvature | None:
+        """Q in one dtype; where the objective is linear `None`, or zero if instances have a q."""
+        Q = self.program.Q
+        if Q is None and not bent:
+            return None
+        if dtype not in self._curvatures:
+            whole = Quadratic(diagonal=np.zeros(self.program.n)) if Q is None else Q
+            self._curvatures[dtype] = Curvature.of(whole.factor, whole.diagonal, dtype)
+        return self._curvatures[dtype]
 
     def system(self, dtype: Any) -> SplittingSystem:
         if dtype not in self._systems:
@@ -93,15 +119,36 @@ class SplittingRows(RowSystem):
 class Run:
     """One batch on its way through the kernels, and back. Arrays are `(count, ·)` in the dtype of the computation."""
 
-    def __init__(self, layer: DavisYin, costs: Tensor, sides: Sides, start: np.ndarray | None, record: bool) -> None:
+    def __init__(
+        self,
+        layer: DavisYin,
+        costs: Tensor,
+        sides: Sides,
+        start: np.ndarray | None,
+        record: bool,
+        q: np.ndarray | None = None,
+    ) -> None:
         self.layer, self.rows = layer, layer.rows
         self.mu, self.gradient = layer.mu, layer.gradient  # as they are now: the layer's may change before the way back
         self.dtype = torch.float64 if costs.dtype == torch.float64 else torch.float32
         dtype = np.float64 if self.dtype == torch.float64 else np.float32
         self.c = as_rows(costs, costs.shape[:-1].numel(), dtype)
         self.system = self.rows.system(self.c.dtype)
+        self.q, self.curvature = q, self.rows.curvature(self.c.dtype, bent=q is not None)
+        self.bend = np.asarray(layer.bend if q is None else layer.bend + q.max(1, initial=0.0))  # of all, or of each
+        if layer.step is not None and (layer.step * (self.mu + self.bend) >= 2).any():
+            limit = float((2 / (self.mu + self.bend)).min())
+            raise OptionError(
+                f"with the instances' q, the iterations converge for steps 0 < α < {limit:g}; got {layer.step}"
+            )
         self.given = sides
         self.r, self.lower, self.upper, self.largest, self.smallest = self.rows.sides(sides, self.c.dtype)
+        self.faces: list[tuple[Lifted | None, Any]] = [(None, slice(None))]  # what knows the faces of which instances
+        if layer.gradient == "implicit":
+            if q is not None:
+                self.faces = list(layer.bent.groups(q))
+            elif layer.program.Q is not None:
+                self.faces = [(layer.lifted, slice(None))]
         self.alpha = self._steps()
         self.tiles = self._tiles()
         z = np.zeros((1, layer.width), self.c.dtype)
@@ -124,13 +171,17 @@ class Run:
         none = STEP / mu if mu else 1.0  # where there are no costs, any step will do
         steps = np.full(count, none)
         np.divide(STEP * lengths[0], lengths[1], where=lengths[1] > 0, out=steps)
+        if self.curvature is not None:
+            with np.errstate(divide="ignore"):
+                steps = np.minimum(steps, np.divide(CURVED_STEP, mu + self.bend))
         return steps.astype(self.c.dtype)
 
     def _smallest_length(self) -> np.ndarray:
         """The smallest length that right-hand sides and bounds name, or else how far costs pull, or else one; `(count,)`."""
         least = self.smallest
         if not np.isfinite(least).all():
-            pull = np.abs(self.c).max(1, initial=0) / self.mu if self.mu else np.zeros(len(self.c))
+            whole, pull = np.broadcast_to(self.mu + self.bend, len(self.c)), np.zeros(len(self.c))
+            np.divide(np.abs(self.c).max(1, initial=0), whole, where=whole > 0, out=pull)
             least = np.where(np.isfinite(least), least, np.where((pull > 0) & np.isfinite(pull), pull, 1))
         return np.broadcast_to(least, len(self.c)).astype(self.c.dtype)
 
@@ -149,7 +200,8 @@ class Run:
         """This thread's work space, kept from call to call."""
         spaces, key = self.rows.scratch.__dict__, f"{self.c.dtype} {lanes}"
         if key not in spaces:
-            spaces[key] = wide_tile(space_rows(self.system, self.layer.width), lanes, self.c.dtype)
+            rows = space_rows(self.system, self.layer.width, self.rows.curvature(self.c.dtype, bent=True))
+            spaces[key] = wide_tile(rows, lanes, self.c.dtype)
         space: np.ndarray = spaces[key]
         return space
 
@@ -159,6 +211,13 @@ class Run:
         tile = wide_tile(side.shape[1], len(index), side.dtype)
         load(side, index, tile["lane"])
         return tile
+
+    def _curvature(self, index: np.ndarray) -> Curvature | None:
+        """Q of the instances at `index`."""
+        if self.q is None or self.curvature is None:
+            return self.curvature
+        own = np.ascontiguousarray(self.curvature.diagonal + self.q, self.c.dtype)
+        return self.curvature._replace(diagonal=self._bound(own, index))
 
     def _iterate(self, z: np.ndarray, limit: int, record: bool) -> SplittingAnswer:
         count, width = len(self.c), self.layer.width
@@ -172,12 +231,16 @@ class Run:
             lower, upper = self._bound(self.lower, index), self._bound(self.upper, index)
             iterate(
                 self.system, data, lower, upper, self.mu, limit, self.tolerance, index, used, self._space(lanes),
-                record, inside, answer,
+                record, inside, answer, self._curvature(index),
             )  # fmt: skip
             if record:
                 self.inside[int(index[0])] = inside
 
         run_tiles(solve, self.tiles)
+        if (Q := self.layer.program.Q) is not None:
+            answer.value[:] += Q.value(answer.w.astype(np.float64))
+        if self.q is not None:
+            answer.value[:] += 0.5 * (self.q * np.square(answer.w, dtype=np.float64)).sum(1)
         return answer
 
     def start(self) -> Tensor:
@@ -211,7 +274,14 @@ class Run:
         faces, sides, c = self.rows.faces, self.given.rows(missing), self.c[missing].astype(np.float64)
         nearest = faces.solve(faces.data(np.zeros_like(c), np.ones(1), sides), None, NEAREST)
         status[missing[nearest.infeasible.astype(bool)]] = Status.INFEASIBLE
-        if not self.mu:
+        if not self.mu and self.curvature is not None:
+            program = self.layer.program
+            Q = Quadratic(diagonal=np.zeros(program.n)) if program.Q is None else program.Q
+            for k, i in enumerate(missing):
+                whole = ConvexQP(replace(program, Q=Q if self.q is None else Q.plus(self.q[i])))
+                if (none := whole.no_decision(c[k], sides.row(k))) is not None:
+                    status[i] = none
+        elif not self.mu:
             endless = faces.pull_without_end(c, sides) > FALLS * np.linalg.norm(c, axis=1)
             status[missing[endless & (nearest.residual <= ACCEPTED_RESIDUAL)]] = Status.UNBOUNDED
 
@@ -250,14 +320,39 @@ class Run:
             index, used = tile
             inside = self.inside[int(index[0])]
             space = self._space(len(index))
-            adjoint(self.system, self.alpha, self.mu, inside, steps, g, index, used, space, out)
+            adjoint(self.system, self.alpha, self.mu, inside, steps, g, index, used, space, out, self._curvature(index))
 
         run_tiles(run, self.tiles)
         return out
 
     def _implicit(self, g: np.ndarray) -> np.ndarray:
-        n, inside = g.shape[1], self.answer.inside
-        in_force = np.ones((len(g), self.r.shape[1]), np.uint8)
-        in_force[:, self.rows.form.is_inequality] -= inside[:, n:]
-        inside, faces = np.ascontiguousarray(inside[:, :n]), self.rows.faces
-        return faces.project(inside, faces.ordered(in_force), g.astype(np.float64)) / -self.mu
+        out, v = np.empty(g.shape), g.astype(np.float64)
+        for lifted, index in self.faces:
+            if lifted is None:
+                out[index] = self.rows.faces.project(*self._face(), v) / -self.mu
+            else:
+                out[index] = lifted.way_back(*self._inside(index), v[index])
+        return out
+
+    def _inside(self, index: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Which variables lie inside their bounds, and which inequalities are in force, at the instances `index`."""
+        n, inside = self.c.shape[1], self.answer.inside[index]
+        return inside[:, :n], 1 - inside[:, n:]
+
+    def _face(self) -> tuple[np.ndarray, np.ndarray]:
+        """All of that as `SmoothedRows` wants it."""
+        inside, inequalities = self._inside(slice(None))
+        in_force = np.ones((len(inside), self.r.shape[1]), np.uint8)
+        in_force[:, self.rows.form.is_inequality] = inequalities
+        return np.ascontiguousarray(inside), self.rows.faces.ordered(in_force)
+
+    def side_gradients(self, w: np.ndarray, v: np.ndarray) -> dict[str, np.ndarray]:
+        """By name, the implicit (dw/d side)ᵀ v; w and v `(count, n)`."""
+        program, whole = self.layer.program, dict[str, np.ndarray]()
+        for lifted, index in self.faces:
+            if lifted is None:
+                return gradients(self.rows.faces, *self._face(), self.given, w, v)
+            found = lifted.side_gradients(*self._inside(index), self.given.rows(index), w[index], v[index])
+            for name, part in found.items():
+                whole.setdefault(name, np.zeros((len(v), getattr(program, name).shape[-1])))[index] = part
+        return whole

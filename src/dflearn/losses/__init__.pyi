@@ -11,6 +11,7 @@ from .mse import MSE as MSE
 from .nce import NCE as NCE
 from .pear import PEAR as PEAR
 from .perturbation_gradient import PerturbationGradient as PerturbationGradient
+from .quantile import Quantile as Quantile
 from .ranking import Ranking as Ranking
 from .regret import Regret as Regret
 from .sce import SCE as SCE

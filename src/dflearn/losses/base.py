@@ -75,7 +75,7 @@ class Loss(nn.Module, ABC):
             if getattr(batch, field) is None:
                 raise DataError(f"{type(self).__name__} needs {field}, and the data hold none. {_REMEDY[field]}")
         # Tensors of other shapes would broadcast into a number that looks like a loss.
-        if batch.costs is not None and batch.costs.shape != predicted.shape:
+        if batch.costs is not None and batch.costs.shape != self._costs_shape(predicted):
             raise ShapeError(
                 f"predicted costs {tuple(predicted.shape)} and true costs {tuple(batch.costs.shape)} differ in shape"
             )
@@ -84,7 +84,16 @@ class Loss(nn.Module, ABC):
                 f"predicted costs {tuple(predicted.shape)} and decisions {tuple(batch.decisions.shape)} "
                 "differ in their batch shape"
             )
+        if self.linear and batch.instance is not None and batch.instance.q is not None:
+            raise OptionError(
+                f"the instances have a q, a quadratic objective, and {type(self).__name__} is defined for linear ones; train "
+                "with SPOPlus, SCE or FenchelYoung"
+            )
         return self._output(predicted, batch)
+
+    def _costs_shape(self, predicted: Tensor) -> tuple[int, ...]:
+        """The shape that true costs must have."""
+        return predicted.shape
 
     @abstractmethod
     def _output(self, predicted: Tensor, batch: Batch) -> LossOutput: ...

@@ -6,19 +6,19 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from dflearn.data import Batch
-from dflearn.errors import ShapeError, SolverError
+from dflearn.errors import OptionError, ShapeError, SolverError
 from dflearn.layers.base import Layer
 from dflearn.losses.base import Field, Loss, LossOutput
 from dflearn.program import Program
-from dflearn.solvers.convex import ConvexQP
-from dflearn.solvers.recourse import Recourse, recourse_of
-
-FEASIBLE = 1e-6  # relative errors of a settled decision and of its prices: smoothed decisions are that exact
+from dflearn.solvers.base import Status
+from dflearn.solvers.recourse import recourse_of
+from dflearn.solvers.second_stage import SecondStage
 
 Cost = Callable[[Tensor, Batch], Tensor]
 
@@ -35,26 +35,40 @@ class TaskLoss(Loss):
         layer: differentiable in what is predicted, `Smoothed`; where right-hand sides are predicted, through them too.
         cost: a differentiable function of one's own, decisions `(*batch, n)` and their `Batch` → `(*batch,)`, in place of all
             that.
+        program: what decisions are judged by, where the layer decides by another one, `program.scenarios(weights)`: its
+            variables are the first of the layer's. True costs are then `(*batch, p)` of this program.
     """
 
     layer: Layer
     needs: tuple[Field, ...] = ("costs",)
 
-    def __init__(self, layer: Layer, cost: Cost | None = None) -> None:
+    def __init__(self, layer: Layer, cost: Cost | None = None, *, program: Program | None = None) -> None:
         super().__init__(layer)
-        self.cost = cost
+        self.cost, self.judge = cost, program
         self.needs = ("costs",) if cost is None else ()
-        program = layer.program
+        if program is not None and program.n > layer.objective.n:
+            raise OptionError(
+                f"{program!r} judges decisions of {layer.objective.n} variables: it must be the program whose `scenarios` the "
+                "layer decides by"
+            )
+        program = layer.program if program is None else program
         self._recourse: _Priced | None = None
-        if cost is None and program is not None and (settle := recourse_of(program.relax())) is not None:
-            self._recourse = _Priced(program, settle)
+        if cost is None and program is not None and (program.predicts_rows or program.recourse is not None):
+            self._recourse = _Priced(program.relax())
 
     def extra_repr(self) -> str:
         return "" if self.cost is None else getattr(self.cost, "__qualname__", repr(self.cost))
 
+    def _costs_shape(self, predicted: Tensor) -> tuple[int, ...]:
+        return predicted.shape if self.judge is None else (*predicted.shape[:-1], self.judge.p)
+
     def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
+        if self.judge is not None and batch.instance is not None:
+            raise OptionError(
+                "TaskLoss(layer, program=…) knows no instances, which would differ between the two programs"
+            )
         solution = self.layer.solve(predicted, batch.instance, batch.start).check()
-        decision = solution.decision
+        decision = solution.decision if self.judge is None else solution.decision[..., : self.judge.n]
         if self.cost is not None:
             value = self.cost(decision, batch)
             if not isinstance(value, Tensor) or value.shape != decision.shape[:-1]:
@@ -63,41 +77,55 @@ class TaskLoss(Loss):
             return LossOutput(value, solution)
         costs = batch.require("costs")
         if self._recourse is None:
-            return LossOutput(self.layer.objective(costs, decision, batch.instance), solution)
+            objective = self.layer.objective if self.judge is None else self.judge.objective
+            return LossOutput(objective(costs, decision, batch.instance), solution)
         return LossOutput(_Settled.apply(decision, costs, batch, self._recourse), solution)  # type: ignore[no-untyped-call]
 
 
 class _Priced:
-    """Recourse with the prices of its rows, one instance after the other."""
+    """What decisions cost after recourse, and the gradient of that, by the prices of the second stage."""
 
-    def __init__(self, program: Program, settle: Recourse) -> None:
-        self.mask = np.zeros(program.n, bool) if program.recourse is None else program.recourse
-        self.settle, self.program = settle, program.relax()
-        self.convex = ConvexQP(self.program)
+    def __init__(self, program: Program) -> None:
+        self.program, self.second, self.settle = program, SecondStage(program), recourse_of(program)
+        self.matrix = sp.vstack([program.A, program.G], format="csr")
 
     def __call__(self, decision: Tensor, costs: Tensor, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
         """The cost of each decision `(count,)`, and its gradient `(count, n)`."""
-        y, count = costs.detach().cpu().double(), decision.shape[:-1].numel()
-        instance = None if batch.instance is None else batch.instance.map(lambda value: value.detach().cpu())
+        count, n = decision.shape[:-1].numel(), self.program.n
+
+        def rows(value: Tensor) -> Tensor:
+            return value.detach().cpu().double().reshape(count, value.shape[-1])
+
+        y, w = rows(costs), rows(decision).numpy()
+        instance = None if batch.instance is None else batch.instance.map(rows)
         truth = self.program.realize(y, instance)
-        held = self.program.sides(self.settle.held(y, decision, truth), count)
-        c = self.program.objective.vector(y, instance).reshape(count, self.program.n).numpy()
-        value, slope = np.empty(count), np.empty_like(c)
-        for i in range(count):
-            found = self.convex.best(c[i], held.row(i))
-            if found is None or not found.primal <= FEASIBLE:
-                raise SolverError(
-                    f"instance {i}: no recourse makes this decision feasible for the truth, so its cost is infinite; add priced slack, "
-                    "program.elastic(rows, price)"
-                )
-            if not found.dual <= FEASIBLE:
-                raise SolverError(
-                    f"instance {i}: no prices of its recourse were found, for numerical reasons; check the scales"
-                )
-            steep = c[i] + self.convex.Q.times(found.w)
-            value[i] = float(c[i] @ found.w + self.convex.Q.value(found.w))
-            slope[i] = np.where(self.mask, 0.0, steep - self.convex.matrix.T @ found.y)
-        return value, slope
+        q = None if instance is None or instance.q is None else instance.q.numpy()
+        c = self.program.objective.vector(y, instance).reshape(count, n).numpy()
+        filled = None if self.settle is None else self.settle.filled(y, torch.as_tensor(w), instance)
+        if filled is not None:  # slack alone, in closed form
+            if not filled.feasible.all():
+                raise self._infinite(int(np.argmin(filled.feasible)))
+            v = filled.decision
+            steep = c + self.second.bend(v, q) - (self.matrix.T @ filled.prices.T).T
+            return (c * v).sum(1) + 0.5 * (v * self.second.bend(v, q)).sum(1), np.where(self.second.mask, 0.0, steep)
+        found = self.second.solve(c, w, self.program.sides(truth, count), q)
+        if (found.status != int(Status.OPTIMAL)).any():
+            i = int(np.argmax(found.status != int(Status.OPTIMAL)))
+            if found.status[i] == int(Status.INFEASIBLE):
+                raise self._infinite(i)
+            raise SolverError(
+                f"instance {i}: no prices of its recourse were found, for numerical reasons, or because its cost falls without "
+                "end; check the scales and bounds"
+            )
+        v = found.decision
+        return (c * v).sum(1) + 0.5 * (v * self.second.bend(v, q)).sum(1), found.slope
+
+    @staticmethod
+    def _infinite(i: int) -> SolverError:
+        return SolverError(
+            f"instance {i}: no recourse makes this decision feasible for the truth, so its cost is infinite; add priced slack, "
+            "program.elastic(rows, price)"
+        )
 
 
 class _Settled(torch.autograd.Function):

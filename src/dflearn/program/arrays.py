@@ -16,6 +16,15 @@ MatrixLike = npt.ArrayLike | sp.sparray | sp.spmatrix | Tensor
 VectorLike = npt.ArrayLike | Tensor
 
 
+def alike(rows: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The different rows of `(count, k)`, each with the numbers of those that are equal to it."""
+    if not len(rows):
+        return []
+    different, place = np.unique(rows, axis=0, return_inverse=True)
+    place = place.reshape(-1)
+    return [(row, np.flatnonzero(place == i)) for i, row in enumerate(different)]
+
+
 def read_shape(name: str, value: Any) -> tuple[int, ...]:
     try:
         return tuple(value.shape) if hasattr(value, "shape") else np.shape(value)

@@ -16,7 +16,8 @@ from dflearn.errors import ShapeError
 class Instance:
     """The values in which instances differ; each field is optional and batched, `(*batch, rows or n)`.
 
-    A field that is `None` is taken from the program. Matrices are shared by all instances.
+    A field that is `None` is taken from the program. Matrices are shared by all instances. q ≥ 0 is added to the diagonal of
+    the program's Q, ½ wᵀ(Q + diag(q)) w, so that every q is convex; `None` is zero.
     """
 
     b: Tensor | None = None
@@ -24,6 +25,7 @@ class Instance:
     lower: Tensor | None = None
     upper: Tensor | None = None
     d: Tensor | None = None
+    q: Tensor | None = None
 
     def present(self) -> dict[str, Tensor]:
         """The fields that are set, by name."""

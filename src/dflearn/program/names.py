@@ -85,7 +85,7 @@ def places_of(program: Program, names: Iterable[str], source: str = "") -> dict[
 def _place_of(program: Program, name: str, source: str) -> Place:
     rows, variables = program.constraint_names or {}, program.variable_names or ()
     field, _, variable = name.partition(":")
-    about_variable = field in ("lower", "upper", "d") and bool(variable)
+    about_variable = field in ("lower", "upper", "d", "q") and bool(variable)
     row = name if name in rows else None if about_variable else matched(name, rows, f"{source}the column")
     if row is not None:
         holder, position, sign = rows[row]
@@ -105,7 +105,7 @@ def _place_of(program: Program, name: str, source: str) -> Place:
     sides = [name for name, held in rows.items() if held.field in ("b", "h")]
     hint = closest(variable, variables) if about_variable else closest(name, sides)
     raise DataError(
-        f"{source}the column {name!r} is neither a constraint of {program.name} nor lower:x, upper:x or d:x "
+        f"{source}the column {name!r} is neither a constraint of {program.name} nor lower:x, upper:x, d:x or q:x "
         f"of a variable x{hint}"
     )
 
@@ -127,7 +127,7 @@ def read_instance(
     """The `Instance` `(*batch, …)` that columns `(*batch,)` describe; what has no column is as in the program.
 
     Args:
-        columns: by the names of constraints (their right-hand sides), or `lower:x`, `upper:x`, `d:x` of a variable x.
+        columns: by the names of constraints (their right-hand sides), or `lower:x`, `upper:x`, `d:x`, `q:x` of a variable x.
         source: what messages about columns begin with.
         where: what messages call a row, by its number.
     """
@@ -144,7 +144,12 @@ def read_instance(
             raise DataError(f"{where(int(wrong[0]))}, column {name!r}: {why}")
         if is_bound:
             _keep_rows(program, field, position, column, name)
-        values = fields.setdefault(field, np.tile(getattr(program, field), (*column.shape, 1)))
+        if field == "q" and (column < 0).any():
+            raise DataError(
+                f"{where(int(np.argmax(column.reshape(-1) < 0)))}, column {name!r}: q must be ≥ 0, to be convex"
+            )
+        own = np.zeros(program.n) if field == "q" else getattr(program, field)
+        values = fields.setdefault(field, np.tile(own, (*column.shape, 1)))
         values[..., position] = sign * column
     lower, upper = (fields.get(side, getattr(program, side)) for side in ("lower", "upper"))
     low, high = integer_bounds(lower, upper, program.integer)

@@ -25,7 +25,7 @@ class Objective:
 
     `S=None` is the identity (n = p); `d=None` and `Q=None` are zero. Calling it gives obj, `difference` obj(y, w) − obj(y, v),
     `vector` gives c = S y + d, `slope` c + Q w, `transpose` Sᵀ v. All are differentiable and keep dtype and device of
-    their first argument.
+    their first argument. An instance's q is added to the diagonal of Q.
 
     A decision may cost more than that, where own code solves for it: `value` is then what it truly costs, numpy float64
     y `(count, p)`, w `(count, n)` → `(count,)`, less being better. `true_cost` and `regret` are those to judge decisions
@@ -137,19 +137,30 @@ class Objective:
         if w.shape[-1:] != (self.n,):
             raise ShapeError(f"decisions must have shape (*batch, {self.n}); got {tuple(w.shape)}")
         linear = (self.vector(y, instance) * w).sum(-1)
-        return linear if self.Q is None else linear + 0.5 * (w * self.Q.slope(w)).sum(-1)
+        curved = self._bent(w, instance)
+        return linear if curved is None else linear + 0.5 * (w * curved).sum(-1)
+
+    def _bent(self, w: Tensor, instance: Instance | None) -> Tensor | None:
+        """(Q + diag(q)) w, `(*batch, n)`; `None` where the objective is linear."""
+        own = None if self.Q is None else self.Q.slope(w)
+        if instance is None or instance.q is None:
+            return own
+        if instance.q.shape[-1:] != (self.n,):
+            raise ShapeError(f"the instance's q must have shape (*batch, {self.n}); got {tuple(instance.q.shape)}")
+        more = instance.q.to(w) * w
+        return more if own is None else own + more
 
     def slope(self, y: Tensor, w: Tensor, instance: Instance | None = None) -> Tensor:
         """The gradient of obj in w, S y + d + Q w.  y `(*batch, p)`, w `(*batch, n)` → `(*batch, n)`."""
-        c = self.vector(y, instance)
-        return c if self.Q is None else c + self.Q.slope(w)
+        c, curved = self.vector(y, instance), self._bent(w, instance)
+        return c if curved is None else c + curved
 
     def difference(self, y: Tensor, w: Tensor, v: Tensor, instance: Instance | None = None) -> Tensor:
         """obj(y, w) − obj(y, v) as one product, so that equal decisions differ by zero, not by round-off:
 
         (S y + d + ½ Q(w + v))ᵀ (w − v).   y `(*batch, p)`, w and v `(*batch, n)` → `(*batch,)`.
         """
-        if self.Q is None:
+        if self.Q is None and (instance is None or instance.q is None):
             return self(y, w - v, instance)
         return (self.slope(y, 0.5 * (w + v), instance) * (w - v)).sum(-1)
 
@@ -157,8 +168,10 @@ class Objective:
         """What w costs under y: `value` where there is one, obj(y, w) otherwise.  `(*batch, p)`, `(*batch, n)` → `(*batch,)`."""
         if self.value is None:
             return self(y, w, instance)
-        if instance is not None and instance.d is not None:
-            raise OptionError("`value` is told costs and decisions only, so an instance cannot override d beside it")
+        if instance is not None and (instance.d is not None or instance.q is not None):
+            raise OptionError(
+                "`value` is told costs and decisions only, so an instance cannot override d or q beside it"
+            )
         batch = w.shape[:-1]
         arrays = (y.expand(*batch, self.p).reshape(-1, self.p), w.reshape(-1, self.n))
         costs = np.asarray(self.value(*(one.detach().cpu().double().numpy() for one in arrays)), dtype=np.float64)

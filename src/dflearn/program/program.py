@@ -246,6 +246,22 @@ class Program:
 
         return with_slack(self, rows, price)
 
+    def scenarios(self, weights: int | Sequence[float]) -> Program:
+        """The extensive form: recourse is decided for each of K scenarios, everything else once, for the mean cost.
+
+            min Σ_k π_k obj(y_k, (w, v_k))   s.t.  (w, v_k) feasible for y_k
+
+        What is predicted is (y_1, …, y_K), `(*batch, K p)`. The first n variables are those of this program, recourse as of
+        scenario 1; the recourse variables of scenarios 2 … K follow. So `w[..., :n]` is a decision of this program, and
+        `TaskLoss(layer, program=this)` trains a predictor of scenarios by what its decisions cost.
+
+        Args:
+            weights: of the scenarios, positive, in any unit; or K, for equal ones.
+        """
+        from dflearn.program.scenarios import extensive_form
+
+        return extensive_form(self, weights)
+
     @cached_property
     def _predicted_rows(self) -> dict[Literal["b", "h"], LinearMap]:
         both: tuple[tuple[Literal["b", "h"], sp.csr_array | None], ...] = (("b", self.B), ("h", self.H))
@@ -270,7 +286,7 @@ class Program:
     def check_shapes(self, given: dict[str, Tensor], count: int) -> None:
         """An error where a field of an instance does not fit so many instances."""
         for name, value in given.items():
-            wanted = self.n if name == "d" else getattr(self, name).shape[-1]
+            wanted = self.n if name in ("d", "q") else getattr(self, name).shape[-1]
             if not isinstance(value, Tensor):
                 raise ShapeError(f"the instance's {name} must be a tensor, got a {type(value).__name__}")
             if value.shape[-1:] != (wanted,) or value.shape[:-1].numel() != count:
@@ -295,6 +311,9 @@ class Program:
             if wrong.any():
                 bad, what = int(np.flatnonzero(wrong.any(1))[0]), "a NaN" if bounds else "a NaN or an infinity"
                 raise ShapeError(f"instance {bad}: {name} holds {what}")
+            if name == "q" and (array < 0).any():
+                bad, j = map(int, np.argwhere(array < 0)[0])
+                raise ShapeError(f"instance {bad}: q[{j}] is {array[bad, j]:g}: not convex; q must be ≥ 0")
             if name in SIDES:
                 parts[name] = array
         check_bounds(parts["lower"], parts["upper"])

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
+import scipy.sparse.linalg
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
@@ -18,6 +19,7 @@ from dflearn.program.maps import LinearMap
 SEMIDEFINITE = 1e-10  # in units in which Q has diagonal one: what is smaller, of either sign, is zero
 SYMMETRIC = 1e-12  # likewise, what Q and its transpose may differ by
 DEFINITE = 1e-8  # likewise, the least eigenvalue from which Q counts as definite
+SPARSE = 0.2  # the share of entries below which a definite matrix has a factor with few entries as well
 LARGEST = 3000  # variables that Q may tie together, directly or through others, before a factor must be given
 
 
@@ -86,6 +88,22 @@ class Quadratic:
         other = Quadratic.of(self.matrix)
         return other if (other.diagonal > 0).all() else None
 
+    @cached_property
+    def norm(self) -> float:
+        """‖Q‖, its largest eigenvalue."""
+        if not self.factor.nnz:
+            return float(self.diagonal.max(initial=0.0))
+        if self.n <= LARGEST // 3:
+            dense = (self.factor.T @ self.factor).toarray() + np.diag(self.diagonal)
+            return float(scipy.linalg.eigvalsh(dense, subset_by_index=[self.n - 1, self.n - 1])[0])
+        whole = scipy.sparse.linalg.LinearOperator((self.n, self.n), matvec=self.times, dtype=np.float64)
+        start = np.random.default_rng(0).normal(size=self.n)
+        return float(scipy.sparse.linalg.eigsh(whole, 1, which="LA", v0=start, return_eigenvectors=False)[0])
+
+    def plus(self, q: np.ndarray) -> Quadratic:
+        """Q + diag(q), q `(n,)` ≥ 0."""
+        return Quadratic(self.factor, self.diagonal + q)
+
     def extended(self, more: int) -> Quadratic:
         """The same with so many further variables, which it does not speak of."""
         wide = sp.hstack([self.factor, sp.csr_array((self.factor.shape[0], more))])
@@ -124,7 +142,9 @@ class Quadratic:
         return own if factor is None else own + factor.transpose(factor(w))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key not in ("_maps", "matrix", "definite")}
+        return {
+            key: value for key, value in self.__dict__.items() if key not in ("_maps", "matrix", "definite", "norm")
+        }
 
 
 def _take_apart(Q: sp.csr_array) -> tuple[sp.csr_array, np.ndarray]:
@@ -164,12 +184,25 @@ def _take_apart(Q: sp.csr_array) -> tuple[sp.csr_array, np.ndarray]:
                 f"{tied[0]}) is {least:.3g}"
             )
         delta = least / 2 if least > DEFINITE else 0.0
-        upper, order, rank, _ = scipy.linalg.lapack.dpstrf(dense - delta * np.eye(len(tied)), tol=SEMIDEFINITE)
-        entries = np.zeros((rank, len(tied)))
-        entries[:, order - 1] = np.triu(upper)[:rank]
-        rows.append(_spread(entries * scale[tied], tied, n))
+        rows.append(_spread(_factor(dense - delta * np.eye(len(tied)), delta > 0) * scale[tied], tied, n))
         diagonal[tied] = delta * own[tied]
     return sp.csr_array(sp.vstack(rows)), diagonal
+
+
+def _factor(matrix: np.ndarray, definite: bool) -> np.ndarray:
+    """R with RᵀR = matrix: as many rows as its rank; of a definite matrix with few entries, one with few entries."""
+    size = len(matrix)
+    if definite and np.count_nonzero(matrix) < SPARSE * size**2:
+        columns = {"permc_spec": "MMD_AT_PLUS_A", "diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
+        lu = scipy.sparse.linalg.splu(sp.csc_matrix(matrix), **columns)
+        pivots = lu.U.diagonal()
+        if (lu.perm_r == lu.perm_c).all() and (pivots > 0).all():
+            triangle: np.ndarray = np.sqrt(pivots)[:, None] * lu.L.toarray().T
+            return triangle[:, lu.perm_c]
+    upper, order, rank, _ = scipy.linalg.lapack.dpstrf(matrix, tol=SEMIDEFINITE)
+    entries = np.zeros((rank, size))
+    entries[:, order - 1] = np.triu(upper)[:rank]
+    return entries
 
 
 def _spread(entries: np.ndarray, columns: np.ndarray, n: int) -> sp.csr_array:

@@ -10,7 +10,7 @@ import enum
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from time import perf_counter
 from typing import Any, Literal
 
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from dflearn.errors import ProgramError, ShapeError, SolverError
 from dflearn.program import Instance, Objective, Program
+from dflearn.program.arrays import alike
 from dflearn.program.sides import Sides
 
 NAMED = 8  # instances that an error names for each status
@@ -217,6 +218,8 @@ class Solver(TakesStart, ABC):
         batch = check_costs(y, self.objective)
         check_instance(instance, batch)
         count = batch.numel()
+        if instance is not None and instance.q is not None:
+            return self._solve_bent(y, instance, start)
         if self.program is not None:
             instance = self.program.realize(y.detach(), instance)
         sides = None if self.program is None else self.program.sides(instance, count)
@@ -236,6 +239,35 @@ class Solver(TakesStart, ABC):
             bound=torch.as_tensor(raw.bound, dtype=torch.float64).reshape(batch),
             start=None if raw.start is None else torch.as_tensor(raw.start).reshape(*batch, self.start_width),
             seconds=perf_counter() - begun,
+        )
+
+    def _solve_bent(self, y: Tensor, instance: Instance, start: Tensor | None) -> Solution:
+        """`solve` for instances with a q, which `bent` solves: those with the same q together."""
+        begun, batch = perf_counter(), y.shape[:-1]
+        assert instance.q is not None
+        if self.program is None:
+            self.bent(np.zeros(self.objective.n))  # says why not
+        else:
+            self.program.sides(instance, batch.numel())  # checks it
+        check_start(start, batch, self.start_width)
+        flat, rest = (
+            y.reshape(-1, y.shape[-1]),
+            replace(instance, q=None).map(lambda part: part.reshape(-1, part.shape[-1])),
+        )
+        parts, places = [], []
+        for q, index in alike(instance.q.detach().cpu().double().reshape(-1, self.objective.n).numpy()):
+            solver = self.bent(q) if q.any() else self
+            parts.append(solver.solve(flat[index], rest[index]))
+            places.append(index)
+        if not parts:
+            return self.solve(y, replace(instance, q=None), start)
+        return replace(joined(parts, places, batch), start=start).timed(perf_counter() - begun)
+
+    def bent(self, q: np.ndarray) -> Solver:
+        """What solves the program with q `(n,)` added to the diagonal of its Q; an error where nothing does."""
+        raise ProgramError(
+            f"{type(self).__name__} takes no q of an instance, which makes its objective quadratic: use HiGHS, or put it into "
+            "Program(Q=…)"
         )
 
     def solve_each(self, batches: Iterable[tuple[Tensor, Instance | None]]) -> Iterator[tuple[int, Solution]]:
@@ -266,6 +298,21 @@ class Solver(TakesStart, ABC):
         """Go back to what `get_state` gave."""
 
 
+def joined(parts: Sequence[Solution], places: Sequence[np.ndarray], batch: torch.Size) -> Solution:
+    """One solution `(*batch, …)` of parts `(count, …)` that hold the instances at these places; without a start."""
+    back = torch.as_tensor(np.argsort(np.concatenate(list(places))))
+
+    def whole(name: str) -> Any:
+        values = [getattr(part, name) for part in parts]
+        if any(value is None for value in values):
+            return None
+        together = torch.cat(values)[back]
+        return together.reshape((*batch, *together.shape[1:]))
+
+    names = ("decision", "status", "objective", "bound", "residual", "fallback")
+    return Solution(**{name: whole(name) for name in names})
+
+
 def check_costs(y: Tensor, objective: Objective, *, values: bool = True) -> torch.Size:
     """The batch shape of costs `(*batch, p)`; an error on a wrong shape, a wrong dtype, NaN or infinity.
 
@@ -276,14 +323,22 @@ def check_costs(y: Tensor, objective: Objective, *, values: bool = True) -> torc
         raise ShapeError(f"costs must be a floating-point torch tensor of shape (*batch, {objective.p}); got a {what}")
     if y.shape[-1:] != (objective.p,):
         raise ShapeError(f"costs must have shape (*batch, {objective.p}); got {tuple(y.shape)}")
-    # A finite sum has finite terms, and is cheaper to look at; a sum that overflowed proves nothing.
-    if values and not math.isfinite(float(y.detach().sum())) and not bool(torch.isfinite(y).all()):
+    # A finite sum of squares has finite terms, and is cheaper to look at; a sum that overflowed proves nothing.
+    if values and not math.isfinite(_squares(y.detach())) and not bool(torch.isfinite(y).all()):
         bad = (~torch.isfinite(y.reshape(-1, objective.p)).all(-1)).nonzero()
         raise ShapeError(
             f"instance {int(bad[0])}: costs hold a NaN or an infinity ({bad.numel()} such instances); "
             "the predictor diverged, or the data have missing values"
         )
     return y.shape[:-1]
+
+
+def _squares(y: Tensor) -> float:
+    """The sum of all squares; numpy is the quicker one to ask."""
+    if y.is_cpu and y.dtype in (torch.float32, torch.float64):
+        numbers = y.numpy()
+        return float(np.vdot(numbers, numbers))
+    return float(y.square().sum())
 
 
 def check_instance(instance: Instance | None, batch: torch.Size) -> None:

@@ -19,7 +19,7 @@ from dflearn.program import Program, Quadratic
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Raw, Status
 from dflearn.solvers.certificate import ACTIVE, OPTIMAL, SURE, Certifier
-from dflearn.solvers.interior import Attempt, equilibrated
+from dflearn.solvers.interior import DENSE, Attempt, equilibrated
 
 if TYPE_CHECKING:
     from dflearn.solvers.highs import HiGHS
@@ -61,6 +61,9 @@ class ConvexQP:
         self.M = sp.csc_array(sp.diags_array(self.rows) @ self.matrix @ scale)
         self.R = sp.csc_array(self.Q.factor @ scale)
         self.delta = self.Q.diagonal * self.columns**2
+        self.curves = self.delta + np.asarray((self.R**2).sum(axis=0)).ravel()  # the diagonal of Q
+        small = self.n + self.M.shape[0] + self.R.shape[0] <= DENSE
+        self.dense = (self.M.toarray(), self.R.toarray()) if small else None
 
     @cached_property
     def linear(self) -> HiGHS:

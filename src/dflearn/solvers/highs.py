@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from dflearn.errors import OptionError, ProgramError
-from dflearn.program import Program
+from dflearn.program import Program, Quadratic
 from dflearn.program.sides import Sides
-from dflearn.solvers.base import Basis, Status
+from dflearn.solvers.base import Basis, Solver, Status
 from dflearn.solvers.model import SMALLEST, Model, ModelSolver
 
 DROPPED = 1e-9  # entries of a matrix that are no larger are taken for zero, unless HiGHS is told otherwise
@@ -56,6 +57,10 @@ class HiGHS(ModelSolver):
         limits = f"time_limit={self.time_limit} gap={self.gap} threads={self.threads} presolve={self.presolve}"
         how = "" if self.program.Q is None else "convex-1 on "
         return f"{how}HiGHS {highspy.Highs().version()} {limits}"
+
+    def bent(self, q: np.ndarray) -> Solver:
+        Q = Quadratic(diagonal=q) if self.program.Q is None else self.program.Q.plus(q)
+        return HiGHS(replace(self.program, Q=Q), time_limit=self.time_limit, gap=self.gap, threads=self.threads)
 
     def _build(self, program: Program) -> Model:
         return _HighsModel(self, program)

@@ -7,13 +7,12 @@ what comes out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import scipy.linalg
 import scipy.sparse as sp
+from scipy.linalg.lapack import dgetrf, dgetrs
 from scipy.sparse.linalg import splu
 
 from dflearn.program.sides import Sides
@@ -28,8 +27,11 @@ PRECISE = 1e-12  # relative residual at which it ends
 TOWARDS_BOUNDARY = 0.995
 REGULARIZATION = 1e-11  # of the factored system, in units of about one; refinement takes it out again
 REFINEMENTS = 3
-FACES = 6  # corrections of the face
-DENSE = 160  # unknowns up to which systems are solved dense
+FACES = 6  # corrections of a face
+# A bound or row is in force if its multiplier is so many times its gap. Where that is not clear for all of them at the solution, the
+# face of those for which it is comes next, then the face of all that may be.
+MARGINS = (1.0, 1e4, 1e-4)
+DENSE = 160  # unknowns up to which matrices are dense
 ROUNDS = 8  # of scaling rows and columns
 Solve = Callable[[np.ndarray], np.ndarray]
 
@@ -85,14 +87,16 @@ class Attempt:
         lower, upper = sides.lower / columns, sides.upper / columns
         c = c * columns
         self.size = _size(right, lower, upper, c, solver)
-        curved = max(float(solver.delta.max(initial=0.0)), float((abs(solver.R) ** 2).sum(axis=0).max(initial=0.0)))
+        curved = max(float(solver.delta.max(initial=0.0)), float((solver.curves - solver.delta).max(initial=0.0)))
         most = max(float(np.abs(c).max(initial=0.0)), curved * self.size)
         self.unit = float(power_of_two(np.array(most))) * self.size if most > 0 else 1.0  # of the objective
         scale = self.size / self.unit
         free = np.flatnonzero(lower < upper)
         self.free, self.base = free, np.where(lower < upper, 0.0, lower) / self.size
         root = np.sqrt(scale * self.size)
-        self.M, self.R = solver.M, solver.R * root
+        self.M, self.R = (
+            (solver.M, solver.R * root) if solver.dense is None else (solver.dense[0], solver.dense[1] * root)
+        )
         self.delta, self.c = solver.delta * scale * self.size, c * scale
         self.right, self.lower, self.upper = right / self.size, lower / self.size, upper / self.size
         held = self.base
@@ -102,13 +106,9 @@ class Attempt:
             self.M, self.R, self.delta = self.M[:, free], self.R[:, free], self.delta[free]
             self.lower, self.upper = self.lower[free], self.upper[free]
         self.inequality = np.arange(len(self.right)) >= solver.equalities
-        self.kept = np.bincount(sp.csc_array(self.M).indices, minlength=len(self.right)) > 0
+        self.kept = filled(self.M)
         if not self.kept.all():  # rows of fixed variables alone say nothing here; the certificate looks at them
-            self.M, self.right, self.inequality = (
-                sp.csr_array(self.M)[self.kept],
-                self.right[self.kept],
-                self.inequality[self.kept],
-            )
+            self.M, self.right, self.inequality = self.M[self.kept], self.right[self.kept], self.inequality[self.kept]
         self.n, self.m, self.k = len(free), len(self.right), self.R.shape[0]
         self.has_lower, self.has_upper = np.isfinite(self.lower), np.isfinite(self.upper)
         self.count = max(int(self.has_lower.sum() + self.has_upper.sum() + self.inequality.sum()), 1)
@@ -129,14 +129,16 @@ class Attempt:
             point = self.interior_point(time_limit)
             if point is None:
                 return
-            x, y, low, high, force = point
-            yield self.outwards(x, y)
-            for _ in range(FACES):
-                found = self.on_face(x, y, low, high, force)
-                if found is None:
-                    return
-                x, y, low, high, force = found
-                yield self.outwards(x, y)
+            yield self.outwards(point.x, point.y)
+            for margin in MARGINS:
+                x, y, low, high = point.x, point.y, point.zl > margin * point.gl, point.zu > margin * point.gu
+                force = ~self.inequality | (point.y > margin * point.s)
+                for _ in range(FACES):
+                    found = self.on_face(x, y, low, high, force)
+                    if found is None:
+                        break
+                    x, y, low, high, force = found
+                    yield self.outwards(x, y)
 
     # -- linear algebra ---------------------------------------------------------------------------------------------
 
@@ -144,16 +146,18 @@ class Attempt:
         """A solver of  [D Mᵀ Rᵀ; M −S 0; R 0 −I] (dx, dy, dt) = right-hand side, D and S diagonal; refined."""
         below = np.concatenate([-ratio, -np.ones(R.shape[0])])
         more = np.concatenate([np.full(len(diagonal), REGULARIZATION), np.full(len(below), -REGULARIZATION)])
-        K = sp.block_array(
-            [[sp.diags_array(diagonal), sp.hstack([M.T, R.T])], [sp.vstack([M, R]), sp.diags_array(below)]]
-        )
-        whole = np.concatenate([diagonal, below])
-        if len(whole) <= DENSE:
-            dense = K.toarray()
-            factor = scipy.linalg.lu_factor(dense + np.diag(more), check_finite=False)
-            K, apply = dense, partial(scipy.linalg.lu_solve, factor, check_finite=False)
+        K: Any
+        apply: Solve
+        if isinstance(M, np.ndarray):
+            n, whole = len(diagonal), np.concatenate([diagonal, below])
+            K = np.diag(whole)
+            K[n:, :n] = np.concatenate([M, R])
+            K[:n, n:] = K[n:, :n].T
+            factor, order, _ = dgetrf(K + np.diag(more))
+            apply = lambda v: dgetrs(factor, order, v)[0]  # noqa: E731
         else:
-            K = sp.csc_array(K)
+            sides = [[sp.diags_array(diagonal), sp.hstack([M.T, R.T])], [sp.vstack([M, R]), sp.diags_array(below)]]
+            K = sp.csc_array(sp.block_array(sides))
             options = {"SymmetricMode": True}
             lu = splu(sp.csc_array(K + sp.diags_array(more)), "MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options)
             apply = lu.solve
@@ -168,21 +172,19 @@ class Attempt:
 
     # -- the interior-point method ----------------------------------------------------------------------------------
 
-    def interior_point(self, time_limit: float) -> tuple[np.ndarray, ...] | None:
-        """x, prices y (≥ 0 on inequalities), and what is in force: lower bounds, upper bounds, rows."""
+    def interior_point(self, time_limit: float) -> Point | None:
+        """The best point that it comes to; prices y are ≥ 0 on inequalities."""
         begun, ineq = perf_counter(), self.inequality
         point = self.start()
-        best, least, since = None, np.inf, 0
+        best: Point | None = None
+        least, since = np.inf, 0
         for _ in range(STEPS):
             now = point.residual(self)
             if not np.isfinite(now):
                 break
             if now < least:
                 since = since if now > 0.5 * least else 0
-                best, least = (
-                    (point.x, point.y, point.zl > point.gl, point.zu > point.gu, ~ineq | (point.y > point.s)),
-                    now,
-                )
+                best, least = point, now
             since += 1
             if least <= PRECISE or since > STALLED or perf_counter() - begun > time_limit:
                 break
@@ -265,20 +267,23 @@ class Attempt:
         """The optimum with what is in force as equations, and what is in force there; `None` where that changes nothing."""
         inside = ~(low | high)
         at = np.where(low, self.lower, np.where(high, self.upper, 0.0))
-        M, R = self.M[:, inside][force], self.R[:, inside]
-        held = at * ~inside
-        constant = self.c + self.curve(held)
-        missing = self.right[force] - self.M[force] @ held
+        M, R = self.M[:, inside], self.R[:, inside]
+        # A row without a variable inside says nothing about its price here: that stays what it was, as do those of rows
+        # that depend on each other, as far as they may.
+        solved = force & filled(M)
+        held, prices = at * ~inside, np.where(force, y, 0.0)
+        constant = self.c + self.curve(held) + self.M.T @ prices
+        missing = self.right[solved] - self.M[solved] @ held
         try:
-            solve = self.system(self.delta[inside], np.zeros(int(force.sum())), M, R)
+            solve = self.system(self.delta[inside], np.zeros(int(solved.sum())), M[solved], R)
             found = solve(np.concatenate([-constant[inside], missing, np.zeros(self.k)]))
         except (RuntimeError, ValueError):
             return None
         if not np.isfinite(found).all():
             return None
-        inner = int(inside.sum())
-        new, prices = at.copy(), np.zeros(self.m)
-        new[inside], prices[force] = found[:inner], found[inner : inner + int(force.sum())]
+        inner, new = int(inside.sum()), at.copy()
+        new[inside] = found[:inner]
+        prices[solved] += found[inner : inner + int(solved.sum())]
         slope = self.slope(new, prices)
         # What leaves its bounds is held there, what its slope or price pulls off comes free, what breaks comes into force.
         below, above = inside & (new < self.lower), inside & (new > self.upper)
@@ -289,6 +294,13 @@ class Attempt:
         next_force = (force & ~idle) | broken
         prices = np.where(self.inequality, np.maximum(prices, 0.0), prices)
         return np.clip(new, self.lower, self.upper), prices, next_low, next_high, next_force
+
+
+def filled(M: Any) -> np.ndarray:
+    """Which rows of a dense or sparse matrix have entries."""
+    if isinstance(M, np.ndarray):
+        return np.asarray(M.any(axis=1))
+    return np.bincount(sp.csc_array(M).indices, minlength=M.shape[0]) > 0
 
 
 def equilibrated(R: sp.csr_array, delta: np.ndarray, M: sp.csr_array) -> tuple[np.ndarray, np.ndarray]:
@@ -319,8 +331,7 @@ def _size(right: np.ndarray, lower: np.ndarray, upper: np.ndarray, c: np.ndarray
     inequality = np.arange(len(right)) >= solver.equalities
     forced = np.concatenate([np.where(inequality, -right, np.abs(right)), lower, -upper])
     named = np.abs(np.concatenate([right, lower, upper]))
-    curve = solver.delta + np.asarray((solver.R**2).sum(axis=0)).ravel()
-    pulled = np.abs(c[curve > 0]) / curve[curve > 0]
+    pulled = np.abs(c[solver.curves > 0]) / solver.curves[solver.curves > 0]
     for sizes in (forced, named[np.isfinite(named)], pulled):
         if (size := float(sizes.max(initial=0.0))) > 0:
             return float(power_of_two(np.array(size)))

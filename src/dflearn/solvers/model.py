@@ -109,6 +109,17 @@ class ModelSolver(Solver):
         np.fmin(out.bound, out.objective, out=out.bound)  # where there is no objective, there is no bound either
         return out
 
+    def solve_with_prices(self, c: np.ndarray, sides: Sides) -> tuple[Raw, np.ndarray]:
+        """The answers to an LP, as of `_solve`, and the prices y `(count, rows)` that prove them, as of `Model`; NaN where an
+        answer was found in another way."""
+        model, count = self._model(), len(c)
+        out, y = Raw.empty(count, self.objective.n), np.full((count, model.rows), np.nan)
+        model.solve_linear(c, sides, None, out, y)
+        found = np.flatnonzero(out.status == int(Status.OPTIMAL))
+        verdict = model.certifier.check(c[found], out.decision[found], y[found], sides.rows(found))
+        y[found[~(verdict.error <= OPTIMAL)]] = np.nan
+        return out, y
+
     @cached_property
     def convex(self) -> ConvexQP:
         """What solves the program where its objective is quadratic, integrality apart."""
@@ -193,8 +204,11 @@ class Model(ABC):
 
     # -- linear programs --------------------------------------------------------------------------------------------
 
-    def solve_linear(self, c: np.ndarray, sides: Sides, start: np.ndarray | None, out: Raw) -> None:
-        """Solve every instance of an LP, certify, and mend; write decisions, statuses, bounds and starts into `out`.
+    def solve_linear(
+        self, c: np.ndarray, sides: Sides, start: np.ndarray | None, out: Raw, prices: np.ndarray | None = None
+    ) -> None:
+        """Solve every instance of an LP, certify, and mend; write decisions, statuses, bounds and starts into `out`, and what
+        prices there are before mending into `prices` `(count, rows)`.
 
         A row of `out` begins as `FAILED`, without a bound, and stays so where nothing can be said.
         """
@@ -202,7 +216,7 @@ class Model(ABC):
         gamma = 1.0 / units(c if self.scales.plain else c * self.scales.columns)
         own = sides is self.program.own_sides
         sigma = self.own_size if own else self.scales.decision_sizes(sides)  # one for each instance, or one for all
-        y = np.full((count, self.rows), np.nan)
+        y = np.full((count, self.rows), np.nan) if prices is None else prices
         shared, refused = own or sides.is_shared, self.refuses(c, sides)
         for i in range(count):
             mine = sides if shared else sides.row(i)

@@ -51,6 +51,8 @@ class Oracle(Solver):
         c = y.detach()
         if instance is not None:
             check_instance(instance, batch)
+            if instance.q is not None:
+                return self._solve_bent(y, instance, start)
             self._refuse_sides(self.program.sides(instance, batch.numel()))
         if not self._plain or (instance is not None and instance.d is not None):
             c = self.objective.vector(c.double(), instance)

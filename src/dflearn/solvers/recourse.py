@@ -18,6 +18,7 @@ from torch import Tensor
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Solver, Status
 from dflearn.solvers.recognition import best_solver
+from dflearn.solvers.slack import Filled, PricedSlack
 
 
 class Settled(NamedTuple):
@@ -33,6 +34,7 @@ class Recourse:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.mask = np.zeros(program.n, bool) if program.recourse is None else program.recourse
+        self.slack = PricedSlack.of(program, self.mask)
         later = replace(program, integer=program.integer & self.mask)
         self.solver: Solver | None = best_solver(later) if self.mask.any() else None
 
@@ -51,6 +53,18 @@ class Recourse:
         given = {} if instance is None else instance.present()
         return Instance(**{**given, "lower": lower, "upper": upper})
 
+    def filled(self, y: Tensor, w: Tensor, instance: Instance | None) -> Filled | None:
+        """The same in closed form, where recourse is priced slack; y `(*batch, p)` and w `(*batch, n)` on the CPU in float64."""
+        given = {} if instance is None else instance.present()
+        if self.slack is None or {"lower", "upper", "q"} & set(given):
+            return None
+        count = w.shape[:-1].numel()
+        flat = w.detach().reshape(count, self.program.n).numpy()
+        point = np.clip(np.where(self.program.integer, np.rint(flat), flat), self.program.lower, self.program.upper)
+        c = self.program.objective.vector(y, instance).reshape(count, self.program.n).numpy()
+        right = self.program.sides(self.program.realize(y, instance), count).right_hand_sides()
+        return self.slack.fill(c, point, right, np.abs(point - flat))
+
     def settle(self, y: Tensor, w: Tensor, instance: Instance | None = None) -> Settled:
         """y `(*batch, p)`, w `(*batch, n)`: decided for something else, the prediction, say. NaN where w is."""
         y, w = y.detach().cpu().double(), w.detach().cpu().double()
@@ -58,6 +72,15 @@ class Recourse:
             feasible = self.program.is_feasible(w, self.program.realize(y, instance))
             cost = torch.where(feasible, self.program.objective(y, w, instance), torch.inf)
             return Settled(torch.where(feasible[..., None], w, torch.nan), cost)
+        if (filled := self.filled(y, w, instance)) is not None:
+            decision, feasible = (
+                torch.tensor(filled.decision).reshape(w.shape),
+                torch.tensor(filled.feasible).reshape(w.shape[:-1]),
+            )
+            none = w[..., ~torch.tensor(self.mask)].isnan().any(-1)
+            cost = torch.where(feasible, self.program.objective(y, decision, instance), torch.inf)
+            decision = torch.where((feasible & ~none)[..., None], decision, torch.nan)
+            return Settled(decision, torch.where(none, torch.nan, cost))
         solution = self.solver.solve(y, self.held(y, w, instance))
         solution.check((Status.OPTIMAL, Status.INFEASIBLE), what="recourse")
         lost, none = solution.status == int(Status.INFEASIBLE), w.isnan().any(-1)

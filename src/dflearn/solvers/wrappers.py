@@ -33,6 +33,9 @@ class Wrapper(Solver):
             solver.start_blank,
         )
 
+    def bent(self, q: np.ndarray) -> Solver:
+        return self.solver.bent(q)
+
     def _part(
         self, rows: Any, c: np.ndarray, sides: Sides | None, start: np.ndarray | None
     ) -> tuple[np.ndarray, Sides | None, np.ndarray | None]:

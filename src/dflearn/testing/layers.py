@@ -38,7 +38,8 @@ def check_layer(
         program: the program behind it; decisions must be feasible for its relaxation.
         y: costs `(count, p)` with count ≥ 3; standard normal by default.
         instance: what differs between those `count` instances.
-        exact_gradient: the layer claims the derivative of its decision: compare it with differences in float64.
+        exact_gradient: the layer claims the derivative of its decision: compare it with differences in float64; where it
+            `moves_rows`, those in right-hand sides, d and, where it `bends`, q as well, and in the bounds that `instance` sets.
         random: the layer draws random numbers (from a state that `state_dict` holds), so that an instance's decision
             depends on the batch it sits in.
         detects_infeasible: the layer claims to notice an instance without any feasible decision.
@@ -59,6 +60,7 @@ def check_layer(
     _check_refusals(case)
     _check_copies(case)
     _check_start(case)
+    _check_curvature(case)
     if detects_infeasible and program.A.shape[0] + program.G.shape[0]:
         _check_infeasible(case)
     if not random:
@@ -67,6 +69,8 @@ def check_layer(
         _check_threads(case)
     if exact_gradient:
         _check_gradient(case, step)
+        if layer.moves_rows:
+            _check_sides(case, step)
 
 
 @dataclass(frozen=True)
@@ -243,6 +247,35 @@ def _check_start(case: _Case) -> None:
         start = solution.start
 
 
+def _check_curvature(case: _Case) -> None:
+    """A q of the instances is in the objective, and moves no decision out of the program; or it is refused."""
+    present = {} if case.instance is None else case.instance.present()
+    q = torch.rand(len(case.y), case.program.n, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    bent = Instance(**{**present, "q": q * (1 + case.y.abs().amax())})
+    try:
+        solution = case.solve(case.y, bent).check()
+    except DflearnError:
+        return
+    w = solution.decision
+    violation = case.program.relax().violation(w, case.program.realize(case.y, case.instance))
+    assert float(violation.max()) <= case.tolerance, (
+        f"with a q a decision violates the program by {violation.max():.2g}"
+    )
+    if not case.random:
+        value = case.program.objective(case.y, w, bent) + case.layer.regularization(w)
+        _close(
+            solution.objective,
+            value,
+            10 * case.tolerance,
+            "objective against obj(y, w) + Ω(w) where instances have a q",
+        )
+        other = case.program.objective(case.y, case.solution.decision, bent)
+        other = other + case.layer.regularization(case.solution.decision)
+        optimal = solution.status == int(Status.OPTIMAL)
+        worse = (value - other - 10 * case.tolerance * (1 + other.abs()))[optimal]
+        assert not bool((worse > 0).any()), "with a q, the decision without it would be better: the layer ignores it"
+
+
 def _check_own_gradient(case: _Case) -> None:
     """An instance's gradient is its own: it neither depends on, nor is divided by, the batch around it."""
     weight = _weights(case.solution.decision, 1)
@@ -310,6 +343,53 @@ def _check_gradient(case: _Case, step: float) -> None:
         assert float(error[i, j]) <= float(allowed) * here.shape[-1] ** 0.5, (
             f"the gradient of instance {i} in cost {j} is {float(slope[i, j]):.6g}, "
             f"but differences give {float(wanted[i, j]):.6g}"
+        )
+
+
+def _check_sides(case: _Case, step: float) -> None:
+    """Backward in what is known of an instance against differences along one direction for each field.
+
+    Where there is no decision on one side, or those from both sides disagree, nothing is compared.
+    """
+    program, count, layer = case.program, len(case.y), case.layer
+    given = {} if case.instance is None else case.instance.present()
+    own = {"b": program.b, "h": program.h, "d": program.d, **({"q": np.ones(program.n)} if layer.bends else {})}
+    fields = {name: torch.tensor(part).expand(count, -1).clone() for name, part in own.items()} | given
+    here = case.solve(case.y, Instance(**fields)).check().decision
+    generator = torch.Generator().manual_seed(0)
+    for name, value in fields.items():
+        if not value.shape[-1]:
+            continue
+        way = torch.randn(
+            count, program.n if name == "b" else value.shape[-1], generator=generator, dtype=torch.float64
+        )
+        if name == "b":  # rows that depend on each other move together
+            way = torch.tensor((program.A @ way.numpy().T).T)
+        size = float(value[value.isfinite()].abs().max()) if bool(value.isfinite().any()) else 1.0
+        way = way * (size or 1.0)
+        if name in ("lower", "upper"):  # bounds do not cross
+            sides = program.sides(Instance(**fields), count)
+            way = torch.where(torch.tensor(sides.upper - sides.lower) > 2 * step * way.abs(), way, 0.0)
+        elif name == "q":
+            way = torch.where(value > step * way.abs(), way, 0.0)
+        ends = []
+        for sign in (1, -1):
+            moved = [
+                case.solve(case.y, Instance(**{**fields, name: value + sign * part * step * way}))
+                for part in (0.5, 1.0)
+            ]
+            ends.append((4 * moved[0].decision - moved[1].decision - 3 * here) * (sign / step))
+        wanted, weight = (ends[0] + ends[1]) / 2, _weights(here, 1)
+        allowed = 20 * case.tolerance / step * (1 + wanted.nan_to_num().abs().amax())
+        smooth = ((ends[0] - ends[1]).abs() <= allowed).all(-1)  # not a number where there is no decision
+        leaf = value.clone().requires_grad_()
+        slope = _slope(case.solve(case.y, Instance(**{**fields, name: leaf})).decision, leaf, weight)
+        found = (slope * torch.where(slope != 0, way, 0.0)).sum(-1)
+        error = torch.where(smooth, (found - (wanted * weight).sum(-1)).abs(), 0.0)
+        i = int(error.argmax())
+        assert float(error[i]) <= float(allowed) * here.shape[-1] ** 0.5, (
+            f"the gradient of instance {i} in its {name} is {float(found[i]):.6g} along a direction in which differences give "
+            f"{float((wanted * weight).sum(-1)[i]):.6g}"
         )
 
 

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from dflearn.data import DecisionDataset
 from dflearn.problems.base import Problem
-from dflearn.program import Program
+from dflearn.program import Instance, Program
 from dflearn.solvers.base import Solver
+from dflearn.solvers.recourse import recourse_of
 from dflearn.testing.solvers import reference
 
 TOLERANCE = 1e-6  # relative, between optima and for feasibility
@@ -34,6 +35,7 @@ def check_problem(problem: Problem, *, count: int = 6, draws: int = 4000) -> Non
     optimum = _check_solver(problem.solver, problem.program, costs)
     bound = _check_solver(problem.relaxed_solver, problem.relaxation, costs)
     assert bool((bound <= optimum + TOLERANCE * (1 + optimum.abs())).all()), "the relaxation lies above the optimum"
+    _check_recourse(problem, costs, optimum)
     if problem.has_floor:
         _check_mean(problem, draws)
     _check_copies(problem, count)
@@ -91,6 +93,36 @@ def _check_solver(make: Callable[[], Solver], program: Program, costs: Tensor) -
     gap = ((value - best).abs() / (1 + best.abs())).max()
     assert float(gap) <= TOLERANCE, f"{where} is off the optimum by {float(gap):.2g} (relative)"
     return best
+
+
+def _check_recourse(problem: Problem, costs: Tensor, optimum: Tensor) -> None:
+    """Where something is decided once the truth is known: settled decisions hold, and none costs less than the optimum."""
+    settle, program = recourse_of(problem.program), problem.program
+    if settle is None:
+        return
+    later = torch.zeros(program.n, dtype=torch.bool) if program.recourse is None else torch.tensor(program.recourse)
+    for decided, exact in ((costs, True), (costs.flip(0), False)):
+        w = problem.solver().solve(decided).check().decision
+        settled, cost = settle.settle(costs, w)
+        found = cost.isfinite()
+        least = optimum - TOLERANCE * (1 + optimum.abs())
+        assert bool((cost >= least).all()), "a decision costs less after recourse than the best one"
+        if exact:
+            assert bool((cost <= optimum + TOLERANCE * (1 + optimum.abs())).all()), (
+                "decisions for the truth cost more after recourse than before"
+            )
+        size = 1 + w.abs().amax(-1, keepdim=True)
+        moved = ((settled - w).abs() / size)[found][:, ~later]
+        assert not moved.numel() or float(moved.max()) <= TOLERANCE, "recourse changes what was decided before"
+        truth = program.realize(costs, None)
+        whole = truth if truth is None else truth[found]
+        broken = _worst(program, settled[found], whole)
+        assert broken <= TOLERANCE, f"a settled decision breaks the program at the truth by {broken:.2g}"
+
+
+def _worst(program: Program, w: Tensor, truth: Instance | None) -> float:
+    """The largest violation of all."""
+    return float(program.violation(w, truth).max()) if len(w) else 0.0
 
 
 def _check_mean(problem: Problem, draws: int) -> None:

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dflearn.errors import DflearnError, ProgramError, ShapeError, SolverError
-from dflearn.program import Instance, Program
+from dflearn.errors import DflearnError, OptionError, ProgramError, ShapeError, SolverError
+from dflearn.program import Instance, Program, Quadratic
 from dflearn.solvers.base import Solution, Solver, Status
 
 
@@ -52,6 +52,7 @@ def check_solver(
     _check_sizes(solver, program, y, tolerance)
     _check_instances(solver, program, y, answer, tolerance)
     _check_sides(solver, program, y, answer, tolerance)
+    _check_curvature(solver, program, y, tolerance)
     _check_starts(solver, y, answer, tolerance)
     if repeatable:
         _check_repeats(solver, y, answer)
@@ -173,6 +174,26 @@ def _check_sides(solver: Solver, program: Program, y: Tensor, answer: Solution, 
                 _close(found.objective[i], wanted, tolerance, f"instance {i}: the optimum for its own {what}")
             elif status in (Status.INFEASIBLE, Status.UNBOUNDED):
                 assert wanted is None, f"instance {i} has an optimum for its own {what}, but is called {status.name}"
+
+
+def _check_curvature(solver: Solver, program: Program, y: Tensor, tolerance: float) -> None:
+    """An instance's own q counts, as if it were added to the program's Q; or it is refused."""
+    q = torch.rand(len(y), program.n, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    q[0] = 0.0
+    try:
+        found = solver.solve(y, Instance(q=q))
+    except (ProgramError, ShapeError, OptionError):
+        return  # refused, which is honest
+    _close(
+        found.objective,
+        program.objective(y, found.decision, Instance(q=q)),
+        tolerance,
+        "an instance's own q is not in the objective",
+    )
+    for i in range(len(y)):
+        own = Quadratic(diagonal=q[i].numpy()) if program.Q is None else program.Q.plus(q[i].numpy())
+        wanted = reference(replace(program, Q=own)).solve(y[i]).check((Status.OPTIMAL,)).objective
+        _close(found.objective[i], wanted, tolerance, f"instance {i}: the optimum for its own q")
 
 
 def _other_sides(program: Program, y: Tensor, answer: Solution) -> Iterator[tuple[tuple[str, ...], dict[str, Tensor]]]:

@@ -1,0 +1,164 @@
+"""`DavisYin` with a quadratic objective: against the same iteration in plain torch, `Smoothed`, Clarabel and differences."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from typing import Any
+
+import cvxpy
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from dflearn.errors import OptionError
+from dflearn.layers import DavisYin, Smoothed
+from dflearn.program import Program, Quadratic
+from dflearn.solvers.base import Status
+from dflearn.testing.layers import check_layer
+from support import programs
+from support.reference import random_case
+
+PORTFOLIO = programs.portfolio()
+Y = torch.randn(5, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def curved(seed: int) -> tuple[Program, Tensor, Any, float]:
+    """A random program with a random Q: diagonal, of low rank, or both; everything per instance or shared."""
+    case, rng = random_case(seed), np.random.default_rng(seed)
+    rank, n = int(rng.integers(0, 4)), case.program.n
+    diagonal = rng.uniform(0, 2, n) * (rng.random(n) < 0.5)
+    Q = Quadratic(rng.normal(size=(rank, n)) if rank else None, diagonal)
+    return replace(case.program, Q=Q), case.y, case.instance, case.mu
+
+
+def plain(
+    program: Program, c: Tensor, mu: float, alpha: float, iterations: int, instance: Any, *, free: bool
+) -> tuple[Tensor, Tensor]:
+    """The iteration in dense torch; w, and the least distance to a kink on the way `(count,)`."""
+    slacks, n, count = program.G.shape[0], program.n, len(c)
+    sides = program.sides(instance, count)
+    top = np.hstack([program.A.toarray(), np.zeros((program.A.shape[0], slacks))])
+    matrix = torch.tensor(np.vstack([top, np.hstack([program.G.toarray(), np.eye(slacks)])]))
+    inverse = torch.linalg.pinv(matrix, rtol=1e-10)
+    right = torch.tensor(sides.right_hand_sides())
+    lower = torch.tensor(np.hstack([np.broadcast_to(sides.lower, (count, n)), np.zeros((count, slacks))]))
+    upper = torch.tensor(np.hstack([np.broadcast_to(sides.upper, (count, n)), np.full((count, slacks), np.inf)]))
+    hessian = torch.zeros(n + slacks, n + slacks, dtype=torch.float64)
+    hessian[:n, :n] = mu * torch.eye(n, dtype=torch.float64) + (
+        0 if program.Q is None else torch.tensor(program.Q.matrix.toarray())
+    )
+    c = torch.nn.functional.pad(c, (0, slacks))
+    z, least = torch.zeros_like(c), torch.full((count,), torch.inf, dtype=torch.float64)
+
+    def clip(z: Tensor) -> Tensor:
+        return torch.where((z > lower) & (z < upper), z, torch.maximum(torch.minimum(z.detach(), upper), lower))
+
+    for _ in range(iterations):
+        z = z.detach() if free else z
+        x = clip(z)
+        v = 2 * x - z - alpha * (c + x @ hessian)
+        z = z - x + v - (v @ matrix.T - right) @ inverse.T
+        gap = torch.minimum((z - lower).abs(), (z - upper).abs())
+        least = torch.minimum(least, torch.where(lower == upper, torch.inf, gap).amin(1).detach())
+    return clip(z)[:, :n], least
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_decisions_and_gradients_equal_plain_torch(seed: int) -> None:
+    program, y, instance, mu = curved(seed)
+    bend = 0.0 if program.Q is None else program.Q.norm
+    alpha, steps = 1.2 / (mu + bend), 25
+    for rule in ("jfb", "unrolled"):
+        layer = DavisYin(program, mu, alpha, steps, gradient=rule)  # type: ignore[arg-type]
+        ours, theirs = (y.clone().requires_grad_() for _ in range(2))
+        w = layer(ours, instance)
+        c = program.objective.vector(theirs, instance)
+        wanted, distance = plain(program, c, mu, alpha, steps, instance, free=rule == "jfb")
+        size = 1 + float(wanted.detach().abs().max())
+        torch.testing.assert_close(w, wanted, rtol=1e-9, atol=1e-9 * size)
+        weight = torch.randn(w.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        got, want = (torch.autograd.grad((part * weight).sum(), at)[0] for part, at in ((w, ours), (wanted, theirs)))
+        clear = distance > 1e-9 * size
+        torch.testing.assert_close(got[clear], want[clear], rtol=1e-8, atol=1e-9 * (1 + float(want.abs().max())))
+
+
+@pytest.mark.parametrize("mu", [0.0, 0.1])
+def test_the_limit_is_the_quadratic_program(mu: float) -> None:
+    """Against `Smoothed` and, through CVXPY, Clarabel; the implicit gradient is that of `Smoothed` and of differences."""
+    layer = DavisYin(PORTFOLIO, mu, iterations=20_000, tolerance=1e-12, gradient="implicit")
+    found = layer.solve(Y)
+    assert found.status.tolist() == [int(Status.OPTIMAL)] * len(Y)
+    exact = Smoothed(PORTFOLIO, mu)
+    torch.testing.assert_close(found.decision, exact(Y), rtol=1e-9, atol=1e-10)
+    torch.testing.assert_close(found.objective, exact.solve(Y).objective, rtol=1e-9, atol=1e-10)
+    assert PORTFOLIO.Q is not None
+    for i, c in enumerate(PORTFOLIO.objective.vector(Y).numpy()):
+        w = cvxpy.Variable(8)
+        rows = [PORTFOLIO.A @ w == PORTFOLIO.b, PORTFOLIO.G @ w <= PORTFOLIO.h, w >= PORTFOLIO.lower]
+        whole = PORTFOLIO.Q.matrix.toarray() + mu * np.eye(8)
+        cvxpy.Problem(cvxpy.Minimize(c @ w + 0.5 * cvxpy.quad_form(w, whole)), rows).solve(solver="CLARABEL")
+        torch.testing.assert_close(found.decision[i], torch.tensor(w.value), rtol=1e-5, atol=1e-6)
+    ours, theirs = (torch.autograd.functional.jacobian(one, Y[:2]) for one in (layer, exact))
+    torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-9)
+    assert torch.autograd.gradcheck(layer, (Y[:2].clone().requires_grad_(),), eps=1e-5, atol=1e-4)
+
+
+def test_the_contract() -> None:
+    for options in ({"gradient": "implicit"}, {"tolerance": 1e-9, "iterations": 20_000}):
+        layer = DavisYin(PORTFOLIO, 0.5, **{"iterations": 3000, **options})  # type: ignore[arg-type]
+        check_layer(layer, PORTFOLIO, detects_infeasible="tolerance" in options)
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e6])
+def test_units(unit: float) -> None:
+    """Decisions and costs in other units: the same decision, by the default step."""
+    assert PORTFOLIO.Q is not None
+    ratio = 1 / unit**2  # costs in 1/unit
+    Q = Quadratic(PORTFOLIO.Q.factor * np.sqrt(ratio), PORTFOLIO.Q.diagonal * ratio)
+    scaled = replace(PORTFOLIO, b=PORTFOLIO.b * unit, h=PORTFOLIO.h * unit, Q=Q)
+    options: dict[str, Any] = {"iterations": 20_000, "tolerance": 1e-9}
+    found = DavisYin(scaled, 0.1 * ratio, **options).solve(Y / unit)
+    assert found.status.tolist() == [int(Status.OPTIMAL)] * len(Y)
+    torch.testing.assert_close(found.decision / unit, DavisYin(PORTFOLIO, 0.1, **options)(Y), rtol=1e-7, atol=1e-8)
+
+
+def test_singular_curvature_needs_no_smoothing_in_the_iteration() -> None:
+    """Q of rank one with μ = 0: an optimal value as Clarabel's, and unbounded where Q does not stop the decision."""
+    R = np.array([[1.0, 1.0, 0.0]])
+    boxed = Program(Q=Quadratic(R), upper=2.0, n=3)
+    y = torch.tensor([[-1.0, -2.0, -3.0], [1.0, -0.5, 1.0]], dtype=torch.float64)
+    found = DavisYin(boxed, 0.0, iterations=5000, tolerance=1e-10).solve(y)
+    wanted = torch.tensor([-6.0 - 2.0, -0.125], dtype=torch.float64)
+    torch.testing.assert_close(found.objective, wanted)
+    free = DavisYin(replace(boxed, upper=np.inf), 0.0, iterations=500, tolerance=1e-8).solve(y)
+    assert [Status(code) for code in free.status.tolist()] == [Status.UNBOUNDED, Status.OPTIMAL]
+    with pytest.raises(OptionError, match="Q is singular"):
+        DavisYin(boxed, 0.0, gradient="implicit")
+
+
+def test_refusals_and_copies() -> None:
+    assert PORTFOLIO.Q is not None
+    bend = float(np.linalg.eigvalsh(PORTFOLIO.Q.matrix.toarray())[-1])
+    with pytest.raises(OptionError, match=r"2/\(‖Q‖ \+ μ\)"):
+        DavisYin(PORTFOLIO, 0.1, 2.001 / (bend + 0.1))
+    layer = DavisYin(PORTFOLIO, 0.1, 1.999 / (bend + 0.1), gradient="implicit")
+    layer(Y[:1])
+    layer.mu = 0.05
+    assert torch.equal(pickle.loads(pickle.dumps(layer))(Y), layer(Y))
+    assert layer(Y[:0]).shape == (0, 8)
+    single = layer(Y.float().requires_grad_())
+    assert single.dtype == torch.float32
+    torch.testing.assert_close(single.double(), layer(Y), rtol=1e-3, atol=1e-4)
+
+
+def test_the_largest_eigenvalue() -> None:
+    rng = np.random.default_rng(0)
+    R, diagonal = rng.normal(size=(4, 1200)), rng.uniform(0, 1, 1200)
+    wanted = np.linalg.eigvalsh(R.T @ R + np.diag(diagonal))[-1]
+    assert Quadratic(R, diagonal).norm == pytest.approx(wanted, rel=1e-9)
+    assert Quadratic(R[:, :9], diagonal[:9]).norm == pytest.approx(
+        np.linalg.eigvalsh(R[:, :9].T @ R[:, :9] + np.diag(diagonal[:9]))[-1]
+    )
+    assert Quadratic(diagonal=diagonal).norm == diagonal.max()
