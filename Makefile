@@ -16,11 +16,11 @@ endif
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench peers fuzz mutate practice clean
+.PHONY: help demo test test-gpu check bench peers fuzz mutate practice clean
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 demo: $(VENV)/.installed-plot  ## train on a small shortest-path problem and show what it buys
 	$(BIN)/dfl demo
@@ -30,6 +30,14 @@ test: $(VENV)/.installed-test  ## ruff, mypy and every test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist loadgroup
+
+# Where torch sees a GPU: PYTHON names the environment that holds it. MEMCHECK=1: memory and races too, by compute-sanitizer.
+test-gpu:  ## the tests that need a GPU (PYTHON=python3, MEMCHECK=)
+	PYTHONPATH=src:. $(PYTHON) -m pytest -q -m gpu tests/cuda
+ifdef MEMCHECK
+	PYTHONPATH=src:. compute-sanitizer --error-exitcode 1 --tool memcheck $(PYTHON) benchmarks/speed/gpu.py --small
+	PYTHONPATH=src:. compute-sanitizer --error-exitcode 1 --tool racecheck $(PYTHON) benchmarks/speed/gpu.py --small
+endif
 
 check: $(VENV)/.installed-test  ## ruff, mypy and the tests of what you changed (BASE=main: since that commit)
 	$(BIN)/ruff check .

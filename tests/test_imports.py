@@ -28,6 +28,7 @@ ORDER = [
     "randomness",
     "kernels",
     "program",
+    "cuda",
     "solvers",
     "frontends",
     "layers",

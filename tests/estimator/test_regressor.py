@@ -495,3 +495,11 @@ def test_costs_are_matched_by_name() -> None:
         quick(program).fit(X, frame.rename(columns={"item 0": "other"}))
     with pytest.raises(DataError, match="y has 'more'"):
         quick(program).fit(X, frame.assign(more=1.0))
+
+
+def test_the_device_is_that_of_training_and_told_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "cuda", None)
+    with pytest.raises(OptionError, match="device='cuda' needs a build of torch for CUDA"):
+        DecisionFocusedRegressor(PROGRAM, epochs=1, device="cuda").fit(X, Y)
+    fitted = [DecisionFocusedRegressor(PROGRAM, epochs=2, device=device).fit(X, Y) for device in (None, "cpu")]
+    assert torch.equal(*(torch.cat([weight.reshape(-1) for weight in one.model_.parameters()]) for one in fitted))

@@ -265,3 +265,11 @@ def test_problems_and_solvers_say_what_is_decided_too(tmp_path: Path) -> None:
         np.testing.assert_array_equal(np.column_stack([decided[f"w[{k}]"] for k in range(8)]), model.decide(x))
     with pytest.raises(OptionError, match="knows none"):
         dfl.train(dfl.from_callable(lambda c: (c < 0).astype(float), 8), x, y)
+
+
+def test_a_missing_device_is_told_before_anything_is_trained(
+    tables: dict[str, pd.DataFrame], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.version, "cuda", None)
+    with pytest.raises(OptionError, match="device='cuda' needs a build of torch for CUDA"):
+        dfl.train(program(), **tables, device="cuda")

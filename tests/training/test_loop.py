@@ -346,8 +346,63 @@ def test_device_argument_and_frozen_parameters() -> None:
     before = weights(model[0])
     fit(model, MSE(), TRAIN, epochs=1, device="cpu")
     assert torch.equal(weights(model[0]), before)
-    with pytest.raises(RuntimeError, match="device"):
+    with pytest.raises(OptionError, match="device is 'cpu', 'cuda' or 'cuda:1', say; got 'no such device'"):
         fit(model, MSE(), TRAIN, epochs=1, device="no such device")
+
+
+@pytest.mark.parametrize(
+    ("build", "device", "says"),
+    [
+        (None, "cuda", "device='cuda' needs a build of torch for CUDA, .*: pip install torch --index-url"),
+        ("13.0", "cuda:1", "device='cuda:1' needs an NVIDIA GPU and its driver, .*: nvidia-smi"),
+    ],
+)
+def test_without_cuda_an_error_says_how_to_get_it(
+    build: str | None, device: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.version, "cuda", build)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(OptionError, match=says):
+        fit(Linear(FEATURES, ITEMS), MSE(), TRAIN, epochs=1, device=device)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(OptionError, match="there are 1 GPUs here"):
+        fit(Linear(FEATURES, ITEMS), MSE(), TRAIN, epochs=1, device="cuda:3")
+
+
+def test_a_step_whose_instances_were_not_finished_is_made_again_before_the_weights_move(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As on a GPU, whose kernels leave an instance without waiting: the weights are those of a run that left none."""
+
+    class Leaves(Smoothed):
+        """In its third solve, instances have no gradient, which it tells when it is asked."""
+
+        solves, left = 0, False
+
+        def solve(self, *arguments: Any) -> Any:
+            self.solves += 1
+            solution = super().solve(*arguments)
+            if self.solves != 3:
+                return solution
+            self.left = True
+            return replace(solution, decision=0 * solution.decision, deferred=True)
+
+        def unsettled(self) -> bool:
+            left, self.left = self.left, False
+            return left
+
+    found = []
+    for kind in (Smoothed, Leaves):
+        torch.manual_seed(0)
+        model, loss = Linear(FEATURES, ITEMS), SCE(kind(RELAXED))
+        history = fit(model, loss, TRAIN, epochs=1, batch_size=16, lr=0.02, warm_start=False)
+        found.append((weights(model), history.rows[0]["loss"]))
+    assert isinstance(loss.layer, Leaves)
+    assert loss.layer.solves > 4
+    assert found[0][1] == found[1][1]
+    assert torch.equal(found[0][0], found[1][0])
 
 
 def test_features_per_coefficient() -> None:

@@ -74,6 +74,9 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("--refit", action="store_true", help="after choosing and testing, train again on all rows")
     add_part_options(parser)
     parser.add_argument("--seed", type=int, default=0, help="of the parts and of training (default: 0)")
+    parser.add_argument(
+        "--device", help="where decision-focused models are trained: cpu (default), cuda or cuda:1, say"
+    )
     add_page_options(parser)
     add_solve_options(parser)
 
@@ -130,6 +133,7 @@ def train(options: argparse.Namespace) -> Answer:
             groups=options.groups,
             weights=read_weights(options, options.id),
             seed=options.seed,
+            device=options.device,
             id_column=options.id,
             minutes=options.minutes,
             refit=options.refit,

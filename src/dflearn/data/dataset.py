@@ -153,13 +153,16 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
 
     def batch(self, index: Any = slice(None)) -> Batch:
         """The instances at `index` (anything that indexes a tensor)."""
-        pick = lambda value: None if value is None else value[index]  # noqa: E731
+        there = index
+        if isinstance(index, Tensor) and self.features.is_cuda:
+            there = index.to(self.features.device, non_blocking=True)  # once, not for every tensor that it picks from
+        pick = lambda value: None if value is None else value[there]  # noqa: E731
         return Batch(
-            self.features[index],
+            self.features[there],
             pick(self.costs),
             pick(self.decisions),
             pick(self.instance),
-            self.ids[index],
+            self.ids[there if self.ids.is_cuda else index],
             weights=pick(self.weights),
         )
 

@@ -145,6 +145,7 @@ def fine_tune(
     seed: int,
     clock: Clock,
     folder: Path | None = None,
+    device: str | None = None,
     progress: Progress,
 ) -> list[Candidate]:
     """Candidates from runs of all rates, those with the least regret last judged; the start itself is not among them."""
@@ -153,7 +154,7 @@ def fine_tune(
     for kind, rate in runs:
         run = f"{name}, {kind}, rate {rate:g}"
         with_weights(start.module, first)
-        snapshots = one_run(start, loss, kind, rate, epochs, seed, clock, run, folder, progress)
+        snapshots = one_run(start, loss, kind, rate, epochs, seed, clock, run, folder, device, progress)
         clock.runs -= 1
         found = [
             Candidate(_between(first, weights, way), np.empty(0), kind, rate, phase, after, way, start.name)
@@ -192,7 +193,7 @@ def _between(first: State, last: State, way: float) -> State:
 
 
 def weights_of(module: nn.Module) -> State:
-    return {name: weight.detach().clone() for name, weight in module.named_parameters()}
+    return {name: weight.detach().cpu().clone() for name, weight in module.named_parameters()}
 
 
 def with_weights(module: nn.Module, weights: State) -> nn.Module:
@@ -213,9 +214,10 @@ def one_run(
     clock: Clock,
     name: str,
     folder: Path | None,
+    device: str | None,
     progress: Progress,
 ) -> list[tuple[int, State]]:
-    """One run of `fit`: its snapshots, each after so many epochs."""
+    """One run of `fit`, on that device: its snapshots, each after so many epochs."""
     asked = clock.steps.get(name, epochs)
     phases = Phases(phases_of(epochs), clock.share(), loss, lambda line: progress.pass_by(f"{name}: {line}"))
     path = None if folder is None else folder / f"{name.replace(' ', '_').replace(',', '')}.pt"
@@ -232,18 +234,26 @@ def one_run(
             seed=seed,
             callbacks=[phases],
             checkpoint=path,
+            device=device,
             progress=False,
         )
     except DivergenceError as error:
         progress.tell(f"{name}: ended early, {error}")
     finally:
         phases.restore()
+        start.module.cpu()
     clock.taken[name] = phases.epochs
     return phases.all()
 
 
 def again_as(
-    start: Start, loss: Loss, settings: Mapping[str, Any], share: float, seed: int, progress: Progress
+    start: Start,
+    loss: Loss,
+    settings: Mapping[str, Any],
+    share: float,
+    seed: int,
+    device: str | None,
+    progress: Progress,
 ) -> None:
     """Train the start's module as a candidate was, given what it `said` and `of` how many epochs its run was.
 
@@ -255,7 +265,9 @@ def again_as(
     asked = max(1, round(settings["epochs"] * share)) if cut_short else ends[min(settings["phase"], len(ends) - 1)]
     name, first = "training again on all rows", weights_of(start.module)
     clock = Clock(steps={name: asked})
-    snapshots = one_run(start, loss, settings["kind"], settings["rate"], whole, seed, clock, name, None, progress)
+    snapshots = one_run(
+        start, loss, settings["kind"], settings["rate"], whole, seed, clock, name, None, device, progress
+    )
     with_weights(start.module, _between(first, snapshots[-1][1], settings["way"]))
 
 

@@ -136,6 +136,7 @@ class Pipeline:
         folder: where stages are kept, or `None`.
         cache: a folder that remembers exact solves, or `None`.
         groups: labels of all rows; rows of one label are never forecast from each other.
+        device: where decision-focused models are trained.
         models: fitted to the rows to train on.
         finished: the same, fitted to the rows to choose by as well.
     """
@@ -150,6 +151,7 @@ class Pipeline:
     folder: Path | None = None
     cache: str | Path | None = None
     groups: np.ndarray | None = None
+    device: str | None = None
     models: dict[str, Trained] = field(default_factory=dict)
     finished: dict[str, Trained] = field(default_factory=dict)
 
@@ -328,6 +330,7 @@ class Pipeline:
                 seed=self.settings.seed,
                 clock=self.clock,
                 folder=self.folder,
+                device=self.device,
                 progress=self.progress,
             )
             plain = [{**vars(one), "regrets": torch.tensor(one.regrets)} for one in found]
@@ -395,7 +398,8 @@ class Pipeline:
         start = self._start(known.settings["start"], fitted, rows)
         if known.settings["epochs"]:
             share = known.trained_on / len(start.train)  # more rows make for more steps in an epoch
-            again_as(start, self._loss(known.loss, start), known.settings, share, self.settings.seed, self.progress)
+            loss, seed = self._loss(known.loss, start), self.settings.seed
+            again_as(start, loss, known.settings, share, seed, self.device, self.progress)
         return start.finish(start.module)
 
     def refit(self, name: str) -> Trained:

@@ -92,6 +92,7 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
             on the LP relaxation, is kept. 0 trains on all of them and keeps the last epoch.
         early_stopping: how many epochs without improvement end the training; `None`: never.
         cache: folder that remembers the exact solves behind labels and scores, across fits and runs.
+        device: where it is trained, "cuda", say (docs/gpu.md); what is fitted lies on the CPU.
         random_state: seed of initial weights, held-out part, order of the instances and noise.
         verbose: print a line per epoch.
 
@@ -124,6 +125,7 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         validation_fraction: float = 0.2,
         early_stopping: int | None = 10,
         cache: str | Path | None = None,
+        device: str | None = None,
         random_state: Any = 0,
         verbose: bool = False,
     ) -> None:
@@ -144,6 +146,7 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         self.validation_fraction = validation_fraction
         self.early_stopping = early_stopping
         self.cache = cache
+        self.device = device
         self.random_state = random_state
         self.verbose = verbose
 
@@ -230,8 +233,10 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
                 keep="last" if checked is None else "best",
                 seed=seed,
                 callbacks=[Report()] if self.verbose else [],
+                device=self.device,
                 progress=False,
             )
+            start.module.cpu()
             found.append((history, loss, start))
         self.history_, self.loss_, start = min(found, key=lambda one: _best_of(one[0]))
         self.model_ = start.finish(start.module)

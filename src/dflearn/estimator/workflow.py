@@ -40,6 +40,7 @@ from dflearn.program.names import places_of
 from dflearn.solvers.base import Solver, Status
 from dflearn.solvers.task import DecisionTask
 from dflearn.training import History
+from dflearn.training.arguments import as_device
 
 LEAST_ROWS = 10  # below it, a test says nothing
 MINUTES = 10.0  # for all decision-focused runs, which are counted in steps: a limit that few problems meet
@@ -71,6 +72,7 @@ def train(
     checkpoint: str | Path | None = None,
     solver: Solver | None = None,
     cache: str | Path | None = None,
+    device: str | None = None,
     progress: bool = True,
 ) -> TrainResult:
     """Fit two-stage models, train decision-focused ones from them, keep the best, and test on rows set aside.
@@ -114,10 +116,13 @@ def train(
             model as if it had not been. It is removed at the end.
         solver: an exact solver of the program; default: the fastest that suits it.
         cache: a folder that remembers solves, as of `label`.
+        device: where decision-focused models are trained, "cuda", say; see docs/gpu.md. The result lies on the CPU.
         progress: say on stderr how far it is.
     """
     begun = time.perf_counter()
     check_choices(losses or (), layer)
+    if device is not None:
+        as_device(device)
     task = DecisionTask.of(problem)
     program, solver = task.program, solver or task.solver
     if program is None:
@@ -137,7 +142,7 @@ def train(
     clock, said = Clock(minutes, dict(steps or {})), Progress(progress)
     folder = None if checkpoint is None else Path(checkpoint)
     labels = None if roles.groups is None else np.asarray(roles.groups)
-    pipeline = Pipeline(task, solver, data, parts, settings, clock, said, folder, cache, labels)
+    pipeline = Pipeline(task, solver, data, parts, settings, clock, said, folder, cache, labels, device)
     choice = pipeline.run()
 
     models = {name: _regressor(problem, one, pipeline) for name, one in pipeline.finished.items()}

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-import scipy.sparse.linalg
 
+from dflearn.kernels.elimination import minimum_degree
 from dflearn.kernels.lanes import LANES, as_tile, get, inner, jit, put, spread, where, wide_tile
 
 BLOCK = 4  # columns of a block
@@ -80,7 +80,7 @@ class SparseFactor:
     @classmethod
     def of(cls, matrix: sp.csr_array) -> SparseFactor:
         m = matrix.shape[0]
-        order, lower = _symbolic(matrix)
+        order, lower = minimum_degree(matrix)
         ordered = sp.csr_array(matrix[order]) if m else sp.csr_array(matrix)
         norms = np.sqrt(np.asarray(ordered.multiply(ordered).sum(axis=1)).reshape(-1))
         scale = 1.0 / norms
@@ -141,28 +141,6 @@ class NumericFactor:
     def vanished(self) -> np.ndarray:
         """Rows whose pivot vanished, in the first lane."""
         return np.flatnonzero(self.values[len(self.pattern.row) :, 0] == 0.0)
-
-
-def _symbolic(matrix: sp.csr_array) -> tuple[np.ndarray, sp.csc_array]:
-    """Minimum-degree order, and the strictly lower pattern of L in that order.
-
-    SuperLU does both: on an M-matrix with the pattern of M Mᵀ it pivots on the diagonal and no entry of L cancels.
-    """
-    m = matrix.shape[0]
-    if m == 0:
-        return np.zeros(0, np.int64), sp.csc_array((0, 0))
-    ones = sp.csr_array((np.ones(matrix.nnz), matrix.indices, matrix.indptr), shape=matrix.shape)
-    off = sp.csc_array(ones @ ones.T)
-    off.data[:] = -1.0
-    dominance = -np.asarray(off.sum(axis=0)).reshape(-1) + 1.0
-    mimic = sp.csc_array(off + sp.diags_array(dominance))
-    mimic.indices, mimic.indptr = mimic.indices.astype(np.int32), mimic.indptr.astype(np.int32)
-    lu = scipy.sparse.linalg.splu(
-        mimic, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
-    )
-    lower = sp.csc_array(sp.tril(lu.L, -1))
-    lower.sort_indices()
-    return np.argsort(lu.perm_c), lower
 
 
 def _pattern(matrix: sp.csr_array, lower: sp.csc_array) -> Pattern:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from dflearn.errors import OptionError
 from dflearn.program import Instance, Objective, Program
-from dflearn.solvers.base import Solution, Solver, TakesStart, check_costs, check_instance, check_start
+from dflearn.solvers.base import Solution, Solver, TakesStart, check_costs, check_instance, check_start_shape
 
 
 class Layer(nn.Module, TakesStart, ABC):
@@ -53,14 +53,23 @@ class Layer(nn.Module, TakesStart, ABC):
     def solve(self, y: Tensor, instance: Instance | None = None, start: Tensor | None = None) -> Solution:
         """Decision, status, objective and residual of every instance; a new start if one was passed."""
         begun = perf_counter()
-        batch = check_costs(y, self.objective)
+        batch = check_costs(y, self.objective, values=not self._checks_later(y.device))
         check_instance(instance, batch)
-        check_start(start, batch, self.start_width)
+        check_start_shape(start, batch, self.start_width)
         if instance is not None:
             self._check_instance(instance)
         if self.program is not None and self.program.predicts_rows:
             instance = self._realize(self.program, y, instance)
         return self._solve(y, instance, start).timed(perf_counter() - begun)
+
+    def _checks_later(self, device: torch.device) -> bool:
+        """Whether costs on this device are looked at where they are: a NaN among them is found by who solves."""
+        return False
+
+    def unsettled(self) -> bool:
+        """Whether the last solve, if its answer is `deferred`, left instances unfinished: solve them again, which waits for
+        the CPU to finish them. It waits for that solve."""
+        return False
 
     def _check_instance(self, instance: Instance) -> None:
         """An error where the layer does not know what an instance asks for."""

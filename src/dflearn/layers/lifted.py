@@ -129,6 +129,7 @@ class Bent:
         found = self._kept.get(key)
         if found is None:
             found = Lifted(self.program, self.mu, self.tolerance, q)
+            found.layer.in_blocks = False  # a plan for each q would cost more than it brings
             while len(self._kept) >= self.KEPT:
                 self._kept.pop(next(iter(self._kept)), None)
             self._kept[key] = found

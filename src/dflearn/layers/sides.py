@@ -36,7 +36,12 @@ def with_sides(
         found = slopes(w, as_rows(gradient, count, np.float64))
         return tuple(torch.as_tensor(found[name]).reshape(value.shape).to(value) for name, value in wanted.items())
 
-    moved: Tensor = _WithSides.apply(decision, way_back, *wanted.values())  # type: ignore[no-untyped-call]
+    return moved_by(decision, way_back, *wanted.values())
+
+
+def moved_by(decision: Tensor, way_back: Callable[[Tensor], tuple[Tensor, ...]], *sides: Tensor) -> Tensor:
+    """The decision, differentiable in the sides too: `way_back` turns a gradient in it into those in the sides."""
+    moved: Tensor = _WithSides.apply(decision, way_back, *sides)  # type: ignore[no-untyped-call]
     return moved
 
 

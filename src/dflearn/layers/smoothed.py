@@ -10,6 +10,7 @@ on the augmented system (`augmented`), and counted.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -20,12 +21,14 @@ from torch import Tensor
 
 from dflearn.errors import OptionError
 from dflearn.layers.base import Layer, as_rows, in_shape, like, symmetric, weight, with_gradient
+from dflearn.layers.watch import Watch
 from dflearn.program import Instance, Objective, Program
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Solution, Status, check_start
 
 if TYPE_CHECKING:
     from dflearn.kernels.smoothed import SmoothedAnswer
+    from dflearn.layers.blocks import SmoothedBlocks
     from dflearn.layers.lifted import Bent, Lifted
     from dflearn.layers.rows import SmoothedRows
 
@@ -51,6 +54,9 @@ class Smoothed(Layer):
 
     Every optimal answer has a relative KKT residual of at most 1e-6 (usually 1e-12), reported in `Solution.residual`.
 
+    Costs on a GPU are solved there, with the squared regularizer; `repr` says where, and why not where they are not. A
+    training step then does not wait for its statuses: see `blocks` and docs/gpu.md.
+
     Args:
         program: integrality is dropped; smoothing acts on the decision variables, never on slacks.
         mu: μ > 0, in units of the costs; or 0, where Q is positive definite. May be set later, `layer.mu = …`.
@@ -60,6 +66,7 @@ class Smoothed(Layer):
 
     program: Program
     annealed = ("mu",)
+    in_blocks = True  # costs on a GPU are solved there, where that can be
     bends = True
 
     def __init__(
@@ -79,6 +86,8 @@ class Smoothed(Layer):
         if regularizer == "norm" and program.Q is not None:
             raise OptionError(f"{program!r} has a quadratic objective: smooth it with regularizer='squared'")
         self.regularizer, self.tolerance = regularizer, float(tolerance)
+        self._places: dict[torch.device, SmoothedBlocks | str] = {}
+        self.watch = Watch()
         self.moves_rows = regularizer == "squared"
         self.mu = mu
         if self.program.Q is None:
@@ -106,10 +115,45 @@ class Smoothed(Layer):
             self.__dict__.pop(made, None)
 
     def extra_repr(self) -> str:
-        return f"{self.program!r}, mu={self.mu}, regularizer={self.regularizer!r}"
+        said = [f"{self.program!r}, mu={self.mu}, regularizer={self.regularizer!r}"]
+        return ", ".join(said + [f"solved on {place}" for place in self._places.values()])
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key not in ("rows", "lifted", "bent")}
+        own = ("rows", "lifted", "bent", "watch", "_places")  # of this process, and of its devices
+        return {key: value for key, value in self.__dict__.items() if key not in own}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__({**state, "watch": Watch(), "_places": {}})  # type: ignore[no-untyped-call]
+
+    def blocks(self, device: torch.device) -> SmoothedBlocks | None:
+        """The program on that device; `None` where the CPU solves it, which is said once."""
+        if not self.in_blocks or (device.type != "cuda" and device not in self._places):
+            return None
+        if device not in self._places:
+            from dflearn.cuda.errors import NotHere
+            from dflearn.layers.blocks import blocks_on
+
+            try:
+                if self.regularizer == "norm":
+                    raise NotHere("with regularizer='norm'")
+                self._places[device] = blocks_on(self.program, device)
+            except NotHere as reason:
+                shown = str(reason).partition("\n")[0].translate({ord(one): None for one in "()"})
+                self._places[device] = f"the CPU for {device}: {shown}"
+                warnings.warn(
+                    f"Smoothed solves costs on {device} on the CPU, to which they are copied: {reason} (docs/gpu.md)",
+                    RuntimeWarning,
+                    stacklevel=5,
+                )
+        place = self._places[device]
+        return None if isinstance(place, str) else place
+
+    def _checks_later(self, device: torch.device) -> bool:
+        return self.program.Q is None and self.blocks(device) is not None
+
+    def unsettled(self) -> bool:
+        inner = self.__dict__.get("lifted")
+        return bool(self.watch.end()) or (inner is not None and inner.layer.unsettled())
 
     @cached_property
     def lifted(self) -> Lifted:
@@ -152,6 +196,11 @@ class Smoothed(Layer):
         if self.program.Q is not None:
             self.program.sides(instance, count)  # checks the instance, in the user's words
             return self.lifted.solve(self.objective.vector(y, instance), instance, start)
+        blocks = self.blocks(y.device)
+        if blocks is not None:
+            from dflearn.layers.on_gpu import solve_on_gpu
+
+            return solve_on_gpu(self, blocks, self.objective.vector(y, instance), instance, start)
         # The way back leads from w to y at once, unless the instance's d wants a gradient too.
         through_d = instance is not None and instance.d is not None and instance.d.requires_grad
         costs = self.objective.vector(y if through_d else y.detach(), instance)
@@ -163,7 +212,7 @@ class Smoothed(Layer):
         else:
             kappa = np.array([self._mu])  # one for all instances
             answer = self.rows.solve(self.rows.data(c, kappa, sides), given, self.tolerance)
-            status, slow = self._finish(c, kappa, sides, answer)
+            status, slow = self.finish(c, kappa, sides, answer)
         decision = like(answer.w, costs)
         face = _Face(self.rows, answer.inside, answer.in_force, kappa, self.mu, None if through_d else self.objective)
         if self.regularizer == "norm":
@@ -179,7 +228,7 @@ class Smoothed(Layer):
             )
             new_start = in_shape(rows, batch)
         decision = with_gradient(costs if through_d else y, decision, face.way_back, face.way_back_again)
-        if wanted := self._wanted_sides(instance):
+        if wanted := self.wanted_sides(instance):
             from dflearn.layers.sides import gradients, with_sides
 
             slopes = partial(gradients, self.rows, answer.inside, answer.in_force, sides)
@@ -194,7 +243,7 @@ class Smoothed(Layer):
             fallback=in_shape(slow, batch),
         )
 
-    def _wanted_sides(self, instance: Instance | None) -> dict[str, Tensor]:
+    def wanted_sides(self, instance: Instance | None) -> dict[str, Tensor]:
         """The right-hand sides and bounds that a gradient is wanted for."""
         if instance is None or not torch.is_grad_enabled():
             return {}
@@ -236,7 +285,7 @@ class Smoothed(Layer):
         active = np.arange(count)
         for _ in range(ROOT_STEPS):
             part = rows.solve(rows.data(c[active], kappa[active], sides.rows(active)), answer.y[active], self.tolerance)
-            status[active], finished_slowly = self._finish(c[active], kappa[active], sides.rows(active), part)
+            status[active], finished_slowly = self.finish(c[active], kappa[active], sides.rows(active), part)
             slow[active] |= finished_slowly
             for whole, own in zip(answer, part, strict=True):
                 whole[active] = own
@@ -281,7 +330,7 @@ class Smoothed(Layer):
 
     # -- what the kernels did not finish --------------------------------------------------------------------------
 
-    def _finish(
+    def finish(
         self, c: np.ndarray, mu: np.ndarray, sides: Sides, answer: SmoothedAnswer
     ) -> tuple[np.ndarray, np.ndarray]:
         """Status per instance, and which of them were solved alone.

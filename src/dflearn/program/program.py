@@ -283,6 +283,17 @@ class Program:
             given[name] = own + moves(exact)
         return Instance(**given)
 
+    def check_shapes(self, given: dict[str, Tensor], count: int) -> None:
+        """An error where a field of an instance does not fit so many instances."""
+        for name, value in given.items():
+            wanted = self.n if name in ("d", "q") else getattr(self, name).shape[-1]
+            if not isinstance(value, Tensor):
+                raise ShapeError(f"the instance's {name} must be a tensor, got a {type(value).__name__}")
+            if value.shape[-1:] != (wanted,) or value.shape[:-1].numel() != count:
+                raise ShapeError(
+                    f"the instance's {name} must have shape (*batch, {wanted}) for {count} instances; got {tuple(value.shape)}"
+                )
+
     def sides(self, instance: Instance | None, count: int) -> Sides:
         """The right-hand sides and bounds of `count` instances: the program's own, where an instance does not override them.
 
@@ -292,15 +303,9 @@ class Program:
         if not given:
             return self.own_sides
         parts: dict[Side, np.ndarray] = self.own_sides.parts()
+        self.check_shapes(given, count)
         for name, value in given.items():
-            wanted = self.n if name in ("d", "q") else getattr(self, name).shape[-1]
-            if not isinstance(value, Tensor):
-                raise ShapeError(f"the instance's {name} must be a tensor, got a {type(value).__name__}")
-            if value.shape[-1:] != (wanted,) or value.shape[:-1].numel() != count:
-                raise ShapeError(
-                    f"the instance's {name} must have shape (*batch, {wanted}) for {count} instances; got {tuple(value.shape)}"
-                )
-            array = np.array(value.detach().cpu().double().numpy(), order="C").reshape(count, wanted)
+            array = np.array(value.detach().cpu().double().numpy(), order="C").reshape(count, value.shape[-1])
             bounds = name in ("lower", "upper")
             wrong = np.isnan(array) if bounds else ~np.isfinite(array)
             if wrong.any():

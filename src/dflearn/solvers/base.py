@@ -69,7 +69,8 @@ class Solution:
         residual: relative optimality residual of an iterative layer, float64 `(*batch,)`, or `None`.
         fallback: which instances a layer's own method did not finish, so that a slower one had to, bool `(*batch,)`, or `None`.
         slope: the gradient of `objective` in y, `(*batch, p)`, where it is not Sᵀ `decision`; otherwise `None`.
-        seconds: wall time of the call that gave this answer.
+        seconds: wall time of the call that gave this answer; on a GPU, until its work was handed over.
+        deferred: whether statuses are looked at later, by the layer, so that nothing waits for the GPU now (docs/gpu.md).
     """
 
     decision: Tensor
@@ -81,6 +82,7 @@ class Solution:
     fallback: Tensor | None = None
     slope: Tensor | None = None
     seconds: float = 0.0
+    deferred: bool = False
 
     def check(
         self,
@@ -91,10 +93,14 @@ class Solution:
     ) -> Solution:
         """Itself, when every status is among `accept`; otherwise an error that names the first other instances.
 
+        A `deferred` answer is not looked at here.
+
         Args:
             name: the caller's name for instance i: a row of a table, an id of a data set.
             what: what those instances lack.
         """
+        if self.deferred:
+            return self
         status = self.status.cpu().numpy().ravel()
         if set(status.tolist()).issubset(accept):
             return self
@@ -307,15 +313,18 @@ def joined(parts: Sequence[Solution], places: Sequence[np.ndarray], batch: torch
     return Solution(**{name: whole(name) for name in names})
 
 
-def check_costs(y: Tensor, objective: Objective) -> torch.Size:
-    """The batch shape of costs `(*batch, p)`; an error on a wrong shape, a wrong dtype, NaN or infinity."""
+def check_costs(y: Tensor, objective: Objective, *, values: bool = True) -> torch.Size:
+    """The batch shape of costs `(*batch, p)`; an error on a wrong shape, a wrong dtype, NaN or infinity.
+
+    values: whether to look for the latter, which waits for the device that costs are on.
+    """
     if not isinstance(y, Tensor) or not y.is_floating_point():
         what = f"{y.dtype} tensor" if isinstance(y, Tensor) else type(y).__name__
         raise ShapeError(f"costs must be a floating-point torch tensor of shape (*batch, {objective.p}); got a {what}")
     if y.shape[-1:] != (objective.p,):
         raise ShapeError(f"costs must have shape (*batch, {objective.p}); got {tuple(y.shape)}")
     # A finite sum of squares has finite terms, and is cheaper to look at; a sum that overflowed proves nothing.
-    if not math.isfinite(_squares(y.detach())) and not bool(torch.isfinite(y).all()):
+    if values and not math.isfinite(_squares(y.detach())) and not bool(torch.isfinite(y).all()):
         bad = (~torch.isfinite(y.reshape(-1, objective.p)).all(-1)).nonzero()
         raise ShapeError(
             f"instance {int(bad[0])}: costs hold a NaN or an infinity ({bad.numel()} such instances); "
@@ -345,13 +354,20 @@ def check_basis(start: np.ndarray) -> None:
         raise ShapeError(f"a start holds codes of a simplex basis, from {Basis.NONE:d} to {Basis.AT_ZERO:d}")
 
 
-def check_start(start: Tensor | None, batch: torch.Size, width: int) -> np.ndarray | None:
-    """The start as numpy `(count, width)`; an error on a wrong shape or where none is taken."""
+def check_start_shape(start: Tensor | None, batch: torch.Size, width: int) -> None:
+    """An error where a start has a wrong shape, or none is taken."""
     if start is None:
-        return None
+        return
     if not width:
         raise ShapeError("this solver takes no start: pass start=None")
     if start.shape != (*batch, width):
         raise ShapeError(f"start must have shape {(*batch, width)}; got {tuple(start.shape)}")
+
+
+def check_start(start: Tensor | None, batch: torch.Size, width: int) -> np.ndarray | None:
+    """The start as numpy `(count, width)`; an error on a wrong shape or where none is taken."""
+    check_start_shape(start, batch, width)
+    if start is None:
+        return None
     rows = start.detach().cpu()
     return (rows if rows.ndim == 2 else rows.reshape(-1, width)).numpy()

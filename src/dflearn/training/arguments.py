@@ -50,6 +50,29 @@ def as_loss(loss: AnyLoss) -> Loss:
     return FunctionLoss(loss)
 
 
+def as_device(device: str | torch.device) -> torch.device:
+    """The device that is meant; an error that says how to get it, where it is not here."""
+    try:
+        meant = torch.device(device)
+    except RuntimeError as error:
+        raise OptionError(f"device is 'cpu', 'cuda' or 'cuda:1', say; got {device!r}") from error
+    if meant.type != "cuda":
+        return meant
+    if torch.version.cuda is None:
+        raise OptionError(
+            f"device={str(device)!r} needs a build of torch for CUDA, and torch {torch.__version__} here is none: "
+            "pip install torch --index-url https://download.pytorch.org/whl/cu130 on a machine with an NVIDIA GPU, or use device='cpu'"
+        )
+    if not torch.cuda.is_available():
+        raise OptionError(
+            f"device={str(device)!r} needs an NVIDIA GPU and its driver, and torch {torch.__version__} finds none here: nvidia-smi "
+            "shows whether there is one; or use device='cpu'"
+        )
+    if meant.index is not None and meant.index >= torch.cuda.device_count():
+        raise OptionError(f"device={str(device)!r}: there are {torch.cuda.device_count()} GPUs here, from cuda:0 on")
+    return meant
+
+
 def check_model(model: Any) -> None:
     if not isinstance(model, nn.Module):
         what = "a class: make one" if isinstance(model, type) else f"a {type(model).__name__}: write it as a module"

@@ -98,8 +98,8 @@ def _check_seal(file: BinaryIO) -> bool:
 
 
 def describe(thing: Any) -> str:
-    """The `repr` of a model, loss or optimizer, without addresses in memory."""
-    return re.sub(r" at 0x[0-9a-f]+", "", repr(thing))
+    """The `repr` of a model, loss or optimizer, without addresses in memory, and without where layers solve: a run may move."""
+    return re.sub(r" at 0x[0-9a-f]+|, solved on [^()\n]*", "", repr(thing))
 
 
 def fingerprint(data: DecisionDataset | None) -> str | None:

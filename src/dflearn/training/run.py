@@ -24,6 +24,7 @@ from dflearn.training.arguments import (
     AnyLoss,
     MakeOptimizer,
     MakeScheduler,
+    as_device,
     as_loss,
     check_model,
     make_optimizer,
@@ -105,7 +106,7 @@ class Run:
                     "on_epoch_end(run, row), and pass one of it"
                 )
         self.callbacks = callbacks
-        self.device = torch.device(device) if device is not None else _device_of(model)
+        self.device = as_device(device) if device is not None else _device_of(model)
         self.model, self.loss = model.to(self.device), loss.to(self.device)
         self.train = train.to(self.device)
         self.rows = counted_rows(self.train)
@@ -220,6 +221,9 @@ class Run:
         self.optimizer.zero_grad()
         mean.backward()
         value, gradient = measure(self.model, mean, batch, predicted, output.value, self.epoch + 1, step)
+        left = [name for name, layer in self._layers() if layer.unsettled()]
+        if left:
+            return self._step(index, step, seconds)  # these layers wait now, and the CPU finishes what a GPU left
         self.optimizer.step()
         solve = 0.0
         if output.solution is not None:
@@ -380,7 +384,9 @@ class Run:
         own, torchs, *cuda = content["generators"]
         self.generator.set_state(own)
         torch.set_rng_state(torchs)
-        for device, state in zip(self.cuda_devices, cuda, strict=True):
+        for device, state in zip(
+            self.cuda_devices, cuda, strict=False
+        ):  # a run that moves to a GPU has no state for it
             torch.cuda.set_rng_state(state, device)
 
     def _layers(self) -> list[tuple[str, Layer]]:

@@ -1,0 +1,194 @@
+"""Compiled kernels on one GPU: loaded and launched through the driver, on torch's current stream."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dflearn.cuda.errors import NotHere
+from dflearn.cuda.nvrtc import Compiler
+from dflearn.cuda.plan import FIELDS, SIZES, WARP
+
+LEAST_CAPABILITY = (7, 0)  # warps whose lanes are threads of their own
+RESERVED = 1024  # bytes of fast memory that the system takes of each block
+MAX_SHARED_OPTIN, MAX_SHARED_PER_MULTIPROCESSOR = 97, 81  # attributes of a device
+MAX_DYNAMIC_SHARED = 8  # of a function
+BUFFER_POINTER, BUFFER_SIZE = 1, 2  # what follows, in the list that tells of a kernel's arguments
+
+
+class PlanStruct(ctypes.Structure):
+    """`struct Plan` of source/block.cuh."""
+
+    _fields_ = [("sizes", ctypes.c_int * len(SIZES)), ("fields", ctypes.c_void_p * len(FIELDS))]
+
+    @classmethod
+    def of(cls, sizes: dict[str, int], fields: Sequence[Tensor]) -> PlanStruct:
+        numbers = (ctypes.c_int * len(SIZES))(*(sizes[name] for name in SIZES))
+        return cls(numbers, (ctypes.c_void_p * len(FIELDS))(*(field.data_ptr() for field in fields)))
+
+
+class Module(ABC):
+    """The kernels with one plan in them."""
+
+    @abstractmethod
+    def slots(self, kernel: str) -> int:
+        """How many blocks the device holds at once."""
+
+    @abstractmethod
+    def launch(self, kernel: str, blocks: int, *arguments: Any) -> None:
+        """Arguments: tensors, `None` for a null pointer, int or float."""
+
+
+class Machine(ABC):
+    """What runs blocks.
+
+    Attributes:
+        warp: lanes of a warp.
+        fast_memory: bytes that one block may have, and that one multiprocessor has.
+        multiprocessors: how many there are.
+    """
+
+    warp: int
+    multiprocessors: int
+    fast_memory: tuple[int, int]
+
+    @abstractmethod
+    def load(
+        self, threads: int, together: int, sizes: dict[str, int], fields: Sequence[np.ndarray], shared: int
+    ) -> Module:
+        """The kernels for blocks of so many threads, `together` of them on one multiprocessor, with a plan and its fast memory."""
+
+
+@lru_cache(maxsize=1)
+def _driver() -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise NotHere(f"the CUDA driver was not found: {error}") from error
+
+
+def _check(code: int) -> None:
+    if code:
+        text = ctypes.c_char_p()
+        _driver().cuGetErrorString(code, ctypes.byref(text))
+        raise RuntimeError(f"CUDA driver: {(text.value or b'unknown error').decode()} ({code})")
+
+
+class Gpu(Machine):
+    """One CUDA device of torch's."""
+
+    warp = WARP
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.capability = torch.cuda.get_device_capability(device)
+        if self.capability < LEAST_CAPABILITY or torch.version.cuda is None:
+            raise NotHere(f"{torch.cuda.get_device_name(device)} is too old: compute capability 7.0 is the least")
+        properties = torch.cuda.get_device_properties(device)
+        self.multiprocessors = properties.multi_processor_count
+        torch.cuda.current_stream(device)  # torch makes the context
+        self.fast_memory = (self._attribute(MAX_SHARED_OPTIN), self._attribute(MAX_SHARED_PER_MULTIPROCESSOR))
+        self.compiler = Compiler(torch.version.cuda)
+
+    def _attribute(self, number: int) -> int:
+        value = ctypes.c_int()
+        _check(_driver().cuDeviceGetAttribute(ctypes.byref(value), number, self.device.index or 0))
+        return value.value
+
+    def load(
+        self, threads: int, together: int, sizes: dict[str, int], fields: Sequence[np.ndarray], shared: int
+    ) -> Module:
+        major, minor = self.capability
+        options = [
+            f"--gpu-architecture=sm_{major}{minor}",
+            "--std=c++17",
+            f"-DNT={threads}",
+            f"-DMIN_BLOCKS={together}",
+        ]
+        code = self.compiler.cubin((*options, *(["-DSPILL"] if sizes["far"] else [])))
+        return GpuModule(self, code, threads, sizes, fields, shared)
+
+
+class GpuModule(Module):
+    """A loaded cubin, its plan in constant memory."""
+
+    def __init__(
+        self, gpu: Gpu, code: bytes, threads: int, sizes: dict[str, int], fields: Sequence[np.ndarray], shared: int
+    ) -> None:
+        self.gpu, self.threads, self.shared = gpu, threads, shared
+        self.fields = [torch.from_numpy(field.copy()).to(gpu.device) for field in fields]
+        driver, self.handle = _driver(), ctypes.c_void_p()
+        with torch.cuda.device(gpu.device):
+            _check(driver.cuModuleLoadData(ctypes.byref(self.handle), code))
+            plan, address, size = PlanStruct.of(sizes, self.fields), ctypes.c_uint64(), ctypes.c_size_t()
+            _check(driver.cuModuleGetGlobal_v2(ctypes.byref(address), ctypes.byref(size), self.handle, b"p"))
+            assert size.value == ctypes.sizeof(plan), "struct Plan and PlanStruct differ"
+            _check(driver.cuMemcpyHtoD_v2(address, ctypes.byref(plan), size))
+            torch.cuda.synchronize(gpu.device)
+        self._functions: dict[str, tuple[ctypes.c_void_p, int]] = {}
+
+    def _function(self, kernel: str) -> tuple[ctypes.c_void_p, int]:
+        """The kernel, and how many of its blocks the device holds."""
+        if kernel not in self._functions:
+            driver, handle, blocks = _driver(), ctypes.c_void_p(), ctypes.c_int()
+            _check(driver.cuModuleGetFunction(ctypes.byref(handle), self.handle, kernel.encode()))
+            _check(driver.cuFuncSetAttribute(handle, MAX_DYNAMIC_SHARED, self.shared))
+            occupancy = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor
+            _check(occupancy(ctypes.byref(blocks), handle, self.threads, ctypes.c_size_t(self.shared)))
+            self._functions[kernel] = handle, max(blocks.value, 1) * self.gpu.multiprocessors
+        return self._functions[kernel]
+
+    def slots(self, kernel: str) -> int:
+        return self._function(kernel)[1]
+
+    def attribute(self, kernel: str, number: int) -> int:
+        """3: bytes of local memory, 4: registers."""
+        value = ctypes.c_int()
+        _check(_driver().cuFuncGetAttribute(ctypes.byref(value), number, self._function(kernel)[0]))
+        return value.value
+
+    def launch(self, kernel: str, blocks: int, *arguments: Any) -> None:
+        # As one piece of memory, laid out as C does, which takes less time than a pointer to each.
+        kinds, values = [], []
+        for one in arguments:
+            pointer = one is None or isinstance(one, Tensor)
+            kinds.append("P" if pointer else "i" if isinstance(one, int) else "d")
+            values.append(one if not pointer else 0 if one is None else one.data_ptr())
+        packed = struct.pack("".join(kinds), *values)
+        size = ctypes.c_size_t(len(packed))
+        extra = (ctypes.c_void_p * 5)(BUFFER_POINTER, _address(packed), BUFFER_SIZE, ctypes.addressof(size), None)
+        device, function = self.gpu.device, self._function(kernel)[0]
+        stream = ctypes.c_void_p(torch._C._cuda_getCurrentRawStream(device.index))  # as Triton asks for it
+        shape = (blocks, 1, 1, self.threads, 1, 1, self.shared, stream, None, extra)
+        if torch._C._cuda_getDevice() == device.index:
+            _check(_driver().cuLaunchKernel(function, *shape))
+            return
+        with torch.cuda.device(device):
+            _check(_driver().cuLaunchKernel(function, *shape))
+
+
+def _address(packed: bytes) -> int | None:
+    return ctypes.cast(ctypes.c_char_p(packed), ctypes.c_void_p).value
+
+
+def as_argument(value: Any) -> Any:
+    """What a kernel takes for a tensor, `None`, an int or a float."""
+    if value is None:
+        return ctypes.c_void_p()
+    if isinstance(value, Tensor):
+        return ctypes.c_void_p(value.data_ptr())
+    return ctypes.c_int(value) if isinstance(value, int) else ctypes.c_double(value)
+
+
+@lru_cache(maxsize=16)
+def gpu(index: int) -> Gpu:
+    """The machine behind a CUDA device."""
+    return Gpu(torch.device("cuda", index))

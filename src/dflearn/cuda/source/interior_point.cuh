@@ -1,0 +1,166 @@
+// A primal-dual interior-point method: dflearn.kernels.interior_point, whose comments say what and why, by one block.
+#pragma once
+#include "optimality.cuh"
+
+#define TOWARDS_BOUNDARY 0.9995
+#define REGULARIZATION 1e-13
+#define REFINED 14
+#define REFINEMENTS 2
+#define MANY 100.0  // multipliers beyond which an instance may have no feasible point; they are looked at every PROVE steps
+#define PROVE 3
+#define FEASIBLE 1e-12
+#define PROVEN (-3)
+
+// A point inside the bounds: near −c/μ, or (near) near the one that belongs to the multipliers in Y. width: how far from its
+// bounds a variable starts; price: the least multiplier.
+NOINLINE void interior_start(bool near, double width, double price) {
+    const Task& q = *TASK;
+    double* const scratch = q.scratch;
+    ROWS {
+        Y[i] = !p.inequality[i] ? (near ? Y[i] : 0) : near ? fmax(Y[i], price) : price;
+        v[PRICE] = Y[i];
+        v[POINT_S] = 0;
+    }
+    SYNC();
+    COLUMNS {
+        double low = q.low(j), high = q.high(j), cost = q.cost(j), pull = column_dot(j, Y);
+        bool free = low < high, below = free && low >= -LARGEST, above = free && high <= LARGEST;
+        double room = fmin(width, below && above ? 0.5 * high - 0.5 * low : width);
+        double at = near ? fmin(fmax(-(cost + pull) / q.mu, low), high) : fmin(fmax(-cost / q.mu, -width), width);
+        double gradient = cost + pull + q.mu * at;
+        if (below) at = fmax(low + room, at);
+        if (above) at = fmin(high - room, at);
+        if (!free) at = low;
+        if (!near) gradient = cost + pull + q.mu * at;
+        v[POINT_W] = at;
+        v[GAP_L] = !free ? -1 : below ? fmax(at - low, 0.5 * room) : 0;
+        v[GAP_U] = !free ? -1 : above ? fmax(high - at, 0.5 * room) : 0;
+        v[PRICE_L] = below ? fmax(gradient, 0.0) + price : 0;
+        v[PRICE_U] = above ? fmax(-gradient, 0.0) + price : 0;
+    }
+    SYNC();
+    row_dots(scratch + POINT_W, [&](int i, double sum) {
+        if (p.inequality[i]) row(scratch, i)[POINT_S] = fmax(q.side(i) - sum, 0.1 * width);
+    });
+    SYNC();
+}
+
+// From the point at hand. → the steps taken; −1: not converged; PROVEN: there is no feasible point.
+NOINLINE int interior_point(int limit, double tolerance) {
+    const Task& q = *TASK;
+    double* const scratch = q.scratch;
+    const double mu = q.mu;
+    double bounds[1] = {0};
+    COLUMNS {
+        bounds[0] += (v[GAP_L] > 0 ? 1 : 0) + (v[GAP_U] > 0 ? 1 : 0);
+        v[STEP_W] = v[TARGET_L] = v[TARGET_U] = v[INVERSE_L] = v[INVERSE_U] = 0;
+    }
+    ROWS { Y[i] = v[PRICE]; bounds[0] += p.inequality[i] ? 1 : 0; }
+    reduce<1, 0>(bounds);
+    const double count = fmax(bounds[0], 1.0);
+    double length = 0;
+    int result = -1;
+    UNROLL(1) for (int step = 0; step <= limit; step++) {
+        // Take the step found last; residuals; Θ⁻¹; the predictor's right-hand side.
+        double t[5] = {0, 0, 1, 0, 0};  // gap, slope, decision, row, price
+        COLUMNS {
+            double d = v[STEP_W], zl = v[PRICE_L], zu = v[PRICE_U], gl = v[GAP_L], gu = v[GAP_U];
+            double move = length * d, at = v[POINT_W] + move;
+            bool free = gl >= 0;
+            zl += length * (v[TARGET_L] - zl * d) * v[INVERSE_L];
+            zu += length * (v[TARGET_U] + zu * d) * v[INVERSE_U];
+            if (gl > 0) gl += move;
+            if (gu > 0) gu -= move;
+            v[POINT_W] = at; v[GAP_L] = gl; v[GAP_U] = gu; v[PRICE_L] = zl; v[PRICE_U] = zu;
+            double gradient = (free ? q.cost(j) + mu * at + column_dot(j, Y) : 0.0) - zl + zu;
+            t[1] = fmax(t[1], fabs(gradient));
+            t[2] = fmax(t[2], fabs(at));
+            t[0] += gl * zl + gu * zu;
+            double il = gl > 0 ? 1 / gl : 0, iu = gu > 0 ? 1 / gu : 0, inverse = free ? 1 / (mu + zl * il + zu * iu) : 0;
+            v[SLOPE] = gradient; v[INVERSE_L] = il; v[INVERSE_U] = iu; v[THETA] = inverse;
+            v[RIGHT] = inverse * (zu - zl - gradient);
+        }
+        SYNC();
+        row_dots(scratch + POINT_W, [&](int i, double activity) {
+            double *v = row(scratch, i), s = v[POINT_S], y = Y[i], left = q.side(i) - s - activity;
+            v[MISSING] = left;
+            v[RATIO] = p.inequality[i] ? s / y : 0.0;
+            t[3] = fmax(t[3], fabs(left));
+            t[4] = fmax(t[4], fabs(y));
+            t[0] += s * y;
+        });
+        reduce<1, 4>(t);
+        const double gap = t[0], residual = fmax(t[3] / t[2], t[1] / fmax(t[4], 1.0));
+        if (residual <= fmax(tolerance, FEASIBLE) && gap / count <= tolerance) { result = step; break; }
+        if (!(gap <= LARGEST)) break;
+        if (t[4] > MANY && (step % PROVE == 0 || step == limit) && no_feasible_point()) { result = PROVEN; break; }
+        if (step == limit) break;
+
+        assemble(THETA, REGULARIZATION, RATIO, NONE, NONE);
+        factorize(0);
+        // Predictor: straight to complementarity zero.
+        row_dots(scratch + RIGHT, [&](int i, double sum) {
+            double* v = row(scratch, i);
+            X[i] = sum - v[MISSING] - (p.inequality[i] ? v[POINT_S] : 0.0);
+        });
+        SYNC();
+        solve_system(step >= REFINED ? REFINEMENTS : 0);
+        double a[2] = {0, 1};  // how the gap bends along the step; the largest share of a distance
+        COLUMNS {
+            double move = v[RIGHT] - v[THETA] * column_dot(j, X), dl = move * v[INVERSE_L], du = move * v[INVERSE_U];
+            v[STEP_W] = move;
+            a[0] += move * (v[PRICE_U] * (1 - du) - v[PRICE_L] * (1 + dl));
+            a[1] = fmax(a[1], fmax(fmax(-dl, 1 + dl), fmax(du, 1 - du)));
+        }
+        ROWS if (p.inequality[i]) {
+            double s = v[POINT_S], share = X[i] / Y[i], ds = -s - s * share;
+            v[STEP_S] = ds;
+            a[0] += ds * X[i];
+            a[1] = fmax(a[1], fmax(1 + share, -share));
+        }
+        reduce<1, 1>(a);
+        length = 1 / a[1];
+        // Corrector: to a share of the gap that depends on how far the predictor got, with its second-order terms.
+        const double share = gap > 0 ? fmax((1 - length) * gap + length * length * a[0], 0.0) / gap : 0;
+        const double aim = share * share * share * gap / count;
+        COLUMNS {
+            double move = v[STEP_W], zl = v[PRICE_L], zu = v[PRICE_U], gl = v[GAP_L], gu = v[GAP_U], il = v[INVERSE_L], iu = v[INVERSE_U];
+            double tl = gl > 0 ? aim + move * zl * (1 + move * il) - gl * zl : 0;
+            double tu = gu > 0 ? aim - move * zu * (1 - move * iu) - gu * zu : 0;
+            v[TARGET_L] = tl; v[TARGET_U] = tu;
+            v[RIGHT] = v[THETA] * (tl * il - tu * iu - v[SLOPE]);
+        }
+        ROWS if (p.inequality[i]) v[TARGET_S] = aim - v[STEP_S] * X[i] - v[POINT_S] * Y[i];
+        SYNC();
+        row_dots(scratch + RIGHT, [&](int i, double sum) {
+            double* v = row(scratch, i);
+            X[i] = sum - v[MISSING] + (p.inequality[i] ? v[TARGET_S] / Y[i] : 0.0);
+        });
+        SYNC();
+        solve_system(step >= REFINED ? REFINEMENTS : 0);
+        double worst = 1;
+        COLUMNS {
+            double move = v[RIGHT] - v[THETA] * column_dot(j, X), zl = v[PRICE_L], zu = v[PRICE_U], il = v[INVERSE_L], iu = v[INVERSE_U];
+            v[STEP_W] = move;
+            worst = fmax(worst, fmax(-move * il, move * iu));
+            if (zl > 0) worst = fmax(worst, (zl * move - v[TARGET_L]) * il / zl);
+            if (zu > 0) worst = fmax(worst, (-zu * move - v[TARGET_U]) * iu / zu);
+        }
+        ROWS if (p.inequality[i]) {
+            double s = v[POINT_S], y = Y[i], ds = (v[TARGET_S] - s * X[i]) / y;
+            v[STEP_S] = ds;
+            worst = fmax(worst, fmax(-ds / s, -X[i] / y));
+        }
+        // A quadratic objective ties primal and dual: one length for both.
+        length = fmin(TOWARDS_BOUNDARY / largest_of(worst), 1.0);
+        ROWS {
+            Y[i] += length * X[i];
+            if (p.inequality[i]) v[POINT_S] += length * v[STEP_S];
+        }
+        SYNC();
+    }
+    SYNC();
+    ROWS v[PRICE] = Y[i];
+    SYNC();
+    return result;
+}

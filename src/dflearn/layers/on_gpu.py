@@ -1,0 +1,107 @@
+"""A batch of `Smoothed` on a GPU: launch, and wait or not; what the kernels leave goes to the CPU."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dflearn.errors import SolverError
+from dflearn.layers.base import as_rows, with_gradient
+from dflearn.layers.blocks import BlockFace, SmoothedBlocks
+from dflearn.layers.sides import moved_by
+from dflearn.program import Instance, Objective
+from dflearn.solvers.base import Solution, Status, check_costs
+
+if TYPE_CHECKING:
+    from dflearn.cuda.rows import BlockAnswer
+    from dflearn.layers.smoothed import Smoothed
+
+OPTIMAL = int(Status.OPTIMAL)
+
+
+def solve_on_gpu(
+    layer: Smoothed, blocks: SmoothedBlocks, costs: Tensor, instance: Instance | None, start: Tensor | None
+) -> Solution:
+    """`Smoothed._solve` with the squared regularizer, where the costs c `(*batch, n)` are.
+
+    A training step does not wait for the answer, unless an earlier one had instances that the kernels did not finish; while a
+    graph is captured, nothing does.
+    """
+    captured = costs.is_cuda and torch.cuda.is_current_stream_capturing()
+    if not captured:
+        _complain(layer.watch.end())
+    batch, n, wanted = costs.shape[:-1], costs.shape[-1], layer.wanted_sides(instance)
+    count = batch.numel()
+    plain = len(batch) == 1  # most calls: nothing to reshape
+    c, given = costs.detach().double(), None if start is None else start.detach()
+    if not plain:
+        c, given = c.reshape(count, n), None if given is None else given.reshape(count, layer.start_width)
+    answer = blocks.solve(c, layer.mu, instance, given, layer.tolerance)
+    slow = blocks.nothing.expand(count)
+    training = torch.is_grad_enabled() and (costs.requires_grad or bool(wanted))
+    deferred = captured or (training and not layer.watch.waiting)
+    if deferred:
+        layer.watch.begin(answer.status)
+    elif bool((answer.status != OPTIMAL).any()):
+        slow = _finish(layer, blocks, costs, instance, answer)
+    face = BlockFace(blocks.rows, answer.inside, answer.in_force, blocks.weights(layer.mu)[1], layer.watch)
+    decision = (answer.w if plain else answer.w.reshape(*batch, n)).to(costs)
+    decision = with_gradient(costs, decision, face.way_back, face.way_back_again)
+    if wanted and instance is not None:
+        way_back = blocks.side_gradients(face, answer.w, instance, list(wanted))
+        decision = moved_by(decision, way_back, *wanted.values())
+    told = (answer.status, answer.objective, answer.bound, answer.residual, slow)
+    status, objective, bound, residual, slow = told if plain else (part.reshape(batch) for part in told)
+    return Solution(
+        decision=decision,
+        status=status,
+        objective=objective,
+        bound=bound,
+        start=None if start is None else blocks.rows.outwards(answer.y).reshape(*batch, layer.start_width),
+        residual=residual,
+        fallback=slow,
+        deferred=deferred,
+    )
+
+
+def _complain(codes: list[int]) -> None:
+    """Say what the last solve left unfinished, whose statuses nobody asked for before the weights moved."""
+    if not codes:
+        return
+    left = sum(code != OPTIMAL for code in codes)
+    text = f"{left} of {len(codes)} instances of the last solve on the GPU were not finished, and had no right gradient through this layer"
+    if int(Status.INFEASIBLE) in codes:
+        place = codes.index(int(Status.INFEASIBLE))
+        error = SolverError(f"{text}. Instance {place} is INFEASIBLE: {Status.INFEASIBLE.message}")
+        error.status = codes
+        raise error
+    warnings.warn(f"{text}; from now on solves wait, and the CPU finishes such instances", RuntimeWarning, stacklevel=6)
+
+
+def _finish(
+    layer: Smoothed,
+    blocks: SmoothedBlocks,
+    costs: Tensor,
+    instance: Instance | None,
+    answer: BlockAnswer,
+) -> Tensor:
+    """What the kernels left, by the CPU's own ways; which took the slowest of these. An error where costs or sides are the reason."""
+    check_costs(costs, Objective(costs.shape[-1]))
+    count = len(answer.status)
+    index = (answer.status != OPTIMAL).nonzero().squeeze(1)
+    here = index.cpu().numpy()
+    sides = layer.program.sides(instance, count)
+    layer.rows.right_hand_side(sides)  # checks those of all instances, by their numbers
+    sides = sides.rows(here)
+    c, mu = as_rows(costs.detach().reshape(count, -1)[index], len(here), np.float64), np.array([layer.mu])
+    nothing = np.full((len(here), layer.start_width), np.nan)  # so that multipliers come as those of the program's rows
+    part = layer.rows.solve(layer.rows.data(c, mu, sides), nothing, layer.tolerance)
+    status, alone = layer.finish(c, mu, sides, part)
+    blocks.replace(answer, index, part, status, layer.rows)
+    slow = torch.zeros(count, dtype=torch.bool, device=costs.device)
+    slow[index] = torch.from_numpy(alone).to(slow.device)
+    return slow

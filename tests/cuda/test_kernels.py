@@ -1,0 +1,188 @@
+"""The kernels' own source, built for the CPU, against the CPU's layer: answers, steps, gradients, statuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from dflearn.cuda.rows import BlockAnswer
+from dflearn.layers import Smoothed
+from dflearn.layers.blocks import SmoothedBlocks
+from dflearn.layers.rows import COLD
+from dflearn.problems import problem_named
+from dflearn.program import Instance, Program
+from dflearn.solvers.base import Status
+from support.emulator import COMPILER, MISSING, Emulator, InBlocks
+from support.layer_examples import PROGRAMS
+from support.reference import random_case
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason=MISSING)
+CPU = torch.device("cpu")
+SMALL = ("SP-5", "KP-100", "CFL-50")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("emulated")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def machine(folder: Path) -> Emulator:
+    InBlocks.machine = Emulator(folder)
+    return InBlocks.machine
+
+
+def costs_of(name: str, count: int = 5) -> tuple[Smoothed, Tensor]:
+    problem = problem_named(name, seed=1)
+    return Smoothed(problem.program), problem.generate(count, dtype=torch.float64).batch().require("costs")
+
+
+def in_blocks(layer: Smoothed, machine: Emulator) -> SmoothedBlocks:
+    return SmoothedBlocks(layer.program, machine, CPU, machine.threads)
+
+
+def cold(blocks: SmoothedBlocks, c: Tensor, start: Tensor | None = None, mu: float = 1.0) -> BlockAnswer:
+    return blocks.solve(c, mu, None, start, 1e-10)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_kernels_take_the_steps_of_the_cpu(name: str, machine: Emulator) -> None:
+    layer, y = costs_of(name)
+    c, blocks = layer.objective.vector(y), in_blocks(layer, machine)
+    answer, wanted = cold(blocks, c), layer.rows.empty_answer(len(c))
+    data = layer.rows.data(np.ascontiguousarray(c.numpy()), np.ones(1), layer.program.own_sides)
+    layer.rows.run(data, None, COLD, 1e-10, wanted)
+    assert answer.interior_steps.tolist() == wanted.interior_steps.tolist()
+    assert answer.newton_steps.tolist() == wanted.newton_steps.tolist()
+    np.testing.assert_allclose(answer.w, wanted.w, atol=1e-11)
+    np.testing.assert_allclose(blocks.rows.outwards(answer.y), layer.rows.outwards(wanted.y), atol=1e-8)
+    np.testing.assert_array_equal(answer.inside, wanted.inside)
+    np.testing.assert_allclose(answer.objective, wanted.objective, rtol=1e-12)
+    assert float(answer.residual.max()) <= 1e-9
+    v = torch.randn(c.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    factor = torch.tensor([-0.5], dtype=torch.float64)
+    found, off = blocks.rows.project(answer.inside, answer.in_force, v, factor)
+    assert not off.any()
+    np.testing.assert_allclose(
+        found, layer.rows.project(wanted.inside, wanted.in_force, v.numpy(), factor.numpy()), atol=1e-11
+    )
+    prices = blocks.rows.outwards(blocks.rows.prices(answer.inside, answer.in_force, v)[0])
+    np.testing.assert_allclose(prices, layer.rows.prices(wanted.inside, wanted.in_force, v.numpy()), atol=1e-10)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_starts_lead_to_the_same_answers_in_fewer_steps(name: str, machine: Emulator) -> None:
+    layer, y = costs_of(name)
+    c, blocks = layer.objective.vector(y), in_blocks(layer, machine)
+    first = cold(blocks, c)
+    near = c * (1 + 0.001 * torch.randn(c.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64))
+    start = blocks.rows.outwards(first.y)
+    start[-1] = torch.nan  # nothing is known of the last
+    warm, wanted = cold(blocks, near, start), cold(blocks, near)
+    np.testing.assert_allclose(warm.w, wanted.w, atol=1e-9)
+    assert warm.interior_steps[-1] > 0
+    assert (warm.interior_steps == -2).any(), "Newton's method alone was enough for none of them"
+    far = cold(blocks, -near, 1e3 * start)
+    np.testing.assert_allclose(far.w, cold(blocks, -near).w, atol=1e-9)
+
+
+@pytest.mark.parametrize("first", range(0, 60, 20))
+def test_random_programs_have_the_answers_gradients_and_statuses_of_the_cpu(first: int) -> None:
+    """Degenerate and dependent rows, free, fixed and one-sided variables, sides and d of each instance."""
+    for seed in range(first, first + 20):
+        case = random_case(seed)
+        found = []
+        for layer in (Smoothed(case.program, case.mu), InBlocks(case.program, case.mu)):
+            y = case.y.clone().requires_grad_()
+            solution = layer.solve(y, case.instance)
+            weight = torch.randn(
+                solution.decision.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+            )
+            (slope,) = torch.autograd.grad(solution.decision, y, weight)
+            found.append((solution.decision.detach(), slope, solution.status, solution.objective))
+        (w, slope, status, objective), (own, own_slope, own_status, own_objective) = found
+        assert torch.equal(own_status, status), f"seed {seed}"
+        size = 1 + float(w.abs().max())
+        torch.testing.assert_close(own, w, rtol=0, atol=1e-9 * size, msg=lambda text, seed=seed: f"seed {seed}: {text}")
+        torch.testing.assert_close(own_objective, objective, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(
+            own_slope, slope, rtol=1e-7, atol=1e-7, msg=lambda text, seed=seed: f"seed {seed}: {text}"
+        )
+
+
+@pytest.mark.parametrize("decision", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("cost", [1e-6, 1e6])
+@pytest.mark.parametrize("name", ["shortest_path", "knapsack", "free_variables"])
+def test_units_change_nothing(name: str, decision: float, cost: float, machine: Emulator) -> None:
+    """w in other units, costs in other units: the same decision in those."""
+    example = PROGRAMS[name]()
+    program = example.program.relax()
+    other = Program(
+        A=program.A, b=program.b * decision, G=program.G, h=program.h * decision, lower=program.lower * decision,
+        upper=program.upper * decision, S=program.S, d=None if program.d is None else program.d * cost, n=program.n,
+    )  # fmt: skip
+    plain = InBlocks(program, 1.0).solve(example.y)
+    scaled = InBlocks(other, cost / decision).solve(example.y * cost)
+    assert not bool(scaled.status.any())
+    torch.testing.assert_close(scaled.decision / decision, plain.decision, rtol=1e-9, atol=1e-10)
+
+
+def test_no_feasible_point_is_proven_and_hurts_nobody_else(machine: Emulator) -> None:
+    program = Program(A=np.ones((1, 3)), b=[1], upper=1)
+    b = torch.tensor([[1.0], [5.0], [2.0]], dtype=torch.float64)
+    c = torch.ones(3, 3, dtype=torch.float64)
+    layer = Smoothed(program)
+    answer = in_blocks(layer, machine).solve(c, 1.0, Instance(b=b), None, 1e-10)
+    assert answer.status.tolist() == [Status.OPTIMAL, Status.INFEASIBLE, Status.OPTIMAL]
+    assert bool(torch.isfinite(answer.w).all())
+    assert not answer.inside[1].any(), "an instance without a decision has a gradient"
+    np.testing.assert_allclose(answer.w[[0, 2]], [[1 / 3] * 3, [2 / 3] * 3], atol=1e-12)
+
+
+@pytest.mark.parametrize("sides", [{"b": [[np.nan]]}, {"lower": [[2.0, 0, 0]]}, {"upper": [[-np.inf, 1, 1]]}])
+def test_numbers_that_make_no_sense_have_no_decision(sides: dict[str, list[list[float]]], machine: Emulator) -> None:
+    layer = Smoothed(Program(A=np.ones((1, 3)), b=[1], upper=1))
+    instance = Instance(**{name: torch.tensor(value, dtype=torch.float64) for name, value in sides.items()})
+    answer = in_blocks(layer, machine).solve(torch.ones(1, 3, dtype=torch.float64), 1.0, instance, None, 1e-10)
+    assert answer.status.tolist() == [Status.FAILED]
+    assert bool(torch.isfinite(answer.w).all())
+    costs = torch.tensor([[1.0, torch.nan, 1]], dtype=torch.float64)
+    assert in_blocks(layer, machine).solve(costs, 1.0, None, None, 1e-10).status.tolist() == [Status.FAILED]
+
+
+@pytest.mark.parametrize(("threads", "fast_memory"), [(3, 2**30), (1, 5_000), (4, 5_500)])
+def test_threads_and_a_factor_in_global_memory_change_nothing(threads: int, fast_memory: int, folder: Path) -> None:
+    """A missing barrier between threads, or an address on the wrong side of the cut, would show."""
+    layer, y = costs_of("SP-10", 3)
+    other = Emulator(folder, threads, fast_memory)
+    blocks = in_blocks(layer, other)
+    assert (blocks.rows.far > 0) == (fast_memory < 2**30)
+    c = layer.objective.vector(y)
+    answer = cold(blocks, c)
+    np.testing.assert_allclose(answer.w, layer.solve(y).decision, atol=1e-11)
+    v = torch.ones_like(c)
+    plain = in_blocks(layer, Emulator(folder))
+    np.testing.assert_allclose(
+        blocks.rows.project(answer.inside, answer.in_force, v)[0],
+        plain.rows.project(answer.inside, plain.rows.ordered(answer.in_force[:, blocks.rows.back]), v)[0],
+        atol=1e-11,
+    )
+
+
+def test_a_program_without_rows_is_solved(machine: Emulator) -> None:
+    layer = Smoothed(Program(lower=-1, upper=[1, 2, 3]), 2.0)
+    c = torch.tensor([[1.0, -8, 0.5]], dtype=torch.float64)
+    answer = cold(in_blocks(layer, machine), c, mu=2.0)
+    np.testing.assert_allclose(answer.w, [[-0.5, 2, -0.25]], atol=1e-14)
+    assert answer.inside.tolist() == [[1, 0, 1]]
+
+
+def test_no_instances_launch_nothing(machine: Emulator) -> None:
+    layer, y = costs_of("KP-100")
+    blocks = in_blocks(layer, machine)
+    assert cold(blocks, layer.objective.vector(y)[:0]).w.shape == (0, layer.program.n)
+    assert blocks.rows.module(0).launched == []  # type: ignore[attr-defined]

@@ -1,0 +1,305 @@
+"""`Smoothed` on a GPU without one: the layer's own code around the kernels built for the CPU."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from dflearn.cuda.errors import NotHere
+from dflearn.errors import ProgramError, ShapeError, SolverError
+from dflearn.layers import Smoothed, blocks as blocks_module
+from dflearn.layers.watch import Watch
+from dflearn.program import Instance, Program
+from dflearn.program.quadratic import Quadratic
+from dflearn.solvers.base import Status
+from dflearn.testing import check_layer
+from dflearn.training.checkpoint import describe
+from support.emulator import COMPILER, MISSING, Emulator, InBlocks
+from support.layer_examples import PROGRAMS
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason=MISSING)
+CPU = torch.device("cpu")
+SIMPLEX = Program(A=np.ones((1, 3)), b=[1], upper=1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Emulator:
+    InBlocks.machine = Emulator(tmp_path_factory.mktemp("emulated"))
+    return InBlocks.machine
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_layer_keeps_its_contract(program: str) -> None:
+    example = PROGRAMS[program]()
+    for instance in (example.instance, None):
+        layer = InBlocks(example.program, 0.7)
+        check_layer(
+            layer, example.program, y=example.y, instance=instance, exact_gradient=program != "box", tolerance=1e-8
+        )
+
+
+def test_sides_have_the_gradients_of_the_cpu() -> None:
+    example = PROGRAMS["free_variables"]()
+    assert example.instance is not None
+    found = []
+    for layer in (Smoothed(example.program, 0.7), InBlocks(example.program, 0.7)):
+        sides = {name: value.clone().requires_grad_() for name, value in example.instance.present().items()}
+        decision = layer.solve(example.y.clone().requires_grad_(), Instance(**sides)).decision
+        weight = torch.randn(decision.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+        found.append(torch.autograd.grad(decision, list(sides.values()), weight))
+    for own, wanted in zip(*found, strict=True):
+        torch.testing.assert_close(own, wanted, rtol=1e-8, atol=1e-9)
+
+
+def test_second_derivatives_are_those_on_the_face() -> None:
+    y = torch.tensor([[0.1, 0.2, 0.4]], dtype=torch.float64, requires_grad=True)
+    decision = InBlocks(SIMPLEX).solve(y).decision
+    (slope,) = torch.autograd.grad((decision**2).sum(), y, create_graph=True)
+    (second,) = torch.autograd.grad(slope[0, 0], y)
+    face = torch.eye(3, dtype=torch.float64) - 1 / 3  # w = −P y + const, so that d²‖w‖² = 2 P P = 2 P
+    torch.testing.assert_close(second, 2 * face[:1], rtol=0, atol=1e-10)
+
+
+def test_a_quadratic_objective_goes_through_the_same_kernels(
+    machine: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = Program(A=np.ones((1, 3)), b=[1], Q=Quadratic(factor=[[1.0, 2, 0]], diagonal=[1.0, 2, 3]))
+    y = torch.tensor([[1.0, -1, 0.5], [0, 2, -3]], dtype=torch.float64)
+    wanted = Smoothed(program, 0.5).solve(y)
+    layer = Smoothed(program, 0.5)
+    inner = layer.lifted.layer
+    inner._places[CPU] = blocks_module.SmoothedBlocks(inner.program, machine, CPU, 1)
+    torch.testing.assert_close(layer.solve(y).decision, wanted.decision, rtol=0, atol=1e-10)
+    assert not layer.unsettled()
+
+
+# -- statuses that nobody waits for -----------------------------------------------------------------------------------
+
+
+def spoilt(layer: InBlocks, monkeypatch: pytest.MonkeyPatch, rows: list[int], code: Status) -> None:
+    """Let the kernels leave these instances."""
+    place = layer.blocks(CPU)
+    solve = place.rows.solve
+
+    def leaves(*arguments: Any) -> Any:
+        answer = solve(*arguments)
+        answer.status[rows], answer.w[rows], answer.inside[rows] = int(code), 0.0, 0
+        return answer
+
+    monkeypatch.setattr(place.rows, "solve", leaves)
+
+
+def test_what_the_kernels_leave_the_cpu_finishes(monkeypatch: pytest.MonkeyPatch) -> None:
+    example = PROGRAMS["knapsack"]()
+    layer, plain = InBlocks(example.program, 0.7), Smoothed(example.program, 0.7)
+    spoilt(layer, monkeypatch, [1, 2], Status.FAILED)
+    start = layer.no_start(len(example.y))
+    found, wanted = (one.solve(example.y, example.instance, start) for one in (layer, plain))
+    assert found.start is not None
+    assert wanted.start is not None
+    torch.testing.assert_close(found.decision, wanted.decision, rtol=0, atol=1e-10)
+    torch.testing.assert_close(found.start, wanted.start, rtol=1e-6, atol=1e-8)
+    assert found.status.tolist() == wanted.status.tolist()
+    layer.watch.waiting = True  # gradients too, on the faces that the CPU found
+    slopes = []
+    for one in (layer, plain):
+        y = example.y.clone().requires_grad_()
+        slopes.append(torch.autograd.grad(one.solve(y, example.instance).decision.sum(), y)[0])
+    torch.testing.assert_close(slopes[0], slopes[1], rtol=0, atol=1e-9)
+
+
+def test_training_does_not_look_at_statuses_before_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = InBlocks(SIMPLEX)
+    y = torch.tensor([[0.1, 0.2, 0.4], [1.0, 0, 0]], dtype=torch.float64, requires_grad=True)
+    solution = layer.solve(y).check()
+    assert solution.deferred
+    assert not layer.unsettled()
+    spoilt(layer, monkeypatch, [1], Status.FAILED)
+    decision = layer(y)
+    (slope,) = torch.autograd.grad(decision.sum() + (decision**2).sum(), y)
+    assert not slope[1].any(), "an instance without a decision has a gradient"
+    assert layer.unsettled()
+    assert not layer.unsettled(), "it is told once"
+    again = layer.solve(y)
+    assert not again.deferred, "from now on solves wait"
+    torch.testing.assert_close(again.decision, Smoothed(SIMPLEX).solve(y).decision, rtol=0, atol=1e-10)
+
+
+def test_a_projection_off_its_face_is_told_and_made_by_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, plain = InBlocks(SIMPLEX), Smoothed(SIMPLEX)
+    y, weight = (
+        torch.tensor([[0.1, 0.2, 0.4]] * 2, dtype=torch.float64),
+        torch.tensor([[1.0, 2, 4], [3, 1, 0]]).double(),
+    )
+    b = torch.tensor([[1.0], [1.5]], dtype=torch.float64)
+    rows = layer.blocks(CPU).rows
+    launch = rows._launch
+
+    def misses(kernel: str, count: int, *arguments: Any) -> None:
+        launch(kernel, count, *arguments)
+        if kernel == "smoothed_project":
+            arguments[-1][1] = int(Status.FAILED)
+            for out in arguments[-3:-1]:
+                if out is not None:
+                    out[1] = 77.0
+
+    monkeypatch.setattr(rows, "_launch", misses)
+
+    def slopes(one: Smoothed) -> tuple[torch.Tensor, ...]:
+        sides, costs = b.clone().requires_grad_(), y.clone().requires_grad_()
+        return torch.autograd.grad(one.solve(costs, Instance(b=sides)).decision, (costs, sides), weight)
+
+    slopes(layer)
+    assert layer.unsettled()
+    for own, wanted in zip(slopes(layer), slopes(plain), strict=True):
+        torch.testing.assert_close(own, wanted, rtol=0, atol=1e-12)
+
+
+def test_who_does_not_ask_is_warned_at_the_next_solve(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = InBlocks(SIMPLEX)
+    y = torch.zeros(2, 3, dtype=torch.float64, requires_grad=True)
+    spoilt(layer, monkeypatch, [0], Status.FAILED)
+    layer(y)
+    with pytest.warns(RuntimeWarning, match="1 of 2 instances of the last solve on the GPU were not finished"):
+        layer(y)
+
+
+def test_what_has_no_feasible_point_is_an_error_at_the_next_solve() -> None:
+    layer = InBlocks(SIMPLEX)
+    y, b = torch.zeros(2, 3, dtype=torch.float64, requires_grad=True), torch.tensor([[1.0], [9.0]], dtype=torch.float64)
+    assert layer(y, Instance(b=b)).shape == (2, 3)
+    with pytest.raises(SolverError, match="Instance 1 is INFEASIBLE"):
+        layer(y)
+    with pytest.raises(SolverError, match="instance 1 is INFEASIBLE"):  # and now it waits
+        layer(y, Instance(b=b))
+
+
+def test_odd_costs_and_sides_are_told_in_the_words_of_the_cpu() -> None:
+    layer = InBlocks(SIMPLEX)
+    y = torch.zeros(2, 3, dtype=torch.float64)
+    y[1, 1] = torch.nan
+    with pytest.raises(ShapeError, match="instance 1: costs hold a NaN"):
+        layer(y)
+    crossed = Instance(lower=torch.tensor([[0.0] * 3, [0, 2, 0]], dtype=torch.float64))
+    with pytest.raises(ProgramError, match="variable 1 of instance 1 cross"):
+        layer(torch.zeros(2, 3, dtype=torch.float64), crossed)
+    twice = Program(A=[[1.0, 1, 1], [2, 2, 2]], b=[1, 2], upper=1)
+    b = torch.tensor([[1.0, 2], [1, 3]], dtype=torch.float64)
+    with pytest.raises(ProgramError, match=r"instance 1: equality row \d is a combination"):
+        InBlocks(twice)(torch.zeros(2, 3, dtype=torch.float64), Instance(b=b))
+    with pytest.raises(ShapeError, match="instance's b must have shape"):
+        layer(torch.zeros(2, 3, dtype=torch.float64), Instance(b=torch.zeros(2, 4, dtype=torch.float64)))
+
+
+# -- where it solves --------------------------------------------------------------------------------------------------
+
+
+def test_where_it_cannot_be_the_cpu_solves_and_that_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(program: Program, device: torch.device) -> None:
+        raise NotHere("NVRTC of CUDA 13.0 was not found")
+
+    monkeypatch.setattr(blocks_module, "blocks_on", refuses)
+    layer, device = Smoothed(SIMPLEX), torch.device("cuda", 0)
+    with pytest.warns(RuntimeWarning, match="on the CPU, to which they are copied: NVRTC of CUDA 13.0 was not found"):
+        assert layer.blocks(device) is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert layer.blocks(device) is None
+        assert layer.blocks(CPU) is None
+    assert "solved on the CPU for cuda:0: NVRTC of CUDA 13.0 was not found" in repr(layer)
+    norm = Smoothed(SIMPLEX, regularizer="norm")
+    with pytest.warns(RuntimeWarning, match="regularizer='norm'"):
+        assert norm.blocks(device) is None
+
+
+def test_repr_says_where_it_solves(machine: Emulator) -> None:
+    layer = InBlocks(SIMPLEX)
+    layer(torch.zeros(1, 3))
+    assert repr(layer).endswith("solved on cpu, 1 threads for each instance)")
+    assert "solved on" not in describe(layer), "a checkpoint could not move to another device"
+
+
+def test_copies_do_not_carry_what_lies_on_a_device() -> None:
+    layer = InBlocks(SIMPLEX)
+    layer(torch.zeros(1, 3))
+    assert not {"_places", "watch", "rows"} & set(layer.__getstate__())
+    assert pickle.loads(pickle.dumps(layer))(torch.zeros(1, 3)).tolist() == layer(torch.zeros(1, 3)).tolist()
+
+
+# -- streams, by a fake of torch.cuda ---------------------------------------------------------------------------------
+
+
+class FakeStatus:
+    """Statuses on a GPU: a copy of them is made by the stream, later."""
+
+    is_cuda, device, shape, dtype = True, "cuda:0", (2,), torch.int8
+
+    def __init__(self, codes: list[int]) -> None:
+        self.codes = codes
+
+
+class FakeCuda:
+    """What `Watch` uses of torch, with a stream that runs when one waits for it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capturing: bool = False) -> None:
+        self.queue: list[Any] = []
+        self.waited = 0
+        fake = self
+
+        class Host:
+            shape = (2,)
+
+            def __init__(self) -> None:
+                self.codes: list[int] | None = None
+
+            def copy_(self, status: FakeStatus, non_blocking: bool) -> None:
+                assert non_blocking, "this copy waits for the GPU"
+                fake.queue.append(lambda: setattr(self, "codes", status.codes))
+
+            def tolist(self) -> list[int]:
+                assert self.codes is not None, "the statuses are read before they arrived"
+                return self.codes
+
+        class Event:
+            def record(self, stream: str) -> None:
+                assert stream == "the current stream of cuda:0"
+
+            def synchronize(self) -> None:
+                fake.waited += 1
+                for work in fake.queue:
+                    work()
+                fake.queue.clear()
+
+        def empty(shape: Any, dtype: torch.dtype, pin_memory: bool) -> Host:
+            assert pin_memory, "a copy to pageable memory waits for the GPU"
+            return Host()
+
+        monkeypatch.setattr(torch, "empty", empty)
+        monkeypatch.setattr(torch.cuda, "Event", Event)
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"the current stream of {device}")
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing)
+
+
+def test_statuses_travel_beside_the_work_and_are_read_once_they_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake, watch = FakeCuda(monkeypatch), Watch()
+    watch.begin(FakeStatus([0, 0]))  # type: ignore[arg-type]
+    assert fake.waited == 0
+    assert watch.end() == []
+    assert (fake.waited, watch.waiting) == (1, False)
+    assert watch.end() == []
+    assert fake.waited == 1, "it waits although nothing is on its way"
+    watch.begin(FakeStatus([0, 5]))  # type: ignore[arg-type]
+    assert watch.end() == [0, 5]
+    assert watch.waiting
+
+
+def test_nothing_is_sent_while_a_graph_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake, watch = FakeCuda(monkeypatch, capturing=True), Watch()
+    watch.begin(FakeStatus([0, 5]))  # type: ignore[arg-type]
+    assert fake.queue == []
+    assert watch.end() == []

@@ -1,0 +1,116 @@
+"""The kernels' own source as plain C++, on the CPU: a machine whose warps have one lane."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+import threading
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from dflearn.cuda.driver import Machine, Module, PlanStruct, as_argument
+from dflearn.cuda.nvrtc import MAIN, SOURCE
+from dflearn.layers import Smoothed
+from dflearn.layers.blocks import SmoothedBlocks
+
+COMPILER = shutil.which("g++") or shutil.which("clang++")
+MISSING = "no C++ compiler (g++ or clang++) to build the CUDA kernels for the CPU with"
+ONE_AT_A_TIME = threading.Lock()  # the kernels' plan and fast memory are theirs alone
+
+
+@lru_cache
+def library(folder: Path, threads: int, spill: bool, flags: tuple[str, ...] = ()) -> Path:
+    assert COMPILER is not None
+    out = folder / f"emulated-{threads}-{int(spill)}{''.join(flags)}.so"
+    options = ["-O1", "-std=c++20", "-DEMULATE", f"-DNT={threads}", *(["-DSPILL"] if spill else []), *flags]
+    warnings = ["-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]
+    command = [
+        COMPILER,
+        *options,
+        *warnings,
+        "-shared",
+        "-fPIC",
+        "-x",
+        "c++",
+        str(SOURCE / MAIN),
+        "-o",
+        str(out),
+        "-pthread",
+    ]
+    subprocess.run(command, check=True)
+    return out
+
+
+class Emulator(Machine):
+    """fast_memory: bytes that a block may have, so that spilling can be tried. threads: how many work at once."""
+
+    warp = 1
+    multiprocessors = 1
+
+    def __init__(self, folder: Path, threads: int = 1, fast_memory: int = 2**30, flags: tuple[str, ...] = ()) -> None:
+        self.folder, self.threads, self.fast_memory, self.flags = folder, threads, (fast_memory, fast_memory), flags
+        self.loaded: list[EmulatedModule] = []
+
+    def load(
+        self, threads: int, together: int, sizes: dict[str, int], fields: Sequence[np.ndarray], shared: int
+    ) -> Module:
+        assert threads == self.threads, "the plan is made for other blocks"
+        path = library(self.folder, threads, bool(sizes["far"]), self.flags)
+        module = EmulatedModule(path, threads, sizes, fields, shared)
+        self.loaded.append(module)
+        return module
+
+
+class EmulatedModule(Module):
+    def __init__(
+        self, path: Path, threads: int, sizes: dict[str, int], fields: Sequence[np.ndarray], shared: int
+    ) -> None:
+        self.code, self.threads, self.sizes = ctypes.CDLL(str(path)), threads, sizes
+        self.fields = [torch.from_numpy(field.copy()) for field in fields]
+        self.plan = PlanStruct.of(sizes, self.fields)
+        self.fast = np.full(shared // 8, np.nan)
+        self.launched: list[str] = []
+
+    def slots(self, kernel: str) -> int:
+        return 1
+
+    def launch(self, kernel: str, blocks: int, *arguments: Any) -> None:
+        assert blocks == 1
+        with ONE_AT_A_TIME:
+            self._launch(kernel, [as_argument(one) for one in arguments])
+
+    def _launch(self, kernel: str, values: list[Any]) -> None:
+        self.launched.append(kernel)
+        self.code.prepare(ctypes.byref(self.plan), ctypes.c_void_p(self.fast.ctypes.data))  # modules share the library
+
+        def thread(number: int) -> None:
+            self.code.enter(number)
+            getattr(self.code, kernel)(*values)
+
+        if self.threads == 1:
+            thread(0)
+            return
+        running = [threading.Thread(target=thread, args=(number,)) for number in range(self.threads)]
+        for one in running:
+            one.start()
+        for one in running:
+            one.join()
+
+
+class InBlocks(Smoothed):
+    """`Smoothed` by the emulated kernels, on tensors of the CPU; copies are so too. `machine` is set before use."""
+
+    machine: ClassVar[Emulator]
+
+    def blocks(self, device: torch.device) -> SmoothedBlocks:
+        if device not in self._places:
+            self._places[device] = SmoothedBlocks(self.program, self.machine, device, self.machine.threads)
+        place = self._places[device]
+        assert isinstance(place, SmoothedBlocks)
+        return place
