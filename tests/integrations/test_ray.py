@@ -88,7 +88,7 @@ seeds = [1]
 [settings]
 points = 300
 test = 100
-epochs = 8
+epochs = 20
 """
 
 

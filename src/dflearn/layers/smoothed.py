@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from dflearn.layers.rows import SmoothedRows
 
 ACCEPTED_RESIDUAL = 1e-6  # relative, row by row and variable by variable; what `OPTIMAL` means here
+ELSEWHERE = (1e-3, 1e-6, 1e3)  # times the usual κ: where to begin if nothing is found there
 ROOT_STEPS = 100  # of the search for κ, with the norm as regularizer
 
 
@@ -282,7 +283,7 @@ class Smoothed(Layer):
             kappa[known] = np.clip(start[known, -1], 1e-6 * usual[known], 1e6 * usual[known])
             answer.y[known] = start[known, :-1]
         above, below = rows.origin_is_feasible(sides, count), rows.may_be_endless(sides, count)  # to be looked at
-        active = np.arange(count)
+        active, met, tried = np.arange(count), np.zeros(count, bool), np.zeros(count, int)
         for _ in range(ROOT_STEPS):
             part = rows.solve(rows.data(c[active], kappa[active], sides.rows(active)), answer.y[active], self.tolerance)
             status[active], finished_slowly = self.finish(c[active], kappa[active], sides.rows(active), part)
@@ -292,10 +293,15 @@ class Smoothed(Layer):
             norm = np.linalg.norm(part.w, axis=1)
             gap = kappa[active] * norm - mu
             answer.residual[active] = np.maximum(part.residual, np.abs(gap) / mu)
-            going = (status[active] == int(Status.OPTIMAL)) & ~(np.abs(gap) <= tolerance * mu)
+            solved = status[active] == int(Status.OPTIMAL)
+            met[active] |= solved
+            # Where nothing was found at the first κ, far from the root as it may be, others are tried.
+            lost = (status[active] == int(Status.FEASIBLE)) & ~met[active] & (tried[active] < len(ELSEWHERE))
+            lost = active[lost]
+            going = solved & ~(np.abs(gap) <= tolerance * mu)
             low[active], high[active] = (
-                np.where(gap <= 0, kappa[active], low[active]),
-                np.where(gap > 0, kappa[active], high[active]),
+                np.where(solved & (gap <= 0), kappa[active], low[active]),
+                np.where(solved & (gap > 0), kappa[active], high[active]),
             )
             going &= high[active] - low[active] > 1e-15 * kappa[active]
             up = active[going & np.isinf(high[active]) & above[active]]
@@ -308,8 +314,9 @@ class Smoothed(Layer):
                 endless = down[rows.pull_without_end(c[down], sides.rows(down)) > mu * (1 + tolerance)]
                 answer.w[endless], status[endless] = np.nan, int(Status.UNBOUNDED)
             going &= np.isfinite(kappa[active]) & (status[active] == int(Status.OPTIMAL))
-            if not going.any():
+            if not going.any() and not len(lost):
                 break
+            kappa[lost], tried[lost] = usual[lost] * np.array(ELSEWHERE)[tried[lost]], tried[lost] + 1
             part, norm, gap, active = part.rows(going), norm[going], gap[going], active[going]
             inside = rows.project(part.inside, part.in_force, part.w)
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -323,6 +330,7 @@ class Smoothed(Layer):
             reach[active] = np.where(open_end, np.minimum(reach[active] ** 2, 1e8), reach[active])
             usable = np.isfinite(newton) & (newton > least) & (newton < most)
             kappa[active] = np.where(usable, newton, middle)
+            active = np.concatenate([active, lost])
         wrong = (answer.residual > ACCEPTED_RESIDUAL) & (status == int(Status.OPTIMAL))
         status[wrong] = int(Status.FEASIBLE)
         objective = (c * answer.w).sum(1) + mu * np.linalg.norm(answer.w, axis=1)
