@@ -223,3 +223,11 @@ def test_who_solves_integers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SCIP, "__init__", missing)
     with pytest.raises(MissingExtraError, match="install Gurobi"):
         recognition.best_solver(program)
+
+
+def test_a_face_without_unknowns_asks_lapack_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    """Both variables at their bounds and no row: the system on that face is empty, which LAPACK would complain of."""
+    program = Program(upper=1.0, n=2, Q=np.eye(2))
+    answer = HiGHS(program).solve(torch.tensor([[5.0, -5.0]], dtype=torch.float64))
+    torch.testing.assert_close(answer.decision, torch.tensor([[0.0, 1.0]], dtype=torch.float64))
+    assert "DGETRF" not in "".join(capfd.readouterr())

@@ -353,7 +353,7 @@ def test_device_argument_and_frozen_parameters() -> None:
 @pytest.mark.parametrize(
     ("build", "device", "says"),
     [
-        (None, "cuda", "device='cuda' needs a build of torch for CUDA, .*: pip install torch --index-url"),
+        (None, "cuda", "device='cuda' needs a build of torch for CUDA, .*: install torch's wheel for CUDA"),
         ("13.0", "cuda:1", "device='cuda:1' needs an NVIDIA GPU and its driver, .*: nvidia-smi"),
     ],
 )

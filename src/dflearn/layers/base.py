@@ -21,6 +21,8 @@ from dflearn.errors import OptionError
 from dflearn.program import Instance, Objective, Program
 from dflearn.solvers.base import Solution, Solver, TakesStart, check_costs, check_instance, check_start_shape
 
+ACCEPTED_RESIDUAL = 1e-6  # relative, row by row and variable by variable; what `OPTIMAL` means here
+
 
 class Layer(nn.Module, TakesStart, ABC):
     """y → w.  Subclasses write `_solve`, whose arguments have fitting shapes and whose costs are finite.

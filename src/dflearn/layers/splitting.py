@@ -29,10 +29,9 @@ from dflearn.kernels.davis_yin import (
 )
 from dflearn.kernels.lanes import Tile, all_tiles, load, wide_tile
 from dflearn.kernels.threads import run_tiles
-from dflearn.layers.base import as_rows, in_shape, symmetric
+from dflearn.layers.base import ACCEPTED_RESIDUAL, as_rows, in_shape, symmetric
 from dflearn.layers.rows import RowSystem, SmoothedRows
 from dflearn.layers.sides import gradients
-from dflearn.layers.smoothed import ACCEPTED_RESIDUAL
 from dflearn.program import Program, Quadratic
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Status

@@ -146,6 +146,8 @@ class Attempt:
         """A solver of  [D Mᵀ Rᵀ; M −S 0; R 0 −I] (dx, dy, dt) = right-hand side, D and S diagonal; refined."""
         below = np.concatenate([-ratio, -np.ones(R.shape[0])])
         more = np.concatenate([np.full(len(diagonal), REGULARIZATION), np.full(len(below), -REGULARIZATION)])
+        if not len(more):
+            return np.copy  # nothing is left to solve for
         K: Any
         apply: Solve
         if isinstance(M, np.ndarray):

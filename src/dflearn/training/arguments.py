@@ -61,7 +61,7 @@ def as_device(device: str | torch.device) -> torch.device:
     if torch.version.cuda is None:
         raise OptionError(
             f"device={str(device)!r} needs a build of torch for CUDA, and torch {torch.__version__} here is none: "
-            "pip install torch --index-url https://download.pytorch.org/whl/cu130 on a machine with an NVIDIA GPU, or use device='cpu'"
+            "install torch's wheel for CUDA (pytorch.org names the command) on a machine with an NVIDIA GPU, or use device='cpu'"
         )
     if not torch.cuda.is_available():
         raise OptionError(
