@@ -16,7 +16,7 @@ import pytest
 import dflearn
 
 ROOT = Path(__file__).parents[1]
-KINDS = {".py", ".pyi", ".csv", ".css", ".js"}
+KINDS = {".py", ".pyi", ".csv", ".css", ".js", ".cu", ".cuh"}
 FILES = {path for path in (ROOT / "src" / "dflearn").rglob("*") if path.suffix in KINDS}
 CONTENT = {path.relative_to(ROOT / "src").as_posix() for path in FILES} | {"dflearn/py.typed"}
 
