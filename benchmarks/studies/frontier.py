@@ -48,21 +48,11 @@ MODELS = ("linear", "degree 2", "net", "trees")
 LOSSES = ("MSE", "SPO+", "SCE^smoothed", "sSPO+")
 SIZES = (200, 1000, 10_000)
 SEEDS = (1, 2, 3)
-TESTED, VALIDATED = (
-    1000,
-    500,
-)  # instances; of those to choose by, a quarter of the training instances and at most so many
-STEPS, LEAST_EPOCHS, BATCH, RATE, PATIENCE = (
-    1500,
-    8,
-    32,
-    0.005,
-    0.3,
-)  # of training; a share of the epochs without gain ends it
-WIDTH, NET_EPOCHS = (
-    128,
-    3,
-)  # of the net: its hidden layer, and how often the steps above it may take to fit squared error
+TESTED = 1000  # instances
+VALIDATED = 500  # instances to choose by: a quarter of the training instances, and at most so many
+STEPS, LEAST_EPOCHS, BATCH, RATE = 1500, 8, 32, 0.005  # of training
+PATIENCE = 0.3  # a share of the epochs without gain ends it
+WIDTH, NET_EPOCHS = 128, 3  # of the net: hidden units, and epochs by squared error in units of the steps
 
 Record = dict[str, Any]
 
