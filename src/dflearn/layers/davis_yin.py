@@ -162,6 +162,8 @@ class DavisYin(Layer):
         return 0.5 * self.mu * w.square().sum(-1)
 
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
+        from dflearn.layers.splitting import Run  # imports numba
+
         batch = y.shape[:-1]
         sides = self.program.sides(instance, batch.numel())
         given = check_start(start, batch, self.start_width)
@@ -172,7 +174,7 @@ class DavisYin(Layer):
 
             costs = with_curvature(costs, q, point)
         record = self.gradient == "unrolled" and costs.requires_grad and torch.is_grad_enabled()
-        run = self.rows.run(self, costs, sides, given, record, None if q is None else flat_q(q))
+        run = Run(self, costs, sides, given, record, None if q is None else flat_q(q))
         status = run.status()
         w = in_shape(run.answer.w, batch).to(y)
         point.append(w)

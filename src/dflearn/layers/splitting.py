@@ -64,18 +64,6 @@ class SplittingRows(RowSystem):
         """The rows without slacks, whose faces the implicit gradient projects onto."""
         return SmoothedRows(self.program)
 
-    def run(
-        self,
-        layer: DavisYin,
-        costs: Tensor,
-        sides: Sides,
-        start: np.ndarray | None,
-        record: bool,
-        q: np.ndarray | None = None,
-    ) -> Run:
-        """Solve a batch; `record` keeps what the unrolled gradient needs; q `(count, n)` is added to the diagonal of Q."""
-        return Run(layer, costs, sides, start, record, q)
-
     def curvature(self, dtype: Any, *, bent: bool = False) -> Curvature | None:
         """Q in one dtype; where the objective is linear `None`, or zero if instances have a q."""
         Q = self.program.Q
@@ -116,7 +104,10 @@ class SplittingRows(RowSystem):
 
 
 class Run:
-    """One batch on its way through the kernels, and back. Arrays are `(count, ·)` in the dtype of the computation."""
+    """One batch on its way through the kernels, and back. Arrays are `(count, ·)` in the dtype of the computation.
+
+    record: keep what the unrolled gradient needs. q `(count, n)` is added to the diagonal of Q.
+    """
 
     def __init__(
         self,
