@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from dflearn.cuda.driver import Machine, Module, PlanStruct, as_argument
+from dflearn.cuda.driver import KERNELS, Machine, Module, PlanStruct
 from dflearn.cuda.nvrtc import MAIN, SOURCE
 from dflearn.layers import Smoothed
 from dflearn.layers.blocks import SmoothedBlocks
@@ -80,10 +80,11 @@ class EmulatedModule(Module):
     def slots(self, kernel: str) -> int:
         return 1
 
-    def launch(self, kernel: str, blocks: int, *arguments: Any) -> None:
+    def launch(self, kernel: str, blocks: int, *arguments: float) -> None:
         assert blocks == 1
+        kinds = {"P": ctypes.c_void_p, "i": ctypes.c_int, "d": ctypes.c_double}
         with ONE_AT_A_TIME:
-            self._launch(kernel, [as_argument(one) for one in arguments])
+            self._launch(kernel, [kinds[kind](one) for kind, one in zip(KERNELS[kernel], arguments, strict=True)])
 
     def _launch(self, kernel: str, values: list[Any]) -> None:
         self.launched.append(kernel)

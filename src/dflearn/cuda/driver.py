@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +23,8 @@ RESERVED = 1024  # bytes of fast memory that the system takes of each block
 MAX_SHARED_OPTIN, MAX_SHARED_PER_MULTIPROCESSOR = 97, 81  # attributes of a device
 MAX_DYNAMIC_SHARED = 8  # of a function
 BUFFER_POINTER, BUFFER_SIZE = 1, 2  # what follows, in the list that tells of a kernel's arguments
+# The arguments of each kernel, as `struct` writes them: P for a pointer, i for an int, d for a double.
+KERNELS = {"smoothed_solve": "iPPPdPPiPiPiPiP" + 10 * "P", "smoothed_project": "iPPPPPPPiPPP"}
 
 
 class PlanStruct(ctypes.Structure):
@@ -43,8 +46,8 @@ class Module(ABC):
         """How many blocks the device holds at once."""
 
     @abstractmethod
-    def launch(self, kernel: str, blocks: int, *arguments: Any) -> None:
-        """Arguments: tensors, `None` for a null pointer, int or float."""
+    def launch(self, kernel: str, blocks: int, *arguments: float) -> None:
+        """Arguments as of `KERNELS`; a pointer is the address of a tensor, which lives until then, or 0."""
 
 
 class Machine(ABC):
@@ -75,6 +78,14 @@ def _driver() -> ctypes.CDLL:
         raise NotHere(f"the CUDA driver was not found: {error}") from error
 
 
+@lru_cache(maxsize=1)
+def _launcher() -> Any:
+    launch = _driver().cuLaunchKernel
+    number, pointer = ctypes.c_uint, ctypes.c_void_p
+    launch.argtypes = (pointer, *(number,) * 7, pointer, pointer, pointer)
+    return launch
+
+
 def _check(code: int) -> None:
     if code:
         text = ctypes.c_char_p()
@@ -94,9 +105,18 @@ class Gpu(Machine):
             raise NotHere(f"{torch.cuda.get_device_name(device)} is too old: compute capability 7.0 is the least")
         properties = torch.cuda.get_device_properties(device)
         self.multiprocessors = properties.multi_processor_count
-        torch.cuda.current_stream(device)  # torch makes the context
+        torch.cuda.synchronize(device)  # torch makes the context
+        self._context, self._entered = ctypes.c_void_p(), threading.local()
+        with torch.cuda.device(device):
+            _check(_driver().cuCtxGetCurrent(ctypes.byref(self._context)))
         self.fast_memory = (self._attribute(MAX_SHARED_OPTIN), self._attribute(MAX_SHARED_PER_MULTIPROCESSOR))
         self.compiler = Compiler(torch.version.cuda)
+
+    def enter(self) -> None:
+        """Make torch's context that of this thread: the first work of a thread, as on a way back, may be a kernel of ours."""
+        if not self._entered.__dict__:
+            _check(_driver().cuCtxSetCurrent(self._context))
+            self._entered.there = True
 
     def _attribute(self, number: int) -> int:
         value = ctypes.c_int()
@@ -117,6 +137,14 @@ class Gpu(Machine):
         return GpuModule(self, code, threads, sizes, fields, shared)
 
 
+class Function(NamedTuple):
+    """A kernel: how many of its blocks the device holds, and how its arguments lie in memory."""
+
+    handle: ctypes.c_void_p
+    slots: int
+    layout: struct.Struct
+
+
 class GpuModule(Module):
     """A loaded cubin, its plan in constant memory."""
 
@@ -133,59 +161,49 @@ class GpuModule(Module):
             assert size.value == ctypes.sizeof(plan), "struct Plan and PlanStruct differ"
             _check(driver.cuMemcpyHtoD_v2(address, ctypes.byref(plan), size))
             torch.cuda.synchronize(gpu.device)
-        self._functions: dict[str, tuple[ctypes.c_void_p, int]] = {}
+        self._functions: dict[str, Function] = {}
 
-    def _function(self, kernel: str) -> tuple[ctypes.c_void_p, int]:
-        """The kernel, and how many of its blocks the device holds."""
-        if kernel not in self._functions:
+    def _function(self, kernel: str) -> Function:
+        found = self._functions.get(kernel)
+        if found is None:
             driver, handle, blocks = _driver(), ctypes.c_void_p(), ctypes.c_int()
-            _check(driver.cuModuleGetFunction(ctypes.byref(handle), self.handle, kernel.encode()))
-            _check(driver.cuFuncSetAttribute(handle, MAX_DYNAMIC_SHARED, self.shared))
-            occupancy = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor
-            _check(occupancy(ctypes.byref(blocks), handle, self.threads, ctypes.c_size_t(self.shared)))
-            self._functions[kernel] = handle, max(blocks.value, 1) * self.gpu.multiprocessors
-        return self._functions[kernel]
+            with torch.cuda.device(self.gpu.device):
+                self.gpu.enter()
+                _check(driver.cuModuleGetFunction(ctypes.byref(handle), self.handle, kernel.encode()))
+                _check(driver.cuFuncSetAttribute(handle, MAX_DYNAMIC_SHARED, self.shared))
+                occupancy = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor
+                _check(occupancy(ctypes.byref(blocks), handle, self.threads, ctypes.c_size_t(self.shared)))
+            found = Function(handle, max(blocks.value, 1) * self.gpu.multiprocessors, struct.Struct(KERNELS[kernel]))
+            self._functions[kernel] = found
+        return found
 
     def slots(self, kernel: str) -> int:
-        return self._function(kernel)[1]
+        return self._function(kernel).slots
 
     def attribute(self, kernel: str, number: int) -> int:
         """3: bytes of local memory, 4: registers."""
         value = ctypes.c_int()
-        _check(_driver().cuFuncGetAttribute(ctypes.byref(value), number, self._function(kernel)[0]))
+        _check(_driver().cuFuncGetAttribute(ctypes.byref(value), number, self._function(kernel).handle))
         return value.value
 
-    def launch(self, kernel: str, blocks: int, *arguments: Any) -> None:
+    def launch(self, kernel: str, blocks: int, *arguments: float) -> None:
+        function, gpu = self._function(kernel), self.gpu
         # As one piece of memory, laid out as C does, which takes less time than a pointer to each.
-        kinds, values = [], []
-        for one in arguments:
-            pointer = one is None or isinstance(one, Tensor)
-            kinds.append("P" if pointer else "i" if isinstance(one, int) else "d")
-            values.append(one if not pointer else 0 if one is None else one.data_ptr())
-        packed = struct.pack("".join(kinds), *values)
+        packed = function.layout.pack(*arguments)
         size = ctypes.c_size_t(len(packed))
         extra = (ctypes.c_void_p * 5)(BUFFER_POINTER, _address(packed), BUFFER_SIZE, ctypes.addressof(size), None)
-        device, function = self.gpu.device, self._function(kernel)[0]
-        stream = ctypes.c_void_p(torch._C._cuda_getCurrentRawStream(device.index))  # as Triton asks for it
+        stream = torch._C._cuda_getCurrentRawStream(gpu.device.index)  # as Triton asks for it
         shape = (blocks, 1, 1, self.threads, 1, 1, self.shared, stream, None, extra)
-        if torch._C._cuda_getDevice() == device.index:
-            _check(_driver().cuLaunchKernel(function, *shape))
+        if torch._C._cuda_getDevice() == gpu.device.index:
+            gpu.enter()
+            _check(_launcher()(function.handle, *shape))
             return
-        with torch.cuda.device(device):
-            _check(_driver().cuLaunchKernel(function, *shape))
+        with torch.cuda.device(gpu.device):
+            _check(_launcher()(function.handle, *shape))
 
 
 def _address(packed: bytes) -> int | None:
     return ctypes.cast(ctypes.c_char_p(packed), ctypes.c_void_p).value
-
-
-def as_argument(value: Any) -> Any:
-    """What a kernel takes for a tensor, `None`, an int or a float."""
-    if value is None:
-        return ctypes.c_void_p()
-    if isinstance(value, Tensor):
-        return ctypes.c_void_p(value.data_ptr())
-    return ctypes.c_int(value) if isinstance(value, int) else ctypes.c_double(value)
 
 
 @lru_cache(maxsize=16)

@@ -6,7 +6,7 @@ Nothing here waits for the device.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from dflearn.cuda.errors import NotHere
 from dflearn.cuda.plan import MOST_ENTRIES, MOST_ROWS, Plan
 from dflearn.program import Program
 
+DOUBLE = torch.float64
 SCRATCH = 2**30  # bytes of all blocks together
 # Of threads there are about as many as a quarter of the columns, or half of the rows; the most where one block has a
 # multiprocessor to itself, since part of its factor does not fit. Measured: docs/gpu.md.
@@ -24,6 +25,7 @@ LEAST_THREADS, MANY_THREADS, ALL_THREADS = 128, 512, 1024
 # Threads of a multiprocessor, and with them registers of each: more where a factor of several levels makes them wait for each
 # other, and where blocks are large.
 BUSY, WAITING, MANY_TOGETHER = 512, 1024, 1536
+BESIDE = 3  # blocks that a multiprocessor is to hold at least, for a block's scratch to be in its fast memory
 FEW = 2  # blocks on a multiprocessor, with more registers for each thread, where the batch is small
 
 
@@ -49,6 +51,7 @@ class BlockRows:
         plan: what the kernels walk through.
         together: how many blocks a multiprocessor holds at most.
         spilled: the share of the factor that does not fit into a block's fast memory.
+        scratch_is_fast: whether a block's scratch is in its fast memory too.
     """
 
     def __init__(self, program: Program, machine: Machine, device: torch.device, threads: int | None = None) -> None:
@@ -69,6 +72,10 @@ class BlockRows:
                 f"its factor of {self.plan.m} rows and {self.plan.panel} numbers is too large for a block of this GPU"
             )
         self.far, self.spilled = sizes["far"], sizes["far"] / max(self.plan.panel, 1)
+        wide, most = self.plan.with_scratch(sizes, shared)
+        self.scratch_is_fast = not self.far and most <= block and whole // (most + RESERVED) >= BESIDE
+        if self.scratch_is_fast:
+            sizes, shared = wide, most
         resident = WAITING if sizes["levels"] > 1 else BUSY
         if self.plan.threads == MANY_THREADS:
             resident = max(resident, MANY_TOGETHER)
@@ -110,17 +117,20 @@ class BlockRows:
 
     # -- kernels --------------------------------------------------------------------------------------------------
 
-    def _launch(self, kernel: str, count: int, *arguments: Tensor | float | None) -> None:
+    def _launch(self, kernel: str, count: int, *arguments: float) -> None:
         if not count:
             return
-        module, scratch_size = self.module(count), self.plan.scratch
-        room = SCRATCH // (8 * (scratch_size + self.far) + 1)
-        blocks = max(1, min(count, module.slots(kernel), room))
-        numbers: Any = {"dtype": torch.float64, "device": self.device}
-        scratch = torch.empty(blocks * scratch_size, **numbers)
-        far = torch.empty(blocks * self.far, **numbers) if self.far else None
+        module, size = self.module(count), 0 if self.scratch_is_fast else self.plan.scratch
+        blocks = min(count, module.slots(kernel))
+        if size or self.far:
+            blocks = max(1, min(blocks, SCRATCH // (8 * (size + self.far))))
+        # One piece of memory for both: the stream gives it back when the kernel is through.
+        scratch = torch.empty(blocks * (size + self.far), dtype=DOUBLE, device=self.device)
         counter = torch.zeros(1, dtype=torch.int32, device=self.device) if blocks < count else None
-        module.launch(kernel, blocks, count, counter, scratch, far, *arguments)
+        at = scratch.data_ptr()
+        module.launch(
+            kernel, blocks, count, 0 if counter is None else counter.data_ptr(), at, at + 8 * blocks * size, *arguments
+        )
 
     def solve(
         self, c: Tensor, mu: Tensor, r: Tensor, lower: Tensor, upper: Tensor, starts: Tensor | None, tolerance: float
@@ -129,30 +139,24 @@ class BlockRows:
 
         starts: multipliers `(count, m)`, not finite where none are known. Rows are the plan's.
         """
-        count, n, m = c.shape[0], self.plan.n, self.plan.m
-        numbers: Any = {"dtype": torch.float64, "device": self.device}
-        there: Any = {"device": self.device}
-        objective, bound, residual = torch.empty(3, count, **numbers)
-        newton, interior = torch.empty(2, count, dtype=torch.int32, **there)
-        answer = BlockAnswer(
-            torch.empty(count, m, **numbers),
-            torch.empty(count, n, **numbers),
-            torch.empty(count, n, dtype=torch.uint8, **there),
-            torch.empty(count, m, dtype=torch.uint8, **there),
-            objective,
-            bound,
-            residual,
-            torch.empty(count, dtype=torch.int8, **there),
-            newton,
-            interior,
-        )
-        steps = [size * (part.shape[0] > 1) for part, size in ((mu, 1), (r, m), (lower, n), (upper, n))]
+        count, n, m, device = c.shape[0], self.plan.n, self.plan.m, self.device
+        c, r, lower, upper = c.contiguous(), r.contiguous(), lower.contiguous(), upper.contiguous()
         starts = None if starts is None else starts.contiguous()
+        y, w = torch.empty(count, m, dtype=DOUBLE, device=device), torch.empty(count, n, dtype=DOUBLE, device=device)
+        inside = torch.empty(count, n, dtype=torch.uint8, device=device)
+        in_force = torch.empty(count, m, dtype=torch.uint8, device=device)
+        numbers = torch.empty(3, count, dtype=DOUBLE, device=device)  # objective, bound, residual
+        status = torch.empty(count, dtype=torch.int8, device=device)
+        steps = torch.empty(2, count, dtype=torch.int32, device=device)  # Newton's, interior
+        first, steps_first = numbers.data_ptr(), steps.data_ptr()
         self._launch(
-            "smoothed_solve", count, tolerance, c.contiguous(), mu, steps[0], r.contiguous(), steps[1], lower.contiguous(), steps[2],
-            upper.contiguous(), steps[3], starts, *answer,
+            "smoothed_solve", count, tolerance, c.data_ptr(), mu.data_ptr(), int(mu.shape[0] > 1), r.data_ptr(), m * (r.shape[0] > 1),
+            lower.data_ptr(), n * (lower.shape[0] > 1), upper.data_ptr(), n * (upper.shape[0] > 1),
+            0 if starts is None else starts.data_ptr(), y.data_ptr(), w.data_ptr(), inside.data_ptr(), in_force.data_ptr(), first,
+            first + 8 * count, first + 16 * count, status.data_ptr(), steps_first, steps_first + 4 * count,
         )  # fmt: skip
-        return answer
+        (objective, bound, residual), (newton, interior) = numbers.unbind(), steps.unbind()
+        return BlockAnswer(y, w, inside, in_force, objective, bound, residual, status, newton, interior)
 
     def project(
         self, inside: Tensor, in_force: Tensor, v: Tensor, factor: Tensor | None = None
@@ -161,18 +165,22 @@ class BlockRows:
 
         And a status for each instance: `FAILED` where that is not on the face, whose rows are nearly dependent.
         """
-        out, factor = torch.empty_like(v, memory_format=torch.contiguous_format), self.one if factor is None else factor
-        off = torch.empty(v.shape[0], dtype=torch.int8, device=self.device)
-        arguments = inside, in_force, v.contiguous(), factor, int(factor.shape[0] > 1), out, None, off
-        self._launch("smoothed_project", v.shape[0], *arguments)
-        return out, off
+        out = torch.empty(v.shape, dtype=DOUBLE, device=self.device)
+        return out, self._on_faces(inside, in_force, v, self.one if factor is None else factor, out.data_ptr(), 0)
 
     def prices(self, inside: Tensor, in_force: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """The prices z `(count, m)` of the plan's rows, as of `layers.rows.SmoothedRows.prices`; a status as of `project`."""
-        out = torch.empty(v.shape[0], self.plan.m, dtype=torch.float64, device=self.device)
-        off = torch.empty(v.shape[0], dtype=torch.int8, device=self.device)
-        self._launch("smoothed_project", v.shape[0], inside, in_force, v.contiguous(), self.one, 0, None, out, off)
-        return out, off
+        out = torch.empty(v.shape[0], self.plan.m, dtype=DOUBLE, device=self.device)
+        return out, self._on_faces(inside, in_force, v, self.one, 0, out.data_ptr())
+
+    def _on_faces(self, inside: Tensor, in_force: Tensor, v: Tensor, factor: Tensor, out: int, prices: int) -> Tensor:
+        count, inside, in_force, v = v.shape[0], inside.contiguous(), in_force.contiguous(), v.contiguous()
+        off = torch.empty(count, dtype=torch.int8, device=self.device)
+        self._launch(
+            "smoothed_project", count, inside.data_ptr(), in_force.data_ptr(), v.data_ptr(), factor.data_ptr(),
+            int(factor.shape[0] > 1), out, prices, off.data_ptr(),
+        )  # fmt: skip
+        return off
 
 
 def threads_for(m: int, n: int) -> int:

@@ -114,10 +114,10 @@ class SmoothedBlocks:
         return self.rows.right_hand_side(rows), lower, upper, wrong
 
     def side_gradients(
-        self, face: BlockFace, w: Tensor, instance: Instance, names: list[str]
+        self, face: BlockFace, instance: Instance, names: list[str]
     ) -> Callable[[Tensor], tuple[Tensor, ...]]:
         """The way back to those sides of the instance, as of `layers.sides`."""
-        count = len(w)
+        w, count = face.w, len(face.w)
         lower, upper = self.side("lower", instance, count), self.side("upper", instance, count)
 
         def way_back(gradient: Tensor) -> tuple[Tensor, ...]:
@@ -148,13 +148,14 @@ class SmoothedBlocks:
 
 
 class BlockFace(NamedTuple):
-    """The faces that the solutions of a batch lie on, as of `smoothed._Face` with the squared regularizer."""
+    """The faces that the solutions w of a batch lie on, as of `smoothed.Face` with the squared regularizer."""
 
     rows: BlockRows
     inside: Tensor
     in_force: Tensor
     factor: Tensor
     watch: Watch
+    w: Tensor
 
     def way_back(self, gradient: Tensor) -> Tensor:
         """(dw/dc)ᵀ gradient, `(*batch, n)` → `(*batch, n)`."""

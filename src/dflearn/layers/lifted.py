@@ -58,11 +58,18 @@ class Lifted:
 
     def solve(self, costs: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
         """The answer for c `(*batch, n)`, differentiable in c. Its start is the multipliers of rows, those of R last but for G."""
-        scale = self.scale.to(costs.device)
-        lifted = self._widened(costs.double() * scale)
-        solution = self.layer._solve(lifted, self._instance(instance), start)
-        decision = (solution.decision[..., : self.n] * scale).to(costs)
-        return replace(solution, decision=decision)
+        solution = self.layer._solve(self.widened(costs), self.instance(instance), start)
+        return replace(solution, decision=self.narrowed(solution.decision).to(costs))
+
+    def widened(self, part: Tensor, *, divide: bool = False) -> Tensor:
+        """Costs or gradients of w `(*batch, n)` as those of (v, z), in float64; or (divide) decisions, with z left zero."""
+        scale, part = self.scale.to(part.device), part.double()
+        return self._with_entries(part / scale if divide else part * scale)
+
+    def narrowed(self, part: Tensor, *, divide: bool = False) -> Tensor:
+        """Decisions (v, z), or gradients in their costs, as those of w `(*batch, n)`; or (divide) gradients in bounds."""
+        scale, part = self.scale.to(part.device), part[..., : self.n]
+        return part / scale if divide else part * scale
 
     def face(self, inside: np.ndarray, inequalities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """A face of the program as one over (v, z), for `SmoothedRows`: which variables lie inside `(count, n)`, which rows of G
@@ -93,21 +100,21 @@ class Lifted:
         bounds = {name: found[name][:, : self.n] / scale for name in ("lower", "upper")}
         return {"b": found["b"][:, : sides.b.shape[-1]], "h": found["h"], **bounds}
 
-    def _widened(self, part: Tensor, value: float = 0.0) -> Tensor:
+    def _with_entries(self, part: Tensor, value: float = 0.0) -> Tensor:
         """With entries for z."""
         if not self.more:
             return part
         return torch.cat([part, part.new_full((*part.shape[:-1], self.more), value)], -1)
 
-    def _instance(self, instance: Instance | None) -> Instance | None:
+    def instance(self, instance: Instance | None) -> Instance | None:
         if instance is None:
             return None
         given = {name: value.double() for name, value in instance.present().items() if name not in ("d", "q")}
         if "b" in given:
-            given["b"] = self._widened(given["b"])
+            given["b"] = self._with_entries(given["b"])
         for name, end in (("lower", -np.inf), ("upper", np.inf)):
             if name in given:
-                given[name] = self._widened(given[name] / self.scale.to(given[name].device), end)
+                given[name] = self._with_entries(given[name] / self.scale.to(given[name].device), end)
         return Instance(**given)
 
 

@@ -26,38 +26,52 @@ OPTIMAL = int(Status.OPTIMAL)
 def solve_on_gpu(
     layer: Smoothed, blocks: SmoothedBlocks, costs: Tensor, instance: Instance | None, start: Tensor | None
 ) -> Solution:
-    """`Smoothed._solve` with the squared regularizer, where the costs c `(*batch, n)` are.
+    """`Smoothed._solve` with the squared regularizer, where the costs c `(*batch, n)` are."""
+    wanted = layer.wanted_sides(instance)
+    training = torch.is_grad_enabled() and (costs.requires_grad or bool(wanted))
+    solution, face = answer_on_gpu(layer, blocks, costs.detach(), instance, start, training)
+    decision = with_gradient(costs, solution.decision, face.way_back, face.way_back_again)
+    if wanted and instance is not None:
+        way_back = blocks.side_gradients(face, instance, list(wanted))
+        decision = moved_by(decision, way_back, *wanted.values())
+    return solution.with_decision(decision)
+
+
+def answer_on_gpu(
+    layer: Smoothed,
+    blocks: SmoothedBlocks,
+    costs: Tensor,
+    instance: Instance | None,
+    start: Tensor | None,
+    training: bool,
+) -> tuple[Solution, BlockFace]:
+    """The answer without a gradient, and the faces that it lies on.
 
     A training step does not wait for the answer, unless an earlier one had instances that the kernels did not finish; while a
     graph is captured, nothing does.
     """
-    captured = costs.is_cuda and torch.cuda.is_current_stream_capturing()
-    if not captured:
-        _complain(layer.watch.end())
-    batch, n, wanted = costs.shape[:-1], costs.shape[-1], layer.wanted_sides(instance)
+    batch, n = costs.shape[:-1], costs.shape[-1]
     count = batch.numel()
     plain = len(batch) == 1  # most calls: nothing to reshape
-    c, given = costs.detach().double(), None if start is None else start.detach()
+    c, given = costs.double(), None if start is None else start.detach()
     if not plain:
         c, given = c.reshape(count, n), None if given is None else given.reshape(count, layer.start_width)
     answer = blocks.solve(c, layer.mu, instance, given, layer.tolerance)
+    # From here on the device works.
+    captured = costs.is_cuda and torch.cuda.is_current_stream_capturing()
+    if not captured:
+        _complain(layer.watch.end())
     slow = blocks.nothing.expand(count)
-    training = torch.is_grad_enabled() and (costs.requires_grad or bool(wanted))
     deferred = captured or (training and not layer.watch.waiting)
     if deferred:
         layer.watch.begin(answer.status)
     elif bool((answer.status != OPTIMAL).any()):
         slow = _finish(layer, blocks, costs, instance, answer)
-    face = BlockFace(blocks.rows, answer.inside, answer.in_force, blocks.weights(layer.mu)[1], layer.watch)
-    decision = (answer.w if plain else answer.w.reshape(*batch, n)).to(costs)
-    decision = with_gradient(costs, decision, face.way_back, face.way_back_again)
-    if wanted and instance is not None:
-        way_back = blocks.side_gradients(face, answer.w, instance, list(wanted))
-        decision = moved_by(decision, way_back, *wanted.values())
+    face = BlockFace(blocks.rows, answer.inside, answer.in_force, blocks.weights(layer.mu)[1], layer.watch, answer.w)
     told = (answer.status, answer.objective, answer.bound, answer.residual, slow)
     status, objective, bound, residual, slow = told if plain else (part.reshape(batch) for part in told)
-    return Solution(
-        decision=decision,
+    solution = Solution(
+        decision=(answer.w if plain else answer.w.reshape(*batch, n)).to(costs),
         status=status,
         objective=objective,
         bound=bound,
@@ -66,6 +80,7 @@ def solve_on_gpu(
         fallback=slow,
         deferred=deferred,
     )
+    return solution, face
 
 
 def _complain(codes: list[int]) -> None:

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from dflearn.errors import OptionError
 from dflearn.layers.base import ACCEPTED_RESIDUAL, Layer, as_rows, in_shape, like, symmetric, weight, with_gradient
+from dflearn.layers.in_graph import number_of, solve_in_graph
 from dflearn.layers.norm import solve_norm
 from dflearn.layers.watch import Watch
 from dflearn.program import Instance, Objective, Program
@@ -85,7 +86,7 @@ class Smoothed(Layer):
             raise OptionError(f"{program!r} has a quadratic objective: smooth it with regularizer='squared'")
         self.regularizer, self.tolerance = regularizer, float(tolerance)
         self._places: dict[torch.device, SmoothedBlocks | str] = {}
-        self.watch = Watch()
+        self.watch, self.number = Watch(), number_of(self)
         self.moves_rows = regularizer == "squared"
         self.mu = mu
         if self.program.Q is None:
@@ -117,11 +118,12 @@ class Smoothed(Layer):
         return ", ".join(said + [f"solved on {place}" for place in self._places.values()])
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("rows", "lifted", "bent", "watch", "_places")  # of this process, and of its devices
+        own = ("rows", "lifted", "bent", "watch", "number", "_places")  # of this process, and of its devices
         return {key: value for key, value in self.__dict__.items() if key not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__({**state, "watch": Watch(), "_places": {}})  # type: ignore[no-untyped-call]
+        own = {"watch": Watch(), "number": number_of(self), "_places": {}}
+        super().__setstate__({**state, **own})  # type: ignore[no-untyped-call]
 
     def blocks(self, device: torch.device) -> SmoothedBlocks | None:
         """The program on that device; `None` where the CPU solves it, which is said once."""
@@ -181,9 +183,13 @@ class Smoothed(Layer):
             return self.mu * norm
         return 0.5 * self.mu * w.square().sum(-1)
 
+    def solve(self, y: Tensor, instance: Instance | None = None, start: Tensor | None = None) -> Solution:
+        if torch.compiler.is_compiling():
+            return solve_in_graph(self, y, instance, start)
+        return super().solve(y, instance, start)
+
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
-        batch = y.shape[:-1]
-        count = batch.numel()
+        count = y.shape[:-1].numel()
         if instance is not None and instance.q is not None:
             if self.regularizer == "norm":
                 raise OptionError("with regularizer='norm' instances have no q: smooth with 'squared'")
@@ -202,6 +208,21 @@ class Smoothed(Layer):
         # The way back leads from w to y at once, unless the instance's d wants a gradient too.
         through_d = instance is not None and instance.d is not None and instance.d.requires_grad
         costs = self.objective.vector(y if through_d else y.detach(), instance)
+        solution, face = self.solve_here(costs, instance, start)
+        if not through_d:
+            face = face._replace(objective=self.objective)
+        decision = with_gradient(costs if through_d else y, solution.decision, face.way_back, face.way_back_again)
+        if wanted := self.wanted_sides(instance):
+            from dflearn.layers.sides import gradients, with_sides
+
+            slopes = partial(gradients, self.rows, face.inside, face.in_force, self.program.sides(instance, count))
+            decision = with_sides(decision, wanted, slopes)
+        return solution.with_decision(decision)
+
+    def solve_here(self, costs: Tensor, instance: Instance | None, start: Tensor | None) -> tuple[Solution, Face]:
+        """The answer for c `(*batch, n)` by the CPU, without a gradient, and the faces that it lies on."""
+        batch = costs.shape[:-1]
+        count = batch.numel()
         sides = self.program.sides(instance, count)
         c = as_rows(costs, count, np.float64)
         given = check_start(start, batch, self.start_width)
@@ -212,7 +233,7 @@ class Smoothed(Layer):
             answer = self.rows.solve(self.rows.data(c, kappa, sides), given, self.tolerance)
             status, slow = self.finish(c, kappa, sides, answer)
         decision = like(answer.w, costs)
-        face = _Face(self.rows, answer.inside, answer.in_force, kappa, self.mu, None if through_d else self.objective)
+        face = Face(self.rows, answer.inside, answer.in_force, kappa, self.mu)
         if self.regularizer == "norm":
             face = face._replace(w=np.array(as_rows(decision, count, np.float64)))
         objective = bound = in_shape(answer.objective, batch)
@@ -225,13 +246,7 @@ class Smoothed(Layer):
                 np.hstack([answer.y, np.minimum(kappa, largest)[:, None]]) if self.regularizer == "norm" else answer.y
             )
             new_start = in_shape(rows, batch)
-        decision = with_gradient(costs if through_d else y, decision, face.way_back, face.way_back_again)
-        if wanted := self.wanted_sides(instance):
-            from dflearn.layers.sides import gradients, with_sides
-
-            slopes = partial(gradients, self.rows, answer.inside, answer.in_force, sides)
-            decision = with_sides(decision, wanted, slopes)
-        return Solution(
+        solution = Solution(
             decision=decision,
             status=in_shape(status, batch),
             objective=objective,
@@ -240,6 +255,7 @@ class Smoothed(Layer):
             residual=in_shape(answer.residual, batch),
             fallback=in_shape(slow, batch),
         )
+        return solution, face
 
     def wanted_sides(self, instance: Instance | None) -> dict[str, Tensor]:
         """The right-hand sides and bounds that a gradient is wanted for."""
@@ -290,7 +306,7 @@ class Smoothed(Layer):
         return status, slow
 
 
-class _Face(NamedTuple):
+class Face(NamedTuple):
     """The faces that the solutions of a batch lie on. κ is μ with the squared regularizer.
 
     objective: whose S leads on from the costs c to y; `None` where gradients end at c.
@@ -302,7 +318,7 @@ class _Face(NamedTuple):
     in_force: np.ndarray
     kappa: np.ndarray
     mu: float
-    objective: Objective | None
+    objective: Objective | None = None
     w: np.ndarray | None = None
 
     def way_back(self, gradient: Tensor) -> Tensor:

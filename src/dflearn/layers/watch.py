@@ -8,8 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dflearn.solvers.base import Status
-
 
 class Watch:
     """The statuses of a layer's last solve, and of the way back from it, on their way to the host.
@@ -51,8 +49,7 @@ class Watch:
                 if arrived is not None:
                     arrived.synchronize()
                     self._read.append((status, arrived))
-                codes: list[int] = status.tolist()
-                if not worst and any(code != int(Status.OPTIMAL) for code in codes):
-                    worst = codes
+                if not worst and status.numpy().any():  # OPTIMAL is 0
+                    worst = status.tolist()
             self.waiting |= bool(worst)
             return worst

@@ -117,6 +117,11 @@ class Solution:
         error.status = status.tolist()
         raise error
 
+    def with_decision(self, decision: Tensor) -> Solution:
+        """Itself, just made, with that decision: for who made it."""
+        object.__setattr__(self, "decision", decision)
+        return self
+
     def timed(self, seconds: float) -> Solution:
         """Itself, just made, with the time it took: for who made it."""
         object.__setattr__(self, "seconds", seconds)

@@ -27,7 +27,8 @@ DEVICE int next(int* counter, int last) {
 
 DEVICE void begin(double* scratch, double* far) {
     if (TID == 0) {
-        TASK->scratch = scratch + (long long)BLOCK * ((COLUMN_ARRAYS * GROUPS(p.n) + ROW_ARRAYS * GROUPS(p.m)) * W);
+        const long long size = (COLUMN_ARRAYS * GROUPS(p.n) + ROW_ARRAYS * GROUPS(p.m)) * W;
+        TASK->scratch = p.scratch_at ? fast + p.scratch_at : scratch + BLOCK * size;
         TASK->far = far + (long long)BLOCK * p.far;
     }
     copy_shape();

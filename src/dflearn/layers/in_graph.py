@@ -1,0 +1,222 @@
+"""`Smoothed` inside `torch.compile`: an operator of torch's that solves, and one that leads back, both with known shapes.
+
+The operators find their layer by its number, so that μ may change without compiling again. An instance without a decision
+is an error at once there, on a GPU as docs/gpu.md says.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dflearn.layers.base import as_rows, like
+from dflearn.layers.sides import gradients
+from dflearn.program import Instance
+from dflearn.program.sides import SIDES
+from dflearn.solvers.base import Solution, check_costs, check_instance, check_start_shape
+
+if TYPE_CHECKING:
+    from dflearn.layers.smoothed import Smoothed
+
+LAYERS: weakref.WeakValueDictionary[int, Smoothed] = weakref.WeakValueDictionary()  # by number
+_numbers = itertools.count()
+GIVEN = "Tensor? d, Tensor? b, Tensor? h, Tensor? lower, Tensor? upper, int layer"
+FIELDS = ("d", *SIDES)
+
+
+def number_of(layer: Smoothed) -> int:
+    """A number by which operators find the layer, as long as it lives."""
+    number = next(_numbers)
+    LAYERS[number] = layer
+    return number
+
+
+def solve_in_graph(layer: Smoothed, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
+    """`Smoothed.solve` while torch traces it. What the operators do not know is solved outside of the graph."""
+    if (instance is not None and instance.q is not None) or layer.program.predicts_rows:
+        return _outside(layer, y, instance, start)
+    given = [None if instance is None else getattr(instance, name) for name in FIELDS]
+    training = torch.is_grad_enabled() and any(part is not None and part.requires_grad for part in (y, *given))
+    found = torch.ops.dflearn.smoothed(y, start, *given, layer.number, training)
+    decision, status, objective, bound, residual, fallback, new_start = found[:7]
+    return Solution(
+        decision=decision,
+        status=status,
+        objective=objective,
+        bound=bound,
+        start=None if start is None else new_start,
+        residual=residual,
+        fallback=fallback,
+        deferred=True,
+    )
+
+
+@torch._disable_dynamo  # as torch.compiler.disable, which would load the compiler now
+def _outside(layer: Smoothed, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
+    return layer.solve(y, instance, start)
+
+
+def _instance(given: tuple[Tensor | None, ...]) -> Instance | None:
+    if all(part is None for part in given):
+        return None
+    return Instance(**dict(zip(FIELDS, given, strict=True)))
+
+
+Tensors = tuple[Tensor, Tensor, Tensor]  # a face: inside, in_force and κ
+
+
+def _solved(
+    layer: Smoothed, costs: Tensor, instance: Instance | None, start: Tensor | None, training: bool
+) -> tuple[Solution, Tensors]:
+    """The answer for c `(*batch, n)`, and its face."""
+    if layer.program.Q is not None:
+        layer.program.sides(instance, costs.shape[:-1].numel())  # checks the instance, in the user's words
+        wide, own = layer.lifted.widened(costs), layer.lifted.instance(instance)
+        solution, tensors = _solved(layer.lifted.layer, wide, own, start, training)
+        return solution.with_decision(layer.lifted.narrowed(solution.decision).to(costs)), tensors
+    blocks = layer.blocks(costs.device)
+    if blocks is not None:
+        from dflearn.layers.on_gpu import answer_on_gpu
+
+        solution, there = answer_on_gpu(layer, blocks, costs, instance, start, training)
+        return solution, (there.inside, there.in_force, blocks.weights(layer.mu)[0].clone())
+    solution, face = layer.solve_here(costs, instance, start)
+    inside, in_force, kappa = (torch.from_numpy(part) for part in (face.inside, face.in_force, face.kappa))
+    return solution, (inside, in_force, kappa)
+
+
+def _led_back(
+    layer: Smoothed, gradient: Tensor, decision: Tensor, tensors: Tensors, instance: Instance | None
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """A gradient in w `(*batch, n)` as one in c, and by name as those in the sides that the instance has."""
+    given = {} if instance is None else instance.present()
+    names: list[str] = [name for name in given if name in SIDES]
+    if layer.program.Q is not None:
+        lifted = layer.lifted
+        wide = lifted.widened(decision, divide=True)
+        back, sides = _led_back(lifted.layer, lifted.widened(gradient), wide, tensors, lifted.instance(instance))
+        for name in ("lower", "upper"):
+            if name in sides:
+                sides[name] = lifted.narrowed(sides[name], divide=True)
+        if "b" in sides:
+            sides["b"] = sides["b"][..., : given["b"].shape[-1]]
+        return lifted.narrowed(back).to(gradient), sides
+    inside, in_force, kappa = tensors
+    blocks, count = layer.blocks(gradient.device), len(inside)
+    if blocks is not None:
+        from dflearn.layers.blocks import BlockFace
+
+        there = BlockFace(blocks.rows, inside, in_force, -1 / kappa, layer.watch, decision.double().reshape(count, -1))
+        back = there.way_back(gradient)
+        if not names or instance is None:
+            return back, {}
+        return back, dict(zip(names, blocks.side_gradients(there, instance, names)(gradient), strict=True))
+    from dflearn.layers.smoothed import Face
+
+    on, force, weight = (part.cpu().numpy() for part in tensors)
+    face = Face(layer.rows, on, force, weight, layer.mu)
+    w = as_rows(decision, count, np.float64)
+    if layer.regularizer == "norm":
+        face = face._replace(w=np.array(w))
+    back = face.way_back(gradient)
+    if not names:
+        return back, {}
+    v, own = as_rows(gradient, count, np.float64), layer.program.sides(instance, count)
+    found = gradients(layer.rows, on, force, own, w, v)
+    return back, {name: like(found[name], given[name]) for name in names}
+
+
+@torch.library.custom_op(
+    "dflearn::smoothed",
+    mutates_args=(),
+    schema=f"(Tensor y, Tensor? start, {GIVEN}, bool training) -> "
+    "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+)
+def smoothed(y: Tensor, start: Tensor | None, *rest: Any) -> tuple[Tensor, ...]:
+    """Decision, status, objective, bound, residual, fallback and start as of `Solution`; inside, in_force and κ of its face."""
+    *given, number, training = rest
+    layer, instance = LAYERS[number], _instance(tuple(given))
+    batch = check_costs(y, layer.objective, values=not layer._checks_later(y.device))
+    check_instance(instance, batch)
+    check_start_shape(start, batch, layer.start_width)
+    solution, (inside, in_force, kappa) = _solved(layer, layer.objective.vector(y, instance), instance, start, training)
+    solution.check()
+    residual, fallback = solution.residual, solution.fallback
+    assert residual is not None
+    assert fallback is not None
+    told = (solution.status, solution.objective, solution.bound.clone(), residual, fallback.clone())
+    new_start = y.new_empty(0, dtype=torch.float64) if solution.start is None else solution.start
+    return solution.decision.clone(), *(part.to(y.device) for part in (*told, new_start, inside, in_force, kappa))
+
+
+@smoothed.register_fake
+def _(y: Tensor, start: Tensor | None, *rest: Any) -> tuple[Tensor, ...]:
+    layer, batch = LAYERS[rest[-2]], y.shape[:-1]
+    core = layer if layer.program.Q is None else layer.lifted.layer
+    inside, in_force = core.program.n, core.program.equality_form().matrix.shape[0]
+    numbers = [y.new_empty(batch, dtype=torch.float64) for _ in range(3)]
+    count = y.new_empty(batch).numel()
+    return (
+        y.new_empty((*batch, layer.program.n)),
+        y.new_empty(batch, dtype=torch.int8),
+        *numbers,
+        y.new_empty(batch, dtype=torch.bool),
+        y.new_empty(0 if start is None else (*batch, layer.start_width), dtype=torch.float64),
+        y.new_empty((count, inside), dtype=torch.uint8),
+        y.new_empty((count, in_force), dtype=torch.uint8),
+        y.new_empty(count if layer.regularizer == "norm" else 1, dtype=torch.float64),
+    )
+
+
+@torch.library.custom_op(
+    "dflearn::smoothed_back",
+    mutates_args=(),
+    schema=f"(Tensor gradient, Tensor decision, Tensor inside, Tensor in_force, Tensor kappa, {GIVEN}) -> "
+    "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+)
+def smoothed_back(
+    gradient: Tensor, decision: Tensor, inside: Tensor, in_force: Tensor, kappa: Tensor, *rest: Any
+) -> tuple[Tensor, ...]:
+    """Gradients in y, d, b, h, lower and upper; empty for what is not given."""
+    *given, number = rest
+    layer, instance = LAYERS[number], _instance(tuple(given))
+    back, sides = _led_back(layer, gradient, decision, (inside, in_force, kappa), instance)
+    toward_y = layer.objective.transpose(back)
+    found = {"d": back.clone(), **sides}
+    empty = gradient.new_empty(0)
+    return toward_y.clone(), *(
+        empty.clone() if part is None else found[name].to(part).reshape(part.shape)
+        for name, part in zip(FIELDS, given, strict=True)
+    )
+
+
+@smoothed_back.register_fake
+def _(gradient: Tensor, decision: Tensor, inside: Tensor, in_force: Tensor, kappa: Tensor, *rest: Any) -> Any:
+    *given, number = rest
+    toward_y = gradient.new_empty((*gradient.shape[:-1], LAYERS[number].objective.p))
+    return toward_y, *(gradient.new_empty(0) if part is None else torch.empty_like(part) for part in given)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    _, _, *given, number, _ = inputs
+    decision, inside, in_force, kappa = output[0], *output[-3:]
+    ctx.number, ctx.given = number, [part is not None for part in given]
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.save_for_backward(decision, inside, in_force, kappa, *(part for part in given if part is not None))
+
+
+def _back(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Any, ...]:
+    decision, inside, in_force, kappa, *there = ctx.saved_tensors
+    parts = iter(there)
+    given = [next(parts) if is_there else None for is_there in ctx.given]
+    toward_y, *found = torch.ops.dflearn.smoothed_back(gradient, decision, inside, in_force, kappa, *given, ctx.number)
+    sides = (part if is_there else None for part, is_there in zip(found, ctx.given, strict=True))
+    return toward_y, None, *sides, None, None
+
+
+smoothed.register_autograd(_back, setup_context=_keep)
