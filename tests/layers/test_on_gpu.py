@@ -261,6 +261,9 @@ class FakeCuda:
                 assert non_blocking, "this copy waits for the GPU"
                 fake.queue.append(lambda: setattr(self, "codes", status.codes))
 
+            def numpy(self) -> np.ndarray:
+                return np.array(self.tolist())
+
             def tolist(self) -> list[int]:
                 assert self.codes is not None, "the statuses are read before they arrived"
                 return self.codes

@@ -6,6 +6,7 @@ projections are then cheap: a clip onto the bounds, and P₁ onto the rows throu
 
 from __future__ import annotations
 
+import warnings
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,16 +15,18 @@ import torch
 from torch import Tensor
 
 from dflearn.errors import OptionError
-from dflearn.layers.base import Layer, in_shape, weight, with_gradient
+from dflearn.layers.base import Layer, weight, with_gradient
 from dflearn.program import Instance, Program
 from dflearn.program.sides import SIDES
 from dflearn.solvers.base import Solution, check_start
 
 if TYPE_CHECKING:
+    from dflearn.layers.blocks import SmoothedBlocks
     from dflearn.layers.lifted import Bent, Lifted
     from dflearn.layers.splitting import SplittingRows
 
 Gradient = Literal["jfb", "unrolled", "implicit"]
+MOST_ENTRIES = 2**26  # of the rows as a dense matrix, on a GPU
 GRADIENTS: tuple[Gradient, ...] = ("jfb", "unrolled", "implicit")
 
 
@@ -99,6 +102,8 @@ class DavisYin(Layer):
         form = self.program.equality_form()
         self.width = form.n + form.slacks
         self.start_width = 0 if tolerance is None else self.width
+        self._faces: dict[torch.device, SmoothedBlocks | None] = {}
+        self._said = False
 
     @property
     def mu(self) -> float:
@@ -126,7 +131,11 @@ class DavisYin(Layer):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key not in ("rows", "lifted", "bent")}
+        own = ("rows", "lifted", "bent", "_faces", "_said")  # of this process, and of its devices
+        return {key: value for key, value in self.__dict__.items() if key not in own}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__({**state, "_faces": {}, "_said": False})  # type: ignore[no-untyped-call]
 
     @cached_property
     def lifted(self) -> Lifted:
@@ -174,9 +183,12 @@ class DavisYin(Layer):
 
             costs = with_curvature(costs, q, point)
         record = self.gradient == "unrolled" and costs.requires_grad and torch.is_grad_enabled()
-        run = Run(self, costs, sides, given, record, None if q is None else flat_q(q))
-        status = run.status()
-        w = in_shape(run.answer.w, batch).to(y)
+        kind = Run
+        if self._stays_on(y.device):
+            from dflearn.layers.splitting_in_torch import TorchRun as kind
+        run = kind(self, costs, sides, given, record, None if q is None else flat_q(q))
+        w, *told = run.outcome()
+        w = w.reshape(*batch, w.shape[-1]).to(y)
         point.append(w)
         decision = with_gradient(costs, w, run.way_back, run.way_back_again)
         wanted = {} if instance is None or not torch.is_grad_enabled() else instance.present()
@@ -185,11 +197,43 @@ class DavisYin(Layer):
             from dflearn.layers.sides import with_sides
 
             decision = with_sides(decision, wanted, run.side_gradients)
+        status, objective, residual = (part.reshape(batch) for part in told)
         return Solution(
             decision=decision,
-            status=in_shape(status, batch),
-            objective=in_shape(run.answer.value, batch),
-            bound=torch.full(batch, -torch.inf, dtype=torch.float64),
+            status=status,
+            objective=objective,
+            bound=objective.new_full(batch, -torch.inf),
             start=None if start is None else run.start().reshape(*batch, self.width),
-            residual=in_shape(run.answer.residual, batch),
+            residual=residual,
         )
+
+    def _stays_on(self, device: torch.device) -> bool:
+        """Whether costs on this device are solved there: on a GPU, unless the rows are too many for dense matrices."""
+        if device.type != "cuda":
+            return False
+        form = self.program.equality_form()
+        if form.matrix.shape[0] * self.width <= MOST_ENTRIES:
+            return True
+        if not self._said:
+            self._said = True
+            warnings.warn(
+                f"DavisYin solves costs on {device} on the CPU, to which they are copied: its {form.matrix.shape[0]} rows of "
+                f"{self.width} numbers are too many for a dense matrix (docs/gpu.md)",
+                RuntimeWarning,
+                stacklevel=5,
+            )
+        return False
+
+    def face_blocks(self, device: torch.device) -> SmoothedBlocks | None:
+        """What projects onto faces on that device; `None` where the CPU does."""
+        if device.type != "cuda":
+            return None
+        if device not in self._faces:
+            from dflearn.cuda.errors import NotHere
+            from dflearn.layers.blocks import blocks_on
+
+            try:
+                self._faces[device] = blocks_on(self.program, device)
+            except NotHere:
+                self._faces[device] = None
+        return self._faces[device]

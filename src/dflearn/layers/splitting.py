@@ -58,6 +58,7 @@ class SplittingRows(RowSystem):
         self._curvatures: dict[Any, Curvature] = {}
         self._own_sides: dict[Any, tuple[np.ndarray, ...]] = {}
         self.scratch = threading.local()
+        self.elsewhere: dict[Any, Any] = {}  # what `splitting_in_torch` keeps on each device
 
     @cached_property
     def faces(self) -> SmoothedRows:
@@ -235,6 +236,12 @@ class Run:
 
     def start(self) -> Tensor:
         return torch.as_tensor(self.answer.z).to(self.layer.start_dtype)
+
+    def outcome(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """w `(count, n)`, not numbers where there is no decision; statuses, objectives and residuals `(count,)`."""
+        status, answer = self.status(), self.answer
+        w, value, residual = (torch.from_numpy(part) for part in (answer.w, answer.value, answer.residual))
+        return w, torch.from_numpy(status), value, residual
 
     def status(self) -> np.ndarray:
         """One code per instance; those without a decision lose what is in its place."""
