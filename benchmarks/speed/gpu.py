@@ -1,14 +1,14 @@
 """`Smoothed` on a GPU: forward and backward in float64 beside the CPU of the same machine and GPU peers; a training epoch.
 
-    python benchmarks/speed/gpu.py [--parts layer training cpu peers captured] [--json results/gpu/gpu.json] [--small]
+    python benchmarks/speed/gpu.py [--parts layer training captured cpu davis_yin crossover images peers] [--json results/gpu/gpu.json]
+    python benchmarks/speed/gpu.py --small                                                        # for compute-sanitizer
     python benchmarks/speed/gpu.py --page results/gpu/README.md --json results/gpu/gpu.json      # the tables of such a file
 
 Times on the GPU are CUDA events around one call, the median of twelve, compilation apart; μ = 1; costs differ from instance to
 instance. Errors are the largest differences from the CPU's decisions and gradients over 64 instances (16 of SP-50), relative
-to the largest number there. CPU: the same call by the clock on the wall, on all cores. Peers solve the same instances: MPAX
-(raPDHG, sparse, jitted and vmapped, float64, 1e-6, forward only) and qpax (1e-8, with gradient), where they are installed.
-Training: one epoch of SCE through the layer on 800 instances in batches of 32, as `fit` counts it.
---small: two instances each of small problems, for compute-sanitizer.
+to the largest number there. CPU: the same call by the clock on the wall, on all cores. Peers (`gpu_peers.py`) solve the same
+instances. Training: one epoch of SCE through the layer on 800 instances in batches of 32, as `fit` counts it; a step of a
+convolutional net on images. --small: two instances each of small problems.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import os
 import platform
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -192,92 +191,6 @@ def training_rows() -> list[dict[str, Any]]:
     return rows
 
 
-def peer_rows() -> list[dict[str, Any]]:
-    """Each in a process of its own, so that one that fails or fills the memory hurts nobody."""
-    rows = []
-    tries = [
-        ("mpax", "SP-25", 32),
-        ("mpax", "KP-500", 32),
-        ("mpax", "CFL-250", 32),
-        ("qpax", "KP-500", 32),
-        ("qpax", "SP-25", 32),
-        ("mpax", "SP-25", 800),
-        ("mpax", "KP-500", 800),
-    ]
-    for peer, name, batch in tries:
-        environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-        command = [sys.executable, __file__, "--peer", peer, name, str(batch)]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
-            said = done.stdout.strip().splitlines()
-            row = json.loads(said[-1]) if done.returncode == 0 and said else {"failed": done.stderr.strip()[-300:]}
-        except subprocess.TimeoutExpired:
-            row = {"failed": "more than 60 s, compilation included"}
-        rows.append({"peer": peer, "problem": name, "batch": batch, **row})
-        print(rows[-1], flush=True)
-    return rows
-
-
-def one_peer(peer: str, name: str, batch: int) -> dict[str, Any]:
-    """Milliseconds of a call by the clock, after one that compiles; how far its decisions and gradients are from ours."""
-    import jax
-    import jax.numpy as jnp
-    import numpy as np
-
-    from dflearn.layers import Smoothed
-
-    jax.config.update("jax_enable_x64", True)
-    program, y = material(name, batch)
-    layer = Smoothed(program, MU)
-    c = layer.objective.vector(y)
-    solution, _ = forward_and_back(layer, y)()
-    A, G = program.A.toarray(), program.G.toarray()
-    lower, upper = program.lower, program.upper
-    if peer == "mpax":
-        import scipy.sparse as sp
-        from mpax import create_qp, raPDHG
-
-        solver = raPDHG(eps_abs=1e-6, eps_rel=1e-6, verbose=False, jit=True)
-        matrices = sp.csr_array(sp.eye_array(program.n) * MU), program.A, -program.G
-        sides = [jnp.array(part) for part in (program.b, -program.h, lower, upper)]
-
-        def one(cost: Any) -> Any:
-            problem = create_qp(
-                matrices[0], cost, matrices[1], sides[0], matrices[2], *sides[1:], use_sparse_matrix=True
-            )
-            return solver.optimize(problem).primal_solution
-
-        run = jax.jit(jax.vmap(one))
-    else:
-        import qpax
-
-        eye = np.eye(program.n)
-        some_low, some_high = np.isfinite(lower), np.isfinite(upper)
-        rows = jnp.array(np.vstack([G, eye[some_high], -eye[some_low]]))
-        sides = jnp.array(np.concatenate([program.h, upper[some_high], -lower[some_low]]))
-        kept = program.equality_form().kept
-
-        def one(cost: Any) -> Any:
-            return qpax.solve_qp_primal(
-                jnp.array(eye * MU), cost, jnp.array(A[kept]), jnp.array(program.b[kept]), rows, sides, solver_tol=1e-8
-            )
-
-        incoming = jnp.linspace(-1, 1, program.n)
-        run = jax.jit(jax.vmap(lambda cost: jax.vjp(one, cost)[1](incoming)[0] * 0 + one(cost)))
-    costs = jnp.array(c.numpy())
-    begun = time.perf_counter()
-    found = np.asarray(run(costs).block_until_ready())
-    first = time.perf_counter() - begun
-    begun = time.perf_counter()
-    run(costs).block_until_ready()
-    took = 1e3 * (time.perf_counter() - begun)
-    return {
-        "ms": took,
-        "first_call_s": first,
-        "decision_error": float(np.abs(found - solution.decision.detach().numpy()).max()),
-    }
-
-
 def small() -> None:
     from dflearn.layers import Smoothed
 
@@ -290,8 +203,116 @@ def small() -> None:
         print(name, "unfinished:", int((solution.status != 0).sum()))
 
 
+def davis_yin_rows() -> list[dict[str, Any]]:
+    """A hundred iterations of `DavisYin` forward and back (jfb), in float32 and float64, beside the CPU's kernels."""
+    from dflearn.layers import DavisYin
+
+    rows = []
+    for name in PROBLEMS[:4]:
+        program = material(name, 1)[0]
+        for batch in BATCHES[:3]:
+            for dtype in (torch.float32, torch.float64):
+                y = material(name, batch)[1].to(dtype)
+                layer = DavisYin(program, MU)
+                there, here = forward_and_back(layer, y.cuda()), forward_and_back(layer, y)
+                error = relative(there()[0].decision, here()[0].decision)
+                begun = time.perf_counter()
+                here()
+                took = 1e3 * (time.perf_counter() - begun)
+                rows.append(
+                    {
+                        "problem": name, "batch": batch, "dtype": str(dtype).removeprefix("torch."), "ms": milliseconds(there),
+                        "cpu_ms": took, "decision_error": error,
+                    }
+                )  # fmt: skip
+                print(rows[-1], flush=True)
+        torch.cuda.empty_cache()
+    return rows
+
+
+def crossover_rows() -> list[dict[str, Any]]:
+    """Small batches, forward and back: the GPU beside one core and all cores."""
+    from dflearn.layers import Smoothed
+
+    rows, cores = [], torch.get_num_threads()
+    for name in PROBLEMS[:4]:
+        program = material(name, 1)[0]
+        layer, plain = Smoothed(program, MU), Smoothed(program, MU)
+        for batch in (1, 2, 4, 8, 16, 32, 64):
+            y = material(name, batch)[1]
+            row = {"problem": name, "batch": batch, "ms": milliseconds(forward_and_back(layer, y.cuda()))}
+            run = forward_and_back(plain, y)
+            for threads, label in ((1, "one_core_ms"), (cores, "all_cores_ms")):
+                torch.set_num_threads(threads)
+                run()
+                times = []
+                for _ in range(5):
+                    begun = time.perf_counter()
+                    run()
+                    times.append(1e3 * (time.perf_counter() - begun))
+                row[label] = statistics.median(times)
+            rows.append(row)
+            print(rows[-1], flush=True)
+    return rows
+
+
+class Pictures(torch.nn.Module):
+    """Images `(*, 3, 100, 100)` → costs of the arcs of a 25 × 25 grid: the beginning of a residual network, as is usual there."""
+
+    def __init__(self, arcs: int) -> None:
+        super().__init__()
+        nn = torch.nn
+        block = [nn.Conv2d(64, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU()]
+        self.body = nn.Sequential(
+            nn.Conv2d(3, 64, 7, stride=2, padding=3), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(2), *block,
+            nn.Conv2d(64, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(), nn.Conv2d(64, 2, 1), nn.Softplus(),
+        )  # fmt: skip
+        self.arcs = arcs
+
+    def forward(self, images: Tensor) -> Tensor:
+        return 0.1 + self.body(images).flatten(1)[:, : self.arcs]
+
+
+def image_rows() -> list[dict[str, Any]]:
+    """A training step (SCE, Adam) of a small convolutional net on images, batch 32, and the share of the layer in it."""
+    from dflearn.data import Batch
+    from dflearn.layers import Smoothed
+    from dflearn.losses import SCE
+    from dflearn.problems import problem_named
+
+    problem, batch = problem_named("SP-25", seed=1), 32
+    data = problem.generate(batch).batch()
+    torch.manual_seed(0)
+    images, costs = torch.randn(batch, 3, 100, 100).cuda(), data.require("costs").cuda()
+    layer = Smoothed(problem.program, MU)
+    decisions, net = Smoothed(problem.program, 1e-2)(costs), Pictures(problem.program.p).cuda()
+    loss, optimizer = SCE(layer), torch.optim.Adam(net.parameters(), lr=1e-3, fused=True)
+
+    def step(through: Callable[[Tensor], Tensor]) -> None:
+        optimizer.zero_grad()
+        through(net(images)).mean().backward()
+        optimizer.step()
+
+    with_layer = milliseconds(lambda: step(lambda y: loss(y, Batch(images, costs, decisions))))
+    without = milliseconds(lambda: step(lambda y: ((y - costs) * decisions).sum(-1)))
+    alone = milliseconds(forward_and_back(layer, net(images).detach()))
+    row = {
+        "problem": "SP-25", "batch": batch, "step_ms": with_layer, "step_without_layer_ms": without, "layer_ms": alone,
+        "share": 1 - without / with_layer, "parameters": sum(part.numel() for part in net.parameters()),
+    }  # fmt: skip
+    print(row, flush=True)
+    return [row]
+
+
+def peer_rows() -> list[dict[str, Any]]:
+    from gpu_peers import peer_rows as found
+
+    return found()
+
+
 PARTS = {
-    "layer": layer_rows, "training": training_rows, "cpu": cpu_rows, "peers": peer_rows, "captured": captured_rows,
+    "layer": layer_rows, "training": training_rows, "captured": captured_rows, "cpu": cpu_rows, "davis_yin": davis_yin_rows,
+    "crossover": crossover_rows, "images": image_rows, "peers": peer_rows,
 }  # fmt: skip
 
 
@@ -313,82 +334,20 @@ def versions() -> dict[str, str]:
     return found | {"cores": str(os.cpu_count())}
 
 
-def page(found: dict[str, Any]) -> str:
-    """The results as a document."""
-    asked = {
-        "SP-25": (2.5, 4, 8, 32),
-        "KP-500": (0.4, 0.5, 1, 3),
-        "CFL-250": (1.2, 3, 6, 26),
-        "SP-50": (15, 30, 80, 400),
-        "SP-100": (150,),
-    }
-    layer = {(row["problem"], row["batch"]): row for row in found["layer"]}
-    cpu = {(row["problem"], row["batch"]): row["cpu_ms"] for row in found["cpu"]}
-    replayed = {(row["problem"], row["batch"]): f"{row['ms']:.3g}" for row in found.get("captured", [])}
-    versions = ", ".join(f"{name} {value}" for name, value in found["versions"].items())
-    lines = [
-        "# `Smoothed` on a GPU",
-        "",
-        f"Measured by `python benchmarks/speed/gpu.py`, which says how: {versions}.",
-        "",
-        "Forward and backward of a batch through the layer, float64, ms: on the GPU, called from Python; the same, captured as a CUDA graph; from multipliers of costs that differ by 2 % (warm), on all",
-        "cores of the same machine's CPU, and the ratio of the latter to the first. Asked: the target that was set beforehand.",
-        "",
-        "| problem | batch | GPU | captured | asked | warm | CPU | ratio | decisions off by | gradients off by | peak MiB |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
-    ]
-    for (name, batch), row in layer.items():
-        other = cpu.get((name, batch))
-        wanted = asked[name][BATCHES.index(batch)]
-        beside = ("–", "–") if other is None else (f"{other:.3g}", f"{other / row['ms']:.1f}")
-        lines.append(
-            f"| {name} | {batch} | {row['ms']:.3g} | {replayed.get((name, batch), '–')} | {wanted} | {row['warm_ms']:.3g} | {beside[0]} | {beside[1]} | "
-            f"{row['decision_error']:.0e} | {row['gradient_error']:.0e} | {row['peak_mib']:.0f} |"
-        )
-    if "note" in found:
-        lines += ["", found["note"]]
-    lines += ["", "Where: " + "; ".join(f"{name}: {layer[name, 32]['where']}" for name in PROBLEMS) + ".", ""]
-    lines += ["| peer | problem | batch | ms | ours | ratio | decisions off by |", "|---|---|---:|---:|---:|---:|---:|"]
-    for row in found["peers"]:
-        ours = layer[row["problem"], row["batch"]]["ms"]
-        told = (
-            f"{row['ms']:.0f} | {ours:.3g} | {row['ms'] / ours:.0f} | {row['decision_error']:.0e}"
-            if "ms" in row
-            else f"{row['failed'].splitlines()[-1][:120]} | {ours:.3g} | | "
-        )
-        lines.append(f"| {row['peer']} | {row['problem']} | {row['batch']} | {told} |")
-    lines += [
-        "",
-        "| an epoch of SCE, SP-25, 800 instances, batch 32 | warm starts | ms | first epoch |",
-        "|---|---|---:|---:|",
-    ]
-    for row in found["training"]:
-        lines.append(
-            f"| {row['device']} | {'yes' if row['warm_start'] else 'no'} | {row['epoch_ms']:.0f} | {row['first_epoch_ms']:.0f} |"
-        )
-    lines += [
-        "",
-        "[gpu.json](gpu.json) holds all numbers, [tests.log](tests.log) the tests on that machine, with memory and race checks.",
-    ]
-    return "\n".join(lines) + "\n"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--json", type=Path)
     parser.add_argument("--small", action="store_true")
-    parser.add_argument("--peer", nargs=3, metavar=("NAME", "PROBLEM", "BATCH"), help=argparse.SUPPRESS)
     parser.add_argument("--page", type=Path, help="write the tables of --json there, and measure nothing")
     options = parser.parse_args()
     if options.page:
+        from gpu_page import page
+
         options.page.write_text(page(json.loads(options.json.read_text())))
         return
     if options.small:
         small()
-        return
-    if options.peer:
-        print(json.dumps(one_peer(options.peer[0], options.peer[1], int(options.peer[2]))))
         return
     found: dict[str, Any] = {"versions": versions()}
     print(found["versions"], flush=True)
