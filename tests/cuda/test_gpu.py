@@ -246,9 +246,32 @@ def test_a_checkpoint_moves_between_devices(first: str, second: str, tmp_path: P
     assert losses == pytest.approx(whole, rel=1e-3)
 
 
-def test_a_norm_goes_through_the_cpu_and_says_so() -> None:
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_norm_has_the_answers_and_gradients_of_the_cpu(program: str) -> None:
+    example = PROGRAMS[program]()
+    for mu in (0.1, 30.0):
+        found = []
+        for device in ("cpu", GPU):
+            layer, y = Smoothed(example.program, mu, regularizer="norm"), example.y.to(device).requires_grad_()
+            instance = None if example.instance is None else example.instance.to(device)
+            solution = layer.solve(y, instance)
+            if layer.unsettled():
+                solution = layer.solve(y, instance)
+            weight = torch.randn(
+                solution.decision.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+            )
+            (slope,) = torch.autograd.grad(solution.decision, y, weight.to(device))
+            found.append(
+                [part.detach().cpu() for part in (solution.decision, slope, solution.objective, solution.status)]
+            )
+        for own, wanted in zip(found[1], found[0], strict=True):
+            torch.testing.assert_close(own, wanted, rtol=1e-7, atol=1e-8)
+
+
+def test_what_does_not_fit_goes_through_the_cpu_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dflearn.cuda.rows.MOST_ROWS", 2)
     program, y = data_of("KP-100", 3)
-    layer = Smoothed(program, regularizer="norm")
+    layer = Smoothed(program)
     with pytest.warns(RuntimeWarning, match="on the CPU"):
         decision = layer(y.to(GPU))
     assert decision.device == GPU

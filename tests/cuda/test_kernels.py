@@ -186,3 +186,25 @@ def test_no_instances_launch_nothing(machine: Emulator) -> None:
     blocks = in_blocks(layer, machine)
     assert cold(blocks, layer.objective.vector(y)[:0]).w.shape == (0, layer.program.n)
     assert blocks.rows.module(0).launched == []  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("mu", [0.1, 1.0, 30.0])
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_norm_has_the_answers_and_gradients_of_the_cpu(program: str, mu: float) -> None:
+    """From nothing and from starts; where w = 0; and with what the search on the device leaves to the CPU."""
+    example = PROGRAMS[program]()
+    found = []
+    for kind in (Smoothed, InBlocks):
+        layer, y = kind(example.program, mu, regularizer="norm"), example.y.clone().requires_grad_()
+        start = layer.no_start(len(y))
+        solution = layer.solve(y, example.instance, start)
+        assert solution.deferred == (kind is InBlocks)
+        if layer.unsettled():
+            solution = layer.solve(y, example.instance, start)
+        weight = torch.randn(solution.decision.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        (slope,) = torch.autograd.grad(solution.decision, y, weight, create_graph=True)
+        (second,) = torch.autograd.grad(slope.square().sum(), y)
+        near = layer.solve(1.01 * y.detach(), example.instance, solution.start)
+        found.append((solution.decision, slope, second, solution.objective, near.decision, solution.status.double()))
+    for own, wanted in zip(found[1], found[0], strict=True):
+        torch.testing.assert_close(own, wanted, rtol=1e-7, atol=1e-8)

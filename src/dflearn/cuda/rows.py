@@ -49,6 +49,7 @@ class BlockRows:
 
     Attributes:
         plan: what the kernels walk through.
+        inequality: which of the plan's rows are inequalities `(m,)`.
         together: how many blocks a multiprocessor holds at most.
         spilled: the share of the factor that does not fit into a block's fast memory.
         scratch_is_fast: whether a block's scratch is in its fast memory too.
@@ -88,6 +89,7 @@ class BlockRows:
         self.order = torch.from_numpy(self.plan.order).to(device)
         self.scale = torch.from_numpy(self.plan.scale).to(device)
         self.back = torch.from_numpy(np.argsort(self.plan.order)).to(device)
+        self.inequality = self.ordered(torch.from_numpy(np.asarray(self.form.is_inequality, bool)).to(device))
         self.one = torch.ones(1, dtype=torch.float64, device=device)
 
     # -- rows of the program and of the plan ----------------------------------------------------------------------
@@ -140,6 +142,7 @@ class BlockRows:
         starts: multipliers `(count, m)`, not finite where none are known. Rows are the plan's.
         """
         count, n, m, device = c.shape[0], self.plan.n, self.plan.m, self.device
+        assert c.dtype is mu.dtype is r.dtype is lower.dtype is upper.dtype is DOUBLE, "kernels read float64"
         c, r, lower, upper = c.contiguous(), r.contiguous(), lower.contiguous(), upper.contiguous()
         starts = None if starts is None else starts.contiguous()
         y, w = torch.empty(count, m, dtype=DOUBLE, device=device), torch.empty(count, n, dtype=DOUBLE, device=device)

@@ -41,6 +41,8 @@ class SmoothedBlocks:
 
     Attributes:
         rows: its rows, with the kernels.
+        own_right_hand_side: r of the plan's rows, where an instance has none of its own, `(1, m)`.
+        origin_is_feasible: whether w = 0 is, with the program's sides.
         nothing: False, for one instance.
     """
 
@@ -49,7 +51,10 @@ class SmoothedBlocks:
         self.rows = BlockRows(program, machine, device, threads)
         form, own = self.rows.form, program.own_sides
         self._own = {name: self._constant(part) for name, part in own.parts().items()}
-        self._r = self.rows.right_hand_side(self._constant(form.right_hand_side(own)))
+        self.own_right_hand_side = self.rows.right_hand_side(self._constant(form.right_hand_side(own)))
+        right = form.right_hand_side(own)
+        inside = bool((own.lower <= 0).all() and (own.upper >= 0).all())
+        self.origin_is_feasible = inside and bool(np.where(form.is_inequality, right >= 0, right == 0).all())
         self._kept = torch.from_numpy(form.kept).to(device)
         self._dropped = torch.from_numpy(form.dropped).to(device)
         self._implied = LinearMap(form.combination) if len(form.dropped) else None
@@ -79,7 +84,7 @@ class SmoothedBlocks:
 
         Rows of y are the plan's. An instance whose numbers make no sense is `FAILED`; the CPU's way then says why.
         """
-        r, lower, upper, wrong = self._sides(instance, len(c))
+        r, lower, upper, wrong = self.sides(instance, len(c))
         if wrong is not None:
             c = torch.where(wrong[:, None], torch.nan, c)
         starts = None if start is None else self.rows.inwards(start.to(self.device, DOUBLE))
@@ -92,16 +97,16 @@ class SmoothedBlocks:
             self._own[name] if value is None else value.detach().to(self.device, DOUBLE).reshape(count, value.shape[-1])
         )
 
-    def _sides(self, instance: Instance | None, count: int) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    def sides(self, instance: Instance | None, count: int) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """r of the plan's rows, lower and upper; and which instances cannot be, where they have sides of their own."""
         given = {} if instance is None else instance.present()
         self.program.check_shapes(given, count)
         lower, upper = self.side("lower", instance, count), self.side("upper", instance, count)
         if not given.keys() - {"d"}:
-            return self._r, lower, upper, None
+            return self.own_right_hand_side, lower, upper, None
         wrong = ~((lower <= upper) & (lower < torch.inf) & (upper > -torch.inf)).all(1)
         if "b" not in given and "h" not in given:
-            return self._r, lower, upper, wrong
+            return self.own_right_hand_side, lower, upper, wrong
         b, h = self.side("b", instance, count), self.side("h", instance, count)
         kept = b.index_select(1, self._kept)
         parts = [part.expand(count, -1) for part in (kept, h)]

@@ -81,10 +81,12 @@ def _solved(
         return solution.with_decision(layer.lifted.narrowed(solution.decision).to(costs)), tensors
     blocks = layer.blocks(costs.device)
     if blocks is not None:
+        from dflearn.layers.norm_on_gpu import NormFace
         from dflearn.layers.on_gpu import answer_on_gpu
 
         solution, there = answer_on_gpu(layer, blocks, costs, instance, start, training)
-        return solution, (there.inside, there.in_force, blocks.weights(layer.mu)[0].clone())
+        block = there.block if isinstance(there, NormFace) else there
+        return solution, (block.inside, block.in_force, -1 / block.factor)
     solution, face = layer.solve_here(costs, instance, start)
     inside, in_force, kappa = (torch.from_numpy(part) for part in (face.inside, face.in_force, face.kappa))
     return solution, (inside, in_force, kappa)
@@ -110,9 +112,11 @@ def _led_back(
     blocks, count = layer.blocks(gradient.device), len(inside)
     if blocks is not None:
         from dflearn.layers.blocks import BlockFace
+        from dflearn.layers.norm_on_gpu import NormFace
 
-        there = BlockFace(blocks.rows, inside, in_force, -1 / kappa, layer.watch, decision.double().reshape(count, -1))
-        back = there.way_back(gradient)
+        w = decision.double().reshape(count, decision.shape[-1])
+        there = BlockFace(blocks.rows, inside, in_force, -1 / kappa, layer.watch, w)
+        back = (there if layer.regularizer == "squared" else NormFace(there, layer.mu)).way_back(gradient)
         if not names or instance is None:
             return back, {}
         return back, dict(zip(names, blocks.side_gradients(there, instance, names)(gradient), strict=True))
@@ -120,14 +124,14 @@ def _led_back(
 
     on, force, weight = (part.cpu().numpy() for part in tensors)
     face = Face(layer.rows, on, force, weight, layer.mu)
-    w = as_rows(decision, count, np.float64)
+    points = as_rows(decision, count, np.float64)
     if layer.regularizer == "norm":
-        face = face._replace(w=np.array(w))
+        face = face._replace(w=np.array(points))
     back = face.way_back(gradient)
     if not names:
         return back, {}
     v, own = as_rows(gradient, count, np.float64), layer.program.sides(instance, count)
-    found = gradients(layer.rows, on, force, own, w, v)
+    found = gradients(layer.rows, on, force, own, points, v)
     return back, {name: like(found[name], given[name]) for name in names}
 
 

@@ -12,6 +12,8 @@ from torch import Tensor
 from dflearn.errors import SolverError
 from dflearn.layers.base import as_rows, with_gradient
 from dflearn.layers.blocks import BlockFace, SmoothedBlocks
+from dflearn.layers.norm import solve_norm
+from dflearn.layers.norm_on_gpu import NormFace, solve_norm_on_gpu
 from dflearn.layers.sides import moved_by
 from dflearn.program import Instance, Objective
 from dflearn.solvers.base import Solution, Status, check_costs
@@ -21,17 +23,19 @@ if TYPE_CHECKING:
     from dflearn.layers.smoothed import Smoothed
 
 OPTIMAL = int(Status.OPTIMAL)
+LARGEST = float(np.finfo(np.float64).max)  # a start is known by its numbers
 
 
 def solve_on_gpu(
     layer: Smoothed, blocks: SmoothedBlocks, costs: Tensor, instance: Instance | None, start: Tensor | None
 ) -> Solution:
-    """`Smoothed._solve` with the squared regularizer, where the costs c `(*batch, n)` are."""
+    """`Smoothed._solve` where the costs c `(*batch, n)` are."""
     wanted = layer.wanted_sides(instance)
     training = torch.is_grad_enabled() and (costs.requires_grad or bool(wanted))
     solution, face = answer_on_gpu(layer, blocks, costs.detach(), instance, start, training)
     decision = with_gradient(costs, solution.decision, face.way_back, face.way_back_again)
     if wanted and instance is not None:
+        assert isinstance(face, BlockFace)  # `wanted_sides` refuses the norm
         way_back = blocks.side_gradients(face, instance, list(wanted))
         decision = moved_by(decision, way_back, *wanted.values())
     return solution.with_decision(decision)
@@ -44,7 +48,7 @@ def answer_on_gpu(
     instance: Instance | None,
     start: Tensor | None,
     training: bool,
-) -> tuple[Solution, BlockFace]:
+) -> tuple[Solution, BlockFace | NormFace]:
     """The answer without a gradient, and the faces that it lies on.
 
     A training step does not wait for the answer, unless an earlier one had instances that the kernels did not finish; while a
@@ -56,9 +60,13 @@ def answer_on_gpu(
     c, given = costs.double(), None if start is None else start.detach()
     if not plain:
         c, given = c.reshape(count, n), None if given is None else given.reshape(count, layer.start_width)
-    answer = blocks.solve(c, layer.mu, instance, given, layer.tolerance)
-    # From here on the device works.
     captured = costs.is_cuda and torch.cuda.is_current_stream_capturing()
+    if layer.regularizer == "norm":
+        waits = not captured and (not training or layer.watch.waiting)
+        answer, kappa = solve_norm_on_gpu(blocks, c, layer.mu, instance, given, layer.tolerance, waits)
+    else:
+        answer, kappa = blocks.solve(c, layer.mu, instance, given, layer.tolerance), None
+    # From here on the device works.
     if not captured:
         _complain(layer.watch.end())
     slow = blocks.nothing.expand(count)
@@ -66,8 +74,12 @@ def answer_on_gpu(
     if deferred:
         layer.watch.begin(answer.status)
     elif bool((answer.status != OPTIMAL).any()):
-        slow = _finish(layer, blocks, costs, instance, answer)
-    face = BlockFace(blocks.rows, answer.inside, answer.in_force, blocks.weights(layer.mu)[1], layer.watch, answer.w)
+        slow = _finish(layer, blocks, costs, instance, answer, kappa)
+    factor = blocks.weights(layer.mu)[1] if kappa is None else -1 / kappa
+    block = BlockFace(blocks.rows, answer.inside, answer.in_force, factor, layer.watch, answer.w)
+    new_start = None if start is None else blocks.rows.outwards(answer.y)
+    if new_start is not None and kappa is not None:
+        new_start = torch.cat([new_start, kappa.clamp(max=LARGEST)[:, None]], 1)
     told = (answer.status, answer.objective, answer.bound, answer.residual, slow)
     status, objective, bound, residual, slow = told if plain else (part.reshape(batch) for part in told)
     solution = Solution(
@@ -75,12 +87,12 @@ def answer_on_gpu(
         status=status,
         objective=objective,
         bound=bound,
-        start=None if start is None else blocks.rows.outwards(answer.y).reshape(*batch, layer.start_width),
+        start=None if new_start is None else new_start.reshape(*batch, layer.start_width),
         residual=residual,
         fallback=slow,
         deferred=deferred,
     )
-    return solution, face
+    return solution, block if kappa is None else NormFace(block, layer.mu)
 
 
 def _complain(codes: list[int]) -> None:
@@ -103,6 +115,7 @@ def _finish(
     costs: Tensor,
     instance: Instance | None,
     answer: BlockAnswer,
+    kappa: Tensor | None,
 ) -> Tensor:
     """What the kernels left, by the CPU's own ways; which took the slowest of these. An error where costs or sides are the reason."""
     check_costs(costs, Objective(costs.shape[-1]))
@@ -113,9 +126,15 @@ def _finish(
     layer.rows.right_hand_side(sides)  # checks those of all instances, by their numbers
     sides = sides.rows(here)
     c, mu = as_rows(costs.detach().reshape(count, -1)[index], len(here), np.float64), np.array([layer.mu])
-    nothing = np.full((len(here), layer.start_width), np.nan)  # so that multipliers come as those of the program's rows
-    part = layer.rows.solve(layer.rows.data(c, mu, sides), nothing, layer.tolerance)
-    status, alone = layer.finish(c, mu, sides, part)
+    if kappa is not None:
+        part, own, status, alone = solve_norm(layer, c, sides, None)
+        kappa[index] = torch.from_numpy(own).to(kappa)
+    else:
+        nothing = np.full(
+            (len(here), layer.start_width), np.nan
+        )  # so that multipliers come as those of the program's rows
+        part = layer.rows.solve(layer.rows.data(c, mu, sides), nothing, layer.tolerance)
+        status, alone = layer.finish(c, mu, sides, part)
     blocks.replace(answer, index, part, status, layer.rows)
     slow = torch.zeros(count, dtype=torch.bool, device=costs.device)
     slow[index] = torch.from_numpy(alone).to(slow.device)

@@ -53,7 +53,7 @@ class Smoothed(Layer):
 
     Every optimal answer has a relative KKT residual of at most 1e-6 (usually 1e-12), reported in `Solution.residual`.
 
-    Costs on a GPU are solved there, with the squared regularizer; `repr` says where, and why not where they are not. A
+    Costs on a GPU are solved there; `repr` says where, and why not where they are not. A
     training step then does not wait for its statuses: see `blocks` and docs/gpu.md.
 
     Args:
@@ -134,8 +134,6 @@ class Smoothed(Layer):
             from dflearn.layers.blocks import blocks_on
 
             try:
-                if self.regularizer == "norm":
-                    raise NotHere("with regularizer='norm'")
                 self._places[device] = blocks_on(self.program, device)
             except NotHere as reason:
                 shown = str(reason).partition("\n")[0].translate({ord(one): None for one in "()"})
