@@ -23,6 +23,7 @@ from dflearn.solvers.scip import SCIP
 from dflearn.solvers.wrappers import Parallel, Pooled
 from dflearn.testing.solvers import check_solver
 from support import programs
+from support.in_torch import FewRowLPInTorch
 
 PROGRAMS: dict[str, Program] = {
     "path": programs.shortest_path(),
@@ -47,6 +48,7 @@ SOLVERS: dict[str, Callable[[Program], Solver]] = {
     "DagShortestPath": DagShortestPath.of,
     "TopK": TopK.of,
     "FewRowLP": FewRowLP,
+    "FewRowLP in torch": FewRowLPInTorch,
     "FewRowBinary": FewRowBinary,
     "RelaxationFirst": RelaxationFirst,
     "Parallel HiGHS": lambda program: Parallel(HiGHS(program), workers=2),
@@ -61,7 +63,10 @@ SPECIAL = {
     "DagShortestPath": {"path"},
     "TopK": {"at most k", "exactly k"},
     "FewRowBinary": {"knapsack", "at most k"},
-    "FewRowLP": {"path", "relaxed knapsack", "relaxed facility location", "supply", "no rows", "predicted demand"},
+    **{
+        name: {"path", "relaxed knapsack", "relaxed facility location", "supply", "no rows", "predicted demand"}
+        for name in ("FewRowLP", "FewRowLP in torch")
+    },
 }
 
 

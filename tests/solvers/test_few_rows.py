@@ -18,13 +18,21 @@ from dflearn.solvers.base import Basis, Raw, Status
 from dflearn.solvers.few_rows import FewRowBinary, FewRowLP
 from dflearn.solvers.highs import HiGHS
 from support import programs
+from support.in_torch import FewRowLPInTorch
 
 # -- linear programs ------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(params=[FewRowLP, FewRowLPInTorch])
+def few_row_lp(request: pytest.FixtureRequest) -> type[FewRowLP]:
+    """The CPU's kernel, and what a GPU does."""
+    kind: type[FewRowLP] = request.param
+    return kind
+
+
 @pytest.mark.parametrize("items", [5, 40, 200])
 @pytest.mark.parametrize("dimensions", [1, 2, 5])
-def test_relaxed_knapsacks_against_highs(items: int, dimensions: int) -> None:
+def test_relaxed_knapsacks_against_highs(items: int, dimensions: int, few_row_lp: type[FewRowLP]) -> None:
     program = programs.knapsack(items, dimensions).relax()
     rng = np.random.RandomState(items)
     for values in (
@@ -32,14 +40,14 @@ def test_relaxed_knapsacks_against_highs(items: int, dimensions: int) -> None:
         np.ceil(rng.uniform(0, 5, (20, items))),
     ):  # the second with many ties
         y = torch.tensor(values)
-        answer, best = FewRowLP(program).solve(y).check((Status.OPTIMAL,)), HiGHS(program).solve(y)
+        answer, best = few_row_lp(program).solve(y).check((Status.OPTIMAL,)), HiGHS(program).solve(y)
         torch.testing.assert_close(answer.objective, best.objective, rtol=1e-11, atol=1e-11)
         assert program.violation(answer.decision).max() <= 1e-12
         between = ((answer.decision > 0) & (answer.decision < 1)).sum(-1)
         assert between.max() <= dimensions, "a vertex has at most one fraction for each row"
 
 
-def test_few_rows_with_sides_of_their_own() -> None:
+def test_few_rows_with_sides_of_their_own(few_row_lp: type[FewRowLP]) -> None:
     program = programs.supply()
     count = 30
     generator = torch.Generator().manual_seed(0)
@@ -52,7 +60,7 @@ def test_few_rows_with_sides_of_their_own() -> None:
         d=draw(count, 8),
     )
     y = draw(count, 8) - 0.5
-    solver = FewRowLP(program)
+    solver = few_row_lp(program)
     best = HiGHS(program).solve(y, instance)
     assert len(best.counts()) == 2, "some are infeasible"
     for fields in (("b",), ("h",), ("lower", "upper"), ("b", "h", "lower", "upper", "d")):
@@ -76,10 +84,10 @@ def test_few_rows_with_sides_of_their_own() -> None:
         {"A": [[1, -1, 1, -1]], "b": [0], "lower": [0, 0, 1, 1]},  # fixed variables
     ],
 )
-def test_degenerate_rows(arguments: dict[str, Any]) -> None:
+def test_degenerate_rows(arguments: dict[str, Any], few_row_lp: type[FewRowLP]) -> None:
     program = Program(**arguments, upper=1)
     y = torch.tensor(list(itertools.product([-1.0, 0.0, 1.0], repeat=4)), dtype=torch.float64)  # ties everywhere
-    solver = FewRowLP(program)
+    solver = few_row_lp(program)
     answer, best = solver.solve(y).check((Status.OPTIMAL,)), HiGHS(program).solve(y).check((Status.OPTIMAL,))
     torch.testing.assert_close(answer.objective, best.objective, rtol=1e-7, atol=1e-7)
     assert program.violation(answer.decision).max() <= 1e-9
@@ -88,10 +96,10 @@ def test_degenerate_rows(arguments: dict[str, Any]) -> None:
     torch.testing.assert_close(warm.objective, answer.objective.flip(0), rtol=1e-7, atol=1e-7)
 
 
-def test_a_basis_travels_between_solvers() -> None:
+def test_a_basis_travels_between_solvers(few_row_lp: type[FewRowLP]) -> None:
     program = programs.knapsack(30, 3).relax()
     y = torch.rand(9, 30, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    few, highs = FewRowLP(program), HiGHS(program)
+    few, highs = few_row_lp(program), HiGHS(program)
     wanted = highs.solve(y).objective
     for one, other in ((few, highs), (highs, few)):
         start = one.solve(y, None, one.no_start(9)).start

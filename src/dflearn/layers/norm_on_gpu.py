@@ -124,8 +124,8 @@ def _origin_is_optimal(
     length = torch.where(length == 0, 1.0, length)
     low, high = torch.where(lower < 0, -torch.inf, 0.0), torch.where(upper > 0, torch.inf, 0.0)
     cone = torch.where(r > 0, 2.0, 0.0)  # no row of length one gets to 2
-    parts = (part.to(DOUBLE) for part in (cone, low, high))
-    answer = blocks.rows.solve(c, length, *parts, None, CONE_TOLERANCE)
+    cone, low, high = (part.to(DOUBLE) for part in (cone, low, high))
+    answer = blocks.rows.solve(c, length, cone, low, high, None, CONE_TOLERANCE)
     pull = length * torch.linalg.vector_norm(answer.w, dim=1)
     zero: Tensor = feasible & (answer.residual <= CONE_ACCEPTED) & (pull <= mu * (1 + tolerance))
     return zero

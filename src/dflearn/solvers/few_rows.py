@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 import torch
+from torch import Tensor
 
 from dflearn.errors import ProgramError
-from dflearn.program import Program
+from dflearn.program import Instance, Program
 from dflearn.program.sides import Sides
-from dflearn.solvers.base import Basis, Raw, Solver, Status, check_basis
+from dflearn.solvers.base import (
+    Basis,
+    Raw,
+    Solution,
+    Solver,
+    Status,
+    check_basis,
+    check_costs,
+    check_instance,
+    check_start_shape,
+)
 from dflearn.solvers.oracles import refusal, refuse_quadratic
 from dflearn.solvers.scaling import Scales, spans
 
@@ -67,7 +79,8 @@ class _FewRows(Solver):
 class FewRowLP(_FewRows):
     """Exact LPs with few rows and finite bounds, such as the relaxed multi-dimensional knapsack: a simplex method of its own.
 
-    Right-hand sides and bounds may differ from instance to instance. A `start` is a basis, as that of HiGHS.
+    Right-hand sides and bounds may differ from instance to instance. A `start` is a basis, as that of HiGHS. Costs on a GPU are
+    solved there, in torch.
     """
 
     start_dtype = torch.int8
@@ -80,6 +93,59 @@ class FewRowLP(_FewRows):
         self._take_rows(MOST_ROWS)
         _require_finite(program.lower, program.upper)
         self.start_width = program.n + len(self._rows)
+
+    def solve(self, y: Tensor, instance: Instance | None = None, start: Tensor | None = None) -> Solution:
+        if not self._stays_on(y) or not len(self._rows) or (instance is not None and instance.q is not None):
+            return super().solve(y, instance, start)
+        begun = perf_counter()
+        batch = check_costs(y, self.objective)
+        check_instance(instance, batch)
+        check_start_shape(start, batch, self.start_width)
+        instance = self.program.realize(y.detach(), instance)
+        c = self.objective.vector(y.detach().double(), instance).reshape(-1, self.objective.n)
+        solution = self._solve_there(c, self.program.sides(instance, len(c)), start)
+        status, objective, bound = (
+            part.reshape(batch) for part in (solution.status, solution.objective, solution.bound)
+        )
+        return Solution(
+            decision=solution.decision.to(y.dtype).reshape(*batch, self.objective.n),
+            status=status,
+            objective=objective,
+            bound=bound,
+            start=None if solution.start is None else solution.start.reshape(*batch, self.start_width),
+            seconds=perf_counter() - begun,
+        )
+
+    def _stays_on(self, y: Tensor) -> bool:
+        """Whether such costs are solved where they are, in torch."""
+        return isinstance(y, Tensor) and y.is_cuda and self.objective.value is None
+
+    def _solve_there(self, c: Tensor, sides: Sides, start: Tensor | None) -> Solution:
+        """c `(count, n)`; what torch does not finish, the CPU does."""
+        from dflearn.solvers.few_rows_in_torch import few_row_lp
+
+        lines = self._lines(sides)
+        _require_finite(lines.lower, lines.upper)
+        there = (torch.tensor(part).to(c.device) for part in (self._rows, self._scales.columns, *lines))
+        rows, columns, right, lower, upper = there
+        given = None if start is None else start.reshape(len(c), self.start_width)
+        if given is not None:
+            check_basis(given.cpu().numpy())
+        w, codes, solved = few_row_lp(rows, self.program.A.shape[0], c * columns, right, lower, upper, given)
+        w, status = w * columns, torch.where(solved, int(Status.OPTIMAL), int(Status.FAILED)).to(torch.int8)
+        if not bool(solved.all()):
+            left = (~solved).nonzero().squeeze(1)
+            rest = self._solve(
+                c[left].cpu().numpy(),
+                sides.rows(left.cpu().numpy()),
+                None if given is None else given[left].cpu().numpy(),
+            )
+            for own, theirs in ((w, rest.decision), (status, rest.status), (codes, rest.start)):
+                if theirs is not None:
+                    own[left] = torch.from_numpy(theirs).to(own.device)
+        objective = (c * w).sum(1)
+        bound = torch.where(status == int(Status.OPTIMAL), objective, -torch.inf)
+        return Solution(w, status, objective, bound, None if start is None else codes)
 
     def _solve(self, c: np.ndarray, sides: Sides | None, start: np.ndarray | None) -> Raw:
         from dflearn.kernels.few_row_lp import solve_batch
