@@ -45,7 +45,9 @@ class There(Layer):
         )
         names = ("decision", "status", "objective", "bound", "start", "residual", "fallback")
         back = {name: value.cpu() for name in names if (value := getattr(solution, name)) is not None}
-        assert all(getattr(solution, name).device == GPU for name in back)
+        assert solution.decision.device == GPU
+        if instance is None or instance.q is None:  # those are the CPU's
+            assert all(getattr(solution, name).device == GPU for name in back)
         return replace(solution, **back)
 
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
@@ -60,6 +62,7 @@ def data_of(name: str, count: int) -> tuple[Program, Tensor]:
     return problem.program, problem.generate(count, dtype=torch.float64).batch().require("costs")
 
 
+@pytest.mark.filterwarnings("ignore:Smoothed solves instances with a q on the CPU")
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_the_layer_keeps_its_contract(program: str) -> None:
     example = PROGRAMS[program]()
@@ -279,6 +282,14 @@ def test_what_does_not_fit_goes_through_the_cpu_and_says_so(monkeypatch: pytest.
         warnings.simplefilter("error")
         layer(y.to(GPU))
     assert "the CPU for cuda:0" in repr(layer)
+
+
+def test_a_q_of_instances_goes_through_the_cpu_and_says_so() -> None:
+    layer, y = Smoothed(Program(A=[[1.0, 1, 1]], b=[1])), torch.zeros(2, 3, dtype=torch.float64, device=GPU)
+    with pytest.warns(RuntimeWarning, match="instances with a q on the CPU"):
+        decision = layer(y, Instance(q=torch.ones_like(y)))
+    assert decision.device == GPU
+    torch.testing.assert_close(layer(y, Instance(q=torch.ones_like(y))), torch.full_like(y, 1 / 3))
 
 
 def test_a_quadratic_objective_is_solved_there() -> None:

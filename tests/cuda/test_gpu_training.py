@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,12 @@ from torch import nn
 import dflearn
 from dflearn.cli import main
 from dflearn.errors import SolverError
-from dflearn.layers import DavisYin, Smoothed
+from dflearn.layers import DavisYin, Exact, Perturbed, Smoothed
 from dflearn.layers.davis_yin import GRADIENTS
 from dflearn.problems import problem_named
 from dflearn.program import Instance, Program
+from dflearn.solvers.few_rows import FewRowLP
+from dflearn.solvers.highs import HiGHS
 from support.layer_examples import PROGRAMS
 from support.two_on_a_device import material, step
 
@@ -112,6 +115,33 @@ def test_a_kernel_may_be_the_first_work_of_a_thread() -> None:
     work.join()
     torch.cuda.synchronize()
     torch.testing.assert_close(found[0].w, wanted)
+
+
+@pytest.mark.parametrize("name", ["KP-100", "KP-500"])
+def test_a_program_of_few_rows_is_solved_there_exactly(name: str) -> None:
+    problem = problem_named(name, seed=1)
+    program = problem.program.relax()
+    y = problem.generate(40, dtype=torch.float64).batch().require("costs")
+    solver, start = FewRowLP(program), FewRowLP(program).no_start(40)
+    here, there = solver.solve(y, None, start), solver.solve(y.to(GPU), None, start)
+    assert there.decision.device == there.status.device == GPU
+    assert not there.status.any()
+    torch.testing.assert_close(there.decision.cpu(), here.decision, rtol=1e-9, atol=1e-9)
+    again = solver.solve(1.01 * y.to(GPU), None, there.start)
+    torch.testing.assert_close(again.decision.cpu(), here.decision, rtol=1e-9, atol=1e-9)
+    layer = Perturbed(solver, sigma=0.5, samples=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert layer(y.to(GPU)).device == GPU
+
+
+def test_other_solvers_say_once_that_they_are_the_cpus() -> None:
+    layer, y = Exact(HiGHS(problem_named("KP-100", seed=1).program.relax())), torch.ones(2, 100, device=GPU)
+    with pytest.warns(RuntimeWarning, match="HiGHS solves on the CPU"):
+        assert layer(y).device == GPU
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        layer(y)
 
 
 def test_two_processes_share_a_gpu(tmp_path: Path) -> None:

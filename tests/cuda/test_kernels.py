@@ -66,7 +66,9 @@ def test_the_kernels_take_the_steps_of_the_cpu(name: str, machine: Emulator) -> 
     v = torch.randn(c.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     factor = torch.tensor([-0.5], dtype=torch.float64)
     found, off = blocks.rows.project(answer.inside, answer.in_force, v, factor)
-    assert not off.any()
+    assert not off.status.any()
+    assert not off.alarm[0]
+    assert not answer.alarm[0]
     np.testing.assert_allclose(
         found, layer.rows.project(wanted.inside, wanted.in_force, v.numpy(), factor.numpy()), atol=1e-11
     )
@@ -138,6 +140,7 @@ def test_no_feasible_point_is_proven_and_hurts_nobody_else(machine: Emulator) ->
     layer = Smoothed(program)
     answer = in_blocks(layer, machine).solve(c, 1.0, Instance(b=b), None, 1e-10)
     assert answer.status.tolist() == [Status.OPTIMAL, Status.INFEASIBLE, Status.OPTIMAL]
+    assert answer.alarm[0] == 1
     assert bool(torch.isfinite(answer.w).all())
     assert not answer.inside[1].any(), "an instance without a decision has a gradient"
     np.testing.assert_allclose(answer.w[[0, 2]], [[1 / 3] * 3, [2 / 3] * 3], atol=1e-12)

@@ -17,6 +17,7 @@ from dflearn.layers import Smoothed
 from dflearn.layers.in_graph import LAYERS
 from dflearn.losses import SCE
 from dflearn.program import Instance, Program
+from support.emulator import COMPILER, MISSING, Emulator, InBlocks
 from support.layer_examples import PROGRAMS
 
 CURVED = Program(A=[[1.0, 1, 1]], b=[1], G=[[1.0, 0, -1]], h=[0.5], Q=[[2.0, 1, 0], [1, 3, 0], [0, 0, 1]], upper=0.7)
@@ -70,6 +71,24 @@ def test_the_norm_and_quadratic_objectives_are_in_the_graph_too(kind: str) -> No
         )
     for own, wanted in zip(slopes(in_one_graph(layer), y, instance), slopes(layer, y, instance), strict=True):
         torch.testing.assert_close(own, wanted, rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.skipif(COMPILER is None, reason=MISSING)
+@pytest.mark.parametrize("regularizer", ["squared", "norm"])
+def test_so_are_those_of_the_kernels_of_a_gpu(regularizer: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
+    InBlocks.machine = Emulator(tmp_path_factory.getbasetemp())
+    example = PROGRAMS["knapsack"]()
+    layer, plain = (kind(example.program, 0.7, regularizer=regularizer) for kind in (InBlocks, Smoothed))
+    instance = example.instance if regularizer == "squared" else None
+    for own, wanted in zip(
+        slopes(in_one_graph(layer), example.y, instance), slopes(plain, example.y, instance), strict=True
+    ):
+        torch.testing.assert_close(own, wanted, rtol=1e-9, atol=1e-9)
+    arguments = (example.y.clone().requires_grad_(), None, None, None, None, None, None, layer.number, True)
+    tests = ("test_schema", "test_autograd_registration", "test_faketensor")
+    assert set(torch.library.opcheck(torch.ops.dflearn.smoothed.default, arguments, test_utils=tests).values()) == {
+        "SUCCESS"
+    }
 
 
 def test_a_whole_step_is_one_graph_and_mu_may_change() -> None:

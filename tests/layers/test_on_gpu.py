@@ -88,7 +88,7 @@ def spoilt(layer: InBlocks, monkeypatch: pytest.MonkeyPatch, rows: list[int], co
 
     def leaves(*arguments: Any) -> Any:
         answer = solve(*arguments)
-        answer.status[rows], answer.w[rows], answer.inside[rows] = int(code), 0.0, 0
+        answer.status[rows], answer.w[rows], answer.inside[rows], answer.alarm[0] = int(code), 0.0, 0, 1
         return answer
 
     monkeypatch.setattr(place.rows, "solve", leaves)
@@ -140,9 +140,9 @@ def test_a_projection_off_its_face_is_told_and_made_by_the_cpu(monkeypatch: pyte
     rows = layer.blocks(CPU).rows
 
     def misses(way: Any) -> Any:
-        def spoilt_way(*arguments: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        def spoilt_way(*arguments: Any) -> Any:
             out, off = way(*arguments)
-            out[1], off[1] = 77.0, int(Status.FAILED)
+            out[1], off.status[1], off.alarm[0] = 77.0, int(Status.FAILED), 1
             return out, off
 
         return spoilt_way
@@ -232,12 +232,18 @@ def test_copies_do_not_carry_what_lies_on_a_device() -> None:
 
 
 class FakeStatus:
-    """Statuses on a GPU: a copy of them is made by the stream, later."""
+    """Statuses on a GPU, and their alarm: both are there once the stream has run."""
 
-    is_cuda, device, shape, dtype = True, "cuda:0", (2,), torch.int8
+    is_cuda, device = True, torch.device("cuda", 0)
 
-    def __init__(self, codes: list[int]) -> None:
-        self.codes = codes
+    def __init__(self, fake: FakeCuda, codes: list[int]) -> None:
+        self.fake, self.codes, self.alarm = fake, codes, np.zeros(1)
+        fake.queue.append(lambda: self.alarm.fill(any(codes)))
+
+    def tolist(self) -> list[int]:
+        assert not self.fake.queue, "the statuses are read before they are there"
+        assert any(self.codes), "they are copied although all is well"
+        return self.codes
 
 
 class FakeCuda:
@@ -245,27 +251,13 @@ class FakeCuda:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capturing: bool = False) -> None:
         self.queue: list[Any] = []
-        self.waited = 0
+        self.waited = self.events = 0
         fake = self
 
-        class Host:
-            shape = (2,)
-
-            def __init__(self) -> None:
-                self.codes: list[int] | None = None
-
-            def copy_(self, status: FakeStatus, non_blocking: bool) -> None:
-                assert non_blocking, "this copy waits for the GPU"
-                fake.queue.append(lambda: setattr(self, "codes", status.codes))
-
-            def numpy(self) -> np.ndarray:
-                return np.array(self.tolist())
-
-            def tolist(self) -> list[int]:
-                assert self.codes is not None, "the statuses are read before they arrived"
-                return self.codes
-
         class Event:
+            def __init__(self) -> None:
+                fake.events += 1
+
             def record(self, stream: str) -> None:
                 assert stream == "the current stream of cuda:0"
 
@@ -275,31 +267,33 @@ class FakeCuda:
                     work()
                 fake.queue.clear()
 
-        def empty(shape: Any, dtype: torch.dtype, pin_memory: bool) -> Host:
-            assert pin_memory, "a copy to pageable memory waits for the GPU"
-            return Host()
-
-        monkeypatch.setattr(torch, "empty", empty)
         monkeypatch.setattr(torch.cuda, "Event", Event)
         monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"the current stream of {device}")
+        monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 7, raising=False)
         monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing)
 
 
-def test_statuses_travel_beside_the_work_and_are_read_once_they_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_statuses_are_looked_at_once_they_are_there_and_where_an_alarm_rang(monkeypatch: pytest.MonkeyPatch) -> None:
     fake, watch = FakeCuda(monkeypatch), Watch()
-    watch.begin(FakeStatus([0, 0]))  # type: ignore[arg-type]
+
+    def begin(codes: list[int]) -> None:
+        status = FakeStatus(fake, codes)
+        watch.begin(status, status.alarm)  # type: ignore[arg-type]
+
+    begin([0, 0])
     assert fake.waited == 0
     assert watch.end() == []
     assert (fake.waited, watch.waiting) == (1, False)
     assert watch.end() == []
     assert fake.waited == 1, "it waits although nothing is on its way"
-    watch.begin(FakeStatus([0, 5]))  # type: ignore[arg-type]
+    begin([0, 5])
     assert watch.end() == [0, 5]
     assert watch.waiting
+    assert fake.events == 1, "events are used again"
 
 
 def test_nothing_is_sent_while_a_graph_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     fake, watch = FakeCuda(monkeypatch, capturing=True), Watch()
-    watch.begin(FakeStatus([0, 5]))  # type: ignore[arg-type]
-    assert fake.queue == []
+    watch.begin(FakeStatus(fake, [0, 5]))  # type: ignore[arg-type]
     assert watch.end() == []
+    assert fake.events == 0

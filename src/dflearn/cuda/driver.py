@@ -24,7 +24,7 @@ MAX_SHARED_OPTIN, MAX_SHARED_PER_MULTIPROCESSOR = 97, 81  # attributes of a devi
 MAX_DYNAMIC_SHARED = 8  # of a function
 BUFFER_POINTER, BUFFER_SIZE = 1, 2  # what follows, in the list that tells of a kernel's arguments
 # The arguments of each kernel, as `struct` writes them: P for a pointer, i for an int, d for a double.
-KERNELS = {"smoothed_solve": "iPPPdPPiPiPiPiP" + 10 * "P", "smoothed_project": "iPPPPPPPiPPP"}
+KERNELS = {"smoothed_solve": "iPPPdPPiPiPiPiP" + 11 * "P", "smoothed_project": "iPPPPPPPiPPPP"}
 
 
 class PlanStruct(ctypes.Structure):
@@ -145,6 +145,15 @@ class Function(NamedTuple):
     layout: struct.Struct
 
 
+class Arguments:
+    """The memory that tells of a kernel's arguments, used again by each launch of a thread."""
+
+    def __init__(self, size: int) -> None:
+        self.memory, self.size = ctypes.create_string_buffer(size), ctypes.c_size_t(size)
+        parts = (BUFFER_POINTER, ctypes.addressof(self.memory), BUFFER_SIZE, ctypes.addressof(self.size), None)
+        self.extra = (ctypes.c_void_p * 5)(*parts)
+
+
 class GpuModule(Module):
     """A loaded cubin, its plan in constant memory."""
 
@@ -162,6 +171,7 @@ class GpuModule(Module):
             _check(driver.cuMemcpyHtoD_v2(address, ctypes.byref(plan), size))
             torch.cuda.synchronize(gpu.device)
         self._functions: dict[str, Function] = {}
+        self._arguments = threading.local()
 
     def _function(self, kernel: str) -> Function:
         found = self._functions.get(kernel)
@@ -189,21 +199,18 @@ class GpuModule(Module):
     def launch(self, kernel: str, blocks: int, *arguments: float) -> None:
         function, gpu = self._function(kernel), self.gpu
         # As one piece of memory, laid out as C does, which takes less time than a pointer to each.
-        packed = function.layout.pack(*arguments)
-        size = ctypes.c_size_t(len(packed))
-        extra = (ctypes.c_void_p * 5)(BUFFER_POINTER, _address(packed), BUFFER_SIZE, ctypes.addressof(size), None)
+        kept = self._arguments.__dict__.get(kernel)
+        if kept is None:
+            kept = self._arguments.__dict__[kernel] = Arguments(function.layout.size)
+        function.layout.pack_into(kept.memory, 0, *arguments)
         stream = torch._C._cuda_getCurrentRawStream(gpu.device.index)  # as Triton asks for it
-        shape = (blocks, 1, 1, self.threads, 1, 1, self.shared, stream, None, extra)
+        shape = (blocks, 1, 1, self.threads, 1, 1, self.shared, stream, None, kept.extra)
         if torch._C._cuda_getDevice() == gpu.device.index:
             gpu.enter()
             _check(_launcher()(function.handle, *shape))
             return
         with torch.cuda.device(gpu.device):
             _check(_launcher()(function.handle, *shape))
-
-
-def _address(packed: bytes) -> int | None:
-    return ctypes.cast(ctypes.c_char_p(packed), ctypes.c_void_p).value
 
 
 @lru_cache(maxsize=16)

@@ -25,7 +25,7 @@ MOST_ROWS, MOST_ENTRIES = 2**16, 2**24  # what the kernels' words hold
 # As `struct Plan` in source/block.cuh.
 SIZES = (
     "n", "m", "levels", "panel", "any_inequality", "row_slices", "pair_slices", "per_column", "nodes", "rows_below", "near_shape",
-    "head_at", "levels_at", "panel_at", "far", "scratch_at",
+    "head_at", "levels_at", "panel_at", "far", "unused",
 )  # fmt: skip
 FIELDS = (
     "inequality", "row_slice", "row_task", "row_index", "row_value", "column_start", "column_index", "column_value", "pair_slice",
@@ -340,11 +340,6 @@ class Plan:
             "panel_at": start if room > 0 else 0, "far": far,
         }  # fmt: skip
         return sizes, 8 * (start + self.panel - far)
-
-    def with_scratch(self, sizes: dict[str, int], fast: int) -> tuple[dict[str, int], int]:
-        """The same as of `fitting`, with the scratch in fast memory too."""
-        at = (fast // 8 + 1) // 2 * 2
-        return sizes | {"scratch_at": at}, 8 * (at + self.scratch)
 
     def fields(self) -> list[np.ndarray]:
         """The arrays in the order of `FIELDS`, as the kernels read them. None of them is empty."""

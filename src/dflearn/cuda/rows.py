@@ -5,6 +5,7 @@ Nothing here waits for the device.
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ LEAST_THREADS, MANY_THREADS, ALL_THREADS = 128, 512, 1024
 # Threads of a multiprocessor, and with them registers of each: more where a factor of several levels makes them wait for each
 # other, and where blocks are large.
 BUSY, WAITING, MANY_TOGETHER = 512, 1024, 1536
-BESIDE = 3  # blocks that a multiprocessor is to hold at least, for a block's scratch to be in its fast memory
+ALARMS = 256  # launches whose alarms are told apart
 FEW = 2  # blocks on a multiprocessor, with more registers for each thread, where the batch is small
 
 
@@ -42,6 +43,14 @@ class BlockAnswer(NamedTuple):
     status: Tensor
     newton_steps: Tensor
     interior_steps: Tensor
+    alarm: np.ndarray  # (1,): 1, once the device is through, where a status is not OPTIMAL
+
+
+class Told(NamedTuple):
+    """A status for each instance, and an alarm as of `BlockAnswer`."""
+
+    status: Tensor
+    alarm: np.ndarray
 
 
 class BlockRows:
@@ -52,7 +61,6 @@ class BlockRows:
         inequality: which of the plan's rows are inequalities `(m,)`.
         together: how many blocks a multiprocessor holds at most.
         spilled: the share of the factor that does not fit into a block's fast memory.
-        scratch_is_fast: whether a block's scratch is in its fast memory too.
     """
 
     def __init__(self, program: Program, machine: Machine, device: torch.device, threads: int | None = None) -> None:
@@ -73,10 +81,6 @@ class BlockRows:
                 f"its factor of {self.plan.m} rows and {self.plan.panel} numbers is too large for a block of this GPU"
             )
         self.far, self.spilled = sizes["far"], sizes["far"] / max(self.plan.panel, 1)
-        wide, most = self.plan.with_scratch(sizes, shared)
-        self.scratch_is_fast = not self.far and most <= block and whole // (most + RESERVED) >= BESIDE
-        if self.scratch_is_fast:
-            sizes, shared = wide, most
         resident = WAITING if sizes["levels"] > 1 else BUSY
         if self.plan.threads == MANY_THREADS:
             resident = max(resident, MANY_TOGETHER)
@@ -90,6 +94,9 @@ class BlockRows:
         self.scale = torch.from_numpy(self.plan.scale).to(device)
         self.back = torch.from_numpy(np.argsort(self.plan.order)).to(device)
         self.inequality = self.ordered(torch.from_numpy(np.asarray(self.form.is_inequality, bool)).to(device))
+        # In memory of the host that the device writes to, so that nothing need be copied where all went well.
+        self._alarms = torch.zeros(ALARMS, dtype=torch.int32, pin_memory=device.type == "cuda")
+        self._rung, self._turn = self._alarms.numpy(), itertools.count()
         self.one = torch.ones(1, dtype=torch.float64, device=device)
 
     # -- rows of the program and of the plan ----------------------------------------------------------------------
@@ -122,10 +129,8 @@ class BlockRows:
     def _launch(self, kernel: str, count: int, *arguments: float) -> None:
         if not count:
             return
-        module, size = self.module(count), 0 if self.scratch_is_fast else self.plan.scratch
-        blocks = min(count, module.slots(kernel))
-        if size or self.far:
-            blocks = max(1, min(blocks, SCRATCH // (8 * (size + self.far))))
+        module, size = self.module(count), self.plan.scratch
+        blocks = max(1, min(count, module.slots(kernel), SCRATCH // (8 * (size + self.far) + 1)))
         # One piece of memory for both: the stream gives it back when the kernel is through.
         scratch = torch.empty(blocks * (size + self.far), dtype=DOUBLE, device=self.device)
         counter = torch.zeros(1, dtype=torch.int32, device=self.device) if blocks < count else None
@@ -133,6 +138,12 @@ class BlockRows:
         module.launch(
             kernel, blocks, count, 0 if counter is None else counter.data_ptr(), at, at + 8 * blocks * size, *arguments
         )
+
+    def _alarm(self) -> np.ndarray:
+        """An alarm `(1,)` that is off, for one launch; a launch that comes `ALARMS` later has the same one."""
+        place = next(self._turn) % ALARMS
+        self._rung[place] = 0
+        return self._rung[place : place + 1]
 
     def solve(
         self, c: Tensor, mu: Tensor, r: Tensor, lower: Tensor, upper: Tensor, starts: Tensor | None, tolerance: float
@@ -151,19 +162,18 @@ class BlockRows:
         numbers = torch.empty(3, count, dtype=DOUBLE, device=device)  # objective, bound, residual
         status = torch.empty(count, dtype=torch.int8, device=device)
         steps = torch.empty(2, count, dtype=torch.int32, device=device)  # Newton's, interior
-        first, steps_first = numbers.data_ptr(), steps.data_ptr()
+        first, steps_first, alarm = numbers.data_ptr(), steps.data_ptr(), self._alarm()
         self._launch(
             "smoothed_solve", count, tolerance, c.data_ptr(), mu.data_ptr(), int(mu.shape[0] > 1), r.data_ptr(), m * (r.shape[0] > 1),
             lower.data_ptr(), n * (lower.shape[0] > 1), upper.data_ptr(), n * (upper.shape[0] > 1),
             0 if starts is None else starts.data_ptr(), y.data_ptr(), w.data_ptr(), inside.data_ptr(), in_force.data_ptr(), first,
             first + 8 * count, first + 16 * count, status.data_ptr(), steps_first, steps_first + 4 * count,
+            alarm.ctypes.data,
         )  # fmt: skip
         (objective, bound, residual), (newton, interior) = numbers.unbind(), steps.unbind()
-        return BlockAnswer(y, w, inside, in_force, objective, bound, residual, status, newton, interior)
+        return BlockAnswer(y, w, inside, in_force, objective, bound, residual, status, newton, interior, alarm)
 
-    def project(
-        self, inside: Tensor, in_force: Tensor, v: Tensor, factor: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def project(self, inside: Tensor, in_force: Tensor, v: Tensor, factor: Tensor | None = None) -> tuple[Tensor, Told]:
         """factor · P v, as of `layers.rows.SmoothedRows.project`: v `(count, n)` in float64, factor `(count or 1,)`.
 
         And a status for each instance: `FAILED` where that is not on the face, whose rows are nearly dependent.
@@ -171,19 +181,19 @@ class BlockRows:
         out = torch.empty(v.shape, dtype=DOUBLE, device=self.device)
         return out, self._on_faces(inside, in_force, v, self.one if factor is None else factor, out.data_ptr(), 0)
 
-    def prices(self, inside: Tensor, in_force: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    def prices(self, inside: Tensor, in_force: Tensor, v: Tensor) -> tuple[Tensor, Told]:
         """The prices z `(count, m)` of the plan's rows, as of `layers.rows.SmoothedRows.prices`; a status as of `project`."""
         out = torch.empty(v.shape[0], self.plan.m, dtype=DOUBLE, device=self.device)
         return out, self._on_faces(inside, in_force, v, self.one, 0, out.data_ptr())
 
-    def _on_faces(self, inside: Tensor, in_force: Tensor, v: Tensor, factor: Tensor, out: int, prices: int) -> Tensor:
+    def _on_faces(self, inside: Tensor, in_force: Tensor, v: Tensor, factor: Tensor, out: int, prices: int) -> Told:
         count, inside, in_force, v = v.shape[0], inside.contiguous(), in_force.contiguous(), v.contiguous()
-        off = torch.empty(count, dtype=torch.int8, device=self.device)
+        off, alarm = torch.empty(count, dtype=torch.int8, device=self.device), self._alarm()
         self._launch(
             "smoothed_project", count, inside.data_ptr(), in_force.data_ptr(), v.data_ptr(), factor.data_ptr(),
-            int(factor.shape[0] > 1), out, prices, off.data_ptr(),
+            int(factor.shape[0] > 1), out, prices, off.data_ptr(), alarm.ctypes.data,
         )  # fmt: skip
-        return off
+        return Told(off, alarm)
 
 
 def threads_for(m: int, n: int) -> int:

@@ -7,6 +7,7 @@ whose decision carries the gradient; `forward` is its decision, after every stat
 from __future__ import annotations
 
 import math
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
@@ -241,6 +242,7 @@ class AroundSolver(Layer):
     """
 
     solver: Solver
+    _said = False  # where costs on a GPU are solved
     known_rows: ClassVar[bool] = True
     bends = True  # as far as the solver does
 
@@ -255,6 +257,16 @@ class AroundSolver(Layer):
         self.solver, self.program = solver, solver.program
         self.start_width, self.start_dtype = solver.start_width, solver.start_dtype
         self.start_blank = solver.start_blank
+
+    def solve(self, y: Tensor, instance: Instance | None = None, start: Tensor | None = None) -> Solution:
+        if isinstance(y, Tensor) and y.is_cuda and not (self.solver.on_devices or self._said):
+            self._said = True
+            warnings.warn(
+                f"{type(self.solver).__name__} solves on the CPU, to which costs on {y.device} are copied (docs/gpu.md)",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return super().solve(y, instance, start)
 
     def extra_repr(self) -> str:
         return repr(self.solver)

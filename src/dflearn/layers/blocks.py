@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from dflearn.cuda.driver import Machine, gpu
-from dflearn.cuda.rows import BlockAnswer, BlockRows
+from dflearn.cuda.rows import BlockAnswer, BlockRows, Told
 from dflearn.layers.base import symmetric
 from dflearn.layers.watch import Watch
 from dflearn.program import Instance, Program
@@ -99,7 +99,9 @@ class SmoothedBlocks:
 
     def sides(self, instance: Instance | None, count: int) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """r of the plan's rows, lower and upper; and which instances cannot be, where they have sides of their own."""
-        given = {} if instance is None else instance.present()
+        if instance is None:
+            return self.own_right_hand_side, self._own["lower"], self._own["upper"], None
+        given = instance.present()
         self.program.check_shapes(given, count)
         lower, upper = self.side("lower", instance, count), self.side("upper", instance, count)
         if not given.keys() - {"d"}:
@@ -181,19 +183,18 @@ class BlockFace(NamedTuple):
             out[i] = z
         return self.rows.outwards(out)
 
-    def _mended(self, v: Tensor, off: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
+    def _mended(self, v: Tensor, off: Told) -> Iterator[tuple[int, Tensor, Tensor]]:
         """P v and prices of the instances that the kernel left, if the layer waits for them; else it is told later."""
-        if off.is_cuda and torch.cuda.is_current_stream_capturing():
-            return
         if not self.watch.waiting:
-            self.watch.begin(off)
+            self.watch.begin(*off)
             return
-        if not bool(off.any()):
+        status = off.status
+        if (status.is_cuda and torch.cuda.is_current_stream_capturing()) or not bool(status.any()):
             return
         from dflearn.layers.faces import projected
 
         matrix = self.rows.plan.matrix
-        for i in off.nonzero().squeeze(1).tolist():
+        for i in status.nonzero().squeeze(1).tolist():
             free, on = (part[i].cpu().numpy().nonzero()[0] for part in (self.inside, self.in_force))
             x, z = v.new_zeros(v.shape[1]), v.new_zeros(self.rows.plan.m)
             own, prices = projected(matrix[on][:, free].toarray(), v[i].cpu().numpy()[free])

@@ -153,9 +153,10 @@ def smoothed(y: Tensor, start: Tensor | None, *rest: Any) -> tuple[Tensor, ...]:
     residual, fallback = solution.residual, solution.fallback
     assert residual is not None
     assert fallback is not None
-    told = (solution.status, solution.objective, solution.bound.clone(), residual, fallback.clone())
     new_start = y.new_empty(0, dtype=torch.float64) if solution.start is None else solution.start
-    return solution.decision.clone(), *(part.to(y.device) for part in (*told, new_start, inside, in_force, kappa))
+    parts = (solution.decision, solution.status, solution.objective, solution.bound, residual, fallback, new_start)
+    # No two answers may share memory.
+    return *(part.to(y.device).clone() for part in parts), *(part.to(y.device) for part in (inside, in_force, kappa))
 
 
 @smoothed.register_fake

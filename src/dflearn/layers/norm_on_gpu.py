@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -62,6 +63,7 @@ def solve_norm_on_gpu(
         torch.where(zero, OPTIMAL, FAILED).to(torch.int8),
         steps[0],
         steps[1],
+        np.ones(1),
     )
     low, high, reach, done = (
         torch.zeros_like(usual),
@@ -83,8 +85,14 @@ def solve_norm_on_gpu(
         part = part._replace(
             status=torch.where(reached & (part.residual <= ACCEPTED_RESIDUAL), OPTIMAL, FAILED).to(torch.int8)
         )
-        keep = [done if old.ndim == 1 else done[:, None] for old in found]
-        found = BlockAnswer(*(torch.where(k, old, new) for k, old, new in zip(keep, found, part, strict=True)))
+        found = found._replace(
+            y=_kept(done, found.y, part.y),
+            w=_kept(done, found.w, part.w),
+            inside=_kept(done, found.inside, part.inside),
+            in_force=_kept(done, found.in_force, part.in_force),
+            residual=_kept(done, found.residual, part.residual),
+            status=_kept(done, found.status, part.status),
+        )
         done = done | reached | ~solved
         along, _ = rows.project(part.inside, part.in_force, part.w)
         newton = kappa - gap / (norm - (part.w * along).sum(1) / norm)
@@ -98,10 +106,14 @@ def solve_norm_on_gpu(
     optimal = found.status == OPTIMAL
     w = torch.where(optimal[:, None], found.w, 0.0)
     objective = (torch.where(optimal[:, None], c, 0.0) * w).sum(1) + mu * torch.linalg.vector_norm(w, dim=1)
-    faces = {name: torch.where(optimal[:, None], getattr(found, name), 0) for name in ("inside", "in_force")}
+    inside, in_force = (torch.where(optimal[:, None], part, 0) for part in (found.inside, found.in_force))
     bound = torch.where(optimal, objective, -torch.inf)
-    found = found._replace(w=w, objective=objective, bound=bound, **faces)
+    found = found._replace(w=w, objective=objective, bound=bound, inside=inside, in_force=in_force)
     return found, torch.where(zero, torch.inf, kappa)
+
+
+def _kept(done: Tensor, old: Tensor, new: Tensor) -> Tensor:
+    return torch.where(done if old.ndim == 1 else done[:, None], old, new)
 
 
 def _decision_sizes(r: Tensor, lower: Tensor, upper: Tensor) -> Tensor:

@@ -72,7 +72,7 @@ def answer_on_gpu(
     slow = blocks.nothing.expand(count)
     deferred = captured or (training and not layer.watch.waiting)
     if deferred:
-        layer.watch.begin(answer.status)
+        layer.watch.begin(answer.status, answer.alarm if kappa is None else None)
     elif bool((answer.status != OPTIMAL).any()):
         slow = _finish(layer, blocks, costs, instance, answer, kappa)
     factor = blocks.weights(layer.mu)[1] if kappa is None else -1 / kappa

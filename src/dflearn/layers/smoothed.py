@@ -86,7 +86,7 @@ class Smoothed(Layer):
             raise OptionError(f"{program!r} has a quadratic objective: smooth it with regularizer='squared'")
         self.regularizer, self.tolerance = regularizer, float(tolerance)
         self._places: dict[torch.device, SmoothedBlocks | str] = {}
-        self.watch, self.number = Watch(), number_of(self)
+        self.watch, self.number, self._said_q = Watch(), number_of(self), False
         self.moves_rows = regularizer == "squared"
         self.mu = mu
         if self.program.Q is None:
@@ -118,11 +118,11 @@ class Smoothed(Layer):
         return ", ".join(said + [f"solved on {place}" for place in self._places.values()])
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("rows", "lifted", "bent", "watch", "number", "_places")  # of this process, and of its devices
+        own = ("rows", "lifted", "bent", "watch", "number", "_places", "_said_q")  # of this process, and of its devices
         return {key: value for key, value in self.__dict__.items() if key not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        own = {"watch": Watch(), "number": number_of(self), "_places": {}}
+        own = {"watch": Watch(), "number": number_of(self), "_places": {}, "_said_q": False}
         super().__setstate__({**state, **own})  # type: ignore[no-untyped-call]
 
     def blocks(self, device: torch.device) -> SmoothedBlocks | None:
@@ -194,6 +194,13 @@ class Smoothed(Layer):
             self.program.sides(instance, count)  # checks the instance, in the user's words
             if not count:
                 return self._solve(y, replace(instance, q=None), start)
+            if y.is_cuda and not self._said_q:
+                self._said_q = True
+                warnings.warn(
+                    "Smoothed solves instances with a q on the CPU, to which their costs are copied (docs/gpu.md)",
+                    RuntimeWarning,
+                    stacklevel=4,
+                )
             return self.bent.solve(self.objective.vector(y, instance), instance, start)
         if self.program.Q is not None:
             self.program.sides(instance, count)  # checks the instance, in the user's words

@@ -4,12 +4,11 @@ With M w̃ = r the scaled, ordered rows, T = (M Mᵀ)⁻¹ M and v as there,
 
     x = T v − (M Mᵀ)⁻¹ r,      z⁺ = κ y − α c − Mᵀ x
 
-A loop of a fixed number of iterations is captured as a CUDA graph when it comes for the second time (`Captured`).
+A loop of a fixed number of iterations is captured as a CUDA graph when it comes for the second time (`dense_rows.Captured`).
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,96 +19,13 @@ from torch import Tensor
 from dflearn.errors import OptionError
 from dflearn.kernels.davis_yin import CHECK_EVERY, MOST_ROUNDING
 from dflearn.kernels.optimality import FAR_PRICE, SILENT
-from dflearn.layers.splitting import CURVED_STEP, LARGEST, STEP, Run, SplittingRows
+from dflearn.layers.dense_rows import FullPrecision, constants_of
+from dflearn.layers.splitting import CURVED_STEP, LARGEST, STEP, Run
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Status
 
 if TYPE_CHECKING:
     from dflearn.layers.davis_yin import DavisYin
-
-
-class Matrices(NamedTuple):
-    """The rows on one device in one dtype: M and T `(m, N)`, (M Mᵀ)⁻¹ `(m, m)`, |M| of the decisions `(m, n)`; which rows are
-    inequalities `(m,)`, and their entries (row, column, |value|); R `(k, n)` and δ `(n,)` of Q, zero where there is none."""
-
-    M: Tensor
-    T: Tensor
-    inverse: Tensor
-    sizes: Tensor
-    inequality: Tensor
-    entries: tuple[Tensor, Tensor, Tensor]
-    R: Tensor
-    delta: Tensor
-
-    @classmethod
-    def of(cls, rows: SplittingRows, dtype: torch.dtype, device: torch.device) -> Matrices:
-        matrix, n, Q = rows.factor.matrix, rows.program.n, rows.program.Q
-        inequality = rows.ordered(rows.form.is_inequality)
-        M = torch.from_numpy(matrix.toarray()).to(device)
-        factor = torch.linalg.cholesky(M @ M.T)
-        own = matrix[:, :n].tocoo()
-        kept = inequality[own.row]
-        entries = (own.row[kept].astype(np.int64), own.col[kept].astype(np.int64), np.abs(own.data[kept]))
-        R = np.zeros((0, n)) if Q is None else Q.factor.toarray()
-        delta = np.zeros(n) if Q is None else Q.diagonal
-
-        def there(part: Tensor | np.ndarray) -> Tensor:
-            tensor = (part if isinstance(part, Tensor) else torch.tensor(part)).to(device)
-            return tensor.to(dtype) if tensor.is_floating_point() else tensor
-
-        row, column, value = (there(part) for part in entries)
-        return cls(
-            there(M),
-            there(torch.cholesky_solve(M, factor)),
-            there(torch.cholesky_inverse(factor)),
-            there(M[:, :n].abs()),
-            there(inequality),
-            (row, column, value),
-            there(R),
-            there(delta),
-        )
-
-
-def _constants(rows: SplittingRows, dtype: torch.dtype, device: torch.device) -> tuple[Matrices, Captured]:
-    """Made once for a dtype and a device."""
-    if (dtype, device) not in rows.elsewhere:
-        rows.elsewhere[dtype, device] = Matrices.of(rows, dtype, device), Captured()
-    found: tuple[Matrices, Captured] = rows.elsewhere[dtype, device]
-    return found
-
-
-class Captured:
-    """Functions of tensors as CUDA graphs, by name and shapes; the last ones are kept. Elsewhere they are called as they are."""
-
-    KEPT = 4
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._kept: dict[Any, Any] = {}  # the graph, what it reads and what it writes; None after the first call
-
-    def __call__(self, name: Any, function: Callable[..., tuple[Tensor, ...]], *inputs: Tensor) -> tuple[Tensor, ...]:
-        first = inputs[0]
-        if not first.is_cuda or not first.numel() or torch.cuda.is_current_stream_capturing():
-            return function(*inputs)
-        stream = torch.cuda.current_stream(first.device)
-        key = (name, first.device, stream.cuda_stream, *((part.shape, part.dtype) for part in inputs))
-        with self._lock:
-            if key not in self._kept:
-                while len(self._kept) >= self.KEPT:
-                    self._kept.pop(next(iter(self._kept)))
-                self._kept[key] = None
-                return function(*inputs)
-            if self._kept[key] is None:
-                own = [part.clone() for part in inputs]
-                graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph):
-                    out = function(*own)
-                self._kept[key] = graph, own, out
-            graph, own, out = self._kept[key]
-            for mine, given in zip(own, inputs, strict=True):
-                mine.copy_(given)
-            graph.replay()
-            return tuple(part.clone() for part in out)
 
 
 class Answer(NamedTuple):
@@ -141,7 +57,7 @@ class TorchRun(Run):
         self.device = costs.device
         self.count, n = costs.shape[:-1].numel(), layer.program.n
         self.costs = costs.detach().reshape(self.count, n).to(self.dtype)
-        self.matrices, self.captured = _constants(layer.rows, self.dtype, costs.device)
+        self.matrices, self.captured = constants_of(layer.rows, self.dtype, costs.device)
         dtype: Any = np.float64 if self.dtype == torch.float64 else np.float32
         self.r, self.lower, self.upper, *lengths = layer.rows.sides(sides, dtype)
         self.curved = layer.program.Q is not None or q is not None
@@ -254,7 +170,7 @@ class TorchRun(Run):
         while taken < limit:
             steps = min(chunk, limit - taken)
             taken += steps
-            with _no_tf32():
+            with FullPrecision():
                 z, before, x, *masks = self.captured(
                     (steps, record, self.curved), self._loop(steps, record), z, *constants
                 )
@@ -352,7 +268,7 @@ class TorchRun(Run):
     def way_back(self, gradient: Tensor) -> Tensor:
         g = gradient.detach().reshape(self.count, -1).to(self.dtype)
         rule = {"jfb": self._jacobian_free_there, "unrolled": self._unrolled_there, "implicit": self._implicit_there}
-        with _no_tf32():
+        with FullPrecision():
             return rule[self.gradient](g).reshape(gradient.shape).to(gradient)
 
     def _projected(self, g: Tensor) -> Tensor:
@@ -395,7 +311,7 @@ class TorchRun(Run):
         ):
             inside, in_force = self._masks_of_face()
             out, off = blocks.rows.project(inside, blocks.rows.ordered(in_force), g.double())
-            if not bool(off.any()):
+            if not bool(off.status.any()):
                 return out / -self.mu
         self._bring_home()
         return torch.from_numpy(self._implicit(g.cpu().numpy())).to(g)
@@ -425,14 +341,3 @@ def _most(parts: Tensor) -> Tensor:
 
 def _chosen(done: Tensor, old: Tensor, new: Tensor) -> Tensor:
     return torch.where(done if old.ndim == 1 else done[:, None], old, new)
-
-
-class _no_tf32:
-    """Products in full float32, whatever the user allows elsewhere."""
-
-    def __enter__(self) -> None:
-        self.was = torch.backends.cuda.matmul.allow_tf32
-        torch.backends.cuda.matmul.allow_tf32 = False
-
-    def __exit__(self, *_: object) -> None:
-        torch.backends.cuda.matmul.allow_tf32 = self.was

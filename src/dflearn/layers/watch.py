@@ -1,16 +1,19 @@
-"""Statuses of work on a GPU, read when they have arrived."""
+"""Statuses of work on a GPU, looked at when they are there."""
 
 from __future__ import annotations
 
 import threading
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 
 class Watch:
-    """The statuses of a layer's last solve, and of the way back from it, on their way to the host.
+    """The statuses of a layer's last solve, and of the way back from it.
+
+    Where all went well nothing is copied: the kernels ring an alarm, in memory of the host, where it did not.
 
     Attributes:
         waiting: whether solves wait for their statuses, since one of them was not good.
@@ -19,37 +22,38 @@ class Watch:
     def __init__(self) -> None:
         self.waiting = False
         self._lock = threading.Lock()  # the way back from a GPU is another thread's
-        self._sent: list[tuple[Tensor, Any]] = []
-        self._read: list[tuple[Tensor, Any]] = []  # memory and events to use again
+        self._begun: list[tuple[Tensor, Any, np.ndarray | None]] = []
+        self._idle: list[Any] = []  # events to use again
+        self._streams: dict[Any, Any] = {}
 
-    def begin(self, status: Tensor) -> None:
-        """Send them, beside the work that follows; while a graph is captured, whoever replays it looks at them."""
-        if status.is_cuda and torch.cuda.is_current_stream_capturing():
-            return
+    def begin(self, status: Tensor, alarm: np.ndarray | None = None) -> None:
+        """Look at them later, if the alarm rang (or there is none); while a graph is captured, whoever replays it does."""
         with self._lock:
             if not status.is_cuda:
-                self._sent.append((status, None))
-                return
-            place = next((k for k, (host, _) in enumerate(self._read) if host.shape == status.shape), None)
-            if place is None:
-                self._read.clear()
-                host, arrived = torch.empty(status.shape, dtype=status.dtype, pin_memory=True), torch.cuda.Event()
-            else:
-                host, arrived = self._read.pop(place)
-            host.copy_(status, non_blocking=True)
-            arrived.record(torch.cuda.current_stream(status.device))
-            self._sent.append((host, arrived))
+                self._begun.append((status, None, alarm))
+            elif not torch.cuda.is_current_stream_capturing():
+                event = self._idle.pop() if self._idle else torch.cuda.Event()
+                event.record(self._stream(status.device))
+                self._begun.append((status, event, alarm))
+
+    def _stream(self, device: torch.device) -> Any:
+        """The current stream, as the same object each time, which takes less time to have."""
+        key = torch._C._cuda_getCurrentRawStream(device.index)
+        if (device, key) not in self._streams:
+            self._streams[device, key] = torch.cuda.current_stream(device)
+        return self._streams[device, key]
 
     def end(self) -> list[int]:
         """The statuses that nobody looked at yet, where one of them was not good; solves wait from then on."""
         with self._lock:
-            sent, self._sent = self._sent, []
+            begun, self._begun = self._begun, []
             worst: list[int] = []
-            for status, arrived in sent:
-                if arrived is not None:
-                    arrived.synchronize()
-                    self._read.append((status, arrived))
-                if not worst and status.numpy().any():  # OPTIMAL is 0
-                    worst = status.tolist()
+            for status, event, alarm in begun:
+                if event is not None:
+                    event.synchronize()
+                    self._idle.append(event)
+                if (alarm is None or alarm[0]) and not worst:
+                    codes: list[int] = status.tolist()
+                    worst = codes if any(codes) else []  # OPTIMAL is 0
             self.waiting |= bool(worst)
             return worst

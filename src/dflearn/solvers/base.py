@@ -200,8 +200,10 @@ class Solver(TakesStart, ABC):
         program: the program it solves, or `None` for a solver that knows no program (`from_callable`).
         quadratic: whether it solves quadratic objectives; others refuse them.
         remembered: whether `identity` tells its answers from those of any other solver, so that a cache may keep them.
+        on_devices: whether it solves costs where they are, on a GPU say; others bring them to the CPU.
     """
 
+    on_devices: bool = False
     quadratic: bool = False
     remembered: bool = True
 

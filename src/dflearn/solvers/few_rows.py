@@ -83,6 +83,7 @@ class FewRowLP(_FewRows):
     solved there, in torch.
     """
 
+    on_devices = True
     start_dtype = torch.int8
     start_blank = Basis.NONE
 

@@ -28,6 +28,7 @@ class Oracle(Solver):
     """
 
     parallel = "threads"
+    on_devices = True
     program: Program
 
     def __init__(self, program: Program) -> None:

@@ -92,6 +92,7 @@ def make_optimizer(
             f"optimizer is a finished {name}, and it is made here, for the model's parameters: pass the class, "
             f"optimizer=torch.optim.{name}, or a function, optimizer=lambda parameters, lr: {name}(parameters, lr=lr, …)"
         )
+    named = isinstance(optimizer, str) and optimizer in OPTIMIZERS
     if isinstance(optimizer, str) and optimizer in OPTIMIZERS:
         optimizer = OPTIMIZERS[optimizer]
     if not callable(optimizer):
@@ -102,6 +103,8 @@ def make_optimizer(
     trained = list(parameters)
     if not trained:
         raise OptionError("the model has no parameters to train: none asks for a gradient (requires_grad)")
+    if named and all(parameter.is_cuda for parameter in trained):
+        return optimizer(trained, lr=lr, fused=True)  # one kernel for all parameters
     return optimizer(trained, lr=lr)
 
 

@@ -61,7 +61,7 @@ DEVICE double shuffle_xor(double x, int lanes) { return __shfl_xor_sync(0xffffff
 
 struct Plan {  // dflearn.cuda.plan: SIZES, then FIELDS
     int n, m, levels, panel, any_inequality, row_slices, pair_slices, per_column, nodes, rows_below, near_shape, head_at,
-        levels_at, panel_at, far, scratch_at;
+        levels_at, panel_at, far, unused;
     const int *inequality; const int4* row_slice; const int *row_task, *row_index; const double* row_value;
     const int *column_start, *column_index; const double* column_value;
     const int4* pair_slice; const int *pair_target, *pair_i, *pair_j, *pair_index; const double* pair_value;
@@ -78,7 +78,7 @@ static double* fast;
 extern "C" void prepare(const Plan* plan, double* memory) { p = *plan; fast = memory; }
 #else
 __constant__ Plan p;  // one module, one plan
-extern __shared__ double fast[];  // x (m), y (m), a buffer, the task, levels, supernodes and rows below; the panel; scratch
+extern __shared__ double fast[];  // x (m), y (m), a buffer, the task, levels, supernodes and rows below; the panel
 #endif
 
 struct Task {  // the instance at hand, and where its answer goes
@@ -105,7 +105,7 @@ static_assert(sizeof(Task) <= 18 * sizeof(double), "plan.py: HEAD");
 #define NODES (LEVELS + 2 * p.levels)
 #define BELOW ((unsigned short*)(NODES + p.nodes))
 
-// Scratch of a block, in fast memory where there is room for it, else in global memory: COLUMN_ARRAYS numbers of each column, then ROW_ARRAYS of each row, those of a warp's neighbours side by
+// Scratch of a block in global memory (in fast memory it was no faster): COLUMN_ARRAYS numbers of each column, then ROW_ARRAYS of each row, those of a warp's neighbours side by
 // side, so that one address and constants lead to all of them. row_index and pair_index count so too.
 #define COLUMN_ARRAYS 14
 #define ROW_ARRAYS 8

@@ -27,8 +27,7 @@ DEVICE int next(int* counter, int last) {
 
 DEVICE void begin(double* scratch, double* far) {
     if (TID == 0) {
-        const long long size = (COLUMN_ARRAYS * GROUPS(p.n) + ROW_ARRAYS * GROUPS(p.m)) * W;
-        TASK->scratch = p.scratch_at ? fast + p.scratch_at : scratch + BLOCK * size;
+        TASK->scratch = scratch + (long long)BLOCK * ((COLUMN_ARRAYS * GROUPS(p.n) + ROW_ARRAYS * GROUPS(p.m)) * W);
         TASK->far = far + (long long)BLOCK * p.far;
     }
     copy_shape();
@@ -36,11 +35,13 @@ DEVICE void begin(double* scratch, double* far) {
 }
 
 // c, w, inside (count, n); y, in_force (count, m); mu, r, lower, upper: one line per instance, or one for all (step 0).
-// starts (count, m): where multipliers are known, or null. y, r and starts in the plan's order and scale of rows.
+// starts (count, m): where multipliers are known, or null. y, r and starts in the plan's order and scale of rows. alarm: becomes 1
+// where an instance is not solved; in the host's memory.
 KERNEL smoothed_solve(int count, int* counter, double* scratches, double* far, double tolerance, const double* c, const double* mu,
                       int mu_step, const double* r, int r_step, const double* lower, int lower_step, const double* upper,
                       int upper_step, const double* starts, double* y, double* w, unsigned char* inside, unsigned char* in_force,
-                      double* objective, double* bound, double* residual, signed char* status, int* newton_steps, int* interior_steps) {
+                      double* objective, double* bound, double* residual, signed char* status, int* newton_steps, int* interior_steps,
+                      int* alarm) {
     begin(scratches, far);
     double* const scratch = TASK->scratch;
     UNROLL(1) for (int k = next(counter, -1); k < count; k = next(counter, k)) {
@@ -88,6 +89,7 @@ KERNEL smoothed_solve(int count, int* counter, double* scratches, double* far, d
             bound[k] = solved ? objective[k] : -INFINITE;
             residual[k] = found.residual;
             status[k] = solved ? OPTIMAL : found.interior == PROVEN ? INFEASIBLE : FAILED;
+            if (!solved) *alarm = 1;
             newton_steps[k] = found.newton;
             interior_steps[k] = found.interior == PROVEN ? -1 : found.interior;
         }
@@ -99,7 +101,7 @@ KERNEL smoothed_solve(int count, int* counter, double* scratches, double* far, d
 // where P v is not on the face. As dflearn.kernels.smoothed.project_tiles.
 KERNEL smoothed_project(int count, int* counter, double* scratches, double* far, const unsigned char* inside,
                         const unsigned char* in_force, const double* vectors, const double* factor, int factor_step, double* out,
-                        double* prices, signed char* off) {
+                        double* prices, signed char* off, int* alarm) {
     begin(scratches, far);
     double* const scratch = TASK->scratch;
     UNROLL(1) for (int k = next(counter, -1); k < count; k = next(counter, k)) {
@@ -135,7 +137,10 @@ KERNEL smoothed_project(int count, int* counter, double* scratches, double* far,
                 if (fabs(sum[0]) > OFF * sum[1] && fabs(sum[0]) > sum[2]) broken = fmax(broken, row(scratch, i)[MASK]);
             });
         broken = largest_of(broken);
-        if (TID == 0) off[k] = broken > 0 ? FAILED : OPTIMAL;
+        if (TID == 0) {
+            off[k] = broken > 0 ? FAILED : OPTIMAL;
+            if (broken > 0) *alarm = 1;
+        }
         if (out) {
             const double scale = factor[k * factor_step];
             COLUMNS out[(long long)k * p.n + j] = scale * v[IMAGE];
