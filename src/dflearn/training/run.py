@@ -309,6 +309,7 @@ class Run:
             "validation": None if self.validation is None else files.fingerprint(self.validation.data),
             "problem": judge,
             "programs": [None if program is None else program.fingerprint for program in self._programs()],
+            "loss_parts": [part for module in self.loss.modules() for part in files.parts_of(module)],
             "schedule": None if self.scheduler is None else _plain_numbers(self.scheduler.state_dict()),
         }
 
