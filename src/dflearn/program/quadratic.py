@@ -70,6 +70,16 @@ class Quadratic:
             return self.given
         return sp.csr_array(self.factor.T @ self.factor + sp.diags_array(self.diagonal))
 
+    @cached_property
+    def squares(self) -> sp.csr_array:
+        """RᵀR, CSR, with no more entries than Q where that was given."""
+        if self.given is None:
+            return sp.csr_array(self.factor.T @ self.factor)
+        whole = sp.csr_array(self.given - sp.diags_array(self.diagonal))
+        whole = sp.csr_array((whole + whole.T) / 2)
+        whole.eliminate_zeros()
+        return whole
+
     @property
     def is_zero(self) -> bool:
         return not self.factor.nnz and not self.diagonal.any()
@@ -102,7 +112,9 @@ class Quadratic:
 
     def plus(self, q: np.ndarray) -> Quadratic:
         """Q + diag(q), q `(n,)` ≥ 0."""
-        return Quadratic(self.factor, self.diagonal + q)
+        whole = Quadratic(self.factor, self.diagonal + q)
+        whole.__dict__["squares"] = self.squares
+        return whole
 
     def extended(self, more: int) -> Quadratic:
         """The same with so many further variables, which it does not speak of."""
@@ -142,9 +154,8 @@ class Quadratic:
         return own if factor is None else own + factor.transpose(factor(w))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {
-            key: value for key, value in self.__dict__.items() if key not in ("_maps", "matrix", "definite", "norm")
-        }
+        made = ("_maps", "matrix", "squares", "definite", "norm")
+        return {key: value for key, value in self.__dict__.items() if key not in made}
 
 
 def _take_apart(Q: sp.csr_array) -> tuple[sp.csr_array, np.ndarray]:
