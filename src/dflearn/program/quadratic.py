@@ -20,6 +20,7 @@ SEMIDEFINITE = 1e-10  # in units in which Q has diagonal one: what is smaller, o
 SYMMETRIC = 1e-12  # likewise, what Q and its transpose may differ by
 DEFINITE = 1e-8  # likewise, the least eigenvalue from which Q counts as definite
 SPARSE = 0.2  # the share of entries below which a definite matrix has a factor with few entries as well
+CANCELLED = 1e-8  # beside its terms: a sum that small is known to few digits
 LARGEST = 3000  # variables that Q may tie together, directly or through others, before a factor must be given
 
 
@@ -131,9 +132,10 @@ class Quadratic:
         return np.ascontiguousarray(product.T).reshape(w.shape)
 
     def sizes(self, w: np.ndarray) -> np.ndarray:
-        """|R|ᵀ|R w| + δ |w|, the terms that Q w is summed from, `(…, n)`."""
+        """|R|ᵀ|R w| + δ |w|, the terms that Q w is summed from, `(…, n)`. What cancels in R w leaves its rounding there."""
         flat = w.reshape(-1, self.n).T
-        terms = abs(self.factor).T @ np.abs(self.factor @ flat) + self.diagonal[:, None] * np.abs(flat)
+        inner = np.maximum(np.abs(self.factor @ flat), CANCELLED * (abs(self.factor) @ np.abs(flat)))
+        terms = abs(self.factor).T @ inner + self.diagonal[:, None] * np.abs(flat)
         return np.ascontiguousarray(terms.T).reshape(w.shape)
 
     def value(self, w: np.ndarray) -> np.ndarray:
