@@ -28,6 +28,8 @@ from dflearn.program.sides import Sides
 from dflearn.solvers.base import Solution, Status, check_start
 
 if TYPE_CHECKING:
+    import scipy.sparse as sp
+
     from dflearn.kernels.smoothed import SmoothedAnswer
     from dflearn.layers.blocks import SmoothedBlocks
     from dflearn.layers.lifted import Bent, Lifted
@@ -66,6 +68,7 @@ class Smoothed(Layer):
     annealed = ("mu",)
     in_blocks = True  # costs on a GPU are solved there, where that can be
     bends = True
+    lift: sp.csr_array | None = None  # of a program that `Lifted` made: RᵀR
 
     def __init__(
         self,
@@ -172,7 +175,7 @@ class Smoothed(Layer):
         """The program's rows on the compiled side, made when they are first needed: numba may be missing until then."""
         from dflearn.layers.rows import SmoothedRows
 
-        return SmoothedRows(self.program)
+        return SmoothedRows(self.program, self.lift)
 
     def regularization(self, w: Tensor) -> Tensor:
         """Ω(w), `(*batch, n)` → `(*batch,)`."""
