@@ -133,6 +133,9 @@ def test_errors_are_the_layers_own() -> None:
         way(y, Instance(b=torch.tensor([[1.0], [9.0]], dtype=torch.float64)))
     with pytest.raises(ShapeError, match="NaN"):
         way(y * torch.nan)
+    norm = Smoothed(Program(A=[[1.0, 1, 1]], b=[1], upper=1), regularizer="norm")
+    with pytest.raises(Exception, match="gives no gradient in the instance's b"):
+        in_one_graph(norm)(y, Instance(b=torch.ones(2, 1, dtype=torch.float64, requires_grad=True)))
 
 
 def test_what_the_operators_do_not_know_is_solved_outside_of_the_graph() -> None:

@@ -40,6 +40,8 @@ def solve_in_graph(layer: Smoothed, y: Tensor, instance: Instance | None, start:
     """`Smoothed.solve` while torch traces it. What the operators do not know is solved outside of the graph."""
     if (instance is not None and instance.q is not None) or layer.program.predicts_rows:
         return _outside(layer, y, instance, start)
+    if instance is not None:
+        layer._check_instance(instance)
     given = [None if instance is None else getattr(instance, name) for name in FIELDS]
     training = torch.is_grad_enabled() and any(part is not None and part.requires_grad for part in (y, *given))
     found = torch.ops.dflearn.smoothed(y, start, *given, layer.number, training)
@@ -71,23 +73,23 @@ Tensors = tuple[Tensor, Tensor, Tensor]  # a face: inside, in_force and κ
 
 
 def _solved(
-    layer: Smoothed, costs: Tensor, instance: Instance | None, start: Tensor | None, training: bool
+    layer: Smoothed, costs: Tensor, instance: Instance | None, start: Tensor | None, training: bool, y: Tensor
 ) -> tuple[Solution, Tensors]:
-    """The answer for c `(*batch, n)`, and its face."""
+    """The answer for c `(*batch, n)`, its decision like y, and its face."""
     if layer.program.Q is not None:
         layer.program.sides(instance, costs.shape[:-1].numel())  # checks the instance, in the user's words
         wide, own = layer.lifted.widened(costs), layer.lifted.instance(instance)
-        solution, tensors = _solved(layer.lifted.layer, wide, own, start, training)
-        return solution.with_decision(layer.lifted.narrowed(solution.decision).to(costs)), tensors
+        solution, tensors = _solved(layer.lifted.layer, wide, own, start, training, wide)
+        return solution.with_decision(layer.lifted.narrowed(solution.decision).to(y)), tensors
     blocks = layer.blocks(costs.device)
     if blocks is not None:
         from dflearn.layers.norm_on_gpu import NormFace
         from dflearn.layers.on_gpu import answer_on_gpu
 
-        solution, there = answer_on_gpu(layer, blocks, costs, instance, start, training)
+        solution, there = answer_on_gpu(layer, blocks, costs, instance, start, training, y.dtype)
         block = there.block if isinstance(there, NormFace) else there
         return solution, (block.inside, block.in_force, -1 / block.factor)
-    solution, face = layer.solve_here(costs, instance, start)
+    solution, face = layer.solve_here(costs, instance, start, y)
     inside, in_force, kappa = (torch.from_numpy(part) for part in (face.inside, face.in_force, face.kappa))
     return solution, (inside, in_force, kappa)
 
@@ -148,7 +150,9 @@ def smoothed(y: Tensor, start: Tensor | None, *rest: Any) -> tuple[Tensor, ...]:
     batch = check_costs(y, layer.objective, values=not layer._checks_later(y.device))
     check_instance(instance, batch)
     check_start_shape(start, batch, layer.start_width)
-    solution, (inside, in_force, kappa) = _solved(layer, layer.objective.vector(y, instance), instance, start, training)
+    solution, (inside, in_force, kappa) = _solved(
+        layer, layer.objective.vector(y.double(), instance), instance, start, training, y
+    )
     solution.check()
     residual, fallback = solution.residual, solution.fallback
     assert residual is not None

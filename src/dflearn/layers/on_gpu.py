@@ -27,12 +27,13 @@ LARGEST = float(np.finfo(np.float64).max)  # a start is known by its numbers
 
 
 def solve_on_gpu(
-    layer: Smoothed, blocks: SmoothedBlocks, costs: Tensor, instance: Instance | None, start: Tensor | None
+    layer: Smoothed, blocks: SmoothedBlocks, y: Tensor, instance: Instance | None, start: Tensor | None
 ) -> Solution:
-    """`Smoothed._solve` where the costs c `(*batch, n)` are."""
+    """`Smoothed._solve` where the costs y `(*batch, p)` are."""
     wanted = layer.wanted_sides(instance)
+    costs = layer.objective.vector(y.double(), instance)
     training = torch.is_grad_enabled() and (costs.requires_grad or bool(wanted))
-    solution, face = answer_on_gpu(layer, blocks, costs.detach(), instance, start, training)
+    solution, face = answer_on_gpu(layer, blocks, costs.detach(), instance, start, training, y.dtype)
     decision = with_gradient(costs, solution.decision, face.way_back, face.way_back_again)
     if wanted and instance is not None:
         assert isinstance(face, BlockFace)  # `wanted_sides` refuses the norm
@@ -48,8 +49,9 @@ def answer_on_gpu(
     instance: Instance | None,
     start: Tensor | None,
     training: bool,
+    dtype: torch.dtype,
 ) -> tuple[Solution, BlockFace | NormFace]:
-    """The answer without a gradient, and the faces that it lies on.
+    """The answer for c `(*batch, n)`, without a gradient, its decision of that dtype; and the faces that it lies on.
 
     A training step does not wait for the answer, unless an earlier one had instances that the kernels did not finish; while a
     graph is captured, nothing does.
@@ -83,7 +85,7 @@ def answer_on_gpu(
     told = (answer.status, answer.objective, answer.bound, answer.residual, slow)
     status, objective, bound, residual, slow = told if plain else (part.reshape(batch) for part in told)
     solution = Solution(
-        decision=(answer.w if plain else answer.w.reshape(*batch, n)).to(costs),
+        decision=(answer.w if plain else answer.w.reshape(*batch, n)).to(dtype),
         status=status,
         objective=objective,
         bound=bound,

@@ -29,6 +29,8 @@ from dflearn.program.sides import Sides
 from dflearn.solvers.base import Solution, Status, check_start
 
 if TYPE_CHECKING:
+    import scipy.sparse as sp
+
     from dflearn.kernels.smoothed import SmoothedAnswer
     from dflearn.layers.blocks import SmoothedBlocks
     from dflearn.layers.lifted import Bent, Lifted
@@ -67,6 +69,7 @@ class Smoothed(Layer):
     annealed = ("mu",)
     in_blocks = True  # costs on a GPU are solved there, where that can be
     bends = True
+    lift: sp.csr_array | None = None  # of a program that `Lifted` made: RᵀR
 
     def __init__(
         self,
@@ -172,7 +175,7 @@ class Smoothed(Layer):
         """The program's rows on the compiled side, made when they are first needed: numba may be missing until then."""
         from dflearn.layers.rows import SmoothedRows
 
-        return SmoothedRows(self.program)
+        return SmoothedRows(self.program, self.lift)
 
     def regularization(self, w: Tensor) -> Tensor:
         """Ω(w), `(*batch, n)` → `(*batch,)`."""
@@ -186,11 +189,14 @@ class Smoothed(Layer):
             return solve_in_graph(self, y, instance, start)
         return super().solve(y, instance, start)
 
+    def _check_instance(self, instance: Instance) -> None:
+        if instance.q is not None and self.regularizer == "norm":
+            raise OptionError("with regularizer='norm' instances have no q: smooth with 'squared'")
+        super()._check_instance(instance)
+
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
         count = y.shape[:-1].numel()
         if instance is not None and instance.q is not None:
-            if self.regularizer == "norm":
-                raise OptionError("with regularizer='norm' instances have no q: smooth with 'squared'")
             self.program.sides(instance, count)  # checks the instance, in the user's words
             if not count:
                 return self._solve(y, replace(instance, q=None), start)
@@ -209,11 +215,13 @@ class Smoothed(Layer):
         if blocks is not None:
             from dflearn.layers.on_gpu import solve_on_gpu
 
-            return solve_on_gpu(self, blocks, self.objective.vector(y, instance), instance, start)
+            return solve_on_gpu(self, blocks, y, instance, start)
         # The way back leads from w to y at once, unless the instance's d wants a gradient too.
         through_d = instance is not None and instance.d is not None and instance.d.requires_grad
-        costs = self.objective.vector(y if through_d else y.detach(), instance)
-        solution, face = self.solve_here(costs, instance, start)
+        costs = self.objective.vector(
+            (y if through_d else y.detach()).double(), instance
+        )  # d may be much larger than S y
+        solution, face = self.solve_here(costs, instance, start, y)
         if not through_d:
             face = face._replace(objective=self.objective)
         decision = with_gradient(costs if through_d else y, solution.decision, face.way_back, face.way_back_again)
@@ -224,8 +232,10 @@ class Smoothed(Layer):
             decision = with_sides(decision, wanted, slopes)
         return solution.with_decision(decision)
 
-    def solve_here(self, costs: Tensor, instance: Instance | None, start: Tensor | None) -> tuple[Solution, Face]:
-        """The answer for c `(*batch, n)` by the CPU, without a gradient, and the faces that it lies on."""
+    def solve_here(
+        self, costs: Tensor, instance: Instance | None, start: Tensor | None, y: Tensor
+    ) -> tuple[Solution, Face]:
+        """The answer for c `(*batch, n)` by the CPU, without a gradient, and the faces that it lies on; a decision like y."""
         batch = costs.shape[:-1]
         count = batch.numel()
         sides = self.program.sides(instance, count)
@@ -237,7 +247,7 @@ class Smoothed(Layer):
             kappa = np.array([self._mu])  # one for all instances
             answer = self.rows.solve(self.rows.data(c, kappa, sides), given, self.tolerance)
             status, slow = self.finish(c, kappa, sides, answer)
-        decision = like(answer.w, costs)
+        decision = like(answer.w, y)
         face = Face(self.rows, answer.inside, answer.in_force, kappa, self.mu)
         if self.regularizer == "norm":
             face = face._replace(w=np.array(as_rows(decision, count, np.float64)))
@@ -266,14 +276,7 @@ class Smoothed(Layer):
         """The right-hand sides and bounds that a gradient is wanted for."""
         if instance is None or not torch.is_grad_enabled():
             return {}
-        wanted = {
-            name: value for name, value in instance.present().items() if name not in ("d", "q") and value.requires_grad
-        }
-        if wanted and self.regularizer == "norm":
-            raise OptionError(
-                f"with regularizer='norm' there is no gradient in the instance's {', '.join(wanted)}: use 'squared'"
-            )
-        return wanted
+        return {name: value for name, value in instance.learned().items() if name not in ("d", "q")}
 
     # -- what the kernels did not finish --------------------------------------------------------------------------
 
