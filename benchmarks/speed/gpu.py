@@ -2,7 +2,7 @@
 
     python benchmarks/speed/gpu.py [--parts layer training captured cpu davis_yin crossover images peers] [--json results/gpu/gpu.json]
     python benchmarks/speed/gpu.py --small                                                        # for compute-sanitizer
-    python benchmarks/speed/gpu.py --page results/gpu/README.md --json results/gpu/gpu.json      # the tables of such a file
+    python benchmarks/speed/gpu.py --page results/gpu/README.md --json results/gpu/gpu.json --figure docs/images/gpu-crossover.svg
 
 Times on the GPU are CUDA events around one call, the median of twelve, compilation apart; μ = 1; costs differ from instance to
 instance. Errors are the largest differences from the CPU's decisions and gradients over 64 instances (16 of SP-50), relative
@@ -29,6 +29,7 @@ from torch import Tensor
 
 PROBLEMS = ("SP-25", "KP-500", "CFL-250", "SP-50", "SP-100")
 BATCHES = (32, 256, 800, 4096)
+SMALL = (1, 2, 4, 8, 16, 32, 64)
 MOST = {"SP-100": 32}  # instances, where more would take too long
 COMPARED = {"SP-50": 16, "SP-100": 4}
 MU = 1.0
@@ -238,7 +239,7 @@ def crossover_rows() -> list[dict[str, Any]]:
     for name in PROBLEMS[:4]:
         program = material(name, 1)[0]
         layer, plain = Smoothed(program, MU), Smoothed(program, MU)
-        for batch in (1, 2, 4, 8, 16, 32, 64):
+        for batch in SMALL:
             y = material(name, batch)[1]
             row = {"problem": name, "batch": batch, "ms": milliseconds(forward_and_back(layer, y.cuda()))}
             run = forward_and_back(plain, y)
@@ -340,11 +341,15 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--page", type=Path, help="write the tables of --json there, and measure nothing")
+    parser.add_argument("--figure", type=Path, help="with --page: draw the crossover there")
     options = parser.parse_args()
     if options.page:
-        from gpu_page import page
+        from gpu_page import figure, page
 
-        options.page.write_text(page(json.loads(options.json.read_text())))
+        found = json.loads(options.json.read_text())
+        options.page.write_text(page(found))
+        if options.figure:
+            figure(found, options.figure)
         return
     if options.small:
         small()

@@ -1,10 +1,11 @@
-"""The results of `gpu.py` as a document."""
+"""The results of `gpu.py` as a document, and the crossover as a figure."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from gpu import BATCHES, PROBLEMS
+from gpu import BATCHES, PROBLEMS, SMALL
 
 
 def page(found: dict[str, Any]) -> str:
@@ -53,6 +54,10 @@ def page(found: dict[str, Any]) -> str:
         lines.append(f"| {row['peer']} | {row['problem']} | {row['batch']} | {told} |")
     lines += [
         "",
+        "MPAX is forward only; its default is 1e-4. *dense*: an interior-point method in torch with one batched dense Cholesky factor a step, ours, as a yardstick. CuClarabel (Julia) and Moreau's CUDA build (NVIDIA's cuDSS) could not be had on that machine, which has no network.",
+    ]
+    lines += [
+        "",
         "| an epoch of SCE, SP-25, 800 instances, batch 32 | warm starts | ms | first epoch |",
         "|---|---|---:|---:|",
     ]
@@ -62,6 +67,75 @@ def page(found: dict[str, Any]) -> str:
         )
     lines += [
         "",
+        "A step of a small convolutional net that predicts SP-25 from images, batch 32 (SCE, Adam, float32), ms:",
+        "",
+        "| parameters | step | without the layer | share of the layer | the layer alone |",
+        "|---:|---:|---:|---:|---:|",
+    ]
+    for row in found["images"]:
+        lines.append(
+            f"| {row['parameters']} | {row['step_ms']:.3g} | {row['step_without_layer_ms']:.3g} | {row['share']:.0%} | {row['layer_ms']:.3g} |"
+        )
+    lines += [
+        "",
+        "`DavisYin`, a hundred iterations forward, and back by jfb, ms; decisions beside those of the CPU's kernels:",
+        "",
+        "| problem | batch | float32 | CPU | decisions off by | float64 | CPU | decisions off by |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    splitting = {(row["problem"], row["batch"], row["dtype"]): row for row in found["davis_yin"]}
+    for name, batch in dict.fromkeys((row["problem"], row["batch"]) for row in found["davis_yin"]):
+        told = [
+            f"{row['ms']:.3g} | {row['cpu_ms']:.3g} | {row['decision_error']:.0e}"
+            for dtype in ("float32", "float64")
+            if (row := splitting.get((name, batch, dtype)))
+        ]
+        lines.append(f"| {name} | {batch} | {' | '.join(told)} |")
+    lines += [
+        "",
+        "Small batches, forward and back, ms: the GPU, one core, all cores ([figure](../../docs/images/gpu-crossover.svg)):",
+        "",
+        "| problem | " + " | ".join(map(str, SMALL)) + " |",
+        "|---|" + "---|" * len(SMALL),
+    ]
+    small = {(row["problem"], row["batch"]): row for row in found["crossover"]}
+    for name in dict.fromkeys(row["problem"] for row in found["crossover"]):
+        rows = [small[name, batch] for batch in SMALL]
+        parts = (f"{row['ms']:.2g}, {row['one_core_ms']:.2g}, {row['all_cores_ms']:.2g}" for row in rows)
+        lines.append(f"| {name} | {' | '.join(parts)} |")
+    lines += [
+        "",
         "[gpu.json](gpu.json) holds all numbers, [tests.log](tests.log) the tests on that machine, with memory and race checks.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def figure(found: dict[str, Any], path: Path) -> None:
+    """Milliseconds against the batch: GPU, one core, all cores; a panel for each problem."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    matplotlib.rcParams["svg.hashsalt"] = "dflearn"
+    names = list(dict.fromkeys(row["problem"] for row in found["crossover"]))
+    whole = Figure(figsize=(3 * len(names), 3), layout="constrained")
+    for k, name in enumerate(names):
+        axes, rows = (
+            whole.add_subplot(1, len(names), k + 1),
+            [row for row in found["crossover"] if row["problem"] == name],
+        )
+        for key, label, color in (
+            ("ms", "GPU", "#0b66c3"),
+            ("one_core_ms", "one core", "#7f7f7f"),
+            ("all_cores_ms", "all cores", "#c0392b"),
+        ):
+            axes.plot(
+                [row["batch"] for row in rows], [row[key] for row in rows], "o-", label=label, color=color, markersize=3
+            )
+        axes.set(xscale="log", yscale="log", title=name, xlabel="instances", xticks=SMALL, xticklabels=SMALL)
+        axes.minorticks_off()
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.25)
+        if k == 0:
+            axes.set_ylabel("ms, forward and back")
+            axes.legend(frameon=False)
+    whole.savefig(path, metadata={"Date": None})
