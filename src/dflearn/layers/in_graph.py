@@ -27,6 +27,8 @@ LAYERS: weakref.WeakValueDictionary[int, Smoothed] = weakref.WeakValueDictionary
 _numbers = itertools.count()
 GIVEN = "Tensor? d, Tensor? b, Tensor? h, Tensor? lower, Tensor? upper, int layer"
 FIELDS = ("d", *SIDES)
+# With mode="reduce-overhead", torch captures what is around the operators: their statuses are looked at, which a graph hides.
+APART: dict[str, Any] = {"tags": (torch.Tag.cudagraph_unsafe,)} if hasattr(torch.Tag, "cudagraph_unsafe") else {}
 
 
 def number_of(layer: Smoothed) -> int:
@@ -140,6 +142,7 @@ def _led_back(
 @torch.library.custom_op(
     "dflearn::smoothed",
     mutates_args=(),
+    **APART,
     schema=f"(Tensor y, Tensor? start, {GIVEN}, bool training) -> "
     "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
@@ -185,6 +188,7 @@ def _(y: Tensor, start: Tensor | None, *rest: Any) -> tuple[Tensor, ...]:
 @torch.library.custom_op(
     "dflearn::smoothed_back",
     mutates_args=(),
+    **APART,
     schema=f"(Tensor gradient, Tensor decision, Tensor inside, Tensor in_force, Tensor kappa, {GIVEN}) -> "
     "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
 )

@@ -308,12 +308,15 @@ class Run:
         """All that must be the same for a run to go on from a checkpoint."""
         numbers = {name: value for name, value in asdict(self.settings).items() if name != "epochs"}
         judge = None if self.validation is None or self.validation.solver is None else self.validation.solver.identity
+        defaults = self.optimizer.defaults
+        if defaults.get("fused"):  # by the device, between which a checkpoint may move
+            defaults = defaults | {"fused": None}
         return {
             **numbers,
             "model": files.describe(self.model),
             "weights": ", ".join(f"{k} {tuple(v.shape)} {v.dtype}" for k, v in self.model.named_parameters()),
             "loss": files.describe(self.loss),
-            "optimizer": f"{type(self.optimizer).__name__} {self.optimizer.defaults}",
+            "optimizer": f"{type(self.optimizer).__name__} {defaults}",
             "scheduler": type(self.scheduler).__name__,
             "train": files.fingerprint(self.train),
             "validation": None if self.validation is None else files.fingerprint(self.validation.data),
