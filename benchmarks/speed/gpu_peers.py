@@ -25,8 +25,8 @@ from torch import Tensor
 from gpu import MU, forward_and_back, material
 
 TRIES = (
-    ("mpax", "SP-25", 32), ("mpax", "KP-500", 32), ("mpax", "CFL-250", 32), ("dense", "SP-25", 32), ("dense", "KP-500", 32),
-    ("dense", "CFL-250", 32), ("qpax", "KP-500", 32), ("mpax-default", "SP-25", 32), ("dense", "SP-25", 800), ("dense", "KP-500", 800),
+    ("mpax", "SP-25", 32), ("dense", "SP-25", 32), ("dense", "KP-500", 32), ("mpax", "KP-500", 32), ("dense", "CFL-250", 32),
+    ("mpax", "CFL-250", 32), ("qpax", "KP-500", 32), ("dense", "SP-25", 800), ("dense", "KP-500", 800), ("mpax-default", "SP-25", 32),
     ("qpth", "KP-500", 32), ("qpax", "SP-25", 32), ("mpax", "SP-25", 800), ("mpax", "KP-500", 800), ("qpth", "SP-25", 32),
     ("mpax-default", "KP-500", 32), ("mpax-default", "CFL-250", 32),
 )  # fmt: skip
