@@ -49,7 +49,7 @@ from dflearn.kernels.lanes import (
     where,
     wide_tile,
 )
-from dflearn.kernels.optimality import measure
+from dflearn.kernels.optimality import in_force, measure
 from dflearn.kernels.smoothed_lp import SmoothedSystem, SmoothedTile
 
 FINISHED = 10.0  # times the tolerance: a residual up to this needs no more work
@@ -313,10 +313,7 @@ def solve_tile(
     if not proven.all():
         dual_newton(system, tile, limits.newton_steps, limits.patience, limits.tolerance, last, y, w, steps)
         measure(system, tile, y, w, last.image, residual)
-        for i in range(m):
-            put(last.mask, i, 1.0)
-            if system.inequality[i]:
-                put(last.mask, i, where(get(y, i) + get(last.g, i) > 0.0, 1.0, 0.0))
+        in_force(system, tile, y, w, last.g, last.image, last.mask)
         if way != NEWTON:
             side = face_scratch(columns, rows[m:], n, m, values)
             for attempt in range(limits.attempts + 1):
