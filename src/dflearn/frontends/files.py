@@ -123,6 +123,7 @@ def _refuse_nan(path: Path, ending: str) -> None:
         raise ProgramError(f"{path} cannot be read: {error}") from error
 
 
+WORD = re.compile(r"[^\s+\-*/^<>=:\[\]]+")
 UNNAMED = re.compile(r"HiGHS_R\d+$")  # what HiGHS calls a row that has no name
 RELATION = re.compile(r"[<>]=?|=[<>]?")
 ROWS_BEGIN = re.compile(r"\s*(subject\s+to|such\s+that|s\.?t\.?)\s*:?\s*$", re.IGNORECASE)
@@ -130,12 +131,28 @@ ROW_ENDS = re.compile(r"[<>=]\s*[+-]?\s*[\d.]+(e[+-]?\d+)?\s*$", re.IGNORECASE)
 ROWS_END = re.compile(r"\s*(bounds?|generals?|gen|integers?|binar(y|ies)|bin|semi.*|sos.*|end)\s*$", re.IGNORECASE)
 
 
+def _lp_lines(path: Path) -> list[str]:
+    """The lines of an LP file without comments; none of an MPS file."""
+    if path.name.removesuffix(".gz").endswith(".mps"):
+        return []
+    with gzip.open(path, "rt", errors="replace") if path.suffix == ".gz" else open(path, errors="replace") as file:
+        return [line.partition("\\")[0] for line in file]
+
+
+def _check_names(path: Path) -> None:
+    """Refuse an LP file with a name that HiGHS takes for a number: of "inflow" it makes infinity times "low"."""
+    for number, line in enumerate(_lp_lines(path), 1):
+        for word in WORD.findall(line):
+            if word.lower().startswith("inf") and word.lower() not in ("inf", "infinity"):
+                raise ProgramError(
+                    f"{path}, line {number}: HiGHS takes {word!r} for infinity, as it does with all names in LP files that begin "
+                    "with inf: give it another name, or save the model as MPS"
+                )
+
+
 def _two_limits(path: Path) -> str:
     """What to say about the first row of an LP file that HiGHS does not read, for its limits; "" where there is none."""
-    if path.name.removesuffix(".gz").endswith(".mps"):
-        return ""
-    with gzip.open(path, "rt", errors="replace") if path.suffix == ".gz" else open(path, errors="replace") as file:
-        lines = [line.partition("\\")[0] for line in file]
+    lines = _lp_lines(path)
     inside, name, row = False, "", ""
     for number, line in enumerate(lines, 1):
         if ROWS_BEGIN.match(line) or ROWS_END.match(line):
@@ -179,6 +196,7 @@ def _load(path: Path) -> tuple[Any, sp.csr_array | None]:
     """The file as HiGHS reads it, and Q; what HiGHS says about it becomes an error or a warning."""
     import highspy
 
+    _check_names(path)
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "log")
         highs: Any = highspy.Highs()
