@@ -168,7 +168,8 @@ def main() -> None:
             whole = [one for one in subjects[subject] if one["problem"] != name] + rows
             subjects[subject] = sorted(whole, key=lambda one: list(PROBLEMS).index(one["problem"]))
         title = "The exact quadratic layer against its peers, forward and backward, one thread"
-        report(title, subjects, options.json, command_line(kept), quiet=(name, batch) != cases[-1])
+        there = {subject: rows for subject, rows in subjects.items() if rows}
+        report(title, there, options.json, command_line(kept), quiet=(name, batch) != cases[-1])
 
 
 if __name__ == "__main__":
