@@ -299,3 +299,24 @@ def test_an_instance_field_of_width_zero(program: Program, count: int, h: bool, 
     assert len(evaluate(costs, program, data, progress=False).regrets) == count
     batched = solve_cached(HiGHS(program), costs[:, None], instance.map(lambda value: value[:, None]))
     assert torch.equal(batched.decision[:, 0], labelled.decisions)
+
+
+def test_labels_lose_nothing_to_the_dtype_of_the_costs() -> None:
+    """A perfect prediction has no regret, also where a vertex is no number in single precision; batches are in that one."""
+    trade = Program(A=[[7.0, -11.0]], b=[0.0], upper=[1e6 / 7, np.inf])
+    data = DecisionDataset(torch.zeros(3, 1), torch.tensor([[700.0, -1102.75]] * 3))
+    labelled = label(data, trade)
+    assert labelled.decisions is not None
+    assert labelled.decisions.dtype == torch.float64
+    batch = labelled.batch().decisions
+    assert batch is not None
+    assert batch.dtype == torch.float32
+    assert data.costs is not None
+    for own in (labelled, labelled.with_decisions(batch)):  # and where one's own labels are rounded
+        judged = evaluate(data.costs, trade, own)
+        assert judged.absolute_regret == 0
+        assert judged.exact_share == 1
+        np.testing.assert_allclose(judged.optima, -250_000, rtol=1e-12)
+    whole = label(data, Program(A=[[1.0, -1.0]], b=[0.0], upper=[3, np.inf]))
+    assert whole.decisions is not None
+    assert whole.decisions.dtype == torch.float32

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 
 import dflearn as dfl
 from dflearn.errors import OptionError, ProgramError
+from dflearn.frontends import screening
 from dflearn.frontends.linear_model import Rows
 from support.gurobi_models import build, optimum
 from support.random_models import COUNT, check, choose, random_model, solve, with_costs
@@ -127,7 +129,7 @@ SMALL = "Minimize\n obj: x + y\nSubject To\n c1: x + y >= 1\n{rows}Bounds\n x <=
         ("a.lp", SMALL.format(rows=" inflow: x >= -inf\n", sections=""), "line 5: HiGHS takes 'inflow' for infinity"),
         ("a.lp", SMALL.format(rows="", sections="").replace("x + y\n", "x + Influx\n"), "'Influx' for infinity.*MPS"),
         ("a.lp", "nonsense", "no variables"),
-        ("a.mps", "nonsense", "HiGHS cannot read"),
+        ("a.mps", "nonsense", "no section of an MPS file"),
         (
             "a.mps",
             PLAN.replace("    z         profit    -1.0 ", "    x         profit    -1.0 "),
@@ -252,3 +254,41 @@ def test_rows_are_predicted_where_no_variable_has_the_name(tmp_path: Path) -> No
     with pytest.raises(OptionError, match="no variable 't'"):
         dfl.from_lp(path, ["x"], recourse=["t"])
     assert dfl.from_lp(path, ["capacity", "least"]).H is not None
+
+
+PLAIN = "NAME T\n{}ROWS\n N COST\n L L1\nCOLUMNS\n X COST 1.0 L1 1.0\nRHS\n RHS L1 4.0\nENDATA\n"
+
+
+@pytest.mark.parametrize(
+    ("ending", "text", "message"),
+    [
+        ("mps", PLAIN.format("OBJSENSE MAXIMIZE\n"), "line 2: write OBJSENSE MAX"),
+        ("mps", PLAIN.format("MAX\n"), "line 2: 'MAX' is no section"),
+        ("lp", "Max\n o: 2 3 x\nSubject To\n c: x <= 1\nEnd\n", "'2 3' has a number before a factor"),
+        ("lp", "Min\n o: x + 2 [ x^2 ] / 2\nSubject To\n c: x <= 1\nEnd\n", "number before a factor"),
+        ("lp", "Max\n o: x\nSubject To\n c: x <= 9\nBounds\n x <= 5\nBinaries\n x\nEnd\n", "'x' is binary and has the bounds 0 and 5"),
+    ],
+)  # fmt: skip
+def test_what_highs_would_take_for_something_else(ending: str, text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / f"model.{ending}"
+    path.write_text(text)
+    with pytest.raises(ProgramError, match=re.escape(message)):
+        dfl.from_mps(path) if ending == "mps" else dfl.from_lp(path)
+
+
+@pytest.mark.parametrize("line", ["OBJSENSE MAX\n", "OBJSENSE\n MAXIMIZE\n", "OBJSENSE\nMAX\n"])
+def test_senses(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.mps"
+    path.write_text(PLAIN.format(line))
+    assert dfl.from_mps(path).objective.sense == "maximize"
+
+
+def test_a_file_that_highs_never_finishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "model.mps"
+    path.write_text(
+        "NAME          T\nROWS\n N  COST\n L  L1\nCOLUMNS\n    X 1       COST         1.0   L1           1.0\n"
+        "RHS\n    RHS       L1           4.0\n\nENDATA\n"
+    )
+    monkeypatch.setattr(screening, "PATIENCE", 3.0)
+    with pytest.raises(ProgramError, match="names with spaces"):
+        dfl.from_mps(path)

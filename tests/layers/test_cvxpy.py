@@ -95,16 +95,30 @@ BOX = Program(n=2, lower=-1, upper=1)
     ("program", "regularizer", "c", "w", "prices", "expected"),
     [
         (ROWS, "squared", [1, 0.75], [0.25, 0.75], [-1.125, 0], 0),  # c + μ w + Aᵀλ + Gᵀν = 0
-        (ROWS, "squared", [1, 0.75], [0.25, 0.75], [-1.025, 0], 0.1 / 2),  # off by .1, costs are of size 2
-        (ROWS, "squared", [1, 0.7], [0.25, 0.85], [-1.125, 0], 0.1 / 2),  # the equation is off by .1, b is of size 2
-        (ROWS, "squared", [0.6, 1.15], [0.25, 0.75], [-1.125, 0.4], 0.1 * 1.75 / 2.15),  # a price where there is slack
+        (ROWS, "squared", [1, 0.75], [0.25, 0.75], [-1.025, 0], 0.1),  # off by .1, costs are of size 1
+        (
+            ROWS,
+            "squared",
+            [1, 0.7],
+            [0.25, 0.85],
+            [-1.125, 0],
+            0.1 / 2.1,
+        ),  # the equation is off by .1, its terms are 2.1
+        (
+            ROWS,
+            "squared",
+            [0.6, 1.15],
+            [0.25, 0.75],
+            [-1.125, 0.4],
+            0.4 * 0.75 / 1.15 / 4,
+        ),  # a price where there is slack
         (ROWS, "squared", [5, -0.5], [0, 1], [0, 0], 0),  # a bound holds the first variable
-        (ROWS, "squared", [-5, -0.5], [0, 1], [0, 0], 5 / 6),  # from which it is pulled away
-        (BOX, "squared", [0.6, 0.8], [0, 0], [], 0.8 / 1.8),
+        (ROWS, "squared", [-5, -0.5], [0, 1], [0, 0], 1),  # from which it is pulled away
+        (BOX, "squared", [0.6, 0.8], [0, 0], [], 1),
         (BOX, "norm", [0.3, 0.4], [0, 0], [], 0),  # costs no longer than μ do not pull from zero
-        (BOX, "norm", [0.6, 0.8], [0, 0], [], 0.5 / 1.8),
+        (BOX, "norm", [0.6, 0.8], [0, 0], [], 0.5 / 0.8),
         (BOX, "norm", [-0.3, -0.4], [0.6, 0.8], [], 0),  # c + μ w / ‖w‖ = 0
-        (BOX, "norm", [-0.2, -0.4], [0.6, 0.8], [], 0.1 / 1.4),
+        (BOX, "norm", [-0.2, -0.4], [0.6, 0.8], [], 0.1 / 0.5),
     ],
 )
 def test_residuals_by_hand(

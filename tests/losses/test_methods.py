@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -223,6 +224,16 @@ def test_adjacent_vertices_are_all_of_them(program: dfl.Program) -> None:
     for w in vertices:
         found = adjacent_vertices(program, w, program.own_sides)
         wanted = neighbours_of(program, w, vertices)
+        assert len(found) == len(wanted) > 0
+        assert all(np.abs(wanted - v).max(1).min() < 1e-9 for v in found)
+
+
+@pytest.mark.parametrize("unit", [1e-8, 1e8])
+def test_adjacent_vertices_in_other_units(unit: float) -> None:
+    scaled = replace(CUBE_CUT, h=unit * CUBE_CUT.h, upper=unit * CUBE_CUT.upper)
+    for w in vertices_of(CUBE_CUT):
+        found = adjacent_vertices(scaled, unit * w, scaled.own_sides) / unit
+        wanted = adjacent_vertices(CUBE_CUT, w, CUBE_CUT.own_sides)
         assert len(found) == len(wanted) > 0
         assert all(np.abs(wanted - v).max(1).min() < 1e-9 for v in found)
 

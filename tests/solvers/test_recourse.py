@@ -38,6 +38,7 @@ from dflearn.losses import (
     TaskLoss,
 )  # fmt: skip
 from dflearn.program import Instance, Program
+from dflearn.program.names import RightHandSide
 from dflearn.solvers.highs import HiGHS
 from dflearn.solvers.recourse import Recourse, recourse_of, rows_without_recourse
 from dflearn.solvers.task import DecisionTask
@@ -274,3 +275,25 @@ def test_what_a_solver_rounds_breaks_no_row() -> None:
     ).elastic("predicted", (0.5, 12.0))  # fmt: skip
     w = torch.tensor([[0.0, 1e-14, 1, 2, 0, 0]], dtype=torch.float64)
     assert float(Recourse(two).settle(y[:1], w).cost) == pytest.approx(6.0)
+
+
+def test_lacking_is_priced_as_lacking_whatever_the_row_is_held_as() -> None:
+    """need ≥ 5 is held as −need ≤ −5: what it lacks is there what it exceeds."""
+    sides = {
+        "need": RightHandSide("h", 0, -1.0),
+        "room": RightHandSide("h", 1, 1.0),
+        "meet": RightHandSide("b", 0, -1.0),
+    }
+    program = Program(
+        A=[[-1.0, 1]], b=[0], B=[[1.0]], G=[[-1.0, -1], [1, 1]], h=[-5, 9], H=[[1.0], [1]], S=np.zeros((2, 1)),
+        variable_names=("x", "z"), constraint_names=sides,
+    )  # fmt: skip
+    elastic = program.elastic("predicted", (0.5, 4.0))
+    assert elastic.variable_names is not None
+    prices = dict(zip(elastic.variable_names, elastic.d, strict=True))
+    assert {name: prices[name] for name in ("below need", "above room", "above meet", "below meet")} == {
+        "below need": 4.0,
+        "above room": 0.5,
+        "above meet": 0.5,
+        "below meet": 4.0,
+    }

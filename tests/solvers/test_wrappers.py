@@ -283,3 +283,15 @@ def test_parts_cover_all_instances_and_end_small(count: int, workers: int) -> No
     assert [i for part in parts for i in range(part.start, part.stop)] == list(range(count))
     assert parts[0].stop <= -(-count // workers)
     assert parts[-1].stop - parts[-1].start == 1
+
+
+@pytest.mark.parametrize("unit", [1e-8, 1.0, 1e8])
+def test_a_pool_tells_decisions_apart_in_any_units(unit: float) -> None:
+    """Also where variables differ in theirs; what solvers round makes no member of its own."""
+    program = Program(A=[[1.0, 1.0, 1e6]], b=[unit], upper=unit)
+    corners = unit * np.diag([1.0, 1.0, 1e-6])
+    again = corners * (1 + 1e-12) + 1e-14 * corners.max(1, keepdims=True)
+    pooled = Pooled(HiGHS(program), 0.0, initial=torch.tensor(np.vstack([corners, again])))
+    assert len(pooled.decisions) == 3
+    y = torch.tensor([[3.0, 2, 9e6], [1, 2, 3e6], [2, 3, 1e6]], dtype=torch.float64)
+    np.testing.assert_allclose(pooled.solve(y).decision, corners[[1, 0, 2]], rtol=1e-9)

@@ -12,11 +12,12 @@ import pytest
 import torch
 from torch import nn
 
+import dflearn as dfl
 from dflearn.errors import CheckpointError, DataError, StorageError
 from dflearn.layers.base import Exact
 from dflearn.layers.perturbed import Perturbed
 from dflearn.layers.smoothed import Smoothed
-from dflearn.losses import MSE, SCE, FenchelYoung, Loss, SPOPlus
+from dflearn.losses import LAVA, LODL, MSE, SCE, CostSensitive, FenchelYoung, Loss, SPOPlus
 from dflearn.models import MLP, Linear
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Raw, Solver
@@ -363,3 +364,21 @@ def test_a_run_that_a_callback_ended_says_so(tmp_path: Path) -> None:
     assert fit(model, MSE(), TRAIN, epochs=4, checkpoint=tmp_path / "run", callbacks=[StopAt(2)]).stopped == "callback"
     with pytest.warns(RuntimeWarning, match="a callback ended this run after epoch 2"):
         fit(Linear(FEATURES, ITEMS), MSE(), TRAIN, epochs=4, checkpoint=tmp_path / "run")
+
+
+def test_another_program_inside_the_loss_is_another_run(tmp_path: Path) -> None:
+    """Programs, learned weights and functions of a loss are not told by its repr."""
+    one, other = (dfl.Program(G=[row], h=[3.0], upper=1) for row in ([1.0, 2, 3], [3.0, 1, 1]))
+    data = dfl.label(dfl.DecisionDataset(torch.randn(8, 2), -1 - torch.rand(8, 3)), one, progress=False)
+    cases: list[tuple[Any, Any]] = [
+        (LAVA(one), LAVA(other)),
+        (CostSensitive(one), CostSensitive(other)),
+        (LODL(data.ids, torch.ones(8, 3)), LODL(data.ids, torch.full((8, 3), 2.0))),
+        (lambda y, batch: y.sum(-1), lambda y, batch: -y.sum(-1)),
+    ]
+    for number, (first, second) in enumerate(cases):
+        path = tmp_path / str(number)
+        fit(nn.Linear(2, 3), first, data, epochs=1, checkpoint=path, progress=False)
+        fit(nn.Linear(2, 3), first, data, epochs=2, checkpoint=path, progress=False)
+        with pytest.raises(CheckpointError, match="belongs to another run; loss_parts"):
+            fit(nn.Linear(2, 3), second, data, epochs=3, checkpoint=path, progress=False)

@@ -157,10 +157,13 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
         if isinstance(index, Tensor) and self.features.is_cuda:
             there = index.to(self.features.device, non_blocking=True)  # once, not for every tensor that it picks from
         pick = lambda value: None if value is None else value[there]  # noqa: E731
+        decisions = pick(self.decisions)
+        if decisions is not None and self.costs is not None and decisions.dtype != self.costs.dtype:
+            decisions = decisions.to(self.costs.dtype)
         return Batch(
             self.features[there],
             pick(self.costs),
-            pick(self.decisions),
+            decisions,
             pick(self.instance),
             self.ids[there if self.ids.is_cuda else index],
             weights=pick(self.weights),

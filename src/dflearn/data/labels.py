@@ -34,6 +34,8 @@ def label(
 ) -> DecisionDataset:
     """The data set with optimal decisions w*(y) for its costs (replacing any it had).
 
+    Decisions are of the costs' dtype where that holds them exactly, otherwise in float64; batches have the costs' dtype.
+
     Args:
         problem: what is decided: a `Problem`, a `Program`, an exact `Solver`, or a function from costs to a decision.
         cache: a folder that remembers solves (see `default_cache`), or `None` to remember nothing.
@@ -50,9 +52,12 @@ def label(
 
             solver = stack.enter_context(Parallel(solver, workers))
         chunk = CHUNK * workers
-        solution = solve_cached(solver, dataset.costs, dataset.instance, cache=cache, progress=progress, chunk=chunk)
+        costs = dataset.costs.double()
+        solution = solve_cached(solver, costs, dataset.instance, cache=cache, progress=progress, chunk=chunk)
     solution.check(accept, name=lambda i: f"id {dataset.ids[i]}", what="decision for a label")
-    return dataset.with_decisions(solution.decision)
+    short = solution.decision.to(dataset.costs.dtype)
+    # The rounding of a label would be regret of a perfect prediction.
+    return dataset.with_decisions(short if torch.equal(short.double(), solution.decision) else solution.decision)
 
 
 def solve_cached(

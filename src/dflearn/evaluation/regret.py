@@ -365,7 +365,9 @@ def evaluate(
         solution = solve_cached(task.solver, y, instance, cache=cache, progress=progress)
         return solution.check(accept, name=lambda i: f"id {int(dataset.ids[i])}").decision
 
-    labels = decide(costs) if dataset.decisions is None else _labels(dataset, task)
+    labels = None if dataset.decisions is None else _labels(dataset, task)
+    if labels is None or not _precise(dataset):
+        labels = decide(costs)
     decisions = decide(predicted)
     found = regrets_of(task.solver, costs, decisions, labels, instance)
     check_linear(task.solver, found, costs, labels, instance)
@@ -425,6 +427,12 @@ def _labels(dataset: DecisionDataset, task: DecisionTask) -> Tensor:
             "label the data with an exact solver of this program, or evaluate data without decisions"
         )
     return labels
+
+
+def _precise(dataset: DecisionDataset) -> bool:
+    """Whether labels are as good as those of a solver: in single precision fractions are rounded, which would be regret."""
+    labels = dataset.decisions
+    return labels is not None and (labels.dtype == torch.float64 or bool((labels == labels.round()).all()))
 
 
 def _predicted(predictor: Predictor | Tensor | np.ndarray, dataset: DecisionDataset, task: DecisionTask) -> Tensor:

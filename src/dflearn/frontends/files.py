@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 import re
 import tempfile
 import warnings
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +16,7 @@ import scipy.sparse as sp
 from dflearn.errors import ProgramError
 from dflearn.frontends.costs import Costs, by_name
 from dflearn.frontends.linear_model import SEMI_CONTINUOUS, LinearModel
+from dflearn.frontends.screening import ROWS_END, check_binaries, lines_of, screen
 
 if TYPE_CHECKING:
     from dflearn.program import Program
@@ -64,8 +63,10 @@ def read_model(
         raise ProgramError(f"{path} should end in {' or '.join(endings)}, by which HiGHS knows the format: rename it")
     with open(path, "rb"):  # a missing file is an error of its own
         pass
-    _refuse_nan(path, ending)
+    screen(path, ending)
     lp, Q = _load(path)
+    if ending == "lp":
+        check_binaries(path, lp.col_names_, lp.col_lower_, lp.col_upper_)
     kinds = np.array([int(kind) for kind in lp.integrality_] or [0] * lp.num_col_)
     if np.isin(kinds, (2, 3)).any():
         which = lp.col_names_[int(np.flatnonzero(np.isin(kinds, (2, 3)))[0])]
@@ -89,70 +90,17 @@ def read_model(
     )
 
 
-NAN = re.compile(r"[+-]?nan(\(\w*\))?", re.IGNORECASE)  # as C reads it
-# In LP files HiGHS takes the first letters of "nano" for a number; a row may be called nan.
-NAN_IN_LP = re.compile(r"(?:^|[\s:+\-<>=])(nan[^\s:+\-<>=]*)(?=[\s+\-<>=]|$)(?!\s*:)", re.IGNORECASE)
-
-
-def _refuse_nan(path: Path, ending: str) -> None:
-    """An error where a coefficient is NaN: HiGHS would leave it out, and the row with it mean something else."""
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
-            section = ""
-            for number, raw in enumerate(file, 1):
-                if ending == "mps" and raw[:1] not in b" \t\r\n*":
-                    section = raw.split()[0].decode(errors="replace").upper()
-                if b"nan" not in raw.lower():
-                    continue
-                line = raw.decode(errors="replace").rstrip()
-                place = f"{path}, line {number}: "
-                if ending == "lp" and (found := NAN_IN_LP.search(line.partition("\\")[0])):
-                    raise ProgramError(
-                        f"{place}{found[1]!r} is read as the coefficient NaN, not a number: fill it in, or rename what "
-                        "begins with these letters"
-                    )
-                if section == "COLUMNS" and line[:1] in " \t":
-                    variable, *pairs = line.split()  # of a row and a coefficient
-                    for row, value in zip(pairs[::2], pairs[1::2], strict=False):
-                        if NAN.fullmatch(value):
-                            raise ProgramError(
-                                f"{place}the coefficient of variable {variable!r} in row {row!r} is NaN, not a number: "
-                                "fill it in, or leave it out"
-                            )
-    except (OSError, EOFError, zlib.error) as error:
-        raise ProgramError(f"{path} cannot be read: {error}") from error
-
-
-WORD = re.compile(r"[^\s+\-*/^<>=:\[\]]+")
 UNNAMED = re.compile(r"HiGHS_R\d+$")  # what HiGHS calls a row that has no name
 RELATION = re.compile(r"[<>]=?|=[<>]?")
 ROWS_BEGIN = re.compile(r"\s*(subject\s+to|such\s+that|s\.?t\.?)\s*:?\s*$", re.IGNORECASE)
 ROW_ENDS = re.compile(r"[<>=]\s*[+-]?\s*[\d.]+(e[+-]?\d+)?\s*$", re.IGNORECASE)
-ROWS_END = re.compile(r"\s*(bounds?|generals?|gen|integers?|binar(y|ies)|bin|semi.*|sos.*|end)\s*$", re.IGNORECASE)
-
-
-def _lp_lines(path: Path) -> list[str]:
-    """The lines of an LP file without comments; none of an MPS file."""
-    if path.name.removesuffix(".gz").endswith(".mps"):
-        return []
-    with gzip.open(path, "rt", errors="replace") if path.suffix == ".gz" else open(path, errors="replace") as file:
-        return [line.partition("\\")[0] for line in file]
-
-
-def _check_names(path: Path) -> None:
-    """Refuse an LP file with a name that HiGHS takes for a number: of "inflow" it makes infinity times "low"."""
-    for number, line in enumerate(_lp_lines(path), 1):
-        for word in WORD.findall(line):
-            if word.lower().startswith("inf") and word.lower() not in ("inf", "infinity"):
-                raise ProgramError(
-                    f"{path}, line {number}: HiGHS takes {word!r} for infinity, as it does with all names in LP files that begin "
-                    "with inf: give it another name, or save the model as MPS"
-                )
 
 
 def _two_limits(path: Path) -> str:
     """What to say about the first row of an LP file that HiGHS does not read, for its limits; "" where there is none."""
-    lines = _lp_lines(path)
+    if path.name.removesuffix(".gz").endswith(".mps"):
+        return ""
+    lines = [line.partition("\\")[0] for line in lines_of(path)]
     inside, name, row = False, "", ""
     for number, line in enumerate(lines, 1):
         if ROWS_BEGIN.match(line) or ROWS_END.match(line):
@@ -196,7 +144,6 @@ def _load(path: Path) -> tuple[Any, sp.csr_array | None]:
     """The file as HiGHS reads it, and Q; what HiGHS says about it becomes an error or a warning."""
     import highspy
 
-    _check_names(path)
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "log")
         highs: Any = highspy.Highs()

@@ -25,6 +25,8 @@ from dflearn.program.sides import Side, Sides
 from dflearn.solvers.base import Solution, Status
 
 SOLVED = 1e-5  # relative residual up to which an answer counts as optimal; Clarabel reaches about 1e-7 on cone programs
+NOTHING = 1e-7  # a decision this small beside right-hand sides and bounds may be zero
+LITTLE = 1e-3
 AT_ZERO = 1e-6  # relative length below which a decision counts as the kink of ‖w‖₂
 BACKWARD_ONLY = ("mode", "n_jobs_backward", "derivative_kwargs")
 NO_SECOND = "CvxpySmoothed(regularizer='norm') has no second derivatives: use Smoothed(…, regularizer='norm')"
@@ -196,7 +198,8 @@ class CvxpySmoothed(Layer):
         return _Compiled(CvxpyLayer(problem, parameters, variables), slots)
 
     def _residual(self, c: np.ndarray, w: np.ndarray, multipliers: np.ndarray, sides: Sides) -> np.ndarray:
-        """The distance of w and the multipliers from the optimality conditions, relative to the sizes of c, w and sides.
+        """The distance of w and the multipliers from the optimality conditions, relative to the sizes of c, w and sides:
+        the same in any units.
 
         Stationarity and bounds in one, with s = ∇(obj + Ω) + Aᵀλ + Gᵀν:  w = clip(w − s, lower, upper);
         rows:  A w = b  and  min(ν, h − G w) = 0.
@@ -205,7 +208,9 @@ class CvxpySmoothed(Layer):
         b = sides.b[..., self.program.equality_form().kept]
         nu = multipliers[:, A.shape[0] :]
         slope = c + (sp.vstack([A, G]).T @ multipliers.T).T
-        size_of_w, size_of_c = (1 + np.abs(x).max(1, initial=0, keepdims=True) for x in (w, c))
+        size_of_w = _sizes(w, sides)
+        pull = self.mu * size_of_w if self.regularizer == "squared" else self.mu
+        size_of_c = np.maximum(np.abs(c).max(1, initial=0, keepdims=True), pull)
         step = size_of_w / size_of_c  # makes costs comparable with decisions
         length = np.linalg.norm(w, axis=1, keepdims=True)
         kink = (length <= AT_ZERO * size_of_w) & (self.regularizer == "norm")
@@ -218,8 +223,8 @@ class CvxpySmoothed(Layer):
         excess = np.maximum(np.linalg.norm(gap, axis=1, keepdims=True) - step * self.mu, 0)
         parts = (
             np.where(kink, excess, np.abs(gap)) / size_of_w,
-            np.abs((A @ w.T).T - b) / (1 + np.abs(b)),
-            np.abs(np.minimum(step * nu, sides.h - (G @ w.T).T)) / (1 + np.abs(sides.h)),
+            np.abs((A @ w.T).T - b) / _terms(A, w, b, size_of_w),
+            np.abs(np.minimum(step * nu, sides.h - (G @ w.T).T)) / _terms(G, w, sides.h, size_of_w),
         )
         worst: np.ndarray = np.max([part.max(1, initial=0) for part in parts], axis=0)
         return worst
@@ -272,6 +277,21 @@ class _Compiled:
         count = max((len(line) for line in lines.values()), default=0)
         values = (np.broadcast_to(lines[name], (count, lines[name].shape[1]))[:, where] for name, where in self.slots)
         return self.layer, [torch.as_tensor(value) for value in values]
+
+
+def _sizes(w: np.ndarray, sides: Sides) -> np.ndarray:
+    """The largest of each decision, `(count, 1)`; where that is rounding beside right-hand sides and bounds, the largest of those."""
+    own = np.abs(w).max(1, initial=0, keepdims=True)
+    known = [np.where(np.isfinite(part), np.abs(part), 0.0).max(initial=0.0) for part in sides.parts().values()]
+    size = max(known) or 1.0  # where all of them are zero, any length is as good as another
+    return np.where(own > NOTHING * size, own, size)
+
+
+def _terms(rows: Any, w: np.ndarray, right: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """|r_i| + Σ_j |a_ij w_j| of each row, `(count, rows)`, and at least a little of what decisions of that size could make it."""
+    least = LITTLE * size * abs(rows).max(axis=1).toarray().reshape(1, -1) if rows.shape[0] else 0.0
+    terms: np.ndarray = np.maximum(np.abs(right) + (abs(rows) @ np.abs(w).T).T, least)
+    return np.where(terms > 0, terms, 1.0)
 
 
 def _alike(sides: Sides, count: int) -> list[np.ndarray]:

@@ -5,6 +5,7 @@ This module imports numba. The layers import it when they solve for the first ti
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from functools import cached_property, lru_cache
@@ -17,6 +18,7 @@ from dflearn.kernels.cholesky import SparseFactor
 from dflearn.kernels.lanes import LANES
 from dflearn.kernels.smoothed import (
     COLD,
+    FINISHED,
     NEWTON,
     RESTART,
     Limits,
@@ -36,8 +38,10 @@ INTERIOR_TOLERANCE = 1e-8
 ATTEMPTS, ALL_ATTEMPTS = 2, 4  # of interior points after the first: from the last point, then from other starts
 # From multipliers Newton's method has few steps, each of which must bring it closer; interior points then go on from there.
 # Neither is to be long: from far away, interior points from nothing are faster.
-NEWTON_STEPS, RESTART_STEPS, POLISH_STEPS, ALL_STEPS, INTERIOR_STEPS = 10, 25, 20, 50, 80
-HASTE, PATIENCE = 1, 6
+NEWTON_STEPS, RESTART_STEPS, POLISH_STEPS, ALL_STEPS, INTERIOR_STEPS = 20, 25, 20, 50, 80
+# Newton's method settles few rows in fewer steps than interior points take, and many rows in more: so many steps may pass without
+# progress, and with a start as many as there are rows to this number.
+PATIENCE, PATIENT_ROWS = 6, 600
 CONE_TOLERANCE = 1e-12
 CONE_ACCEPTED = 1e-9
 HEAVY = 1e9  # multiplications of a factorization, for each of the lanes, from which on an instance alone is faster
@@ -67,18 +71,22 @@ class RowSystem:
 
     def ordered(self, rows: np.ndarray) -> np.ndarray:
         """Something about each row of the program, `(…, m)`, in elimination order."""
-        return np.ascontiguousarray(rows[..., self.factor.order])
+        return np.take(rows, self.factor.order, axis=-1)
 
     def inwards(self, y: np.ndarray) -> np.ndarray:
         """Multipliers of the program's rows `(count, m)` → of the scaled rows in elimination order."""
-        scaled: np.ndarray = self.ordered(y) / self.factor.scale
+        scaled = self.ordered(y)
+        scaled /= self.factor.scale
         return scaled
 
     def outwards(self, y: np.ndarray) -> np.ndarray:
         """Multipliers of the scaled rows in elimination order `(count, m)` → of the program's rows."""
-        out = np.empty_like(y)
-        out[:, self.factor.order] = y * self.factor.scale
-        return out
+        return np.take(y * self.factor.scale, self._places, axis=1)
+
+    @cached_property
+    def _places(self) -> np.ndarray:
+        """Where each of the program's rows is in elimination order."""
+        return np.argsort(self.factor.order)
 
 
 class SmoothedRows(RowSystem):
@@ -135,18 +143,17 @@ class SmoothedRows(RowSystem):
         if start is None:
             self.run(data, None, COLD, tolerance, answer)
             return answer
-        known = np.isfinite(start).all(1)
-        answer.y[:] = self.inwards(start)  # the rows of unknown ones are not read
-        finished = np.zeros(count, bool)
-        for way in (NEWTON, RESTART, COLD):
-            index = np.flatnonzero(~finished if way == COLD else known & ~finished & np.isfinite(answer.y).all(1))
-            if len(index):
-                self.run(data, index, way, tolerance, answer)
-                finished[index] = answer.residual[index] <= 10 * tolerance
-                if way == NEWTON:
-                    finished &= answer.newton_steps >= 0
-                if finished.all():
-                    break
+        answer = answer._replace(y=self.inwards(start))  # residuals are infinite as long as nothing ran
+        known, finished = finite_rows(start), np.zeros(count, bool)
+        for way in (NEWTON, RESTART):
+            self.run(data, None if known.all() else np.flatnonzero(known), way, tolerance, answer)
+            finished = answer.residual <= FINISHED * tolerance
+            if way == NEWTON:
+                finished &= answer.newton_steps >= 0
+            if finished.all():
+                break
+            known = known & ~finished & finite_rows(answer.y)
+        self.run(data, np.flatnonzero(~finished), COLD, tolerance, answer)
         return answer._replace(y=self.outwards(answer.y))
 
     def solve_again(self, data: SmoothedData, rows: np.ndarray, tolerance: float, answer: SmoothedAnswer) -> None:
@@ -183,7 +190,8 @@ class SmoothedRows(RowSystem):
 
         thorough: whatever it takes.
         """
-        limits = limits_of(way, tolerance, thorough, newton_steps)
+        patience = min(PATIENCE, max(1, PATIENT_ROWS // max(1, self.factor.rows))) if way == NEWTON else PATIENCE
+        limits = limits_of(way, tolerance, thorough, newton_steps, patience)
         self._run(solve_tiles, len(data.c), index, way, *limits, *data, *answer)
 
     def project(self, inside: np.ndarray, in_force: np.ndarray, v: np.ndarray, factor: np.ndarray = ONE) -> np.ndarray:
@@ -270,10 +278,10 @@ class SmoothedRows(RowSystem):
 
 
 @lru_cache(maxsize=64)
-def limits_of(way: int, tolerance: float, thorough: bool, newton_steps: int | None) -> Limits:
+def limits_of(way: int, tolerance: float, thorough: bool, newton_steps: int | None, patience: int) -> Limits:
     """The limits of `SmoothedRows.run`."""
-    newton = way == NEWTON
-    usual = (NEWTON_STEPS, HASTE) if newton else (ALL_STEPS, ALL_STEPS) if thorough else (POLISH_STEPS, PATIENCE)
+    steps = NEWTON_STEPS if way == NEWTON else POLISH_STEPS
+    usual = (ALL_STEPS, ALL_STEPS) if thorough else (steps, patience)
     return Limits(
         *(usual if newton_steps is None else (newton_steps, newton_steps)),
         RESTART_STEPS if way == RESTART else INTERIOR_STEPS,
@@ -289,6 +297,11 @@ def fixed(array: np.ndarray) -> np.ndarray:
     same: np.ndarray = np.ascontiguousarray(array).view()
     same.flags.writeable = False
     return same
+
+
+def finite_rows(array: np.ndarray) -> np.ndarray:
+    """Which rows of `(count, k)` hold finite numbers alone. A finite sum of squares has finite terms, and is quicker to look at."""
+    return np.ones(len(array), bool) if math.isfinite(np.vdot(array, array)) else np.isfinite(array).all(1)
 
 
 @lru_cache(maxsize=64)

@@ -23,9 +23,10 @@ def with_slack(program: Program, rows: Any, price: Any) -> Program:
     columns: list[tuple[str, int, float, float, str]] = []  # side, row, entry, price, name
     for (side, row), (above, below) in zip(places, prices, strict=True):
         name, sign = _row_name(program, side, row)
-        columns.append((side, row, -1.0, above, f"{'above' if sign > 0 else 'below'} {name}"))
+        over, under = (("above", above), ("below", below))[:: 1 if sign > 0 else -1]  # of the row as it is held
+        columns.append((side, row, -1.0, over[1], f"{over[0]} {name}"))
         if side == "b":
-            columns.append((side, row, 1.0, below, f"{'below' if sign > 0 else 'above'} {name}"))
+            columns.append((side, row, 1.0, under[1], f"{under[0]} {name}"))
     more, n = len(columns), program.n
 
     def widened(matrix: sp.csr_array, side: str) -> sp.csr_array:

@@ -15,8 +15,10 @@ from dflearn.errors import ProgramError
 from dflearn.program.program import Program
 from dflearn.program.sides import Sides
 
-TIGHT = 1e-5  # distance at which a bound counts as met, relative to its size: labels may be in single precision
+# In units of the variables' own, see `_units`.
+TIGHT = 1e-5  # distance at which a bound counts as met: labels may be in single precision
 SHORT = 1e-7  # an edge of at most this length leads nowhere
+FAINT = 1e-7  # beside the largest decision: rounding, in single precision
 PIVOT = 1e-9  # what is smaller in a tableau is zero
 
 
@@ -32,6 +34,11 @@ def adjacent_vertices(program: Program, w: np.ndarray, sides: Sides, bases: int 
     matrix, right = form.matrix.toarray(), form.right_hand_side(sides)[0]
     lower, upper = form.bounds(sides)
     z = np.concatenate([w, right[len(form.kept) :] - form.rows_without_slacks()[len(form.kept) :] @ w])
+    units = _units(w, np.abs(right) + np.abs(matrix[:, : form.n]) @ np.abs(w), matrix, lower, upper)
+    z, lower, upper, matrix = z / units, lower / units, upper / units, matrix * units
+    rows = np.abs(matrix).max(1, initial=0.0)
+    rows[rows == 0] = 1.0
+    matrix, right = matrix / rows[:, None], right / rows
     room = TIGHT * (1 + np.abs(z))
     below, above = z - lower <= room, upper - z <= room
     if (
@@ -62,7 +69,7 @@ def adjacent_vertices(program: Program, w: np.ndarray, sides: Sides, bases: int 
                         step = np.zeros_like(z)
                         step[basis], step[j] = length * change, sign * length
                         vertex = (z + step)[: form.n]
-                        found.setdefault((np.round(vertex, 7) + 0.0).tobytes(), vertex)
+                        found.setdefault((np.round(vertex, 7) + 0.0).tobytes(), vertex * units[: form.n])
                     continue
                 for row in blocking:
                     other = basis.copy()
@@ -72,6 +79,22 @@ def adjacent_vertices(program: Program, w: np.ndarray, sides: Sides, bases: int 
                         queue.append((_pivoted(tableau, int(row), int(j)), other))
     found.pop((np.round(z[: form.n], 7) + 0.0).tobytes(), None)
     return np.array(list(found.values())).reshape(len(found), form.n)
+
+
+def _units(w: np.ndarray, terms: np.ndarray, matrix: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
+    """A unit for each column, `(columns,)`, powers of two: the size of the variable or of its bounds; of a slack, of its row.
+
+    Where a variable is zero but for rounding, and has no bounds, it is the size of the others.
+    """
+    sizes = np.where(np.abs(w) > FAINT * np.abs(w).max(initial=0.0), np.abs(w), 0.0)
+    for bound in (lower[: len(w)], upper[: len(w)]):
+        sizes = np.maximum(sizes, np.where(np.isfinite(bound), np.abs(bound), 0.0))
+    slacks = np.abs(matrix[:, len(w) :]).T @ terms  # each is in one row, with the entry 1
+    sizes = np.concatenate([sizes, slacks])
+    known = sizes > 0
+    sizes[~known] = np.exp2(np.log2(sizes[known]).mean()) if known.any() else 1.0
+    units: np.ndarray = np.exp2(np.round(np.log2(sizes)))
+    return units
 
 
 def _tableau(matrix: np.ndarray, inside: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

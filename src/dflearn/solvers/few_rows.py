@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -47,8 +48,15 @@ class _FewRows(Solver):
         return type(self).__name__
 
     def _lines(self, sides: Sides | None) -> _Lines:
-        """Fresh copies in one layout: the kernels are compiled once."""
+        """What the kernels read, in one layout: they are compiled once."""
         assert sides is not None
+        return self._own_lines if sides is self.program.own_sides else self._copied(sides)
+
+    @cached_property
+    def _own_lines(self) -> _Lines:
+        return self._copied(self.program.own_sides)
+
+    def _copied(self, sides: Sides) -> _Lines:
         parts = (sides.right_hand_sides(), sides.lines("lower"), sides.lines("upper"))
         if self._scales.plain:
             return _Lines(*(np.array(part, order="C") for part in parts))

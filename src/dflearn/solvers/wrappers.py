@@ -19,6 +19,9 @@ from dflearn.program.sides import Sides
 from dflearn.randomness import Randomness, generator_of
 from dflearn.solvers.base import Raw, Solver, Status
 
+DIGITS = 2.0**24  # of numbers that tell two decisions of a pool apart
+NOISE = 1e-12  # beside the largest number of a decision
+
 
 class Wrapper(Solver):
     """A solver around another that answers for the same program and takes the same starts."""
@@ -273,7 +276,7 @@ class Pooled(Wrapper):
     def _add(self, decisions: np.ndarray) -> None:
         """Put decisions into the pool that differ from all in it by more than rounding."""
         for w in decisions:
-            key = (np.round(w, 7) + 0.0).tobytes()  # + 0.0 makes −0 the same as 0
+            key = _digits(w).tobytes()
             if key in self._keys:
                 continue
             if len(self._keys) == self.capacity:
@@ -298,3 +301,9 @@ class Pooled(Wrapper):
                     f"initial decision {int(bad[0])} breaks the constraints of {self.program!r} ({bad.numel()} such decisions): "
                     "infeasible members would win on cost"
                 )
+
+
+def _digits(w: np.ndarray) -> np.ndarray:
+    """A decision up to rounding, whatever its units: seven digits of each number; noise beside the largest is zero."""
+    mantissa, exponent = np.frexp(np.where(np.abs(w) > NOISE * np.abs(w).max(initial=0.0), w, 0.0))
+    return np.ldexp(np.round(mantissa * DIGITS) / DIGITS, exponent) + 0.0  # makes −0 the same as 0

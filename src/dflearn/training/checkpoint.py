@@ -11,13 +11,17 @@ import os
 import re
 import zipfile
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any, BinaryIO
 
 import torch
+from torch import Tensor, nn
 
 from dflearn.data import DecisionDataset
 from dflearn.errors import CheckpointError
 from dflearn.files import check_target, replacing
+from dflearn.layers.base import Layer
+from dflearn.program import Program
 
 FORMAT = "dflearn checkpoint 2"
 UNSEALED = "dflearn checkpoint 1"  # from before there was a checksum
@@ -100,6 +104,31 @@ def _check_seal(file: BinaryIO) -> bool:
 def describe(thing: Any) -> str:
     """The `repr` of a model, loss or optimizer, without addresses in memory, and without where layers solve: a run may move."""
     return re.sub(r" at 0x[0-9a-f]+|, solved on [^()\n]*", "", repr(thing))
+
+
+def parts_of(module: nn.Module) -> list[str]:
+    """What a loss holds beside its layers and is not told by its `repr`: programs, tensors that stay as they are, functions."""
+    if isinstance(module, Layer):
+        return []
+    held = {**vars(module), **dict(module.named_buffers(recurse=False))}
+    return [f"{name} {part}" for name, value in sorted(held.items()) if (part := _part(value))]
+
+
+def _part(value: Any) -> str:
+    """A hash of a program, a tensor or a function's code; "" for what is none of them."""
+    if isinstance(value, Program):
+        return value.fingerprint
+    if isinstance(value, Tensor):
+        return hashlib.sha256(
+            value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        ).hexdigest()[:16]
+    if isinstance(value, FunctionType):
+        code = value.__code__
+        plain = [
+            one for one in code.co_consts if not isinstance(one, CodeType)
+        ]  # an inner function is told by its names
+        return hashlib.sha256(code.co_code + repr((plain, code.co_names)).encode()).hexdigest()[:16]
+    return ""
 
 
 def fingerprint(data: DecisionDataset | None) -> str | None:

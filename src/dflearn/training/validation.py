@@ -44,8 +44,8 @@ class Validation:
                 "the validation regret needs true costs, and the validation set holds none; "
                 "without `problem` a run is judged by its loss"
             )
-        if data.decisions is not None:
-            labels = data.decisions.double()
+        if self.data.decisions is not None:
+            labels = self.data.decisions.double()
             program = solver.program
             if program is None or bool(program.is_feasible(labels, program.realize(data.costs, data.instance)).all()):
                 return labels
