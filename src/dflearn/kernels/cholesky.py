@@ -70,39 +70,35 @@ class SparseFactor:
 
     @classmethod
     def of(cls, matrix: sp.csr_array) -> SparseFactor:
-        m = matrix.shape[0]
         order, lower = minimum_degree(matrix)
-        ordered = sp.csr_array(matrix[order]) if m else sp.csr_array(matrix)
-        norms = np.sqrt(np.asarray(ordered.multiply(ordered).sum(axis=1)).reshape(-1))
-        scale = 1.0 / norms
-        scaled = sp.csr_array(sp.diags_array(scale) @ ordered) if m else ordered
-        scaled.sort_indices()
+        return cls._plain(matrix, order, lower)
+
+    @classmethod
+    def _plain(cls, matrix: sp.csr_array, order: np.ndarray, lower: sp.csc_array) -> SparseFactor:
+        scale, scaled = _scaled(matrix, order)
         return cls(order, scale, scaled, pattern_of(scaled, lower))
 
     @classmethod
     def lifted(cls, matrix: sp.csr_array, lifting: slice, P: sp.csr_array) -> SparseFactor:
         """The same of M whose rows `lifting` are (R, −I), P = RᵀR: whichever of both ways takes fewer multiplications."""
-        plain = cls.of(matrix)
-        nodes = nodes_of(matrix, lifting, P, plain.work)
-        if nodes is None:
-            return plain
-        own, lower = nodes
-        order = np.concatenate([np.delete(np.arange(matrix.shape[0]), lifting), np.arange(matrix.shape[0])[lifting]])
-        place = np.argsort(plain.order)[order]
-        scaled = sp.csr_array(plain.matrix[place])
-        scaled.sort_indices()
-        curve = curve_of(scaled, P, own, lower)
+        order, lower = minimum_degree(matrix)
+        found = nodes_of(matrix, lifting, P, _work(np.diff(lower.indptr)))
+        if found is None:
+            return cls._plain(matrix, order, lower)
+        node, lower = found
+        every = np.arange(matrix.shape[0])
+        order = np.concatenate([np.delete(every, lifting), every[lifting]])
+        scale, scaled = _scaled(matrix, order)
+        curve = curve_of(scaled, P, node, lower)
         blocks = blocks_of(lower.indptr.astype(np.int64), lower.indices.astype(np.int64))
-        no_pairs = (np.zeros(1), np.zeros(0))
-        places = [np.asarray(part).astype(np.uint32) for part in (lower.indptr, lower.indices, *blocks, *no_pairs)]
-        pattern = Pattern._make([*places, np.zeros(0), packed(curve)])
-        return cls(order, plain.scale[place], scaled, pattern, curve)
+        parts = (lower.indptr, lower.indices, *blocks, np.zeros(1), np.zeros(0))  # no pairs
+        places = [np.asarray(part).astype(np.uint32) for part in parts]
+        return cls(order, scale, scaled, Pattern._make([*places, np.zeros(0), packed(curve)]), curve)
 
     @property
     def work(self) -> float:
         """Multiplications of one factorization."""
-        below = np.diff(self.pattern.column_start.astype(np.int64)).astype(float)
-        return float((below * (below + 1)).sum() / 2)
+        return _work(np.diff(self.pattern.column_start.astype(np.int64)))
 
     @property
     def rows(self) -> int:
@@ -135,6 +131,22 @@ class SparseFactor:
         assemble(self.pattern, as_tile(theta), values)
         factorize(self.pattern, values, vanish)
         return NumericFactor(self.pattern, values[: self.entries + self.rows])
+
+
+def _scaled(matrix: sp.csr_array, order: np.ndarray) -> tuple[np.ndarray, sp.csr_array]:
+    """What brings rows to length one, and the matrix with those rows in that order."""
+    m = matrix.shape[0]
+    ordered = sp.csr_array(matrix[order]) if m else sp.csr_array(matrix)
+    norms = np.sqrt(np.asarray(ordered.multiply(ordered).sum(axis=1)).reshape(-1))
+    scale = 1.0 / norms
+    scaled = sp.csr_array(sp.diags_array(scale) @ ordered) if m else ordered
+    scaled.sort_indices()
+    return scale, scaled
+
+
+def _work(below: np.ndarray) -> float:
+    """Multiplications of one factorization, for so many entries below the diagonal of each column."""
+    return float((below * (below + 1.0)).sum() / 2)
 
 
 @dataclass(frozen=True)
@@ -198,21 +210,21 @@ def mask_rows(pattern: Pattern, mask: Any, values: Any) -> None:
 
 @inner
 def _update_by_block(
-    pattern: Pattern, values: Any, k: Any, first: Any, last: Any, end: Any, j0: Any, at: int, room: int
+    pattern: Pattern, values: Any, k: Any, first: Any, last: Any, end: Any, j0: Any, diagonal: int, room: int
 ) -> None:
     """The block from column j0 on less what the BLOCK columns from k on contribute, each in its turn.
 
-    first, last: entries of column k whose rows are in the block; end: where column k ends; at, room: as of `_factor_columns`.
+    first, last: entries of column k whose rows are in the block; end: where column k ends; diagonal, room: where 1/D is, and the columns that are worked on.
     """
     start, row = pattern.column_start, pattern.row
     # The same row in the next column is one place closer to its beginning.
     to1 = np.int64(start[k + 1]) - np.int64(start[k]) - 1
     to2, to3 = np.int64(start[k + 2]) - np.int64(start[k]) - 2, np.int64(start[k + 3]) - np.int64(start[k]) - 3
     d0, d1, d2, d3 = (
-        get(values, at + k),
-        get(values, at + k + 1),
-        get(values, at + k + 2),
-        get(values, at + k + 3),
+        get(values, diagonal + k),
+        get(values, diagonal + k + 1),
+        get(values, diagonal + k + 2),
+        get(values, diagonal + k + 3),
     )
     e = first
     if last - first == BLOCK:
