@@ -87,7 +87,9 @@ def table(found: Mapping[str, Sequence[Evaluation]]) -> str:
         each = sum(e.absolute_regret for e in evaluations) / len(evaluations)
         line = f"{name:<26}{share:>8.2%}{each:>9.4g}"
         if name != first:
-            less = np.array([a.absolute_regret - b.absolute_regret for a, b in zip(found[first], evaluations, strict=True)])
+            less = np.array(
+                [a.absolute_regret - b.absolute_regret for a, b in zip(found[first], evaluations, strict=True)]
+            )
             low, high = interval(less)
             line += f"   {less.mean():.4g} [{low:.4g}, {high:.4g}], {(less > 0).sum()} of {len(less)} seeds"
         lines.append(line)

@@ -126,6 +126,8 @@ SMALL = "Minimize\n obj: x + y\nSubject To\n c1: x + y >= 1\n{rows}Bounds\n x <=
         ("a.lp", SMALL.format(rows="", sections="Semi-continuous\n x\n"), "'x' is semi-continuous.*binary"),
         ("a.lp", SMALL.format(rows="", sections="").replace("x + y\n", "x + [ - x^2 ] / 2\n"), "positive semidefinite"),
         ("a.lp", SMALL.format(rows=" c2: 0 x <= -1\n", sections=""), "row 'c2' holds no variable.*nothing satisfies"),
+        ("a.lp", SMALL.format(rows=" inflow: x >= -inf\n", sections=""), "line 5: HiGHS takes 'inflow' for infinity"),
+        ("a.lp", SMALL.format(rows="", sections="").replace("x + y\n", "x + Influx\n"), "'Influx' for infinity.*MPS"),
         ("a.lp", "nonsense", "no variables"),
         ("a.mps", "nonsense", "no section of an MPS file"),
         (

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dflearn.kernels.cholesky import Pattern, SparseFactor, SparseRows, assemble, factorize, mask_rows, substitute
+from dflearn.kernels.cholesky import SparseFactor, SparseRows, assemble, factorize, mask_rows, substitute
 from dflearn.kernels.dual_newton import (
     NEWTON_COLUMNS,
     NEWTON_ROWS,
@@ -51,6 +51,7 @@ from dflearn.kernels.lanes import (
 )
 from dflearn.kernels.optimality import in_force, measure
 from dflearn.kernels.smoothed_lp import SmoothedSystem, SmoothedTile
+from dflearn.kernels.symbolic import Pattern
 
 FINISHED = 10.0  # times the tolerance: a residual up to this needs no more work
 ENOUGH = 1e-7  # a residual up to this needs no other start
