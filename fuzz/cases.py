@@ -31,6 +31,7 @@ class Case:
         mu: the weight of Ω, in base units where all columns share one unit.
         column, row, cost: the units D `(n,)`, R `(rows,)`, γ.
         starts: seed of the random starts.
+        Q, B, H, recourse: as of `Program`, in base units; none by default.
     """
 
     family: str
@@ -51,6 +52,10 @@ class Case:
     cost: float = 1.0
     dtype: str = "float64"
     starts: int = 0
+    Q: np.ndarray | None = None
+    B: np.ndarray | None = None
+    H: np.ndarray | None = None
+    recourse: np.ndarray | None = None
     remembered: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -61,10 +66,24 @@ class Case:
     def count(self) -> int:
         return len(self.y)
 
-    def line(self, name: str, i: int) -> np.ndarray:
+    def given(self, name: str, i: int) -> np.ndarray:
         """b, h, lower, upper or d of instance i, in base units."""
         part = getattr(self, name)
         return part if part.ndim == 1 else part[i]
+
+    def line(self, name: str, i: int) -> np.ndarray:
+        """The same with what y adds to it: b + B y, h + H y."""
+        moves = {"b": self.B, "h": self.H}.get(name)
+        return self.given(name, i) if moves is None else self.given(name, i) + moves @ self.y[i]
+
+    @property
+    def predicts_rows(self) -> bool:
+        return self.B is not None or self.H is not None
+
+    def bent(self, w: np.ndarray) -> np.ndarray:
+        """½ wᵀQ w in base units, `(…, n)` → `(…,)`."""
+        value: np.ndarray = np.zeros(w.shape[:-1]) if self.Q is None else 0.5 * ((w @ self.Q) * w).sum(-1)
+        return value
 
     def c(self, i: int) -> np.ndarray:
         """S y + d of instance i, in base units."""
@@ -93,6 +112,10 @@ class Case:
             S=None if S is None else self.cost * S / self.column[:, None],
             d=shared["d"],
             integer=self.integer,
+            Q=None if self.Q is None else self.cost * self.Q / self.column / self.column[:, None],
+            B=None if self.B is None else self.row[:me, None] * self.B,
+            H=None if self.H is None else self.row[me:, None] * self.H,
+            recourse=self.recourse,
             n=self.n,
         )
 

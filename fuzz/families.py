@@ -8,97 +8,23 @@ from typing import Any
 
 import numpy as np
 
+from fuzz.bases import Rng, boxed, exact_numbers, feasible, filled, integral, numbers, resized
 from fuzz.cases import Case
-
-Rng = np.random.Generator
-
-
-def _numbers(rng: Rng, *shape: int, kind: str) -> np.ndarray:
-    """Small integers, eighths, or any floats."""
-    if kind == "integers":
-        return rng.integers(-4, 5, shape).astype(float)
-    if kind == "eighths":
-        return rng.integers(-32, 33, shape) / 8
-    return rng.normal(size=shape)
-
-
-def _filled(rng: Rng, rows: np.ndarray) -> np.ndarray:
-    """No row without an entry."""
-    for row in rows:
-        if not row.any():
-            row[rng.integers(len(row))] = float(rng.choice([-2, -1, 1, 2]))
-    return rows
-
-
-def _base(rng: Rng, *, n: int | None = None, kind: str = "", count: int = 2, **parts: Any) -> dict[str, Any]:
-    """A feasible program: rows are drawn first, right-hand sides so that some w0 within the bounds satisfies them."""
-    kind = kind or str(rng.choice(["integers", "eighths", "floats"]))
-    n = int(rng.integers(1, 7)) if n is None else n
-    me, mi = int(rng.integers(0, min(2, n - 1) + 1)), int(rng.integers(0, 4))
-    A, G = (_filled(rng, _numbers(rng, m, n, kind=kind)) for m in (me, mi))
-    A, G = (rows * (rng.random(rows.shape) < 0.8) for rows in (A, G))
-    A, G = _filled(rng, A), _filled(rng, G)
-    lower = np.where(rng.random(n) < 0.7, 0.0, -rng.integers(0, 3, n).astype(float))
-    upper = np.where(rng.random(n) < 0.6, lower + rng.integers(1, 4, n), np.inf)
-    w0 = lower + np.where(rng.random(n) < 0.5, rng.integers(0, 2, n), rng.integers(0, 5, n) / 4)
-    w0 = np.minimum(w0, upper)
-    out = {
-        "A": A,
-        "b": A @ w0,
-        "G": G,
-        "h": G @ w0 + rng.integers(0, 3, mi) * rng.integers(0, 2, mi),
-        "lower": lower,
-        "upper": upper,
-        "y": _numbers(rng, count, n, kind=kind),
-        "S": None,
-        "d": np.zeros(n),
-        "integer": np.zeros(n, bool),
-        "mu": float(2.0 ** rng.integers(-4, 4)),
-        "w0": w0,
-    }
-    return out | parts
-
-
-def _boxed(rng: Rng, base: dict[str, Any]) -> dict[str, Any]:
-    """With finite bounds on every variable, so that there is an optimum."""
-    top = np.where(np.isfinite(base["upper"]), base["upper"], np.maximum(base["w0"], base["lower"]) + 3)
-    bottom = np.where(np.isfinite(base["lower"]), base["lower"], base["w0"] - 3)
-    return base | {"lower": bottom, "upper": top}
-
-
-def _integral(rng: Rng, base: dict[str, Any], share: float = 1.0) -> dict[str, Any]:
-    """Integer variables within small ranges, around an integer point that satisfies the rows."""
-    n = len(base["lower"])
-    integer = rng.random(n) < share
-    integer[rng.integers(n)] = True
-    if integer.sum() > 4 and not integer.all():
-        integer[np.flatnonzero(integer)[4:]] = False
-    w0 = np.where(integer, np.round(base["w0"]), base["w0"])
-    low = np.where(integer, np.minimum(np.floor(base["lower"]), w0), base["lower"])
-    width = rng.integers(1, 3 if integer.all() else 2, n)
-    high = np.where(integer, np.maximum(low + width, w0), np.maximum(base["upper"], w0))
-    slack = rng.integers(0, 3, len(base["h"])) / 2
-    rows = {"b": base["A"] @ w0, "h": base["G"] @ w0 + slack}
-    return base | rows | {"integer": integer, "lower": low, "upper": high, "w0": w0}
-
-
-def _exact_numbers(rng: Rng) -> str:
-    return str(rng.choice(["integers", "eighths"]))
-
+from fuzz.convex import predicted_sides, quadratic, recourse
 
 # -- the families ---------------------------------------------------------------------------------------------------
 
 
 def ordinary(rng: Rng) -> dict[str, Any]:
-    base = _base(rng)
-    return _boxed(rng, base) if rng.random() < 0.7 else base
+    base = feasible(rng)
+    return boxed(rng, base) if rng.random() < 0.7 else base
 
 
 def degenerate(rng: Rng) -> dict[str, Any]:
     """Many rows through one point, costs that tie."""
-    base = _boxed(rng, _base(rng, kind="integers"))
+    base = boxed(rng, feasible(rng, kind="integers"))
     n, w0 = len(base["w0"]), np.round(base["w0"])
-    G = _filled(rng, rng.integers(-2, 3, (n + 2, n)).astype(float))
+    G = filled(rng, rng.integers(-2, 3, (n + 2, n)).astype(float))
     y = rng.integers(-1, 2, (2, n)).astype(float)
     y[0] = -(rng.integers(0, 2, len(G)) @ G)  # a combination of the rows: a whole face is optimal
     return base | {"A": base["A"], "b": base["A"] @ w0, "G": G, "h": G @ w0, "y": y}
@@ -106,8 +32,8 @@ def degenerate(rng: Rng) -> dict[str, Any]:
 
 def dependent(rng: Rng) -> dict[str, Any]:
     """Rows that say what others say."""
-    base = _boxed(rng, _base(rng, kind=_exact_numbers(rng), n=int(rng.integers(2, 7))))
-    A = _filled(rng, rng.integers(-2, 3, (2, len(base["w0"]))).astype(float))
+    base = boxed(rng, feasible(rng, kind=exact_numbers(rng), n=int(rng.integers(2, 7))))
+    A = filled(rng, rng.integers(-2, 3, (2, len(base["w0"]))).astype(float))
     A = np.vstack([A, A[0] + A[1], 2 * A[0]])[rng.permutation(4)][: int(rng.integers(2, 5))]
     A = A[A.any(1)]
     G = np.vstack([base["G"], base["G"][:1] * 2, A[:1]])
@@ -116,7 +42,7 @@ def dependent(rng: Rng) -> dict[str, Any]:
 
 
 def free_and_fixed(rng: Rng) -> dict[str, Any]:
-    base = _base(rng)
+    base = feasible(rng)
     n = len(base["w0"])
     free, fixed = rng.random(n) < 0.3, rng.random(n) < 0.3
     lower = np.where(free, -np.inf, np.where(fixed, base["w0"], base["lower"]))
@@ -134,7 +60,7 @@ def mixed_scales(rng: Rng) -> dict[str, Any]:
 
 def penalties(rng: Rng) -> dict[str, Any]:
     """Soft rows: a variable of huge cost takes what the others leave; big-M rows that link variables."""
-    base = _boxed(rng, _base(rng, kind=_exact_numbers(rng)))
+    base = boxed(rng, feasible(rng, kind=exact_numbers(rng)))
     n = len(base["w0"])
     row = np.append(-rng.integers(1, 4, n), -1.0)
     G = np.vstack([np.hstack([base["G"], np.zeros((len(base["h"]), 1))]), row])
@@ -157,18 +83,12 @@ def penalties(rng: Rng) -> dict[str, Any]:
     }
 
 
-def _resized(rng: Rng, base: dict[str, Any], signs: tuple[int, ...]) -> dict[str, Any]:
-    size = 2.0 ** (float(rng.choice(signs)) * rng.integers(10, 28))
-    cost = size if rng.random() < 0.5 else float(2.0 ** rng.integers(-10, 11))
-    return base | {"column": np.full(len(base["w0"]), size), "cost": cost}
-
-
 def tiny_decisions(rng: Rng) -> dict[str, Any]:
-    return _resized(rng, ordinary(rng), (-1,))
+    return resized(rng, ordinary(rng), (-1,))
 
 
 def huge_decisions(rng: Rng) -> dict[str, Any]:
-    return _resized(rng, ordinary(rng), (1,))
+    return resized(rng, ordinary(rng), (1,))
 
 
 def units_of_costs(rng: Rng) -> dict[str, Any]:
@@ -186,7 +106,7 @@ def units_of_rows(rng: Rng) -> dict[str, Any]:
 def norms(rng: Rng) -> dict[str, Any]:
     """Boxes and few rows with costs that fall, μ near ‖c‖, where the norm decides."""
     n = int(rng.integers(1, 7))
-    base = _base(rng, n=n, kind="floats")
+    base = feasible(rng, n=n, kind="floats")
     y = -np.abs(rng.normal(size=(2, n)))
     box = {"lower": np.where(rng.random(n) < 0.5, 0.0, rng.integers(0, 3, n).astype(float)), "upper": np.full(n, 10.0)}
     if rng.random() < 0.6:
@@ -199,15 +119,15 @@ def norms(rng: Rng) -> dict[str, Any]:
 
 
 def integer(rng: Rng) -> dict[str, Any]:
-    return _integral(rng, _base(rng, kind=_exact_numbers(rng)), float(rng.choice([0.4, 1.0])))
+    return integral(rng, feasible(rng, kind=exact_numbers(rng)), float(rng.choice([0.4, 1.0])))
 
 
 def integer_degenerate(rng: Rng) -> dict[str, Any]:
-    return _integral(rng, degenerate(rng))
+    return integral(rng, degenerate(rng))
 
 
 def integer_dependent(rng: Rng) -> dict[str, Any]:
-    return _integral(rng, dependent(rng))
+    return integral(rng, dependent(rng))
 
 
 def integer_penalties(rng: Rng) -> dict[str, Any]:
@@ -240,9 +160,9 @@ def integer_units(rng: Rng) -> dict[str, Any]:
 
 def infeasible(rng: Rng) -> dict[str, Any]:
     """Rows that contradict each other, by much or by little, or bounds that rows cannot meet; sometimes in other units."""
-    base = _boxed(rng, _base(rng, kind=_exact_numbers(rng)))
+    base = boxed(rng, feasible(rng, kind=exact_numbers(rng)))
     n = len(base["w0"])
-    row = _filled(rng, rng.integers(-2, 3, (1, n)).astype(float))
+    row = filled(rng, rng.integers(-2, 3, (1, n)).astype(float))
     gap = float(2.0 ** rng.integers(-6, 3))
     if rng.random() < 0.5:
         G, h = (
@@ -256,12 +176,12 @@ def infeasible(rng: Rng) -> dict[str, Any]:
     if rng.random() < 0.3:
         out["integer"] = rng.random(n) < 0.5
     elif rng.random() < 0.3:
-        out = _resized(rng, out, (-1, 1))
+        out = resized(rng, out, (-1, 1))
     return out
 
 
 def unbounded(rng: Rng) -> dict[str, Any]:
-    base = _base(rng, kind=_exact_numbers(rng), n=int(rng.integers(2, 7)))
+    base = feasible(rng, kind=exact_numbers(rng), n=int(rng.integers(2, 7)))
     n = len(base["w0"])
     upper = np.where(rng.random(n) < 0.8, np.inf, base["upper"])
     w0, whole = base["w0"], rng.random() < 0.3
@@ -286,7 +206,7 @@ def unbounded(rng: Rng) -> dict[str, Any]:
 def sides(rng: Rng) -> dict[str, Any]:
     """Right-hand sides, bounds and d of each instance's own; some of them infeasible, perhaps."""
     count = 4
-    base = _boxed(rng, _base(rng, kind=_exact_numbers(rng), count=count))
+    base = boxed(rng, feasible(rng, kind=exact_numbers(rng), count=count))
     n = len(base["w0"])
     points = np.minimum(base["lower"] + rng.integers(0, 4, (count, n)) / 2, base["upper"])
     moves = rng.integers(-1, 3, (count, len(base["h"]))).astype(float)
@@ -303,7 +223,7 @@ def sides(rng: Rng) -> dict[str, Any]:
         out["b"] = base["A"] @ base["w0"]
     draw = rng.random()
     if draw < 0.2:
-        return _resized(rng, out, (-1, 1))
+        return resized(rng, out, (-1, 1))
     if draw < 0.4 and not len(base["A"]):
         out["integer"] = np.full(n, True)
         out["upper"] = np.minimum(out["upper"], out["lower"] + 2)
@@ -325,7 +245,7 @@ def batches(rng: Rng) -> dict[str, Any]:
 
 
 def dtypes(rng: Rng) -> dict[str, Any]:
-    base = _boxed(rng, _base(rng, kind=_exact_numbers(rng)))
+    base = boxed(rng, feasible(rng, kind=exact_numbers(rng)))
     dtype = str(rng.choice(["float16", "float32", "float64"]))
     y = rng.normal(size=base["y"].shape).astype(dtype).astype(float)
     return base | {"y": y, "dtype": dtype}
@@ -336,7 +256,7 @@ def knapsacks(rng: Rng) -> dict[str, Any]:
     n, m = int(rng.integers(2, 11)), int(rng.integers(1, 4))
     G = rng.integers(1, 9, (m, n)).astype(float)
     h = np.floor(G.sum(1) * rng.choice([0.25, 0.5, 0.75]))
-    y = -_numbers(rng, 2, n, kind=str(rng.choice(["integers", "eighths", "floats"])))
+    y = -numbers(rng, 2, n, kind=str(rng.choice(["integers", "eighths", "floats"])))
     out = {
         "A": np.zeros((0, n)),
         "b": np.zeros(0),
@@ -418,6 +338,7 @@ FAMILIES: dict[str, Callable[[Rng], dict[str, Any]]] = {
         ordinary, degenerate, dependent, free_and_fixed, mixed_scales, penalties, tiny_decisions, huge_decisions,
         units_of_costs, units_of_rows, norms, integer, integer_degenerate, integer_dependent, integer_penalties,
         integer_units, infeasible, unbounded, sides, rectangular, batches, dtypes, knapsacks, choices, paths,
+        quadratic, predicted_sides, recourse,
     )
 }  # fmt: skip
 

@@ -43,6 +43,11 @@ def truth_of(case: Case, kind: str, i: int) -> Truth:
     key = (kind, *(part.tobytes() for part in parts))
     if key not in case.remembered:
         c, b, h, lower, upper = parts
+        if case.Q is not None:
+            from fuzz.curvature import curved_truth
+
+            case.remembered[key] = curved_truth(case, kind, c, b, h, lower, upper)
+            return case.remembered[key]
         case.remembered[key] = {"none": _integer, "relaxed": _linear, "squared": _squared, "norm": _norm}[kind](
             case, c, b, h, lower, upper
         )
@@ -64,10 +69,10 @@ def _told(c: np.ndarray, answer: ExactAnswer) -> Truth:
 
 def _linear(case: Case, c: np.ndarray, b: Any, h: Any, lower: Any, upper: Any) -> Truth:
     answer = exact_lp(c, case.A, b, case.G, h, lower, upper)
-    return Truth(_emptiness(case, b, h, lower, upper)) if answer.status == "infeasible" else _told(c, answer)
+    return Truth(emptiness_of(case, b, h, lower, upper)) if answer.status == "infeasible" else _told(c, answer)
 
 
-def _emptiness(case: Case, b: Any, h: Any, lower: Any, upper: Any) -> str:
+def emptiness_of(case: Case, b: Any, h: Any, lower: Any, upper: Any) -> str:
     """ "infeasible", "feasible", or "unknown" where no point is feasible but one is up to what answers may miss."""
     key = ("emptiness", *(part.tobytes() for part in (b, h, lower, upper)))
     if key not in case.remembered:
@@ -136,14 +141,14 @@ def _unbounded_integer(case: Case, c: np.ndarray, b: Any, h: Any, lower: Any, up
 # -- smoothed -------------------------------------------------------------------------------------------------------
 
 
-def _rows(case: Case, b: Any, h: Any, lower: Any, upper: Any) -> tuple[np.ndarray, np.ndarray, int]:
+def all_rows(case: Case, b: Any, h: Any, lower: Any, upper: Any) -> tuple[np.ndarray, np.ndarray, int]:
     """Equations, then inequalities, then finite bounds, all as rows; how many are equations."""
     unit, low, high = np.eye(case.n), np.isfinite(lower), np.isfinite(upper)
     matrix = np.vstack([case.A.reshape(-1, case.n), case.G.reshape(-1, case.n), -unit[low], unit[high]])
     return matrix, np.concatenate([b, h, -lower[low], upper[high]]), len(b)
 
 
-def _clarabel(P: Any, c: np.ndarray, matrix: np.ndarray, right: np.ndarray, cones: list[Any]) -> Any:
+def by_clarabel(P: Any, c: np.ndarray, matrix: np.ndarray, right: np.ndarray, cones: list[Any]) -> Any:
     settings = clarabel.DefaultSettings()
     settings.verbose, settings.max_threads = False, 1
     settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-11
@@ -151,12 +156,12 @@ def _clarabel(P: Any, c: np.ndarray, matrix: np.ndarray, right: np.ndarray, cone
 
 
 def _squared(case: Case, c: np.ndarray, b: Any, h: Any, lower: Any, upper: Any) -> Truth:
-    if (emptiness := _emptiness(case, b, h, lower, upper)) != "feasible":
+    if (emptiness := emptiness_of(case, b, h, lower, upper)) != "feasible":
         return Truth(emptiness)
     q = case.curvature
-    matrix, right, equations = _rows(case, b, h, lower, upper)
+    matrix, right, equations = all_rows(case, b, h, lower, upper)
     cones = [clarabel.ZeroConeT(equations), clarabel.NonnegativeConeT(len(right) - equations)]
-    found = _clarabel(np.diag(q), c, matrix, right, cones)
+    found = by_clarabel(np.diag(q), c, matrix, right, cones)
     slack, price = np.array(found.s), np.array(found.z)
     binds = np.arange(len(right)) < equations
     w, exact = None, True
@@ -224,7 +229,7 @@ def _exact_active_set(
 
 def _norm(case: Case, c: np.ndarray, b: Any, h: Any, lower: Any, upper: Any) -> Truth:
     """min cᵀw + ‖v ∘ w‖₂ as a second-order cone program; whether it is bounded, by the recession cone."""
-    if (emptiness := _emptiness(case, b, h, lower, upper)) != "feasible":
+    if (emptiness := emptiness_of(case, b, h, lower, upper)) != "feasible":
         return Truth(emptiness)
     v = case.norm_weights
     if not (np.isfinite(lower).all() and np.isfinite(upper).all()):
@@ -234,7 +239,7 @@ def _norm(case: Case, c: np.ndarray, b: Any, h: Any, lower: Any, upper: Any) -> 
         if slope > 1 - 1e-6:
             return Truth("unknown")
     n = case.n
-    matrix, right, equations = _rows(case, b, h, lower, upper)
+    matrix, right, equations = all_rows(case, b, h, lower, upper)
     head = np.hstack([matrix, np.zeros((len(right), 1))])
     cone = -np.vstack([np.eye(n + 1)[n], np.hstack([np.diag(v), np.zeros((n, 1))])])
     cones = [
@@ -242,7 +247,7 @@ def _norm(case: Case, c: np.ndarray, b: Any, h: Any, lower: Any, upper: Any) -> 
         clarabel.NonnegativeConeT(len(right) - equations),
         clarabel.SecondOrderConeT(n + 1),
     ]
-    found = _clarabel(
+    found = by_clarabel(
         np.zeros((n + 1, n + 1)), np.append(c, 1.0), np.vstack([head, cone]), np.append(right, np.zeros(n + 1)), cones
     )
     w = np.clip(np.array(found.x)[:n], lower, upper)
@@ -257,7 +262,7 @@ def _recession(case: Case, c: np.ndarray, v: np.ndarray, lower: Any, upper: Any)
     """The steepest fall of cᵀw per ‖v ∘ w‖ along directions that never end: the norm of a projection onto that cone."""
     low, high = np.where(np.isfinite(lower), 0.0, -np.inf), np.where(np.isfinite(upper), 0.0, np.inf)
     me = len(case.A)
-    matrix, right, equations = _rows(case, np.zeros(me), np.zeros(len(case.G)), low, high)
+    matrix, right, equations = all_rows(case, np.zeros(me), np.zeros(len(case.G)), low, high)
     cones = [clarabel.ZeroConeT(equations), clarabel.NonnegativeConeT(len(right) - equations)]
-    found = _clarabel(np.diag(v**2), c, matrix, right, cones)
+    found = by_clarabel(np.diag(v**2), c, matrix, right, cones)
     return float(np.linalg.norm(v * np.array(found.x)))

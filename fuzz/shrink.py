@@ -22,6 +22,7 @@ CALLS: dict[str, tuple[str, str]] = {
     "Smoothed squared, warm": ("Smoothed(program, {mu}).solve(y, start=start)", "squared"),
     "Smoothed norm, cold": ('Smoothed(program, {mu}, regularizer="norm").solve(y)', "norm"),
     "Smoothed norm, warm": ('Smoothed(program, {mu}, regularizer="norm").solve(y, start=start)', "norm"),
+    "Smoothed by the pattern of Q": ("Smoothed(program, {mu}).solve(y)", "squared"),
     "DavisYin": ("DavisYin(program, {mu}, iterations=3000, tolerance=1e-9).solve(y{start})", "squared"),
     "HiGHS": ("HiGHS(program).solve(y{start})", "none"),
     "HiGHS, presolve": ("HiGHS(program, presolve=True).solve(y{start})", "none"),
@@ -72,20 +73,27 @@ def _fewer(case: Case) -> Iterator[Case]:
     """Fewer instances, variables, rows."""
     if case.count > 1:
         for i in range(min(case.count, 4)):
-            own = {name: case.line(name, i) for name in ("b", "h", "lower", "upper", "d")}
+            own = {name: case.given(name, i) for name in ("b", "h", "lower", "upper", "d")}
             yield case.changed(y=case.y[i : i + 1], **own)
-    if case.S is not None and case.count == 1:
+    if case.S is not None and case.count == 1 and not case.predicts_rows:
         yield case.changed(S=None, y=case.c(0)[None], d=np.zeros(case.n))
     me = len(case.A)
     lines = ("lower", "upper", "d")
-    for j in range(case.n if case.n > 1 and case.S is None else 0):
+    for j in range(case.n if case.n > 1 and case.S is None and not case.predicts_rows else 0):
         cut: dict[str, Any] = {name: np.delete(getattr(case, name), j, axis=-1) for name in lines}
         cut |= {name: np.delete(getattr(case, name), j, axis=1) for name in ("A", "G", "y")}
+        if case.Q is not None:
+            cut["Q"] = np.delete(np.delete(case.Q, j, 0), j, 1)
         yield case.changed(**cut, column=np.delete(case.column, j), integer=np.delete(case.integer, j))
     for i in range(me):
-        yield case.changed(A=np.delete(case.A, i, 0), b=np.delete(case.b, i, -1), row=np.delete(case.row, i))
+        B = None if case.B is None else np.delete(case.B, i, 0)
+        yield case.changed(A=np.delete(case.A, i, 0), b=np.delete(case.b, i, -1), B=B, row=np.delete(case.row, i))
     for i in range(len(case.G)):
-        yield case.changed(G=np.delete(case.G, i, 0), h=np.delete(case.h, i, -1), row=np.delete(case.row, me + i))
+        H = None if case.H is None else np.delete(case.H, i, 0)
+        yield case.changed(G=np.delete(case.G, i, 0), h=np.delete(case.h, i, -1), H=H, row=np.delete(case.row, me + i))
+    for name in ("Q", "B", "H", "recourse"):
+        if getattr(case, name) is not None:
+            yield case.changed(**{name: None})
 
 
 def _plainer(case: Case) -> Iterator[Case]:
@@ -140,6 +148,13 @@ def as_test(case: Case, name: str, verdict: Verdict) -> str:
         parts.append(f"d={_text(program.d)}")
     if case.integer.any():
         parts.append(f"integer={case.integer.tolist()}")
+    if case.Q is not None and program.Q is not None:
+        parts.append(f"Q={_text(program.Q.matrix.toarray())}")
+    parts += [
+        f"{part}={_text(getattr(program, part).toarray())}" for part in ("B", "H") if getattr(case, part) is not None
+    ]
+    if case.recourse is not None:
+        parts.append(f"recourse={case.recourse.tolist()}")
     mu = repr(case.user_mu(kind)) if kind in ("squared", "norm") else "0"
     lines = [
         f"def test_{re.sub('[^a-z]+', '_', name.lower()).strip('_')}_{case.family}_{case.seed}() -> None:",

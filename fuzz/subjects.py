@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from unittest import mock
 
 import numpy as np
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 import dflearn as dfl
 from dflearn.errors import ProgramError
+from dflearn.kernels import curved
 from dflearn.losses import CaVE
 from dflearn.solvers.base import Solver
 from dflearn.solvers.oracles import DagShortestPath, TopK
@@ -18,6 +20,7 @@ from dflearn.solvers.wrappers import Parallel, Pooled
 from fuzz.cases import Case
 from fuzz.frontends import front_ends
 from fuzz.pipeline import evaluation, losses
+from fuzz.recourse import after_recourse
 from fuzz.verdicts import Verdict, judge
 
 Subject = Callable[[Case], list[Verdict]]
@@ -81,6 +84,14 @@ def smoothed(regularizer: str, *, warm: bool) -> Subject:
     return run
 
 
+def by_pattern(case: Case) -> list[Verdict]:
+    """Small programs are solved by normal equations; here by the pattern of Q, as large and sparse ones are."""
+    if case.Q is None:
+        return []
+    with mock.patch.object(curved, "LEAST", 0.0), mock.patch.object(curved, "GAIN", np.inf):
+        return judge(case, "squared", dfl.Smoothed(case.program, case.user_mu()).solve(case.costs, case.instance))
+
+
 def davis_yin(case: Case) -> list[Verdict]:
     """With a tolerance: cold, and from a start."""
     layer = dfl.DavisYin(case.program, case.user_mu(), iterations=3000, tolerance=1e-9)
@@ -113,7 +124,7 @@ def cave(case: Case) -> list[Verdict]:
 
     from fuzz.references import truth_of
 
-    if case.dtype != "float64" or not case.count or (case.column != case.column[0]).any():
+    if case.Q is not None or case.dtype != "float64" or not case.count or (case.column != case.column[0]).any():
         return []  # angles depend on the units of single decisions
     verdicts, truths = [], [truth_of(case, "relaxed", i) for i in range(case.count)]
     if any(truth.status != "optimal" for truth in truths):
@@ -160,6 +171,7 @@ SUBJECTS: dict[str, Subject] = {
     "Smoothed squared, warm": smoothed("squared", warm=True),
     "Smoothed norm, cold": smoothed("norm", warm=False),
     "Smoothed norm, warm": smoothed("norm", warm=True),
+    "Smoothed by the pattern of Q": by_pattern,
     "DavisYin": davis_yin,
     "HiGHS": solver(dfl.HiGHS),
     "HiGHS, presolve": solver(lambda program: dfl.HiGHS(program, presolve=True)),
@@ -175,4 +187,5 @@ SUBJECTS: dict[str, Subject] = {
     "losses": losses,
     "labels and evaluation": evaluation,
     "front ends": front_ends,
+    "after recourse": after_recourse,
 }

@@ -98,10 +98,10 @@ def _judge_optimal(case: Case, kind: Kind, i: int, truth: Truth, decision: np.nd
 
 
 def _value(case: Case, kind: Kind, i: int, w: np.ndarray) -> tuple[float, float]:
-    """The objective in base units, and Ω alone."""
-    rest = 0.0
+    """The objective in base units, and what of it is not linear."""
+    rest = float(case.bent(w))
     if kind == "squared":
-        rest = float(0.5 * case.curvature @ w**2)
+        rest += float(0.5 * case.curvature @ w**2)
     elif kind == "norm":
-        rest = float(np.linalg.norm(case.norm_weights * w))
+        rest += float(np.linalg.norm(case.norm_weights * w))
     return float(case.c(i) @ w) + rest, rest

@@ -114,7 +114,7 @@ def test_other_losses(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert "no variable 'ovr1'" in capsys.readouterr().err
 
 
-@pytest.mark.filterwarnings("ignore:.*predicted right-hand sides:RuntimeWarning")
+@pytest.mark.filterwarnings("always:.*predicted right-hand sides:RuntimeWarning")
 def test_without_recourse(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """A truth that no recourse serves is said to cost infinitely much, and what to add."""
     monkeypatch.chdir(folder)
@@ -122,4 +122,7 @@ def test_without_recourse(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     assert main(train) == 1
     said = capsys.readouterr().err
     assert "regret inf on the rows to choose by" in said
+    assert "RuntimeWarning" not in said
+    assert [line for line in said.splitlines() if line.startswith("note: 2 predicted right-hand sides")]
+    assert "--elastic PRICE adds priced slack" in said
     assert "add priced slack, --elastic PRICE" in said

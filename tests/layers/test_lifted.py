@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from dflearn.errors import OptionError
+from dflearn.kernels import curved
 from dflearn.layers import CvxpySmoothed, Smoothed
 from dflearn.program import Instance, Program, Quadratic
 from dflearn.solvers.base import Status
@@ -24,6 +25,14 @@ from support import programs
 PRECISE = {"solve_method": "Clarabel", **dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), 1e-11)}
 PORTFOLIO = programs.portfolio()
 Y = torch.randn(5, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+@pytest.fixture(autouse=True, params=["normal equations", "pattern of Q"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small programs take the one way, large and sparse ones the other: here all take both."""
+    if request.param == "pattern of Q":
+        monkeypatch.setattr(curved, "LEAST", 0.0)
+        monkeypatch.setattr(curved, "GAIN", np.inf)
 
 
 def curvature(program: Program, mu: float) -> np.ndarray:
@@ -144,6 +153,13 @@ def test_instances_starts_and_annealing() -> None:
     assert layer(Y.float()).dtype == torch.float32
     broken = layer.solve(Y, Instance(b=torch.full((5, 1), -1.0)))
     assert broken.status.tolist() == [int(Status.INFEASIBLE)] * 5
+
+
+def test_which_way(request: pytest.FixtureRequest) -> None:
+    layer = Smoothed(PORTFOLIO, 0.2)
+    layer(Y)
+    by_pattern = "pattern of Q" in request.node.name
+    assert (len(layer.lifted.layer.rows.factor.pattern.curve) > 0) == by_pattern
 
 
 def test_refusals() -> None:

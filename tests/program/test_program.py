@@ -141,7 +141,7 @@ def test_repr_says_what_matters() -> None:
         "Program('tiny': minimize LP, 3 variables, 2 predicted costs, 1 equalities, 3 inequalities, "
         "2 upper bounds, 6 nonzeros)"
     )
-    assert "maximize MILP, 3 variables (1 integer)" in repr(Program(n=3, integer=[0], sense="maximize"))
+    assert "maximize MILP, 3 variables (1 integer)" in repr(Program(S=-np.eye(3), integer=[0], sense="maximize"))
     assert "ILP, 3 variables (3 integer)" in repr(Program(n=3, integer=True))
     assert repr(Objective(3, S=np.ones((3, 2)))) == "Objective(n=3, p=2, sense='minimize')"
 
@@ -391,3 +391,9 @@ def test_a_small_row_beside_large_decisions() -> None:
     integer = Program(G=[[1.0, 1]], h=[3e7], upper=4e7, integer=True)
     assert integer.is_feasible(torch.tensor([2.9e7, 1e6])).item()
     assert not integer.is_feasible(torch.tensor([2.9e7, 1.1e6])).item()
+
+
+def test_to_maximize_costs_are_negated() -> None:
+    """Without S a program that says maximize would minimize."""
+    with pytest.raises(ProgramError, match="to maximize"):
+        Program(n=3, upper=1, sense="maximize")

@@ -231,3 +231,37 @@ def test_a_face_without_unknowns_asks_lapack_nothing(capfd: pytest.CaptureFixtur
     answer = HiGHS(program).solve(torch.tensor([[5.0, -5.0]], dtype=torch.float64))
     torch.testing.assert_close(answer.decision, torch.tensor([[0.0, 1.0]], dtype=torch.float64))
     assert "DGETRF" not in "".join(capfd.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("program", "y", "wanted"),
+    [
+        (  # what R w is summed from cancels: rounding is all that is left of a gradient
+            Program(
+                A=[[0, 1, 1, 0, 0, 4]], b=[6], G=[[0, -3, -1, 0, -4, 4]], h=[-4], lower=[-2, 0, 0, -2, 0, 0], upper=[1, 2, 1, -1, 4, 4],
+                Q=[[12, 1, -6, -4, 3, 3], [1, 7.25, 3, -2.5, 4, -4.5], [-6, 3, 5, 1, 1, -3.5], [-4, -2.5, 1, 2, -2, 0.5],
+                   [3, 4, 1, -2, 4.25, -1], [3, -4.5, -3.5, 0.5, -1, 4.25]],
+            ),
+            [0, 3, 1, -2, 1, -4],
+            [-4 / 3, 0, 0, -1, 2.5, 1.5],
+        ),
+        (  # the one feasible point is zero, and all sides that hold it there are zero
+            Program(
+                A=[[0.625, 0, 0], [-3.375, 1.875, 1]], b=[0, 0], lower=[-1, -1, 0], upper=[3, 3, 2], Q=np.diag([2.25, 9, 0]),
+                G=[[-3.625, -3, 1.875], [-3.375, -3.25, 2.875], [3.5, -2.375, 0.875]], h=[1, 0, 1],
+            ),
+            [2.375, -1.625, -2.375],
+            [0, 0, 0],
+        ),
+        (  # a variable without costs, in a row whose price is zero
+            Program(A=[[19, -22, 0, 14, 12, -31]], b=[42], lower=[0, 0, 0, 0, 0, -2], upper=[3, 3.5, 3, 1, 3, -1],
+                    Q=np.diag([6.57, 4.16, 4.13, 1.54, 0, 7.75])),
+            [-1, 1.875, 3.375, 0.5, 0, 3.125],
+            [1 / 6.57, 0, 0, 0, (42 - 31 - 19 / 6.57) / 12, -1],
+        ),
+    ],
+)  # fmt: skip
+def test_answers_of_which_only_rounding_is_left(program: Program, y: list[float], wanted: list[float]) -> None:
+    """Right to the last digit, and called optimal: relative to terms that are zero, any rounding is an error of size one."""
+    found = HiGHS(program).solve(torch.tensor(y, dtype=torch.float64)).check((Status.OPTIMAL,))
+    np.testing.assert_allclose(found.decision, wanted, atol=1e-8)

@@ -87,7 +87,12 @@ def test_any_prices_prove_a_bound(name: str, unit: float) -> None:
     relaxation = Relaxation(program, strength)
     c = rng.uniform(0.5, 2, program.n)
     c[-1] += 5
-    best = HiGHS(replace(program, S=None, d=None)).solve(torch.tensor(c)).check((Status.OPTIMAL,)).objective.item()
+    best = (
+        HiGHS(replace(program, S=None, d=None, sense="minimize"))
+        .solve(torch.tensor(c))
+        .check((Status.OPTIMAL,))
+        .objective.item()
+    )
     relaxation.begin(c * relaxation.scales.columns, relaxation.sides)
     status, bound = relaxation.run()
     assert status is Status.OPTIMAL

@@ -634,3 +634,21 @@ def test_infeasible_and_unbounded_stay_errors(status: Status) -> None:
     )
     with pytest.raises(SolverError, match=remedy):
         fit(Linear(FEATURES, ITEMS), Failing(status, [7]), TRAIN, epochs=1, warm_start=False, progress=False)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw"])
+def test_training_is_the_same_in_small_units_of_the_objective(optimizer: str) -> None:
+    """Adam's epsilon is 1e-8 whatever gradients are measured in; a run fits it to its first gradient."""
+    found = []
+    for unit in (1.0, 1e-12):
+        program = replace(RELAXED, h=unit * RELAXED.h, upper=unit * RELAXED.upper)
+        assert TRAIN.decisions is not None
+        data = TRAIN.with_decisions(unit * TRAIN.decisions.double())
+        model = Linear(FEATURES, ITEMS)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.fill_(0.1)
+        fit(model, SPOPlus(Exact(HiGHS(program))), data, epochs=3, optimizer=optimizer, progress=False)
+        found.append(torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()]))
+    assert bool((found[0] - 0.1).abs().max() > 0.01)
+    torch.testing.assert_close(found[1], found[0], atol=1e-4, rtol=1e-3)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 from dflearn._version import __version__
 from dflearn.cli.answers import document_text, only_the_answer
@@ -39,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     alone = options.json is True
     try:
-        with only_the_answer(alone):
+        with only_the_answer(alone), _plain_notes():
             answer = options.run(options)
         if alone or answer.text:
             print(document_text(options.command, answer.document) if alone else answer.text)
@@ -60,6 +63,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print("dfl: interrupted", file=sys.stderr)
         return 130
+
+
+@contextmanager
+def _plain_notes() -> Iterator[None]:
+    """Warnings of the library, that would come with a line of its source, as a note each."""
+
+    def note(message: Warning | str, *_: Any, **__: Any) -> None:
+        from dflearn.cli.inputs import as_options
+
+        print(f"note: {as_options(' '.join(str(message).split()))}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = note
+        yield
 
 
 def _said(error: Exception) -> str:

@@ -1,5 +1,8 @@
 """Sparse M Θ Mᵀ = L D Lᵀ on a fixed pattern, for a tile of diagonal matrices Θ at once.
 
+Where M is that of a quadratic program lifted by z = R w, and RᵀR has few entries, another matrix is factored in its place: see
+`curved`.
+
 The symbolic part (fill-reducing order, pattern of L, where each product of two entries of M lands) is done once per
 program; the numeric part runs over tiles. Columns are stored unscaled, C = L D, with 1/D beside them, so that there is
 no square root and one division per column. A pivot that vanishes relative to its diagonal marks a dependent row: its
@@ -15,8 +18,24 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from dflearn.kernels.curved import (
+    NO_CURVE,
+    SIGN,
+    Curve,
+    between_nodes,
+    curve_of,
+    from_nodes,
+    keep,
+    masks_at,
+    nodes_of,
+    own_rows_of,
+    packed,
+    rows_of,
+    to_nodes,
+    unknowns_at,
+)
 from dflearn.kernels.elimination import minimum_degree
-from dflearn.kernels.lanes import LANES, as_tile, get, inner, jit, put, spread, where, wide_tile
+from dflearn.kernels.lanes import LANES, array_at, as_tile, cut, get, inner, jit, put, spread, where, wide_tile
 
 BLOCK = 4  # columns of a block
 BLOCKED = 500  # rows from which on there are blocks: few and short columns do better one by one
@@ -34,6 +53,7 @@ class Pattern(NamedTuple):
         are update_count[u] entries from update_entry[u] on; or by that column and the BLOCK − 1 after it, a whole block with
         the same rows, where update_whole[u] is 1.
     pair_start, pair_target, pair_product: for column v of M, where each product of two of its entries is added.
+    curve: what is factored in place of M Θ Mᵀ, as of `curved.packed`, or `NO_CURVE`.
     """
 
     column_start: Index
@@ -47,6 +67,7 @@ class Pattern(NamedTuple):
     pair_start: Index
     pair_target: Index
     pair_product: np.ndarray
+    curve: np.ndarray
 
 
 class SparseRows(NamedTuple):
@@ -70,12 +91,14 @@ class SparseFactor:
         scale: row i here was multiplied by scale[i].
         matrix: the scaled, ordered matrix (CSR).
         pattern: what the numeric kernels need.
+        curve: what `pattern.curve` tells of.
     """
 
     order: np.ndarray
     scale: np.ndarray
     matrix: sp.csr_array
     pattern: Pattern
+    curve: Curve | None = None
 
     @classmethod
     def of(cls, matrix: sp.csr_array) -> SparseFactor:
@@ -87,6 +110,31 @@ class SparseFactor:
         scaled = sp.csr_array(sp.diags_array(scale) @ ordered) if m else ordered
         scaled.sort_indices()
         return cls(order, scale, scaled, _pattern(scaled, lower))
+
+    @classmethod
+    def lifted(cls, matrix: sp.csr_array, lifting: slice, P: sp.csr_array) -> SparseFactor:
+        """The same of M whose rows `lifting` are (R, −I), P = RᵀR: whichever of both ways takes fewer multiplications."""
+        plain = cls.of(matrix)
+        nodes = nodes_of(matrix, lifting, P, plain.work)
+        if nodes is None:
+            return plain
+        own, lower = nodes
+        order = np.concatenate([np.delete(np.arange(matrix.shape[0]), lifting), np.arange(matrix.shape[0])[lifting]])
+        place = np.argsort(plain.order)[order]
+        scaled = sp.csr_array(plain.matrix[place])
+        scaled.sort_indices()
+        curve = curve_of(scaled, P, own, lower)
+        blocks = _blocks(lower.indptr.astype(np.int64), lower.indices.astype(np.int64))
+        no_pairs = (np.zeros(1), np.zeros(0))
+        places = [np.asarray(part).astype(np.uint32) for part in (lower.indptr, lower.indices, *blocks, *no_pairs)]
+        pattern = Pattern._make([*places, np.zeros(0), packed(curve)])
+        return cls(order, plain.scale[place], scaled, pattern, curve)
+
+    @property
+    def work(self) -> float:
+        """Multiplications of one factorization."""
+        below = np.diff(self.pattern.column_start.astype(np.int64)).astype(float)
+        return float((below * (below + 1)).sum() / 2)
 
     @property
     def rows(self) -> int:
@@ -100,7 +148,9 @@ class SparseFactor:
     @property
     def value_rows(self) -> int:
         """Rows of an array of values: the entries of L, its diagonal, and room for the columns that are worked on."""
-        return self.entries + (1 + BLOCK) * self.rows
+        nodes = len(self.pattern.column_start) - 1
+        more = 0 if self.curve is None else len(self.curve.node)
+        return self.entries + (1 + BLOCK) * nodes + (self.rows + 2 * nodes + more + 1 if more else 0)
 
     @cached_property
     def by_rows(self) -> SparseRows:
@@ -162,7 +212,7 @@ def _pattern(matrix: sp.csr_array, lower: sp.csc_array) -> Pattern:
     blocks = _blocks(lower.indptr.astype(np.int64), lower.indices.astype(np.int64))
     pairs = np.concatenate([[0], np.cumsum(counts * (counts + 1) // 2)])
     places = map(unsigned, (lower.indptr, lower.indices, *blocks, pairs, target))
-    return Pattern._make([*places, columns.data[first] * columns.data[second]])
+    return Pattern._make([*places, columns.data[first] * columns.data[second], NO_CURVE])
 
 
 def _blocks(start: np.ndarray, row: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -211,7 +261,13 @@ def _pairs(start: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 @jit
 def assemble(pattern: Pattern, theta: Any, values: Any) -> None:
-    """The lower triangle of M Θ Mᵀ into `values` (`SparseFactor.value_rows`): off-diagonal first, then the diagonal."""
+    """The lower triangle of M Θ Mᵀ into `values` (`SparseFactor.value_rows`): off-diagonal first, then the diagonal.
+
+    With a curve Θ is kept for `factorize`, and what is there of the diagonal is what others add to it.
+    """
+    if len(pattern.curve):
+        keep(pattern.curve, len(pattern.row), len(pattern.column_start) - 1, theta, values)
+        return
     for p in range(len(pattern.row) + len(pattern.column_start) - 1):
         put(values, p, 0.0)
     for v in range(theta.shape[0]):
@@ -222,22 +278,39 @@ def assemble(pattern: Pattern, theta: Any, values: Any) -> None:
 
 
 @inner
+def mask_rows(pattern: Pattern, mask: Any, values: Any) -> None:
+    """Rows and columns of an assembled matrix where the mask (1 or 0) is zero become those of the identity."""
+    m, entries, curve = mask.shape[0], len(pattern.row), pattern.curve
+    if len(curve):
+        first = masks_at(curve, entries, len(pattern.column_start) - 1)
+        for i in range(own_rows_of(curve)):
+            put(values, first + i, get(mask, i))
+            put(values, entries + i, get(values, entries + i) * get(mask, i) + (1.0 - get(mask, i)))
+        return
+    for j in range(m):
+        own = get(mask, j)
+        for p in range(pattern.column_start[j], pattern.column_start[j + 1]):
+            put(values, p, get(values, p) * own * get(mask, pattern.row[p]))
+        put(values, entries + j, get(values, entries + j) * own + (1.0 - own))
+
+
+@inner
 def _update_by_block(
-    pattern: Pattern, values: Any, k: Any, first: Any, last: Any, end: Any, j0: Any, room: int
+    pattern: Pattern, values: Any, k: Any, first: Any, last: Any, end: Any, j0: Any, at: int, room: int
 ) -> None:
     """The block from column j0 on less what the BLOCK columns from k on contribute, each in its turn.
 
-    first, last: entries of column k whose rows are in the block; end: where column k ends.
+    first, last: entries of column k whose rows are in the block; end: where column k ends; at, room: as of `_factor_columns`.
     """
-    start, row, entries = pattern.column_start, pattern.row, len(pattern.row)
+    start, row = pattern.column_start, pattern.row
     # The same row in the next column is one place closer to its beginning.
     to1 = np.int64(start[k + 1]) - np.int64(start[k]) - 1
     to2, to3 = np.int64(start[k + 2]) - np.int64(start[k]) - 2, np.int64(start[k + 3]) - np.int64(start[k]) - 3
     d0, d1, d2, d3 = (
-        get(values, entries + k),
-        get(values, entries + k + 1),
-        get(values, entries + k + 2),
-        get(values, entries + k + 3),
+        get(values, at + k),
+        get(values, at + k + 1),
+        get(values, at + k + 2),
+        get(values, at + k + 3),
     )
     e = first
     if last - first == BLOCK:
@@ -276,24 +349,40 @@ def factorize(pattern: Pattern, values: Any, vanish: float) -> None:
 
     A pivot at most `vanish` times its own diagonal counts as zero; its inverse is then zero too.
     """
-    start, row, entries, m = pattern.column_start, pattern.row, len(pattern.row), len(pattern.column_start) - 1
+    entries, nodes = len(pattern.row), len(pattern.column_start) - 1
+    if len(pattern.curve):
+        at = entries + rows_of(pattern.curve)
+        between_nodes(pattern.curve, entries, nodes, values)
+        _factor_columns(pattern, values, vanish, at, at + nodes, at + (1 + BLOCK) * nodes)
+    else:
+        _factor_columns(pattern, values, vanish, entries, entries + nodes, entries)
+
+
+@inner
+def _factor_columns(pattern: Pattern, values: Any, vanish: float, at: int, room: int, sizes: int) -> None:
+    """at: where the diagonal is; room: where columns are worked on; sizes: beside what pivots vanish."""
+    start, row, m = pattern.column_start, pattern.row, len(pattern.column_start) - 1
+    signs, curved = pattern.pair_product, len(pattern.curve) > 0
+    if curved:
+        signs = array_at(pattern.curve, SIGN, np.float64(0.0))
     e: Any
+    s: Any
     # Row i of the s-th column that is worked on lies at room + step · i + s.
-    room, step = entries + m, BLOCK if len(pattern.block_first) - 1 < m else 1
+    step = BLOCK if len(pattern.block_first) - 1 < m else 1
     for b in range(len(pattern.block_first) - 1):
         j0, j1 = np.int64(pattern.block_first[b]), np.int64(pattern.block_first[b + 1])
         for j in range(j0, j1):
             s = room + j - j0
-            put(values, s + step * j, get(values, entries + j))
+            put(values, s + step * j, get(values, at + j))
             for p in range(start[j], start[j + 1]):
                 put(values, s + step * np.int64(row[p]), get(values, p))
         for u in range(pattern.update_start[b], pattern.update_start[b + 1]):
             k, first = np.int64(pattern.update_column[u]), np.int64(pattern.update_entry[u])
             count, end = np.int64(pattern.update_count[u]), np.int64(start[k + 1])
             if pattern.update_whole[u]:
-                _update_by_block(pattern, values, k, first, first + count, end, j0, room)
+                _update_by_block(pattern, values, k, first, first + count, end, j0, at, room)
             else:
-                inverse = get(values, entries + k)
+                inverse = get(values, at + k)
                 for e in range(first, first + count):
                     s, factor = room + np.int64(row[np.uint64(e)]) - j0, get(values, e) * inverse
                     for p in range(np.uint64(e), np.uint64(end)):
@@ -302,8 +391,9 @@ def factorize(pattern: Pattern, values: Any, vanish: float) -> None:
         for j in range(j0, j1):
             s = room + j - j0
             pivot = get(values, s + step * j)
-            inverse = where(pivot > vanish * get(values, entries + j), 1.0 / pivot, 0.0)
-            put(values, entries + j, inverse)
+            size = pivot * signs[j] if curved else pivot
+            inverse = where(size > vanish * get(values, sizes + j), 1.0 / pivot, 0.0)
+            put(values, at + j, inverse)
             for p in range(start[j], start[j + 1]):
                 put(values, p, get(values, s + step * np.int64(row[p])))
             for other in range(j + 1, j1):
@@ -317,9 +407,21 @@ def factorize(pattern: Pattern, values: Any, vanish: float) -> None:
 @jit
 def substitute(pattern: Pattern, values: Any, x: Any) -> None:
     """x ← (M Θ Mᵀ)⁻¹ x with the factor at hand.  x (m, LANES)."""
-    m, entries = len(pattern.column_start) - 1, len(pattern.row)
+    entries, nodes, curve = len(pattern.row), len(pattern.column_start) - 1, pattern.curve
+    if len(curve):
+        to_nodes(curve, entries, nodes, values, x)
+        _substitute(pattern, values, entries + rows_of(curve), cut(values, 1, unknowns_at(curve, entries, nodes)))
+        from_nodes(curve, entries, nodes, values, x)
+    else:
+        _substitute(pattern, values, entries, x)
+
+
+@inner
+def _substitute(pattern: Pattern, values: Any, at: int, x: Any) -> None:
+    """The same for the matrix that was factored; at: where 1/D is."""
+    m = len(pattern.column_start) - 1
     for j in range(m):
-        factor = get(x, j) * get(values, entries + j)
+        factor = get(x, j) * get(values, at + j)
         put(x, j, factor)
         for p in range(pattern.column_start[j], pattern.column_start[j + 1]):
             i = pattern.row[p]
@@ -328,4 +430,4 @@ def substitute(pattern: Pattern, values: Any, x: Any) -> None:
         total = spread(0.0, x)
         for p in range(pattern.column_start[j], pattern.column_start[j + 1]):
             total = total + get(values, p) * get(x, pattern.row[p])
-        put(x, j, get(x, j) - total * get(values, entries + j))
+        put(x, j, get(x, j) - total * get(values, at + j))

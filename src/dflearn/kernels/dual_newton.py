@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dflearn.kernels.cholesky import Pattern, assemble, factorize, substitute
+from dflearn.kernels.cholesky import assemble, factorize, mask_rows, substitute
 from dflearn.kernels.lanes import absolute, cut, gather, get, inner, lanes, maximum, minimum, put, spread, where
 from dflearn.kernels.smoothed_lp import SmoothedSystem, SmoothedTile
 
@@ -202,14 +202,3 @@ def dual_newton(
             put(states, 0, get(trials, 0))
             put(states, 1, get(trials, 1))
             put(states, 2, get(trials, 2))
-
-
-@inner
-def mask_rows(pattern: Pattern, mask: Any, values: Any) -> None:
-    """Rows and columns of an assembled matrix where the mask (1 or 0) is zero become those of the identity."""
-    m, entries = mask.shape[0], len(pattern.row)
-    for j in range(m):
-        keep = get(mask, j)
-        for p in range(pattern.column_start[j], pattern.column_start[j + 1]):
-            put(values, p, get(values, p) * keep * get(mask, pattern.row[p]))
-        put(values, entries + j, get(values, entries + j) * keep + (1.0 - keep))

@@ -236,3 +236,43 @@ def supernodes(
     below = rows_below(ordered, tree_of(ordered))
     work = sum(len(rows) * (len(rows) + 1) // 2 for rows in below)
     return order, Supernodes.of(below, widest, relax, small), work
+
+
+def after_their_variables(P: sp.csr_array, matrix: sp.csr_array) -> tuple[np.ndarray, sp.csc_array]:
+    """An order for variables that the pattern of P `(n, n)` ties together and for rows of a matrix `(m, n)` over them, of minimum
+    degree where a row comes after all of its variables: the place of each, and the strictly lower pattern of L."""
+    m, n = matrix.shape
+    count = n + m
+    curve, links = sp.coo_array(P), sp.coo_array(matrix)
+    near = np.zeros((count, count), bool)
+    near[curve.coords] = near[n + links.coords[0], links.coords[1]] = True
+    near |= near.T
+    np.fill_diagonal(near, False)
+    by_columns, far = sp.csc_array(matrix), count + 1
+    degree, missing = near.sum(1), np.diff(matrix.indptr).astype(np.int64)
+    degree[n:][missing > 0] += far
+    order, below = [], []
+    for _ in range(count):
+        one = int(degree.argmin())
+        clique = np.flatnonzero(near[one])
+        order.append(one)
+        below.append(clique)
+        near[clique] |= near[one]
+        near[clique, clique] = False
+        near[clique, one] = False
+        if one < n:
+            missing[by_columns.indices[by_columns.indptr[one] : by_columns.indptr[one + 1]]] -= 1
+        degree[clique] = near[clique].sum(1)
+        rows = clique[clique >= n]
+        degree[rows[missing[rows - n] > 0]] += far
+        degree[one] = 3 * far
+    place = np.empty(count, np.int64)
+    place[order] = np.arange(count)
+    parent = np.array([place[rows].min() if len(rows) else -1 for rows in below], np.int64)
+    position = np.argsort(postorder(parent))
+    rows = [np.sort(position[place[clique]]) for clique in below]
+    final = [rows[i] for i in np.argsort(position)]
+    start = np.concatenate([[0], np.cumsum([len(part) for part in final])])
+    index = np.concatenate(final) if final else np.zeros(0, np.int64)
+    lower = sp.csc_array((np.ones(len(index)), index, start), shape=(count, count))
+    return position[place], lower

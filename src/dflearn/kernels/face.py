@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dflearn.kernels.cholesky import assemble, factorize, substitute
-from dflearn.kernels.dual_newton import mask_rows
+from dflearn.kernels.cholesky import assemble, factorize, mask_rows, substitute
 from dflearn.kernels.interior_point import InteriorScratch
 from dflearn.kernels.lanes import cut, gather, get, inner, lanes, maximum, minimum, put, where
 from dflearn.kernels.optimality import measure

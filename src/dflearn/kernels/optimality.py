@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from dflearn.kernels.cholesky import assemble, factorize, substitute
+from dflearn.kernels.curved import own_rows_of
 from dflearn.kernels.lanes import absolute, any_lane, get, inner, lanes, maximum, minimum, put, spread, where
 from dflearn.kernels.smoothed_lp import SmoothedSystem, SmoothedTile
 
@@ -157,6 +158,9 @@ def no_feasible_point(
     for i in range(m):
         price = get(y, i) / largest
         put(proof, i, maximum(price, 0.0) if inequality[i] else price)
+    curved = len(pattern.curve) > 0
+    for i in range(own_rows_of(pattern.curve) if curved else m, m):  # z = R w has a solution whatever w is
+        put(proof, i, 0.0)
     for j in range(loose.shape[0]):
         put(loose, j, 0.0)
     for attempt in range(4):
@@ -165,7 +169,7 @@ def no_feasible_point(
         for t in range(lanes(y)):
             proven[t] |= margin[1, t] > PROOF and margin[2, t] <= CANCELLED
             promising |= margin[0, t] > PROOF and not proven[t]
-        if not promising or attempt == 3:
+        if not promising or curved or attempt == 3:
             return
         assemble(pattern, loose, values)
         for i in range(m):

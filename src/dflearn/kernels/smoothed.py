@@ -14,13 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dflearn.kernels.cholesky import Pattern, SparseFactor, SparseRows, assemble, factorize, substitute
+from dflearn.kernels.cholesky import Pattern, SparseFactor, SparseRows, assemble, factorize, mask_rows, substitute
 from dflearn.kernels.dual_newton import (
     NEWTON_COLUMNS,
     NEWTON_ROWS,
     VANISHING_PIVOT,
     dual_newton,
-    mask_rows,
     newton_scratch,
 )
 from dflearn.kernels.face import FACE_COLUMNS, FACE_ROWS, face_scratch, finish_on_face
@@ -147,7 +146,12 @@ class Plan(NamedTuple):
     @classmethod
     def of(cls, factor: SparseFactor, inequality: np.ndarray) -> Plan:
         pattern, by_rows, by_columns = factor.pattern, factor.by_rows, factor.by_columns
-        kept = tuple(map(np.ascontiguousarray, (*pattern, *by_rows, *by_columns, inequality.astype(np.bool_))))
+        kept = tuple(
+            map(
+                np.ascontiguousarray,
+                (*pattern[:-1], *by_rows, *by_columns, inequality.astype(np.bool_), pattern.curve),
+            )
+        )
         sizes = [number for array in kept for number in (array.ctypes.data, array.size)]
         return cls(np.array([factor.matrix.shape[1], factor.rows, *sizes], np.int64), kept)
 
@@ -172,7 +176,7 @@ def system_of(plan: Any) -> SmoothedSystem:
     pattern = Pattern(
         array_at(plan, 2, index), array_at(plan, 4, index), array_at(plan, 6, index), array_at(plan, 8, index),
         array_at(plan, 10, index), array_at(plan, 12, index), array_at(plan, 14, index), array_at(plan, 16, index),
-        array_at(plan, 18, index), array_at(plan, 20, index), array_at(plan, 22, number),
+        array_at(plan, 18, index), array_at(plan, 20, index), array_at(plan, 22, number), array_at(plan, 38, np.int64(0)),
     )  # fmt: skip
     by_rows = SparseRows(array_at(plan, 24, index), array_at(plan, 26, index), array_at(plan, 28, number))
     by_columns = SparseRows(array_at(plan, 30, index), array_at(plan, 32, index), array_at(plan, 34, number))

@@ -77,6 +77,16 @@ class Layer(nn.Module, TakesStart, ABC):
         """An error where the layer does not know what an instance asks for."""
         if instance.q is not None and not self.bends:
             raise OptionError(f"{type(self).__name__} takes no q of an instance: use Smoothed or DavisYin")
+        lost = [name for name in instance.learned() if not self.moves(name)]
+        if lost:
+            raise OptionError(
+                f"{type(self).__name__} gives no gradient in the instance's {', '.join(lost)}: detach them, or use Smoothed with the "
+                "squared regularizer, or DavisYin with gradient='implicit'"
+            )
+
+    def moves(self, field: str) -> bool:
+        """Whether the decision has a gradient in this field of an instance."""
+        return self.moves_rows or field == "d"
 
     def _realize(self, program: Program, y: Tensor, instance: Instance | None) -> Instance | None:
         """The instance with the right-hand sides that y predicts; an error where a gradient through them is wanted in vain."""
@@ -259,6 +269,9 @@ class AroundSolver(Layer):
     def extra_repr(self) -> str:
         return repr(self.solver)
 
+    def moves(self, field: str) -> bool:
+        return False
+
     def get_extra_state(self) -> dict[str, Any]:
         """The solver's state becomes part of `state_dict`."""
         return self.solver.get_state()
@@ -277,6 +290,9 @@ class Exact(AroundSolver):
     """
 
     known_rows = False  # the Jacobian is zero, by definition
+
+    def moves(self, field: str) -> bool:
+        return True  # by zero, as y does
 
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
         return self.solver.solve(y.detach(), instance, start)

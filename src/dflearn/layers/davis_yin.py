@@ -142,14 +142,6 @@ class DavisYin(Layer):
 
         return Bent(self.program, self.mu)
 
-    def _check_instance(self, instance: Instance) -> None:
-        wanted = [name for name, value in instance.present().items() if name != "d" and value.requires_grad]
-        if wanted and torch.is_grad_enabled() and not self.moves_rows:
-            raise OptionError(
-                f"DavisYin(gradient={self.gradient!r}) gives no gradient in the instance's {', '.join(wanted)}: use "
-                "gradient='implicit', or Smoothed"
-            )
-
     @cached_property
     def rows(self) -> SplittingRows:
         """The program's rows on the compiled side, made when they are first needed: numba may be missing until then."""

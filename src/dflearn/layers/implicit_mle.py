@@ -17,7 +17,7 @@ from dflearn.program import Instance
 from dflearn.randomness import Randomness
 from dflearn.solvers.base import Solution, Solver
 
-ZERO = 1e-8  # an entry of a gradient below this counts as zero
+ZERO = 1e-8  # an entry of a gradient below this, beside the largest, counts as zero
 NO_MORE = "implicit MLE has no second derivatives: use Perturbed"
 
 
@@ -180,5 +180,6 @@ class AdaptiveImplicitMLE(_Implicit):
         count = slope.shape[:-1].numel()
         if not count:
             return
-        self.nonzeros = 0.9 * self.nonzeros + 0.1 * int((slope.abs() > ZERO).sum()) / count
+        size = slope.abs()
+        self.nonzeros = 0.9 * self.nonzeros + 0.1 * int((size > ZERO * size.amax()).sum()) / count
         self.alpha = self.alpha + self.rate if self.nonzeros < self.target else max(0.0, self.alpha - self.rate)

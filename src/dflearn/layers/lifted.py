@@ -54,6 +54,8 @@ class Lifted:
             name=program.name,
         )
         self.layer: Smoothed = Smoothed(whole, mu=1.0, tolerance=tolerance)
+        if self.more:
+            self.layer.lift = sp.csr_array(D @ Q.squares @ D)
         self.scale = torch.tensor(scale)
 
     def solve(self, costs: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:

@@ -12,6 +12,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from dflearn.kernels.cholesky import SparseFactor
 from dflearn.kernels.lanes import LANES
@@ -56,9 +57,13 @@ class RowSystem:
         factor: M, the order and scale of its rows, and the symbolic factor of M Θ Mᵀ.
     """
 
-    def __init__(self, program: Program, *, slacks: bool) -> None:
+    def __init__(self, program: Program, *, slacks: bool, lift: sp.csr_array | None = None) -> None:
         self.program, self.form = program, program.equality_form()
-        self.factor = SparseFactor.of(self.form.matrix if slacks else self.form.rows_without_slacks())
+        matrix, kept = self.form.matrix if slacks else self.form.rows_without_slacks(), len(self.form.kept)
+        if lift is None:
+            self.factor = SparseFactor.of(matrix)
+        else:
+            self.factor = SparseFactor.lifted(matrix, slice(kept - (program.n - lift.shape[0]), kept), lift)
 
     def right_hand_side(self, sides: Sides) -> np.ndarray:
         """r `(count, m)`, or `(1, m)` where all instances share it."""
@@ -85,10 +90,13 @@ class RowSystem:
 
 
 class SmoothedRows(RowSystem):
-    """The rows without slacks: the smoothed LP over them, and projections onto the faces of the feasible set."""
+    """The rows without slacks: the smoothed LP over them, and projections onto the faces of the feasible set.
 
-    def __init__(self, program: Program) -> None:
-        super().__init__(program, slacks=False)
+    lift: RᵀR, where the program's last variables are z = R w and its last equalities say so (`lifted`).
+    """
+
+    def __init__(self, program: Program, lift: sp.csr_array | None = None) -> None:
+        super().__init__(program, slacks=False, lift=lift)
         self.is_inequality = self.ordered(self.form.is_inequality)
         self.plan = Plan.of(self.factor, self.is_inequality)
         self._own_sides = self._sides(program.own_sides)

@@ -28,6 +28,8 @@ from dflearn.program.sides import Sides
 from dflearn.solvers.base import Solution, Status, check_start
 
 if TYPE_CHECKING:
+    import scipy.sparse as sp
+
     from dflearn.kernels.smoothed import SmoothedAnswer
     from dflearn.layers.blocks import SmoothedBlocks
     from dflearn.layers.lifted import Bent, Lifted
@@ -66,6 +68,7 @@ class Smoothed(Layer):
     annealed = ("mu",)
     in_blocks = True  # costs on a GPU are solved there, where that can be
     bends = True
+    lift: sp.csr_array | None = None  # of a program that `Lifted` made: RᵀR
 
     def __init__(
         self,
@@ -172,7 +175,7 @@ class Smoothed(Layer):
         """The program's rows on the compiled side, made when they are first needed: numba may be missing until then."""
         from dflearn.layers.rows import SmoothedRows
 
-        return SmoothedRows(self.program)
+        return SmoothedRows(self.program, self.lift)
 
     def regularization(self, w: Tensor) -> Tensor:
         """Ω(w), `(*batch, n)` → `(*batch,)`."""
@@ -181,12 +184,15 @@ class Smoothed(Layer):
             return self.mu * norm
         return 0.5 * self.mu * w.square().sum(-1)
 
+    def _check_instance(self, instance: Instance) -> None:
+        if instance.q is not None and self.regularizer == "norm":
+            raise OptionError("with regularizer='norm' instances have no q: smooth with 'squared'")
+        super()._check_instance(instance)
+
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
         batch = y.shape[:-1]
         count = batch.numel()
         if instance is not None and instance.q is not None:
-            if self.regularizer == "norm":
-                raise OptionError("with regularizer='norm' instances have no q: smooth with 'squared'")
             self.program.sides(instance, count)  # checks the instance, in the user's words
             if not count:
                 return self._solve(y, replace(instance, q=None), start)
@@ -201,7 +207,9 @@ class Smoothed(Layer):
             return solve_on_gpu(self, blocks, self.objective.vector(y, instance), instance, start)
         # The way back leads from w to y at once, unless the instance's d wants a gradient too.
         through_d = instance is not None and instance.d is not None and instance.d.requires_grad
-        costs = self.objective.vector(y if through_d else y.detach(), instance)
+        costs = self.objective.vector(
+            (y if through_d else y.detach()).double(), instance
+        )  # d may be much larger than S y
         sides = self.program.sides(instance, count)
         c = as_rows(costs, count, np.float64)
         given = check_start(start, batch, self.start_width)
@@ -211,7 +219,7 @@ class Smoothed(Layer):
             kappa = np.array([self._mu])  # one for all instances
             answer = self.rows.solve(self.rows.data(c, kappa, sides), given, self.tolerance)
             status, slow = self.finish(c, kappa, sides, answer)
-        decision = like(answer.w, costs)
+        decision = like(answer.w, y)
         face = _Face(self.rows, answer.inside, answer.in_force, kappa, self.mu, None if through_d else self.objective)
         if self.regularizer == "norm":
             face = face._replace(w=np.array(as_rows(decision, count, np.float64)))
@@ -245,14 +253,7 @@ class Smoothed(Layer):
         """The right-hand sides and bounds that a gradient is wanted for."""
         if instance is None or not torch.is_grad_enabled():
             return {}
-        wanted = {
-            name: value for name, value in instance.present().items() if name not in ("d", "q") and value.requires_grad
-        }
-        if wanted and self.regularizer == "norm":
-            raise OptionError(
-                f"with regularizer='norm' there is no gradient in the instance's {', '.join(wanted)}: use 'squared'"
-            )
-        return wanted
+        return {name: value for name, value in instance.learned().items() if name not in ("d", "q")}
 
     # -- what the kernels did not finish --------------------------------------------------------------------------
 

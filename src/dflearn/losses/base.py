@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from dflearn.data import Batch
 from dflearn.errors import DataError, OptionError, ShapeError
 from dflearn.layers.base import Layer
-from dflearn.program import Program
+from dflearn.program import Instance, Program
 from dflearn.solvers.base import Solution
 
 Field = Literal["costs", "decisions"]
@@ -39,11 +39,13 @@ class Loss(nn.Module, ABC):
         needs: the fields of a `Batch` that the loss reads.
         known_rows: whether the loss is defined only where right-hand sides do not depend on what is predicted.
         linear: whether it is defined only for linear objectives.
+        by_layer: whether right-hand sides, bounds and q enter through the layer's decision alone, whose gradient in them is the loss's.
     """
 
     layer: Layer | None
     known_rows: ClassVar[bool] = False
     linear: ClassVar[bool] = False
+    by_layer: ClassVar[bool] = False
     needs: tuple[Field, ...] = ("costs", "decisions")
 
     def __init__(self, layer: Layer | None = None) -> None:
@@ -89,7 +91,20 @@ class Loss(nn.Module, ABC):
                 f"the instances have a q, a quadratic objective, and {type(self).__name__} is defined for linear ones; train "
                 "with SPOPlus, SCE or FenchelYoung"
             )
+        if batch.instance is not None:
+            self._check_learned(batch.instance)
         return self._output(predicted, batch)
+
+    def _check_learned(self, instance: Instance) -> None:
+        """An error where a gradient in the instance's fields is wanted that the loss does not give."""
+        known = self.by_layer and (self.layer is None or self.layer.moves_rows)
+        lost = [name for name in instance.learned() if name != "d"]
+        if lost and not known:
+            through = "" if self.layer is None else f" through {type(self.layer).__name__}"
+            raise OptionError(
+                f"{type(self).__name__}{through} gives no gradient in the instance's {', '.join(lost)}: detach them, or train with "
+                "TaskLoss, Regret, SCE or SquaredDecisionError through Smoothed"
+            )
 
     def _costs_shape(self, predicted: Tensor) -> tuple[int, ...]:
         """The shape that true costs must have."""

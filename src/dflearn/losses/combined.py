@@ -24,6 +24,8 @@ class Combined(Loss):
         terms: positive weights with their losses; sums among them are taken apart.
     """
 
+    by_layer = True
+
     def __init__(self, terms: Iterable[tuple[float, Loss]]) -> None:
         weights: list[float] = []
         losses: list[Loss] = []

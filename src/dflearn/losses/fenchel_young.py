@@ -37,17 +37,16 @@ def fenchel_young(layer: Layer, costs: Tensor, batch: Batch) -> LossOutput:
     label, instance = batch.require("decisions"), batch.instance
     solution = layer.solve(costs, instance, batch.start).check()
     c, difference = layer.objective.vector(costs, instance), label - solution.decision
-    at_label = layer.objective(costs.detach(), label, instance) + layer.regularization(label)
-    with torch.no_grad():
-        slope = (c * difference).sum(-1)
-        value = slope + (at_label - solution.objective.to(costs) - slope)
+    exact = label.double()  # what is left of two large numbers
+    at_label = layer.objective(costs.detach().double(), exact, instance) + layer.regularization(exact)
+    value = (at_label.detach() - solution.objective.to(at_label)).to(costs)
     if solution.slope is None:
         loss: Tensor = _Danskin.apply(c, value, (difference,))  # type: ignore[no-untyped-call]
     else:
         difference = layer.objective.transpose(label) - solution.slope.to(costs)
         loss = _Danskin.apply(costs, value, (difference,))  # type: ignore[no-untyped-call]
     if label.requires_grad:
-        loss = loss + (at_label - at_label.detach())
+        loss = loss + (at_label - at_label.detach()).to(loss)
     return LossOutput(loss, solution)
 
 

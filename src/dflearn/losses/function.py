@@ -20,6 +20,8 @@ class FunctionLoss(Loss):
 
     needs: tuple[Field, ...] = ()
 
+    by_layer = True
+
     def __init__(self, function: Callable[[Tensor, Batch], Tensor]) -> None:
         super().__init__()
         self.function = function

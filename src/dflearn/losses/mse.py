@@ -14,6 +14,7 @@ class MSE(Loss):
     Its mean over a batch is the mean over all entries, the same number as `torch.nn.MSELoss()`.
     """
 
+    by_layer = True  # nothing of an instance enters
     needs: tuple[Field, ...] = ("costs",)
 
     def __init__(self) -> None:

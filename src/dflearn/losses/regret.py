@@ -19,6 +19,7 @@ class Regret(Loss):
 
     layer: Layer
     known_rows = True
+    by_layer = True
 
     def __init__(self, layer: Layer) -> None:
         super().__init__(layer)

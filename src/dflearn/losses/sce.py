@@ -31,6 +31,7 @@ class SCE(Loss):
 
     layer: Layer
     known_rows = True
+    by_layer = True
 
     def __init__(
         self,

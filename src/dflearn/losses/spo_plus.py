@@ -20,6 +20,7 @@ class SPOPlus(Loss):
 
     layer: Layer
     known_rows = True
+    by_layer = True
 
     def __init__(self, layer: Layer) -> None:
         super().__init__(layer)

@@ -20,6 +20,7 @@ class SquaredDecisionError(Loss):
     """
 
     layer: Layer
+    by_layer = True
     needs: tuple[Field, ...] = ("decisions",)
 
     def __init__(self, layer: Layer, *, reduction: Literal["sum", "mean"] = "sum") -> None:

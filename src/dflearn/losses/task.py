@@ -40,6 +40,7 @@ class TaskLoss(Loss):
     """
 
     layer: Layer
+    by_layer = True
     needs: tuple[Field, ...] = ("costs",)
 
     def __init__(self, layer: Layer, cost: Cost | None = None, *, program: Program | None = None) -> None:

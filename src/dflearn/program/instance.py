@@ -31,6 +31,14 @@ class Instance:
         """The fields that are set, by name."""
         return {f.name: v for f in fields(self) if (v := getattr(self, f.name)) is not None}
 
+    def learned(self) -> dict[str, Tensor]:
+        """The fields that a gradient is wanted for, by name."""
+        return (
+            {name: value for name, value in self.present().items() if value.requires_grad}
+            if torch.is_grad_enabled()
+            else {}
+        )
+
     def map(self, function: Callable[[Tensor], Tensor]) -> Instance:
         """The instance with `function` applied to each field that is set."""
         return Instance(**{name: function(value) for name, value in self.present().items()})

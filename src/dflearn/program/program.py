@@ -106,6 +106,11 @@ class Program:
         quadratic = None if Q is None else Quadratic.of(Q)
         n = _count_variables(n, {"A": A, "G": G}, S, {"d": d, "lower": lower, "upper": upper}, quadratic)
         quadratic = None if quadratic is None or quadratic.is_zero else quadratic
+        if sense == "maximize" and S is None:
+            raise ProgramError(
+                "sense='maximize' says what the numbers mean, and (S y + d)ᵀw is minimized all the same: to maximize yᵀw, pass "
+                "S=-numpy.eye(n), and negate d and Q too"
+            )
         objective = Objective(n, S, d, sense, Q=quadratic)
         A, b = _read_rows("A", A, "b", b, n)
         G, h = _read_rows("G", G, "h", h, n)

@@ -20,6 +20,7 @@ SEMIDEFINITE = 1e-10  # in units in which Q has diagonal one: what is smaller, o
 SYMMETRIC = 1e-12  # likewise, what Q and its transpose may differ by
 DEFINITE = 1e-8  # likewise, the least eigenvalue from which Q counts as definite
 SPARSE = 0.2  # the share of entries below which a definite matrix has a factor with few entries as well
+CANCELLED = 1e-8  # beside its terms: a sum that small is known to few digits
 LARGEST = 3000  # variables that Q may tie together, directly or through others, before a factor must be given
 
 
@@ -70,6 +71,16 @@ class Quadratic:
             return self.given
         return sp.csr_array(self.factor.T @ self.factor + sp.diags_array(self.diagonal))
 
+    @cached_property
+    def squares(self) -> sp.csr_array:
+        """RᵀR, CSR, with no more entries than Q where that was given."""
+        if self.given is None:
+            return sp.csr_array(self.factor.T @ self.factor)
+        whole = sp.csr_array(self.given - sp.diags_array(self.diagonal))
+        whole = sp.csr_array((whole + whole.T) / 2)
+        whole.eliminate_zeros()
+        return whole
+
     @property
     def is_zero(self) -> bool:
         return not self.factor.nnz and not self.diagonal.any()
@@ -102,7 +113,9 @@ class Quadratic:
 
     def plus(self, q: np.ndarray) -> Quadratic:
         """Q + diag(q), q `(n,)` ≥ 0."""
-        return Quadratic(self.factor, self.diagonal + q)
+        whole = Quadratic(self.factor, self.diagonal + q)
+        whole.__dict__["squares"] = self.squares
+        return whole
 
     def extended(self, more: int) -> Quadratic:
         """The same with so many further variables, which it does not speak of."""
@@ -119,9 +132,10 @@ class Quadratic:
         return np.ascontiguousarray(product.T).reshape(w.shape)
 
     def sizes(self, w: np.ndarray) -> np.ndarray:
-        """|R|ᵀ|R w| + δ |w|, the terms that Q w is summed from, `(…, n)`."""
+        """|R|ᵀ|R w| + δ |w|, the terms that Q w is summed from, `(…, n)`. What cancels in R w leaves its rounding there."""
         flat = w.reshape(-1, self.n).T
-        terms = abs(self.factor).T @ np.abs(self.factor @ flat) + self.diagonal[:, None] * np.abs(flat)
+        inner = np.maximum(np.abs(self.factor @ flat), CANCELLED * (abs(self.factor) @ np.abs(flat)))
+        terms = abs(self.factor).T @ inner + self.diagonal[:, None] * np.abs(flat)
         return np.ascontiguousarray(terms.T).reshape(w.shape)
 
     def value(self, w: np.ndarray) -> np.ndarray:
@@ -142,9 +156,8 @@ class Quadratic:
         return own if factor is None else own + factor.transpose(factor(w))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {
-            key: value for key, value in self.__dict__.items() if key not in ("_maps", "matrix", "definite", "norm")
-        }
+        made = ("_maps", "matrix", "squares", "definite", "norm")
+        return {key: value for key, value in self.__dict__.items() if key not in made}
 
 
 def _take_apart(Q: sp.csr_array) -> tuple[sp.csr_array, np.ndarray]:

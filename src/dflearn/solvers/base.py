@@ -217,6 +217,8 @@ class Solver(TakesStart, ABC):
             )
         batch = check_costs(y, self.objective)
         check_instance(instance, batch)
+        if instance is not None:
+            instance = instance.map(Tensor.detach)
         count = batch.numel()
         if instance is not None and instance.q is not None:
             return self._solve_bent(y, instance, start)

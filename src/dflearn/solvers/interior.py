@@ -31,6 +31,7 @@ FACES = 6  # corrections of a face
 # A bound or row is in force if its multiplier is so many times its gap. Where that is not clear for all of them at the solution, the
 # face of those for which it is comes next, then the face of all that may be.
 MARGINS = (1.0, 1e4, 1e-4)
+NOTHING = 1e-9  # a gap to a bound or to zero, or a price, that may be rounding
 DENSE = 160  # unknowns up to which matrices are dense
 ROUNDS = 8  # of scaling rows and columns
 Solve = Callable[[np.ndarray], np.ndarray]
@@ -139,6 +140,16 @@ class Attempt:
                         break
                     x, y, low, high, force = found
                     yield self.outwards(x, y)
+                yield self.outwards(*self.rounded(x, y))
+            yield self.outwards(*self.rounded(point.x, point.y))
+
+    def rounded(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What is next to nothing set to nothing: where all terms of a row or of a reduced cost are zero, they cannot be met
+        but to the last digit."""
+        for value in (self.lower, self.upper, np.zeros(self.n)):
+            x = np.where(np.abs(x - value) <= NOTHING, value, x)
+        most = max(np.abs(self.c).max(initial=0.0), np.abs(y).max(initial=0.0))
+        return x, np.where(np.abs(y) <= NOTHING * most, 0.0, y)
 
     # -- linear algebra ---------------------------------------------------------------------------------------------
 

@@ -38,6 +38,7 @@ from dflearn.training.starts import Starts
 from dflearn.training.step import copy_weights, counted_rows, failed_rows, loss_of, mean_of, measure
 from dflearn.training.validation import Validation
 
+EPSILON = 1e-6  # of the first gradient: the most that Adam may add to the size of a step's gradients
 FAILED_SHARE = 0.01  # of the instances, that a layer may fail to solve in an epoch; one always may
 PLAIN = (int, float, str, bool, type(None))  # what a row may hold, so that checkpoints can be read without running code
 
@@ -116,6 +117,7 @@ class Run:
             if not settings.lr <= torch.finfo(parameter.dtype).max:
                 raise OptionError(f"lr = {settings.lr:g} is no number in {parameter.dtype}, the model's: lower lr")
         self.optimizer = make_optimizer(optimizer, self.parameters, settings.lr)
+        self._by_name = isinstance(optimizer, str)
         self.scheduler = make_scheduler(scheduler, self.optimizer)
         self.generator = torch.Generator().manual_seed(settings.seed)
         self.best_weights: dict[str, Tensor] | None = None
@@ -224,6 +226,8 @@ class Run:
         left = [name for name, layer in self._layers() if layer.unsettled()]
         if left:
             return self._step(index, step, seconds)  # these layers wait now, and the CPU finishes what a GPU left
+        if not self.epoch and step == 1 and self._by_name:
+            self._fit_epsilon(gradient)
         self.optimizer.step()
         solve = 0.0
         if output.solution is not None:
@@ -235,6 +239,12 @@ class Run:
         seconds["backward"] += perf_counter() - evaluated
         weight = len(index) if batch.weights is None else float(batch.weights.sum())
         return value, weight, gradient
+
+    def _fit_epsilon(self, gradient: float) -> None:
+        """Adam's ε, a number without a unit, at most a small part of the first gradient: in any units of the objective it learns."""
+        for group in self.optimizer.param_groups:
+            if gradient > 0 and "eps" in group:
+                group["eps"] = min(group["eps"], EPSILON * gradient)
 
     def judge(self, row: dict[str, Any]) -> None:
         """Add the validation metrics to the row and the row to the history; remember the weights if they are the best."""
