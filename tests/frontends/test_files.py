@@ -81,6 +81,18 @@ def plan(tmp_path: Path) -> Path:
     return path
 
 
+def test_an_upper_bound_below_zero_without_a_lower_one(plan: Path, tmp_path: Path) -> None:
+    """Some tools take −∞ for the lower bound, others 0: it is to be written."""
+    negative = PLAN.replace("x         4.0", "x         -4.0")
+    plan.write_text(negative)
+    with pytest.raises(
+        ProgramError, match=r"the upper bound -4 of 'x' is below its lower bound 0.* MI of 'x' in BOUNDS for none"
+    ):
+        dfl.from_mps(plan)
+    plan.write_text(negative.replace("BOUNDS\n", "BOUNDS\n MI BND       x\n"))
+    assert (dfl.from_mps(plan).lower[0], dfl.from_mps(plan).upper[0]) == (-np.inf, -4)
+
+
 def test_a_file_by_hand(plan: Path) -> None:
     """Maximization, an offset, a second free row, a range, an empty row, an integer, a free variable: all as written."""
     program = dfl.from_mps(plan)
