@@ -123,6 +123,6 @@ def test_without_recourse(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     said = capsys.readouterr().err
     assert "regret inf on the rows to choose by" in said
     assert "RuntimeWarning" not in said
-    assert [line for line in said.splitlines() if line.startswith("note: 2 predicted right-hand sides")]
+    assert len([line for line in said.splitlines() if line.startswith("note: 2 predicted right-hand sides")]) == 1
     assert "--elastic PRICE adds priced slack" in said
     assert "add priced slack, --elastic PRICE" in said

@@ -182,7 +182,8 @@ def test_categories_by_declaration(tmp_path: Path) -> None:
     [
         (["2024-03-05", "2024-03-06"], "2024-03-05"),
         (["2024-03-05T06:30", "2024-03-06 18:00:00"], "2024-03-05T06:30"),
-        (["2024-03-05T06:30+02:00", "2024-03-06T18:00Z"], "2024-03-05T06:30"),
+        (["2024-03-05T06:30+02:00", "2024-03-06T18:00+02:00"], "2024-03-05T06:30"),
+        (["2024-03-05T06:30+02:00", "2024-03-06T18:00Z", "2024-03-07T18:00Z"], "2024-03-05T04:30"),
         (["5.3.2024", "31.12.2024"], "2024-03-05"),
         (["03/05/2024", "12/31/2024"], "2024-03-05"),
         (["05/03/2024 06:30", "31/12/2024 07:00"], "2024-03-05T06:30"),
@@ -207,6 +208,59 @@ def test_later_tables_may_write_dates_otherwise() -> None:
         encoding(table({"day": ["2024-03-25", "soon"]}))
 
 
+BERLIN = pd.date_range("2024-03-25", periods=60, freq="7h", tz="Europe/Berlin")  # summer time begins on the 31st
+
+
+def test_times_of_different_offsets_are_instants(tmp_path: Path) -> None:
+    """The same instants, however written, are the same numbers: those of the clock that most rows have."""
+    held = pd.DataFrame({"at": BERLIN, "a": range(60)})
+    encoding = Encoding.of(table(held))
+    found = pd.DataFrame(encoding(table(held)), columns=encoding.names)
+    clock = BERLIN.tz_convert("Etc/GMT-2")  # two hours ahead of UTC, as most of these rows
+    days = (BERLIN - BERLIN[0]).total_seconds() / 86400
+    np.testing.assert_allclose(found["at trend"], days, atol=1e-9)
+    np.testing.assert_allclose(found["at hour sine"], np.sin(2 * np.pi * clock.hour / 24), atol=1e-9)
+    held.to_csv(tmp_path / "x.csv", index=False)
+    held.to_parquet(tmp_path / "x.parquet")
+    instants = BERLIN.tz_convert("UTC")
+    others = (
+        read_mixed(tmp_path / "x.csv"),
+        read_mixed(tmp_path / "x.parquet"),
+        table(held.assign(at=instants)),
+        table(held.assign(at=instants.strftime("%Y-%m-%dT%H:%M:%SZ"))),
+        table(held.assign(at=BERLIN.tz_convert("Asia/Kolkata"))),
+    )
+    for other in others:
+        np.testing.assert_array_equal(encoding(other), found)
+    assert Encoding.of(others[0]) == Encoding.of(others[1]) == encoding
+    assert Encoding.from_dict(json.loads(json.dumps(encoding.as_dict()))) == encoding
+
+
+def test_times_with_an_offset_beside_times_without() -> None:
+    aware, naive = "2024-03-05T06:30+02:00", "2024-03-06T18:00"
+    without = (
+        "holds '2024-03-06T18:00', without an offset from UTC, where other times of the column have one: write it, as"
+    )
+    beyond = r"holds '2024-03-05T06:30\+02:00', with an offset from UTC, where other times of the column have none"
+    with pytest.raises(DataError, match=f"row 1, column 'at' {without}"):
+        Encoding.of(table({"at": [aware, naive]}))
+    mixed = table({"at": [aware, naive, "2024-03-07T06:30Z"]})
+    with pytest.raises(DataError, match=f"row 1, column 'at' {without}"):  # in a row that is not trained on
+        Encoding.of(mixed, [0, 2])(mixed)
+    later, plain = (
+        Encoding.of(table({"at": [aware, "2024-03-07T06:30Z"]})),
+        Encoding.of(table({"at": BERLIN.tz_localize(None)})),
+    )
+    for told, cells, message in (
+        (later, [naive], without),
+        (later, pd.to_datetime([naive]), "holds '2024-03-06T18:00:00.*', without an offset"),
+        (plain, [aware], beyond),
+        (plain, pd.to_datetime([aware]), "holds '2024-03-05 06:30:00.02:00', with an offset"),
+    ):
+        with pytest.raises(DataError, match=f"row 0, column 'at' {message}"):
+            told(table(pd.DataFrame({"at": cells})))
+
+
 def test_days_and_months_that_may_be_each_other_are_an_error() -> None:
     with pytest.raises(
         DataError, match=r"column 'day' holds '03/05/2024', which may be 2024-03-05.* or 2024-05-03.*YYYY"
@@ -223,6 +277,31 @@ def test_thousands_separators(tmp_path: Path) -> None:
     encoding = Encoding.of(mixed)
     np.testing.assert_array_equal(encoding(mixed), values)
     np.testing.assert_array_equal(encoding(table({"a": ["1,000"], "b": ["2,000"]})), [[1000, 2000]])
+
+
+def test_underscores_are_no_part_of_numbers(tmp_path: Path) -> None:
+    """Python reads 1_001 as 1001; in a table it is a code, or a mistake."""
+    path = tmp_path / "x.csv"
+    path.write_text("code,a\n" + "".join(f"1_00{i % 3},{i}\n" for i in range(9)))
+    for mixed in (
+        read_mixed(path),
+        table(pd.read_csv(path)),
+        table({"code": np.array([f"1_00{i % 3}" for i in range(9)])}),
+    ):
+        assert Encoding.of(mixed).columns[0].kind == "category"
+    path.write_text("a\n" + "1\n" * 30 + "1_5\n")
+    with pytest.raises(DataError, match="line 32, column 'a' holds '1_5', which is no number"):
+        read_table(path)
+    with pytest.raises(DataError, match="line 32, column 'a' holds '1_5', and nearly all other cells"):
+        Encoding.of(read_mixed(path))
+    with pytest.raises(
+        DataError, match="row 1, column 'a' holds '1_5', which is no number, and the column held numbers"
+    ):
+        Encoding.of(table({"a": [1.0, 2.0]}))(table({"a": ["1", "1_5"]}))
+
+
+def test_the_minus_sign_of_some_locales() -> None:
+    np.testing.assert_array_equal(encoded({"a": ["−3", "4", "−1,234.5"]})["a"], [-3, 4, -1234.5])
 
 
 @pytest.mark.parametrize(

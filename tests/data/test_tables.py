@@ -172,6 +172,10 @@ def test_frames_are_matched_by_their_index() -> None:
     assert rows(frames([7, 7, 8]), frames([7, 7, 8])) == [0, 1, 2]  # the same labels in the same order
     assert rows(frames(None), frames(days)) == [0, 1, 2]  # one has no labels: by position
     assert rows(frames(["p", "q", "r"]), frames(None)) == [0, 1, 2]
+    assert rows(frames([0, 1, 2]), frames(None)) == [0, 1, 2]  # an index of whole numbers that is no RangeIndex
+    assert rows(frames([2, 0, 1]), frames(None)) == [1, 2, 0]  # the same labels in another order
+    assert rows(frames(None), frames([1, 0, 2])) == [1, 0, 2]
+    assert rows(frames([5, 6, 7]), frames(None)) == [0, 1, 2]  # none of the labels is a position
     for one, other, message in (
         (
             ["p", "q", "s"],
@@ -179,11 +183,28 @@ def test_frames_are_matched_by_their_index() -> None:
             r"costs has no row with index 'r', and the table of features has.*reset_index",
         ),
         ([7, 7, 8], [7, 8, 7], "index of the table of costs names some rows twice and differs"),
-        ([2, 0, 1], None, "are in different orders: .*reset_index"),
-        (None, [1, 0, 2], "are in different orders: .*reset_index"),
+        ([1, 2, 3], None, r"costs has no row with index 0, and the table of features has: .*reset_index"),
+        (None, [2, 3, 4], r"costs has no row with index 3, and the table of features has \(2 such\): .*reset_index"),
+        ([0, 1, 0], None, "index of the table of costs names some rows twice and differs"),
     ):
         with pytest.raises(DataError, match=message):
             rows(frames(one), frames(other))
+    for given in (
+        {"features": frames([2, 0, 1]), "costs": np.eye(3)},
+        {"features": np.eye(3), "costs": frames([2, 0, 1])},
+    ):
+        with pytest.raises(
+            DataError, match=r"is 0, 1, … in another order, and the table of \w+ has none: .*reset_index"
+        ):
+            Tables.of(given, None, {}, "")
+
+
+@pytest.mark.parametrize("features", [np.eye(3), frames(None)])
+def test_instances_are_matched_with_costs_where_features_name_no_rows(features: Any) -> None:
+    given = {"features": features, "costs": frames(["p", "q", "r"]), "instances": frames(["r", "p", "q"])}
+    tables = Tables.of(given, None, {}, "")
+    assert tables.instances is not None
+    assert tables.instances.values[:, 0].tolist() == [1, 2, 0]
 
 
 def test_ids_go_before_the_index() -> None:
@@ -211,6 +232,10 @@ def test_groups_and_weights_are_set_aside() -> None:
     assert Roles.of(table, [4, 4, 5]).groups == ["4", "4", "5"]
     own = Table(Path("w.csv"), ("w",), np.array([[3.0], [1.0], [2.0]]), ("line 2", "line 3", "line 4"), ("r", "p", "q"))
     np.testing.assert_array_equal(Roles.of(replace(table, ids=("p", "q", "r")), None, own).weights, [1, 2, 3])
+    frame = MixedTable.of(frames(["p", "q", "r"]), "x")
+    series = pd.Series([3.0, 1.0, 2.0], index=["r", "p", "q"])
+    np.testing.assert_array_equal(Roles.of(frame, None, series).weights, [1, 2, 3])
+    assert Roles.of(frame, series).groups == ["1", "2", "3"]
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"groups": "shops"}, "x has no column 'shops' for groups; did you mean 'shop'"),
         ({"groups": ["u"]}, "groups has 1 labels, and x has 3 rows"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +205,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "positive": ({"costs": -np.ones((30, 3)), "positive": True}, DataError, "column 'tent' holds -1, and positive=True"),
     "side": ({"instances": pd.DataFrame({"wieght": np.ones(30)})}, DataError, "'wieght' is neither .*'weight'"),
     "infeasible": ({"instances": {"weight": np.ones(30)}}, SolverError, "the table of instances, row 0 is INFEASIBLE"),
+    "solver": ({"solver": dfl.HiGHS(dfl.Program(A=[[1, 1, 1]], b=[1]))}, DataError, "the solver solves .*which is another program"),
 }  # fmt: skip
 
 
@@ -229,6 +231,16 @@ def test_decide_says_what_is_wrong(tables: dict[str, pd.DataFrame]) -> None:
     with pytest.raises(SolverError, match="the table of instances, row 0 is INFEASIBLE"):
         dfl.decide(with_sides, features, instances=heavy)
     assert set(dfl.decide(with_sides, features, instances=heavy, partial=True).columns["status"]) == {"infeasible"}
+    light = dfl.HiGHS(replace(program(), h=program().h - [1, 0]))
+    with pytest.raises(DataError, match=r"the solver solves .*which is another program"):
+        dfl.decide(plain, features, solver=light)
+    same = dfl.decide(plain, features, tables["costs"], solver=dfl.HiGHS(program()))
+    assert same.columns["regret"] == dfl.decide(plain, features, tables["costs"]).columns["regret"]
+    assert "constant" not in str(same)
+    plain.record_ = {**plain.record_, "offset": -500.0}
+    moved = dfl.decide(plain, features, tables["costs"])
+    np.testing.assert_allclose(np.array(moved.columns["true_objective"]) + 500, same.columns["true_objective"])
+    assert str(moved) == f"{same} (the optimum without the constant -500 of the objective)"
 
 
 def test_a_model_of_before_constraints_had_names_in_programs() -> None:

@@ -81,6 +81,18 @@ def plan(tmp_path: Path) -> Path:
     return path
 
 
+def test_an_upper_bound_below_zero_without_a_lower_one(plan: Path, tmp_path: Path) -> None:
+    """Some tools take −∞ for the lower bound, others 0: it is to be written."""
+    negative = PLAN.replace("x         4.0", "x         -4.0")
+    plan.write_text(negative)
+    with pytest.raises(
+        ProgramError, match=r"the upper bound -4 of 'x' is below its lower bound 0.* MI of 'x' in BOUNDS for none"
+    ):
+        dfl.from_mps(plan)
+    plan.write_text(negative.replace("BOUNDS\n", "BOUNDS\n MI BND       x\n"))
+    assert (dfl.from_mps(plan).lower[0], dfl.from_mps(plan).upper[0]) == (-np.inf, -4)
+
+
 def test_a_file_by_hand(plan: Path) -> None:
     """Maximization, an offset, a second free row, a range, an empty row, an integer, a free variable: all as written."""
     program = dfl.from_mps(plan)
@@ -126,6 +138,8 @@ SMALL = "Minimize\n obj: x + y\nSubject To\n c1: x + y >= 1\n{rows}Bounds\n x <=
         ("a.lp", SMALL.format(rows="", sections="Semi-continuous\n x\n"), "'x' is semi-continuous.*binary"),
         ("a.lp", SMALL.format(rows="", sections="").replace("x + y\n", "x + [ - x^2 ] / 2\n"), "positive semidefinite"),
         ("a.lp", SMALL.format(rows=" c2: 0 x <= -1\n", sections=""), "row 'c2' holds no variable.*nothing satisfies"),
+        ("a.lp", SMALL.format(rows=" inflow: x >= -inf\n", sections=""), "line 5: HiGHS takes 'inflow' for infinity"),
+        ("a.lp", SMALL.format(rows="", sections="").replace("x + y\n", "x + Influx\n"), "'Influx' for infinity.*MPS"),
         ("a.lp", "nonsense", "no variables"),
         ("a.mps", "nonsense", "no section of an MPS file"),
         (

@@ -370,3 +370,23 @@ def test_davis_yin_in_float32_does_not_hide_the_gap() -> None:
     for i in np.flatnonzero(solution.status == Status.OPTIMAL):
         truth = truth_of(case, "squared", int(i))
         assert float(solution.objective[i]) <= truth.objective + 1e-4 * truth.scale
+
+
+def test_rows_are_in_force_beside_a_penalty_that_dwarfs_their_prices() -> None:
+    """At a vertex the Jacobian is zero, whatever some other variable costs."""
+    program = Program(
+        A=[[0.0, 0.75, 4, -2.875, 0, 0]], b=[-7.0625], G=[[-2.0, -3, -2, -2, -1, -1], [1, -1e5, 0, 0, 0, 0]], h=[0.25, 2.5e4],
+        lower=[0, -1, -2, 0, 0, 0], upper=[3, 2.75, 0, 3, 2, np.inf],
+    )  # fmt: skip
+    c = torch.tensor(
+        [[2.793835, 2.523181, 1.944315, -0.9730593, -3.731749, 1e10]], dtype=torch.float64, requires_grad=True
+    )
+    w = Smoothed(program, 0.0625)(c)
+    rows = torch.tensor(
+        [[0.0, 0.75, 4, -2.875, 0, 0], [-2, -3, -2, -2, -1, -1], [1, -1e5, 0, 0, 0, 0]], dtype=torch.float64
+    )
+    np.testing.assert_allclose(
+        (rows @ w[0]).detach(), [-7.0625, 0.25, 2.5e4], rtol=1e-6
+    )  # all three bind three variables
+    jacobian = torch.stack([torch.autograd.grad(w[0, j], c, retain_graph=True)[0][0] for j in range(6)])
+    np.testing.assert_allclose(jacobian, 0, atol=1e-12)

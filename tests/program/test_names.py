@@ -124,6 +124,12 @@ WRONG = {
     "crossed": ({"lower:rope": [0, 6]}, "row 1: the bounds of 'rope' leave nothing: check lower:rope and upper:rope"),
     "lengths": ({"weight": [1, 2], "total": [1]}, "columns differ in length"),
     "text": ({"weight": ["much"]}, "column 'weight' holds what is no number"),
+    "underscore": ({"weight": ["1_5"]}, "column 'weight' holds what is no number: .*'1_5'"),
+    "one row twice": (
+        {"weight": [1], "Weight_": [2]},
+        "columns 'weight' and 'Weight_' hold the same number of the program",
+    ),
+    "one bound twice": ({"upper:rope": [1], "upper:Rope": [2]}, "columns 'upper:rope' and 'upper:Rope' hold the same"),
 }
 
 
@@ -133,6 +139,16 @@ def test_columns_that_say_nothing(case: str) -> None:
     for given in (columns, pd.DataFrame(columns) if case != "lengths" else columns):
         with pytest.raises(dfl.errors.DataError, match=message):
             knapsack().instance(given)
+
+
+@pytest.mark.parametrize("row", ["total", "least"])
+def test_a_predicted_right_hand_side_has_no_column(row: str) -> None:
+    """It would be added to the prediction; what stands in other rows is as ever."""
+    predicted = replace(knapsack(), **({"B": [[1, 0, 0]]} if row == "total" else {"H": [[0, 0, 0], [0, -1, 0]]}))
+    for name in (row, row.upper()):
+        with pytest.raises(dfl.errors.DataError, match=f"the right-hand side of '{row}' is predicted.*drop the column"):
+            predicted.instance({name: [3.0]})
+    np.testing.assert_array_equal(predicted.instance({"weight": [5]}).h, [[5, -1]])
 
 
 def test_a_name_that_stands_twice() -> None:

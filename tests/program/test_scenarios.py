@@ -10,7 +10,7 @@ import torch
 
 import dflearn as dfl
 from dflearn.data import Batch, DecisionDataset
-from dflearn.errors import OptionError, ProgramError, ShapeError
+from dflearn.errors import DataError, OptionError, ProgramError, ShapeError
 from dflearn.layers import Smoothed
 from dflearn.losses import TaskLoss
 from dflearn.program import Program, Quadratic
@@ -88,9 +88,13 @@ def test_names_and_places() -> None:
     names = ("aa", "ab", "ba", "bb", "ea (scenario 1)", "eb (scenario 1)", "ea (scenario 2)", "eb (scenario 2)")
     assert extensive.variable_names == names
     assert extensive.cost_names == tuple(f"{name} (scenario {k})" for k in (1, 2) for name in ("da", "db", "price"))
-    instance = extensive.instance({"town a (scenario 2)": np.array([2.0]), "road": np.array([8.0])})
+    assert extensive.constraint_names is not None
+    assert extensive.constraint_names["town a (scenario 2)"] == ("h", 3, -1.0)
+    instance = extensive.instance({"road": np.array([8.0])})
     assert instance.h is not None
-    assert instance.h.tolist() == [[0, 0, 8, -2, 0]]
+    assert instance.h.tolist() == [[0, 0, 8, 0, 0]]
+    with pytest.raises(DataError, match=r"right-hand side of 'town a \(scenario 2\)' is predicted"):
+        extensive.instance({"town a (scenario 2)": np.array([2.0])})
     assert extensive.A.shape == (2, 8)
 
 

@@ -67,12 +67,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _plain_notes() -> Iterator[None]:
-    """Warnings of the library, that would come with a line of its source, as a note each."""
+    """Warnings of the library, that would come with a line of its source, as a note each, and once."""
+    told: set[str] = set()
 
     def note(message: Warning | str, *_: Any, **__: Any) -> None:
         from dflearn.cli.inputs import as_options
 
-        print(f"note: {as_options(' '.join(str(message).split()))}", file=sys.stderr)
+        text = as_options(" ".join(str(message).split()))
+        if text not in told:
+            told.add(text)
+            print(f"note: {text}", file=sys.stderr)
 
     with warnings.catch_warnings():
         warnings.showwarning = note

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date, datetime
 from itertools import product
 from numbers import Real
@@ -67,12 +68,14 @@ def number_of(cell: Any, point: Callable[[], bool]) -> float:
 
     `point` tells whether the table is known to have decimal points, so that "1,234" is 1234.
     """
+    text = str(cell).strip().replace("−", "-")  # the minus sign that some locales write
     try:
-        return float(cell)
+        if underscored([cell]):
+            raise ValueError(text)
+        return float(text if isinstance(cell, str) else cell)
     except TypeError as error:
-        raise ValueError(f"holds {str(cell)!r}, which is no number") from error
+        raise ValueError(f"holds {text!r}, which is no number") from error
     except ValueError as error:
-        text = str(cell).strip()
         if THOUSANDS.fullmatch(text):
             if "." in text or text.count(",") > 1 or point():
                 return float(text.replace(",", ""))
@@ -89,6 +92,11 @@ def number_of(cell: Any, point: Callable[[], bool]) -> float:
         raise ValueError(f"holds {text!r}, which is no number") from error
 
 
+def underscored(cells: Iterable[Any]) -> bool:
+    """Whether some cell is a text with an underscore: Python reads 1_5 as 15, and a table means a code or a mistake by it."""
+    return any(isinstance(cell, str | bytes) and "_" in str(cell) for cell in cells)
+
+
 class CommaError(ValueError):
     """A number whose comma may be read in two ways, or in the wrong one."""
 
@@ -99,10 +107,11 @@ def numbers(cells: Sequence[Any] | np.ndarray, point: Callable[[], bool]) -> np.
         return cells.astype(np.float64)
     if isinstance(cells, np.ndarray) and cells.dtype.kind == "m":
         return np.where(np.isnat(cells), np.nan, cells / np.timedelta64(1, "s"))
-    try:
-        return np.array(cells, np.float64)  # at once, where all are plain
-    except (TypeError, ValueError):
-        pass
+    if not underscored(cells):
+        try:
+            return np.array(cells, np.float64)  # at once, where all are plain
+        except (TypeError, ValueError):
+            pass
     found = np.full(len(cells), np.nan)
     for row, cell in enumerate(cells):
         if not is_missing(cell):
@@ -131,30 +140,64 @@ def booleans(cells: Sequence[Any] | np.ndarray) -> np.ndarray:
     return found
 
 
-def times(cells: Sequence[Any] | np.ndarray, form: str) -> np.ndarray:
-    """Cells as datetime64[us] `(rows,)`, wall clock, NaT where there is nothing; an `UnreadableError` about another.
+def times(cells: Sequence[Any] | np.ndarray, form: str, offset: float | None = None) -> np.ndarray:
+    """Cells as datetime64[us] `(rows,)`, NaT where there is nothing; an `UnreadableError` about another.
 
-    `form` is "ISO", or a format of `strptime`.
+    Args:
+        form: "ISO", or a format of `strptime`.
+        offset: on which clock, in seconds that it is ahead of UTC; `None`: on that of the cells, which name none.
     """
-    if isinstance(cells, np.ndarray) and cells.dtype.kind == "M":
+    if offset is None and isinstance(cells, np.ndarray) and cells.dtype.kind == "M":
         return cells.astype("datetime64[us]")
     found = np.full(len(cells), "NaT", "datetime64[us]")
+    for row, time in enumerate(_times(cells, form)):
+        if time is None:
+            continue
+        own = _offset(time)
+        if (own is None) != (offset is None):
+            text = str(cells[row]).strip()
+            how = (
+                "without an offset from UTC, where other times of the column have one: write it, as in 2026-03-31T14:05+02:00"
+                if own is None
+                else "with an offset from UTC, where other times of the column have none: write it in all rows, or in none"
+            )
+            raise UnreadableError(row, f"holds {text!r}, {how}", True)
+        found[row] = time.replace(tzinfo=None) if isinstance(time, datetime) else time
+        if own is not None and offset is not None:
+            found[row] += np.timedelta64(round(1e6 * (offset - own)), "us")
+    return found
+
+
+def usual_offset(cells: Sequence[Any] | np.ndarray, form: str) -> float | None:
+    """By how many seconds most clocks are ahead of UTC, the least of equals; `None` where no cell tells."""
+    if isinstance(cells, np.ndarray) and cells.dtype.kind == "M":
+        return None
+    counts = Counter(own for time in _times(cells, form) if time is not None and (own := _offset(time)) is not None)
+    return min(counts, key=lambda own: (-counts[own], own), default=None)
+
+
+def _offset(time: date | np.datetime64) -> float | None:
+    own = time.utcoffset() if isinstance(time, datetime) else None
+    return None if own is None else own.total_seconds()
+
+
+def _times(cells: Sequence[Any] | np.ndarray, form: str) -> Iterator[date | np.datetime64 | None]:
+    """The times that cells hold; `None` for nothing."""
     known: dict[str, datetime] = {}
     for row, cell in enumerate(cells):
-        if is_missing(cell):
-            continue
-        if isinstance(cell, date | np.datetime64):
-            found[row] = cell.replace(tzinfo=None) if isinstance(cell, datetime) else cell
-            continue
-        text = str(cell).strip()
-        if text not in known:
-            read = _time(text, form) or _time(text, ISO)
-            if read is None:
-                example = datetime(2026, 3, 31, 14, 5).strftime("%Y-%m-%d" if form == ISO else form)
-                raise UnreadableError(row, f"holds {text!r}, which is no date or time such as {example}")
-            known[text] = read
-        found[row] = known[text]
-    return found
+        if is_missing(cell) or (isinstance(cell, np.datetime64) and np.isnat(cell)):
+            yield None
+        elif isinstance(cell, date | np.datetime64):
+            yield cell
+        else:
+            text = str(cell).strip()
+            if text not in known:
+                read = _time(text, form) or _time(text, ISO)
+                if read is None:
+                    example = datetime(2026, 3, 31, 14, 5).strftime("%Y-%m-%d" if form == ISO else form)
+                    raise UnreadableError(row, f"holds {text!r}, which is no date or time such as {example}")
+                known[text] = read
+            yield known[text]
 
 
 def time_form(texts: Iterable[str]) -> str | None:
@@ -182,7 +225,6 @@ def time_form(texts: Iterable[str]) -> str | None:
 
 def _time(text: str, form: str) -> datetime | None:
     try:
-        read = datetime.fromisoformat(text) if form == ISO else datetime.strptime(text, form)
+        return datetime.fromisoformat(text) if form == ISO else datetime.strptime(text, form)
     except ValueError:
         return None
-    return read.replace(tzinfo=None)

@@ -21,6 +21,7 @@ from dflearn.data.cells import (
     text_of,
     time_form,
     times,
+    usual_offset,
 )
 from dflearn.data.tables import MixedTable
 from dflearn.errors import DataError
@@ -55,9 +56,9 @@ class Column(ABC):
         try:
             values = self._encode(cells, table)
         except UnreadableError as error:
+            remedy = f", and the column held {self.kind}s in training: correct it, or leave it empty"
             raise DataError(
-                f"{table.cell(error.row, self.name)} {error}, and the column held {self.kind}s in training: correct it, "
-                "or leave it empty"
+                f"{table.cell(error.row, self.name)} {error}{'' if error.looks_right else remedy}"
             ) from error
         return np.column_stack([values, missing(cells)]) if self.gaps else values
 
@@ -188,6 +189,7 @@ class TimeColumn(Column):
     form: "ISO", or a format of `strptime`.
     low, high, middle: of the rows trained on, in days since 1970.
     parts: those of "trend", "weekday", "year", "hour" that enter.
+    offset: how many seconds the clock is ahead of UTC by which times are read; `None` where they tell no offset.
     """
 
     kind = "time"
@@ -196,6 +198,7 @@ class TimeColumn(Column):
     high: float = 0.0
     middle: float = 0.0
     parts: tuple[str, ...] = ()
+    offset: float | None = None
 
     def _names(self) -> Sequence[str]:
         cycles = [part for part in self.parts if part != "trend"]
@@ -205,15 +208,17 @@ class TimeColumn(Column):
     def _moments(self, cells: np.ndarray) -> np.ndarray:
         """The times; a table that writes all of them in another way is read in that way."""
         try:
-            return times(cells, self.form)
-        except UnreadableError:
+            return times(cells, self.form, self.offset)
+        except UnreadableError as error:
+            if error.looks_right:
+                raise
             try:
                 form = time_form(cell for cell in cells if isinstance(cell, str) and not is_missing(cell))
             except ValueError:
                 form = None
             if form is None:
                 raise
-            return times(cells, form)
+            return times(cells, form, self.offset)
 
     def _encode(self, cells: np.ndarray, table: MixedTable) -> np.ndarray:
         moments = self._moments(cells)
@@ -319,7 +324,9 @@ def _kind(table: MixedTable, name: str, cells: np.ndarray, held: np.ndarray, gap
     for read in readers:
         try:
             column = read()
-        except UnreadableError:
+        except UnreadableError as error:
+            if error.looks_right:
+                raise
             continue
         if column is not None:
             return column
@@ -378,7 +385,8 @@ def _category(table: MixedTable, name: str, held: np.ndarray, gaps: bool) -> Cat
 
 
 def _time(name: str, cells: np.ndarray, form: str, gaps: bool) -> TimeColumn:
-    moments = times(cells, form)
+    offset = usual_offset(cells, form)
+    moments = times(cells, form, offset)
     moments = moments[~np.isnat(moments)]
     days = _days(moments)
     low, middle, high = (float(np.quantile(days, share)) for share in (0, 0.5, 1))
@@ -386,7 +394,7 @@ def _time(name: str, cells: np.ndarray, form: str, gaps: bool) -> TimeColumn:
     for part, phase in _phases(moments).items():
         if high - low >= CYCLES[part] and len(np.unique(phase.round(9))) > 1:
             parts.append(part)
-    return TimeColumn(name, gaps, form, low, high, middle, tuple(parts))
+    return TimeColumn(name, gaps, form, low, high, middle, tuple(parts), offset)
 
 
 CYCLES = {"weekday": 6.0, "year": 364.0, "hour": 0.9}  # days that rows must span

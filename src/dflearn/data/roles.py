@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -36,9 +37,13 @@ class Roles(NamedTuple):
     ) -> Roles:
         """Groups and weights are each the name of a column of the features, or one entry per row.
 
-        Weights may also be a table of one column, whose rows are matched as those of other tables are.
+        Weights may also be a table of one column. Its rows, and those of a Series of pandas, are matched as those of other
+        tables are.
         """
         given = features
+        groups, weights = (
+            _in_order(what, called, given) for what, called in ((groups, "groups"), (weights, "weights"))
+        )
         aside = tuple(dict.fromkeys(name for name in (groups, weights) if isinstance(name, str)))
         for name in aside:
             features, _ = features.without(name, "groups" if name == groups else "weights")
@@ -47,6 +52,14 @@ class Roles(NamedTuple):
             cells = given.columns[groups] if isinstance(groups, str) else np.asarray(groups, object)
             labels = _labels(given, cells, groups if isinstance(groups, str) else "groups")
         return cls(features, labels, None if weights is None else _weights(given, weights), aside)
+
+
+def _in_order(what: Any, called: str, table: MixedTable) -> Any:
+    """The cells of a Series of pandas in the order of a table's rows; anything else as it is."""
+    pandas = sys.modules.get("pandas")
+    if pandas is None or not isinstance(what, pandas.Series):
+        return what
+    return MixedTable.of(what.to_frame(called), called).aligned_with(table).columns[called]
 
 
 def _labels(table: MixedTable, cells: np.ndarray, name: str) -> list[str]:

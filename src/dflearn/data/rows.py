@@ -18,7 +18,7 @@ class Rows:
         path: the file, or what else messages call the table.
         places: what each row is called: "line 7" of a CSV file, "row 6" elsewhere.
         ids: the text of the id column in each row, each once; `None` where there is no such column.
-        index: the labels of a DataFrame's rows, where they say more than the rows' positions; `None` otherwise.
+        index: the labels of a DataFrame's rows; `None` of other tables.
     """
 
     path: Path | str
@@ -28,6 +28,11 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.places)
+
+    @property
+    def is_named(self) -> bool:
+        """Whether ids or an index tell more of a row than its position."""
+        return self.ids is not None or self.index not in (None, tuple(range(len(self))))
 
     def where(self, row: int) -> str:
         """File, place and id of a row, for messages."""
@@ -47,14 +52,19 @@ class Rows:
                 "the same order in both; or let a column that both have name the rows, with id_column"
             )
         mine, theirs = (self.index, other.index) if self.ids is None and other.ids is None else (None, None)
-        if mine == theirs:
-            return list(range(len(self)))
+        by_position = list(range(len(self)))
+        positions = tuple(by_position)
         remedy = "give both frames one index, or call reset_index(drop=True) on both to match rows by position"
         if mine is None or theirs is None:
-            labels = mine or theirs
-            if labels is not None and set(labels) == set(range(len(self))):  # one is shuffled, the other is not
-                raise DataError(f"the index of {self.path} and that of {other.path} are in different orders: {remedy}")
-            return list(range(len(self)))
+            labels = mine or theirs or positions
+            if labels != positions and set(labels) == set(positions):
+                shuffled, plain = (self, other) if mine else (other, self)
+                raise DataError(
+                    f"the index of {shuffled.path} is 0, 1, … in another order, and {plain.path} has none: {remedy}"
+                )
+            return by_position
+        if mine == theirs or (positions in (mine, theirs) and set(mine).isdisjoint(theirs)):
+            return by_position
         for rows, labels in ((self, mine), (other, theirs)):
             if len(set(labels)) < len(labels):
                 raise DataError(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from dflearn.data.cells import UnreadableError, has_point, numbers as read_numbers
+from dflearn.data.cells import UnreadableError, has_point, numbers as read_numbers, underscored
 from dflearn.data.rows import Rows as Rows, and_more as and_more
 from dflearn.data.table_files import (
     categories_of,
@@ -209,7 +209,7 @@ def _objects(cells: Sequence[Any]) -> np.ndarray:
 def _read(cells: Sequence[Any]) -> np.ndarray:
     """Numbers as such where all cells are, which is quick; otherwise the cells as they are."""
     held = _objects(cells)
-    if all(type(cell) is str for cell in cells):
+    if all(type(cell) is str for cell in cells) and not underscored(cells):
         for kind in (np.int64, np.float64):
             try:
                 numbers = held.astype(kind)
@@ -226,13 +226,9 @@ def _dtype(column: Any) -> Any:
 
 
 def _index(what: Any) -> tuple[Any, ...] | None:
-    """The labels of the rows of a pandas DataFrame; `None` where they are the positions 0, 1, … or there are none."""
+    """The labels of the rows of a pandas DataFrame; `None` of anything else."""
     pandas = sys.modules.get("pandas")
-    if pandas is None or not isinstance(what, pandas.DataFrame):
-        return None
-    labels = what.index
-    plain = isinstance(labels, pandas.RangeIndex) and labels.start == 0 and labels.step == 1
-    return None if plain else tuple(labels)
+    return tuple(what.index) if pandas is not None and isinstance(what, pandas.DataFrame) else None
 
 
 def read_table(path: str | os.PathLike[str], id_column: str | None = None, *, infinite: bool = False) -> Table:
@@ -310,7 +306,8 @@ class Tables(NamedTuple):
         wanted: Mapping[str, Sequence[str] | None],
         known_from: str,
     ) -> Tables:
-        """The tables, rows in the order of the features.
+        """The tables, rows in the order of the features; where these do not name their rows, and the costs do, instances are
+        matched with the costs.
 
         `wanted` says, for each table whose columns are known from somewhere, which they are, in this order. Features are
         left as they are: an `Encoding` picks its columns.
@@ -325,9 +322,10 @@ class Tables(NamedTuple):
             if rows is None or what == "features":
                 continue
             names = wanted.get(what)
+            costs = held["costs"]
             table = Table.of(
                 rows, f"the table of {what}", id_column=id_column, names=names, infinite=what == "instances"
-            ).aligned_with(features)
+            ).aligned_with(features if costs is None or features.is_named or not costs.is_named else costs)
             if names is not None:
                 values = table.columns(names, known_from.format(what))
                 table = replace(table, names=tuple(names), values=values)

@@ -18,6 +18,7 @@ from dflearn.evaluation import regrets_of
 from dflearn.program import Program
 from dflearn.program.names import RightHandSide
 from dflearn.solvers.base import Solution, Solver, Status
+from dflearn.solvers.task import check_solves
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,12 +32,14 @@ class Decisions:
         solution: the solver's answer.
         optima: with true costs, the objective of the best decision in hindsight, its constant left out, `(rows,)`.
         notes: what is unusual in the features: cells that were filled, unknown, or far outside what was seen in training.
+        offset: the constant of the objective, which the objectives in `columns` include.
     """
 
     columns: dict[str, list[Any]]
     solution: Solution
     optima: np.ndarray | None = None
     notes: tuple[str, ...] = ()
+    offset: float = 0.0
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a .csv or .parquet file."""
@@ -49,6 +52,7 @@ class Decisions:
             regret = np.array(self.columns["regret"])
             share = np.nansum(regret) / np.nansum(np.abs(self.optima))
             said += f"\nmean regret {np.nanmean(regret):.4g}, total regret / total optimum {share:.2%}"
+            said += f" (the optimum without the constant {self.offset:.4g} of the objective)" if self.offset else ""
         return said + "".join(f"\nnote: {note}" for note in self.notes)
 
 
@@ -70,13 +74,14 @@ def decide(
         costs: the true costs, where they are known by now, to tell the regret.
         id_column: the column that names the rows, by default that of training.
         partial: let rows without a decision be, with NaN, instead of an error that names the first.
-        solver: an exact solver to take in place of the model's: one that is spread over several workers, say.
+        solver: an exact solver of the same program to take in place of the model's: one that is spread over several workers, say.
     """
     regressor = _trained(model, "the model") if isinstance(model, DecisionFocusedRegressor) else load(model)
     program, record = named_program(regressor), regressor.record_
     tables = _tables_for(regressor, features, costs, instances, id_column)
     encoding = encoding_of(regressor)
     solver = regressor.solver_ if solver is None else solver
+    check_solves(solver, program)
     instance = tables.instance(program)
     accept = tuple(Status) if partial else (Status.OPTIMAL,)
     solution = solver.solve(torch.tensor(regressor.predict(encoding(tables.features))), instance)
@@ -104,7 +109,7 @@ def decide(
         decided = np.rint(values).astype(np.int64) if whole and np.isfinite(values).all() else values + 0.0
         columns[f"{name} (variable)" if name in taken else name] = decided
     plain = {name: cells.tolist() if isinstance(cells, np.ndarray) else list(cells) for name, cells in columns.items()}
-    return Decisions(plain, solution, optima, tuple(encoding.remarks(tables.features)))
+    return Decisions(plain, solution, optima, tuple(encoding.remarks(tables.features)), record["offset"])
 
 
 def load(path: str | os.PathLike[str], *, trust: bool = False) -> DecisionFocusedRegressor:

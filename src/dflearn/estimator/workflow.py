@@ -38,7 +38,7 @@ from dflearn.problems import Problem
 from dflearn.program import Program
 from dflearn.program.names import places_of
 from dflearn.solvers.base import Solver, Status
-from dflearn.solvers.task import DecisionTask
+from dflearn.solvers.task import DecisionTask, check_solves
 from dflearn.training import History
 from dflearn.training.arguments import as_device
 
@@ -127,6 +127,7 @@ def train(
     program, solver = task.program, solver or task.solver
     if program is None:
         raise OptionError(f"train works on a program, and {task.solver!r} knows none: use DecisionFocusedRegressor")
+    check_solves(solver, program)
     losses = losses_for(program, losses)
     given = {"features": features, "costs": costs, "instances": instances}
     tables = Tables.of(given, id_column, {"costs": program.cost_names}, "the program")

@@ -29,7 +29,7 @@ from dflearn.models import predict
 from dflearn.program import Instance, Objective
 from dflearn.solvers.base import Solver, Status
 from dflearn.solvers.recourse import recourse_of
-from dflearn.solvers.task import Decided, DecisionTask
+from dflearn.solvers.task import Decided, DecisionTask, check_solves
 
 Predictor = Callable[[Tensor], Tensor]
 
@@ -401,12 +401,7 @@ def _judge(task: DecisionTask, solver: Solver | None) -> DecisionTask:
     """The task, decided by `solver` where one is given; an error where that solves another program."""
     if solver is None:
         return task
-    known = (task.program, solver.program)
-    if known[0] is not None and known[1] is not None and known[0].fingerprint != known[1].fingerprint:
-        raise DataError(
-            f"the solver solves {solver.program!r}, but decisions are judged on {task.program!r}; "
-            "smoothing and relaxation are for training only"
-        )
+    check_solves(solver, task.program)
     return replace(task, solver=solver)
 
 

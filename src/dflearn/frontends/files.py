@@ -90,6 +90,21 @@ def read_model(
     )
 
 
+def _check_lower(path: Path, lp: Any) -> None:
+    """An error about an upper bound below 0 where no lower one is written: some tools take −∞ for that, others 0."""
+    for name, lower, upper in zip(lp.col_names_, lp.col_lower_, lp.col_upper_, strict=True):
+        if lower == 0 > upper:
+            how = (
+                f"a line MI of {name!r} in BOUNDS"
+                if path.name.removesuffix(".gz").endswith(".mps")
+                else f"-inf <= {name} <= {upper:g}"
+            )
+            raise ProgramError(
+                f"{path}: the upper bound {upper:g} of {name!r} is below its lower bound 0, which holds where none is written: write "
+                f"one, or {how} for none"
+            )
+
+
 UNNAMED = re.compile(r"HiGHS_R\d+$")  # what HiGHS calls a row that has no name
 RELATION = re.compile(r"[<>]=?|=[<>]?")
 ROWS_BEGIN = re.compile(r"\s*(subject\s+to|such\s+that|s\.?t\.?)\s*:?\s*$", re.IGNORECASE)
@@ -162,6 +177,7 @@ def _load(path: Path) -> tuple[Any, sp.csr_array | None]:
         raise ProgramError(f"{path} does not name each variable once, and costs are told by name: {said}")
     if any(UNNAMED.match(name) for name in _empty_rows(model.lp_)):  # of "x + y >= 2 <= 10" HiGHS makes "0 <= 10"
         raise ProgramError(_two_limits(path) or f"{path} holds a row without variables and without a name: take it out")
+    _check_lower(path, model.lp_)
     if said:  # an undefined row that was ignored, say
         warnings.warn(f"HiGHS on {path}: {said}", stacklevel=4)
     return model.lp_, _hessian(model.hessian_)

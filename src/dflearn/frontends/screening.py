@@ -16,6 +16,7 @@ NAN = re.compile(r"[+-]?nan(\(\w*\))?", re.IGNORECASE)  # as C reads it
 # In LP files HiGHS takes the first letters of "nano" for a number; a row may be called nan.
 NAN_IN_LP = re.compile(r"(?:^|[\s:+\-<>=])(nan[^\s:+\-<>=]*)(?=[\s+\-<>=]|$)(?!\s*:)", re.IGNORECASE)
 TWO_FACTORS = re.compile(r"(?:^|[\s:+\-<>=])((\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s+(\d|\.\d|\[)\S*)", re.IGNORECASE)
+WORD = re.compile(r"[^\s+\-*/^<>=:\[\]]+")
 SENSES = ("MAX", "MIN")
 SECTIONS = {
     "NAME", "OBJSENSE", "OBJNAME", "OBJECT", "REFROW", "ROWS", "COLUMNS", "RHS", "RANGES", "BOUNDS", "ENDATA", "QUADOBJ", "QMATRIX",
@@ -95,6 +96,12 @@ def _screen_lp(path: Path) -> None:
                 f"{place}{found[1]!r} is read as the coefficient NaN, not a number: fill it in, or rename what "
                 "begins with these letters"
             )
+        for word in WORD.findall(text) if "inf" in text.lower() else ():
+            if word.lower().startswith("inf") and word.lower() not in ("inf", "infinity"):
+                raise ProgramError(
+                    f"{place}HiGHS takes {word!r} for infinity, as it does with all names in LP files that begin with inf: give it "
+                    "another name, or save the model as MPS"
+                )
         if found := TWO_FACTORS.search(text):
             raise ProgramError(
                 f"{place}{found[1]!r} has a number before a factor, of which HiGHS makes a constant: multiply them"

@@ -19,7 +19,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from dflearn.kernels.curved import (
-    NO_CURVE,
     SIGN,
     Curve,
     between_nodes,
@@ -36,38 +35,7 @@ from dflearn.kernels.curved import (
 )
 from dflearn.kernels.elimination import minimum_degree
 from dflearn.kernels.lanes import LANES, array_at, as_tile, cut, get, inner, jit, put, spread, where, wide_tile
-
-BLOCK = 4  # columns of a block
-BLOCKED = 500  # rows from which on there are blocks: few and short columns do better one by one
-
-Index = np.ndarray  # unsigned, so that compiled indexing need not look for negative values
-
-
-class Pattern(NamedTuple):
-    """The arrays that the numeric kernels walk through.
-
-    column_start, row: the strictly lower pattern of L by columns.
-    block_first: the first column of every block, and the number of columns. A block is one column, or up to BLOCK
-        neighbours with the same rows below them (part of a supernode), so that what is read once serves all of them.
-    update_start: for every block where its updates begin. Update u is by column update_column[u], whose rows within the block
-        are update_count[u] entries from update_entry[u] on; or by that column and the BLOCK − 1 after it, a whole block with
-        the same rows, where update_whole[u] is 1.
-    pair_start, pair_target, pair_product: for column v of M, where each product of two of its entries is added.
-    curve: what is factored in place of M Θ Mᵀ, as of `curved.packed`, or `NO_CURVE`.
-    """
-
-    column_start: Index
-    row: Index
-    block_first: Index
-    update_start: Index
-    update_column: Index
-    update_entry: Index
-    update_count: Index
-    update_whole: Index
-    pair_start: Index
-    pair_target: Index
-    pair_product: np.ndarray
-    curve: np.ndarray
+from dflearn.kernels.symbolic import BLOCK, Index, Pattern, blocks_of, pattern_of
 
 
 class SparseRows(NamedTuple):
@@ -102,39 +70,35 @@ class SparseFactor:
 
     @classmethod
     def of(cls, matrix: sp.csr_array) -> SparseFactor:
-        m = matrix.shape[0]
         order, lower = minimum_degree(matrix)
-        ordered = sp.csr_array(matrix[order]) if m else sp.csr_array(matrix)
-        norms = np.sqrt(np.asarray(ordered.multiply(ordered).sum(axis=1)).reshape(-1))
-        scale = 1.0 / norms
-        scaled = sp.csr_array(sp.diags_array(scale) @ ordered) if m else ordered
-        scaled.sort_indices()
-        return cls(order, scale, scaled, _pattern(scaled, lower))
+        return cls._plain(matrix, order, lower)
+
+    @classmethod
+    def _plain(cls, matrix: sp.csr_array, order: np.ndarray, lower: sp.csc_array) -> SparseFactor:
+        scale, scaled = _scaled(matrix, order)
+        return cls(order, scale, scaled, pattern_of(scaled, lower))
 
     @classmethod
     def lifted(cls, matrix: sp.csr_array, lifting: slice, P: sp.csr_array) -> SparseFactor:
         """The same of M whose rows `lifting` are (R, −I), P = RᵀR: whichever of both ways takes fewer multiplications."""
-        plain = cls.of(matrix)
-        nodes = nodes_of(matrix, lifting, P, plain.work)
-        if nodes is None:
-            return plain
-        own, lower = nodes
-        order = np.concatenate([np.delete(np.arange(matrix.shape[0]), lifting), np.arange(matrix.shape[0])[lifting]])
-        place = np.argsort(plain.order)[order]
-        scaled = sp.csr_array(plain.matrix[place])
-        scaled.sort_indices()
-        curve = curve_of(scaled, P, own, lower)
-        blocks = _blocks(lower.indptr.astype(np.int64), lower.indices.astype(np.int64))
-        no_pairs = (np.zeros(1), np.zeros(0))
-        places = [np.asarray(part).astype(np.uint32) for part in (lower.indptr, lower.indices, *blocks, *no_pairs)]
-        pattern = Pattern._make([*places, np.zeros(0), packed(curve)])
-        return cls(order, plain.scale[place], scaled, pattern, curve)
+        order, lower = minimum_degree(matrix)
+        found = nodes_of(matrix, lifting, P, _work(np.diff(lower.indptr)))
+        if found is None:
+            return cls._plain(matrix, order, lower)
+        node, lower = found
+        every = np.arange(matrix.shape[0])
+        order = np.concatenate([np.delete(every, lifting), every[lifting]])
+        scale, scaled = _scaled(matrix, order)
+        curve = curve_of(scaled, P, node, lower)
+        blocks = blocks_of(lower.indptr.astype(np.int64), lower.indices.astype(np.int64))
+        parts = (lower.indptr, lower.indices, *blocks, np.zeros(1), np.zeros(0))  # no pairs
+        places = [np.asarray(part).astype(np.uint32) for part in parts]
+        return cls(order, scale, scaled, Pattern._make([*places, np.zeros(0), packed(curve)]), curve)
 
     @property
     def work(self) -> float:
         """Multiplications of one factorization."""
-        below = np.diff(self.pattern.column_start.astype(np.int64)).astype(float)
-        return float((below * (below + 1)).sum() / 2)
+        return _work(np.diff(self.pattern.column_start.astype(np.int64)))
 
     @property
     def rows(self) -> int:
@@ -169,6 +133,22 @@ class SparseFactor:
         return NumericFactor(self.pattern, values[: self.entries + self.rows])
 
 
+def _scaled(matrix: sp.csr_array, order: np.ndarray) -> tuple[np.ndarray, sp.csr_array]:
+    """What brings rows to length one, and the matrix with those rows in that order."""
+    m = matrix.shape[0]
+    ordered = sp.csr_array(matrix[order]) if m else sp.csr_array(matrix)
+    norms = np.sqrt(np.asarray(ordered.multiply(ordered).sum(axis=1)).reshape(-1))
+    scale = 1.0 / norms
+    scaled = sp.csr_array(sp.diags_array(scale) @ ordered) if m else ordered
+    scaled.sort_indices()
+    return scale, scaled
+
+
+def _work(below: np.ndarray) -> float:
+    """Multiplications of one factorization, for so many entries below the diagonal of each column."""
+    return float((below * (below + 1.0)).sum() / 2)
+
+
 @dataclass(frozen=True)
 class NumericFactor:
     """A factored tile: the entries of L D, then 1/D."""
@@ -191,72 +171,6 @@ class NumericFactor:
     def vanished(self) -> np.ndarray:
         """Rows whose pivot vanished, in the first lane."""
         return np.flatnonzero(self.values[len(self.pattern.row) :, 0] == 0.0)
-
-
-def _pattern(matrix: sp.csr_array, lower: sp.csc_array) -> Pattern:
-    m, entries = matrix.shape[0], lower.nnz
-    unsigned = lambda array: np.asarray(array).astype(np.uint32)  # noqa: E731
-    # L with entry numbers in place of values.
-    numbered = sp.csr_array(sp.csc_array((np.arange(entries) + 1.0, lower.indices, lower.indptr), shape=(m, m)))
-    numbered.sort_indices()
-    # Products of two entries in a column of M, and where each lands: entry (i, j), i > j, or the diagonal's row.
-    columns = sp.csc_array(matrix)
-    columns.sort_indices()
-    counts = np.diff(columns.indptr)
-    first, second = _pairs(columns.indptr, counts)
-    i, j = columns.indices[second], columns.indices[first]
-    target = np.where(i == j, entries + i, 0)
-    off = i != j
-    if off.any():
-        target[off] = np.asarray(numbered[i[off], j[off]]).reshape(-1).astype(np.int64) - 1
-    blocks = _blocks(lower.indptr.astype(np.int64), lower.indices.astype(np.int64))
-    pairs = np.concatenate([[0], np.cumsum(counts * (counts + 1) // 2)])
-    places = map(unsigned, (lower.indptr, lower.indices, *blocks, pairs, target))
-    return Pattern._make([*places, columns.data[first] * columns.data[second], NO_CURVE])
-
-
-def _blocks(start: np.ndarray, row: np.ndarray) -> tuple[np.ndarray, ...]:
-    """block_first and the updates of `Pattern`, from the pattern of L by columns."""
-    m, sizes = len(start) - 1, np.diff(start)
-    # Column j goes on with the rows of column j − 1 if that has one row more, j itself.
-    below = np.append(row, m)[start[:-1]]  # the first row below the diagonal, where there is one
-    goes_on = np.zeros(m, bool)
-    goes_on[1:] = (m >= BLOCKED) & (sizes[:-1] == sizes[1:] + 1) & (below[:-1] == np.arange(1, m))
-    first: list[int] = []
-    for j in range(m):
-        if not (first and goes_on[j] and j - first[-1] < BLOCK):
-            first.append(j)
-    ends = np.array([*first, m], np.int64)
-    owner = np.repeat(np.arange(len(first)), np.diff(ends))
-    whole = np.diff(ends) == BLOCK
-    # Entries of one column within one block follow each other; of a whole block the first column speaks for all.
-    column, block = np.repeat(np.arange(m), sizes), owner[row]
-    begins = np.ones(len(row), bool)
-    begins[1:] = (block[1:] != block[:-1]) | (column[1:] != column[:-1])
-    entry = np.flatnonzero(begins)
-    count = np.diff(np.append(entry, len(row)))
-    source = owner[column[entry]]
-    kept = (source != block[entry]) & (~whole[source] | (column[entry] == ends[source]))
-    entry, count, source = entry[kept], count[kept], source[kept]
-    order = np.lexsort((column[entry], block[entry]))
-    entry, count, source = entry[order], count[order], source[order]
-    update_start = np.searchsorted(block[entry], np.arange(len(ends)))
-    return ends, update_start, column[entry], entry, count, whole[source]
-
-
-def _pairs(start: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For every column, the positions (a, b), a ≤ b, of all pairs of its entries; column by column."""
-    first, second, owner = [], [], []
-    for size in np.unique(counts):
-        columns = np.flatnonzero(counts == size)
-        a, b = np.triu_indices(size)
-        first.append((start[columns][:, None] + a).reshape(-1))
-        second.append((start[columns][:, None] + b).reshape(-1))
-        owner.append(np.repeat(columns, len(a)))
-    if not first:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    by_column = np.argsort(np.concatenate(owner), kind="stable")
-    return np.concatenate(first)[by_column], np.concatenate(second)[by_column]
 
 
 @jit
@@ -296,21 +210,21 @@ def mask_rows(pattern: Pattern, mask: Any, values: Any) -> None:
 
 @inner
 def _update_by_block(
-    pattern: Pattern, values: Any, k: Any, first: Any, last: Any, end: Any, j0: Any, at: int, room: int
+    pattern: Pattern, values: Any, k: Any, first: Any, last: Any, end: Any, j0: Any, diagonal: int, room: int
 ) -> None:
     """The block from column j0 on less what the BLOCK columns from k on contribute, each in its turn.
 
-    first, last: entries of column k whose rows are in the block; end: where column k ends; at, room: as of `_factor_columns`.
+    first, last: entries of column k whose rows are in the block; end: where column k ends; diagonal, room: where 1/D is, and the columns that are worked on.
     """
     start, row = pattern.column_start, pattern.row
     # The same row in the next column is one place closer to its beginning.
     to1 = np.int64(start[k + 1]) - np.int64(start[k]) - 1
     to2, to3 = np.int64(start[k + 2]) - np.int64(start[k]) - 2, np.int64(start[k + 3]) - np.int64(start[k]) - 3
     d0, d1, d2, d3 = (
-        get(values, at + k),
-        get(values, at + k + 1),
-        get(values, at + k + 2),
-        get(values, at + k + 3),
+        get(values, diagonal + k),
+        get(values, diagonal + k + 1),
+        get(values, diagonal + k + 2),
+        get(values, diagonal + k + 3),
     )
     e = first
     if last - first == BLOCK:

@@ -24,8 +24,8 @@ import scipy.sparse as sp
 
 from dflearn.kernels.elimination import after_their_variables
 from dflearn.kernels.lanes import array_at, get, inner, put
+from dflearn.kernels.symbolic import BLOCK
 
-BLOCK = 4  # as of `cholesky`
 LEAST = 1e5  # multiplications of one factorization from which on another order may be worth its search
 GAIN = 0.7  # of the multiplications, at most, for another order
 MOST = 2500  # nodes: the search takes a bit for each pair
@@ -57,7 +57,6 @@ class Curve(NamedTuple):
     weight: np.ndarray
 
 
-NO_CURVE = np.zeros(0, np.int64)
 NODE, SIGN, OWN, LINK_START, WEIGHT = 0, 2, 4, 14, 28  # where `packed` tells of these
 
 

@@ -111,6 +111,30 @@ def measure(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, size: An
 
 
 @inner
+def in_force(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, g: Any, size: Any, mask: Any) -> None:
+    """mask (m items): 1 for rows in force, and 0. g = M w − r, size as of `measure`.
+
+    A row with a price and some slack is in force if its price is the larger of the two, beside their terms: in other units
+    one of them may look like nothing.
+    """
+    by_rows = system.by_rows
+    for i in range(g.shape[0]):
+        put(mask, i, 1.0)
+        if not system.inequality[i]:
+            continue
+        price, slack = get(y, i), -1.0 * get(g, i)
+        put(mask, i, where(price > slack, 1.0, 0.0))
+        doubtful = (price > 0.0) & (slack > price)
+        if any_lane(doubtful):
+            total, share = absolute(get(tile.r, i)), spread(0.0, y)
+            for k in range(by_rows.start[i], by_rows.start[i + 1]):
+                a, j = by_rows.value[k], by_rows.column[k]
+                total = total + absolute(a * get(w, j))
+                share = maximum(share, where(absolute(a) * price > 0.0, absolute(a * price) / get(size, j), 0.0))
+            put(mask, i, where(doubtful & (share * total > slack), 1.0, get(mask, i)))
+
+
+@inner
 def _proof(system: SmoothedSystem, tile: SmoothedTile, y: Any, loose: Any, margin: Any) -> None:
     """margin (3 items): by how much min yᵀM w over the bounds exceeds yᵀr, beside the terms; the same less what variables
     without bounds undo if they go FAR; and the largest (yᵀM)_j of those, beside its terms. There loose (n items) becomes

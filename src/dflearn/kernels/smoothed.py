@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dflearn.kernels.cholesky import Pattern, SparseFactor, SparseRows, assemble, factorize, mask_rows, substitute
+from dflearn.kernels.cholesky import SparseFactor, SparseRows, assemble, factorize, mask_rows, substitute
 from dflearn.kernels.dual_newton import (
     NEWTON_COLUMNS,
     NEWTON_ROWS,
@@ -49,8 +49,9 @@ from dflearn.kernels.lanes import (
     where,
     wide_tile,
 )
-from dflearn.kernels.optimality import measure
+from dflearn.kernels.optimality import in_force, measure
 from dflearn.kernels.smoothed_lp import SmoothedSystem, SmoothedTile
+from dflearn.kernels.symbolic import Pattern
 
 FINISHED = 10.0  # times the tolerance: a residual up to this needs no more work
 ENOUGH = 1e-7  # a residual up to this needs no other start
@@ -313,10 +314,7 @@ def solve_tile(
     if not proven.all():
         dual_newton(system, tile, limits.newton_steps, limits.patience, limits.tolerance, last, y, w, steps)
         measure(system, tile, y, w, last.image, residual)
-        for i in range(m):
-            put(last.mask, i, 1.0)
-            if system.inequality[i]:
-                put(last.mask, i, where(get(y, i) + get(last.g, i) > 0.0, 1.0, 0.0))
+        in_force(system, tile, y, w, last.g, last.image, last.mask)
         if way != NEWTON:
             side = face_scratch(columns, rows[m:], n, m, values)
             for attempt in range(limits.attempts + 1):

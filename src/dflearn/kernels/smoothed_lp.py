@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dflearn.kernels.cholesky import Pattern, SparseFactor, SparseRows
+from dflearn.kernels.cholesky import SparseFactor, SparseRows
+from dflearn.kernels.symbolic import Pattern
 
 
 class SmoothedSystem(NamedTuple):

@@ -296,9 +296,10 @@ class AroundSolver(Layer):
 
 
 class Exact(AroundSolver):
-    """The exact solver as a layer: w*(y), with Jacobian zero (as it is almost everywhere).
+    """The exact solver as a layer: w*(y), with Jacobian zero (as it is almost everywhere, for a linear objective).
 
-    With it, every loss gives the subgradient of the paper's "no differentiable solver" rows.
+    With it, every loss gives the subgradient of the paper's "no differentiable solver" rows. With Q, or right-hand sides that are
+    predicted, decisions move with y: losses that differentiate through them (SCE, regret, errors of decisions) want `Smoothed` then.
     """
 
     known_rows = False  # the Jacobian is zero, by definition

@@ -79,7 +79,14 @@ def places_of(program: Program, names: Iterable[str], source: str = "") -> dict[
 
     `source` is what messages begin with, the name of a file, say.
     """
-    return {name: _place_of(program, name, f"{source}: " if source else "") for name in names}
+    begin = f"{source}: " if source else ""
+    found = {name: _place_of(program, name, begin) for name in names}
+    first: dict[tuple[str, int], str] = {}
+    for name, (field, position, _) in found.items():
+        other = first.setdefault((field, position), name)
+        if other != name:
+            raise DataError(f"{begin}the columns {other!r} and {name!r} hold the same number of the program: drop one")
+    return found
 
 
 def _place_of(program: Program, name: str, source: str) -> Place:
@@ -97,6 +104,12 @@ def _place_of(program: Program, name: str, source: str) -> Place:
             )
         if holder == "none":
             raise DataError(f"{source}the constraint {row!r} has two limits or none: write it as two constraints")
+        moves = program.B if holder == "b" else program.H
+        if moves is not None and moves.indptr[position + 1] > moves.indptr[position]:
+            raise DataError(
+                f"{source}the right-hand side of {row!r} is predicted, so that no column holds it: drop the column; what is to "
+                f"be added to the prediction is Instance({holder}=…)"
+            )
         return Place(holder, position, sign)
     known = matched(variable, variables, f"{source}the column") if about_variable else None
     if known is not None:
@@ -174,13 +187,21 @@ def _read_columns(columns: Columns, source: str) -> dict[str, np.ndarray]:
     held = {}
     for name, key in zip(names, keys, strict=True):
         try:
-            held[name] = np.asarray(columns[key], np.float64)
+            held[name] = _as_numbers(columns[key])
         except (TypeError, ValueError) as error:
             raise DataError(f"{source}the column {name!r} holds what is no number: {error}") from error
     shapes = {name: column.shape for name, column in held.items()}
     if len(set(shapes.values())) > 1:
         raise DataError(f"{source}the columns differ in length: {shapes}")
     return held
+
+
+def _as_numbers(column: Any) -> np.ndarray:
+    cells = np.asarray(column)
+    for cell in cells.flat if cells.dtype.kind in "OSU" else ():
+        if isinstance(cell, str | bytes) and "_" in str(cell):  # Python reads 1_5 as 15
+            raise ValueError(f"could not convert {cell!r}")
+    return np.asarray(column, np.float64)
 
 
 def canonical(name: str) -> str:

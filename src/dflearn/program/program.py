@@ -232,7 +232,7 @@ class Program:
         Args:
             columns: a DataFrame of pandas, a dict of arrays, or a `Table`. A column is called like a constraint, and holds
                 its right-hand sides; or `lower:x`, `upper:x`, `d:x`, the bounds and the known cost of a variable x, in
-                the sense of the program. Whatever has no column is as in the program.
+                the sense of the program. Whatever has no column is as in the program. A predicted right-hand side has none.
         """
         return read_instance(self, columns)
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from dflearn.errors import OptionError, ShapeError
+from dflearn.errors import DataError, OptionError, ShapeError
 from dflearn.program import Objective, Program
 from dflearn.solvers.base import Solver
 from dflearn.solvers.callable import from_callable
@@ -79,6 +79,15 @@ class DecisionTask:
         raise OptionError(
             f"a Problem, a Program, a Solver or a function from costs to a decision says what is decided; got "
             f"{repr(what) if isinstance(what, str) else f'a {type(what).__name__}'}. For example: {example}"
+        )
+
+
+def check_solves(solver: Solver, program: Program | None) -> None:
+    """An error where a solver is known to solve another program than the one on which decisions are judged."""
+    if program is not None and solver.program is not None and solver.program.fingerprint != program.fingerprint:
+        raise DataError(
+            f"the solver solves {solver.program!r}, but decisions are judged on {program!r}, which is another program; "
+            "smoothing and relaxation are for training only"
         )
 
 

@@ -72,13 +72,36 @@ NOINLINE void to_units() {
     SYNC();
 }
 
+// MASK: 1 for rows in force, and 0. A row with a price and some slack is in force if its price is the larger of the two,
+// beside their terms: in other units one of them may look like nothing. After `measure`, whose SIZE it reads.
+NOINLINE void rows_in_force() {
+    const Task& q = *TASK;
+    double* const scratch = q.scratch;
+    const double* y = Y;
+    double doubtful[1] = {0};
+    ROWS {
+        v[MASK] = !p.inequality[i] || y[i] + v[GRADIENT] > 0 ? 1 : 0;
+        if (p.inequality[i] && y[i] > 0 && -v[GRADIENT] > y[i]) doubtful[0] += 1;
+    }
+    reduce<1, 0>(doubtful);
+    if (doubtful[0] > 0)
+        row_totals<1, 1, 1>(
+            [&](int i, double value, int at, double* terms) {
+                terms[0] += fabs(value * scratch[NEWTON_W + at]);
+                if (i >= 0 && y[i] > 0) terms[1] = fmax(terms[1], fabs(value * y[i]) / scratch[SIZE + at]);
+            },
+            [&](int i, const double* terms) {
+                double slack = -row(scratch, i)[GRADIENT], total = terms[0] + fabs(q.side(i));
+                if (p.inequality[i] && y[i] > 0 && terms[1] * total > slack) row(scratch, i)[MASK] = 1;
+            });
+    SYNC();
+}
+
 // Newton's method from the multipliers in Y, as long as that goes fast (or to polish); its answer is the answer.
 DEVICE Outcome newton(int limit, int patience, double tolerance) {
-    double* const scratch = TASK->scratch;
     int steps = dual_newton(limit, patience, tolerance);
     double residual = measure(NEWTON_W);
-    ROWS v[MASK] = !p.inequality[i] || Y[i] + v[GRADIENT] > 0 ? 1 : 0;
-    SYNC();
+    rows_in_force();
     keep(NEWTON_W, NEWTON_INSIDE, MASK);
     return {residual, steps, -1};
 }
