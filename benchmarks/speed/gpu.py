@@ -8,7 +8,8 @@ Times on the GPU are CUDA events around one call, the median of twelve, compilat
 instance. Errors are the largest differences from the CPU's decisions and gradients over 64 instances (16 of SP-50), relative
 to the largest number there. CPU: the same call by the clock on the wall, on all cores. Peers (`gpu_peers.py`) solve the same
 instances. Training: one epoch of SCE through the layer on 800 instances in batches of 32, as `fit` counts it; a step of a
-convolutional net on images. --small: two instances each of small problems.
+convolutional net on images. --small: two instances each of small problems. Give `cpu` and `crossover` a process of their own:
+threads that torch's other work started would take the cores from the kernels'.
 """
 
 from __future__ import annotations

@@ -51,7 +51,9 @@ def page(found: dict[str, Any]) -> str:
             if "ms" in row
             else f"{row['failed'].splitlines()[-1][:120]} | {ours:.3g} | | "
         )
-        lines.append(f"| {row['peer']} | {row['problem']} | {row['batch']} | {told} |")
+        lines.append(
+            f"| {row['peer']}{'*' if row.get('earlier') else ''} | {row['problem']} | {row['batch']} | {told} |"
+        )
     lines += [
         "",
         "MPAX is forward only; its default is 1e-4. *dense*: an interior-point method in torch with one batched dense Cholesky factor a step, ours, as a yardstick. CuClarabel (Julia) and Moreau's CUDA build (NVIDIA's cuDSS) could not be had on that machine, which has no network.",
@@ -92,7 +94,7 @@ def page(found: dict[str, Any]) -> str:
         lines.append(f"| {name} | {batch} | {' | '.join(told)} |")
     lines += [
         "",
-        "Small batches, forward and back, ms: the GPU, one core, all cores ([figure](../../docs/images/gpu-crossover.svg)):",
+        "Small batches, forward and back, ms: the GPU, one core of that machine ([figure](../../docs/images/gpu-crossover.svg)):",
         "",
         "| problem | " + " | ".join(map(str, SMALL)) + " |",
         "|---|" + "---|" * len(SMALL),
@@ -100,7 +102,7 @@ def page(found: dict[str, Any]) -> str:
     small = {(row["problem"], row["batch"]): row for row in found["crossover"]}
     for name in dict.fromkeys(row["problem"] for row in found["crossover"]):
         rows = [small[name, batch] for batch in SMALL]
-        parts = (f"{row['ms']:.2g}, {row['one_core_ms']:.2g}, {row['all_cores_ms']:.2g}" for row in rows)
+        parts = (f"{row['ms']:.2g}, {row['one_core_ms']:.2g}" for row in rows)
         lines.append(f"| {name} | {' | '.join(parts)} |")
     lines += [
         "",
@@ -110,7 +112,7 @@ def page(found: dict[str, Any]) -> str:
 
 
 def figure(found: dict[str, Any], path: Path) -> None:
-    """Milliseconds against the batch: GPU, one core, all cores; a panel for each problem."""
+    """Milliseconds against the batch: GPU and one core; a panel for each problem."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -125,7 +127,6 @@ def figure(found: dict[str, Any], path: Path) -> None:
         for key, label, color in (
             ("ms", "GPU", "#0b66c3"),
             ("one_core_ms", "one core", "#7f7f7f"),
-            ("all_cores_ms", "all cores", "#c0392b"),
         ):
             axes.plot(
                 [row["batch"] for row in rows], [row[key] for row in rows], "o-", label=label, color=color, markersize=3

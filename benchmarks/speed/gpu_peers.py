@@ -190,8 +190,9 @@ def dense(program: Any, c: Tensor) -> Callable[[], np.ndarray]:
             ) / pairs
             aim = (gap * (after / gap.clamp(min=1e-300)).clamp(0, 1) ** 3)[:, None]
             dw, dy, dzl, dzu = direction(aim - gl * zl - dw * dzl, aim - gu * zu + dw * dzu, state)
-            a = going * 0.9995 * longest((dw, dzl, dzu), state)[:, None]  # the others stay where they are
-            w, y, zl, zu = w + a * dw, y + a * dy, zl + a * dzl, zu + a * dzu
+            a = 0.9995 * longest((dw, dzl, dzu), state)[:, None]
+            old, new = (w, y, zl, zu), (w + a * dw, y + a * dy, zl + a * dzl, zu + a * dzu)
+            w, y, zl, zu = (torch.where(going, after, before) for before, after in zip(old, new, strict=True))
         inside = (gl > zl) & (gu > zu)
         theta = torch.where(inside, 1 / mu.clamp(min=1e-10), 0.0)  # slacks are free
         v = theta * incoming
