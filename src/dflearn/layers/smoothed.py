@@ -207,10 +207,12 @@ class Smoothed(Layer):
                     RuntimeWarning,
                     stacklevel=4,
                 )
-            return self.bent.solve(self.objective.vector(y, instance), instance, start)
+            solution = self.bent.solve(self.objective.vector(y.double(), instance), instance, start)
+            return solution.with_decision(solution.decision.to(y.dtype))
         if self.program.Q is not None:
             self.program.sides(instance, count)  # checks the instance, in the user's words
-            return self.lifted.solve(self.objective.vector(y, instance), instance, start)
+            solution = self.lifted.solve(self.objective.vector(y.double(), instance), instance, start)
+            return solution.with_decision(solution.decision.to(y.dtype))
         blocks = self.blocks(y.device)
         if blocks is not None:
             from dflearn.layers.on_gpu import solve_on_gpu
@@ -218,9 +220,8 @@ class Smoothed(Layer):
             return solve_on_gpu(self, blocks, y, instance, start)
         # The way back leads from w to y at once, unless the instance's d wants a gradient too.
         through_d = instance is not None and instance.d is not None and instance.d.requires_grad
-        costs = self.objective.vector(
-            (y if through_d else y.detach()).double(), instance
-        )  # d may be much larger than S y
+        exact = (y if through_d else y.detach()).double()  # d may be much larger than S y
+        costs = self.objective.vector(exact, instance)
         solution, face = self.solve_here(costs, instance, start, y)
         if not through_d:
             face = face._replace(objective=self.objective)
