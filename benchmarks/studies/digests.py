@@ -14,6 +14,7 @@ import argparse
 import hashlib
 import json
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -116,10 +117,17 @@ def digest(*tensors: torch.Tensor) -> str:
     return content.hexdigest()[:16]
 
 
-def trained(case: Case) -> dict[str, Any]:
-    """The digest of the final weights, and the first answers of the layer."""
+def labelled(case: Case) -> Any:
+    """The problem of a case, and its data with labels."""
     problem = problem_named(case.problem, seed=SEED)
-    data = dfl.label(problem.generate(POINTS, dtype=case.dtype), problem.solver(), progress=False)
+    return problem, dfl.label(problem.generate(POINTS, dtype=case.dtype), problem.solver(), progress=False)
+
+
+def trained(case: Case, labels: torch.Tensor | None = None) -> dict[str, Any]:
+    """The digest of the final weights, and the first answers of the layer. labels: others to train on."""
+    problem, data = labelled(case)
+    if labels is not None:
+        data = data.with_decisions(labels.to(case.dtype))
     torch.manual_seed(SEED)
     model = nn.Linear(data.features.shape[1], problem.program.p).to(case.dtype)
     loss = case.loss(problem)
@@ -191,12 +199,15 @@ def resumed() -> dict[str, Any]:
     }
 
 
-def run_all() -> dict[str, dict[str, Any]]:
+def run_all(labels: dict[str, torch.Tensor], only: str) -> dict[str, dict[str, Any]]:
     torch.set_num_threads(1)
     found = {}
     for name, case in CASES.items():
-        found[name] = trained(case)
-        print(f"{found[name]['weights']}  {name}", flush=True)
+        if re.search(only, name):
+            found[name] = trained(case, labels.get(name))
+            print(f"{found[name]['weights']}  {name}", flush=True)
+    if only:
+        return found
     for name, run in (
         ("estimator, SCE Smoothed, instances, MLP", with_instances),
         ("resumed, SCE Smoothed, MLP, AdamW, scheduler", resumed),
@@ -208,11 +219,9 @@ def run_all() -> dict[str, dict[str, Any]]:
 
 def compare(before: dict[str, Any], after: dict[str, Any]) -> int:
     """Say which runs differ, and by how much their layers' answers do; how many do."""
-    differing = [name for name in before if before[name]["weights"] != after.get(name, {}).get("weights")]
+    before = {name: run for name, run in before.items() if name in after}
+    differing = [name for name in before if before[name]["weights"] != after[name]["weights"]]
     for name in differing:
-        if name not in after:
-            print(f"gone: {name}")
-            continue
         a, b = (np.array(runs[name]["answers"]) for runs in (before, after))
         if a.shape != b.shape:
             print(f"differs: {name}: answers of another shape, {a.shape} and {b.shape}")
@@ -229,8 +238,15 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--out", type=Path, help="write the digests to this file")
     arguments.add_argument("--compare", type=Path, help="compare with the digests in this file")
+    arguments.add_argument("--keep-labels", type=Path, help="write the labels to this file (.pt), and train nothing")
+    arguments.add_argument("--labels", type=Path, help="train on the labels in this file, of another commit")
+    arguments.add_argument("--only", default="", help="a regular expression: only the runs whose name it is found in")
     options = arguments.parse_args()
-    found = run_all()
+    if options.keep_labels is not None:
+        wanted = {name: case for name, case in CASES.items() if re.search(options.only, name)}
+        torch.save({name: labelled(case)[1].decisions for name, case in wanted.items()}, options.keep_labels)
+        return
+    found = run_all({} if options.labels is None else torch.load(options.labels, weights_only=True), options.only)
     if options.out is not None:
         commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
         about = {
