@@ -150,7 +150,9 @@ def test_an_interrupted_study_ends_as_an_undisturbed_one(tmp_path: Path, cache: 
     disturbed = tmp_path / "study.sqlite"
     command = [sys.executable, "-m", "dflearn", "run", str(study), "--jobs", "1", "--cache", str(cache)]
 
-    driver = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    driver = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=_hears_interrupts
+    )
     ended = _wait_for(disturbed, 1, driver)
     driver.send_signal(signal.SIGINT)
     _, errors = driver.communicate(timeout=60)
@@ -185,6 +187,11 @@ def test_an_interrupted_study_ends_as_an_undisturbed_one(tmp_path: Path, cache: 
             if config.key in ended:  # finished before an interruption, so not run again
                 assert there.machine["ended"] == ended[config.key]
     assert len(ended) >= 3
+
+
+def _hears_interrupts() -> None:
+    """A shell that puts its jobs into the background lets them ignore Ctrl-C, and so their children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _wait_for(path: Path, count: int, driver: subprocess.Popen[str]) -> dict[str, str]:
