@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 PROBLEMS = ("SP-10", "SP-25", "KP-100", "CFL-50")
-BATCHES = (1, 32)
+BATCHES, MANY = (1, 32), 16
 INSTANCES, EPOCHS = 800, 2  # of one call of `fit`: as many as the paper trains on
 TURN = 0.25  # seconds at least of a row in one turn
 
@@ -37,6 +37,7 @@ def ways() -> Iterator[tuple[tuple[str, str], Callable[[], Any]]]:
         for batch in BATCHES:
             for what, way in solves(problem, batch):
                 yield (f"{name}, batch {batch}", what), way
+        yield (f"{name}, {MANY} batches of 32", "Smoothed, warm"), warm_batches(problem)
         for what, way in epochs(problem):
             yield (f"{name}, {EPOCHS} epochs of {INSTANCES}", what), way
 
@@ -57,6 +58,25 @@ def solves(problem: Any, batch: int) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "Smoothed, warm", lambda: layer.solve(near, None, start)
     yield "DavisYin", lambda: splitting.solve(near)
     yield "HiGHS on the LP", lambda: solver.solve(near)
+
+
+def warm_batches(problem: Any) -> Callable[[], Any]:
+    """From the starts of nearby costs, batch after batch: what one batch takes depends on its hardest instance."""
+    import torch
+
+    from dflearn.layers import Smoothed
+
+    layer = Smoothed(problem.program.relax(), 1.0)
+    costs = problem.generate(32 * MANY, dtype=torch.float64).batch().require("costs")
+    noise = torch.randn(costs.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    parts = list((costs * (1 + 0.02 * noise)).split(32))
+    starts = [layer.solve(part, None, layer.no_start(32)).start for part in costs.split(32)]
+
+    def solve() -> None:
+        for part, start in zip(parts, starts, strict=True):
+            layer.solve(part, None, start)
+
+    return solve
 
 
 def epochs(problem: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
