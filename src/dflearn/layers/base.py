@@ -22,6 +22,8 @@ from dflearn.errors import OptionError
 from dflearn.program import Instance, Objective, Program
 from dflearn.solvers.base import Solution, Solver, TakesStart, check_costs, check_instance, check_start_shape
 
+Apart = tuple[Solution, Callable[[Tensor], Tensor]]
+
 ACCEPTED_RESIDUAL = 1e-6  # relative, row by row and variable by variable; what `OPTIMAL` means here
 
 
@@ -64,6 +66,11 @@ class Layer(nn.Module, TakesStart, ABC):
         if self.program is not None and self.program.predicts_rows:
             instance = self._realize(self.program, y, instance)
         return self._solve(y, instance, start).timed(perf_counter() - begun)
+
+    def solve_apart(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Apart | None:
+        """`solve` for costs that autograd does not follow, and the way back: a gradient in w → one in y. `None` where the layer
+        knows no such way for these instances; it is then asked by `solve`."""
+        return None
 
     def _checks_later(self, device: torch.device) -> bool:
         """Whether costs on this device are looked at where they are: a NaN among them is found by who solves."""

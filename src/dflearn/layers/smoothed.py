@@ -13,6 +13,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 from functools import cached_property, partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -20,13 +21,23 @@ import torch
 from torch import Tensor
 
 from dflearn.errors import OptionError
-from dflearn.layers.base import ACCEPTED_RESIDUAL, Layer, as_rows, in_shape, like, symmetric, weight, with_gradient
+from dflearn.layers.base import (
+    ACCEPTED_RESIDUAL,
+    Apart,
+    Layer,
+    as_rows,
+    in_shape,
+    like,
+    symmetric,
+    weight,
+    with_gradient,
+)
 from dflearn.layers.in_graph import number_of, solve_in_graph
 from dflearn.layers.norm import solve_norm
 from dflearn.layers.watch import Watch
 from dflearn.program import Instance, Objective, Program
 from dflearn.program.sides import Sides
-from dflearn.solvers.base import Solution, Status, check_start
+from dflearn.solvers.base import Solution, Status, check_costs, check_instance, check_start, check_start_shape
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -189,6 +200,17 @@ class Smoothed(Layer):
             return solve_in_graph(self, y, instance, start)
         return super().solve(y, instance, start)
 
+    def solve_apart(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Apart | None:
+        begun, program = perf_counter(), self.program
+        plain = type(self) is Smoothed and program.Q is None and not program.predicts_rows and self.blocks(y.device) is None
+        if not plain or (instance is not None and (instance.q is not None or instance.learned())):
+            return None
+        batch = check_costs(y, self.objective)
+        check_instance(instance, batch)
+        check_start_shape(start, batch, self.start_width)
+        solution, face = self.solve_here(self.objective.vector(y.double(), instance), instance, start, y, self.objective)
+        return solution.timed(perf_counter() - begun), face.way_back
+
     def _check_instance(self, instance: Instance) -> None:
         if instance.q is not None and self.regularizer == "norm":
             raise OptionError("with regularizer='norm' instances have no q: smooth with 'squared'")
@@ -222,9 +244,7 @@ class Smoothed(Layer):
         through_d = instance is not None and instance.d is not None and instance.d.requires_grad
         exact = (y if through_d else y.detach()).double()  # d may be much larger than S y
         costs = self.objective.vector(exact, instance)
-        solution, face = self.solve_here(costs, instance, start, y)
-        if not through_d:
-            face = face._replace(objective=self.objective)
+        solution, face = self.solve_here(costs, instance, start, y, None if through_d else self.objective)
         decision = with_gradient(costs if through_d else y, solution.decision, face.way_back, face.way_back_again)
         if wanted := self.wanted_sides(instance):
             from dflearn.layers.sides import gradients, with_sides
@@ -234,9 +254,17 @@ class Smoothed(Layer):
         return solution.with_decision(decision)
 
     def solve_here(
-        self, costs: Tensor, instance: Instance | None, start: Tensor | None, y: Tensor
+        self,
+        costs: Tensor,
+        instance: Instance | None,
+        start: Tensor | None,
+        y: Tensor,
+        objective: Objective | None = None,
     ) -> tuple[Solution, Face]:
-        """The answer for c `(*batch, n)` by the CPU, without a gradient, and the faces that it lies on; a decision like y."""
+        """The answer for c `(*batch, n)` by the CPU, without a gradient, and the faces that it lies on; a decision like y.
+
+        objective: that of `Face`.
+        """
         batch = costs.shape[:-1]
         count = batch.numel()
         sides = self.program.sides(instance, count)
@@ -249,10 +277,10 @@ class Smoothed(Layer):
             answer = self.rows.solve(self.rows.data(c, kappa, sides), given, self.tolerance)
             status, slow = self.finish(c, kappa, sides, answer)
         decision = like(answer.w, y)
-        face = Face(self.rows, answer.inside, answer.in_force, kappa, self.mu)
+        face = Face(self.rows, answer.inside, answer.in_force, kappa, self.mu, objective)
         if self.regularizer == "norm":
             face = face._replace(w=np.array(as_rows(decision, count, np.float64)))
-        objective = bound = in_shape(answer.objective, batch)
+        value = bound = in_shape(answer.objective, batch)
         if any(status.tolist()):  # OPTIMAL is 0
             bound = in_shape(np.where(status, -np.inf, answer.objective), batch)
         new_start = None
@@ -265,7 +293,7 @@ class Smoothed(Layer):
         solution = Solution(
             decision=decision,
             status=in_shape(status, batch),
-            objective=objective,
+            objective=value,
             bound=bound,
             start=new_start,
             residual=in_shape(answer.residual, batch),

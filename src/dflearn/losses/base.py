@@ -7,6 +7,7 @@ obj(y, w) = (S y + d)ᵀ w + ½ wᵀQ w.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -23,10 +24,15 @@ Field = Literal["costs", "decisions"]
 
 @dataclass(frozen=True)
 class LossOutput:
-    """A loss's value `(*batch,)` and, where the loss solved something, the `Solution` behind it."""
+    """A loss's value `(*batch,)` and, where the loss solved something, the `Solution` behind it.
+
+    way_back: weights g `(*batch,)` → the gradient of Σ g · loss in ŷ, `(*batch, p)`, where the loss knows it without autograd; the
+        value then carries none.
+    """
 
     value: Tensor
     solution: Solution | None = None
+    way_back: Callable[[Tensor], Tensor] | None = None
 
 
 class Loss(nn.Module, ABC):
@@ -73,6 +79,31 @@ class Loss(nn.Module, ABC):
 
     def output(self, predicted: Tensor, batch: Batch) -> LossOutput:
         """The value together with the decision that was computed on the way."""
+        self._check(predicted, batch)
+        return self._output(predicted, batch)
+
+    def output_apart(self, predicted: Tensor, batch: Batch) -> LossOutput:
+        """The same values and first derivatives, for a training step: with a `way_back`, where loss and layer know one."""
+        told = (batch.costs, batch.decisions)
+        alike = all(one is None or (one.dtype == predicted.dtype and not one.requires_grad) for one in told)
+        if alike and predicted.is_cpu and predicted.requires_grad and self._knows_way_back():
+            self._check(predicted, batch)
+            output = self._output_apart(predicted.detach(), batch)
+            if output is not None:
+                return output
+        return self.output(predicted, batch)
+
+    def _knows_way_back(self) -> bool:
+        """Whether `_output_apart` belongs to this very `_output`, and not to that of a class further up."""
+        by = next(kind for kind in type(self).__mro__ if "_output" in vars(kind) or "output" in vars(kind))
+        return "_output_apart" in vars(by)
+
+    def _output_apart(self, predicted: Tensor, batch: Batch) -> LossOutput | None:
+        """`_output` of predictions that autograd does not follow, with a `way_back`; `None` where there is none."""
+        return None
+
+    def _check(self, predicted: Tensor, batch: Batch) -> None:
+        """An error where the data do not hold what the loss needs, or in another shape."""
         for field in self.needs:
             if getattr(batch, field) is None:
                 raise DataError(f"{type(self).__name__} needs {field}, and the data hold none. {_REMEDY[field]}")
@@ -93,7 +124,6 @@ class Loss(nn.Module, ABC):
             )
         if batch.instance is not None:
             self._check_learned(batch.instance)
-        return self._output(predicted, batch)
 
     def _check_learned(self, instance: Instance) -> None:
         """An error where a gradient in the instance's fields is wanted that the loss does not give."""

@@ -53,6 +53,23 @@ class SCE(Loss):
     def extra_repr(self) -> str:
         return f"variant={self.variant!r}, label={self.label!r}"
 
+    def _output_apart(self, predicted: Tensor, batch: Batch) -> LossOutput | None:
+        """Shifted, with e = ŷ − y:  gradient Sᵀ(w* − w) − (∂w)ᵀ S e."""
+        found = None
+        if self.variant == "shifted" and self.label == "exact":
+            found = self.layer.solve_apart(predicted, batch.instance, batch.start)
+        if found is None:
+            return None
+        solution, way_back = found
+        objective, error = self.layer.objective, predicted - batch.require("costs")
+        difference = objective.transpose(batch.require("decisions") - solution.check().decision)
+
+        def back(weights: Tensor) -> Tensor:
+            weights = weights.unsqueeze(-1)
+            return weights * difference + way_back(-objective.predicted(weights * error))
+
+        return LossOutput((error * difference).sum(-1), solution, back)
+
     def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
         objective, instance = self.layer.objective, batch.instance
         solution = self.layer.solve(predicted, instance, batch.start).check()

@@ -25,6 +25,20 @@ class SPOPlus(Loss):
     def __init__(self, layer: Layer) -> None:
         super().__init__(layer)
 
+    def _output_apart(self, predicted: Tensor, batch: Batch) -> LossOutput | None:
+        shifted, objective = 2 * predicted - batch.require("costs"), self.layer.objective
+        found = self.layer.solve_apart(shifted, batch.instance, batch.start)
+        if found is None:
+            return None
+        solution, way_back = found
+        c, difference = objective.vector(shifted, batch.instance), batch.require("decisions") - solution.check().decision
+
+        def back(weights: Tensor) -> Tensor:
+            weights = weights.unsqueeze(-1)
+            return 2 * (objective.transpose(weights * difference) + way_back(-(weights * c)))
+
+        return LossOutput((c * difference).sum(-1), solution, back)
+
     def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
         shifted = 2 * predicted - batch.require("costs")
         solution = self.layer.solve(shifted, batch.instance, batch.start).check()

@@ -107,19 +107,23 @@ class Objective:
         """c = S y + d.  y `(*batch, p)` → `(*batch, n)`; an instance's own d replaces the program's."""
         if y.shape[-1:] != (self.p,):
             raise ShapeError(f"costs must have shape (*batch, {self.p}); got {tuple(y.shape)}")
-        own, *S = self._tensors(y)
+        own, *_ = self._tensors(y)
         d = own if self._has_d else None
         if instance is not None and instance.d is not None:
             if instance.d.shape[-1:] != (self.n,):
                 raise ShapeError(f"the instance's d must have shape (*batch, {self.n}); got {tuple(instance.d.shape)}")
             d = instance.d.to(y)
-        if self.S is None:
-            c = y
-        elif self._single_entry_rows:
-            c = (y if self._diagonal else y.index_select(-1, S[0])) * S[1]
-        else:
-            c = self._map(y)
+        c = self.predicted(y)
         return c if d is None else c + d
+
+    def predicted(self, y: Tensor) -> Tensor:
+        """S y, the predicted part of c.  y `(*batch, p)` → `(*batch, n)`."""
+        if self.S is None:
+            return y
+        if not self._single_entry_rows:
+            return self._map(y)
+        _, *S = self._tensors(y)
+        return (y if self._diagonal else y.index_select(-1, S[0])) * S[1]
 
     def transpose(self, v: Tensor) -> Tensor:
         """Sᵀ v: a gradient with respect to c becomes one with respect to y.  `(*batch, n)` → `(*batch, p)`."""

@@ -13,13 +13,14 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from dflearn.data import Data, as_dataset
+from dflearn.data import Batch, Data, as_dataset
 from dflearn.errors import CheckpointError, DataError, DivergenceError, OptionError, SolverError
 from dflearn.layers.base import Layer
 from dflearn.models import predict
 from dflearn.program import Program
 from dflearn.solvers.task import Decided
 from dflearn.training import checkpoint as files
+from dflearn.training.adam import take_step, zero_grad
 from dflearn.training.arguments import (
     AnyLoss,
     MakeOptimizer,
@@ -35,7 +36,7 @@ from dflearn.training.divergence import exploded, weights_are_finite
 from dflearn.training.history import History
 from dflearn.training.preparation import prepare, rows_to_try
 from dflearn.training.starts import Starts
-from dflearn.training.step import copy_weights, counted_rows, failed_rows, loss_of, mean_of, measure
+from dflearn.training.step import copy_weights, counted_rows, failed_rows, go_back, loss_of, mean_of, measure
 from dflearn.training.validation import Validation
 
 EPSILON = 1e-6  # of the first gradient: the most that Adam may add to the size of a step's gradients
@@ -159,9 +160,13 @@ class Run:
         total, counted, gradients = 0.0, 0.0, 0.0
         failed: list[int] = []  # places of instances that the layer could not solve
         steps = order.split(self.settings.batch_size)
+        batches = self.train.batches(order, self.settings.batch_size)
         for step, index in enumerate(steps, 1):
+            begun = perf_counter()
+            batch = next(batches)
+            seconds["predict"] += perf_counter() - begun
             try:
-                value, weight, gradient = self._step_without_failed(index, step, seconds, failed)
+                value, weight, gradient = self._step_without_failed(index, batch, step, seconds, failed)
             except FloatingPointError:
                 if not weights_are_finite(self.model):
                     self.model.load_state_dict(last_finite)
@@ -195,40 +200,42 @@ class Run:
         return {"failed": len(failed), "failed_ids": ", ".join(map(str, self.train.ids[failed].tolist()))}
 
     def _step_without_failed(
-        self, index: Tensor, step: int, seconds: dict[str, float], failed: list[int]
+        self, index: Tensor, batch: Batch, step: int, seconds: dict[str, float], failed: list[int]
     ) -> tuple[float, float, float]:
         """A step in which instances that the layer cannot solve have no weight, as long as they are few in this epoch.
 
         Their places are added to `failed`.
         """
         try:
-            return self._step(index, step, seconds)
+            return self._step(index, batch, step, seconds)
         except SolverError as error:
             missing = failed_rows(error, len(index))
             if missing is None or len(failed) + int(missing.sum()) > max(1, int(FAILED_SHARE * len(self.rows))):
                 raise
             failed += index[missing].tolist()
             rest = index[~missing]
-            return self._step_without_failed(rest, step, seconds, failed) if len(rest) else (0.0, 0.0, 0.0)
+            if not len(rest):
+                return 0.0, 0.0, 0.0
+            return self._step_without_failed(rest, self.train.batch(rest), step, seconds, failed)
 
-    def _step(self, index: Tensor, step: int, seconds: dict[str, float]) -> tuple[float, float, float]:
-        """One step on the instances at `index`; mean loss, what they weigh, and norm of the gradient."""
+    def _step(
+        self, index: Tensor, batch: Batch, step: int, seconds: dict[str, float]
+    ) -> tuple[float, float, float]:
+        """One step on the batch of the instances at `index`; mean loss, what they weigh, and norm of the gradient."""
         begun = perf_counter()
-        batch = self.train.batch(index)
         if self.starts is not None:
             batch = replace(batch, start=self.starts.get(index))
-        predicted, output = loss_of(self.model, self.loss, batch, self.epoch + 1, step)
+        predicted, output = loss_of(self.model, self.loss, batch, self.epoch + 1, step, apart=True)
         evaluated = perf_counter()
         mean = mean_of(output.value, batch.weights)
-        self.optimizer.zero_grad()
-        mean.backward()
+        zero_grad(self.optimizer)
+        go_back(output, predicted, mean, batch.weights)
         value, gradient = measure(self.model, mean, batch, predicted, output.value, self.epoch + 1, step)
-        left = [name for name, layer in self._layers() if layer.unsettled()]
-        if left:
-            return self._step(index, step, seconds)  # these layers wait now, and the CPU finishes what a GPU left
+        if any([layer.unsettled() for _, layer in self._layers]):  # each is asked: it waits for its last solve
+            return self._step(index, batch, step, seconds)  # these layers wait now, and the CPU finishes what a GPU left
         if not self.epoch and step == 1 and self._by_name:
             self._fit_epsilon(gradient)
-        self.optimizer.step()
+        take_step(self.optimizer)
         solve = 0.0
         if output.solution is not None:
             solve = output.solution.seconds
@@ -343,7 +350,7 @@ class Run:
                 "epoch": self.epoch,
                 "model": self.model.state_dict(),
                 "loss": self.loss.state_dict(),
-                "annealed": {name: _annealed(layer) for name, layer in self._layers()},
+                "annealed": {name: _annealed(layer) for name, layer in self._layers},
                 "optimizer": self.optimizer.state_dict(),
                 "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
                 "starts": None if self.starts is None else self.starts.rows,
@@ -371,7 +378,7 @@ class Run:
         self.model.load_state_dict(content["model"])
         self.loss.load_state_dict(content["loss"])
         annealed = content.get("annealed", {})  # older files hold none
-        for name, layer in self._layers():
+        for name, layer in self._layers:
             for number, value in annealed.get(name, {}).items():
                 setattr(layer, number, value)
         self.optimizer.load_state_dict(content["optimizer"])
@@ -403,6 +410,7 @@ class Run:
         ):  # a run that moves to a GPU has no state for it
             torch.cuda.set_rng_state(state, device)
 
+    @cached_property
     def _layers(self) -> list[tuple[str, Layer]]:
         return [(name, part) for name, part in self.loss.named_modules() if isinstance(part, Layer)]
 

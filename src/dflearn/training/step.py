@@ -19,11 +19,16 @@ UNBOUNDED_IN_TRAINING = (
 )
 
 
-def loss_of(model: nn.Module, loss: Loss, batch: Batch, epoch: int, step: int) -> tuple[Tensor, LossOutput]:
-    """Predicted costs and their loss; an error says in which step it happened, and to which instances."""
+def loss_of(
+    model: nn.Module, loss: Loss, batch: Batch, epoch: int, step: int, *, apart: bool = False
+) -> tuple[Tensor, LossOutput]:
+    """Predicted costs and their loss; an error says in which step it happened, and to which instances.
+
+    apart: whether the loss may bring a `way_back` of its own.
+    """
     predicted = _predicted(model, batch.features)
     try:
-        output = loss.output(predicted, batch)
+        output = loss.output_apart(predicted, batch) if apart else loss.output(predicted, batch)
     except DflearnError as error:
         if exploded(batch, predicted):
             raise diagnose(model, batch, predicted, None, epoch, step) from error
@@ -34,7 +39,7 @@ def loss_of(model: nn.Module, loss: Loss, batch: Batch, epoch: int, step: int) -
             raise explained from error
         error.add_note(place)
         raise
-    if not output.value.requires_grad:
+    if output.way_back is None and not output.value.requires_grad:
         through = "" if loss.layer is None else f" through {type(loss.layer).__name__}"
         raise OptionError(
             f"{type(loss).__name__}{through} does not depend on the predicted costs, so nothing can be learned: use a "
@@ -57,6 +62,22 @@ def mean_of(value: Tensor, weights: Tensor | None) -> Tensor:
         return value.mean()
     weights = weights.to(value)
     return (weights * value).sum() / weights.sum()
+
+
+def slope_of_mean(value: Tensor, weights: Tensor | None) -> Tensor:
+    """The gradient of `mean_of` in the values, `(*batch,)`, rounded as by autograd."""
+    if weights is None:
+        return torch.ones_like(value).div_(value.numel())
+    weights = weights.to(value)
+    return weights * weights.sum().reciprocal()
+
+
+def go_back(output: LossOutput, predicted: Tensor, mean: Tensor, weights: Tensor | None) -> None:
+    """Gradients of the mean loss, into the parameters."""
+    if output.way_back is None:
+        mean.backward()  # type: ignore[no-untyped-call]
+    else:
+        predicted.backward(output.way_back(slope_of_mean(output.value, weights)))  # type: ignore[no-untyped-call]
 
 
 def counted_rows(data: DecisionDataset) -> Tensor:
@@ -87,9 +108,11 @@ def measure(
     So a step that is not finite is never taken.
     """
     moving = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    # One transfer brings the loss and every gradient's norm.
-    norms = [torch.linalg.vector_norm(p.grad).to(mean) for p in moving if p.grad is not None]
-    number, *sizes = torch.stack([mean.detach(), *norms]).tolist()
+    norms = [torch.linalg.vector_norm(p.grad) for p in moving if p.grad is not None]
+    if mean.is_cpu and all(norm.dtype == mean.dtype for norm in norms):
+        number, *sizes = mean.item(), *(norm.item() for norm in norms)
+    else:  # one transfer brings the loss and every gradient's norm
+        number, *sizes = torch.stack([mean.detach(), *(norm.to(mean) for norm in norms)]).tolist()
     norm = math.hypot(*sizes)
     if not math.isfinite(number + norm):
         raise diagnose(model, batch, predicted, value, epoch, step)
