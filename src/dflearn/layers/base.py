@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -22,9 +22,19 @@ from dflearn.errors import OptionError
 from dflearn.program import Instance, Objective, Program
 from dflearn.solvers.base import Solution, Solver, TakesStart, check_costs, check_instance, check_start_shape
 
-Apart = tuple[Solution, Callable[[Tensor], Tensor]]
-
 ACCEPTED_RESIDUAL = 1e-6  # relative, row by row and variable by variable; what `OPTIMAL` means here
+
+
+class Apart(NamedTuple):
+    """An answer that autograd does not follow; every instance has a decision.
+
+    w: decisions `(count, n)`. way_back: a gradient in them → one in y, `(count, p)`. start, seconds: as of `Solution`.
+    """
+
+    w: np.ndarray
+    way_back: Callable[[np.ndarray], np.ndarray]
+    start: Tensor | None
+    seconds: float
 
 
 class Layer(nn.Module, TakesStart, ABC):
@@ -68,8 +78,8 @@ class Layer(nn.Module, TakesStart, ABC):
         return self._solve(y, instance, start).timed(perf_counter() - begun)
 
     def solve_apart(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Apart | None:
-        """`solve` for costs that autograd does not follow, and the way back: a gradient in w → one in y. `None` where the layer
-        knows no such way for these instances; it is then asked by `solve`."""
+        """`solve` for costs `(count, p)` that autograd does not follow, with the way back; an error where an instance has no
+        decision. `None` where the layer knows no such way, or where `solve` has something to say."""
         return None
 
     def _checks_later(self, device: torch.device) -> bool:

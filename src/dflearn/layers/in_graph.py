@@ -91,7 +91,8 @@ def _solved(
         solution, there = answer_on_gpu(layer, blocks, costs, instance, start, training, y.dtype)
         block = there.block if isinstance(there, NormFace) else there
         return solution, (block.inside, block.in_force, -1 / block.factor)
-    solution, face = layer.solve_here(costs, instance, start, y)
+    c = as_rows(costs, y.shape[:-1].numel(), np.float64)
+    solution, face = layer.solve_here(c, instance, start, y)
     inside, in_force, kappa = (torch.from_numpy(part) for part in (face.inside, face.in_force, face.kappa))
     return solution, (inside, in_force, kappa)
 
@@ -124,7 +125,7 @@ def _led_back(
         if not names or instance is None:
             return back, {}
         return back, dict(zip(names, blocks.side_gradients(there, instance, names)(gradient), strict=True))
-    from dflearn.layers.smoothed import Face
+    from dflearn.layers.way_back import Face
 
     on, force, weight = (part.cpu().numpy() for part in tensors)
     face = Face(layer.rows, on, force, weight, layer.mu)

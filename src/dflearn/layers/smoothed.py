@@ -10,11 +10,12 @@ on the augmented system (`augmented`), and counted.
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import replace
 from functools import cached_property, partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -28,16 +29,16 @@ from dflearn.layers.base import (
     as_rows,
     in_shape,
     like,
-    symmetric,
     weight,
     with_gradient,
 )
 from dflearn.layers.in_graph import number_of, solve_in_graph
 from dflearn.layers.norm import solve_norm
 from dflearn.layers.watch import Watch
+from dflearn.layers.way_back import Face
 from dflearn.program import Instance, Objective, Program
 from dflearn.program.sides import Sides
-from dflearn.solvers.base import Solution, Status, check_costs, check_instance, check_start, check_start_shape
+from dflearn.solvers.base import Solution, Status, check_instance, check_start
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
     from dflearn.layers.blocks import SmoothedBlocks
     from dflearn.layers.lifted import Bent, Lifted
     from dflearn.layers.rows import SmoothedRows
+    from dflearn.layers.short_way import ShortWay
+
+NUMBERS = (torch.float32, torch.float64)  # that arrays hold as they are
 
 
 class Smoothed(Layer):
@@ -124,7 +128,7 @@ class Smoothed(Layer):
         else:
             wanted = "a finite mu > 0 (for mu = 0 use Exact or DavisYin)"
             self._mu = weight(mu, "Smoothed", wanted, lambda value: value > 0)
-        for made in ("lifted", "bent"):
+        for made in ("lifted", "bent", "short"):
             self.__dict__.pop(made, None)
 
     def extra_repr(self) -> str:
@@ -132,7 +136,7 @@ class Smoothed(Layer):
         return ", ".join(said + [f"solved on {place}" for place in self._places.values()])
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("rows", "lifted", "bent", "watch", "number", "_places", "_said_q")  # of this process, and of its devices
+        own = ("rows", "short", "lifted", "bent", "watch", "number", "_places", "_said_q")  # of this process, and of its devices
         return {key: value for key, value in self.__dict__.items() if key not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -188,6 +192,16 @@ class Smoothed(Layer):
 
         return SmoothedRows(self.program, self.lift)
 
+    @cached_property
+    def short(self) -> ShortWay | None:
+        """The way for most costs, for the present μ; `None` where there is none."""
+        program, usual = self.program, self.regularizer == "squared" and not self._places
+        if type(self) is not Smoothed or not usual or program.Q is not None or program.predicts_rows:
+            return None
+        from dflearn.layers.short_way import ShortWay
+
+        return ShortWay(self)
+
     def regularization(self, w: Tensor) -> Tensor:
         """Ω(w), `(*batch, n)` → `(*batch,)`."""
         if self.regularizer == "norm":
@@ -198,18 +212,66 @@ class Smoothed(Layer):
     def solve(self, y: Tensor, instance: Instance | None = None, start: Tensor | None = None) -> Solution:
         if torch.compiler.is_compiling():
             return solve_in_graph(self, y, instance, start)
+        if instance is None and start is None and isinstance(y, Tensor) and y.is_cpu and y.dtype in NUMBERS:
+            begun, short = perf_counter(), self.short
+            found = None if short is None else self._solve_shortly(y, short)
+            if found is not None:
+                solution, face = found
+                decision = with_gradient(y, solution.decision, face.way_back, face.way_back_again)
+                return solution.with_decision(decision).timed(perf_counter() - begun)
         return super().solve(y, instance, start)
 
     def solve_apart(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Apart | None:
-        begun, program = perf_counter(), self.program
-        plain = type(self) is Smoothed and program.Q is None and not program.predicts_rows and self.blocks(y.device) is None
-        if not plain or (instance is not None and (instance.q is not None or instance.learned())):
+        begun, short = perf_counter(), self.short
+        if short is not None and instance is None and start is None:
+            rows = y.numpy()
+            answer = short.answer(rows)
+            if answer is None:
+                return None
+            back = partial(short.back, answer.inside, answer.in_force)
+            return Apart(answer.w.astype(rows.dtype, copy=False), back, None, perf_counter() - begun)
+        if type(self) is not Smoothed or self.program.Q is not None or self.program.predicts_rows or self._places:
             return None
-        batch = check_costs(y, self.objective)
-        check_instance(instance, batch)
-        check_start_shape(start, batch, self.start_width)
-        solution, face = self.solve_here(self.objective.vector(y.double(), instance), instance, start, y, self.objective)
-        return solution.timed(perf_counter() - begun), face.way_back
+        found = self._solve_apart(y, instance, start)
+        if found is None:
+            return None
+        solution, face = found
+        return Apart(solution.check().decision.numpy(), face.rows_back, solution.start, perf_counter() - begun)
+
+    def _solve_apart(
+        self, y: Tensor, instance: Instance | None, start: Tensor | None
+    ) -> tuple[Solution, Face] | None:
+        rows = y.numpy()
+        if rows.ndim != 2 or rows.shape[1] != self.objective.p or not math.isfinite(np.vdot(rows, rows)):
+            return None
+        if instance is not None:
+            check_instance(instance, y.shape[:-1])
+            if instance.q is not None or instance.d is not None or instance.learned():
+                return None
+        return self.solve_here(self._costs(rows), instance, start, y, self.objective)
+
+    def _solve_shortly(self, y: Tensor, short: ShortWay) -> tuple[Solution, Face] | None:
+        """The answer to costs `(count, p)` on the CPU, float32 or float64, without a gradient; `None`: not so shortly."""
+        rows = y.detach().numpy()
+        answer = short.answer(rows)
+        if answer is None:
+            return None
+        face = Face(self.rows, answer.inside, answer.in_force, short.kappa, self._mu, self.objective, None, short)
+        objective, count = torch.from_numpy(answer.objective), len(rows)
+        solution = Solution(
+            decision=torch.from_numpy(answer.w.astype(rows.dtype, copy=False)),
+            status=torch.from_numpy(np.zeros(count, np.int8)),  # OPTIMAL
+            objective=objective,
+            bound=objective,
+            residual=torch.from_numpy(answer.residual),
+            fallback=torch.from_numpy(np.zeros(count, np.bool_)),
+        )
+        return solution, face
+
+    def _costs(self, y: np.ndarray) -> np.ndarray:
+        """c `(count, n)` in float64 of y `(count, p)`, with the program's own d."""
+        c = self.objective.rows(y, np.float64)
+        return np.ascontiguousarray(c + self.objective.d if self.objective.has_d else c)
 
     def _check_instance(self, instance: Instance) -> None:
         if instance.q is not None and self.regularizer == "norm":
@@ -241,10 +303,16 @@ class Smoothed(Layer):
 
             return solve_on_gpu(self, blocks, y, instance, start)
         # The way back leads from w to y at once, unless the instance's d wants a gradient too.
+        own_d = instance is None or instance.d is None
         through_d = instance is not None and instance.d is not None and instance.d.requires_grad
-        exact = (y if through_d else y.detach()).double()  # d may be much larger than S y
-        costs = self.objective.vector(exact, instance)
-        solution, face = self.solve_here(costs, instance, start, y, None if through_d else self.objective)
+        if own_d and y.is_cpu and y.dtype in (torch.float32, torch.float64):
+            costs, c = y, self._costs(as_rows(y, count))
+        else:
+            exact = (y if through_d else y.detach()).double()  # d may be much larger than S y
+            costs = self.objective.vector(exact, instance)
+            c = as_rows(costs, count, np.float64)
+        back_to = None if through_d else self.objective
+        solution, face = self.solve_here(c, instance, start, y, back_to)
         decision = with_gradient(costs if through_d else y, solution.decision, face.way_back, face.way_back_again)
         if wanted := self.wanted_sides(instance):
             from dflearn.layers.sides import gradients, with_sides
@@ -255,20 +323,19 @@ class Smoothed(Layer):
 
     def solve_here(
         self,
-        costs: Tensor,
+        c: np.ndarray,
         instance: Instance | None,
         start: Tensor | None,
         y: Tensor,
         objective: Objective | None = None,
     ) -> tuple[Solution, Face]:
-        """The answer for c `(*batch, n)` by the CPU, without a gradient, and the faces that it lies on; a decision like y.
+        """The answer for c `(count, n)` by the CPU, without a gradient, and the faces that it lies on; of the shape, dtype and
+        device of y `(*batch, ·)`.
 
         objective: that of `Face`.
         """
-        batch = costs.shape[:-1]
-        count = batch.numel()
+        batch, count = y.shape[:-1], len(c)
         sides = self.program.sides(instance, count)
-        c = as_rows(costs, count, np.float64)
         given = check_start(start, batch, self.start_width)
         if self.regularizer == "norm":
             answer, kappa, status, slow = solve_norm(self, c, sides, given)
@@ -341,58 +408,3 @@ class Smoothed(Layer):
             answer.inside[i] = result.inside
             answer.in_force[i] = self.rows.ordered(result.in_force)
         return status, slow
-
-
-class Face(NamedTuple):
-    """The faces that the solutions of a batch lie on. κ is μ with the squared regularizer.
-
-    objective: whose S leads on from the costs c to y; `None` where gradients end at c.
-    w: the decisions `(count, n)` in float64 with the norm as regularizer, and `None` otherwise.
-    """
-
-    rows: SmoothedRows
-    inside: np.ndarray
-    in_force: np.ndarray
-    kappa: np.ndarray
-    mu: float
-    objective: Objective | None = None
-    w: np.ndarray | None = None
-
-    def way_back(self, gradient: Tensor) -> Tensor:
-        """(dw/dy)ᵀ gradient as stated in `Smoothed`, `(*batch, n)` → `(*batch, p)`."""
-        back = self._to_costs(gradient)
-        return back if self.objective is None else self.objective.transpose(back)
-
-    def _to_costs(self, gradient: Tensor) -> Tensor:
-        """(dw/dc)ᵀ gradient, `(*batch, n)` → `(*batch, n)`."""
-        v = as_rows(gradient, len(self.inside), np.float64)
-        out = self.rows.project(self.inside, self.in_force, v, -1.0 / self.kappa)
-        if self.w is not None:
-            along = self.rows.project(self.inside, self.in_force, self.w)
-            room = np.square(self.w - along).sum(1)  # ‖w‖² − wᵀP w, without its rounding
-            with np.errstate(divide="ignore", invalid="ignore"):
-                share = np.where(room > 0, (self.w * out).sum(1) / room, 0.0)
-            out = out + share[:, None] * along
-        return like(out, gradient)
-
-    def way_back_again(self, gradient: Tensor, decision: Tensor) -> Tensor:
-        """The same in differentiable operations. On a face P is constant, and κ = μ/‖w‖ with the norm."""
-        back = self._to_costs_again(gradient, decision)
-        return back if self.objective is None else self.objective.transpose(back)
-
-    def _to_costs_again(self, gradient: Tensor, decision: Tensor) -> Tensor:
-        if self.w is None:
-            return symmetric(gradient, decision, self._to_costs)
-        v, w = gradient.double(), decision.double()
-        out = -w.norm(dim=-1, keepdim=True) / self.mu * symmetric(v, w, self._project)
-        along = symmetric(w, w, self._project)
-        room = (w - along).square().sum(-1, keepdim=True)
-        there = room > 0
-        share = torch.where(there, (w * out).sum(-1, keepdim=True) / torch.where(there, room, 1.0), 0.0)
-        result: Tensor = (out + share * along).to(gradient)
-        return result
-
-    def _project(self, v: Tensor) -> Tensor:
-        """P v, `(*batch, n)` → `(*batch, n)`."""
-        rows = self.rows.project(self.inside, self.in_force, as_rows(v, len(self.inside), np.float64))
-        return like(rows, v)

@@ -11,11 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import numpy as np
 from torch import Tensor, nn
 
 from dflearn.data import Batch
 from dflearn.errors import DataError, OptionError, ShapeError
-from dflearn.layers.base import Layer
+from dflearn.layers.base import Apart, Layer
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Solution
 
@@ -26,13 +27,15 @@ Field = Literal["costs", "decisions"]
 class LossOutput:
     """A loss's value `(*batch,)` and, where the loss solved something, the `Solution` behind it.
 
-    way_back: weights g `(*batch,)` → the gradient of Σ g · loss in ŷ, `(*batch, p)`, where the loss knows it without autograd; the
-        value then carries none.
+    apart: in its place the answer that autograd does not follow.
+    way_back: weights g `(count,)` → the gradient of Σ g · loss in ŷ, `(count, p)`, both arrays, where the loss knows it without
+        autograd; the value then carries none.
     """
 
     value: Tensor
     solution: Solution | None = None
-    way_back: Callable[[Tensor], Tensor] | None = None
+    apart: Apart | None = None
+    way_back: Callable[[np.ndarray], np.ndarray] | None = None
 
 
 class Loss(nn.Module, ABC):
@@ -86,7 +89,7 @@ class Loss(nn.Module, ABC):
         """The same values and first derivatives, for a training step: with a `way_back`, where loss and layer know one."""
         told = (batch.costs, batch.decisions)
         alike = all(one is None or (one.dtype == predicted.dtype and not one.requires_grad) for one in told)
-        if alike and predicted.is_cpu and predicted.requires_grad and self._knows_way_back():
+        if alike and predicted.is_cpu and predicted.ndim == 2 and predicted.requires_grad and self._knows_way_back():
             self._check(predicted, batch)
             output = self._output_apart(predicted.detach(), batch)
             if output is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -60,15 +61,14 @@ class SCE(Loss):
             found = self.layer.solve_apart(predicted, batch.instance, batch.start)
         if found is None:
             return None
-        solution, way_back = found
-        objective, error = self.layer.objective, predicted - batch.require("costs")
-        difference = objective.transpose(batch.require("decisions") - solution.check().decision)
+        objective, error = self.layer.objective, predicted.numpy() - batch.require("costs").numpy()
+        difference = objective.rows_back(batch.require("decisions").numpy() - found.w)
 
-        def back(weights: Tensor) -> Tensor:
-            weights = weights.unsqueeze(-1)
-            return weights * difference + way_back(-objective.predicted(weights * error))
+        def back(weights: np.ndarray) -> np.ndarray:
+            weights = weights[:, None]
+            return weights * difference + found.way_back(-objective.rows(weights * error))
 
-        return LossOutput((error * difference).sum(-1), solution, back)
+        return LossOutput(torch.from_numpy(error * difference).sum(-1), None, found, back)
 
     def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
         objective, instance = self.layer.objective, batch.instance

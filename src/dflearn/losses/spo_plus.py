@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from dflearn.data import Batch
@@ -30,14 +32,13 @@ class SPOPlus(Loss):
         found = self.layer.solve_apart(shifted, batch.instance, batch.start)
         if found is None:
             return None
-        solution, way_back = found
-        c, difference = objective.vector(shifted, batch.instance), batch.require("decisions") - solution.check().decision
+        c, difference = objective.vector(shifted).numpy(), batch.require("decisions").numpy() - found.w
 
-        def back(weights: Tensor) -> Tensor:
-            weights = weights.unsqueeze(-1)
-            return 2 * (objective.transpose(weights * difference) + way_back(-(weights * c)))
+        def back(weights: np.ndarray) -> np.ndarray:
+            weights = weights[:, None]
+            return 2 * (objective.rows_back(weights * difference) + found.way_back(-(weights * c)))
 
-        return LossOutput((c * difference).sum(-1), solution, back)
+        return LossOutput(torch.from_numpy(c * difference).sum(-1), None, found, back)
 
     def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
         shifted = 2 * predicted - batch.require("costs")

@@ -59,12 +59,13 @@ class Objective:
         self.d = read_vector("d", 0.0 if d is None else d, n, finite=True)
         self.Q = Q
         self._constants: dict[tuple[torch.dtype, torch.device], tuple[Tensor, ...]] = {}
+        self._scales: dict[np.dtype[Any], np.ndarray] = {}
 
     def __repr__(self) -> str:
         return f"Objective(n={self.n}, p={self.p}, sense={self.sense!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_constants": {}}
+        return {**self.__dict__, "_constants": {}, "_scales": {}}
 
     @cached_property
     def _single_entry_rows(self) -> bool:
@@ -79,7 +80,8 @@ class Objective:
         return bool((self.S.indices == np.flatnonzero(np.diff(self.S.indptr))).all())
 
     @cached_property
-    def _has_d(self) -> bool:
+    def has_d(self) -> bool:
+        """Whether d is other than zero."""
         return bool(self.d.any())
 
     @cached_property
@@ -108,7 +110,7 @@ class Objective:
         if y.shape[-1:] != (self.p,):
             raise ShapeError(f"costs must have shape (*batch, {self.p}); got {tuple(y.shape)}")
         own, *_ = self._tensors(y)
-        d = own if self._has_d else None
+        d = own if self.has_d else None
         if instance is not None and instance.d is not None:
             if instance.d.shape[-1:] != (self.n,):
                 raise ShapeError(f"the instance's d must have shape (*batch, {self.n}); got {tuple(instance.d.shape)}")
@@ -124,6 +126,29 @@ class Objective:
             return self._map(y)
         _, *S = self._tensors(y)
         return (y if self._diagonal else y.index_select(-1, S[0])) * S[1]
+
+    def rows(self, y: np.ndarray, dtype: Any = None) -> np.ndarray:
+        """S y for arrays, y `(count, p)` → `(count, n)`, computed in that dtype, y's by default: the numbers of `predicted`."""
+        dtype = y.dtype if dtype is None else dtype
+        if self.S is None:
+            return y.astype(dtype, copy=False)
+        if self._diagonal:
+            return y.astype(dtype, copy=False) * self._scale(dtype)
+        return self.predicted(torch.from_numpy(y.astype(dtype, copy=False))).numpy()
+
+    def rows_back(self, v: np.ndarray) -> np.ndarray:
+        """Sᵀ v for arrays, v `(count, n)` → `(count, p)`: the numbers of `transpose`."""
+        if self.S is None:
+            return v
+        return v * self._scale(v.dtype) if self._diagonal else self.transpose(torch.from_numpy(v)).numpy()
+
+    def _scale(self, dtype: Any) -> np.ndarray:
+        """The diagonal of S."""
+        key = np.dtype(dtype)
+        if key not in self._scales:
+            assert self.S is not None
+            self._scales[key] = self.S.diagonal().astype(dtype)
+        return self._scales[key]
 
     def transpose(self, v: Tensor) -> Tensor:
         """Sᵀ v: a gradient with respect to c becomes one with respect to y.  `(*batch, n)` → `(*batch, p)`."""

@@ -7,8 +7,9 @@ seven operations on the lists of parameters and moments: those of torch, in its 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.optim import optimizer as hooks
@@ -17,69 +18,101 @@ from torch.optim import optimizer as hooks
 OPTIONS = ("amsgrad", "maximize", "foreach", "fused", "capturable", "differentiable", "weight_decay")
 
 
-def zero_grad(optimizer: torch.optim.Optimizer) -> None:
-    """`optimizer.zero_grad()`; its parameters lose their gradients."""
-    if type(optimizer).zero_grad is not torch.optim.Optimizer.zero_grad or "zero_grad" in optimizer.__dict__:
-        optimizer.zero_grad()
-        return
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            parameter.grad = None
+class Steps:
+    """The steps of an optimizer, as long as nobody else changes it: an epoch, say."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.optimizer = optimizer
+        self.parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        self._plain = _is_plain_adam(optimizer)
+        self._clears = type(optimizer).zero_grad is torch.optim.Optimizer.zero_grad
+        self._groups: list[_Group] | None = None  # known from the second step on, when there are moments
+
+    def clear(self) -> None:
+        """`optimizer.zero_grad()`."""
+        if self._clears:
+            for parameter in self.parameters:
+                parameter.grad = None
+        else:
+            self.optimizer.zero_grad()
+
+    def take(self) -> None:
+        """`optimizer.step()`."""
+        if self._plain and self._groups is None:
+            self._groups = _groups_of(self.optimizer)
+        gradients = None if self._groups is None else _gradients(self._groups)
+        if gradients is None:
+            self._groups = None
+            self.optimizer.step()
+            return
+        assert self._groups is not None
+        for group, own in zip(self._groups, gradients, strict=True):
+            group.step(own)
+        self.optimizer._opt_called = True  # type: ignore[attr-defined]  # what a scheduler looks for
 
 
-def take_step(optimizer: torch.optim.Optimizer) -> None:
-    """`optimizer.step()`."""
-    plan = _plan(optimizer)
-    if plan is None:
-        optimizer.step()
-        return
-    for group, number, parameters, gradients, first, second in plan:
-        beta1, beta2 = group["betas"]
+class _Group(NamedTuple):
+    """A group of parameters: its options, the parameters and what they are without autograd, moments and numbers of steps."""
+
+    options: dict[str, Any]
+    parameters: list[Tensor]
+    values: list[Tensor]
+    first: list[Tensor]
+    second: list[Tensor]
+    counts: list[np.ndarray]  # in the memory of the optimizer's state
+
+    def step(self, gradients: list[Tensor]) -> None:
+        options, first, second = self.options, self.first, self.second
+        for count in self.counts:
+            count += 1
+        number, (beta1, beta2) = float(self.counts[0]), options["betas"]
         torch._foreach_lerp_(first, gradients, 1 - beta1)
         torch._foreach_mul_(second, beta2)
         torch._foreach_addcmul_(second, gradients, gradients, 1 - beta2)
         size = torch._foreach_sqrt(second)
         torch._foreach_div_(size, math.sqrt(1 - beta2**number))
-        torch._foreach_add_(size, group["eps"])
-        with torch.no_grad():
-            torch._foreach_addcdiv_(parameters, first, size, -(group["lr"] / (1 - beta1**number)))
-    optimizer._opt_called = True  # type: ignore[attr-defined]  # what a scheduler looks for
+        torch._foreach_add_(size, options["eps"])
+        torch._foreach_addcdiv_(self.values, first, size, -(options["lr"] / (1 - beta1**number)))
 
 
-def _plan(optimizer: torch.optim.Optimizer) -> list[Any] | None:
-    """Per group: itself, the number of this step, parameters, gradients, first and second moments. None: torch's way."""
-    if type(optimizer) is not torch.optim.Adam or _watched(optimizer):
-        return None
-    state, plan, counts = optimizer.state, [], []
-    for group in optimizer.param_groups:
-        if any(group.get(name) for name in OPTIONS) or isinstance(group["lr"], Tensor):
-            return None
-        parameters, gradients, first, second = group["params"], [], [], []
-        numbers = set()
-        for parameter in parameters:
-            gradient, own = parameter.grad, state.get(parameter)
-            if gradient is None or not own or not parameter.is_cpu or gradient.is_sparse or parameter.is_complex():
+def _gradients(groups: list[_Group]) -> list[list[Tensor]] | None:
+    """The gradients of each group; `None` where one is missing or sparse, or a parameter has moved to another place."""
+    found = []
+    for group in groups:
+        own = []
+        for parameter, value in zip(group.parameters, group.values, strict=True):
+            gradient = parameter.grad
+            if gradient is None or gradient.is_sparse or parameter.data_ptr() != value.data_ptr():
                 return None
-            gradients.append(gradient)
-            first.append(own["exp_avg"])
-            second.append(own["exp_avg_sq"])
-            counts.append(own["step"].numpy())
-            numbers.add(float(counts[-1]))
-        if len(numbers) != 1:  # parameters that joined later
+            own.append(gradient)
+        found.append(own)
+    return found
+
+
+def _groups_of(optimizer: torch.optim.Optimizer) -> list[_Group] | None:
+    """The groups as the short way wants them; `None` where they are not all so."""
+    groups = []
+    for options in optimizer.param_groups:
+        parameters = options["params"]
+        states = [optimizer.state.get(parameter) for parameter in parameters]
+        if not all(states) or not all(p.is_cpu and p.is_floating_point() and p.numel() for p in parameters):
             return None
-        plan.append((group, numbers.pop() + 1.0, parameters, gradients, first, second))
-    for count in counts:
-        count += 1  # in the tensor's memory
-    return plan
+        counts = [state["step"].numpy() for state in states]
+        if len({float(count) for count in counts}) != 1:  # parameters that joined later
+            return None
+        moments = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
+        groups.append(_Group(options, parameters, [p.detach() for p in parameters], *moments, counts))
+    return groups
 
 
-def _watched(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether somebody wants to be told of a step: hooks, or a `step` that was put in place of its own, but for a scheduler's."""
+def _is_plain_adam(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether it is Adam without options, and nobody wants to be told of its steps: no hooks, and no `step` in place of its own
+    but for a scheduler's."""
     own = optimizer.__dict__.get("step")
-    return bool(
-        (own is not None and not getattr(own, "_wrapped_by_lr_sched", False))
-        or optimizer._optimizer_step_pre_hooks
-        or optimizer._optimizer_step_post_hooks
-        or hooks._global_optimizer_pre_hooks
-        or hooks._global_optimizer_post_hooks
-    )
+    if type(optimizer) is not torch.optim.Adam or (own is not None and not hasattr(own, "_wrapped_by_lr_sched")):
+        return False
+    told = (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks)
+    everywhere = (hooks._global_optimizer_pre_hooks, hooks._global_optimizer_post_hooks)
+    groups = optimizer.param_groups
+    asked = any(group.get(name) or isinstance(group["lr"], Tensor) for group in groups for name in OPTIONS)
+    return not (any(told) or any(everywhere) or asked)

@@ -20,7 +20,7 @@ from dflearn.models import predict
 from dflearn.program import Program
 from dflearn.solvers.task import Decided
 from dflearn.training import checkpoint as files
-from dflearn.training.adam import take_step, zero_grad
+from dflearn.training.adam import Steps
 from dflearn.training.arguments import (
     AnyLoss,
     MakeOptimizer,
@@ -154,6 +154,7 @@ class Run:
     def train_epoch(self, tick: Callable[[], Any]) -> dict[str, Any]:
         """One pass over the training data; the epoch's row. `tick` is called after each step."""
         self.model.train()
+        self._steps = Steps(self.optimizer)
         order = self.rows[torch.randperm(len(self.rows), generator=self.generator)]
         last_finite = copy_weights(self.model)
         seconds = {"predict": 0.0, "solve": 0.0, "backward": 0.0}
@@ -228,23 +229,26 @@ class Run:
         predicted, output = loss_of(self.model, self.loss, batch, self.epoch + 1, step, apart=True)
         evaluated = perf_counter()
         mean = mean_of(output.value, batch.weights)
-        zero_grad(self.optimizer)
+        self._steps.clear()
         go_back(output, predicted, mean, batch.weights)
-        value, gradient = measure(self.model, mean, batch, predicted, output.value, self.epoch + 1, step)
-        if any([layer.unsettled() for _, layer in self._layers]):  # each is asked: it waits for its last solve
+        value, gradient = measure(
+            self.model, mean, batch, predicted, output.value, self.epoch + 1, step, self.parameters
+        )
+        # Each layer is asked, which waits for its last solve; what has a way back of its own has waited.
+        if output.apart is None and any([layer.unsettled() for _, layer in self._layers]):
             return self._step(index, batch, step, seconds)  # these layers wait now, and the CPU finishes what a GPU left
         if not self.epoch and step == 1 and self._by_name:
             self._fit_epsilon(gradient)
-        take_step(self.optimizer)
-        solve = 0.0
-        if output.solution is not None:
-            solve = output.solution.seconds
-            if self.starts is not None and output.solution.start is not None:
-                self.starts.put(index, output.solution.start)
+        self._steps.take()
+        solve, answer = 0.0, output.apart or output.solution
+        if answer is not None:
+            solve = answer.seconds
+            if self.starts is not None and answer.start is not None:
+                self.starts.put(index, answer.start)
         seconds["predict"] += evaluated - begun - solve
         seconds["solve"] += solve
         seconds["backward"] += perf_counter() - evaluated
-        weight = len(index) if batch.weights is None else float(batch.weights.sum())
+        weight = index.shape[0] if batch.weights is None else float(batch.weights.sum())
         return value, weight, gradient
 
     def _fit_epsilon(self, gradient: float) -> None:

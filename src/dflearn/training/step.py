@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from functools import lru_cache
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -64,12 +67,19 @@ def mean_of(value: Tensor, weights: Tensor | None) -> Tensor:
     return (weights * value).sum() / weights.sum()
 
 
-def slope_of_mean(value: Tensor, weights: Tensor | None) -> Tensor:
+def slope_of_mean(value: Tensor, weights: Tensor | None) -> np.ndarray:
     """The gradient of `mean_of` in the values, `(*batch,)`, rounded as by autograd."""
     if weights is None:
-        return torch.ones_like(value).div_(value.numel())
+        return _equal_shares(value.shape, value.dtype)
     weights = weights.to(value)
-    return weights * weights.sum().reciprocal()
+    return (weights * weights.sum().reciprocal()).numpy()
+
+
+@lru_cache(maxsize=64)
+def _equal_shares(shape: torch.Size, dtype: torch.dtype) -> np.ndarray:
+    shares = torch.ones(shape, dtype=dtype).div_(shape.numel()).numpy()
+    shares.flags.writeable = False
+    return shares
 
 
 def go_back(output: LossOutput, predicted: Tensor, mean: Tensor, weights: Tensor | None) -> None:
@@ -77,7 +87,8 @@ def go_back(output: LossOutput, predicted: Tensor, mean: Tensor, weights: Tensor
     if output.way_back is None:
         mean.backward()  # type: ignore[no-untyped-call]
     else:
-        predicted.backward(output.way_back(slope_of_mean(output.value, weights)))  # type: ignore[no-untyped-call]
+        slope = output.way_back(slope_of_mean(output.value, weights))
+        predicted.backward(torch.from_numpy(slope))  # type: ignore[no-untyped-call]
 
 
 def counted_rows(data: DecisionDataset) -> Tensor:
@@ -101,14 +112,22 @@ def _predicted(model: nn.Module, features: Tensor) -> Tensor:
 
 
 def measure(
-    model: nn.Module, mean: Tensor, batch: Batch, predicted: Tensor, value: Tensor, epoch: int, step: int
+    model: nn.Module,
+    mean: Tensor,
+    batch: Batch,
+    predicted: Tensor,
+    value: Tensor,
+    epoch: int,
+    step: int,
+    parameters: Sequence[Tensor] | None = None,
 ) -> tuple[float, float]:
     """Mean loss and norm of the gradient, after the backward pass; an error where they are not finite.
 
-    So a step that is not finite is never taken.
+    So a step that is not finite is never taken. parameters: those of the model that are trained, where they are at hand.
     """
-    moving = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    norms = [torch.linalg.vector_norm(p.grad) for p in moving if p.grad is not None]
+    if parameters is None:
+        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    norms = [torch.linalg.vector_norm(p.grad) for p in parameters if p.grad is not None]
     if mean.is_cpu and all(norm.dtype == mean.dtype for norm in norms):
         number, *sizes = mean.item(), *(norm.item() for norm in norms)
     else:  # one transfer brings the loss and every gradient's norm
