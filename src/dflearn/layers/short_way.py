@@ -25,6 +25,7 @@ class ShortWay:
         rows, objective = layer.rows, layer.objective
         self.rows, self.objective, self.p = rows, objective, objective.p
         self.d = objective.d if objective.has_d else None
+        self.scale = objective.diagonal
         self.sizes = rows.program.n, rows.factor.rows
         mu = np.array([layer.mu])
         self.sides = (mu, *rows.data(np.empty((0, 0)), mu, rows.program.own_sides)[2:])
@@ -35,7 +36,9 @@ class ShortWay:
         """The answers to costs `(count, p)`; `None` where one of them is not optimal, or something is wrong with the costs."""
         if y.ndim != 2 or y.shape[1] != self.p or not math.isfinite(np.vdot(y, y)):
             return None
-        c = self.objective.rows(y, np.float64)
+        c = y.astype(np.float64, order="C") if self.scale is not None else self.objective.rows(y, np.float64)
+        if self.scale is not None:
+            c *= self.scale
         if self.d is not None:
             c = c + self.d
         count, (n, m) = len(c), self.sizes

@@ -35,7 +35,7 @@ from dflearn.layers.base import (
 from dflearn.layers.in_graph import number_of, solve_in_graph
 from dflearn.layers.norm import solve_norm
 from dflearn.layers.watch import Watch
-from dflearn.layers.way_back import Face
+from dflearn.layers.way_back import Face, led_back
 from dflearn.program import Instance, Objective, Program
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Solution, Status, check_instance, check_start
@@ -217,8 +217,8 @@ class Smoothed(Layer):
             found = None if short is None else self._solve_shortly(y, short)
             if found is not None:
                 solution, face = found
-                decision = with_gradient(y, solution.decision, face.way_back, face.way_back_again)
-                return solution.with_decision(decision).timed(perf_counter() - begun)
+                solution.with_decision(led_back(y, solution.decision, face))
+                return solution.timed(perf_counter() - begun)
         return super().solve(y, instance, start)
 
     def solve_apart(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Apart | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -89,17 +90,12 @@ class Loss(nn.Module, ABC):
         """The same values and first derivatives, for a training step: with a `way_back`, where loss and layer know one."""
         told = (batch.costs, batch.decisions)
         alike = all(one is None or (one.dtype == predicted.dtype and not one.requires_grad) for one in told)
-        if alike and predicted.is_cpu and predicted.ndim == 2 and predicted.requires_grad and self._knows_way_back():
+        if alike and predicted.is_cpu and predicted.ndim == 2 and predicted.requires_grad and _knows_way_back(type(self)):
             self._check(predicted, batch)
             output = self._output_apart(predicted.detach(), batch)
             if output is not None:
                 return output
         return self.output(predicted, batch)
-
-    def _knows_way_back(self) -> bool:
-        """Whether `_output_apart` belongs to this very `_output`, and not to that of a class further up."""
-        by = next(kind for kind in type(self).__mro__ if "_output" in vars(kind) or "output" in vars(kind))
-        return "_output_apart" in vars(by)
 
     def _output_apart(self, predicted: Tensor, batch: Batch) -> LossOutput | None:
         """`_output` of predictions that autograd does not follow, with a `way_back`; `None` where there is none."""
@@ -163,6 +159,13 @@ class Loss(nn.Module, ABC):
         return Combined([(weight, self)])
 
     __rmul__ = __mul__
+
+
+@cache
+def _knows_way_back(kind: type[Loss]) -> bool:
+    """Whether `_output_apart` belongs to this very `_output`, and not to that of a class further up."""
+    by = next(one for one in kind.__mro__ if "_output" in vars(one) or "output" in vars(one))
+    return "_output_apart" in vars(by)
 
 
 _REMEDY = {

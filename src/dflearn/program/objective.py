@@ -142,12 +142,17 @@ class Objective:
             return v
         return v * self._scale(v.dtype) if self._diagonal else self.transpose(torch.from_numpy(v)).numpy()
 
+    @cached_property
+    def diagonal(self) -> np.ndarray | None:
+        """The diagonal of S, in float64, where it is diagonal and not the identity."""
+        return self.S.diagonal() if self.S is not None and self._diagonal else None
+
     def _scale(self, dtype: Any) -> np.ndarray:
-        """The diagonal of S."""
+        """The diagonal of S in that dtype."""
         key = np.dtype(dtype)
         if key not in self._scales:
-            assert self.S is not None
-            self._scales[key] = self.S.diagonal().astype(dtype)
+            assert self.diagonal is not None
+            self._scales[key] = self.diagonal.astype(dtype)
         return self._scales[key]
 
     def transpose(self, v: Tensor) -> Tensor:

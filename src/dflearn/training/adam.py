@@ -63,9 +63,9 @@ class _Group(NamedTuple):
 
     def step(self, gradients: list[Tensor]) -> None:
         options, first, second = self.options, self.first, self.second
+        number, (beta1, beta2) = self.counts[0].item() + 1.0, options["betas"]
         for count in self.counts:
-            count += 1
-        number, (beta1, beta2) = float(self.counts[0]), options["betas"]
+            count.fill(number)
         torch._foreach_lerp_(first, gradients, 1 - beta1)
         torch._foreach_mul_(second, beta2)
         torch._foreach_addcmul_(second, gradients, gradients, 1 - beta2)
