@@ -171,6 +171,11 @@ class SmoothedRows(RowSystem):
         filled = np.diff(self.factor.pattern.column_start).astype(float)
         return float(filled @ filled) > HEAVY
 
+    @cached_property
+    def _patience(self) -> int:
+        """That of Newton's method with a start."""
+        return min(PATIENCE, max(1, PATIENT_ROWS // max(1, self.factor.rows)))
+
     def empty_answer(self, count: int) -> SmoothedAnswer:
         """Places for the answers to so many instances."""
         return SmoothedAnswer.empty(count, self.program.n, self.factor.rows)
@@ -190,8 +195,7 @@ class SmoothedRows(RowSystem):
 
         thorough: whatever it takes.
         """
-        patience = min(PATIENCE, max(1, PATIENT_ROWS // max(1, self.factor.rows))) if way == NEWTON else PATIENCE
-        limits = limits_of(way, tolerance, thorough, newton_steps, patience)
+        limits = limits_of(way, tolerance, thorough, newton_steps, self._patience if way == NEWTON else PATIENCE)
         self._run(solve_tiles, len(data.c), index, way, *limits, *data, *answer)
 
     def project(self, inside: np.ndarray, in_force: np.ndarray, v: np.ndarray, factor: np.ndarray = ONE) -> np.ndarray:
@@ -209,9 +213,9 @@ class SmoothedRows(RowSystem):
         self, inside: np.ndarray, in_force: np.ndarray, v: np.ndarray, factor: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """factor · P v and the prices z of the scaled rows: by the kernel, and where its answer is off the face, by `faces`."""
-        out, z, off = np.empty_like(v), np.empty(in_force.shape), np.empty((len(v), 1))
+        out, z, off = np.empty(v.shape), np.empty(in_force.shape), np.empty((len(v), 1))
         self._run(project_tiles, len(v), None, inside, in_force, v, factor, out, z, off)
-        if any(off.ravel().tolist()):  # for a few, quicker than in numpy
+        if [1.0] in off.tolist():  # for a few, quicker than in numpy
             from dflearn.layers.faces import projected
 
             for i in np.flatnonzero(off):
