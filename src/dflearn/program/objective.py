@@ -93,7 +93,7 @@ class Objective:
         """d, and S as (column, value) per row where that is possible, for this dtype and device."""
         key = (like.dtype, like.device)
         if key not in self._constants:
-            d = torch.tensor(self.d, dtype=like.dtype, device=like.device)
+            d = torch.as_tensor(self.d.copy(), dtype=like.dtype, device=like.device)
             if not self._single_entry_rows:
                 self._constants[key] = (d,)
             else:
