@@ -24,6 +24,7 @@ from torch import Tensor
 from dflearn.errors import OptionError
 from dflearn.layers.base import (
     ACCEPTED_RESIDUAL,
+    NUMBERS,
     Apart,
     Layer,
     as_rows,
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from dflearn.layers.rows import SmoothedRows
     from dflearn.layers.short_way import ShortWay
 
-NUMBERS = (torch.float32, torch.float64)  # that arrays hold as they are
+SOLVES = ("solve", "_solve")  # what a layer may be given in place of its own
 
 
 class Smoothed(Layer):
@@ -131,12 +132,26 @@ class Smoothed(Layer):
         for made in ("lifted", "bent", "short"):
             self.__dict__.pop(made, None)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name in ("regularizer", "tolerance", *SOLVES):
+            self.__dict__.pop("short", None)
+
     def extra_repr(self) -> str:
         said = [f"{self.program!r}, mu={self.mu}, regularizer={self.regularizer!r}"]
         return ", ".join(said + [f"solved on {place}" for place in self._places.values()])
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("rows", "short", "lifted", "bent", "watch", "number", "_places", "_said_q")  # of this process, and of its devices
+        own = (
+            "rows",
+            "short",
+            "lifted",
+            "bent",
+            "watch",
+            "number",
+            "_places",
+            "_said_q",
+        )  # of this process, and of its devices
         return {key: value for key, value in self.__dict__.items() if key not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -195,12 +210,16 @@ class Smoothed(Layer):
     @cached_property
     def short(self) -> ShortWay | None:
         """The way for most costs, for the present μ; `None` where there is none."""
-        program, usual = self.program, self.regularizer == "squared" and not self._places
-        if type(self) is not Smoothed or not usual or program.Q is not None or program.predicts_rows:
+        if not self._is_plain() or self.regularizer != "squared":
             return None
         from dflearn.layers.short_way import ShortWay
 
         return ShortWay(self)
+
+    def _is_plain(self) -> bool:
+        """Whether costs on the CPU are solved by this very class, as a linear program with known rows."""
+        own = type(self) is Smoothed and self.__dict__.keys().isdisjoint(SOLVES) and not self._places
+        return own and self.program.Q is None and not self.program.predicts_rows
 
     def regularization(self, w: Tensor) -> Tensor:
         """Ω(w), `(*batch, n)` → `(*batch,)`."""
@@ -230,7 +249,7 @@ class Smoothed(Layer):
                 return None
             back = partial(short.back, answer.inside, answer.in_force)
             return Apart(answer.w.astype(rows.dtype, copy=False), back, None, perf_counter() - begun)
-        if type(self) is not Smoothed or self.program.Q is not None or self.program.predicts_rows or self._places:
+        if not self._is_plain():
             return None
         found = self._solve_apart(y, instance, start)
         if found is None:
@@ -238,9 +257,7 @@ class Smoothed(Layer):
         solution, face = found
         return Apart(solution.check().decision.numpy(), face.rows_back, solution.start, perf_counter() - begun)
 
-    def _solve_apart(
-        self, y: Tensor, instance: Instance | None, start: Tensor | None
-    ) -> tuple[Solution, Face] | None:
+    def _solve_apart(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> tuple[Solution, Face] | None:
         rows = y.numpy()
         if rows.ndim != 2 or rows.shape[1] != self.objective.p or not math.isfinite(np.vdot(rows, rows)):
             return None
@@ -305,7 +322,7 @@ class Smoothed(Layer):
         # The way back leads from w to y at once, unless the instance's d wants a gradient too.
         own_d = instance is None or instance.d is None
         through_d = instance is not None and instance.d is not None and instance.d.requires_grad
-        if own_d and y.is_cpu and y.dtype in (torch.float32, torch.float64):
+        if own_d and y.is_cpu and y.dtype in NUMBERS:
             costs, c = y, self._costs(as_rows(y, count))
         else:
             exact = (y if through_d else y.detach()).double()  # d may be much larger than S y

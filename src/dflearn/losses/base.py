@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from dflearn.data import Batch
 from dflearn.errors import DataError, OptionError, ShapeError
-from dflearn.layers.base import Apart, Layer
+from dflearn.layers.base import NUMBERS, Apart, Layer
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Solution
 
@@ -90,7 +90,9 @@ class Loss(nn.Module, ABC):
         """The same values and first derivatives, for a training step: with a `way_back`, where loss and layer know one."""
         told = (batch.costs, batch.decisions)
         alike = all(one is None or (one.dtype == predicted.dtype and not one.requires_grad) for one in told)
-        if alike and predicted.is_cpu and predicted.ndim == 2 and predicted.requires_grad and _knows_way_back(type(self)):
+        usual = predicted.is_cpu and predicted.dtype in NUMBERS and predicted.ndim == 2 and predicted.requires_grad
+        own = _knows_way_back(type(self)) and self.__dict__.keys().isdisjoint(("output", "_output"))
+        if alike and usual and own:
             self._check(predicted, batch)
             output = self._output_apart(predicted.detach(), batch)
             if output is not None:

@@ -155,6 +155,7 @@ class Run:
         """One pass over the training data; the epoch's row. `tick` is called after each step."""
         self.model.train()
         self._steps = Steps(self.optimizer)
+        self._moving = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         order = self.rows[torch.randperm(len(self.rows), generator=self.generator)]
         last_finite = copy_weights(self.model)
         seconds = {"predict": 0.0, "solve": 0.0, "backward": 0.0}
@@ -219,9 +220,7 @@ class Run:
                 return 0.0, 0.0, 0.0
             return self._step_without_failed(rest, self.train.batch(rest), step, seconds, failed)
 
-    def _step(
-        self, index: Tensor, batch: Batch, step: int, seconds: dict[str, float]
-    ) -> tuple[float, float, float]:
+    def _step(self, index: Tensor, batch: Batch, step: int, seconds: dict[str, float]) -> tuple[float, float, float]:
         """One step on the batch of the instances at `index`; mean loss, what they weigh, and norm of the gradient."""
         begun = perf_counter()
         if self.starts is not None:
@@ -231,12 +230,11 @@ class Run:
         mean = mean_of(output.value, batch.weights)
         self._steps.clear()
         go_back(output, predicted, mean, batch.weights)
-        value, gradient = measure(
-            self.model, mean, batch, predicted, output.value, self.epoch + 1, step, self.parameters
-        )
+        value, gradient = measure(self.model, mean, batch, predicted, output.value, self.epoch + 1, step, self._moving)
         # Each layer is asked, which waits for its last solve; what has a way back of its own has waited.
-        if output.apart is None and any([layer.unsettled() for _, layer in self._layers]):
-            return self._step(index, batch, step, seconds)  # these layers wait now, and the CPU finishes what a GPU left
+        if output.apart is None and [name for name, layer in self._layers if layer.unsettled()]:
+            # These layers wait now, and the CPU finishes what a GPU left; the model may have written to the batch.
+            return self._step(index, self.train.batch(index), step, seconds)
         if not self.epoch and step == 1 and self._by_name:
             self._fit_epsilon(gradient)
         self._steps.take()
