@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -147,6 +148,20 @@ def test_the_gradient_of_a_row_is_that_of_all_parameters_that_move() -> None:
     assert history.rows[-1]["gradient"] == pytest.approx(float(whole), rel=1e-6)
 
 
+class Replaces(Callback):
+    """Another layer for each epoch, with half of the last one's μ."""
+
+    def on_epoch_end(self, run: Run, row: dict[str, Any]) -> None:
+        assert isinstance(run.loss.layer, Smoothed)
+        run.loss.layer = Smoothed(RELAXED, mu=run.loss.layer.mu / 2)
+
+
+def test_a_checkpoint_holds_the_numbers_of_the_layer_that_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "run.pt"
+    fit(Linear(FEATURES, ITEMS), SCE(Smoothed(RELAXED)), TRAIN, epochs=2, callbacks=[Replaces()], checkpoint=path)
+    assert torch.load(path)["annealed"] == {"layer": {"mu": 0.25}}
+
+
 # -- losses and layers ------------------------------------------------------------------------------------------------
 
 
@@ -195,6 +210,13 @@ def test_an_output_that_a_loss_was_given_counts(name: str) -> None:
     model = Linear(FEATURES, ITEMS)
     reference = by_hand(model, threefold(), TRAIN, torch.optim.SGD(model.parameters(), lr=1e-3))
     assert torch.equal(trained(Linear(FEATURES, ITEMS), threefold(), TRAIN, **sgd), reference)
+
+
+def test_an_output_that_a_class_was_given_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    own, told = SCE._output, []
+    monkeypatch.setattr(SCE, "_output", lambda *arguments: (told.append(1), own(*arguments))[1])
+    trained(Linear(FEATURES, ITEMS), SCE(Smoothed(RELAXED)), TRAIN, epochs=1)
+    assert len(told) == 1 + -(-len(TRAIN) // SIZE)  # the first compiles
 
 
 @pytest.mark.parametrize("warm_start", [False, True])

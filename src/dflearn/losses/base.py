@@ -9,8 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from torch import Tensor, nn
@@ -57,6 +56,14 @@ class Loss(nn.Module, ABC):
     linear: ClassVar[bool] = False
     by_layer: ClassVar[bool] = False
     needs: tuple[Field, ...] = ("costs", "decisions")
+    _written_for: ClassVar[Callable[..., LossOutput] | None] = (
+        None  # the `_output` that `_output_apart` was written for
+    )
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "_output_apart" in vars(cls):
+            cls._written_for = cls._output
 
     def __init__(self, layer: Layer | None = None) -> None:
         super().__init__()
@@ -91,13 +98,17 @@ class Loss(nn.Module, ABC):
         told = (batch.costs, batch.decisions)
         alike = all(one is None or (one.dtype == predicted.dtype and not one.requires_grad) for one in told)
         usual = predicted.is_cpu and predicted.dtype in NUMBERS and predicted.ndim == 2 and predicted.requires_grad
-        own = _knows_way_back(type(self)) and self.__dict__.keys().isdisjoint(("output", "_output"))
-        if alike and usual and own:
+        if alike and usual and self._knows_way_back():
             self._check(predicted, batch)
             output = self._output_apart(predicted.detach(), batch)
             if output is not None:
                 return output
         return self.output(predicted, batch)
+
+    def _knows_way_back(self) -> bool:
+        """Whether `_output_apart` belongs to what `output` is: not where a subclass, or anybody later, put another in its place."""
+        whole, own = (getattr(method, "__func__", None) for method in (self.output, self._output))
+        return own is not None and own is type(self)._written_for and whole is Loss.output
 
     def _output_apart(self, predicted: Tensor, batch: Batch) -> LossOutput | None:
         """`_output` of predictions that autograd does not follow, with a `way_back`; `None` where there is none."""
@@ -161,13 +172,6 @@ class Loss(nn.Module, ABC):
         return Combined([(weight, self)])
 
     __rmul__ = __mul__
-
-
-@cache
-def _knows_way_back(kind: type[Loss]) -> bool:
-    """Whether `_output_apart` belongs to this very `_output`, and not to that of a class further up."""
-    by = next(one for one in kind.__mro__ if "_output" in vars(one) or "output" in vars(one))
-    return "_output_apart" in vars(by)
 
 
 _REMEDY = {

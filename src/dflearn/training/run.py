@@ -156,6 +156,7 @@ class Run:
         self.model.train()
         self._steps = Steps(self.optimizer)
         self._moving = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        self._asked = [layer for _, layer in self._layers()]
         order = self.rows[torch.randperm(len(self.rows), generator=self.generator)]
         last_finite = copy_weights(self.model)
         seconds = {"predict": 0.0, "solve": 0.0, "backward": 0.0}
@@ -232,7 +233,7 @@ class Run:
         go_back(output, predicted, mean, batch.weights)
         value, gradient = measure(self.model, mean, batch, predicted, output.value, self.epoch + 1, step, self._moving)
         # Each layer is asked, which waits for its last solve; what has a way back of its own has waited.
-        if output.apart is None and [name for name, layer in self._layers if layer.unsettled()]:
+        if output.apart is None and [layer for layer in self._asked if layer.unsettled()]:
             # These layers wait now, and the CPU finishes what a GPU left; the model may have written to the batch.
             return self._step(index, self.train.batch(index), step, seconds)
         if not self.epoch and step == 1 and self._by_name:
@@ -352,7 +353,7 @@ class Run:
                 "epoch": self.epoch,
                 "model": self.model.state_dict(),
                 "loss": self.loss.state_dict(),
-                "annealed": {name: _annealed(layer) for name, layer in self._layers},
+                "annealed": {name: _annealed(layer) for name, layer in self._layers()},
                 "optimizer": self.optimizer.state_dict(),
                 "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
                 "starts": None if self.starts is None else self.starts.rows,
@@ -380,7 +381,7 @@ class Run:
         self.model.load_state_dict(content["model"])
         self.loss.load_state_dict(content["loss"])
         annealed = content.get("annealed", {})  # older files hold none
-        for name, layer in self._layers:
+        for name, layer in self._layers():
             for number, value in annealed.get(name, {}).items():
                 setattr(layer, number, value)
         self.optimizer.load_state_dict(content["optimizer"])
@@ -412,7 +413,6 @@ class Run:
         ):  # a run that moves to a GPU has no state for it
             torch.cuda.set_rng_state(state, device)
 
-    @cached_property
     def _layers(self) -> list[tuple[str, Layer]]:
         return [(name, part) for name, part in self.loss.named_modules() if isinstance(part, Layer)]
 
