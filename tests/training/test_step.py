@@ -76,6 +76,40 @@ def test_many_steps_are_those_of_torch() -> None:
     assert all(torch.equal(optimizer.state[ours][name], value) for name, value in reference.state[theirs].items())
 
 
+def decay(optimizer: Adam, parameter: nn.Parameter) -> None:
+    optimizer.param_groups[0]["weight_decay"] = 0.3
+
+
+def listen(optimizer: Adam, parameter: nn.Parameter) -> None:
+    optimizer.register_step_pre_hook(lambda *_: nn.utils.clip_grad_value_([parameter], 1e-3))
+
+
+def widen(optimizer: Adam, parameter: nn.Parameter) -> None:
+    parameter.joined = nn.Parameter(torch.ones(3))  # type: ignore[attr-defined]
+    parameter.joined.grad = torch.ones(3)  # type: ignore[attr-defined]
+    optimizer.add_param_group({"params": [parameter.joined]})  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("change", [decay, listen, widen])
+def test_what_an_optimizer_is_told_between_two_steps_counts(change: Callable[[Adam, nn.Parameter], None]) -> None:
+    ours, theirs = (nn.Parameter(torch.linspace(-1, 1, 5)) for _ in range(2))
+    optimizer, reference = Adam([ours], lr=0.1), Adam([theirs], lr=0.1)
+    steps = Steps(optimizer)
+    for number in range(6):
+        steps.clear()
+        reference.zero_grad()
+        ours.grad, theirs.grad = torch.ones(5), torch.ones(5)
+        if number == 3:
+            assert steps._groups is not None
+            change(optimizer, ours)
+            change(reference, theirs)
+        steps.take()
+        reference.step()
+    assert torch.equal(ours, theirs)
+    for one, other in zip(optimizer.param_groups, reference.param_groups, strict=True):
+        assert all(torch.equal(*pair) for pair in zip(one["params"], other["params"], strict=True))
+
+
 def clipping(parameters: Parameters, lr: float) -> Adam:
     """A step of its own, which clips."""
     optimizer, own = Adam(parameters, lr=lr), Adam.step

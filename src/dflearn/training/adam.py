@@ -18,26 +18,29 @@ OPTIONS = ("amsgrad", "maximize", "foreach", "fused", "capturable", "differentia
 
 
 class Steps:
-    """The steps of an optimizer, as long as nobody else changes it: an epoch, say."""
+    """The steps of an optimizer, as long as its state and its `step` stay the same objects: an epoch, say."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self.optimizer = optimizer
-        self.parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        self._plain = _is_plain_adam(optimizer)
+        self._adam = type(optimizer) is torch.optim.Adam and _bare(optimizer.step) is STEP
         self._clears = getattr(optimizer.zero_grad, "__func__", None) is torch.optim.Optimizer.zero_grad
         self._groups: list[_Group] | None = None  # known from the second step on, when there are moments
 
     def clear(self) -> None:
         """`optimizer.zero_grad()`."""
         if self._clears:
-            for parameter in self.parameters:
-                parameter.grad = None
+            for group in self.optimizer.param_groups:
+                for parameter in group["params"]:
+                    parameter.grad = None
         else:
             self.optimizer.zero_grad()
 
     def take(self) -> None:
         """`optimizer.step()`."""
-        if self._plain and self._groups is None:
+        if not self._adam or _asks_for_more(self.optimizer):
+            self.optimizer.step()
+            return
+        if self._groups is None or len(self._groups) != len(self.optimizer.param_groups):
             self._groups = _groups_of(self.optimizer)
         gradients = None if self._groups is None else _gradients(self._groups)
         if gradients is None:
@@ -104,16 +107,20 @@ def _groups_of(optimizer: torch.optim.Optimizer) -> list[_Group] | None:
     return groups
 
 
-def _is_plain_adam(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether it is Adam without options, and nobody wants to be told of its steps: no hooks, and no `step` in place of its own."""
-    if type(optimizer) is not torch.optim.Adam or _bare(optimizer.step) is not STEP:
-        return False
-    told = (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks)
-    everywhere = (hooks._global_optimizer_pre_hooks, hooks._global_optimizer_post_hooks)
-    groups = optimizer.param_groups
-    asked = any(group.get(name) for group in groups for name in OPTIONS)
-    tensors = any(isinstance(number, Tensor) for group in groups for number in (group["lr"], *group["betas"]))
-    return not (any(told) or any(everywhere) or asked or tensors)
+def _asks_for_more(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether Adam has options that the short way does not know, or somebody wants to be told of its steps."""
+    if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
+        return True
+    if hooks._global_optimizer_pre_hooks or hooks._global_optimizer_post_hooks:
+        return True
+    for group in optimizer.param_groups:
+        for name in OPTIONS:
+            if group.get(name):
+                return True
+        first, second = group["betas"]
+        if isinstance(group["lr"], Tensor) or isinstance(first, Tensor) or isinstance(second, Tensor):
+            return True
+    return False
 
 
 def _bare(step: Any) -> Any:
