@@ -16,7 +16,7 @@ endif
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-gpu check bench peers fuzz mutate practice clean
+.PHONY: help demo test test-gpu check bench wheel peers fuzz mutate practice clean
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -54,6 +54,16 @@ bench: $(VENV)/.installed-bench peers  ## time dflearn and its peers side by sid
 	$(BIN)/python benchmarks/speed/plots.py $(OUT)
 	$(BIN)/python benchmarks/speed/targets.py $(OUT)
 	$(BIN)/python benchmarks/speed/regression.py $(OUT)
+
+# Made in a copy, so that the checkout goes on compiling for its own processor. Elsewhere than on x86-64, or with another numba than
+# that of constraints.txt, the wheel works too and compiles at the first call.
+wheel: $(VENV)/.installed-test  ## a wheel that holds the compiled kernels, in dist/: no first call waits (three minutes)
+	rm -rf build/wheel && mkdir -p build/wheel
+	cp -r pyproject.toml README.md LICENSE src build/wheel
+	find build/wheel -name __pycache__ -prune -exec rm -rf {} +
+	rm -rf build/wheel/src/dflearn/kernels/compiled
+	$(ONE_THREAD) PYTHONPATH=build/wheel/src $(BIN)/python -m dflearn compile --all
+	$(BIN)/python -m build --no-isolation --wheel --outdir dist build/wheel
 
 peers: .venv-ortools/.installed .venv-qpth/.installed .venv-piqp/.installed .venv-moreau/.installed  ## set up the peers that need environments of their own
 

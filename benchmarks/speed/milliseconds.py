@@ -222,21 +222,30 @@ def in_process(part: str, source: Path) -> dict[str, float]:
 
 
 def first_calls(source: Path, ahead: bool) -> dict[str, float]:
-    """The first call in a copy of the source, where nothing was compiled; and again after `dfl compile`."""
+    """The first call in a copy of the source, where nothing was compiled; after `dfl compile`; and from a wheel made then."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "src"
         shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__", "compiled", "*.egg-info"))
         found = in_process("first", copy)
         if ahead:
+            for name in ("pyproject.toml", "README.md", "LICENSE"):
+                shutil.copy(source.parent / name, folder)
             used = resource.getrusage(resource.RUSAGE_CHILDREN)
-            environment = os.environ | {"PYTHONPATH": str(copy), "OMP_NUM_THREADS": "1"}
-            subprocess.run(
-                [sys.executable, "-m", "dflearn", "compile"], env=environment, capture_output=True, check=True
-            )
+            python(folder, "-m", "dflearn", "compile")
             now = resource.getrusage(resource.RUSAGE_CHILDREN)
             found["compile"] = now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime
             found["ahead"] = in_process("first", copy)["first"]
+            python(folder, "-m", "build", "--no-isolation", "--wheel")
+            (wheel,), installed = Path(folder, "dist").glob("*.whl"), Path(folder) / "installed"
+            python(folder, "-m", "pip", "install", "--no-deps", "--no-index", "--target", installed, wheel)
+            found["wheel"] = in_process("first", installed)["first"]
     return found
+
+
+def python(folder: str, *arguments: str | Path) -> None:
+    """A command of this Python's in a folder, with the package in its folder src."""
+    environment = os.environ | {"PYTHONPATH": str(Path(folder) / "src"), "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, check=True)
 
 
 def rows_of(part: str, now: dict[str, float], before: dict[str, float]) -> list[dict[str, Any]]:
@@ -284,7 +293,7 @@ def rows_of(part: str, now: dict[str, float], before: dict[str, float]) -> list[
         rows.append(row)
     elif part == "first":
         row = {"problem": "SP-5", "batch": 32, "s": now["first"], "after dfl compile s": now["ahead"]}
-        row["dfl compile s"] = now["compile"]
+        row |= {"dfl compile s": now["compile"], "from a wheel s": now["wheel"]}
         rows.append(row | ({"before: s": before["first"]} if before else {}))
     else:
         for name in SMALL:
