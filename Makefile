@@ -65,7 +65,7 @@ wheel: $(VENV)/.installed-test  ## a wheel that holds the compiled kernels, in d
 	$(ONE_THREAD) PYTHONPATH=build/wheel/src $(BIN)/python -m dflearn compile --all
 	$(BIN)/python -m build --no-isolation --wheel --outdir dist build/wheel
 
-peers: .venv-ortools/.installed .venv-qpth/.installed .venv-piqp/.installed .venv-moreau/.installed  ## set up the peers that need environments of their own
+peers: .venv-ortools/.installed .venv-qpth/.installed .venv-piqp/.installed .venv-moreau/.installed .venv-mpax/.installed  ## set up the peers that need environments of their own
 
 .venv-%/.installed: benchmarks/speed/environments/%.txt
 	$(PYTHON) -m venv .venv-$*
@@ -93,7 +93,7 @@ $(VENV)/.mutation: benchmarks/mutation/requirements.txt $(VENV)/.installed-test
 	@touch $@
 
 clean:  ## remove the environment, builds and caches
-	rm -rf $(VENV) .venv-ortools .venv-qpth .venv-piqp .venv-moreau build dist src/*.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) .venv-ortools .venv-qpth .venv-piqp .venv-moreau .venv-mpax build dist src/*.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # An extra is installed once, and again when what it depends on changes.

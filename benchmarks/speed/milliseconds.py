@@ -5,8 +5,8 @@
 One thread, CPU time, the least of all rounds; every round is a process of its own, in turns with one that runs on the source
 tree SRC (of an older commit), where that is named. Forward and backward in float32, μ = 1, as in `layers.py`. Nothing: a layer
 that solves nothing. Warm: from the multipliers of costs that differ by 2 %. The QP solvers solve the same instances one by one,
-forward only, through their own interfaces, at tolerances 1e-8; they live in `.venv-piqp` (`make peers`). The first call is timed in
-a copy of the source in which nothing was compiled, and again there after `dfl compile`, whose CPU time is told too.
+forward only, through their own interfaces, at tolerances 1e-8; they live in `.venv-piqp` and `.venv-moreau` (`make peers`). The first call is timed in
+a copy of the source in which nothing was compiled, there again after `dfl compile`, whose CPU time is told too, and from a wheel made then.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 MU, SMALL, GRIDS = 1.0, ("SP-10", "KP-100", "CFL-50"), ("SP-25", "SP-50", "SP-100")
 PARTS = ("one", "grids", "training", "first", "solvers")
-QP = ROOT / ".venv-piqp" / "bin" / "python"
+QP, MOREAU = (ROOT / f".venv-{name}" / "bin" / "python" for name in ("piqp", "moreau"))
 
 
 def least(way: Callable[[], Any], seconds: float = 0.3) -> float:
@@ -197,8 +197,9 @@ def solvers() -> dict[str, float]:
             file = Path(folder) / "qp.npz"
             np.savez(file, c=c, mu=MU, answer=answer, **sides, **parts)
             script = Path(__file__).with_name("contenders") / "run_qp.py"
-            told = subprocess.run([str(QP), str(script), str(file)], capture_output=True, text=True, check=True).stdout
-        found |= {f"{name} {key}": value for key, value in json.loads(told.splitlines()[-1]).items()}
+            for command in ([str(QP), str(script), str(file)], [str(MOREAU), str(script), str(file), "Moreau"]):
+                told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+                found |= {f"{name} {key}": value for key, value in json.loads(told.splitlines()[-1]).items()}
     return found
 
 
