@@ -101,6 +101,7 @@ class Smoothed(Layer):
         if not 0 < tolerance <= ACCEPTED_RESIDUAL:
             raise OptionError(f"tolerance must lie in (0, {ACCEPTED_RESIDUAL}], got {tolerance}")
         self.program = program.relax()
+        self.objective.make_ready(*NUMBERS)
         if regularizer == "norm" and program.Q is not None:
             raise OptionError(f"{program!r} has a quadratic objective: smooth it with regularizer='squared'")
         self.regularizer, self.tolerance = regularizer, float(tolerance)

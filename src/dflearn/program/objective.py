@@ -105,6 +105,12 @@ class Objective:
                 self._constants[key] = (d, torch.as_tensor(column, device=like.device), scale)
         return self._constants[key]
 
+    def make_ready(self, *dtypes: torch.dtype) -> None:
+        """What `vector` and `transpose` keep for these dtypes on the CPU, made now: a graph compiled later finds it, and is not
+        compiled again because it came to be."""
+        for dtype in dtypes:
+            self._tensors(torch.empty(0, dtype=dtype, device="cpu"))
+
     def vector(self, y: Tensor, instance: Instance | None = None) -> Tensor:
         """c = S y + d.  y `(*batch, p)` → `(*batch, n)`; an instance's own d replaces the program's."""
         if y.shape[-1:] != (self.p,):
