@@ -34,7 +34,8 @@ from dflearn.kernels.threads import run_tiles, threads
 from dflearn.program import Program
 from dflearn.program.sides import Sides
 
-INTERIOR_TOLERANCE = 1e-8
+# At which interior points end and the face is looked for; with many rows a step more saves several corrections of the face.
+INTERIOR_TOLERANCE, CLOSE_TOLERANCE = 1e-8, 1e-9
 ATTEMPTS, ALL_ATTEMPTS = 2, 4  # of interior points after the first: from the last point, then from other starts
 # From multipliers Newton's method has few steps, each of which must bring it closer; interior points then go on from there.
 # Neither is to be long: from far away, interior points from nothing are faster.
@@ -143,7 +144,8 @@ class SmoothedRows(RowSystem):
         if start is None:
             self.run(data, None, COLD, tolerance, answer)
             return answer
-        answer = answer._replace(y=self.inwards(start))  # residuals are infinite as long as nothing ran
+        given = self.inwards(start)
+        answer = answer._replace(y=given.copy())  # residuals are infinite as long as nothing ran
         known, finished = finite_rows(start), np.zeros(count, bool)
         for way in (NEWTON, RESTART):
             self.run(data, None if known.all() else np.flatnonzero(known), way, tolerance, answer)
@@ -153,6 +155,8 @@ class SmoothedRows(RowSystem):
             if finished.all():
                 break
             known = known & ~finished & finite_rows(answer.y)
+            if way == NEWTON and self._patience == 1:  # a step that led nowhere is no better place to begin
+                answer.y[known] = given[known]
         self.run(data, np.flatnonzero(~finished), COLD, tolerance, answer)
         return answer._replace(y=self.outwards(answer.y))
 
@@ -195,7 +199,8 @@ class SmoothedRows(RowSystem):
 
         thorough: whatever it takes.
         """
-        limits = limits_of(way, tolerance, thorough, newton_steps, self._patience if way == NEWTON else PATIENCE)
+        patience = self._patience if way == NEWTON else PATIENCE
+        limits = limits_of(way, tolerance, thorough, newton_steps, patience, self._patience == 1)
         self._run(solve_tiles, len(data.c), index, way, *limits, *data, *answer)
 
     def project(self, inside: np.ndarray, in_force: np.ndarray, v: np.ndarray, factor: np.ndarray = ONE) -> np.ndarray:
@@ -282,7 +287,9 @@ class SmoothedRows(RowSystem):
 
 
 @lru_cache(maxsize=64)
-def limits_of(way: int, tolerance: float, thorough: bool, newton_steps: int | None, patience: int) -> Limits:
+def limits_of(
+    way: int, tolerance: float, thorough: bool, newton_steps: int | None, patience: int, many_rows: bool
+) -> Limits:
     """The limits of `SmoothedRows.run`."""
     steps = NEWTON_STEPS if way == NEWTON else POLISH_STEPS
     usual = (ALL_STEPS, ALL_STEPS) if thorough else (steps, patience)
@@ -290,7 +297,7 @@ def limits_of(way: int, tolerance: float, thorough: bool, newton_steps: int | No
         *(usual if newton_steps is None else (newton_steps, newton_steps)),
         RESTART_STEPS if way == RESTART else INTERIOR_STEPS,
         tolerance,
-        INTERIOR_TOLERANCE,
+        CLOSE_TOLERANCE if many_rows else INTERIOR_TOLERANCE,
         ALL_ATTEMPTS if thorough else ATTEMPTS,
         not thorough,
     )
