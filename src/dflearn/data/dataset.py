@@ -175,7 +175,9 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
         held = sum(value[:1].nbytes for value in self._tensors().values())
         for index in order.split(size * max(1, GATHERED // (size * max(1, held)))):
             whole = self.batch(index)
-            parts = {f.name: value.split(size) for f in fields(Batch) if isinstance(value := getattr(whole, f.name), Tensor)}
+            parts = {
+                f.name: value.split(size) for f in fields(Batch) if isinstance(value := getattr(whole, f.name), Tensor)
+            }
             sides = {} if whole.instance is None else {k: v.split(size) for k, v in whole.instance.present().items()}
             for i in range(len(parts["features"])):
                 instance = None if whole.instance is None else Instance(**{k: part[i] for k, part in sides.items()})

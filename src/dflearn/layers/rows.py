@@ -156,7 +156,7 @@ class SmoothedRows(RowSystem):
                 break
             known = known & ~finished & finite_rows(answer.y)
             if way == NEWTON and self._patience == 1:  # a step that led nowhere is no better place to begin
-                answer.y[known] = given[known]
+                np.copyto(answer.y, given, where=known[:, None])
         self.run(data, np.flatnonzero(~finished), COLD, tolerance, answer)
         return answer._replace(y=self.outwards(answer.y))
 

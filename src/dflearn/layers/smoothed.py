@@ -136,7 +136,16 @@ class Smoothed(Layer):
         return ", ".join(said + [f"solved on {place}" for place in self._places.values()])
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("rows", "short", "lifted", "bent", "watch", "number", "_places", "_said_q")  # of this process, and of its devices
+        own = (
+            "rows",
+            "short",
+            "lifted",
+            "bent",
+            "watch",
+            "number",
+            "_places",
+            "_said_q",
+        )  # of this process, and of its devices
         return {key: value for key, value in self.__dict__.items() if key not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -238,9 +247,7 @@ class Smoothed(Layer):
         solution, face = found
         return Apart(solution.check().decision.numpy(), face.rows_back, solution.start, perf_counter() - begun)
 
-    def _solve_apart(
-        self, y: Tensor, instance: Instance | None, start: Tensor | None
-    ) -> tuple[Solution, Face] | None:
+    def _solve_apart(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> tuple[Solution, Face] | None:
         rows = y.numpy()
         if rows.ndim != 2 or rows.shape[1] != self.objective.p or not math.isfinite(np.vdot(rows, rows)):
             return None

@@ -66,7 +66,8 @@ class SCE(Loss):
 
         def back(weights: np.ndarray) -> np.ndarray:
             weights = weights[:, None]
-            return weights * difference + found.way_back(-objective.rows(weights * error))
+            slope: np.ndarray = weights * difference + found.way_back(-objective.rows(weights * error))
+            return slope
 
         return LossOutput(torch.from_numpy(error * difference).sum(-1), None, found, back)
 

@@ -36,7 +36,8 @@ class SPOPlus(Loss):
 
         def back(weights: np.ndarray) -> np.ndarray:
             weights = weights[:, None]
-            return 2 * (objective.rows_back(weights * difference) + found.way_back(-(weights * c)))
+            slope: np.ndarray = 2 * (objective.rows_back(weights * difference) + found.way_back(-(weights * c)))
+            return slope
 
         return LossOutput(torch.from_numpy(c * difference).sum(-1), None, found, back)
 

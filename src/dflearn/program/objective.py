@@ -133,7 +133,8 @@ class Objective:
         if self.S is None:
             return y.astype(dtype, copy=False)
         if self._diagonal:
-            return y.astype(dtype, copy=False) * self._scale(dtype)
+            scaled: np.ndarray = y.astype(dtype, copy=False) * self._scale(dtype)
+            return scaled
         return self.predicted(torch.from_numpy(y.astype(dtype, copy=False))).numpy()
 
     def rows_back(self, v: np.ndarray) -> np.ndarray:

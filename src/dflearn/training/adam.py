@@ -94,14 +94,14 @@ def _groups_of(optimizer: torch.optim.Optimizer) -> list[_Group] | None:
     groups = []
     for options in optimizer.param_groups:
         parameters = options["params"]
-        states = [optimizer.state.get(parameter) for parameter in parameters]
+        states: list[dict[str, Tensor]] = [optimizer.state.get(parameter, {}) for parameter in parameters]
         if not all(states) or not all(p.is_cpu and p.is_floating_point() and p.numel() for p in parameters):
             return None
         counts = [state["step"].numpy() for state in states]
         if len({float(count) for count in counts}) != 1:  # parameters that joined later
             return None
-        moments = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
-        groups.append(_Group(options, parameters, [p.detach() for p in parameters], *moments, counts))
+        first, second = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
+        groups.append(_Group(options, parameters, [p.detach() for p in parameters], first, second, counts))
     return groups
 
 

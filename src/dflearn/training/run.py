@@ -219,9 +219,7 @@ class Run:
                 return 0.0, 0.0, 0.0
             return self._step_without_failed(rest, self.train.batch(rest), step, seconds, failed)
 
-    def _step(
-        self, index: Tensor, batch: Batch, step: int, seconds: dict[str, float]
-    ) -> tuple[float, float, float]:
+    def _step(self, index: Tensor, batch: Batch, step: int, seconds: dict[str, float]) -> tuple[float, float, float]:
         """One step on the batch of the instances at `index`; mean loss, what they weigh, and norm of the gradient."""
         begun = perf_counter()
         if self.starts is not None:
@@ -235,8 +233,10 @@ class Run:
             self.model, mean, batch, predicted, output.value, self.epoch + 1, step, self.parameters
         )
         # Each layer is asked, which waits for its last solve; what has a way back of its own has waited.
-        if output.apart is None and any([layer.unsettled() for _, layer in self._layers]):
-            return self._step(index, batch, step, seconds)  # these layers wait now, and the CPU finishes what a GPU left
+        if output.apart is None and sum(layer.unsettled() for _, layer in self._layers):
+            return self._step(
+                index, batch, step, seconds
+            )  # these layers wait now, and the CPU finishes what a GPU left
         if not self.epoch and step == 1 and self._by_name:
             self._fit_epsilon(gradient)
         self._steps.take()

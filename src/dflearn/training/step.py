@@ -85,10 +85,10 @@ def _equal_shares(shape: torch.Size, dtype: torch.dtype) -> np.ndarray:
 def go_back(output: LossOutput, predicted: Tensor, mean: Tensor, weights: Tensor | None) -> None:
     """Gradients of the mean loss, into the parameters."""
     if output.way_back is None:
-        mean.backward()  # type: ignore[no-untyped-call]
+        mean.backward()
     else:
         slope = output.way_back(slope_of_mean(output.value, weights))
-        predicted.backward(torch.from_numpy(slope))  # type: ignore[no-untyped-call]
+        predicted.backward(torch.from_numpy(slope))
 
 
 def counted_rows(data: DecisionDataset) -> Tensor:
