@@ -21,7 +21,7 @@ class ShortWay:
     def __init__(self, layer: Smoothed) -> None:
         self.rows, self.objective, self.tolerance = layer.rows, layer.objective, layer.tolerance
         self.n, self.m, self.p = self.rows.program.n, self.rows.factor.rows, self.objective.p
-        self.scale, self.d = self.objective.diagonal, self.objective.d if self.objective.has_d else None
+        self.d = self.objective.d if self.objective.has_d else None
         self.kappa = np.array([layer.mu])
         self.factor = -1.0 / self.kappa
         self.sides = self.rows.data(np.empty((0, 0)), self.kappa, self.rows.program.own_sides)[1:]
@@ -30,11 +30,7 @@ class ShortWay:
         """The answers to costs `(count, p)`; `None` where one of them is not optimal, or something is wrong with the costs."""
         if y.ndim != 2 or y.shape[1] != self.p or not len(y) or not math.isfinite(np.vdot(y, y)) or self.rows.heavy:
             return None
-        if self.scale is None:
-            c = np.ascontiguousarray(self.objective.rows(y, np.float64))
-        else:
-            c = y.astype(np.float64, order="C")
-            c *= self.scale
+        c = np.ascontiguousarray(self.objective.rows(y, np.float64))
         if self.d is not None:
             c = c + self.d
         count, n, m = len(c), self.n, self.m
