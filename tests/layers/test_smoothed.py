@@ -437,7 +437,8 @@ def test_the_short_way_leads_where_the_long_one_does(count: int, dtype: torch.dt
         assert short.seconds > 0
         for name in ("decision", "status", "objective", "bound", "residual", "fallback"):
             one, other = getattr(short, name), getattr(long, name)
-            assert one.dtype == other.dtype and torch.equal(one, other), name
+            assert one.dtype == other.dtype, name
+            assert torch.equal(one, other), name
 
 
 def test_mu_that_is_set_anew_and_a_pickled_layer_take_the_short_way_with_their_own_mu() -> None:

@@ -22,6 +22,7 @@ class ShortWay:
         self.rows, self.objective, self.tolerance = layer.rows, layer.objective, layer.tolerance
         self.n, self.m, self.p = self.rows.program.n, self.rows.factor.rows, self.objective.p
         self.d = self.objective.d if self.objective.has_d else None
+        self.objective.prepare()  # what is solved here makes no tensors of its own
         self.kappa = np.array([layer.mu])
         self.factor = -1.0 / self.kappa
         self.sides = self.rows.data(np.empty((0, 0)), self.kappa, self.rows.program.own_sides)[1:]

@@ -92,11 +92,16 @@ class Objective:
         assert self.S is not None
         return LinearMap(self.S)
 
+    def prepare(self) -> None:
+        """Make what tensors on the CPU need, so that who traces a graph later finds it made."""
+        for dtype in (torch.float32, torch.float64):
+            self._tensors(torch.empty(0, dtype=dtype))
+
     def _tensors(self, like: Tensor) -> tuple[Tensor, ...]:
         """d, and S as (column, value) per row where that is possible, for this dtype and device."""
         key = (like.dtype, like.device)
         if key not in self._constants:
-            d = torch.as_tensor(self.d.copy(), dtype=like.dtype, device=like.device)
+            d = torch.tensor(self.d, dtype=like.dtype, device=like.device)
             if not self._single_entry_rows:
                 self._constants[key] = (d,)
             else:
