@@ -334,6 +334,11 @@ def solve_tile(
                 at_most = min(at_most, CONFIRMED)
             keep_face(side, w, y, last.inside, last.mask)
         dual_newton(system, tile, at_most, limits.patience, limits.tolerance, last, y, w, steps)
+        if way == NEWTON and limits.patience == 1 and (steps < 0).all():
+            # Nothing is written but that: steps without patience that led nowhere are no better place to begin than the start.
+            for t in range(used):
+                answer.residual[index[t]], answer.newton_steps[index[t]] = np.inf, -1
+            return
         measure(system, tile, y, w, last.image, residual)
         in_force(system, tile, y, w, last.g, last.image, last.mask)
         if way != NEWTON:

@@ -145,8 +145,7 @@ class SmoothedRows(RowSystem):
         if start is None:
             self.run(data, None, COLD, tolerance, answer)
             return answer
-        given = self.inwards(start)
-        answer = answer._replace(y=given.copy())  # residuals are infinite as long as nothing ran
+        answer = answer._replace(y=self.inwards(start))  # residuals are infinite as long as nothing ran
         known, finished = finite_rows(start), np.zeros(count, bool)
         for way in (NEWTON, RESTART):
             self.run(data, None if known.all() else np.flatnonzero(known), way, tolerance, answer)
@@ -156,8 +155,6 @@ class SmoothedRows(RowSystem):
             if finished.all():
                 break
             known = known & ~finished & finite_rows(answer.y)
-            if way == NEWTON and self._patience == 1:  # a step that led nowhere is no better place to begin
-                np.copyto(answer.y, given, where=known[:, None])
         self.run(data, np.flatnonzero(~finished), COLD, tolerance, answer)
         return answer._replace(y=self.outwards(answer.y))
 
