@@ -127,7 +127,8 @@ def measure(
     """
     if parameters is None:
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    norms = [torch.linalg.vector_norm(p.grad) for p in parameters if p.grad is not None]
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    norms = torch._foreach_norm(gradients) if gradients else ()
     if mean.is_cpu and all(norm.dtype == mean.dtype for norm in norms):
         number, *sizes = mean.item(), *(norm.item() for norm in norms)
     else:  # one transfer brings the loss and every gradient's norm
