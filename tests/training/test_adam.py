@@ -53,9 +53,20 @@ def plain(parameters: Any) -> torch.optim.Optimizer:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"scheduler": True}, {"missing": True}, {"moved": True}, {"saved": True}, {"dtype": torch.float64}]
+    "options",
+    [
+        {},
+        {"scheduler": True},
+        {"missing": True},
+        {"moved": True},
+        {"saved": True},
+        {"dtype": torch.float64},
+        {"dtype": torch.bfloat16},
+        {"small": 0},
+    ],
 )
-def test_weights_and_moments_are_those_of_torch(options: dict[str, Any]) -> None:
+def test_weights_and_moments_are_those_of_torch(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adam, "SMALL", options.get("small", adam.SMALL))
     for ours, torchs in zip(trained(plain, True, **options), trained(plain, False, **options), strict=True):
         assert torch.equal(ours, torchs)
 
