@@ -148,7 +148,8 @@ class Objective:
         if self.S is None:
             return v
         if self._diagonal:
-            return v * self._entries(v.dtype)[1]
+            scaled: np.ndarray = v * self._entries(v.dtype)[1]
+            return scaled
         if self._places is None:
             return self.transpose(torch.from_numpy(v)).numpy()
         back: np.ndarray = np.take(v * self._entries(v.dtype)[1], self._places, axis=1)
