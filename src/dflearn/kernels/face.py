@@ -22,6 +22,7 @@ from dflearn.kernels.optimality import measure
 from dflearn.kernels.smoothed_lp import SmoothedSystem, SmoothedTile
 
 CORRECTIONS = 6
+CLOSER = 0.9  # times its residual: what counts as closer
 FINISHED = 10.0  # times the tolerance: a residual up to this needs no more work
 DAMPING = 1e-12  # of the normal equations, whose rows have length one
 
@@ -152,6 +153,7 @@ def finish_on_face(
     point: InteriorScratch,
     prices: Any,
     tolerance: float,
+    patient: bool,
     face: FaceScratch,
     best: Any,
     w: Any,
@@ -159,7 +161,10 @@ def finish_on_face(
     inside: Any,
     in_force: Any,
 ) -> None:
-    """The best of the corrections on the interior point's face, where it is better than what w, y and `best` hold."""
+    """The best of the corrections on the interior point's face, where it is better than what w, y and `best` hold.
+
+    patient: whether to go on where the last correction brought none of the lanes closer that are still to come there.
+    """
     found, before = np.empty(lanes(w)), np.empty(lanes(w))
     snap(system, tile, point, prices, face)
     for _ in range(CORRECTIONS):
@@ -169,6 +174,9 @@ def finish_on_face(
         keep_better(face, found, best, w, y, inside, in_force)
         hopeful = False  # a lane that is all but there and no longer gets closer is at its rounding
         for t in range(lanes(w)):
-            hopeful |= best[t] > FINISHED * tolerance or (best[t] > tolerance and best[t] <= 0.5 * before[t])
+            if best[t] > FINISHED * tolerance:
+                hopeful |= patient or best[t] <= CLOSER * before[t]
+            else:
+                hopeful |= best[t] > tolerance and best[t] <= 0.5 * before[t]
         if not hopeful:
             return

@@ -303,13 +303,15 @@ def solve_tile(
             put(y, i, 0.0)
         # To the solution's face, which Newton's method then only confirms; once more from closer by where it is not found.
         goal, todo = limits.interior_tolerance, inner_steps
-        for _ in range(2):
+        for again in range(2):
             interior_point(system, tile, limits.interior_steps, goal, point, prices, todo, proven)
             if not limits.cheap:  # where faces led nowhere before, Newton's method from here may
                 break
             for t in range(width):
                 residual[t] = 0.0 if proven[t] else residual[t]
-            finish_on_face(system, tile, point, prices, limits.tolerance, side, residual, w, y, last.inside, last.mask)
+            finish_on_face(
+                system, tile, point, prices, limits.tolerance, again > 0, side, residual, w, y, last.inside, last.mask
+            )
             goal, todo, any_left = limits.interior_tolerance * CLOSE, np.zeros(width, np.int64), False
             for t in range(width):
                 if inner_steps[t] >= 0 and not (proven[t] or residual[t] <= FINISHED * limits.tolerance):
@@ -332,6 +334,11 @@ def solve_tile(
                 at_most = min(at_most, CONFIRMED)
             keep_face(side, w, y, last.inside, last.mask)
         dual_newton(system, tile, at_most, limits.patience, limits.tolerance, last, y, w, steps)
+        if way == NEWTON and limits.patience == 1 and (steps < 0).all():
+            # Nothing is written but that: steps without patience that led nowhere are no better place to begin than the start.
+            for t in range(used):
+                answer.residual[index[t]], answer.newton_steps[index[t]] = np.inf, -1
+            return
         measure(system, tile, y, w, last.image, residual)
         in_force(system, tile, y, w, last.g, last.image, last.mask)
         if way != NEWTON:
@@ -358,7 +365,7 @@ def solve_tile(
                     goal = limits.interior_tolerance * CLOSER * (CLOSEST if attempt == 2 else 1.0)
                     interior_point(system, tile, limits.interior_steps, goal, point, prices, inner_steps, proven)
                 finish_on_face(
-                    system, tile, point, prices, limits.tolerance, side, residual, w, y, last.inside, last.mask
+                    system, tile, point, prices, limits.tolerance, True, side, residual, w, y, last.inside, last.mask
                 )
     value, half = spread(0.0, c), 0.5 * get(mu, 0)
     for j in range(n):

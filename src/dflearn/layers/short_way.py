@@ -21,7 +21,7 @@ class ShortWay:
     def __init__(self, layer: Smoothed) -> None:
         self.rows, self.objective, self.tolerance = layer.rows, layer.objective, layer.tolerance
         self.n, self.m, self.p = self.rows.program.n, self.rows.factor.rows, self.objective.p
-        self.scale, self.d = self.objective.diagonal, self.objective.d if self.objective.has_d else None
+        self.d = self.objective.d if self.objective.has_d else None
         self.kappa = np.array([layer.mu])
         self.factor = -1.0 / self.kappa
         self.sides = self.rows.data(np.empty((0, 0)), self.kappa, self.rows.program.own_sides)[1:]
@@ -30,11 +30,7 @@ class ShortWay:
         """The answers to costs `(count, p)`; `None` where one of them is not optimal, or something is wrong with the costs."""
         if y.ndim != 2 or y.shape[1] != self.p or not len(y) or not math.isfinite(np.vdot(y, y)) or self.rows.heavy:
             return None
-        if self.scale is None:
-            c = np.ascontiguousarray(self.objective.rows(y, np.float64))
-        else:
-            c = y.astype(np.float64, order="C")
-            c *= self.scale
+        c = np.ascontiguousarray(self.objective.rows(y, np.float64))
         if self.d is not None:
             c = c + self.d
         count, n, m = len(c), self.n, self.m
@@ -44,7 +40,7 @@ class ShortWay:
             np.empty(count), np.empty(count), np.empty(count, np.uint8), steps[0], steps[1],
         )  # fmt: skip
         self.rows.run(SmoothedData(c, *self.sides), None, COLD, self.tolerance, answer)
-        return answer if max(answer.residual.tolist()) <= ACCEPTED_RESIDUAL else None
+        return answer if answer.residual.max() <= ACCEPTED_RESIDUAL else None  # not where one is not a number
 
     def back(self, inside: np.ndarray, in_force: np.ndarray, gradient: np.ndarray) -> np.ndarray:
         """−(1/μ) Sᵀ P gradient, `(count, n)` → `(count, p)`, as of `Face.way_back`."""

@@ -59,13 +59,16 @@ class Objective:
         self.d = read_vector("d", 0.0 if d is None else d, n, finite=True)
         self.Q = Q
         self._constants: dict[tuple[torch.dtype, torch.device], tuple[Tensor, ...]] = {}
-        self._scales: dict[np.dtype[Any], np.ndarray] = {}
+        self._scales: dict[np.dtype[Any], tuple[np.ndarray, np.ndarray]] = {}
 
     def __repr__(self) -> str:
         return f"Objective(n={self.n}, p={self.p}, sense={self.sense!r})"
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_constants": {}, "_scales": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update({"_scales": {}, **state})  # older files hold none
 
     @cached_property
     def _single_entry_rows(self) -> bool:
@@ -93,14 +96,11 @@ class Objective:
         """d, and S as (column, value) per row where that is possible, for this dtype and device."""
         key = (like.dtype, like.device)
         if key not in self._constants:
-            d = torch.as_tensor(self.d.copy(), dtype=like.dtype, device=like.device)
+            d = torch.tensor(self.d, dtype=like.dtype, device=like.device)
             if not self._single_entry_rows:
                 self._constants[key] = (d,)
             else:
-                assert self.S is not None
-                column, value = np.zeros(self.n, np.int64), np.zeros(self.n)
-                filled = np.diff(self.S.indptr) == 1
-                column[filled], value[filled] = self.S.indices, self.S.data
+                column, value = self._entries(np.dtype(np.float64))
                 scale = torch.as_tensor(value, dtype=like.dtype, device=like.device)
                 self._constants[key] = (d, torch.as_tensor(column, device=like.device), scale)
         return self._constants[key]
@@ -135,32 +135,44 @@ class Objective:
 
     def rows(self, y: np.ndarray, dtype: Any = None) -> np.ndarray:
         """S y for arrays, y `(count, p)` → `(count, n)`, computed in that dtype, y's by default: the numbers of `predicted`."""
-        dtype = y.dtype if dtype is None else dtype
+        y = y if dtype is None else y.astype(dtype, copy=False)
         if self.S is None:
-            return y.astype(dtype, copy=False)
-        if self._diagonal:
-            c: np.ndarray = y.astype(dtype, copy=False) * self._scale(dtype)
-            return c
-        return self.predicted(torch.from_numpy(y.astype(dtype, copy=False))).numpy()
+            return y
+        if not self._single_entry_rows:
+            return self.predicted(torch.from_numpy(y)).numpy()
+        column, scale = self._entries(y.dtype)
+        scaled: np.ndarray = (y if self._diagonal else np.take(y, column, axis=1)) * scale
+        return scaled
 
     def rows_back(self, v: np.ndarray) -> np.ndarray:
         """Sᵀ v for arrays, v `(count, n)` → `(count, p)`: the numbers of `transpose`."""
         if self.S is None:
             return v
-        return v * self._scale(v.dtype) if self._diagonal else self.transpose(torch.from_numpy(v)).numpy()
+        if self._diagonal:
+            scaled: np.ndarray = v * self._entries(v.dtype)[1]
+            return scaled
+        if self._places is None:
+            return self.transpose(torch.from_numpy(v)).numpy()
+        back: np.ndarray = np.take(v * self._entries(v.dtype)[1], self._places, axis=1)
+        return back + 0.0  # as sums of one term, which are never −0
+
+    def _entries(self, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The cost that every variable depends on, where it is one at most, and how."""
+        if dtype not in self._scales:
+            assert self.S is not None
+            column, value, filled = np.zeros(self.n, np.int64), np.zeros(self.n), np.diff(self.S.indptr) == 1
+            column[filled], value[filled] = self.S.indices, self.S.data
+            self._scales[dtype] = column, value.astype(dtype)
+        return self._scales[dtype]
 
     @cached_property
-    def diagonal(self) -> np.ndarray | None:
-        """The diagonal of S, in float64, where it is diagonal and not the identity."""
-        return self.S.diagonal() if self.S is not None and self._diagonal else None
-
-    def _scale(self, dtype: Any) -> np.ndarray:
-        """The diagonal of S in that dtype."""
-        key = np.dtype(dtype)
-        if key not in self._scales:
-            assert self.diagonal is not None
-            self._scales[key] = self.diagonal.astype(dtype)
-        return self._scales[key]
+    def _places(self) -> np.ndarray | None:
+        """The variable that depends on each cost, where it is exactly one."""
+        if self.S is None or not self._single_entry_rows:
+            return None
+        filled = np.flatnonzero(np.diff(self.S.indptr))
+        order = np.argsort(self.S.indices, kind="stable")
+        return filled[order] if np.array_equal(self.S.indices[order], np.arange(self.p)) else None
 
     def transpose(self, v: Tensor) -> Tensor:
         """Sᵀ v: a gradient with respect to c becomes one with respect to y.  `(*batch, n)` → `(*batch, p)`."""

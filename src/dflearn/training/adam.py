@@ -1,7 +1,7 @@
 """An optimizer's step, with less around it where it is Adam's: torch's own numbers, bit for bit, in half of the time.
 
 torch looks at every step, and for every parameter, for what most runs do not have. A step of Adam without any of that is
-seven operations on the lists of parameters and moments: those of torch, in its order.
+seven operations on the lists of parameters and moments: those of torch, in its order and with its rounding.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from torch.optim import optimizer as hooks
 
 # What the short way does not know; a group that asks for one of them goes torch's.
 OPTIONS = ("amsgrad", "maximize", "foreach", "fused", "capturable", "differentiable", "weight_decay")
+SMALL = 32768  # numbers that torch does not share out among threads
+DTYPES = (torch.float32, torch.float64)  # that numpy has too
 
 
 class Steps:
@@ -54,27 +56,43 @@ class Steps:
 
 
 class _Group(NamedTuple):
-    """A group of parameters: its options, the parameters and what they are without autograd, moments and numbers of steps."""
+    """A group of parameters: its options, the parameters and what they are without autograd, moments and numbers of steps.
+
+    counts: views of the optimizer's state, in its memory. small: whether torch would not share its operations out among threads.
+    """
 
     options: dict[str, Any]
     parameters: list[Tensor]
     values: list[Tensor]
     first: list[Tensor]
     second: list[Tensor]
-    counts: list[np.ndarray]  # in the memory of the optimizer's state
+    counts: list[np.ndarray]
+    small: bool
 
     def step(self, gradients: list[Tensor]) -> None:
         options, first, second = self.options, self.first, self.second
         number, (beta1, beta2) = self.counts[0].item() + 1.0, options["betas"]
         for count in self.counts:
             count.fill(number)
+        root, eps = (1 - beta2**number) ** 0.5, options["eps"]  # torch's root: `math.sqrt` may round otherwise
         torch._foreach_lerp_(first, gradients, 1 - beta1)
-        torch._foreach_mul_(second, beta2)
+        # What IEEE 754 says how to round is quicker to call in numpy; square roots and sums of products round as torch likes.
+        if self.small:
+            for part in second:
+                np.multiply(part.numpy(), beta2, out=part.numpy())
+        else:
+            torch._foreach_mul_(second, beta2)
         torch._foreach_addcmul_(second, gradients, gradients, 1 - beta2)
-        size = torch._foreach_sqrt(second)
-        torch._foreach_div_(size, (1 - beta2**number) ** 0.5)
-        torch._foreach_add_(size, options["eps"])
-        torch._foreach_addcdiv_(self.values, first, size, -(options["lr"] / (1 - beta1**number)))
+        sizes = list(torch._foreach_sqrt(second))
+        if self.small:
+            for part in sizes:
+                size = part.numpy()
+                size /= root
+                size += eps
+        else:
+            torch._foreach_div_(sizes, root)
+            torch._foreach_add_(sizes, eps)
+        torch._foreach_addcdiv_(self.values, first, sizes, -(options["lr"] / (1 - beta1**number)))
 
 
 def _gradients(groups: list[_Group]) -> list[list[Tensor]] | None:
@@ -96,14 +114,15 @@ def _groups_of(optimizer: torch.optim.Optimizer) -> list[_Group] | None:
     groups = []
     for options in optimizer.param_groups:
         parameters = options["params"]
-        states = [optimizer.state.get(parameter, {}) for parameter in parameters]
+        states: list[dict[str, Tensor]] = [optimizer.state.get(parameter, {}) for parameter in parameters]
         if not all(states) or not all(p.is_cpu and p.is_floating_point() and p.numel() for p in parameters):
             return None
         counts = [state["step"].numpy() for state in states]
         if len({float(count) for count in counts}) != 1:  # parameters that joined later
             return None
         first, second = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
-        groups.append(_Group(options, parameters, [p.detach() for p in parameters], first, second, counts))
+        small = sum(p.numel() for p in parameters) <= SMALL and {p.dtype for p in parameters} <= set(DTYPES)
+        groups.append(_Group(options, parameters, [p.detach() for p in parameters], first, second, counts, small))
     return groups
 
 

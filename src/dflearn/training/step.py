@@ -9,6 +9,7 @@ from functools import lru_cache
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import _engine_run_backward
 
 from dflearn.data import Batch, DecisionDataset
 from dflearn.errors import DataError, DflearnError, OptionError, SolverError
@@ -87,8 +88,9 @@ def go_back(output: LossOutput, predicted: Tensor, mean: Tensor, weights: Tensor
     if output.way_back is None:
         mean.backward()
     else:
-        slope = output.way_back(slope_of_mean(output.value, weights))
-        predicted.backward(torch.from_numpy(slope))
+        slope = torch.from_numpy(output.way_back(slope_of_mean(output.value, weights)))
+        # predicted.backward(slope) without its looking at what kinds of arguments there may be: a third of its time.
+        _engine_run_backward((predicted,), (slope,), False, False, (), allow_unreachable=True, accumulate_grad=True)
 
 
 def counted_rows(data: DecisionDataset) -> Tensor:
@@ -127,7 +129,8 @@ def measure(
     """
     if parameters is None:
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    norms = [torch.linalg.vector_norm(p.grad) for p in parameters if p.grad is not None]
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    norms = torch._foreach_norm(gradients) if gradients else ()
     if mean.is_cpu and all(norm.dtype == mean.dtype for norm in norms):
         number, *sizes = mean.item(), *(norm.item() for norm in norms)
     else:  # one transfer brings the loss and every gradient's norm
