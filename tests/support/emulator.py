@@ -1,4 +1,4 @@
-"""The kernels' own source as plain C++, on the CPU: a machine whose warps have one lane."""
+"""The kernels' own source as plain C++, on the CPU: a machine whose warps have one lane, or more."""
 
 from __future__ import annotations
 
@@ -48,13 +48,15 @@ def library(folder: Path, threads: int, spill: bool, flags: tuple[str, ...] = ()
 
 
 class Emulator(Machine):
-    """fast_memory: bytes that a block may have, so that spilling can be tried. threads: how many work at once."""
+    """fast_memory: bytes that a block may have, so that spilling can be tried. threads: how many work at once, `warp` of them in step."""
 
-    warp = 1
     multiprocessors = 1
 
-    def __init__(self, folder: Path, threads: int = 1, fast_memory: int = 2**30, flags: tuple[str, ...] = ()) -> None:
-        self.folder, self.threads, self.fast_memory, self.flags = folder, threads, (fast_memory, fast_memory), flags
+    def __init__(
+        self, folder: Path, threads: int = 1, fast_memory: int = 2**30, flags: tuple[str, ...] = (), warp: int = 1
+    ) -> None:
+        self.folder, self.threads, self.fast_memory, self.warp = folder, threads, (fast_memory, fast_memory), warp
+        self.flags = (*flags, f"-DW={warp}")
         self.loaded: list[EmulatedModule] = []
 
     def load(

@@ -1,14 +1,19 @@
 // A block of threads and what it works on: its plan, its fast memory, sums over columns, rows and threads.
 //
 // One block solves one instance. -DNT=256: threads of a block; -DMIN_BLOCKS=3: blocks that a multiprocessor is to hold;
-// -DSPILL: part of the factor lies in global memory. -DEMULATE: plain C++ for tests without a GPU, in which a thread is a warp
-// of one lane: one thread, or -DNT=4 of them that each call the kernel after `enter`.
+// -DSPILL: part of the factor lies in global memory. -DEMULATE: plain C++ for tests without a GPU, in which a warp has one lane,
+// or -DW=32 of them: one thread, or -DNT=4 of them that each call the kernel after `enter`.
 #pragma once
 
 #ifdef EMULATE
 #include <barrier>
 #include <cmath>
+#include <map>
+#include <memory>
+#include <mutex>
+#ifndef W
 #define W 1
+#endif
 #ifndef NT
 #define NT 1
 #endif
@@ -20,15 +25,44 @@ static std::barrier<> threads_meet(NT);
 #define KERNEL extern "C" void
 #define SYNC() threads_meet.arrive_and_wait()
 #define TID thread_number
-#define LANE 0
-#define WARP thread_number
+#define LANE (thread_number % W)
+#define WARP (thread_number / W)
 #define BLOCK 0
 #define UNROLL(count)
 struct int2 { int x, y; };
 struct int4 { int x, y, z, w; };
 using std::fabs; using std::fmax; using std::fmin; using std::frexp; using std::ldexp;
 static double rsqrt(double x) { return 1 / std::sqrt(x); }
-static double shuffle_xor(double x, int) { return x; }
+#define ALL (W < 32 ? (1u << W % 32) - 1 : 0xffffffffu)
+static double exchanged[NT];
+static int leading_zeros(int x) { return __builtin_clz(x); }
+static void meet(unsigned group = ALL) {  // the lanes of a warp that are in the group
+    if (W == 1) return;
+    static std::mutex one_at_a_time;
+    static std::map<std::pair<int, unsigned>, std::unique_ptr<std::barrier<>>> known;
+    std::barrier<>* found;
+    {
+        std::lock_guard<std::mutex> lock(one_at_a_time);
+        auto& own = known[{WARP, group}];
+        if (!own) own = std::make_unique<std::barrier<>>(__builtin_popcount(group));
+        found = own.get();
+    }
+    found->arrive_and_wait();
+}
+static double from_thread(double x, int number, unsigned group) {
+    exchanged[TID] = x;
+    meet(group);
+    double other = exchanged[number];
+    meet(group);
+    return other;
+}
+static double shuffle(double x, int from, int lanes) { return from_thread(x, TID / lanes * lanes + from % lanes, ALL); }
+static double shuffle_xor(double x, int lanes, unsigned group = ALL) { return from_thread(x, TID ^ lanes, group); }
+static int most_of_warp(int x) {
+    double most = x;
+    for (int o = W / 2; o; o >>= 1) most = fmax(most, shuffle_xor(most, o));
+    return (int)most;
+}
 extern "C" void enter(int number) { thread_number = number; }
 #else
 #define W 32
@@ -49,7 +83,19 @@ extern "C" void enter(int number) { thread_number = number; }
 #define BLOCK ((int)blockIdx.x)
 #define PRAGMA(text) _Pragma(#text)
 #define UNROLL(count) PRAGMA(unroll count)
-DEVICE double shuffle_xor(double x, int lanes) { return __shfl_xor_sync(0xffffffffu, x, lanes); }
+#define ALL 0xffffffffu
+DEVICE int leading_zeros(int x) { return __clz(x); }
+DEVICE void meet(unsigned group = ALL) { __syncwarp(group); }
+DEVICE double shuffle(double x, int from, int lanes) { return __shfl_sync(ALL, x, from, lanes); }
+DEVICE double shuffle_xor(double x, int lanes, unsigned group = ALL) { return __shfl_xor_sync(group, x, lanes); }
+DEVICE int most_of_warp(int x) {
+#if __CUDA_ARCH__ >= 800
+    return __reduce_max_sync(ALL, x);
+#else
+    for (int o = 16; o; o >>= 1) x = max(x, __shfl_xor_sync(ALL, x, o));
+    return x;
+#endif
+}
 #endif
 
 #define NW (NT / W)
@@ -67,7 +113,7 @@ struct Plan {  // dflearn.cuda.plan: SIZES, then FIELDS
     const int4* pair_slice; const int *pair_target, *pair_i, *pair_j, *pair_index; const double* pair_value;
     const int4* update_slice; const int* update_task; const int2* update_word;
     const int4* pull_slice; const int* pull_task; const int2* pull_word;
-    const int4 *level, *node;  // level: updates from, to, pulls from, to; supernodes from, to, lanes in factorize, in substitute
+    const int4 *level, *node;  // level: updates from, to, pulls from, to; supernodes from, to, lanes in factorize (and 256 times those of a row below), in substitute
     const unsigned short* below;
     const int *below_level, *below_owner;  // where the rows below of each level begin; whose each of them is
 };
@@ -151,7 +197,7 @@ template <int S, int M> DEVICE void reduce(double (&v)[S + M]) {
         UNROLL(6) for (int k = 0; k < S + M; k++) BUFFER[k * NW + WARP] = v[k];
     }
     SYNC();
-#ifdef EMULATE
+#ifdef EMULATE  // there may be fewer lanes than warps
     for (int k = 0; k < S + M; k++) {
         v[k] = BUFFER[k * NW];
         for (int warp = 1; warp < NW; warp++) v[k] = k < S ? v[k] + BUFFER[k * NW + warp] : fmax(v[k], BUFFER[k * NW + warp]);

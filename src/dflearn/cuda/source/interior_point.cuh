@@ -6,6 +6,7 @@
 #define REGULARIZATION 1e-13
 #define REFINED 14
 #define REFINEMENTS 2
+#define LATE_SHARE 0.5
 #define MANY 100.0  // multipliers beyond which an instance may have no feasible point; they are looked at every PROVE steps
 #define PROVE 3
 #define FEASIBLE 1e-12
@@ -120,17 +121,19 @@ NOINLINE int interior_point(int limit, double tolerance) {
         }
         reduce<1, 1>(a);
         length = 1 / a[1];
-        // Corrector: to a share of the gap that depends on how far the predictor got, with its second-order terms.
-        const double share = gap > 0 ? fmax((1 - length) * gap + length * length * a[0], 0.0) / gap : 0;
+        // Corrector: to a share of the gap that depends on how far the predictor got, with its second-order terms; late ones
+        // without them, which can lead round in circles.
+        double share = gap > 0 ? fmax((1 - length) * gap + length * length * a[0], 0.0) / gap : 0, second = 1;
+        if (step >= REFINED) { share = fmin(share, LATE_SHARE); second = 0; }
         const double aim = share * share * share * gap / count;
         COLUMNS {
             double move = v[STEP_W], zl = v[PRICE_L], zu = v[PRICE_U], gl = v[GAP_L], gu = v[GAP_U], il = v[INVERSE_L], iu = v[INVERSE_U];
-            double tl = gl > 0 ? aim + move * zl * (1 + move * il) - gl * zl : 0;
-            double tu = gu > 0 ? aim - move * zu * (1 - move * iu) - gu * zu : 0;
+            double tl = gl > 0 ? aim + second * move * zl * (1 + move * il) - gl * zl : 0;
+            double tu = gu > 0 ? aim - second * move * zu * (1 - move * iu) - gu * zu : 0;
             v[TARGET_L] = tl; v[TARGET_U] = tu;
             v[RIGHT] = v[THETA] * (tl * il - tu * iu - v[SLOPE]);
         }
-        ROWS if (p.inequality[i]) v[TARGET_S] = aim - v[STEP_S] * X[i] - v[POINT_S] * Y[i];
+        ROWS if (p.inequality[i]) v[TARGET_S] = aim - second * v[STEP_S] * X[i] - v[POINT_S] * Y[i];
         SYNC();
         row_dots(scratch + RIGHT, [&](int i, double sum) {
             double* v = row(scratch, i);
