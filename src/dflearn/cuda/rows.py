@@ -97,6 +97,7 @@ class BlockRows:
         # In memory of the host that the device writes to, so that nothing need be copied where all went well.
         self._alarms = torch.zeros(ALARMS, dtype=torch.int32, pin_memory=device.type == "cuda")
         self._rung, self._turn = self._alarms.numpy(), itertools.count()
+        self._alarms_at = self._alarms.data_ptr()
         self.one = torch.ones(1, dtype=torch.float64, device=device)
 
     # -- rows of the program and of the plan ----------------------------------------------------------------------
@@ -139,11 +140,11 @@ class BlockRows:
             kernel, blocks, count, 0 if counter is None else counter.data_ptr(), at, at + 8 * blocks * size, *arguments
         )
 
-    def _alarm(self) -> np.ndarray:
-        """An alarm `(1,)` that is off, for one launch; a launch that comes `ALARMS` later has the same one."""
+    def _place(self) -> int:
+        """Of an alarm that is off, for one launch; a launch that comes `ALARMS` later has the same one."""
         place = next(self._turn) % ALARMS
         self._rung[place] = 0
-        return self._rung[place : place + 1]
+        return place
 
     def solve(
         self, c: Tensor, mu: Tensor, r: Tensor, lower: Tensor, upper: Tensor, starts: Tensor | None, tolerance: float
@@ -156,22 +157,33 @@ class BlockRows:
         assert c.dtype is mu.dtype is r.dtype is lower.dtype is upper.dtype is DOUBLE, "kernels read float64"
         c, r, lower, upper = c.contiguous(), r.contiguous(), lower.contiguous(), upper.contiguous()
         starts = None if starts is None else starts.contiguous()
-        y, w = torch.empty(count, m, dtype=DOUBLE, device=device), torch.empty(count, n, dtype=DOUBLE, device=device)
-        inside = torch.empty(count, n, dtype=torch.uint8, device=device)
-        in_force = torch.empty(count, m, dtype=torch.uint8, device=device)
-        numbers = torch.empty(3, count, dtype=DOUBLE, device=device)  # objective, bound, residual
-        status = torch.empty(count, dtype=torch.int8, device=device)
-        steps = torch.empty(2, count, dtype=torch.int32, device=device)  # Newton's, interior
-        first, steps_first, alarm = numbers.data_ptr(), steps.data_ptr(), self._alarm()
+        # Three pieces of memory, cut up once the device works: w; y and the face; what is told of each instance.
+        w = torch.empty(count, n, dtype=DOUBLE, device=device)
+        face = torch.empty(count * (m + (n + m + 7) // 8), dtype=DOUBLE, device=device)
+        told = torch.empty(5 * count, dtype=DOUBLE, device=device)
+        face_at, told_at, place = face.data_ptr(), told.data_ptr(), self._place()
+        inside_at, steps_at = face_at + 8 * count * m, told_at + 24 * count
         self._launch(
             "smoothed_solve", count, tolerance, c.data_ptr(), mu.data_ptr(), int(mu.shape[0] > 1), r.data_ptr(), m * (r.shape[0] > 1),
             lower.data_ptr(), n * (lower.shape[0] > 1), upper.data_ptr(), n * (upper.shape[0] > 1),
-            0 if starts is None else starts.data_ptr(), y.data_ptr(), w.data_ptr(), inside.data_ptr(), in_force.data_ptr(), first,
-            first + 8 * count, first + 16 * count, status.data_ptr(), steps_first, steps_first + 4 * count,
-            alarm.ctypes.data,
+            0 if starts is None else starts.data_ptr(), face_at, w.data_ptr(), inside_at, inside_at + count * n, told_at,
+            told_at + 8 * count, told_at + 16 * count, steps_at + 8 * count, steps_at, steps_at + 4 * count, self._alarms_at + 4 * place,
         )  # fmt: skip
-        (objective, bound, residual), (newton, interior) = numbers.unbind(), steps.unbind()
-        return BlockAnswer(y, w, inside, in_force, objective, bound, residual, status, newton, interior, alarm)
+        numbers, whole = told[: 3 * count].view(3, count), told[3 * count :].view(torch.int32)
+        bits = face[count * m :].view(torch.uint8)
+        return BlockAnswer(
+            y=face[: count * m].view(count, m),
+            w=w,
+            inside=bits[: count * n].view(count, n),
+            in_force=bits[count * n : count * (n + m)].view(count, m),
+            objective=numbers[0],
+            bound=numbers[1],
+            residual=numbers[2],
+            status=whole[2 * count :].view(torch.int8)[:count],
+            newton_steps=whole[:count],
+            interior_steps=whole[count : 2 * count],
+            alarm=self._rung[place : place + 1],
+        )
 
     def project(self, inside: Tensor, in_force: Tensor, v: Tensor, factor: Tensor | None = None) -> tuple[Tensor, Told]:
         """factor · P v, as of `layers.rows.SmoothedRows.project`: v `(count, n)` in float64, factor `(count or 1,)`.
@@ -188,12 +200,12 @@ class BlockRows:
 
     def _on_faces(self, inside: Tensor, in_force: Tensor, v: Tensor, factor: Tensor, out: int, prices: int) -> Told:
         count, inside, in_force, v = v.shape[0], inside.contiguous(), in_force.contiguous(), v.contiguous()
-        off, alarm = torch.empty(count, dtype=torch.int8, device=self.device), self._alarm()
+        off, place = torch.empty(count, dtype=torch.int8, device=self.device), self._place()
         self._launch(
             "smoothed_project", count, inside.data_ptr(), in_force.data_ptr(), v.data_ptr(), factor.data_ptr(),
-            int(factor.shape[0] > 1), out, prices, off.data_ptr(), alarm.ctypes.data,
+            int(factor.shape[0] > 1), out, prices, off.data_ptr(), self._alarms_at + 4 * place,
         )  # fmt: skip
-        return Told(off, alarm)
+        return Told(off, self._rung[place : place + 1])
 
 
 def threads_for(m: int, n: int) -> int:

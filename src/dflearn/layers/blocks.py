@@ -18,7 +18,7 @@ from dflearn.cuda.driver import Machine, gpu
 from dflearn.cuda.rows import BlockAnswer, BlockRows, Told
 from dflearn.layers.base import symmetric
 from dflearn.layers.watch import Watch
-from dflearn.program import Instance, Program
+from dflearn.program import Instance, Objective, Program
 from dflearn.program.equality_form import CONTRADICTION
 from dflearn.program.maps import LinearMap
 from dflearn.program.sides import Side
@@ -163,8 +163,18 @@ class BlockFace(NamedTuple):
     factor: Tensor
     watch: Watch
     w: Tensor
+    objective: Objective | None = None
 
     def way_back(self, gradient: Tensor) -> Tensor:
+        """(dw/dy)ᵀ gradient, `(*batch, n)` → `(*batch, p)`."""
+        back = self.to_costs(gradient)
+        return back if self.objective is None else self.objective.transpose(back)
+
+    def way_back_again(self, gradient: Tensor, decision: Tensor) -> Tensor:
+        back = symmetric(gradient, decision, self.to_costs)
+        return back if self.objective is None else self.objective.transpose(back)
+
+    def to_costs(self, gradient: Tensor) -> Tensor:
         """(dw/dc)ᵀ gradient, `(*batch, n)` → `(*batch, n)`."""
         v = gradient.detach().to(DOUBLE)
         v = v if v.ndim == 2 else v.reshape(self.inside.shape)
@@ -172,9 +182,6 @@ class BlockFace(NamedTuple):
         for i, x, _ in self._mended(v, off):
             out[i] = self.factor * x
         return (out if gradient.ndim == 2 else out.reshape(gradient.shape)).to(gradient)
-
-    def way_back_again(self, gradient: Tensor, decision: Tensor) -> Tensor:
-        return symmetric(gradient, decision, self.way_back)
 
     def prices(self, v: Tensor) -> Tensor:
         """(dw/dr)ᵀ v `(count, m)` for right-hand sides of the program's rows; v `(count, n)`."""

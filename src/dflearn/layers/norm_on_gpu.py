@@ -20,7 +20,7 @@ from dflearn.layers.rows import CONE_ACCEPTED, CONE_TOLERANCE
 from dflearn.solvers.base import Status
 
 if TYPE_CHECKING:
-    from dflearn.program import Instance
+    from dflearn.program import Instance, Objective
 
 STEPS = 12  # of the search, where nothing may wait for it
 OPTIMAL, FAILED = int(Status.OPTIMAL), int(Status.FAILED)
@@ -148,12 +148,18 @@ class NormFace(NamedTuple):
 
     block: BlockFace
     mu: float
+    objective: Objective | None = None
 
     def way_back(self, gradient: Tensor) -> Tensor:
+        """(dw/dy)ᵀ gradient, `(*batch, n)` → `(*batch, p)`."""
+        back = self._to_costs(gradient)
+        return back if self.objective is None else self.objective.transpose(back)
+
+    def _to_costs(self, gradient: Tensor) -> Tensor:
         """(dw/dc)ᵀ gradient, `(*batch, n)` → `(*batch, n)`."""
         face, w = self.block, self.block.w
-        out = face.way_back(gradient.detach().to(DOUBLE)).reshape(w.shape)
-        along = face._replace(factor=face.rows.one).way_back(w)
+        out = face.to_costs(gradient.detach().to(DOUBLE)).reshape(w.shape)
+        along = face._replace(factor=face.rows.one).to_costs(w)
         room = (w - along).square().sum(1)
         share = torch.where(room > 0, (w * out).sum(1) / torch.where(room > 0, room, 1.0), 0.0)
         return (out + share[:, None] * along).reshape(gradient.shape).to(gradient)
@@ -161,11 +167,11 @@ class NormFace(NamedTuple):
     def way_back_again(self, gradient: Tensor, decision: Tensor) -> Tensor:
         """The same in differentiable operations: P is constant on a face, and κ = μ/‖w‖."""
         v, w = gradient.double(), decision.double()
-        project = self.block._replace(factor=self.block.rows.one).way_back
+        project = self.block._replace(factor=self.block.rows.one).to_costs
         out = -w.norm(dim=-1, keepdim=True) / self.mu * symmetric(v, w, project)
         along = symmetric(w, w, project)
         room = (w - along).square().sum(-1, keepdim=True)
         there = room > 0
         share = torch.where(there, (w * out).sum(-1, keepdim=True) / torch.where(there, room, 1.0), 0.0)
-        result: Tensor = (out + share * along).to(gradient)
-        return result
+        back: Tensor = (out + share * along).to(gradient)
+        return back if self.objective is None else self.objective.transpose(back)

@@ -31,10 +31,15 @@ def solve_on_gpu(
 ) -> Solution:
     """`Smoothed._solve` where the costs y `(*batch, p)` are."""
     wanted = layer.wanted_sides(instance)
-    costs = layer.objective.vector(y.double(), instance)
-    training = torch.is_grad_enabled() and (costs.requires_grad or bool(wanted))
+    # The way back leads from w to y at once, unless the instance's d wants a gradient too.
+    through_d = instance is not None and instance.d is not None and instance.d.requires_grad
+    costs = layer.objective.vector((y if through_d else y.detach()).double(), instance)
+    origin = costs if through_d else y
+    training = torch.is_grad_enabled() and (origin.requires_grad or bool(wanted))
     solution, face = answer_on_gpu(layer, blocks, costs.detach(), instance, start, training, y.dtype)
-    decision = with_gradient(costs, solution.decision, face.way_back, face.way_back_again)
+    if not through_d:
+        face = face._replace(objective=layer.objective)
+    decision = with_gradient(origin, solution.decision, face.way_back, face.way_back_again)
     if wanted and instance is not None:
         assert isinstance(face, BlockFace)  # `wanted_sides` refuses the norm
         way_back = blocks.side_gradients(face, instance, list(wanted))

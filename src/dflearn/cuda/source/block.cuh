@@ -100,7 +100,10 @@ DEVICE int most_of_warp(int x) {
 
 #define NW (NT / W)
 // For each column j (row i) of this thread, v leads to its scratch.
-#define COLUMNS UNROLL(1) for (int j = TID; j < p.n; j += NT) if (double* v = column(scratch, j); true)
+#ifndef AT_ONCE
+#define AT_ONCE 1
+#endif
+#define COLUMNS UNROLL(AT_ONCE) for (int j = TID; j < p.n; j += NT) if (double* v = column(scratch, j); true)
 #define ROWS UNROLL(1) for (int i = TID; i < p.m; i += NT) if (double* v = row(scratch, i); true)
 #define LARGEST 1.7976931348623157e308  // what is larger in size is a missing bound, or no number
 #define INFINITE (1e300 * 1e300)
