@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from dflearn.data import Data, as_dataset
+from dflearn.data import Batch, Data, as_dataset
 from dflearn.errors import CheckpointError, DataError, DivergenceError, OptionError, SolverError
 from dflearn.layers.base import Layer
 from dflearn.models import predict
@@ -126,6 +126,9 @@ class Run:
             self.validation = Validation(as_dataset(validation, "validation").to(self.device), loss, problem)
             self.history.monitored = self.validation.monitored
             self._note(self.validation.take_note())
+        self._solving = [layer for _, layer in self._layers()]
+        self._following: Tensor | None = None  # the instances of the next step, and those that are gathered already
+        self._ready: tuple[Tensor, Batch] | None = None
         self.starts: Starts | None = None
         if settings.warm_start:
             self.starts, note = Starts.of(loss.layer, len(train), settings.warm_start_bytes)
@@ -142,10 +145,7 @@ class Run:
 
     def prepare(self) -> None:
         """Compile what this run will call, so that no epoch's seconds hold it."""
-        rows = rows_to_try(self.loss, self.settings.batch_size, len(self.train))
-        batch = self.train.batch(rows)
-        if self.starts is not None:
-            batch = replace(batch, start=self.starts.get(rows))
+        batch = self._batch(rows_to_try(self.loss, self.settings.batch_size, len(self.train)))
         self.history.seconds_compile = prepare(self.model, self.loss, batch, self.validation)
 
     # -- one epoch ----------------------------------------------------------------------------------------------
@@ -158,8 +158,11 @@ class Run:
         seconds = {"predict": 0.0, "solve": 0.0, "backward": 0.0}
         total, counted, gradients = 0.0, 0.0, 0.0
         failed: list[int] = []  # places of instances that the layer could not solve
+        if self.cuda_devices:
+            order = order.pin_memory()  # so that its copies do not wait for the GPU
         steps = order.split(self.settings.batch_size)
         for step, index in enumerate(steps, 1):
+            self._following = steps[step] if step < len(steps) else None
             try:
                 value, weight, gradient = self._step_without_failed(index, step, seconds, failed)
             except FloatingPointError:
@@ -214,17 +217,16 @@ class Run:
     def _step(self, index: Tensor, step: int, seconds: dict[str, float]) -> tuple[float, float, float]:
         """One step on the instances at `index`; mean loss, what they weigh, and norm of the gradient."""
         begun = perf_counter()
-        batch = self.train.batch(index)
-        if self.starts is not None:
-            batch = replace(batch, start=self.starts.get(index))
+        batch = self._batch(index)
         predicted, output = loss_of(self.model, self.loss, batch, self.epoch + 1, step)
         evaluated = perf_counter()
         mean = mean_of(output.value, batch.weights)
         self.optimizer.zero_grad()
         mean.backward()
+        if self.cuda_devices and self._following is not None:  # while the GPU works
+            self._ready = self._following, self._batch(self._following)
         value, gradient = measure(self.model, mean, batch, predicted, output.value, self.epoch + 1, step)
-        left = [name for name, layer in self._layers() if layer.unsettled()]
-        if left:
+        if any([layer.unsettled() for layer in self._solving]):  # each of them is asked
             return self._step(index, step, seconds)  # these layers wait now, and the CPU finishes what a GPU left
         if not self.epoch and step == 1 and self._by_name:
             self._fit_epsilon(gradient)
@@ -239,6 +241,14 @@ class Run:
         seconds["backward"] += perf_counter() - evaluated
         weight = len(index) if batch.weights is None else float(batch.weights.sum())
         return value, weight, gradient
+
+    def _batch(self, index: Tensor) -> Batch:
+        """The instances at `index`, with their starts; from `_ready` where that holds them."""
+        if self._ready is not None and self._ready[0] is index:
+            batch, self._ready = self._ready[1], None
+            return batch
+        batch = self.train.batch(index)
+        return batch if self.starts is None else replace(batch, start=self.starts.get(index))
 
     def _fit_epsilon(self, gradient: float) -> None:
         """Adam's ε, a number without a unit, at most a small part of the first gradient: in any units of the objective it learns."""
