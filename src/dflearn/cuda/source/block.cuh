@@ -105,6 +105,9 @@ DEVICE int most_of_warp(int x) {
 #endif
 #define COLUMNS UNROLL(AT_ONCE) for (int j = TID; j < p.n; j += NT) if (double* v = column(scratch, j); true)
 #define ROWS UNROLL(1) for (int i = TID; i < p.m; i += NT) if (double* v = row(scratch, i); true)
+#ifndef FAR_AHEAD
+#define FAR_AHEAD 4
+#endif
 #define LARGEST 1.7976931348623157e308  // what is larger in size is a missing bound, or no number
 #define INFINITE (1e300 * 1e300)
 
@@ -248,6 +251,6 @@ template <int S, int M, int U, class T, class F> DEVICE void row_totals(T term, 
 
 // done(i, (M x)_i) for every row, x a field of columns in the scratch
 template <class F> DEVICE void row_dots(const double* x, F done) {
-    row_totals<1, 0, 4>([&](int, double value, int at, double* total) { total[0] += value * x[at]; },
+    row_totals<1, 0, FAR_AHEAD>([&](int, double value, int at, double* total) { total[0] += value * x[at]; },
                      [&](int i, const double* total) { done(i, total[0]); });
 }

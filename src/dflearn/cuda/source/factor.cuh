@@ -59,7 +59,7 @@ NOINLINE void assemble(int theta, double damping, int extra, int mask, int diago
         int4 slice = p.pair_slice[s];
         int at = s * W + LANE, target = p.pair_target[at], i = p.pair_i[at], j = p.pair_j[at];
         double total[1] = {0};
-        UNROLL(4) for (int k = slice.x + LANE; k < slice.y; k += W) total[0] += p.pair_value[k] * x[p.pair_index[k]];
+        UNROLL(FAR_AHEAD) for (int k = slice.x + LANE; k < slice.y; k += W) total[0] += p.pair_value[k] * x[p.pair_index[k]];
         over_lanes<1, 0>(total, slice.z);
         if (LANE % slice.z || target < 0) continue;
         double entry = total[0];
