@@ -33,7 +33,7 @@ FIELDS = (
     "pull_task", "pull_word", "level", "node", "below", "below_level", "below_owner",
 )  # fmt: skip
 HEAD = 18  # numbers that `struct Task` takes
-COLUMN_ARRAYS, ROW_ARRAYS = 14, 8  # numbers of scratch of each column and of each row
+COLUMN_ARRAYS, ROW_ARRAYS = 15, 8  # numbers of scratch of each column and of each row
 BUFFER = 6  # numbers of each warp
 
 
@@ -240,25 +240,19 @@ class Plan:
         return out
 
     def _gathered(self, name: str, items: np.ndarray) -> dict[str, np.ndarray]:
-        """items: level, task, two addresses and a length each; the dots of such pieces are added up by task.
-
-        A slice ends with the length of its longest piece.
-        """
+        """items: level, task, two addresses and a length each; the dots of such pieces are added up by task."""
         pieces = -(-items[:, 4] // PIECE)
         offset = PIECE * _counting(pieces)
         level, task, a, b, length = items.repeat(pieces, axis=0).T
         a, b, length = a + offset, b + offset, np.minimum(length - offset, PIECE)
         order = np.lexsort((-length, task, level))
         level, task, words = level[order], task[order], np.stack([a, b | length << 24], 1)[order]
-        length = length[order]
         slices, tasks, spread, bounds, end = [], [], [], [0], 0
         edges = np.searchsorted(level, np.arange(int(self.nodes.level.max(initial=-1)) + 2))
         for low, high in pairwise(edges):
             known, counts = np.unique(task[low:high], return_counts=True)
             gather = Gather.of(counts, self.warp, self.threads)
-            longest = np.zeros(len(gather.slices), np.int64)
-            np.maximum.at(longest, np.searchsorted(gather.slices[:, 1], gather.place, "right"), length[low:high])
-            slices.append(gather.slices + np.stack([0 * longest + end, 0 * longest + end, 0 * longest, longest], 1))
+            slices.append(gather.slices + np.array([end, end, 0, 0]))
             tasks.append(np.where(gather.task >= 0, np.append(known, 0)[gather.task], -1))
             spread.append(gather.spread(words[low:high]))
             bounds.append(bounds[-1] + len(gather.slices))
@@ -292,27 +286,21 @@ class Plan:
         }  # fmt: skip
 
     def _lanes(self, width: np.ndarray, height: np.ndarray) -> tuple[int, int]:
-        """Lanes for each supernode of a level in `factorize`, with 256 times those for a row below, and in `substitute`.
-
-        The least guessed number of cycles.
-        """
+        """Lanes for each supernode of a level in `factorize` and in `substitute`: the least guessed number of cycles."""
         if self.warp == 1:
-            return 1 | 1 << 8, 1
+            return 1, 1
 
         def rounds(lanes: int, cost: np.ndarray) -> float:
             return float(np.sort(cost)[::-1][:: max(self.threads // lanes, 1)].sum())
 
-        factor = {1: rounds(1, width * (200 + 60 * width + 10 * width**2))}
-        solve = {1: rounds(1, 150 + width * (60 + 20 * width) + width * height * 20)}
+        factor = {1: rounds(1, width * (150 + 40 * width))}
+        solve = {1: rounds(1, 150 + width * (130 + 15 * width) + width * height * 20)}
         for lanes in (2, 4, 8, 16, 32):
             if lanes >= width.max():
                 wide = 2 ** np.ceil(np.log2(np.maximum(width, 1)))
-                factor[lanes] = rounds(lanes, 300 + 230 * width)
-                solve[lanes] = rounds(lanes, 350 + (24 * width + 40 * height) / (lanes / wide))
-        split = 1  # lanes for each row below
-        while 4 * split < width.max() and 2 * split * height.sum() <= self.threads:
-            split *= 2
-        return _cheapest(factor) | split << 8, _cheapest(solve)
+                factor[lanes] = rounds(lanes, width * (250 + 4 * width))
+                solve[lanes] = rounds(lanes, 250 + 120 * width + 40 * np.ceil(height / (lanes / wide)))
+        return _cheapest(factor), _cheapest(solve)
 
     # -- fast memory ----------------------------------------------------------------------------------------------
 

@@ -51,19 +51,19 @@ def solve_norm_on_gpu(
         kappa = torch.where(known, given[:, -1].clamp(1e-6 * usual, 1e6 * usual), usual)
         multipliers = torch.where(known[:, None], rows.inwards(given[:, :-1]), torch.nan)
     zero = _origin_is_optimal(blocks, c, mu, r, lower, upper, tolerance)
-    numbers, steps = torch.zeros((3, count), dtype=DOUBLE, device=c.device), c.new_zeros((2, count), dtype=torch.int32)
+    numbers, w = torch.zeros((4, count), dtype=DOUBLE, device=c.device), torch.zeros_like(c)
     found = BlockAnswer(
         multipliers,
-        torch.zeros_like(c),
+        w,
         torch.zeros(c.shape, dtype=torch.uint8, device=c.device),
         torch.zeros((count, m), dtype=torch.uint8, device=c.device),
         numbers[0],
         numbers[1],
         numbers[2],
         torch.where(zero, OPTIMAL, FAILED).to(torch.int8),
-        steps[0],
-        steps[1],
+        numbers[3],
         np.ones(1),
+        w,
     )
     low, high, reach, done = (
         torch.zeros_like(usual),
@@ -108,7 +108,7 @@ def solve_norm_on_gpu(
     objective = (torch.where(optimal[:, None], c, 0.0) * w).sum(1) + mu * torch.linalg.vector_norm(w, dim=1)
     inside, in_force = (torch.where(optimal[:, None], part, 0) for part in (found.inside, found.in_force))
     bound = torch.where(optimal, objective, -torch.inf)
-    found = found._replace(w=w, objective=objective, bound=bound, inside=inside, in_force=in_force)
+    found = found._replace(w=w, objective=objective, bound=bound, inside=inside, in_force=in_force, decision=w)
     return found, torch.where(zero, torch.inf, kappa)
 
 
