@@ -53,8 +53,8 @@ class Costs(NamedTuple):
             return None
         source, slope, filled = np.full(n, -1, np.int32), np.zeros(n), np.diff(S.indptr) == 1
         source[filled], slope[filled] = S.indices, S.data
-        offset = np.array(objective.d, np.float64)
-        return cls(*(torch.from_numpy(part).to(device) for part in (source, slope, offset)), p=objective.p)
+        there = [torch.from_numpy(part).to(device) for part in (source, slope, np.array(objective.d, np.float64))]
+        return cls(there[0], there[1], there[2], objective.p)
 
 
 class BlockAnswer(NamedTuple):
@@ -216,7 +216,8 @@ class BlockRows:
         """
         count, n, m, device = c.shape[0], self.plan.n, self.plan.m, self.device
         single = c.dtype is torch.float32
-        assert (single or c.dtype is DOUBLE) and mu.dtype is r.dtype is lower.dtype is upper.dtype is DOUBLE, "float64"
+        assert single or c.dtype is DOUBLE, "kernels read float64, and costs in float32 too"
+        assert mu.dtype is r.dtype is lower.dtype is upper.dtype is DOUBLE, "kernels read float64"
         c, r, lower, upper = c.contiguous(), r.contiguous(), lower.contiguous(), upper.contiguous()
         starts = None if starts is None else starts.contiguous()
         w = torch.empty((count, n), dtype=DOUBLE, device=device)
@@ -226,7 +227,9 @@ class BlockRows:
         status = torch.empty(count, dtype=torch.int8, device=device)
         y = torch.empty((count, m), dtype=DOUBLE, device=device) if multipliers else None
         place = self._place()
-        through = (0, 0, 0) if costs is None else (costs.source.data_ptr(), costs.slope.data_ptr(), costs.offset.data_ptr())
+        through = (
+            (0, 0, 0) if costs is None else (costs.source.data_ptr(), costs.slope.data_ptr(), costs.offset.data_ptr())
+        )
         self._launch(
             "smoothed_solve", count, 0 if multipliers else count * m, tolerance, c.data_ptr(), single, c.shape[1], *through, mu.data_ptr(),
             int(mu.shape[0] > 1), r.data_ptr(), m * (r.shape[0] > 1), lower.data_ptr(), n * (lower.shape[0] > 1), upper.data_ptr(),

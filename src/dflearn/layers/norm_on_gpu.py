@@ -75,7 +75,9 @@ def solve_norm_on_gpu(
         if waits and bool(done.all()):
             break
         left = torch.where(done[:, None], torch.nan, c)
-        part = rows.solve(left, kappa, r, lower, upper, found.y, tolerance)
+        part = rows.solve(left, kappa, r, lower, upper, multipliers, tolerance)
+        assert part.y is not None
+        multipliers = _kept(done, multipliers, part.y)
         solved, norm = part.status == OPTIMAL, torch.linalg.vector_norm(part.w, dim=1)
         gap = kappa * norm - mu
         low = torch.where(solved & ~done & (gap <= 0), kappa, low)
@@ -86,7 +88,7 @@ def solve_norm_on_gpu(
             status=torch.where(reached & (part.residual <= ACCEPTED_RESIDUAL), OPTIMAL, FAILED).to(torch.int8)
         )
         found = found._replace(
-            y=_kept(done, found.y, part.y),
+            y=multipliers,
             w=_kept(done, found.w, part.w),
             inside=_kept(done, found.inside, part.inside),
             in_force=_kept(done, found.in_force, part.in_force),

@@ -226,7 +226,8 @@ class Run:
         if self.cuda_devices and self._following is not None:  # while the GPU works
             self._ready = self._following, self._batch(self._following)
         value, gradient = measure(self.model, mean, batch, predicted, output.value, self.epoch + 1, step)
-        if any([layer.unsettled() for layer in self._solving]):  # each of them is asked
+        left = [layer for layer in self._solving if layer.unsettled()]
+        if left:
             return self._step(index, step, seconds)  # these layers wait now, and the CPU finishes what a GPU left
         if not self.epoch and step == 1 and self._by_name:
             self._fit_epsilon(gradient)
