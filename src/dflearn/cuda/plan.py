@@ -286,20 +286,29 @@ class Plan:
         }  # fmt: skip
 
     def _lanes(self, width: np.ndarray, height: np.ndarray) -> tuple[int, int]:
-        """Lanes for each supernode of a level in `factorize` and in `substitute`: the least guessed number of cycles."""
+        """Lanes for each supernode of a level in `factorize` and in `substitute`: the least guessed number of cycles.
+
+        In `factorize`, plus 256 times the rows that each lane has, where rows below are among them; 0: they come afterwards.
+        """
         if self.warp == 1:
             return 1, 1
 
         def rounds(lanes: int, cost: np.ndarray) -> float:
             return float(np.sort(cost)[::-1][:: max(self.threads // lanes, 1)].sum())
 
-        factor = {1: rounds(1, width * (150 + 40 * width))}
+        most = int((width + height).max())
+        afterwards = rounds(1, (width * (80 + 10 * width)).repeat(height))
+        factor = {1: rounds(1, width * (150 + 40 * width)) + afterwards}
         solve = {1: rounds(1, 150 + width * (130 + 15 * width) + width * height * 20)}
         for lanes in (2, 4, 8, 16, 32):
             if lanes >= width.max():
                 wide = 2 ** np.ceil(np.log2(np.maximum(width, 1)))
-                factor[lanes] = rounds(lanes, width * (250 + 4 * width))
-                solve[lanes] = rounds(lanes, 250 + 120 * width + 40 * np.ceil(height / (lanes / wide)))
+                columns = width * (250 + 6 * width)
+                factor[lanes] = rounds(lanes, columns) + afterwards
+                for each in (1, 2):
+                    if most <= each * lanes:
+                        factor[lanes + 256 * each] = rounds(lanes, columns * (1 + 0.1 * (each - 1)))
+                solve[lanes] = rounds(lanes, 250 + 60 * width + 40 * np.ceil(height / (lanes / wide)))
         return _cheapest(factor), _cheapest(solve)
 
     # -- fast memory ----------------------------------------------------------------------------------------------

@@ -126,7 +126,7 @@ struct Plan {  // dflearn.cuda.plan: SIZES, then FIELDS
     const int4* pair_slice; const int *pair_target, *pair_i, *pair_j, *pair_index; const double* pair_value;
     const int4* update_slice; const int* update_task; const int2* update_word;
     const int4* pull_slice; const int* pull_task; const int2* pull_word;
-    const int4 *level, *node;  // level: updates from, to, pulls from, to; supernodes from, to, lanes in factorize, in substitute
+    const int4 *level, *node;  // level: updates from, to, pulls from, to; supernodes from, to, lanes in factorize (and 256 times rows of each with those below), in substitute
     const unsigned short* below;
     const int *below_level, *below_owner;  // where the rows below of each level begin; whose each of them is
 };

@@ -108,13 +108,14 @@ NOINLINE void factorize(double vanish) {
             }
             SYNC();
         }
-        // Triangles: one thread each, or a group of lanes, one per row; all groups of a warp take as many turns.
-        const int lanes = span.z;
+        // Triangles: one thread each, or a group of lanes, one per row; all groups of a warp take as many turns. Where a lane has
+        // a row (each 1), or two, rows below are among them.
+        const int lanes = span.z & 255, each = span.z >> 8;
         GROUP
         UNROLL(1) for (int s0 = span.x; s0 < span.y; s0 += NT >> shift) {
             int s = s0 + number;
             Node q(node_at(s < span.y ? s : span.y - 1));
-            int w = s < span.y ? q.w : 0;
+            const int w = s < span.y ? q.w : 0, rows = each && w ? w + q.h : w;
             double* top = L + q.base;
             if (lanes == 1) {
                 UNROLL(1) for (int j = 0; j < w; j++) {
@@ -127,17 +128,28 @@ NOINLINE void factorize(double vanish) {
                 continue;
             }
             const int turns = most_of_warp(w);
-            double* line = top + TRIANGLE(me < w ? me : 0);
+            double* line = top + (me < w ? TRIANGLE(me) : me < rows ? TRIANGLE(w) + (me - w) * q.ld : 0);
+            double* second = top + (me + lanes < rows ? TRIANGLE(w) + (me + lanes - w) * q.ld : 0);
             UNROLL(1) for (int j = 0; j < turns; j++) {
-                double value = 0;
-                if (j <= me && me < w) value = line[j] - dot(line, top + TRIANGLE(j), j);
+                const bool here = j <= me && me < rows && j < w, there = j < w && me + lanes < rows;
+                const double* other = top + (j < w ? TRIANGLE(j) : 0);
+                double value = 0, below = 0;
+                if (each < 2) { if (here) value = line[j] - dot(line, other, j); }
+                else if (here || there) {
+                    const double *a = here ? line : second, *b = there ? second : line;
+                    value = a[j];
+                    below = b[j];
+                    UNROLL(2) for (int k = 0; k < j; k++) { double x = other[k]; value -= a[k] * x; below -= b[k] * x; }
+                }
                 double pivot = shuffle(value, j, lanes);
                 double inverse = j < w && pivot > (vanish > 0 ? vanish * row(scratch, q.first + j)[DIAGONAL] : 0) ? rsqrt(pivot) : 0;
-                if (j <= me && me < w) line[j] = me == j ? inverse : value * inverse;
+                if (here) line[j] = me == j ? inverse : value * inverse;
+                if (there) second[j] = below * inverse;
                 meet();
             }
         }
         SYNC();
+        if (each || first_below == last_below) continue;
         // Rows below: one thread each.
         UNROLL(1) for (int k = first_below + TID; k < last_below; k += NT) {
             Node q(node_at(p.below_owner[k]));
