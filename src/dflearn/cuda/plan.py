@@ -119,10 +119,13 @@ class Plan:
         matrix: the scaled, ordered matrix.
         nodes: the supernodes of L.
         panel: how many numbers L takes.
+        threads, most: of the block that it is made for, and of the largest that uses it.
     """
 
-    def __init__(self, matrix: sp.csr_array, inequality: np.ndarray, *, threads: int, warp: int = WARP) -> None:
-        self.threads, self.warp = threads, warp
+    def __init__(
+        self, matrix: sp.csr_array, inequality: np.ndarray, *, threads: int, warp: int = WARP, most: int | None = None
+    ) -> None:
+        self.threads, self.warp, self.most = threads, warp, most or threads
         self.order, self.nodes = _best_order(matrix)
         ordered = sp.csr_array(matrix[self.order])
         self.scale = 1.0 / np.sqrt(np.asarray(ordered.multiply(ordered).sum(axis=1)).reshape(-1))
@@ -316,7 +319,7 @@ class Plan:
     @cached_property
     def _head(self) -> int:
         """Numbers of fast memory before the levels: x, y, the buffer of sums, the task."""
-        return (2 * self.m + BUFFER * (self.threads // self.warp) + HEAD + 2) // 2 * 2
+        return (2 * self.m + BUFFER * (self.most // self.warp) + HEAD + 2) // 2 * 2
 
     @cached_property
     def _near_shape(self) -> int:
@@ -345,7 +348,7 @@ class Plan:
             "row_slices": len(arrays["row_slice"]), "pair_slices": len(arrays["pair_slice"]),
             "per_column": int(steps[0]) if len(steps) and (steps == steps[0]).all() else 0,
             "nodes": len(self.sequence), "rows_below": len(self._below), "near_shape": int(near),
-            "head_at": (2 * self.m + BUFFER * (self.threads // self.warp) + 1) // 2 * 2, "levels_at": self._head,
+            "head_at": (2 * self.m + BUFFER * (self.most // self.warp) + 1) // 2 * 2, "levels_at": self._head,
             "panel_at": start if room > 0 else 0, "far": far,
         }  # fmt: skip
         return sizes, 8 * (start + self.panel - far)

@@ -13,6 +13,9 @@
     const int shift = 31 - leading_zeros(lanes), me = TID & (lanes - 1), number = TID >> shift;    \
     const unsigned group = lanes == W ? ALL : ((1u << lanes) - 1) << (LANE - me);                  \
     (void)group;
+#ifndef STRIP
+#define STRIP 4  // columns of a supernode that are in registers
+#endif
 #define TRIANGLE(r) ((r) * ((r) + 1) >> 1)
 
 // An address in the panel: in fast memory; with -DSPILL those before p.far, the leaves of the tree, in global memory.
@@ -91,6 +94,51 @@ template <class V> DEVICE double pieces(const int2* words, int4 slice, Panel L, 
     return total;
 }
 
+// The columns of a supernode, STRIP of them at a time in registers: a group of lanes, one per row of `rows`, or two.
+DEVICE void eliminate(double* top, const Node& q, int w, int rows, int lanes, double* scratch, double vanish) {
+    const int me = TID & (lanes - 1), turns = most_of_warp(w);
+    const bool has_first = me < rows, has_second = me + lanes < rows;
+    double* first = top + (me < w ? TRIANGLE(me) : has_first ? TRIANGLE(w) + (me - w) * q.ld : 0);
+    double* second = has_second ? top + (TRIANGLE(w) + (me + lanes - w) * q.ld) : first;
+    const double least = vanish > 0 && me < w ? vanish * row(scratch, q.first + me)[DIAGONAL] : 0;
+    UNROLL(1) for (int J = 0; J < turns; J += STRIP) {
+        double a[STRIP], b[STRIP];
+        const bool mine = has_first && (J <= me || me >= w) && J < w;  // there is something left of the first row
+        UNROLL(STRIP) for (int c = 0; c < STRIP; c++) {
+            a[c] = mine && J + c < w && J + c <= me ? first[J + c] : 0;
+            b[c] = has_second && J + c < w ? second[J + c] : 0;
+        }
+        if (mine || (has_second && J < w)) {
+            const double *own = mine ? first : second, *other = has_second ? second : own;
+            const double* of[STRIP];
+            UNROLL(STRIP) for (int c = 0; c < STRIP; c++) of[c] = top + TRIANGLE(J + c < w ? J + c : w - 1);
+            UNROLL(1) for (int k = 0; k < J; k++) {
+                const double x = own[k], y = other[k];
+                UNROLL(STRIP) for (int c = 0; c < STRIP; c++) { const double z = of[c][k]; a[c] -= x * z; b[c] -= y * z; }
+            }
+        }
+        double ahead = a[0];
+        UNROLL(STRIP) for (int c = 0; c < STRIP; c++) {
+            if (J + c >= turns) break;
+            const double pivot = shuffle(ahead > least ? ahead : 0, J + c, lanes), inverse = J + c < w && pivot > 0 ? rsqrt(pivot) : 0;
+            const double own = a[c] * inverse, below = b[c] * inverse;
+            a[c] = me == J + c ? inverse : own;
+            b[c] = below;
+            if (c + 1 < STRIP) ahead = a[c + 1] - own * own;  // the next pivot, where it is
+            UNROLL(STRIP) for (int d = c + 1; d < STRIP; d++) {
+                const double x = shuffle(own, J + d, lanes);
+                a[d] -= own * x;
+                b[d] -= below * x;
+            }
+        }
+        UNROLL(STRIP) for (int c = 0; c < STRIP; c++) {
+            if (mine && J + c < w && J + c <= me) first[J + c] = a[c];
+            if (has_second && J + c < w) second[J + c] = b[c];
+        }
+        meet();
+    }
+}
+
 // A pivot at most `vanish` times its assembled diagonal, the field DIAGONAL, counts as zero; vanish 0 needs none.
 NOINLINE void factorize(double vanish) {
     Panel L;
@@ -127,26 +175,7 @@ NOINLINE void factorize(double vanish) {
                 }
                 continue;
             }
-            const int turns = most_of_warp(w);
-            double* line = top + (me < w ? TRIANGLE(me) : me < rows ? TRIANGLE(w) + (me - w) * q.ld : 0);
-            double* second = top + (me + lanes < rows ? TRIANGLE(w) + (me + lanes - w) * q.ld : 0);
-            UNROLL(1) for (int j = 0; j < turns; j++) {
-                const bool here = j <= me && me < rows && j < w, there = j < w && me + lanes < rows;
-                const double* other = top + (j < w ? TRIANGLE(j) : 0);
-                double value = 0, below = 0;
-                if (each < 2) { if (here) value = line[j] - dot(line, other, j); }
-                else if (here || there) {
-                    const double *a = here ? line : second, *b = there ? second : line;
-                    value = a[j];
-                    below = b[j];
-                    UNROLL(2) for (int k = 0; k < j; k++) { double x = other[k]; value -= a[k] * x; below -= b[k] * x; }
-                }
-                double pivot = shuffle(value, j, lanes);
-                double inverse = j < w && pivot > (vanish > 0 ? vanish * row(scratch, q.first + j)[DIAGONAL] : 0) ? rsqrt(pivot) : 0;
-                if (here) line[j] = me == j ? inverse : value * inverse;
-                if (there) second[j] = below * inverse;
-                meet();
-            }
+            eliminate(top, q, w, rows, lanes, scratch, vanish);
         }
         SYNC();
         if (each || first_below == last_below) continue;
