@@ -94,6 +94,14 @@ template <class V> DEVICE double pieces(const int2* words, int4 slice, Panel L, 
     return total;
 }
 
+// A slice of sums, and the sum of this lane. The first of a level is fetched while the level before is at work; level 0 has none.
+struct Work {
+    int4 slice = {0, 0, 1, 0};
+    int task = -1;
+    MEMBER Work() {}
+    MEMBER Work(const int4* slices, const int* tasks, int s) : slice(slices[s]), task(tasks[s * W + LANE]) {}
+};
+
 // The columns of a supernode, STRIP of them at a time in registers: a group of lanes, one per row of `rows`, or two.
 DEVICE void eliminate(double* top, const Node& q, int w, int rows, int lanes, double* scratch, double vanish) {
     const int me = TID & (lanes - 1), turns = most_of_warp(w);
@@ -143,18 +151,24 @@ DEVICE void eliminate(double* top, const Node& q, int w, int rows, int lanes, do
 NOINLINE void factorize(double vanish) {
     Panel L;
     double* const scratch = TASK->scratch;
+    Work work;
     UNROLL(1) for (int level = 0; level < p.levels; level++) {
         int4 lists = LEVELS[2 * level], span = LEVELS[2 * level + 1];
         int first_below = p.below_level[level], last_below = p.below_level[level + 1];
         if (lists.x < lists.y) {  // what earlier levels contribute
             UNROLL(1) for (int s = lists.x + WARP; s < lists.y; s += NW) {
-                int4 slice = p.update_slice[s];
-                int task = p.update_task[s * W + LANE];
+                if (s >= lists.x + NW) work = Work(p.update_slice, p.update_task, s);
+                const int4 slice = work.slice;
+                const int task = work.task;
                 double total[1] = {pieces(p.update_word, slice, L, L)};
                 over_lanes<1, 0>(total, slice.z);
                 if (!(LANE & (slice.z - 1)) && task >= 0) L[task] -= total[0];
             }
             SYNC();
+        }
+        if (level + 1 < p.levels) {  // on its way meanwhile
+            const int4 next = LEVELS[2 * level + 2];
+            if (next.x + WARP < next.y) work = Work(p.update_slice, p.update_task, next.x + WARP);
         }
         // Triangles: one thread each, or a group of lanes, one per row; all groups of a warp take as many turns. Where a lane has
         // a row (each 1), or two, rows below are among them.
@@ -193,17 +207,23 @@ NOINLINE void factorize(double vanish) {
 NOINLINE void substitute() {
     Panel L;
     double* x = X;
+    Work work;
     UNROLL(1) for (int level = 0; level < p.levels; level++) {
         int4 lists = LEVELS[2 * level], span = LEVELS[2 * level + 1];
         if (lists.z < lists.w) {
             UNROLL(1) for (int s = lists.z + WARP; s < lists.w; s += NW) {
-                int4 slice = p.pull_slice[s];
-                int task = p.pull_task[s * W + LANE];
+                if (s >= lists.z + NW) work = Work(p.pull_slice, p.pull_task, s);
+                const int4 slice = work.slice;
+                const int task = work.task;
                 double total[1] = {pieces(p.pull_word, slice, L, x)};
                 over_lanes<1, 0>(total, slice.z);
                 if (!(LANE & (slice.z - 1)) && task >= 0) x[task] -= total[0];
             }
             SYNC();
+        }
+        if (level + 1 < p.levels) {
+            const int4 next = LEVELS[2 * level + 2];
+            if (next.z + WARP < next.w) work = Work(p.pull_slice, p.pull_task, next.z + WARP);
         }
         const int lanes = span.w;
         GROUP
