@@ -32,7 +32,8 @@ static std::barrier<> threads_meet(NT);
 struct int2 { int x, y; };
 struct int4 { int x, y, z, w; };
 using std::fabs; using std::fmax; using std::fmin; using std::frexp; using std::ldexp;
-static double rsqrt(double x) { return 1 / std::sqrt(x); }
+static double inverse_root(double x) { return 1 / std::sqrt(x); }
+static double inverse_of(double x) { return 1 / x; }
 #define ALL (W < 32 ? (1u << W % 32) - 1 : 0xffffffffu)
 static double exchanged[NT];
 static int leading_zeros(int x) { return __builtin_clz(x); }
@@ -87,6 +88,20 @@ extern "C" void enter(int number) { thread_number = number; }
 #define PRAGMA(text) _Pragma(#text)
 #define UNROLL(count) PRAGMA(unroll count)
 #define ALL 0xffffffffu
+// 1/√x and 1/x of finite x > 0 that are not tiny, to an ulp or two: CUDA's, which round right and know of every x, take several
+// times the code, and kernels wait for their code.
+DEVICE double inverse_root(double x) {
+    double y;
+    asm("rsqrt.approx.ftz.f64 %0, %1;" : "=d"(y) : "d"(x));
+    const double e = fma(-x * y, y, 1.0);
+    return fma(y * e, fma(e, 0.375, 0.5), y);
+}
+DEVICE double inverse_of(double x) {
+    double y;
+    asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(y) : "d"(x));
+    y = fma(y, fma(-x, y, 1.0), y);
+    return fma(y, fma(-x, y, 1.0), y);
+}
 DEVICE int leading_zeros(int x) { return __clz(x); }
 DEVICE double plain_sum(double x, double y) { return __dadd_rn(x, y); }  // never one operation with a product
 DEVICE void meet(unsigned group = ALL) { __syncwarp(group); }

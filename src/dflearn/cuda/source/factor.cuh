@@ -6,13 +6,19 @@
 #include "block.cuh"
 
 #ifndef AHEAD
-#define AHEAD 4
+#define AHEAD 2
 #endif
 // Lanes of a group are a power of two: whole division takes long on a GPU.
 #define GROUP                                                                                      \
     const int shift = 31 - leading_zeros(lanes), me = TID & (lanes - 1), number = TID >> shift;    \
     const unsigned group = lanes == W ? ALL : ((1u << lanes) - 1) << (LANE - me);                  \
     (void)group;
+#ifndef CHAIN
+#define CHAIN 4
+#endif
+#ifndef BELOWS
+#define BELOWS 4
+#endif
 #ifndef STRIP
 #define STRIP 4  // columns of a supernode that are in registers
 #endif
@@ -94,6 +100,10 @@ template <class V> DEVICE double pieces(const int2* words, int4 slice, Panel L, 
     return total;
 }
 
+#define TINY 1e-300
+// 1/√pivot; zero for a pivot that vanishes, or is no number.
+DEVICE double root(double pivot, double least) { return pivot > fmax(least, TINY) && pivot <= LARGEST ? inverse_root(pivot) : 0; }
+
 // A slice of sums, and the sum of this lane. The first of a level is fetched while the level before is at work; level 0 has none.
 struct Work {
     int4 slice = {0, 0, 1, 0};
@@ -128,7 +138,7 @@ DEVICE void eliminate(double* top, const Node& q, int w, int rows, int lanes, do
         double ahead = a[0];
         UNROLL(STRIP) for (int c = 0; c < STRIP; c++) {
             if (J + c >= turns) break;
-            const double pivot = shuffle(ahead > least ? ahead : 0, J + c, lanes), inverse = J + c < w && pivot > 0 ? rsqrt(pivot) : 0;
+            const double pivot = shuffle(ahead > least ? ahead : 0, J + c, lanes), inverse = J + c < w ? root(pivot, 0) : 0;
             const double own = a[c] * inverse, below = b[c] * inverse;
             a[c] = me == J + c ? inverse : own;
             b[c] = below;
@@ -182,14 +192,37 @@ NOINLINE void factorize(double vanish) {
             if (lanes == 1) {
                 UNROLL(1) for (int j = 0; j < w; j++) {
                     double *mine = top + TRIANGLE(j), pivot = mine[j] - dot(mine, mine, j);
-                    double inverse = pivot > (vanish > 0 ? vanish * row(scratch, q.first + j)[DIAGONAL] : 0) ? rsqrt(pivot) : 0;
+                    double inverse = root(pivot, vanish > 0 ? vanish * row(scratch, q.first + j)[DIAGONAL] : 0);
                     mine[j] = inverse;
                     UNROLL(1) for (int r = j + 1; r < w; r++)
                         top[TRIANGLE(r) + j] = (top[TRIANGLE(r) + j] - dot(top + TRIANGLE(r), mine, j)) * inverse;
                 }
                 continue;
             }
+#ifdef DOTS
+            const int turns = most_of_warp(w);
+            double* line = top + (me < w ? TRIANGLE(me) : me < rows ? TRIANGLE(w) + (me - w) * q.ld : 0);
+            double* second = top + (me + lanes < rows ? TRIANGLE(w) + (me + lanes - w) * q.ld : 0);
+            UNROLL(1) for (int j = 0; j < turns; j++) {
+                const bool here = j <= me && me < rows && j < w, there = j < w && me + lanes < rows;
+                const double* other = top + (j < w ? TRIANGLE(j) : 0);
+                double value = 0, below = 0;
+                if (each < 2) { if (here) value = line[j] - dot(line, other, j); }
+                else if (here || there) {
+                    const double *a = here ? line : second, *b = there ? second : line;
+                    value = a[j];
+                    below = b[j];
+                    UNROLL(2) for (int k = 0; k < j; k++) { double x = other[k]; value -= a[k] * x; below -= b[k] * x; }
+                }
+                double pivot = shuffle(value, j, lanes);
+                double inverse = j < w ? root(pivot, vanish > 0 ? vanish * row(scratch, q.first + j)[DIAGONAL] : 0) : 0;
+                if (here) line[j] = me == j ? inverse : value * inverse;
+                if (there) second[j] = below * inverse;
+                meet();
+            }
+#else
             eliminate(top, q, w, rows, lanes, scratch, vanish);
+#endif
         }
         SYNC();
         if (each || first_below == last_below) continue;
@@ -238,7 +271,7 @@ NOINLINE void substitute() {
             const int w = q.w, safe = me < w ? me : 0;
             const double* row = top + TRIANGLE(safe);
             double scale = row[safe], own = me < w ? x[q.first + me] * scale : 0;  // scaled beforehand: one product less to wait for
-            UNROLL(4) for (int j = 0; j < w - 1; j++) {
+            UNROLL(CHAIN) for (int j = 0; j < w - 1; j++) {
                 double factor = me > j && me < w ? row[j] * scale : 0;
                 own -= factor * shuffle(own, j, lanes, group);
             }
@@ -267,10 +300,10 @@ NOINLINE void substitute() {
             const int bits = w > 1 ? 32 - leading_zeros(w - 1) : 0, wide = 1 << bits, column = me & (wide - 1);
             const int parts = lanes >> bits, safe = column < w ? column : 0;
             double own = 0, scale = top[TRIANGLE(safe) + safe];
-            UNROLL(4) for (int i = me >> bits; i < h; i += parts) own -= bottom[i * ld + safe] * x[below_at(q.below + i)];
+            UNROLL(BELOWS) for (int i = me >> bits; i < h; i += parts) own -= bottom[i * ld + safe] * x[below_at(q.below + i)];
             UNROLL(1) for (int o = wide; o < lanes; o <<= 1) own += shuffle_xor(own, o, group);
             own = me < w ? (own + x[q.first + me]) * scale : 0;
-            UNROLL(4) for (int j = w - 1; j > 0; j--) {
+            UNROLL(CHAIN) for (int j = w - 1; j > 0; j--) {
                 double factor = column < j ? top[TRIANGLE(j) + column] * scale : 0;
                 own -= factor * shuffle(own, j, lanes, group);
             }

@@ -58,7 +58,7 @@ NOINLINE int interior_point(int limit, double tolerance) {
     }
     ROWS { Y[i] = v[PRICE]; bounds.add(0, p.inequality[i] ? 1 : 0); }
     reduce<1, 0>(&bounds, nullptr);
-    const double count = fmax(bounds, 1.0);
+    const double each = 1 / fmax(bounds, 1.0);
     double length = 0;
     int result = -1;
     UNROLL(1) for (int step = 0; step <= limit; step++) {
@@ -78,7 +78,8 @@ NOINLINE int interior_point(int limit, double tolerance) {
             t[0] = larger(t[0], fabs(gradient));
             t[1] = larger(t[1], fabs(at));
             products.add(j / NT, gl * zl + gu * zu);
-            double il = gl > 0 ? 1 / gl : 0, iu = gu > 0 ? 1 / gu : 0, inverse = free ? 1 / (mu + zl * il + zu * iu) : 0;
+            double il = gl > 0 ? inverse_of(gl) : 0, iu = gu > 0 ? inverse_of(gu) : 0;
+            double inverse = free ? inverse_of(mu + zl * il + zu * iu) : 0;
             v[SLOPE] = gradient; v[INVERSE_L] = il; v[INVERSE_U] = iu; v[THETA] = inverse;
             v[RIGHT] = inverse * (zu - zl - gradient);
         }
@@ -86,14 +87,14 @@ NOINLINE int interior_point(int limit, double tolerance) {
         row_dots(scratch + POINT_W, [&](int i, double activity, int turn) {
             double *v = row(scratch, i), s = v[POINT_S], y = Y[i], left = q.side(i) - s - activity;
             v[MISSING] = left;
-            v[RATIO] = p.inequality[i] ? s / y : 0.0;
+            v[RATIO] = p.inequality[i] ? s * inverse_of(y) : 0.0;
             t[2] = larger(t[2], fabs(left));
             t[3] = larger(t[3], fabs(y));
             products.add(turn, s * y);
         });
         reduce<1, 4>(&products, t);
-        const double gap = products, residual = fmax(t[2] / t[1], t[0] / fmax(t[3], 1.0));
-        if (residual <= fmax(tolerance, FEASIBLE) && gap / count <= tolerance) { result = step; break; }
+        const double gap = products, residual = larger(t[2] * inverse_of(t[1]), t[0] * inverse_of(larger(1.0, t[3])));
+        if (residual <= fmax(tolerance, FEASIBLE) && gap * each <= tolerance) { result = step; break; }
         if (!(gap <= LARGEST)) break;
         if (t[3] > MANY && (step % PROVE == 0 || step == limit) && no_feasible_point()) { result = PROVEN; break; }
         if (step == limit) break;
@@ -116,7 +117,7 @@ NOINLINE int interior_point(int limit, double tolerance) {
             largest = larger(largest, larger(larger(-dl, 1 + dl), larger(du, 1 - du)));
         }
         ROWS if (p.inequality[i]) {
-            double s = v[POINT_S], share = X[i] / Y[i], ds = -s - s * share;
+            double s = v[POINT_S], share = X[i] * inverse_of(Y[i]), ds = -s - s * share;
             v[STEP_S] = ds;
             bend.add(i / NT, ds * X[i]);
             largest = larger(largest, fmax(1 + share, -share));
@@ -127,7 +128,7 @@ NOINLINE int interior_point(int limit, double tolerance) {
         // without them, which can lead round in circles.
         double share = gap > 0 ? fmax((1 - length) * gap + length * length * bend, 0.0) / gap : 0, second = 1;
         if (step >= REFINED) { share = fmin(share, LATE_SHARE); second = 0; }
-        const double aim = share * share * share * gap / count;
+        const double aim = share * share * share * gap * each;
         COLUMNS {
             double move = v[STEP_W], zl = v[PRICE_L], zu = v[PRICE_U], gl = v[GAP_L], gu = v[GAP_U], il = v[INVERSE_L], iu = v[INVERSE_U];
             double tl = gl > 0 ? aim + second * move * zl * (1 + move * il) - gl * zl : 0;
@@ -139,7 +140,7 @@ NOINLINE int interior_point(int limit, double tolerance) {
         SYNC();
         row_dots(scratch + RIGHT, [&](int i, double sum, int) {
             double* v = row(scratch, i);
-            X[i] = sum - v[MISSING] + (p.inequality[i] ? v[TARGET_S] / Y[i] : 0.0);
+            X[i] = sum - v[MISSING] + (p.inequality[i] ? v[TARGET_S] * inverse_of(Y[i]) : 0.0);
         });
         SYNC();
         solve_system(step >= REFINED ? REFINEMENTS : 0);
@@ -148,13 +149,13 @@ NOINLINE int interior_point(int limit, double tolerance) {
             double move = v[RIGHT] - v[THETA] * column_dot(j, X), zl = v[PRICE_L], zu = v[PRICE_U], il = v[INVERSE_L], iu = v[INVERSE_U];
             v[STEP_W] = move;
             worst = larger(worst, larger(-move * il, move * iu));
-            if (zl > 0) worst = larger(worst, (zl * move - v[TARGET_L]) * il / zl);
-            if (zu > 0) worst = larger(worst, (-zu * move - v[TARGET_U]) * iu / zu);
+            if (zl > 0) worst = larger(worst, (zl * move - v[TARGET_L]) * il * inverse_of(zl));
+            if (zu > 0) worst = larger(worst, (-zu * move - v[TARGET_U]) * iu * inverse_of(zu));
         }
         ROWS if (p.inequality[i]) {
-            double s = v[POINT_S], y = Y[i], ds = (v[TARGET_S] - s * X[i]) / y;
+            double s = v[POINT_S], per = inverse_of(Y[i]), ds = (v[TARGET_S] - s * X[i]) * per;
             v[STEP_S] = ds;
-            worst = larger(worst, fmax(-ds / s, -X[i] / y));
+            worst = larger(worst, larger(-ds * inverse_of(s), -X[i] * per));
         }
         // A quadratic objective ties primal and dual: one length for both.
         length = fmin(TOWARDS_BOUNDARY / largest_of(worst), 1.0);
