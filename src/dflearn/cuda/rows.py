@@ -31,7 +31,6 @@ ALARMS = 256  # launches whose alarms are told apart
 OWN = -1  # an address that is found when memory is
 # Where a multiprocessor has one instance, it has wider blocks; where it has two, more registers for each thread.
 WIDER, FEW = 2, 2
-PLAN_USUAL = True
 
 
 class Costs(NamedTuple):
@@ -112,9 +111,7 @@ class BlockRows:
         usual = threads or threads_for(*matrix.shape)
         # Sums, and so answers, are the same in blocks of either size.
         self.threads, self.wide = usual, threads or min(WIDER * usual, ALL_THREADS)
-        self.plan = Plan(
-            matrix, self.form.is_inequality, threads=self.threads if PLAN_USUAL else self.wide, warp=machine.warp, most=self.wide
-        )
+        self.plan = Plan(matrix, self.form.is_inequality, threads=self.threads, warp=machine.warp, most=self.wide)
         sizes, shared = self.plan.fitting(block)
         if sizes["far"] and threads is None:
             self.threads = self.wide = ALL_THREADS

@@ -1,8 +1,8 @@
 // A block of threads and what it works on: its plan, its fast memory, sums over columns, rows and threads.
 //
-// One block solves one instance. -DNT=256: threads of a block; -DMIN_BLOCKS=3: blocks that a multiprocessor is to hold;
-// -DSPILL: part of the factor lies in global memory. -DEMULATE: plain C++ for tests without a GPU, in which a warp has one lane,
-// or -DW=32 of them: one thread, or -DNT=4 of them that each call the kernel after `enter`.
+// One block solves one instance. -DNT=256: threads of a block; -DPARTS=2: see `Sum`; -DMIN_BLOCKS=3: blocks that a
+// multiprocessor is to hold; -DSPILL: part of the factor lies in global memory. -DEMULATE: plain C++ for tests without a GPU, in
+// which a warp has one lane, or -DW=32 of them: one thread, or -DNT=4 of them that each call the kernel after `enter`.
 #pragma once
 
 #ifdef EMULATE
@@ -89,7 +89,7 @@ extern "C" void enter(int number) { thread_number = number; }
 #define UNROLL(count) PRAGMA(unroll count)
 #define ALL 0xffffffffu
 // 1/√x and 1/x of finite x > 0 that are not tiny, to an ulp or two: CUDA's, which round right and know of every x, take several
-// times the code, and kernels wait for their code.
+// times the code.
 DEVICE double inverse_root(double x) {
     double y;
     asm("rsqrt.approx.ftz.f64 %0, %1;" : "=d"(y) : "d"(x));
@@ -122,14 +122,8 @@ DEVICE int most_of_warp(int x) {
 #endif
 #define NW (NT / W)
 // For each column j (row i) of this thread, v leads to its scratch.
-#ifndef AT_ONCE
-#define AT_ONCE 1
-#endif
-#define COLUMNS UNROLL(AT_ONCE) for (int j = TID; j < p.n; j += NT) if (double* v = column(scratch, j); true)
+#define COLUMNS UNROLL(1) for (int j = TID; j < p.n; j += NT) if (double* v = column(scratch, j); true)
 #define ROWS UNROLL(1) for (int i = TID; i < p.m; i += NT) if (double* v = row(scratch, i); true)
-#ifndef FAR_AHEAD
-#define FAR_AHEAD 4
-#endif
 #define LARGEST 1.7976931348623157e308  // what is larger in size is a missing bound, or no number
 #define INFINITE (1e300 * 1e300)
 
@@ -300,6 +294,6 @@ template <int S, int M, int U, class T, class F> DEVICE void row_totals(T term, 
 
 // done(i, (M x)_i, turn) for every row, x a field of columns in the scratch
 template <class F> DEVICE void row_dots(const double* x, F done) {
-    row_totals<1, 0, FAR_AHEAD>([&](int, double value, int at, double* total) { total[0] += value * x[at]; },
+    row_totals<1, 0, 4>([&](int, double value, int at, double* total) { total[0] += value * x[at]; },
                      [&](int i, const double* total, int turn) { done(i, total[0], turn); });
 }

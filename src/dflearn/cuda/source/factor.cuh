@@ -5,23 +5,12 @@
 #pragma once
 #include "block.cuh"
 
-#ifndef AHEAD
 #define AHEAD 2
-#endif
 // Lanes of a group are a power of two: whole division takes long on a GPU.
 #define GROUP                                                                                      \
     const int shift = 31 - leading_zeros(lanes), me = TID & (lanes - 1), number = TID >> shift;    \
     const unsigned group = lanes == W ? ALL : ((1u << lanes) - 1) << (LANE - me);                  \
     (void)group;
-#ifndef CHAIN
-#define CHAIN 4
-#endif
-#ifndef BELOWS
-#define BELOWS 4
-#endif
-#ifndef STRIP
-#define STRIP 4  // columns of a supernode that are in registers
-#endif
 #define TRIANGLE(r) ((r) * ((r) + 1) >> 1)
 
 // An address in the panel: in fast memory; with -DSPILL those before p.far, the leaves of the tree, in global memory.
@@ -65,7 +54,7 @@ NOINLINE void assemble(int theta, double damping, int extra, int mask, int diago
         int4 slice = p.pair_slice[s];
         int at = s * W + LANE, target = p.pair_target[at], i = p.pair_i[at], j = p.pair_j[at];
         double total[1] = {0};
-        UNROLL(FAR_AHEAD) for (int k = slice.x + LANE; k < slice.y; k += W) total[0] += p.pair_value[k] * x[p.pair_index[k]];
+        UNROLL(4) for (int k = slice.x + LANE; k < slice.y; k += W) total[0] += p.pair_value[k] * x[p.pair_index[k]];
         over_lanes<1, 0>(total, slice.z);
         if ((LANE & (slice.z - 1)) || target < 0) continue;
         double entry = total[0];
@@ -112,51 +101,6 @@ struct Work {
     MEMBER Work(const int4* slices, const int* tasks, int s) : slice(slices[s]), task(tasks[s * W + LANE]) {}
 };
 
-// The columns of a supernode, STRIP of them at a time in registers: a group of lanes, one per row of `rows`, or two.
-DEVICE void eliminate(double* top, const Node& q, int w, int rows, int lanes, double* scratch, double vanish) {
-    const int me = TID & (lanes - 1), turns = most_of_warp(w);
-    const bool has_first = me < rows, has_second = me + lanes < rows;
-    double* first = top + (me < w ? TRIANGLE(me) : has_first ? TRIANGLE(w) + (me - w) * q.ld : 0);
-    double* second = has_second ? top + (TRIANGLE(w) + (me + lanes - w) * q.ld) : first;
-    const double least = vanish > 0 && me < w ? vanish * row(scratch, q.first + me)[DIAGONAL] : 0;
-    UNROLL(1) for (int J = 0; J < turns; J += STRIP) {
-        double a[STRIP], b[STRIP];
-        const bool mine = has_first && (J <= me || me >= w) && J < w;  // there is something left of the first row
-        UNROLL(STRIP) for (int c = 0; c < STRIP; c++) {
-            a[c] = mine && J + c < w && J + c <= me ? first[J + c] : 0;
-            b[c] = has_second && J + c < w ? second[J + c] : 0;
-        }
-        if (mine || (has_second && J < w)) {
-            const double *own = mine ? first : second, *other = has_second ? second : own;
-            const double* of[STRIP];
-            UNROLL(STRIP) for (int c = 0; c < STRIP; c++) of[c] = top + TRIANGLE(J + c < w ? J + c : w - 1);
-            UNROLL(1) for (int k = 0; k < J; k++) {
-                const double x = own[k], y = other[k];
-                UNROLL(STRIP) for (int c = 0; c < STRIP; c++) { const double z = of[c][k]; a[c] -= x * z; b[c] -= y * z; }
-            }
-        }
-        double ahead = a[0];
-        UNROLL(STRIP) for (int c = 0; c < STRIP; c++) {
-            if (J + c >= turns) break;
-            const double pivot = shuffle(ahead > least ? ahead : 0, J + c, lanes), inverse = J + c < w ? root(pivot, 0) : 0;
-            const double own = a[c] * inverse, below = b[c] * inverse;
-            a[c] = me == J + c ? inverse : own;
-            b[c] = below;
-            if (c + 1 < STRIP) ahead = a[c + 1] - own * own;  // the next pivot, where it is
-            UNROLL(STRIP) for (int d = c + 1; d < STRIP; d++) {
-                const double x = shuffle(own, J + d, lanes);
-                a[d] -= own * x;
-                b[d] -= below * x;
-            }
-        }
-        UNROLL(STRIP) for (int c = 0; c < STRIP; c++) {
-            if (mine && J + c < w && J + c <= me) first[J + c] = a[c];
-            if (has_second && J + c < w) second[J + c] = b[c];
-        }
-        meet();
-    }
-}
-
 // A pivot at most `vanish` times its assembled diagonal, the field DIAGONAL, counts as zero; vanish 0 needs none.
 NOINLINE void factorize(double vanish) {
     Panel L;
@@ -199,7 +143,6 @@ NOINLINE void factorize(double vanish) {
                 }
                 continue;
             }
-#ifdef DOTS
             const int turns = most_of_warp(w);
             double* line = top + (me < w ? TRIANGLE(me) : me < rows ? TRIANGLE(w) + (me - w) * q.ld : 0);
             double* second = top + (me + lanes < rows ? TRIANGLE(w) + (me + lanes - w) * q.ld : 0);
@@ -220,9 +163,6 @@ NOINLINE void factorize(double vanish) {
                 if (there) second[j] = below * inverse;
                 meet();
             }
-#else
-            eliminate(top, q, w, rows, lanes, scratch, vanish);
-#endif
         }
         SYNC();
         if (each || first_below == last_below) continue;
@@ -271,7 +211,7 @@ NOINLINE void substitute() {
             const int w = q.w, safe = me < w ? me : 0;
             const double* row = top + TRIANGLE(safe);
             double scale = row[safe], own = me < w ? x[q.first + me] * scale : 0;  // scaled beforehand: one product less to wait for
-            UNROLL(CHAIN) for (int j = 0; j < w - 1; j++) {
+            UNROLL(4) for (int j = 0; j < w - 1; j++) {
                 double factor = me > j && me < w ? row[j] * scale : 0;
                 own -= factor * shuffle(own, j, lanes, group);
             }
@@ -300,10 +240,10 @@ NOINLINE void substitute() {
             const int bits = w > 1 ? 32 - leading_zeros(w - 1) : 0, wide = 1 << bits, column = me & (wide - 1);
             const int parts = lanes >> bits, safe = column < w ? column : 0;
             double own = 0, scale = top[TRIANGLE(safe) + safe];
-            UNROLL(BELOWS) for (int i = me >> bits; i < h; i += parts) own -= bottom[i * ld + safe] * x[below_at(q.below + i)];
+            UNROLL(4) for (int i = me >> bits; i < h; i += parts) own -= bottom[i * ld + safe] * x[below_at(q.below + i)];
             UNROLL(1) for (int o = wide; o < lanes; o <<= 1) own += shuffle_xor(own, o, group);
             own = me < w ? (own + x[q.first + me]) * scale : 0;
-            UNROLL(CHAIN) for (int j = w - 1; j > 0; j--) {
+            UNROLL(4) for (int j = w - 1; j > 0; j--) {
                 double factor = column < j ? top[TRIANGLE(j) + column] * scale : 0;
                 own -= factor * shuffle(own, j, lanes, group);
             }
