@@ -162,11 +162,14 @@ class Run:
         seconds = {"predict": 0.0, "solve": 0.0, "backward": 0.0}
         total, counted, gradients = 0.0, 0.0, 0.0
         failed: list[int] = []  # places of instances that the layer could not solve
+        if self.cuda_devices:
+            order = order.pin_memory()  # so that its copies do not wait for the GPU
         steps = order.split(self.settings.batch_size)
-        batches = self.train.batches(order, self.settings.batch_size)
+        self._batches = self.train.batches(order, self.settings.batch_size)
+        self._ahead: Batch | None = None  # the next one, gathered before its step
         for step, index in enumerate(steps, 1):
             begun = perf_counter()
-            batch = next(batches)
+            batch = self._next_batch()
             seconds["predict"] += perf_counter() - begun
             try:
                 value, weight, gradient = self._step_without_failed(index, batch, step, seconds, failed)
@@ -231,6 +234,8 @@ class Run:
         mean = mean_of(output.value, batch.weights)
         self._steps.clear()
         go_back(output, predicted, mean, batch.weights)
+        if self.cuda_devices and self._ahead is None:  # while the GPU works
+            self._ahead = next(self._batches, None)
         value, gradient = measure(self.model, mean, batch, predicted, output.value, self.epoch + 1, step, self._moving)
         # Each layer is asked, which waits for its last solve; what has a way back of its own has waited.
         if output.apart is None and [layer for layer in self._asked if layer.unsettled()]:
@@ -249,6 +254,11 @@ class Run:
         seconds["backward"] += perf_counter() - evaluated
         weight = index.shape[0] if batch.weights is None else float(batch.weights.sum())
         return value, weight, gradient
+
+    def _next_batch(self) -> Batch:
+        """The epoch's next batch, which may have been gathered already."""
+        batch, self._ahead = self._ahead, None
+        return next(self._batches) if batch is None else batch
 
     def _fit_epsilon(self, gradient: float) -> None:
         """Adam's ε, a number without a unit, at most a small part of the first gradient: in any units of the objective it learns."""
