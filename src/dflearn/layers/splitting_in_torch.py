@@ -51,31 +51,11 @@ class TorchRun(Run):
         record: bool,
         q: np.ndarray | None = None,
     ) -> None:
-        self.layer, self.rows, self.given, self.q = layer, layer.rows, sides, q
-        self.mu, self.gradient = layer.mu, layer.gradient
-        self.dtype = torch.float64 if costs.dtype == torch.float64 else torch.float32
-        self.device = costs.device
-        self.count, n = costs.shape[:-1].numel(), layer.program.n
-        self.costs = costs.detach().reshape(self.count, n).to(self.dtype)
+        self._take(layer, costs, sides, q)
         self.matrices, self.captured = constants_of(layer.rows, self.dtype, costs.device)
+        self.delta = self.matrices.delta if q is None else self.matrices.delta + self._there(q)
         dtype: Any = np.float64 if self.dtype == torch.float64 else np.float32
         self.r, self.lower, self.upper, *lengths = layer.rows.sides(sides, dtype)
-        self.curved = layer.program.Q is not None or q is not None
-        self.curvature = layer.rows.curvature(np.dtype(dtype), bent=q is not None)  # whether there is one
-        self.delta = self.matrices.delta if q is None else self.matrices.delta + self._there(q)
-        bend = layer.bend if q is None else layer.bend + q.max(1, initial=0.0)
-        self.bend = np.asarray(bend)
-        if layer.step is not None and (layer.step * (self.mu + self.bend) >= 2).any():
-            limit = float((2 / (self.mu + self.bend)).min())
-            raise OptionError(
-                f"with the instances' q, the iterations converge for steps 0 < α < {limit:g}; got {layer.step}"
-            )
-        self.faces = [(None, slice(None))]
-        if layer.gradient == "implicit":
-            if q is not None:
-                self.faces = list(layer.bent.groups(q))
-            elif layer.program.Q is not None:
-                self.faces = [(layer.lifted, slice(None))]
         self.low, self.high = (self._there(np.atleast_2d(part)) for part in (self.lower, self.upper))
         self.right = self._there(self.r)
         largest, smallest = (torch.as_tensor(part).to(self.device) for part in lengths)
@@ -87,6 +67,30 @@ class TorchRun(Run):
             z = torch.where(torch.isfinite(given).all(1, keepdim=True), given, z)
         self.masks: Tensor | None = None
         self.there = self._iterate_there(z, layer.iterations, record)
+
+    def _take(self, layer: DavisYin, costs: Tensor, sides: Sides, q: np.ndarray | None) -> None:
+        """What is asked for."""
+        self.layer, self.rows, self.given, self.q = layer, layer.rows, sides, q
+        self.mu, self.gradient = layer.mu, layer.gradient
+        self.dtype = torch.float64 if costs.dtype == torch.float64 else torch.float32
+        self.device = costs.device
+        self.count, n = costs.shape[:-1].numel(), layer.program.n
+        self.costs = costs.detach().reshape(self.count, n).to(self.dtype)
+        self.curved = layer.program.Q is not None or q is not None
+        dtype: Any = np.float64 if self.dtype == torch.float64 else np.float32
+        self.curvature = layer.rows.curvature(np.dtype(dtype), bent=q is not None)  # whether there is one
+        self.bend = np.asarray(layer.bend if q is None else layer.bend + q.max(1, initial=0.0))
+        if layer.step is not None and (layer.step * (self.mu + self.bend) >= 2).any():
+            limit = float((2 / (self.mu + self.bend)).min())
+            raise OptionError(
+                f"with the instances' q, the iterations converge for steps 0 < α < {limit:g}; got {layer.step}"
+            )
+        self.faces = [(None, slice(None))]
+        if layer.gradient == "implicit":
+            if q is not None:
+                self.faces = list(layer.bent.groups(q))
+            elif layer.program.Q is not None:
+                self.faces = [(layer.lifted, slice(None))]
 
     def _there(self, part: np.ndarray) -> Tensor:
         return torch.as_tensor(part).to(self.device, self.dtype)
@@ -325,9 +329,9 @@ class TorchRun(Run):
         return inside[:, :n].contiguous(), in_force
 
     def _bring_home(self) -> None:
-        """The answer as arrays, for what the CPU does."""
+        """What the CPU needs to know of a face, as an array."""
         if isinstance(self.there.inside, Tensor):
-            self.there = Answer(*(part.cpu().numpy() for part in self.there))  # type: ignore[arg-type]
+            self.there = self.there._replace(inside=self.there.inside.cpu().numpy())
 
     def side_gradients(self, w: np.ndarray, v: np.ndarray) -> dict[str, np.ndarray]:
         self._bring_home()

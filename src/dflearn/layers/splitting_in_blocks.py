@@ -1,0 +1,142 @@
+"""The batches of `DavisYin` on a GPU, for programs with few rows: all iterations in one launch, by a block for each instance.
+
+Which way a program goes is a rule of its size, measured (docs/gpu.md): many rows are products with dense matrices, `splitting_in_torch`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dflearn.cuda.driver import Machine, gpu
+from dflearn.cuda.errors import NotHere
+from dflearn.cuda.splitting import MOST_NUMBERS, SplittingBlocks, SplittingSides
+from dflearn.kernels.davis_yin import MOST_ROUNDING
+from dflearn.layers.dense_rows import FullPrecision
+from dflearn.layers.splitting import SplittingRows
+from dflearn.layers.splitting_in_torch import TorchRun
+from dflearn.program.sides import Sides
+from dflearn.solvers.base import Status
+
+if TYPE_CHECKING:
+    from dflearn.layers.davis_yin import DavisYin
+
+MOST_ROWS = 128
+
+
+def run_there(
+    layer: DavisYin, costs: Tensor, sides: Sides, start: np.ndarray | None, record: bool, q: np.ndarray | None = None
+) -> TorchRun:
+    """A batch where its costs are: in blocks, if its rows are few."""
+    dtype = torch.float64 if costs.dtype == torch.float64 else torch.float32
+    blocks = blocks_for(layer.rows, dtype, costs.device)
+    if blocks is None or (record and layer.iterations * layer.width > MOST_NUMBERS):
+        return TorchRun(layer, costs, sides, start, record, q)
+    return BlockRun(blocks, layer, costs, sides, start, record, q)
+
+
+def machine_of(device: torch.device) -> tuple[Machine, int | None] | None:
+    """What runs blocks on a device, and of how many threads, where that is not the program's to say."""
+    if device.type != "cuda":
+        return None
+    return gpu(torch.cuda.current_device() if device.index is None else device.index), None
+
+
+def blocks_for(rows: SplittingRows, dtype: torch.dtype, device: torch.device) -> SplittingBlocks | None:
+    """Made once for a dtype and a device; `None` where rows are many, or lie in Q's factor, or blocks cannot run."""
+    key = "blocks", dtype, device
+    if key not in rows.elsewhere:
+        matrix, Q = rows.factor.matrix, rows.program.Q
+        rows.elsewhere[key] = None
+        if matrix.shape[0] <= MOST_ROWS and (Q is None or not Q.factor.shape[0]):
+            try:
+                found = machine_of(device)
+                if found is not None:
+                    inequality = rows.ordered(rows.form.is_inequality)
+                    machine, threads = found
+                    rows.elsewhere[key] = SplittingBlocks(
+                        matrix, inequality, rows.program.n, machine, device, dtype, threads
+                    )
+            except NotHere:
+                pass
+    blocks: SplittingBlocks | None = rows.elsewhere[key]
+    return blocks
+
+
+class BlockRun(TorchRun):
+    """`Run` in blocks."""
+
+    def __init__(
+        self,
+        blocks: SplittingBlocks,
+        layer: DavisYin,
+        costs: Tensor,
+        sides: Sides,
+        start: np.ndarray | None,
+        record: bool,
+        q: np.ndarray | None = None,
+    ) -> None:
+        self._take(layer, costs, sides, q)
+        self.blocks, self.diagonal, bend = blocks, None, None
+        if self.curved:
+            Q = layer.program.Q
+            own = np.zeros((1, layer.program.n)) if Q is None else Q.diagonal[None]
+            self.diagonal = self._there(own + (0.0 if q is None else q)).contiguous()
+            bend = torch.tensor(np.atleast_1d(self.bend)).to(self.device, torch.float64)
+        z = None
+        if start is not None:
+            given = self._there(start)
+            z = torch.where(torch.isfinite(given).all(1, keepdim=True), given, 0).contiguous()
+        self.there: Any = blocks.iterate(
+            self.costs,
+            self.mu,
+            self._sides_there(),
+            step=layer.step,
+            limit=layer.iterations,
+            tolerance=self.tolerance,
+            rounding=min(16.0 * torch.finfo(self.dtype).eps, MOST_ROUNDING),
+            usual=int(Status.FEASIBLE if layer.tolerance is None else Status.OPTIMAL),
+            start=z,
+            record=record,
+            delta=self.diagonal,
+            bend=bend,
+        )
+
+    def _sides_there(self) -> SplittingSides:
+        """The sides on the device; the program's own are made once."""
+        own, key = self.given is self.layer.program.own_sides, ("sides", self.dtype, self.device)
+        dtype: Any = np.float64 if self.dtype == torch.float64 else np.float32
+        self.r, self.lower, self.upper, *lengths = self.rows.sides(self.given, dtype)
+        if own and key in self.rows.elsewhere:
+            kept: SplittingSides = self.rows.elsewhere[key]
+            return kept
+        r, *ends = (
+            self._there(np.array(np.atleast_2d(part), order="C")) for part in (self.r, self.lower, self.upper)
+        )
+        with FullPrecision():
+            shift = r @ self.blocks.inverse
+        largest, smallest = (torch.from_numpy(np.array(part, np.float64)).to(self.device) for part in lengths)
+        count = max(len(largest), len(smallest))
+        largest, smallest = (part.expand(count).contiguous() for part in (largest, smallest))
+        found = SplittingSides(r, shift, *ends, largest, smallest)
+        if own:
+            self.rows.elsewhere[key] = found
+        return found
+
+    def outcome(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        status = self.there.status
+        if self.layer.tolerance is not None and bool((status == int(Status.NOT_FOUND)).any()):
+            codes = status.cpu().numpy().copy()
+            with np.errstate(invalid="ignore", over="ignore"):
+                self._explain(codes)
+            status = torch.from_numpy(codes).to(self.device)
+        return self.there.w, status, self.there.value, self.there.residual
+
+    def _jacobian_free_there(self, g: Tensor) -> Tensor:
+        return self.blocks.back(g, self.there, self.mu)
+
+    def _unrolled_there(self, g: Tensor) -> Tensor:
+        return self.blocks.back(g, self.there, self.mu, self.diagonal)
