@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -169,17 +170,15 @@ class Anywhere(Emulator):
 def test_pieces_hold_every_entry_of_a_row_once(seed: int, m: int, n: int, share: float) -> None:
     rng = np.random.RandomState(seed)
     dense = np.hstack([rng.normal(size=(m, n)) * (rng.rand(m, n) < share), np.eye(m)])
-    blocks = SplittingBlocks(
-        sp.csr_array(dense), np.ones(m, bool), n, Anywhere(Path()), CPU, torch.float64
-    )
+    blocks = SplittingBlocks(sp.csr_array(dense), np.ones(m, bool), n, Anywhere(Path()), CPU, torch.float64)
     piece_start, column, value, row_piece, inverse, column_start, row, by_column, _ = (
         part.numpy() for part in blocks._shared
     )
     v = rng.normal(size=n + m)
     terms = value * v[column]
-    sums = np.array([terms[a:b].sum() for a, b in zip(piece_start[:-1], piece_start[1:], strict=True)])
+    sums = np.array([terms[a:b].sum() for a, b in itertools.pairwise(piece_start)])
     assert len(row_piece) == m + 1
-    np.testing.assert_allclose([sums[a:b].sum() for a, b in zip(row_piece[:-1], row_piece[1:], strict=True)], dense @ v)
+    np.testing.assert_allclose([sums[a:b].sum() for a, b in itertools.pairwise(row_piece)], dense @ v)
     np.testing.assert_allclose(inverse @ sums, np.linalg.solve(dense @ dense.T, dense @ v) if m else [], atol=1e-9)
     again = sp.csc_array((by_column, row, column_start), shape=dense.shape).toarray()
     np.testing.assert_array_equal(again, dense)

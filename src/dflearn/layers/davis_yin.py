@@ -202,6 +202,9 @@ class DavisYin(Layer):
             residual=residual,
         )
 
+    def _checks_later(self, device: torch.device) -> bool:
+        return device.type == "cuda" and self._stays_on(device)
+
     def _stays_on(self, device: torch.device) -> bool:
         """Whether costs on this device are solved there: on a GPU, unless the rows are too many for dense matrices."""
         if device.type != "cuda":

@@ -13,9 +13,8 @@ from torch import Tensor
 
 from dflearn.cuda.driver import Machine, gpu
 from dflearn.cuda.errors import NotHere
-from dflearn.cuda.splitting import MOST_NUMBERS, SplittingBlocks, SplittingSides
+from dflearn.cuda.splitting import MOST_NUMBERS, SplittingBlocks
 from dflearn.kernels.davis_yin import MOST_ROUNDING
-from dflearn.layers.dense_rows import FullPrecision
 from dflearn.layers.splitting import SplittingRows
 from dflearn.layers.splitting_in_torch import TorchRun
 from dflearn.program.sides import Sides
@@ -93,7 +92,7 @@ class BlockRun(TorchRun):
         self.there: Any = blocks.iterate(
             self.costs,
             self.mu,
-            self._sides_there(),
+            self._sides_there(blocks.inverse),
             step=layer.step,
             limit=layer.iterations,
             tolerance=self.tolerance,
@@ -104,27 +103,6 @@ class BlockRun(TorchRun):
             delta=self.diagonal,
             bend=bend,
         )
-
-    def _sides_there(self) -> SplittingSides:
-        """The sides on the device; the program's own are made once."""
-        own, key = self.given is self.layer.program.own_sides, ("sides", self.dtype, self.device)
-        dtype: Any = np.float64 if self.dtype == torch.float64 else np.float32
-        self.r, self.lower, self.upper, *lengths = self.rows.sides(self.given, dtype)
-        if own and key in self.rows.elsewhere:
-            kept: SplittingSides = self.rows.elsewhere[key]
-            return kept
-        r, *ends = (
-            self._there(np.array(np.atleast_2d(part), order="C")) for part in (self.r, self.lower, self.upper)
-        )
-        with FullPrecision():
-            shift = r @ self.blocks.inverse
-        largest, smallest = (torch.from_numpy(np.array(part, np.float64)).to(self.device) for part in lengths)
-        count = max(len(largest), len(smallest))
-        largest, smallest = (part.expand(count).contiguous() for part in (largest, smallest))
-        found = SplittingSides(r, shift, *ends, largest, smallest)
-        if own:
-            self.rows.elsewhere[key] = found
-        return found
 
     def outcome(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         status = self.there.status

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dflearn.cuda.splitting import SplittingSides
 from dflearn.errors import OptionError
 from dflearn.kernels.davis_yin import CHECK_EVERY, MOST_ROUNDING
 from dflearn.kernels.optimality import FAR_PRICE, SILENT
@@ -54,13 +55,10 @@ class TorchRun(Run):
         self._take(layer, costs, sides, q)
         self.matrices, self.captured = constants_of(layer.rows, self.dtype, costs.device)
         self.delta = self.matrices.delta if q is None else self.matrices.delta + self._there(q)
-        dtype: Any = np.float64 if self.dtype == torch.float64 else np.float32
-        self.r, self.lower, self.upper, *lengths = layer.rows.sides(sides, dtype)
-        self.low, self.high = (self._there(np.atleast_2d(part)) for part in (self.lower, self.upper))
-        self.right = self._there(self.r)
-        largest, smallest = (torch.as_tensor(part).to(self.device) for part in lengths)
-        self.step = self._step_lengths(largest).to(self.dtype)[:, None]
-        self.least = self._least_sizes(smallest).to(self.dtype)
+        own = self._sides_there(self.matrices.inverse)
+        self.right, self.shift, self.low, self.high = own.r, own.shift, own.lower, own.upper
+        self.step = self._step_lengths(own.largest).to(self.dtype)[:, None]
+        self.least = self._least_sizes(own.smallest).to(self.dtype)
         z = self.costs.new_zeros(self.count, layer.width)
         if start is not None:
             given = self._there(start)
@@ -95,6 +93,24 @@ class TorchRun(Run):
     def _there(self, part: np.ndarray) -> Tensor:
         return torch.as_tensor(part).to(self.device, self.dtype)
 
+    def _sides_there(self, inverse: Tensor) -> SplittingSides:
+        """The sides on the device, with (M Mᵀ)⁻¹ given; the program's own are made once."""
+        own, key = self.given is self.layer.program.own_sides, ("sides", self.dtype, self.device)
+        dtype: Any = np.float64 if self.dtype == torch.float64 else np.float32
+        self.r, self.lower, self.upper, *lengths = self.rows.sides(self.given, dtype)
+        if own and key in self.rows.elsewhere:
+            kept: SplittingSides = self.rows.elsewhere[key]
+            return kept
+        r, *ends = (self._there(np.array(np.atleast_2d(part), order="C")) for part in (self.r, self.lower, self.upper))
+        with FullPrecision():
+            shift = r @ inverse
+        largest, smallest = (torch.from_numpy(np.array(part, np.float64)).to(self.device) for part in lengths)
+        count = max(len(largest), len(smallest))
+        found = SplittingSides(r, shift, *ends, *(part.expand(count).contiguous() for part in (largest, smallest)))
+        if own:
+            self.rows.elsewhere[key] = found
+        return found
+
     @property
     def c(self) -> np.ndarray:  # type: ignore[override]
         return self.costs.cpu().numpy()
@@ -116,14 +132,18 @@ class TorchRun(Run):
         lengths = [part.double().square().sum(-1).sqrt().expand(self.count) for part in (reach, size)]
         steps = torch.where(lengths[1] > 0, STEP * lengths[0] / lengths[1], STEP / mu if mu else 1.0)
         if self.curved:
-            with np.errstate(divide="ignore"):
-                most = np.divide(CURVED_STEP, mu + self.bend)
-            steps = torch.minimum(steps, torch.as_tensor(most, dtype=torch.float64).to(self.device))
+            steps = torch.minimum(steps, CURVED_STEP / self._whole())
         return steps
+
+    def _whole(self) -> Tensor:
+        """μ + ‖Q‖ `(count or 1,)`."""
+        if self.bend.ndim:
+            return torch.from_numpy(self.mu + self.bend).to(self.device)
+        return torch.full((1,), self.mu + float(self.bend), dtype=torch.float64, device=self.device)
 
     def _least_sizes(self, smallest: Tensor) -> Tensor:
         """As `Run._smallest_length`."""
-        whole = torch.as_tensor(self.mu + self.bend, dtype=torch.float64).to(self.device)
+        whole = self._whole()
         most = self.costs.abs().amax(1).double() if self.costs.shape[1] else self.costs.new_zeros(self.count).double()
         pull = torch.where(whole > 0, most / whole, 0.0)
         pull = torch.where((pull > 0) & torch.isfinite(pull), pull, 1.0)
@@ -166,8 +186,7 @@ class TorchRun(Run):
         n, N, tolerance = self.costs.shape[1], z.shape[1], self.tolerance
         cost = torch.nn.functional.pad(self.step * self.costs, (0, N - n))
         keep = self._kept_shares()
-        shift = self.right @ self.matrices.inverse
-        constants = (cost, keep, self.step, self.delta, self.low, self.high, shift)
+        constants = (cost, keep, self.step, self.delta, self.low, self.high, self.shift)
         chunk = CHECK_EVERY if tolerance > 0 else limit
         whole: list[Tensor] = []
         done, answer, taken = torch.zeros(self.count, dtype=torch.bool, device=self.device), None, 0
