@@ -203,7 +203,7 @@ class DavisYin(Layer):
         )
 
     def _checks_later(self, device: torch.device) -> bool:
-        return device.type == "cuda" and self._stays_on(device)
+        return device.type == "cuda" and torch.cuda.is_current_stream_capturing()  # when nobody can look
 
     def _stays_on(self, device: torch.device) -> bool:
         """Whether costs on this device are solved there: on a GPU, unless the rows are too many for dense matrices."""
