@@ -50,26 +50,26 @@ LIMIT, COMPILING, WHOLE = (
 LONG = 2.0  # seconds of a call that is made once
 
 
-def saved_material(folder: Path, names: tuple[str, ...]) -> dict[str, Path]:
-    """The programs, costs and our decisions, for processes that know nothing else."""
-    import torch
+def described(layer: Any, y: Any, device: str) -> dict[str, Any]:
+    """A program, costs and our decisions, for processes that know nothing else."""
+    program, form = layer.program, layer.program.equality_form()
+    return {
+        "A": program.A[form.kept], "b": program.b[form.kept], "G": program.G, "h": program.h, "lower": program.lower,
+        "upper": program.upper, "c": layer.objective.vector(y).numpy(), "w": layer.solve(y.to(device)).decision.cpu().numpy(),
+        "M": form.matrix, "r": form.right_hand_side(program.own_sides).reshape(-1),
+        "ends": [np.array(part).reshape(-1) for part in form.bounds(program.own_sides)],
+    }  # fmt: skip
 
+
+def saved_material(folder: Path, names: tuple[str, ...]) -> dict[str, Path]:
     from dflearn.layers import Smoothed
     from gpu import material
 
     paths = {}
     for name in names:
         program, y = material(name, 800)
-        layer, form = Smoothed(program, MU), program.equality_form()
-        found = {
-            "A": program.A[form.kept], "b": program.b[form.kept], "G": program.G, "h": program.h, "lower": program.lower,
-            "upper": program.upper, "c": layer.objective.vector(y).numpy(), "w": layer.solve(y.cuda()).decision.cpu().numpy(),
-            "M": form.matrix, "r": form.right_hand_side(program.own_sides).reshape(-1),
-            "ends": [np.array(part).reshape(-1) for part in form.bounds(program.own_sides)],
-        }  # fmt: skip
         paths[name] = folder / f"{name}.pickle"
-        paths[name].write_bytes(pickle.dumps(found))
-    torch.cuda.empty_cache()
+        paths[name].write_bytes(pickle.dumps(described(Smoothed(program, MU), y, "cuda")))
     return paths
 
 

@@ -350,7 +350,7 @@ class TorchRun(Run):
     def _bring_home(self) -> None:
         """What the CPU needs to know of a face, as an array."""
         if isinstance(self.there.inside, Tensor):
-            self.there = self.there._replace(inside=self.there.inside.cpu().numpy())
+            self.there = self.there._replace(inside=self.there.inside.cpu().numpy())  # type: ignore[arg-type]
 
     def side_gradients(self, w: np.ndarray, v: np.ndarray) -> dict[str, np.ndarray]:
         self._bring_home()
