@@ -250,3 +250,11 @@ def test_the_gpus_page_says_what_was_measured() -> None:
     assert "| cpu | yes | 812 | 900 |" in text
     assert "| KP-500 | 0.5, 7, 8 |" in text
     assert "Part cores was not finished: more than 5 s." in text
+    old = f"before\n{gpu_page.BEGIN}\n| old |\n{gpu_page.END}\nafter\n"
+    new = gpu_page.documented(old, found)
+    assert gpu_page.documented(new, found) == new
+    assert "old" not in new
+    assert new.startswith("before\n")
+    assert new.endswith("\nafter\n")
+    assert "| KP-500 | 0.5, 0.4, 10 |" in new
+    assert "the GPU is faster: 20 times at 32 instances" in new

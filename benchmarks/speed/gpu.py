@@ -3,7 +3,8 @@
     python benchmarks/speed/gpu.py --json results/gpu/gpu.json                  # all of it, in one run (about six minutes)
     python benchmarks/speed/gpu.py --quick --json quick.json                    # a little of everything
     python benchmarks/speed/gpu.py --small                                      # two instances each, for compute-sanitizer
-    python benchmarks/speed/gpu.py --page results/gpu/README.md --json results/gpu/gpu.json --figure docs/images/gpu-crossover.svg
+    python benchmarks/speed/gpu.py --json results/gpu/gpu.json --page results/gpu/README.md --document docs/gpu.md \\
+        --figure docs/images/gpu-crossover.svg                                  # documents of what was measured
 
 Times on the GPU are CUDA events around one call, the median of twelve, compilation apart; μ = 1; costs differ from instance to
 instance. Errors are the largest differences from the CPU's decisions and gradients over 64 instances (16 of SP-50), relative
@@ -219,7 +220,7 @@ def davis_yin_rows(extent: Extent) -> list[dict[str, Any]]:
                 rows.append(
                     {
                         "problem": name, "batch": batch, "dtype": str(dtype).removeprefix("torch."), "ms": milliseconds(there),
-                        "captured_ms": captured(there), "decision_error": layers[dtype], "way": way_of(layer, dtype),
+                        "captured_ms": captured(there), "decision_error": layers[dtype], "way": way_of(layer, y),
                     }
                 )  # fmt: skip
                 print(rows[-1], flush=True)
@@ -227,10 +228,10 @@ def davis_yin_rows(extent: Extent) -> list[dict[str, Any]]:
     return rows
 
 
-def way_of(layer: Any, dtype: torch.dtype) -> str:
-    from dflearn.layers.splitting_in_blocks import blocks_for
+def way_of(layer: Any, y: Tensor) -> str:
+    from dflearn.layers.splitting_in_blocks import blocks_of_batch
 
-    blocks = blocks_for(layer.rows, dtype, torch.device("cuda", 0))
+    blocks = blocks_of_batch(layer.rows, y.dtype, torch.device("cuda", 0), len(y))
     return "products in torch" if blocks is None else f"blocks of {blocks.threads} threads"
 
 
@@ -350,13 +351,16 @@ def main() -> None:
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--page", type=Path, help="write the tables of --json there, and measure nothing")
+    parser.add_argument("--document", type=Path, help="with --page: make the measured part of docs/gpu.md anew")
     parser.add_argument("--figure", type=Path, help="with --page: draw the crossover there")
     options = parser.parse_args()
     if options.page:
-        from gpu_page import figure, page
+        from gpu_page import documented, figure, page
 
         found = json.loads(options.json.read_text())
         options.page.write_text(page(found))
+        if options.document:
+            options.document.write_text(documented(options.document.read_text(), found))
         if options.figure:
             figure(found, options.figure)
         return

@@ -165,6 +165,125 @@ def _small(found: dict[str, Any]) -> list[str]:
     ]
 
 
+# -- what docs/gpu.md says of it -----------------------------------------------------------------------------------------
+
+BEGIN, END = "<!-- measured: benchmarks/speed/gpu.py writes this part -->", "<!-- end of the measured part -->"
+
+
+def documented(text: str, found: dict[str, Any]) -> str:
+    """A document with its measured part made anew."""
+    before, rest = text.split(BEGIN)
+    return before + BEGIN + "\n\n" + measured(found) + "\n\n" + END + rest.split(END)[1]
+
+
+def measured(found: dict[str, Any]) -> str:
+    """The times as a small table, and what follows from them."""
+    layer, cores = by_key(found["layer"], "problem", "batch"), found["cores"]
+    cpu = by_key(cores.get("layer", []), "problem", "batch")
+    sizes = list(dict.fromkeys(row["batch"] for row in found["layer"]))
+    lines = []
+    for name in dict.fromkeys(row["problem"] for row in found["layer"]):
+        cells = [name]
+        for size in sizes:
+            row = layer.get((name, size))
+            other = cpu.get((name, size), {}).get("ms")
+            cells.append("" if row is None else ", ".join(map(three, (row["ms"], row["captured_ms"], other))))
+        lines.append(cells)
+    heads = [f"{size} instances" if k == 0 else str(size) for k, size in enumerate(sizes)]
+    facts = [
+        *_against_the_cpu(layer, cpu, sizes), *_few(found), *_epochs(found), *_answers(found), *_iterations(found), *_contenders(found),
+    ]  # fmt: skip
+    return "\n\n".join(
+        [table(" | ".join(["GPU, captured, CPU", *heads]), lines), "\n".join(f"- {fact}" for fact in facts)]
+    )
+
+
+def between(numbers: list[float], form: str = ".0f") -> str:
+    """The smallest to the largest."""
+    low, high = (f"{end(numbers):{form}}" for end in (min, max))
+    return low if low == high else f"{low} to {high}"
+
+
+def _against_the_cpu(layer: dict[Any, Any], cpu: dict[Any, Any], sizes: list[int]) -> list[str]:
+    told = []
+    for size in sizes:
+        ratios = [cpu[key]["ms"] / row["ms"] for key, row in layer.items() if key[1] == size and key in cpu]
+        if ratios:
+            told.append(f"{between(ratios)} times at {size} instances")
+    return [f"**Against all cores**, the GPU is faster: {', '.join(told)}."] if told else []
+
+
+def _few(found: dict[str, Any]) -> list[str]:
+    one = by_key(found["cores"].get("crossover", []), "problem", "batch")
+    ratios = {
+        size: [
+            one[row["problem"], size]["one_core_ms"] / row["ms"]
+            for row in found["crossover"]
+            if row["batch"] == size and (row["problem"], size) in one
+        ]
+        for size in (1, 32)
+    }
+    if not all(ratios.values()):
+        return []
+    return [
+        f"**For a few instances** it hardly pays: beside one core, it is {between(ratios[1], '.1f')} times as fast at one instance, and "
+        f"{between(ratios[32])} times at 32. One instance takes nearly as long as 64 of them, since each has a block of its own."
+    ]
+
+
+def _epochs(found: dict[str, Any]) -> list[str]:
+    rows = by_key([*found["training"], *found["cores"].get("training", [])], "device", "warm_start")
+    told = []
+    if ("cuda", False) in rows and ("cpu", False) in rows:
+        times = {key: f"{row['epoch_ms']:.0f}" for key, row in rows.items()}
+        told.append(
+            f"**An epoch** of SCE on SP-25 (800 instances, batch 32) takes {times['cuda', False]} ms there and {times['cpu', False]} ms on all "
+            f"cores; with warm starts {times['cuda', True]} and {times['cpu', True]} ms."
+        )
+    for row in found["images"]:
+        told.append(
+            "**Images**: in a training step of a small convolutional net that predicts SP-25 from images of 100 × 100 (batch 32, "
+            f"{three(row['step_ms'])} ms), the layer is {row['share']:.0%}."
+        )
+    return told
+
+
+def _answers(found: dict[str, Any]) -> list[str]:
+    worst = {name: max(row[name] for row in found["layer"]) for name in ("decision_error", "gradient_error")}
+    return [
+        f"**Answers**: decisions are those of the CPU to {power(worst['decision_error'])} of the largest, gradients to "
+        f"{power(worst['gradient_error'])}; from nothing, the steps are the same in number."
+    ]
+
+
+def _iterations(found: dict[str, Any]) -> list[str]:
+    cpu = by_key(found["cores"].get("davis_yin", []), "problem", "batch", "dtype")
+    told = [
+        f"{three(row['ms'])} ms for {row['batch']} instances of {row['problem']} "
+        f"({three(cpu.get((row['problem'], row['batch'], row['dtype']), {}).get('ms'))} on the cores)"
+        for row in found["davis_yin"]
+        if row["dtype"] == "float32" and row["problem"] in ("KP-500", "SP-25")
+    ]
+    return [f"**`DavisYin`**, a hundred iterations forward and back in float32: {', '.join(told)}."] if told else []
+
+
+def _contenders(found: dict[str, Any]) -> list[str]:
+    layer, told = by_key(found["layer"], "problem", "batch"), []
+    for key in dict.fromkeys((row["problem"], row["batch"]) for row in found["peers"]):
+        tried = [row for row in found["peers"] if (row["problem"], row["batch"]) == key and "decision_error" in row]
+        tried = [
+            row for row in tried if row["tolerance"] is not None and row["decision_error"] == row["decision_error"]
+        ]
+        if tried:
+            best = min(tried, key=lambda row: row["ms"])
+            ratio = best["ms"] / layer[key]["ms"]
+            told.append(
+                f"{best['peer']} {three(best['ms'])} ms on {key[0]} × {key[1]} ({ratio:.0f} times ours, decisions off by "
+                f"{power(best['decision_error'])})"
+            )
+    return [f"**The fastest peer** at a tolerance of 1e-6: {'; '.join(told)}."] if told else []
+
+
 def figure(found: dict[str, Any], path: Path) -> None:
     """Milliseconds against the batch: GPU, one core, all cores; a panel for each problem."""
     import matplotlib

@@ -137,11 +137,12 @@ def test_batches_and_sides(runs: list[int]) -> None:
     assert runs
 
 
-def test_many_rows_are_products_in_torch(runs: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dflearn.layers.splitting_in_blocks.MOST_ROWS", 1)
+@pytest.mark.parametrize("limit", ["MOST_ROWS", "MOST_READ", "MOST_NUMBERS"])
+def test_many_rows_are_products_in_torch(limit: str, runs: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"dflearn.layers.splitting_in_blocks.{limit}", 1)
     program, made, real = PROGRAMS["knapsack"]().program, [], TorchRun.__init__
     monkeypatch.setattr(TorchRun, "__init__", lambda self, *given: (made.append(1), real(self, *given))[1])
-    equal(both(program, PROGRAMS["knapsack"]().y))
+    equal(both(program, PROGRAMS["knapsack"]().y, gradient="unrolled"))
     assert made
     assert not runs
 

@@ -23,7 +23,8 @@ from dflearn.solvers.base import Status
 if TYPE_CHECKING:
     from dflearn.layers.davis_yin import DavisYin
 
-MOST_ROWS = 128
+MOST_ROWS = 1024
+MOST_READ = 2**25  # numbers of (M Mᵀ)⁻¹ that all instances of a batch read in an iteration
 
 
 def run_there(
@@ -31,7 +32,7 @@ def run_there(
 ) -> TorchRun:
     """A batch where its costs are: in blocks, if its rows are few."""
     dtype = torch.float64 if costs.dtype == torch.float64 else torch.float32
-    blocks = blocks_for(layer.rows, dtype, costs.device)
+    blocks = blocks_of_batch(layer.rows, dtype, costs.device, costs.shape[:-1].numel())
     if blocks is None or (record and layer.iterations * layer.width > MOST_NUMBERS):
         return TorchRun(layer, costs, sides, start, record, q)
     return BlockRun(blocks, layer, costs, sides, start, record, q)
@@ -42,6 +43,14 @@ def machine_of(device: torch.device) -> tuple[Machine, int | None] | None:
     if device.type != "cuda":
         return None
     return gpu(torch.cuda.current_device() if device.index is None else device.index), None
+
+
+def blocks_of_batch(
+    rows: SplittingRows, dtype: torch.dtype, device: torch.device, count: int
+) -> SplittingBlocks | None:
+    """`None` where products are faster."""
+    blocks = blocks_for(rows, dtype, device)
+    return None if blocks is None or count * blocks.m * blocks.pieces > MOST_READ else blocks
 
 
 def blocks_for(rows: SplittingRows, dtype: torch.dtype, device: torch.device) -> SplittingBlocks | None:
