@@ -100,6 +100,7 @@ def test_davis_yin_has_the_iterates_and_gradients_of_the_cpu(
                 torch.testing.assert_close(mine, wanted, rtol=0, atol=tolerance * size)
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # what torch says of the streams of gradients
 @pytest.mark.parametrize("name", ["KP-100", "SP-10"])
 def test_davis_yin_is_captured_and_repeats_bit_by_bit(name: str) -> None:
     problem = problem_named(name, seed=1)
