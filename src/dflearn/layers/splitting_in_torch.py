@@ -171,10 +171,11 @@ class TorchRun(Run):
             z: Tensor, cost: Tensor, keep: Tensor, step: Tensor, delta: Tensor, low: Tensor, high: Tensor, shift: Tensor
         ) -> tuple[Tensor, ...]:
             before, x, masks = z, z, []
+            less, bias = -cost, -shift[0] if len(shift) == 1 else -shift
             for _ in range(steps):
                 y = torch.clamp(z, low, high)
-                base = keep * y - (cost + step * self._bent(y, delta) if curved else cost)
-                x = torch.addmm(-shift.expand(len(z), -1), base + y - z, T)
+                base = torch.addcmul(less - step * self._bent(y, delta) if curved else less, keep, y)
+                x = torch.addmm(bias, base + (y - z), T)
                 before, z = z, torch.addmm(base, x, M, alpha=-1)
                 if record:
                     masks.append((z > low) & (z < high))
