@@ -158,6 +158,11 @@ def answer(peer: str, name: str, path: Path) -> Iterator[dict[str, Any]]:
     tries = TRIES[peer, name]
     make = {"mpax": mpax, "qpax": qpax, "qpth": qpth, "dense": dense}[peer]
     begun = time.perf_counter()
+    if peer in ("mpax", "qpax"):
+        import jax
+
+        jax.config.update("jax_enable_x64", True)
+        jax.devices()  # found once, and not by every thread
     with ThreadPoolExecutor(len(tries)) as pool:
         runs = list(pool.map(lambda one: make(given, given["c"][: one[0]], one[1]), tries))
     took = time.perf_counter() - begun
@@ -197,7 +202,6 @@ def mpax(given: dict[str, Any], c: np.ndarray, tolerance: float | None) -> Run:
     import scipy.sparse as sp
     from mpax import create_qp, raPDHG
 
-    jax.config.update("jax_enable_x64", True)
     limits = {} if tolerance is None else {"eps_abs": tolerance, "eps_rel": tolerance}
     solver = raPDHG(**limits, verbose=False, jit=True)
     Q, A, G = sp.csr_array(sp.eye_array(c.shape[1]) * MU), given["A"], -given["G"]
@@ -224,7 +228,6 @@ def qpax(given: dict[str, Any], c: np.ndarray, tolerance: float | None) -> Run:
     import jax.numpy as jnp
     import qpax as package
 
-    jax.config.update("jax_enable_x64", True)
     A, b, G, h = (jnp.array(part) for part in inequalities(given))
     n, costs = c.shape[1], jnp.array(c)
     Q, incoming = jnp.eye(n) * MU, jnp.linspace(-1, 1, n)
