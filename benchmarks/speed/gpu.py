@@ -52,8 +52,8 @@ class Extent:
     splitting: tuple[str, ...] = ("SP-25", "KP-500", "CFL-250", "SP-50", "SP-5", "CFL-50")
     splitting_batches: tuple[int, ...] = (32, 800)
     peers: tuple[str, ...] = ("SP-25", "KP-500", "CFL-250")
-    peers_s: float = 170.0
-    cores_s: float = 150.0
+    peers_s: float = 190.0
+    cores_s: float = 120.0
     name: str = "whole"
 
     def of(self, name: str) -> list[int]:

@@ -16,8 +16,10 @@ from dflearn.cuda.driver import RESERVED, Machine
 from dflearn.cuda.errors import NotHere
 
 MOST_SUMS = 4  # of source/splitting.cu
-LEAST_THREADS, MOST_THREADS = 64, 512
-COLUMNS_EACH = 4  # of a thread, about
+LEAST_THREADS, MOST_THREADS = 32, 512
+COLUMNS_EACH, MOST_EACH = 4, 8  # of a thread
+FEW = 4  # rows that registers hold
+MOST_ENTRIES = 4  # of a column, that registers hold
 ENTRIES_EACH = 4  # of a thread that sums a row, at least
 LEAST_TOGETHER = 4  # threads that read a row of the inverse, so that they read whole sectors of memory
 MOST_NUMBERS = 2**31 - 1  # what an int of the kernels counts
@@ -70,10 +72,15 @@ class SplittingBlocks:
     ) -> None:
         rows, (m, N) = sp.csr_array(matrix), matrix.shape
         self.n, self.N, self.m, self.device, self.dtype = n, N, m, device, dtype
-        self.threads = threads or threads_for(N)
-        lanes, own_lanes = (_power(self.threads // max(m, 1), machine.warp) for _ in range(2))
+        self.threads = threads or threads_for(N, machine.warp)
+        each = _power(2 * -(-N // self.threads) - 1)
+        if each > MOST_EACH and threads is None:
+            raise NotHere(f"its {N} variables are more than the registers of a block hold")
+        few, columns = m if m <= FEW else 0, sp.csc_array(matrix)
+        entries = int(np.diff(columns.indptr).max(initial=0))
+        lanes = min(machine.warp, _power(self.threads // max(m, 1)))
+        own_lanes = min(machine.warp, max(lanes, LEAST_TOGETHER))
         most = max(ENTRIES_EACH, -(-rows.nnz // self.threads)) * lanes  # entries of a piece
-        own_lanes = min(machine.warp, max(own_lanes, LEAST_TOGETHER))
         pieces_of = np.maximum(1, -(-np.diff(rows.indptr) // most))
         row_piece = np.concatenate([[0], np.cumsum(pieces_of)])
         within = np.arange(row_piece[-1]) - np.repeat(row_piece[:-1], pieces_of)
@@ -81,7 +88,6 @@ class SplittingBlocks:
         self.pieces = len(starts) - 1
         dense = rows.toarray()
         inverse = np.linalg.inv(dense @ dense.T)
-        columns = sp.csc_array(matrix)
         self.inverse = self._there(inverse)
         self._shared = [
             self._there(starts), self._there(rows.indices), self._there(rows.data), self._there(row_piece),
@@ -90,10 +96,18 @@ class SplittingBlocks:
         ]  # fmt: skip
         self._pointers = [part.data_ptr() for part in self._shared]
         size = torch.finfo(dtype).bits // 8
-        memory = 8 * MOST_SUMS * max(1, self.threads // machine.warp) + size * (2 * N + 2 * n + self.pieces + m)
+        warps = max(1, self.threads // machine.warp)
+        sums = 2 * warps * few if few else self.pieces + N
+        memory = 8 * MOST_SUMS * warps + size * (N + 2 * n + m + sums)
         if memory + RESERVED > machine.fast_memory[0]:
             raise NotHere(f"{N} variables and {m} rows do not fit into a block's memory")
-        options = f"-DREAL={'double' if size == 8 else 'float'}", f"-DTASK_LANES={lanes}", f"-DROW_LANES={own_lanes}"
+        numbers = {
+            "EACH": each, "FEW": few, "ENTRIES": entries if entries <= MOST_ENTRIES else 0, "TASK_LANES": lanes, "ROW_LANES": own_lanes,
+        }  # fmt: skip
+        options = (
+            f"-DREAL={'double' if size == 8 else 'float'}",
+            *(f"-D{name}={value}" for name, value in numbers.items()),
+        )
         self._module = machine.load_splitting(self.threads, options, -(-memory // 16) * 16)
         self._nothing = torch.zeros(1, dtype=torch.float64, device=device)
 
@@ -162,13 +176,14 @@ class SplittingBlocks:
         return out
 
 
-def threads_for(variables: int) -> int:
-    return _power(-(-variables // COLUMNS_EACH) * 2 - 1, MOST_THREADS, LEAST_THREADS)
+def threads_for(variables: int, warp: int = 32) -> int:
+    """Whole warps, so that a thread has about four columns."""
+    return min(MOST_THREADS, max(LEAST_THREADS, -(-variables // (COLUMNS_EACH * warp)) * warp))
 
 
-def _power(number: int, most: int, least: int = 1) -> int:
-    """The largest power of two up to a number, and between the other two, which are such."""
-    return max(least, min(most, 1 << max(number, 1).bit_length() - 1))
+def _power(number: int) -> int:
+    """The largest power of two up to a number, and at least one."""
+    return 1 << max(number, 1).bit_length() - 1
 
 
 def _line(part: Tensor) -> int:

@@ -1,8 +1,9 @@
 // Davis-Yin iterations of every instance of a batch, all of them in one launch, and the way back: dflearn.kernels.davis_yin.
 //
-// One block iterates one instance. Its point z and v lie in fast memory, and what all instances share, the rows M, sparse, and
-// (M Mᵀ)⁻¹, dense, in the caches: programs of few rows. -DREAL=float or double; -DTASK_LANES and -DROW_LANES: threads that sum a
-// piece of a row of M, and a row of (M Mᵀ)⁻¹.
+// One block iterates one instance. A thread keeps EACH columns in its registers, with their entries of M where there are at most
+// ENTRIES (0: they are read again and again). What all instances share, the rows M and (M Mᵀ)⁻¹, dense, is small enough for the caches:
+// programs of few rows. With FEW > 0 there are so many rows, and registers hold all of it: one barrier an iteration. Otherwise v lies
+// in fast memory; TASK_LANES and ROW_LANES threads sum a piece of a row of M, and a row of (M Mᵀ)⁻¹. -DREAL=float or double.
 #include "threads.cuh"
 
 #define CHECK_EVERY 5
@@ -16,12 +17,13 @@
 #define FAILED 5
 #define MOST_SUMS 4
 #define COLUMNS(count) UNROLL(1) for (int j = TID; j < (count); j += NT)
+#define MINE UNROLL(EACH) for (int k = 0, j = TID; k < EACH; k++, j += NT)  // the columns of this thread; j may be past the last
 
 #ifdef EMULATE
 static double* fast;
 extern "C" void prepare(double* memory) { fast = memory; }
 #else
-extern __shared__ double fast[];  // sums of warps; z, v (N); terms, w (n); pieces; x (m)
+extern __shared__ double fast[];  // sums of warps; z (N); terms, w (n); x (m); pieces, or sums of FEW rows twice; v (N), unless FEW
 #endif
 
 // Rows of M, each cut into pieces of entries; the same by columns; the inverse (m, pieces): (M Mᵀ)⁻¹, its columns once for each piece.
@@ -33,11 +35,11 @@ struct Rows {
     const unsigned char* inequality;
 
     MEMBER REAL* z() const { return (REAL*)(fast + MOST_SUMS * NW); }
-    MEMBER REAL* v() const { return z() + N; }
-    MEMBER REAL* terms() const { return v() + N; }
+    MEMBER REAL* terms() const { return z() + N; }
     MEMBER REAL* w() const { return terms() + n; }
-    MEMBER REAL* sums() const { return w() + n; }
-    MEMBER REAL* x() const { return sums() + pieces; }
+    MEMBER REAL* x() const { return w() + n; }
+    MEMBER REAL* sums() const { return x() + m; }
+    MEMBER REAL* v() const { return sums() + pieces; }
 };
 
 #define ROWS_GIVEN                                                                                                             \
@@ -72,40 +74,116 @@ template <int S, int M> DEVICE void reduce(double (&v)[S + M]) {
     SYNC();
 }
 
-// x = (M Mᵀ)⁻¹ M v − shift, which may be null; barriers after.
-DEVICE void multipliers(const Rows& q, const REAL* shift) {
-    const REAL* const v = q.v();
-    REAL *const sums = q.sums(), *const x = q.x();
-    UNROLL(1) for (int first = 0; first < q.pieces; first += NT / TASK_LANES) {
-        const int t = first + TID / TASK_LANES, lane = TID % TASK_LANES;
-        REAL total = 0;
-        if (t < q.pieces) {
-            const int end = q.piece_start[t + 1];
-            UNROLL(4) for (int k = q.piece_start[t] + lane; k < end; k += TASK_LANES) total += q.entry_value[k] * v[q.entry_column[k]];
-        }
-        total = over_lanes<TASK_LANES>(total);
-        if (lane == 0 && t < q.pieces) sums[t] = total;
-    }
-    SYNC();
-    UNROLL(1) for (int first = 0; first < q.m; first += NT / ROW_LANES) {
-        const int i = first + TID / ROW_LANES, lane = TID % ROW_LANES;
-        REAL total = 0;
-        if (i < q.m) {
-            const REAL* const line = q.inverse + i * q.pieces;
-            UNROLL(4) for (int t = lane; t < q.pieces; t += ROW_LANES) total += line[t] * sums[t];
-        }
-        total = over_lanes<ROW_LANES>(total);
-        if (lane == 0 && i < q.m) x[i] = shift ? total - shift[i] : total;
-    }
-    SYNC();
-}
+// The entries of this thread's columns; what is past the last column has none.
+struct Entries {
+#if FEW
+    REAL value[EACH][FEW], inverse[FEW][FEW];
+#elif ENTRIES
+    REAL value[EACH][ENTRIES];
+    int row[EACH][ENTRIES];
+#endif
 
-// total − (column j of M) · x
-DEVICE REAL less_column(const Rows& q, REAL total, int j, const REAL* x) {
-    const int end = q.column_start[j + 1];
-    UNROLL(2) for (int k = q.column_start[j]; k < end; k++) total -= q.column_value[k] * x[q.column_row[k]];
-    return total;
-}
+    MEMBER void read(const Rows& q) {
+        (void)q;
+#if FEW
+        MINE {
+            UNROLL(FEW) for (int i = 0; i < FEW; i++) {
+                value[k][i] = 0;
+                if (j < q.N) {
+                    UNROLL(1) for (int e = q.column_start[j]; e < q.column_start[j + 1]; e++) {
+                        if (q.column_row[e] == i) value[k][i] = q.column_value[e];
+                    }
+                }
+            }
+        }
+        UNROLL(FEW) for (int i = 0; i < FEW; i++) {
+            UNROLL(FEW) for (int k = 0; k < FEW; k++) inverse[i][k] = q.inverse[i * q.pieces + q.row_piece[k]];
+        }
+#elif ENTRIES
+        MINE {
+            const int start = j < q.N ? q.column_start[j] : 0, end = j < q.N ? q.column_start[j + 1] : 0;
+            UNROLL(ENTRIES) for (int e = 0; e < ENTRIES; e++) {
+                const bool some = start + e < end;
+                value[k][e] = some ? q.column_value[start + e] : (REAL)0;
+                row[k][e] = some ? q.column_row[start + e] : 0;
+            }
+        }
+#endif
+    }
+
+    // total − (column j of M) · x, the k-th of this thread
+    MEMBER REAL less(const Rows& q, REAL total, int k, int j, const REAL* x) const {
+        (void)q, (void)j, (void)k;
+#if FEW
+        UNROLL(FEW) for (int i = 0; i < FEW; i++) total -= value[k][i] * x[i];
+#elif ENTRIES
+        UNROLL(ENTRIES) for (int e = 0; e < ENTRIES; e++) total -= value[k][e] * x[row[k][e]];
+#else
+        if (j < q.N) {
+            const int end = q.column_start[j + 1];
+            UNROLL(2) for (int e = q.column_start[j]; e < end; e++) total -= q.column_value[e] * x[q.column_row[e]];
+        }
+#endif
+        return total;
+    }
+
+    // x = (M Mᵀ)⁻¹ M v − shift, which may be null, for v in registers. `turn` goes from call to call. → where x is
+    MEMBER const REAL* multipliers(const Rows& q, const REAL (&v)[EACH], const REAL* shift, int& turn, REAL (&own)[FEW ? FEW : 1]) const {
+#if FEW
+        REAL* const sums = q.sums() + turn * (NW * FEW);  // by turns: nobody writes what another may still read
+        turn ^= 1;
+        REAL part[FEW];
+        UNROLL(FEW) for (int i = 0; i < FEW; i++) {
+            part[i] = 0;
+            UNROLL(EACH) for (int k = 0; k < EACH; k++) part[i] += value[k][i] * v[k];
+        }
+        UNROLL(5) for (int o = W / 2; o; o /= 2) {
+            UNROLL(FEW) for (int i = 0; i < FEW; i++) part[i] += shuffle_xor(part[i], o);
+        }
+        if (LANE == 0) {
+            UNROLL(FEW) for (int i = 0; i < FEW; i++) sums[WARP * FEW + i] = part[i];
+        }
+        SYNC();
+        UNROLL(FEW) for (int i = 0; i < FEW; i++) {
+            part[i] = 0;
+            UNROLL(4) for (int warp = 0; warp < NW; warp++) part[i] += sums[warp * FEW + i];
+        }
+        UNROLL(FEW) for (int i = 0; i < FEW; i++) {
+            own[i] = shift ? -shift[i] : (REAL)0;
+            UNROLL(FEW) for (int k = 0; k < FEW; k++) own[i] += inverse[i][k] * part[k];
+        }
+        return own;
+#else
+        (void)turn, (void)own;
+        REAL *const sums = q.sums(), *const x = q.x(), *const all = q.v();
+        MINE { if (j < q.N) all[j] = v[k]; }
+        SYNC();
+        UNROLL(1) for (int first = 0; first < q.pieces; first += NT / TASK_LANES) {
+            const int t = first + TID / TASK_LANES, lane = TID % TASK_LANES;
+            REAL total = 0;
+            if (t < q.pieces) {
+                const int end = q.piece_start[t + 1];
+                UNROLL(4) for (int e = q.piece_start[t] + lane; e < end; e += TASK_LANES) total += q.entry_value[e] * all[q.entry_column[e]];
+            }
+            total = over_lanes<TASK_LANES>(total);
+            if (lane == 0 && t < q.pieces) sums[t] = total;
+        }
+        SYNC();
+        UNROLL(1) for (int first = 0; first < q.m; first += NT / ROW_LANES) {
+            const int i = first + TID / ROW_LANES, lane = TID % ROW_LANES;
+            REAL total = 0;
+            if (i < q.m) {
+                const REAL* const line = q.inverse + i * q.pieces;
+                UNROLL(4) for (int t = lane; t < q.pieces; t += ROW_LANES) total += line[t] * sums[t];
+            }
+            total = over_lanes<ROW_LANES>(total);
+            if (lane == 0 && i < q.m) x[i] = shift ? total - shift[i] : total;
+        }
+        SYNC();
+        return x;
+#endif
+    }
+};
 
 struct Instance {  // μ, α, the least size of decisions; costs, sides, δ (null: none)
     REAL mu, alpha, least;
@@ -219,40 +297,51 @@ KERNEL splitting_iterate(ROWS_GIVEN, const REAL* c, const REAL* shift, const REA
                          double tolerance, double rounding, int usual, REAL* z_out, unsigned char* inside, REAL* w_out, double* value,
                          double* residual, int* iterations, signed char* status, REAL* alpha, unsigned char* masks) {
     const Rows q = ROWS_TAKEN;
-    REAL *const z = q.z(), *const v = q.v(), *const x = q.x();
+    Entries entries;
+    entries.read(q);
+    int turn = 0;
     UNROLL(1) for (int b = BLOCK; b < count; b += BLOCKS) {
         Instance own = {(REAL)mu, 0, 0, c + (long long)b * n, r + (long long)b * r_step, lower + (long long)b * bound_step,
                         upper + (long long)b * bound_step, delta ? delta + (long long)b * delta_step : delta};
         begin(q, own, given, bend[b * bend_step], delta, largest[b * length_step], smallest[b * length_step]);
         const REAL *const shifted = shift + (long long)b * r_step, smoothed = 1 - own.alpha * own.mu;
         unsigned char* const mask = masks ? masks + (long long)b * limit * N : masks;
-        COLUMNS(N) {
-            const REAL at = starts ? starts[(long long)b * N + j] : (REAL)0, y = own.clip(j, at);
-            z[j] = at;
-            v[j] = j < n ? y + smoothed * y - at - own.cost(j) - own.bent(j, y) : y + y - at;
+        REAL z[EACH], low[EACH], high[EACH], cost[EACH];
+        MINE {
+            z[k] = starts && j < N ? starts[(long long)b * N + j] : (REAL)0;
+            low[k] = j < N ? own.lower[j] : (REAL)0;
+            high[k] = j < N ? own.upper[j] : (REAL)0;
+            cost[k] = j < n ? own.cost(j) : (REAL)0;
         }
-        SYNC();
         double missing = 0;
         int taken = 0;
         while (taken < limit) {
             taken++;
             const bool look = taken == limit || (tolerance > 0 && taken % CHECK_EVERY == 0);
             double found[3] = {0, 0, own.least};  // the sum of z, how far it moved, the largest decision
-            multipliers(q, shifted);
-            COLUMNS(N) {
-                const REAL before = z[j], y = own.clip(j, before);
-                const REAL point = less_column(q, j < n ? smoothed * y - own.cost(j) - own.bent(j, y) : y, j, x), next = own.clip(j, point);
-                z[j] = point;
-                v[j] = j < n ? next + smoothed * next - point - own.cost(j) - own.bent(j, next) : next + next - point;
-                if (mask) mask[(long long)(taken - 1) * N + j] = point > own.lower[j] && point < own.upper[j];
+            REAL base[EACH], v[EACH], few[FEW ? FEW : 1];
+            MINE {
+                const REAL y = fmin(fmax(z[k], low[k]), high[k]);
+                base[k] = (j < n ? smoothed : (REAL)1) * y - cost[k];
+                if (delta && j < n) base[k] -= own.bent(j, y);
+                v[k] = base[k] + (y - z[k]);
+            }
+            const REAL* const x = entries.multipliers(q, v, shifted, turn, few);
+            MINE {
+                const REAL point = entries.less(q, base[k], k, j, x);
                 if (look) {
                     found[0] += point;
-                    found[1] = fmax(found[1], (double)fabs(point - before));
-                    found[2] = fmax(found[2], (double)fabs(y));
+                    found[1] = fmax(found[1], (double)fabs(point - z[k]));
+                    found[2] = fmax(found[2], (double)fabs(fmin(fmax(z[k], low[k]), high[k])));
+                    if (j < N) q.z()[j] = point;
                 }
+                z[k] = point;
+                if (mask && j < N) mask[(long long)(taken - 1) * N + j] = point > low[k] && point < high[k];
             }
-            SYNC();
             if (!look) continue;
+#if FEW
+            if (TID == 0) { UNROLL(FEW) for (int i = 0; i < FEW; i++) q.x()[i] = few[i]; }
+#endif
             reduce<1, 2>(found);
             missing = found[1] / found[2] + found[0] * 0.0;  // no number, where the sum is none
             if (taken < limit && !(missing <= tolerance)) continue;
@@ -261,10 +350,11 @@ KERNEL splitting_iterate(ROWS_GIVEN, const REAL* c, const REAL* shift, const REA
         }
         const bool decided = missing <= (tolerance > 0 ? tolerance : LARGEST);
         double worth[1] = {0};
-        COLUMNS(N) {
-            const REAL at = z[j];
-            z_out[(long long)b * N + j] = at;
-            inside[(long long)b * N + j] = at > own.lower[j] && at < own.upper[j];
+        MINE {
+            if (j < N) {
+                z_out[(long long)b * N + j] = z[k];
+                inside[(long long)b * N + j] = z[k] > low[k] && z[k] < high[k];
+            }
             if (j < n) {
                 const double point = q.w()[j];
                 worth[0] += point * (own.c[j] + 0.5 * (mu + (delta ? (double)own.delta[j] : 0.0)) * point);
@@ -279,7 +369,6 @@ KERNEL splitting_iterate(ROWS_GIVEN, const REAL* c, const REAL* shift, const REA
             status[b] = decided ? usual : fabs(missing) <= LARGEST ? NOT_FOUND : FAILED;
             alpha[b] = own.alpha;
         }
-        SYNC();
     }
 }
 
@@ -289,30 +378,30 @@ KERNEL splitting_iterate(ROWS_GIVEN, const REAL* c, const REAL* shift, const REA
 KERNEL splitting_back(ROWS_GIVEN, const REAL* gradient, const unsigned char* masks, int mask_step, const int* taken, const REAL* alpha,
                       double mu, const REAL* delta, int delta_step, REAL* out) {
     const Rows q = ROWS_TAKEN;
-    REAL *const charge = q.z(), *const g = q.v(), *const x = q.x();
+    Entries entries;
+    entries.read(q);
+    int turn = 0;
     UNROLL(1) for (int b = BLOCK; b < count; b += BLOCKS) {
         const int last = taken ? taken[b] : 1;
         const unsigned char* mask = masks + (long long)b * mask_step + (long long)(last - 1) * N;
         const REAL step = alpha[b], smoothed = 1 - step * (REAL)mu;
-        COLUMNS(N) {
-            g[j] = j < n && mask[j] ? gradient[(long long)b * n + j] : (REAL)0;
-            charge[j] = 0;
+        REAL g[EACH], charge[EACH], few[FEW ? FEW : 1];
+        MINE {
+            g[k] = j < n && mask[j] ? gradient[(long long)b * n + j] : (REAL)0;
+            charge[k] = 0;
         }
-        SYNC();
-        UNROLL(1) for (int k = last; k > 0; k--, mask -= N) {
-            multipliers(q, nullptr);
-            COLUMNS(N) {
-                const REAL whole = g[j], p = less_column(q, whole, j, x);
-                charge[j] -= step * p;
-                if (k > 1) {
-                    REAL inward = j < n ? smoothed * p : p;
+        UNROLL(1) for (int left = last; left > 0; left--, mask -= N) {
+            const REAL* const x = entries.multipliers(q, g, nullptr, turn, few);
+            MINE {
+                const REAL whole = g[k], p = entries.less(q, whole, k, j, x);
+                charge[k] -= step * p;
+                if (left > 1 && j < N) {
+                    REAL inward = (j < n ? smoothed : (REAL)1) * p;
                     if (delta && j < n) inward -= step * (delta[(long long)b * delta_step + j] * p);
-                    g[j] = mask[j - N] ? inward : whole - p;
+                    g[k] = mask[j - N] ? inward : whole - p;
                 }
             }
-            SYNC();
         }
-        COLUMNS(n) out[(long long)b * n + j] = charge[j];
-        SYNC();
+        MINE { if (j < n) out[(long long)b * n + j] = charge[k]; }
     }
 }
