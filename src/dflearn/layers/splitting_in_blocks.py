@@ -122,8 +122,8 @@ class BlockRun(TorchRun):
             status = torch.from_numpy(codes).to(self.device)
         return self.there.w, status, self.there.value, self.there.residual
 
-    def _jacobian_free_there(self, g: Tensor) -> Tensor:
-        return self.blocks.back(g, self.there, self.mu)
-
-    def _unrolled_there(self, g: Tensor) -> Tensor:
-        return self.blocks.back(g, self.there, self.mu, self.diagonal)
+    def way_back(self, gradient: Tensor) -> Tensor:
+        if self.gradient == "implicit":
+            return super().way_back(gradient)
+        g = gradient.detach().reshape(self.there.w.shape).to(self.dtype)
+        return self.blocks.back(g, self.there, self.mu, self.diagonal).reshape(gradient.shape).to(gradient)
