@@ -24,7 +24,7 @@ SOURCE = Path(__file__).parent / "source"
 MAIN, SPLITTING = "smoothed.cu", "splitting.cu"
 HEADERS = {
     MAIN: (
-        "threads.cuh", "block.cuh", "factor.cuh", "optimality.cuh", "interior_point.cuh", "dual_newton.cuh", "face.cuh", "solve.cuh",
+        "block.cuh", "factor.cuh", "optimality.cuh", "interior_point.cuh", "dual_newton.cuh", "face.cuh", "solve.cuh",
     ),
     SPLITTING: ("threads.cuh",),
 }  # fmt: skip

@@ -1,10 +1,58 @@
 // A block of threads and what it works on: its plan, its fast memory, sums over columns, rows and threads.
 //
-// One block solves one instance. -DSPILL: part of the factor lies in global memory. For the other options see threads.cuh.
+// One block solves one instance. -DNT=256: threads of a block; -DMIN_BLOCKS=3: blocks that a multiprocessor is to hold;
+// -DSPILL: part of the factor lies in global memory. -DEMULATE: plain C++ for tests without a GPU, in which a thread is a warp
+// of one lane: one thread, or -DNT=4 of them that each call the kernel after `enter`.
 #pragma once
 
-#include "threads.cuh"
+#ifdef EMULATE
+#include <barrier>
+#include <cmath>
+#define W 1
+#ifndef NT
+#define NT 1
+#endif
+static thread_local int thread_number;
+static std::barrier<> threads_meet(NT);
+#define DEVICE static inline
+#define NOINLINE static
+#define MEMBER
+#define KERNEL extern "C" void
+#define SYNC() threads_meet.arrive_and_wait()
+#define TID thread_number
+#define LANE 0
+#define WARP thread_number
+#define BLOCK 0
+#define UNROLL(count)
+struct int2 { int x, y; };
+struct int4 { int x, y, z, w; };
+using std::fabs; using std::fmax; using std::fmin; using std::frexp; using std::ldexp;
+static double rsqrt(double x) { return 1 / std::sqrt(x); }
+static double shuffle_xor(double x, int) { return x; }
+extern "C" void enter(int number) { thread_number = number; }
+#else
+#define W 32
+#ifndef NT
+#define NT 256
+#endif
+#ifndef MIN_BLOCKS
+#define MIN_BLOCKS 1
+#endif
+#define DEVICE __device__ __forceinline__
+#define NOINLINE __device__ __noinline__
+#define MEMBER __device__ __forceinline__
+#define KERNEL extern "C" __global__ void __launch_bounds__(NT, MIN_BLOCKS)
+#define SYNC() __syncthreads()
+#define TID ((int)threadIdx.x)
+#define LANE (TID & 31)
+#define WARP (TID >> 5)
+#define BLOCK ((int)blockIdx.x)
+#define PRAGMA(text) _Pragma(#text)
+#define UNROLL(count) PRAGMA(unroll count)
+DEVICE double shuffle_xor(double x, int lanes) { return __shfl_xor_sync(0xffffffffu, x, lanes); }
+#endif
 
+#define NW (NT / W)
 // For each column j (row i) of this thread, v leads to its scratch.
 #define COLUMNS UNROLL(1) for (int j = TID; j < p.n; j += NT) if (double* v = column(scratch, j); true)
 #define ROWS UNROLL(1) for (int i = TID; i < p.m; i += NT) if (double* v = row(scratch, i); true)

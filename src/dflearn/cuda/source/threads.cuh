@@ -1,4 +1,4 @@
-// Threads of a block, as of a GPU or as plain C++.
+// Threads of a block for splitting.cu, as of a GPU or as plain C++; what block.cuh says for the other kernels.
 //
 // -DNT=256: threads of a block; -DMIN_BLOCKS=3: blocks that a multiprocessor is to hold. -DEMULATE: plain C++ for tests without
 // a GPU, in which a thread is a warp of one lane: one thread, or -DNT=4 of them that each call the kernel after `enter`.
@@ -8,13 +8,9 @@
 #include <barrier>
 #include <cmath>
 #define W 1
-#ifndef NT
-#define NT 1
-#endif
 static thread_local int thread_number;
 static std::barrier<> threads_meet(NT);
 #define DEVICE static inline
-#define NOINLINE static
 #define MEMBER
 #define KERNEL extern "C" void
 #define SYNC() threads_meet.arrive_and_wait()
@@ -24,22 +20,15 @@ static std::barrier<> threads_meet(NT);
 #define BLOCK 0
 #define BLOCKS 1
 #define UNROLL(count)
-struct int2 { int x, y; };
-struct int4 { int x, y, z, w; };
-using std::fabs; using std::fmax; using std::fmin; using std::frexp; using std::ldexp;
-[[maybe_unused]] static double rsqrt(double x) { return 1 / std::sqrt(x); }
-template <class T> [[maybe_unused]] static T shuffle_xor(T x, int) { return x; }
+using std::fabs; using std::fmax; using std::fmin; using std::sqrt;
+template <class T> DEVICE T shuffle_xor(T x, int) { return x; }
 extern "C" void enter(int number) { thread_number = number; }
 #else
 #define W 32
-#ifndef NT
-#define NT 256
-#endif
 #ifndef MIN_BLOCKS
 #define MIN_BLOCKS 1
 #endif
 #define DEVICE __device__ __forceinline__
-#define NOINLINE __device__ __noinline__
 #define MEMBER __device__ __forceinline__
 #define KERNEL extern "C" __global__ void __launch_bounds__(NT, MIN_BLOCKS)
 #define SYNC() __syncthreads()
