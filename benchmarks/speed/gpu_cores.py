@@ -1,6 +1,6 @@
 """The CPU's part of `gpu.py`, in a process of its own: our kernels on all cores and on one, `DavisYin`, an epoch of training.
 
-    OMP_NUM_THREADS=16 OMP_WAIT_POLICY=PASSIVE python benchmarks/speed/gpu_cores.py cores.json [quick]
+    OMP_WAIT_POLICY=PASSIVE python benchmarks/speed/gpu_cores.py cores.json [quick]
 
 The kernels share tiles out among as many threads as `torch.get_num_threads()` says, threads of Python's that numba's code runs in
 without its lock; numba's own threading layer has no part in it. Threads that torch waits with in between must not spin
@@ -10,6 +10,7 @@ without its lock; numba's own threading layer has no part in it. Threads that to
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import sys
 import time
@@ -77,6 +78,7 @@ def davis_yin_rows(extent: Extent) -> list[dict[str, Any]]:
 
 
 def main(path: Path, extent: Extent) -> None:
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
     parts = {
         "layer": layer_rows, "davis_yin": davis_yin_rows, "crossover": crossover_rows, "training": lambda extent: training_rows(extent, "cpu"),
     }  # fmt: skip

@@ -105,9 +105,10 @@ def test_davis_yin_has_the_iterates_and_gradients_of_the_cpu(
 def test_davis_yin_is_captured_and_repeats_bit_by_bit(name: str) -> None:
     problem = problem_named(name, seed=1)
     y = problem.generate(40).batch().require("costs").to(GPU)
-    layer, costs = DavisYin(problem.program, gradient="unrolled"), y.clone().requires_grad_()
+    layer = DavisYin(problem.program, gradient="unrolled")
 
     def step() -> tuple[torch.Tensor, torch.Tensor]:
+        costs = y.detach().requires_grad_()
         decision = layer.solve(costs).decision
         return decision, torch.autograd.grad(decision.square().sum(), costs)[0]
 

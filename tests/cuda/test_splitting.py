@@ -137,7 +137,7 @@ def test_batches_and_sides(runs: list[int]) -> None:
     assert runs
 
 
-@pytest.mark.parametrize("limit", ["MOST_ROWS", "MOST_READ", "MOST_NUMBERS"])
+@pytest.mark.parametrize("limit", ["MOST_ONE_READS", "MOST_READ", "MOST_NUMBERS"])
 def test_many_rows_are_products_in_torch(limit: str, runs: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"dflearn.layers.splitting_in_blocks.{limit}", 1)
     program, made, real = PROGRAMS["knapsack"]().program, [], TorchRun.__init__

@@ -5,6 +5,7 @@ Nothing here waits for the device.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,9 @@ from dflearn.cuda.errors import NotHere
 
 MOST_SUMS = 4  # of source/splitting.cu
 LEAST_THREADS, MOST_THREADS = 32, 512
-COLUMNS_EACH, MOST_EACH = 4, 8  # of a thread
+MOST_EACH = 8  # columns of a thread
+# Columns of a thread where rows are few; otherwise fewer of them, and threads for each row. Measured: docs/gpu.md.
+FEW_EACH, EACH, ROW_THREADS = 4, 2, 4
 FEW = 4  # rows that registers hold
 MOST_ENTRIES = 4  # of a column, that registers hold
 ENTRIES_EACH = 4  # of a thread that sums a row, at least
@@ -72,7 +75,7 @@ class SplittingBlocks:
     ) -> None:
         rows, (m, N) = sp.csr_array(matrix), matrix.shape
         self.n, self.N, self.m, self.device, self.dtype = n, N, m, device, dtype
-        self.threads = threads or threads_for(N, machine.warp)
+        self.threads = threads or threads_for(N, m, machine.warp)
         each = _power(2 * -(-N // self.threads) - 1)
         if each > MOST_EACH and threads is None:
             raise NotHere(f"its {N} variables are more than the registers of a block hold")
@@ -176,9 +179,10 @@ class SplittingBlocks:
         return out
 
 
-def threads_for(variables: int, warp: int = 32) -> int:
-    """Whole warps, so that a thread has about four columns."""
-    return min(MOST_THREADS, max(LEAST_THREADS, -(-variables // (COLUMNS_EACH * warp)) * warp))
+def threads_for(variables: int, rows: int, warp: int = 32) -> int:
+    """Whole warps."""
+    wanted = variables / FEW_EACH if 0 < rows <= FEW else max(variables / EACH, ROW_THREADS * rows)
+    return min(MOST_THREADS, max(LEAST_THREADS, math.ceil(wanted / warp) * warp))
 
 
 def _power(number: int) -> int:

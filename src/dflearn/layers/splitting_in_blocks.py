@@ -23,8 +23,8 @@ from dflearn.solvers.base import Status
 if TYPE_CHECKING:
     from dflearn.layers.davis_yin import DavisYin
 
-MOST_ROWS = 1024
-MOST_READ = 2**25  # numbers of (M Mᵀ)⁻¹ that all instances of a batch read in an iteration
+# Numbers of (M Mᵀ)⁻¹ that an instance reads in an iteration, and all instances of a batch together. Measured: docs/gpu.md.
+MOST_ONE_READS, MOST_READ = 2**16, 2**23
 
 
 def run_there(
@@ -59,7 +59,7 @@ def blocks_for(rows: SplittingRows, dtype: torch.dtype, device: torch.device) ->
     if key not in rows.elsewhere:
         matrix, Q = rows.factor.matrix, rows.program.Q
         rows.elsewhere[key] = None
-        if matrix.shape[0] <= MOST_ROWS and (Q is None or not Q.factor.shape[0]):
+        if matrix.shape[0] ** 2 <= MOST_ONE_READS and (Q is None or not Q.factor.shape[0]):
             try:
                 found = machine_of(device)
                 if found is not None:

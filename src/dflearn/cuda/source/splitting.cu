@@ -174,7 +174,7 @@ struct Entries {
             REAL total = 0;
             if (i < q.m) {
                 const REAL* const line = q.inverse + i * q.pieces;
-                UNROLL(4) for (int t = lane; t < q.pieces; t += ROW_LANES) total += line[t] * sums[t];
+                UNROLL(8) for (int t = lane; t < q.pieces; t += ROW_LANES) total += line[t] * sums[t];
             }
             total = over_lanes<ROW_LANES>(total);
             if (lane == 0 && i < q.m) x[i] = shift ? total - shift[i] : total;
