@@ -51,7 +51,7 @@ class Extent:
     splitting: tuple[str, ...] = ("SP-25", "KP-500", "CFL-250", "SP-50", "SP-5", "CFL-50")
     splitting_batches: tuple[int, ...] = (32, 800)
     peers: tuple[str, ...] = ("SP-25", "KP-500", "CFL-250")
-    peers_s: float = 190.0
+    peers_s: float = 200.0
     cores_s: float = 120.0
     name: str = "whole"
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 MU = 1.0
-STEPS = 60
+STEPS, LITTLE, MUCH = 60, 1e-15, 1e-9
+LEAST_GAP = 1e-17  # less than rounding leaves of one
 
 
 def solver(given: dict[str, Any], c: np.ndarray, gap_limit: float = 1e-16) -> Callable[[], Tensor]:
@@ -29,12 +30,12 @@ def solver(given: dict[str, Any], c: np.ndarray, gap_limit: float = 1e-16) -> Ca
     low0, high0 = torch.where(some_low, low, 0.0), torch.where(some_high, high, 0.0)
     incoming = pad(torch.linspace(-1, 1, n, dtype=torch.float64), (0, N - n)).to(device)
 
-    def factor(theta: Tensor) -> tuple[Tensor, Tensor]:
-        """Of M Θ Mᵀ, its diagonal scaled to ones."""
+    def factor(theta: Tensor, more: Tensor) -> tuple[Tensor, Tensor]:
+        """Of M Θ Mᵀ, its diagonal scaled to ones, and a little more."""
         system = (M * theta[:, None, :]) @ M.T
         scale = system.diagonal(dim1=-2, dim2=-1).clamp(min=1e-300).rsqrt()
         system *= scale[:, :, None] * scale[:, None, :]
-        system.diagonal(dim1=-2, dim2=-1).add_(1e-15)
+        system.diagonal(dim1=-2, dim2=-1).add_(more[:, None])
         return torch.linalg.cholesky_ex(system)[0], scale
 
     def solved(L: tuple[Tensor, Tensor], right: Tensor) -> Tensor:
@@ -64,18 +65,23 @@ def solver(given: dict[str, Any], c: np.ndarray, gap_limit: float = 1e-16) -> Ca
         )
         w, y = middle.expand(count, N).clone(), costs.new_zeros(count, len(r))
         zl, zu = some_low.double().expand(count, N).clone(), some_high.double().expand(count, N).clone()
-        able = torch.ones(count, dtype=torch.bool, device=device)  # a step was a number until now
+        more = torch.full(
+            (count,), LITTLE, dtype=torch.float64, device=device
+        )  # where a step was no number, ten times as much
         pairs = float(some_low.sum() + some_high.sum())
         for _ in range(STEPS):
-            gl, gu = torch.where(some_low, w - low0, 1.0), torch.where(some_high, high0 - w, 1.0)
+            gl, gu = (
+                torch.where(some, gap.clamp(min=LEAST_GAP), 1.0)
+                for some, gap in ((some_low, w - low0), (some_high, high0 - w))
+            )
             slope, missing = costs + mu * w + y @ M - zl + zu, r - w @ M.T
             gap = ((gl * zl * some_low).sum(1) + (gu * zu * some_high).sum(1)) / pairs
             size, off = 1 + costs.abs().amax(1), torch.maximum(slope.abs().amax(1), missing.abs().amax(1))
-            going = (((gap > gap_limit * size) | (off > 1e-9 * size)) & able)[:, None]
+            going = (((gap > gap_limit * size) | (off > 1e-9 * size)) & (more < MUCH))[:, None]
             if not bool(going.any()):
                 break
             theta = 1 / (mu + zl / gl + zu / gu)
-            state = (theta, factor(theta), slope, missing, gl, gu, zl, zu)
+            state = (theta, factor(theta, more), slope, missing, gl, gu, zl, zu)
             dw, dy, dzl, dzu = direction(-gl * zl, -gu * zu, state)
             a = longest((dw, dzl, dzu), state)[:, None]
             after = (
@@ -85,13 +91,14 @@ def solver(given: dict[str, Any], c: np.ndarray, gap_limit: float = 1e-16) -> Ca
             dw, dy, dzl, dzu = direction(aim - gl * zl - dw * dzl, aim - gu * zu + dw * dzu, state)
             a = 0.9995 * longest((dw, dzl, dzu), state)[:, None]
             old, new = (w, y, zl, zu), (w + a * dw, y + a * dy, zl + a * dzl, zu + a * dzu)
-            able = able & torch.stack([part.sum(1) for part in new]).isfinite().all(0)
+            able = torch.stack([part.sum(1) for part in new]).isfinite().all(0)
+            more = torch.where(able, more, 10 * more)
             going = going & able[:, None]
             w, y, zl, zu = (torch.where(going, after, before) for before, after in zip(old, new, strict=True))
         inside = (gl > zl) & (gu > zu)
         theta = torch.where(inside, 1 / mu.clamp(min=1e-10), 0.0)  # slacks are free
         v = theta * incoming
-        _ = v - theta * (solved(factor(theta), v @ M.T) @ M)
+        _ = v - theta * (solved(factor(theta, more), v @ M.T) @ M)
         if device == "cuda":
             torch.cuda.synchronize()
         return w[:, :n]

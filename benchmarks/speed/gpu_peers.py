@@ -35,7 +35,7 @@ MU = 1.0
 PROBLEMS = ("SP-25", "KP-500", "CFL-250")
 Try = tuple[int, float | None]  # instances, tolerance or None: the default
 SMALL: tuple[Try, ...] = ((32, 1e-6), (32, None))
-LARGE: tuple[Try, ...] = (*SMALL, (800, 1e-6), (800, None))
+LARGE: tuple[Try, ...] = (*SMALL, (800, 1e-6))
 TRIES: dict[tuple[str, str], tuple[Try, ...]] = {  # in this order, until there is no time left
     **{("dense", name): ((32, 1e-6), (800, 1e-6)) for name in PROBLEMS},
     **{("mpax", name): LARGE for name in PROBLEMS},
