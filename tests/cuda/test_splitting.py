@@ -160,7 +160,9 @@ def test_more_threads_change_nothing(name: str, threads: int, folder: Path, monk
 class Anywhere(Emulator):
     """A machine that says how wide its warps are and runs nothing: for what is made before."""
 
-    warp = 32
+    def __init__(self) -> None:
+        super().__init__(Path())
+        self.warp = 32
 
     def load_splitting(self, threads: int, options: tuple[str, ...], shared: int) -> Any:
         return options, shared
@@ -171,7 +173,7 @@ class Anywhere(Emulator):
 def test_pieces_hold_every_entry_of_a_row_once(seed: int, m: int, n: int, share: float) -> None:
     rng = np.random.RandomState(seed)
     dense = np.hstack([rng.normal(size=(m, n)) * (rng.rand(m, n) < share), np.eye(m)])
-    blocks = SplittingBlocks(sp.csr_array(dense), np.ones(m, bool), n, Anywhere(Path()), CPU, torch.float64)
+    blocks = SplittingBlocks(sp.csr_array(dense), np.ones(m, bool), n, Anywhere(), CPU, torch.float64)
     piece_start, column, value, row_piece, inverse, column_start, row, by_column, _ = (
         part.numpy() for part in blocks._shared
     )

@@ -7,7 +7,9 @@
 #ifdef EMULATE
 #include <barrier>
 #include <cmath>
+#ifndef W
 #define W 1
+#endif
 static thread_local int thread_number;
 static std::barrier<> threads_meet(NT);
 #define DEVICE static inline
