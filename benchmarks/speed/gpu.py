@@ -26,7 +26,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -349,6 +349,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--limit", type=float, default=600.0, help="seconds for all of it: peers have what is left")
     parser.add_argument("--page", type=Path, help="write the tables of --json there, and measure nothing")
     parser.add_argument("--document", type=Path, help="with --page: make the measured part of docs/gpu.md anew")
     parser.add_argument("--figure", type=Path, help="with --page: draw the crossover there")
@@ -368,12 +369,15 @@ def main() -> None:
         return
     extent = QUICK if options.quick else WHOLE
     found: dict[str, Any] = {}
-    for part in sorted(options.parts, key=list(PARTS).index):  # the CPU first
+    whole = time.perf_counter()
+    for part in sorted(options.parts, key=list(PARTS).index):  # the CPU first, peers last
         begun = time.perf_counter()
+        extent = replace(extent, peers_s=min(extent.peers_s, options.limit - (begun - whole)))
         try:
             found[part] = PARTS[part](extent)
         except Exception as error:  # what was measured is kept
-            found[part], found.setdefault("failed", {})[part] = [], f"{type(error).__name__}: {error}"
+            found[part] = {} if part == "cores" else []
+            found.setdefault("failed", {})[part] = f"{type(error).__name__}: {error}"
             traceback.print_exc()
         found.setdefault("seconds", {})[part] = round(time.perf_counter() - begun, 1)
         print(part, found["seconds"][part], "s", flush=True)

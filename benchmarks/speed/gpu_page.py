@@ -29,7 +29,9 @@ def page(found: dict[str, Any]) -> str:
         *_small(found),
         "[gpu.json](gpu.json) holds all numbers, [tests.log](tests.log) the tests on that machine, with memory and race checks.",
     ]
-    failed = {**found.get("failed", {}), **({"cores": found["cores"]["failed"]} if found["cores"]["failed"] else {})}
+    failed = dict(found.get("failed", {}))
+    if found["cores"].get("failed"):
+        failed["cores"] = found["cores"]["failed"]
     parts += [f"Part {name} was not finished: {why}." for name, why in failed.items()]
     return "\n\n".join(parts) + "\n"
 

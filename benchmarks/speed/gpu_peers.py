@@ -135,7 +135,7 @@ def peer_rows(names: tuple[str, ...] = PROBLEMS, whole: float = WHOLE) -> list[d
         for kind in (("dense",), ("mpax", "qpax"), ("qpth",)):
             waiting = [Waiting(peer, name, paths[name]) for peer, name in TRIES if name in names and peer in kind]
             try:
-                until = time.monotonic() + COMPILING
+                until = min(time.monotonic() + COMPILING, begun + whole)
                 for one in waiting:
                     one.ready.wait(max(0.1, until - time.monotonic()))
                 print(f"{kind} ready after {time.monotonic() - begun:.0f} s", flush=True)
