@@ -52,7 +52,7 @@ class Extent:
     splitting_batches: tuple[int, ...] = (32, 800)
     peers: tuple[str, ...] = ("SP-25", "KP-500", "CFL-250")
     peers_s: float = 200.0
-    cores_s: float = 120.0
+    cores_s: float = 140.0
     name: str = "whole"
 
     def of(self, name: str) -> list[int]:

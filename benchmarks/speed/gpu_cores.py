@@ -80,7 +80,8 @@ def davis_yin_rows(extent: Extent) -> list[dict[str, Any]]:
 def main(path: Path, extent: Extent) -> None:
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     parts = {
-        "layer": layer_rows, "davis_yin": davis_yin_rows, "crossover": crossover_rows, "training": lambda extent: training_rows(extent, "cpu"),
+        "layer": layer_rows, "crossover": crossover_rows, "training": lambda extent: training_rows(extent, "cpu"),
+        "davis_yin": davis_yin_rows,
     }  # fmt: skip
     found: dict[str, Any] = {"threads": torch.get_num_threads()}
     for name, part in parts.items():
