@@ -10,7 +10,8 @@ Each method gets five trials per problem on seed 0: five values of its own param
 five learning rates. The one with the least regret on the validation rows of seed 0 is fixed. Every run takes the same
 number of steps on the same rows, keeps the weights of the check with the least validation regret, and is judged exactly on test
 rows. The model works in units of the costs. Runs go seed by seed across all problems, so that what is there is always a
-complete comparison of fewer seeds. Finished runs are kept. The days of `energy-60` are real where DFLEARN_ENERGY names them.
+complete comparison of fewer seeds. Finished runs are kept. The days of `energy-60`, `scheduling-5x1` and `battery` are real
+where DFLEARN_ENERGY names them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ import itertools
 import json
 import lzma
 import math
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
@@ -44,8 +44,6 @@ from dflearn.layers import Smoothed
 from dflearn.losses import LAVA
 from dflearn.models import Scaled, predict
 from dflearn.problems.base import Problem
-from dflearn.problems.registry import problem_named
-from dflearn.solvers.base import Solver
 from dflearn.studies.builtin import scaled
 from dflearn.studies.methods import Prepared, RunContext, method_named
 from dflearn.studies.models import make_model
@@ -53,6 +51,7 @@ from dflearn.studies.record import machine
 from dflearn.training import Callback, fit
 from dflearn.training.run import Run
 from field_methods import METHODS, FieldMethod
+from field_problems import make_problem
 
 HERE = Path(__file__).resolve()
 OUT = HERE.parents[2] / "results" / "field"
@@ -76,29 +75,14 @@ class Task:
     epochs: int = 12
     batch: int = 32
     methods: str = "all"  # or "quadratic": those that are defined where the objective is
+    options: tuple[tuple[str, Any], ...] = ()  # of the problem
 
     def problem(self, seed: int) -> Problem:
-        if self.name.startswith("TSP"):
-            return _tours(int(self.name.partition("-")[2]), seed)
-        return problem_named(self.name, seed=seed)
+        return make_problem(self.name, seed, **dict(self.options))
 
     def as_dict(self) -> dict[str, Any]:
         names = ("model", "train", "validation", "test", "epochs", "batch")
         return {name: getattr(self, name) for name in names}
-
-
-def _tours(cities: int, seed: int) -> Problem:
-    """The example's travelling salesman, whose tours are tried one by one inside losses too."""
-    if str(HERE.parents[2] / "examples") not in sys.path:
-        sys.path.insert(0, str(HERE.parents[2] / "examples"))
-    from tours import Tours
-
-    @dataclass(frozen=True)
-    class Tried(Tours):
-        def relaxed_solver(self) -> Solver:
-            return self.solver()
-
-    return Tried(cities, seed=seed)
 
 
 SMALL = {"train": 200, "batch": 16}
@@ -112,6 +96,10 @@ TASKS = (
     Task("terrain-12", "tiles", test=200, validation=100, epochs=8, **SMALL),
     Task("SP-10"),
     Task("CFL-10x3", **SMALL),
+    Task("KP-40x4"),
+    Task("scheduling-5x1", "shared", validation=100, test=200, **SMALL),
+    Task("battery", "shared", validation=100, test=289, **SMALL),
+    Task("CFL-50", **SMALL),
     Task("portfolio-20", methods="quadratic", test=200, validation=100, **SMALL),
 )
 

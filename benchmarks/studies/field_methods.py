@@ -91,6 +91,9 @@ METHODS = (
     FieldMethod("LTR pointwise", "LTR pointwise", **_pool),
     FieldMethod("LTR pairwise", "LTR pairwise", "margin", (0.0, 0.1, 0.3, 1.0, 3.0), **_pool),
     FieldMethod("LTR listwise", "LTR listwise", "temperature", SHARES, **_pool),
+    FieldMethod("LODL", "LODL", "sigma", SHARES, fixed={"samples": 50}, family="prediction"),
+    FieldMethod("SPO+ kNN", "SPO+^relax kNN", "share", (0.1, 0.3, 0.5, 0.7, 0.9), 1, fixed={"k": 10}),
+    FieldMethod("IntOpt", "Regret^barrier", "mu", (0.01, 0.03, 0.1, 0.3, 1.0), 1, "direct", quadratic=True),
     FieldMethod("sSPO+ with MSE", "", **_weighted, prepare=_with_squared_error(SmoothedSPOPlus)),
     FieldMethod("SCE with MSE", "", **_weighted, prepare=_with_squared_error(SCE)),
 )  # fmt: skip
