@@ -22,7 +22,7 @@ import json
 import lzma
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
@@ -61,6 +61,7 @@ RATE, CHECKS, MOST_SECONDS = 0.02, 8, 120.0
 MANY = 500  # variables, above which LAVA looks at one basis of each vertex
 
 Record = dict[str, Any]
+Job = tuple["Task", FieldMethod, float, int]  # with the value of its parameter, and the seed
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ class Task:
     batch: int = 32
     methods: str = "all"  # or "quadratic": those that are defined where the objective is
     options: tuple[tuple[str, Any], ...] = ()  # of the problem
+    level: str = ""  # what differs from the problem of that name in the comparison
 
     def problem(self, seed: int) -> Problem:
         return make_problem(self.name, seed, **dict(self.options))
@@ -193,6 +195,7 @@ def run(task: Task, method: FieldMethod, trial: float, seed: int, judge: bool) -
         "seed": seed,
         "trial": trial,
         "settings": task.as_dict(),
+        **({"level": task.level} if task.level else {}),
     }
     begun = time.process_time()
     try:
@@ -245,7 +248,7 @@ def best_trial(records: Sequence[Record], problem: str, method: str) -> float | 
     return min(worked, key=lambda one: one["validation"])["trial"] if worked else None
 
 
-def wanted(options: argparse.Namespace, records: Sequence[Record]) -> Iterator[tuple[Task, FieldMethod, float, int]]:
+def wanted(options: argparse.Namespace, records: Sequence[Record]) -> Iterator[Job]:
     """First the tuning, problem by problem; then the seeds, each across all problems."""
     tasks = [task for task in TASKS if task.name in options.problems]
     methods = [method for method in METHODS if method.name in options.methods]
@@ -259,15 +262,15 @@ def wanted(options: argparse.Namespace, records: Sequence[Record]) -> Iterator[t
                 yield task, method, chosen, seed
 
 
-def complete(path: Path, options: argparse.Namespace) -> list[Record]:
-    """The records there, and those of the runs that are lacking, each kept as soon as it is there."""
-    records, until = read(path), options.until and time.time() + 60 * options.until
-    have = {(one["problem"], one["method"], one["trial"], one["seed"]) for one in records}
+def complete(path: Path, jobs: Callable[[list[Record]], Iterator[Job]], minutes: float | None = None) -> list[Record]:
+    """The records there, and those of the jobs that are lacking, each kept as soon as it is there."""
+    records, until = read(path), minutes and time.time() + 60 * minutes
+    have = {(one["problem"], one.get("level", ""), one["method"], one["trial"], one["seed"]) for one in records}
     path.parent.mkdir(parents=True, exist_ok=True)
     same, last = {"machine": machine()}, None
     with path.with_suffix("").open("a", encoding="utf-8") as file:
-        for task, method, trial, seed in wanted(options, records):
-            if (task.name, method.name, trial, seed) in have:
+        for task, method, trial, seed in jobs(records):
+            if (task.name, task.level, method.name, trial, seed) in have:
                 continue
             if until and time.time() > until:
                 break
@@ -279,7 +282,9 @@ def complete(path: Path, options: argparse.Namespace) -> list[Record]:
             file.write(json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n")
             file.flush()
             shown = (record.get("regret", record.get("validation")), record["seconds"], record.get("error", ""))
-            print(task.name, seed, method.name, trial, *shown, sep="\t", flush=True)
+            print(task.name, task.level, seed, method.name, trial, *shown, sep="\t", flush=True)
+    if path.with_suffix("").exists():
+        keep(path, records)
     return records
 
 
@@ -335,9 +340,7 @@ def main() -> None:
         plan(options)
         return
     path = options.out / RECORDS
-    records = read(path) if options.no_run else complete(path, options)
-    if path.with_suffix("").exists():
-        keep(path, records)
+    records = read(path) if options.no_run else complete(path, lambda known: wanted(options, known), options.until)
     from field_page import brief, write
 
     everything = (options.methods, options.problems, options.seeds) == (names, problems, list(SEEDS))
