@@ -57,8 +57,8 @@ class LODL(Loss):
         """Solve `samples` draws around the costs of each instance, and fit its weights.
 
         Args:
-            data: the training data, with costs; decisions are computed where there are none.
-            solver: of the program or its relaxation; `samples` solves per instance, and one for the label.
+            data: the training data, with costs. Their decisions are not looked at: regret is that of the solver's own.
+            solver: of the program or its relaxation; `samples` solves per instance, and one for its optimum.
             sigma: σ > 0 of the draws, in units of the costs.
             floor: the least weight, relative to the mean of all.
         """
@@ -70,8 +70,7 @@ class LODL(Loss):
         batch = data.batch()
         y = batch.require("costs").detach().cpu().double()
         rng, objective, found = generator_of(generator), solver.objective, np.zeros(tuple(y.shape))
-        known = None if batch.decisions is None else batch.decisions.detach().cpu().double()
-        best = objective(y, solver.solve(y, data.instance).check().decision if known is None else known, data.instance)
+        best = objective(y, solver.solve(y, data.instance).check().decision, data.instance)
         errors = sigma * torch.randn(samples, *y.shape, generator=rng, dtype=torch.float64)
         lost = torch.stack(
             [
