@@ -44,6 +44,11 @@ class LODL(Loss):
         self.register_buffer("weights", weights[order].detach().clone())
 
     @classmethod
+    def untaught(cls, p: int) -> LODL:
+        """One that has no weights yet, for programs of p costs: what a saved model is loaded with."""
+        return cls(torch.empty(0, dtype=torch.int64), torch.empty(0, p, dtype=torch.float64))
+
+    @classmethod
     def learn(
         cls,
         data: DecisionDataset,
