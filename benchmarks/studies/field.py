@@ -58,7 +58,7 @@ OUT = HERE.parents[2] / "results" / "field"
 RECORDS = "field.ndjson.xz"  # one record a line, of a schema of its own; while runs go on, new ones are beside it
 TUNED_ON, SEEDS = 0, (1, 2, 3, 4, 5)
 RATE, CHECKS, MOST_SECONDS = 0.02, 8, 120.0
-MANY = 500  # variables, above which LAVA looks at one basis of each vertex
+MANY = 500  # variables, above which LAVA looks at one basis of each vertex, and along 20 directions
 
 Record = dict[str, Any]
 Job = tuple["Task", FieldMethod, float, int]  # with the value of its parameter, and the seed
@@ -176,7 +176,7 @@ def prepared(method: FieldMethod, trial: float, rows: Rows, seed: int) -> tuple[
     if "mu" in parameters:  # relative to what the data suggest
         parameters["mu"] *= Scale.of(rows.problem.program.objective, rows.train).mu
     if "bases" in parameters and rows.problem.program.n > MANY:
-        parameters["bases"] = 1
+        parameters |= {"bases": 1, "directions": 20}
     own = method.prepare or method_named(method.study).prepare
     if method.prepare is None:
         parameters = {**method_named(method.study).parameters(rows.problem.name), **parameters}

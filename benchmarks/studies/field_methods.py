@@ -78,7 +78,7 @@ METHODS = (
     FieldMethod("SqDE", "SqDE^smoothed", **_of_mu, family="direct"),
     FieldMethod("PEAR", "PEAR", "mu", SHARES, 1, "direct", fixed={"injection": 0.1}),
     FieldMethod("CaVE", "CaVE exact", solves=1, family="convex"),
-    FieldMethod("LAVA", "LAVA", "margin", (0.01, 0.03, 0.1, 0.3, 1.0), fixed={"bases": 20}),
+    FieldMethod("LAVA", "LAVA", "margin", (0.01, 0.03, 0.1, 0.3, 1.0), fixed={"bases": 20, "directions": 100}),
     FieldMethod("DPO", "DPO^relax", **_noisy, family="direct"),
     FieldMethod("DPO multiplicative", "DPO^relax multiplicative", **_noisy, family="direct"),
     FieldMethod("DBB", "DBB^relax", "step", (1.0, 3.0, 10.0, 30.0, 100.0), 2, "direct"),
