@@ -23,7 +23,7 @@ from field import OUT, RECORDS, SEEDS, Job, Record, Task, best_trial, complete, 
 from field_methods import METHODS
 
 LEVELS, FLOOR = "levels.ndjson.xz", "E[y | x]"
-PROBLEMS = ("SP-5", "KP-100")
+PROBLEMS = ("SP-5", "matching-8")
 DEGREES, NOISES, ROWS = (1, 2, 4, 6, 8), (0.0, 0.5, 1.0), (100, 300, 1000, 5000)
 BATCH, STEPS = 32, 624
 CHOSEN = (
