@@ -62,20 +62,18 @@ def _cell(field: Field, level: str, method: str, least: float) -> str:
 
 
 def ratio(field: Field, method: str, levels: Sequence[str]) -> float:
-    """Mean regret over that of MSE: of sums, since some levels have almost none."""
+    """Regret over that of MSE, geometric mean."""
     known = [level for level in levels if level in field.problems]
-    return float(
-        np.mean([field.mean(level, method) for level in known])
-        / np.mean([field.mean(level, BASELINE) for level in known])
-    )
+    return float(np.exp(np.mean([np.log(field.mean(level, method) / field.mean(level, BASELINE)) for level in known])))
 
 
 def beside_mse(field: Field) -> str:
-    """Regret over that of MSE, over both problems, for each degree and for each noise; and counts beyond chance."""
-    by_degree = {f"degree {d}": [named(p, level_of(d, n)) for p in PROBLEMS for n in NOISES] for d in DEGREES}
-    by_noise = {f"noise {n:g}": [named(p, level_of(d, n)) for p in PROBLEMS for d in DEGREES] for n in NOISES}
+    """Regret over that of MSE, one thing changed at a time from the level of the comparison; and counts over all levels."""
+    by_degree = {f"degree {d}": [named(p, level_of(d, 0.5)) for p in PROBLEMS] for d in DEGREES}
+    by_noise = {f"noise {n:g}": [named(p, level_of(6, n)) for p in PROBLEMS] for n in NOISES}
     groups = by_degree | by_noise
-    every = [level for levels in by_degree.values() for level in levels if level in field.problems]
+    levels = [named(p, level_of(d, n)) for p in PROBLEMS for d in DEGREES for n in NOISES]
+    every = [level for level in levels if level in field.problems]
     lines = []
     for method, rank in field.by_problem(every).mean.items():
         if method == BASELINE:
@@ -98,8 +96,8 @@ def page(records: Sequence[Record]) -> str:
     )  # fmt: skip
     text += "\n## Misspecification and noise\n\n![Regret against degree](levels.svg)\n\n"
     text += (
-        "Mean regret over MSE's, both problems and all of the other levels together; *less / more*: on how many of the levels it is "
-        "less or more than MSE's beyond chance.\n\n" + beside_mse(field)
+        "Regret over MSE's, geometric means over both problems: by degree at noise 0.5, and by noise at degree 6. *Less / more*: on how "
+        "many of all levels it is less or more than MSE's beyond chance.\n\n" + beside_mse(field)
     )
     for problem in PROBLEMS:
         for noise in NOISES:
