@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # `make bench` takes all of them, on one thread. QUICK=1: a part of their rows. THREADS=2: those where everyone may use two,
 # for a machine with nothing else to do. OUT=results/bench renews the committed results.
-BENCHMARKS := epochs layers quadratic labelling growth training $(if $(QUICK),,knapsacks facilities solvers smoothed milliseconds davis_yin as_published)
+BENCHMARKS := epochs layers quadratic labelling growth training $(if $(QUICK),,knapsacks facilities solvers smoothed milliseconds davis_yin as_published paper_times)
 OUT ?= build/bench
 ifdef THREADS
 BENCHMARKS := epochs layers
@@ -16,7 +16,7 @@ endif
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-gpu check bench peers fuzz mutate practice clean
+.PHONY: help demo test test-gpu check bench wheel peers fuzz mutate practice clean
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -55,7 +55,17 @@ bench: $(VENV)/.installed-bench peers  ## time dflearn and its peers side by sid
 	$(BIN)/python benchmarks/speed/targets.py $(OUT)
 	$(BIN)/python benchmarks/speed/regression.py $(OUT)
 
-peers: .venv-ortools/.installed .venv-qpth/.installed .venv-piqp/.installed .venv-moreau/.installed  ## set up the peers that need environments of their own
+# Made in a copy, so that the checkout goes on compiling for its own processor. Elsewhere than on x86-64, or with another numba than
+# that of constraints.txt, the wheel works too and compiles at the first call.
+wheel: $(VENV)/.installed-test  ## a wheel that holds the compiled kernels, in dist/: no first call waits (three minutes)
+	rm -rf build/wheel && mkdir -p build/wheel
+	cp -r pyproject.toml README.md LICENSE src build/wheel
+	find build/wheel -name __pycache__ -prune -exec rm -rf {} +
+	rm -rf build/wheel/src/dflearn/kernels/compiled
+	$(ONE_THREAD) PYTHONPATH=build/wheel/src $(BIN)/python -m dflearn compile --all
+	$(BIN)/python -m build --no-isolation --wheel --outdir dist build/wheel
+
+peers: .venv-ortools/.installed .venv-qpth/.installed .venv-piqp/.installed .venv-moreau/.installed .venv-mpax/.installed  ## set up the peers that need environments of their own
 
 .venv-%/.installed: benchmarks/speed/environments/%.txt
 	$(PYTHON) -m venv .venv-$*
@@ -83,7 +93,7 @@ $(VENV)/.mutation: benchmarks/mutation/requirements.txt $(VENV)/.installed-test
 	@touch $@
 
 clean:  ## remove the environment, builds and caches
-	rm -rf $(VENV) .venv-ortools .venv-qpth .venv-piqp .venv-moreau build dist src/*.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) .venv-ortools .venv-qpth .venv-piqp .venv-moreau .venv-mpax build dist src/*.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # An extra is installed once, and again when what it depends on changes.

@@ -18,7 +18,8 @@ import dflearn
 ROOT = Path(__file__).parents[1]
 KINDS = {".py", ".pyi", ".csv", ".css", ".js", ".cu", ".cuh"}
 FILES = {path for path in (ROOT / "src" / "dflearn").rglob("*") if path.suffix in KINDS}
-CONTENT = {path.relative_to(ROOT / "src").as_posix() for path in FILES} | {"dflearn/py.typed"}
+COMPILED = "dflearn/kernels/compiled/kernel.nbc"  # what `dfl compile` leaves there goes into the wheel
+CONTENT = {path.relative_to(ROOT / "src").as_posix() for path in FILES} | {"dflearn/py.typed", COMPILED}
 
 
 def run(*command: str | Path, cwd: Path) -> str:
@@ -33,7 +34,11 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = tmp_path_factory.mktemp("source")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "*.nb?"))
+    shutil.copytree(
+        ROOT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "compiled", "*.nb?")
+    )
+    (source / "src" / COMPILED).parent.mkdir()
+    (source / "src" / COMPILED).touch()
     # The build tools are those of this environment, so nothing is downloaded.
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", source / "dist", cwd=source)
     return source / "dist"

@@ -2,7 +2,7 @@
 
 A contender works only in its turn, so they do not disturb each other, a slow spell of the machine falls on all alike, and
 the peak memory is each one's own. The first turn, which may compile or import, is kept apart. `contenders/` holds the
-scripts; peers that cannot share the main environment have one beside it (.venv-ortools, .venv-qpth, .venv-moreau: `make peers`).
+scripts; peers that cannot share the main environment have one beside it (.venv-ortools, .venv-qpth, .venv-moreau, .venv-mpax: `make peers`).
 """
 
 from __future__ import annotations

@@ -35,7 +35,8 @@ PYEPO = ("SP-15", "SP-25", "KP-100", "KP-400")  # where the peers are measured
 # τ as printed in the paper's table of hyperparameters.
 PUBLISHED_TAU = {"SP-10": 1.0, "KP-100": 1.0} | {name: 0.1 for name in PROBLEMS if name.startswith("CFL")}
 
-GUROBI, ORTOOLS = "PyEPO + Gurobi", "PyEPO + OR-Tools"
+GUROBI, ORTOOLS, MPAX = "PyEPO + Gurobi", "PyEPO + OR-Tools", "PyEPO + MPAX"
+ON_MPAX = ("SP-15", "KP-100")  # first-order steps on a CPU take their time
 
 
 def entries(name: str, quick: bool = False) -> dict[str, Entry]:
@@ -44,15 +45,17 @@ def entries(name: str, quick: bool = False) -> dict[str, Entry]:
     if name in PYEPO:
         for loss, starts in {"SP": {"SPO+": ""}, "KP": {"SPO+": ", warm", "PFY": ", warm"}}[name[:2]].items():
             who += dict.fromkeys([loss, loss + starts, f"{loss}, {GUROBI}", f"{loss}, {ORTOOLS}"])
+        who += [f"SPO+, {MPAX}"] * (name in ON_MPAX)
     if quick:
-        who = [each for each in who if not any(part in each for part in ("warm", "jfb", "PFY", ORTOOLS))]
+        who = [each for each in who if not any(part in each for part in ("warm", "jfb", "PFY", ORTOOLS, MPAX))]
     return {each: entry(each) for each in who}
 
 
 def entry(who: str) -> Entry:
     if "PyEPO" not in who:
         return Entry("run_dflearn.py", (who,))
-    return Entry("run_pyepo.py", (who.replace("PyEPO + ", ""),), "ortools" if who.endswith(ORTOOLS) else "")
+    environment = "ortools" if who.endswith(ORTOOLS) else "mpax" if who.endswith(MPAX) else ""
+    return Entry("run_pyepo.py", (who.replace("PyEPO + ", ""),), environment)
 
 
 def material(problem: Problem) -> tuple[dict[str, Any], DecisionDataset]:
@@ -64,9 +67,10 @@ def material(problem: Problem) -> tuple[dict[str, Any], DecisionDataset]:
     model = Linear(train.features.shape[1], problem.program.p, seed=SEED)
     given = {
         "problem": problem.name,
-        "features": train.features.numpy(),
-        "costs": train.costs.numpy(),
-        "decisions": train.decisions.numpy(),
+        # Relaxed decisions are labels in double precision; the plain loop of PyEPO is in single, so everyone's is.
+        "features": train.features.float().numpy(),
+        "costs": train.costs.float().numpy(),
+        "decisions": train.decisions.float().numpy(),
         "weight": model.weight.detach().numpy(),
         "bias": model.bias.detach().numpy(),
         "tau": PUBLISHED_TAU.get(problem.name, 0.0),
@@ -173,11 +177,13 @@ def against_pyepo(loss: str, kind: str) -> Subject:
         "warm": f"{loss}, warm",
         "Gurobi": f"{loss}, {GUROBI}",
         "OR-Tools": f"{loss}, {ORTOOLS}",
+        "MPAX": f"{loss}, {MPAX}",
     }
     ratios = {
         "cold ratio": ("Gurobi", "cold"),
         "warm ratio": ("Gurobi", "warm"),
         "OR-Tools ratio": ("OR-Tools", "cold"),
+        "MPAX ratio": ("MPAX", "cold"),
     }
     return Subject(columns, ratios, kind)
 

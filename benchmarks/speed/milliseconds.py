@@ -5,8 +5,8 @@
 One thread, CPU time, the least of all rounds; every round is a process of its own, in turns with one that runs on the source
 tree SRC (of an older commit), where that is named. Forward and backward in float32, μ = 1, as in `layers.py`. Nothing: a layer
 that solves nothing. Warm: from the multipliers of costs that differ by 2 %. The QP solvers solve the same instances one by one,
-forward only, through their own interfaces, at tolerances 1e-8; they live in `.venv-piqp` (`make peers`). The first call is timed in
-a copy of the source in which nothing was compiled, and again there after `dfl compile`, whose CPU time is told too.
+forward only, through their own interfaces, at tolerances 1e-8; they live in `.venv-piqp` and `.venv-moreau` (`make peers`). The first call is timed in
+a copy of the source in which nothing was compiled, there again after `dfl compile`, whose CPU time is told too, and from a wheel made then.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 MU, SMALL, GRIDS = 1.0, ("SP-10", "KP-100", "CFL-50"), ("SP-25", "SP-50", "SP-100")
 PARTS = ("one", "grids", "training", "first", "solvers")
-QP = ROOT / ".venv-piqp" / "bin" / "python"
+QP, MOREAU = (ROOT / f".venv-{name}" / "bin" / "python" for name in ("piqp", "moreau"))
 
 
 def least(way: Callable[[], Any], seconds: float = 0.3) -> float:
@@ -197,8 +197,9 @@ def solvers() -> dict[str, float]:
             file = Path(folder) / "qp.npz"
             np.savez(file, c=c, mu=MU, answer=answer, **sides, **parts)
             script = Path(__file__).with_name("contenders") / "run_qp.py"
-            told = subprocess.run([str(QP), str(script), str(file)], capture_output=True, text=True, check=True).stdout
-        found |= {f"{name} {key}": value for key, value in json.loads(told.splitlines()[-1]).items()}
+            for command in ([str(QP), str(script), str(file)], [str(MOREAU), str(script), str(file), "Moreau"]):
+                told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+                found |= {f"{name} {key}": value for key, value in json.loads(told.splitlines()[-1]).items()}
     return found
 
 
@@ -222,21 +223,30 @@ def in_process(part: str, source: Path) -> dict[str, float]:
 
 
 def first_calls(source: Path, ahead: bool) -> dict[str, float]:
-    """The first call in a copy of the source, where nothing was compiled; and again after `dfl compile`."""
+    """The first call in a copy of the source, where nothing was compiled; after `dfl compile`; and from a wheel made then."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "src"
         shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__", "compiled", "*.egg-info"))
         found = in_process("first", copy)
         if ahead:
+            for name in ("pyproject.toml", "README.md", "LICENSE"):
+                shutil.copy(source.parent / name, folder)
             used = resource.getrusage(resource.RUSAGE_CHILDREN)
-            environment = os.environ | {"PYTHONPATH": str(copy), "OMP_NUM_THREADS": "1"}
-            subprocess.run(
-                [sys.executable, "-m", "dflearn", "compile"], env=environment, capture_output=True, check=True
-            )
+            python(folder, "-m", "dflearn", "compile")
             now = resource.getrusage(resource.RUSAGE_CHILDREN)
             found["compile"] = now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime
             found["ahead"] = in_process("first", copy)["first"]
+            python(folder, "-m", "build", "--no-isolation", "--wheel")
+            (wheel,), installed = Path(folder, "dist").glob("*.whl"), Path(folder) / "installed"
+            python(folder, "-m", "pip", "install", "--no-deps", "--no-index", "--target", installed, wheel)
+            found["wheel"] = in_process("first", installed)["first"]
     return found
+
+
+def python(folder: str, *arguments: str | Path) -> None:
+    """A command of this Python's in a folder, with the package in its folder src."""
+    environment = os.environ | {"PYTHONPATH": str(Path(folder) / "src"), "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, check=True)
 
 
 def rows_of(part: str, now: dict[str, float], before: dict[str, float]) -> list[dict[str, Any]]:
@@ -284,7 +294,7 @@ def rows_of(part: str, now: dict[str, float], before: dict[str, float]) -> list[
         rows.append(row)
     elif part == "first":
         row = {"problem": "SP-5", "batch": 32, "s": now["first"], "after dfl compile s": now["ahead"]}
-        row["dfl compile s"] = now["compile"]
+        row |= {"dfl compile s": now["compile"], "from a wheel s": now["wheel"]}
         rows.append(row | ({"before: s": before["first"]} if before else {}))
     else:
         for name in SMALL:

@@ -123,6 +123,9 @@ def _targets() -> Iterator[Target]:
     name = "a training step beyond the kernels, share of what it was"
     yield Target(name, "milliseconds", "training", "share of before", 0.5, None, at_most=True)
     yield Target("the first call, nothing compiled before, s", "milliseconds", "first", "s", 3, 1, at_most=True)
+    yield Target(
+        "the same from a wheel of `make wheel`, s", "milliseconds", "first", "from a wheel s", 3, 1, at_most=True
+    )
     yield Target("the same after `dfl compile`, s", "milliseconds", "first", "after dfl compile s", 3, 1, at_most=True)
     yield Target("1000 labels against PyEPO's data set", "labelling", "peers", "Gurobi ratio", 10, 100, count=2)
     yield Target("labels on two threads against one", "labelling", "threads", "threads ratio", 1.6, 1.9, "CFL-50")

@@ -1,9 +1,10 @@
-"""PyEPO as a contender, on Gurobi or on OR-Tools.
+"""PyEPO as a contender, on Gurobi, on OR-Tools or on MPAX.
 
     run_pyepo.py epochs DATA "SPO+, Gurobi"     one epoch of the plain training loop a turn
     run_pyepo.py labels DATA Gurobi             `optDataset` of all instances
 
-Knapsacks are relaxed (`.relax()`) in training. Solvers use the threads of everyone else; above one, PyEPO's processes do.
+Knapsacks are relaxed (`.relax()`) in training; MPAX has relaxations alone, in float32, at PyEPO's settings. Solvers use the threads of
+everyone else; above one, PyEPO's processes do.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from turns import Turns, threads
 
 
 def model_of(data: Any, solver: str) -> Any:
-    backend = pyepo.model.grb if solver == "Gurobi" else pyepo.model.ort
+    backend = {"Gurobi": pyepo.model.grb, "OR-Tools": pyepo.model.ort, "MPAX": pyepo.model.mpax}[solver]
     if str(data["problem"]).startswith("SP"):
         model = backend.shortestPathModel(tuple(int(side) for side in data["grid"]))
     else:
-        model = backend.knapsackModel(data["weights"], data["capacity"]).relax()
+        model = backend.knapsackModel(data["weights"], data["capacity"])
+        model = model if solver == "MPAX" else model.relax()
     if solver == "Gurobi":
         model._model.Params.Threads = 1  # for several threads PyEPO has processes
     return model
