@@ -42,7 +42,7 @@ HEADING = """# Every method of the field on the same problems
 `--methods` or `--problems` shows some of them. [What it means](../../docs/field.md), for people. Beside it: [levels of misspecification and
 noise, and of training rows](levels.md), and [trees](trees.md).
 
-{runs} runs: {methods} methods, {problems} problems for all of them and {others} for those that are defined there, seeds {seeds} in
+{runs} runs: {methods} methods{apart}, {problems} problems for all of them and {others} for those that are defined there, seeds {seeds} in
 common; {failed} runs failed. Every method had five trials per problem on seed 0, judged on that seed's validation rows: five values of
 its own parameter at learning rate {rate}, or five learning rates where it has none; then its choice was fixed. All took the same steps on the
 same rows with the same first weights, in units of the costs, and kept the weights with the least validation regret out of eight looks. Regret is
@@ -51,9 +51,21 @@ same rows with the same first weights, in units of the costs, and kept the weigh
 
 
 def brief(records: Sequence[Record]) -> str:
-    """As text: mean regrets, ranks among these methods, seconds."""
-    field = Field(records)
+    """As text: mean regrets and ranks among these methods."""
+    field, _ = ranked(records)
     return page_table(field, "text") if field.seeds else f"{len(records)} runs; no seed is complete yet"
+
+
+def ranked(records: Sequence[Record]) -> tuple[Field, list[str]]:
+    """The methods that were tested on every problem that most were, and the names of the others, which have no mean rank."""
+    every = Field(records)
+    most = [
+        name
+        for name in dict.fromkeys(one["problem"] for one in records)
+        if len(every.methods_on(name)) > 0.75 * len(every.methods)
+    ]
+    apart = [name for name in every.methods if any(not every.seeds_of(problem, name) for problem in most)]
+    return Field([one for one in records if one["method"] not in apart]), apart
 
 
 def page_table(field: Field, form: Any = "markdown") -> str:
@@ -75,11 +87,11 @@ def page_table(field: Field, form: Any = "markdown") -> str:
 def page(records: Sequence[Record]) -> str:
     from field import RATE
 
-    field = Field(records)
+    field, apart = ranked(records)
     by_problem, by_run = field.by_problem(), field.by_run()
     failed = sum("error" in one for one in records)
     text = HEADING.format(
-        runs=len(records), methods=len(field.methods), problems=len(field.problems), others=len(field.others),
+        runs=len(records), apart=f" (and {', '.join(apart)} on some of the problems)" if apart else "", methods=len(field.methods), problems=len(field.problems), others=len(field.others),
         seeds=", ".join(map(str, field.seeds)), failed=failed, rate=RATE,
     )  # fmt: skip
     text += "\n## Regret and mean ranks\n\n![Mean ranks](ranks.svg)\n\n" + page_table(field) + "\n\n"
@@ -89,7 +101,9 @@ def page(records: Sequence[Record]) -> str:
     text += "\n## Time, solves and sensitivity\n\n![Regret against time](time.svg)\n\n" + _costs(field)
     text += "\n## A default\n\n" + _default(field)
     for problem in field.others:
-        text += f"\n## {problem}, for the methods that are defined there\n\n" + _alone(field, problem)
+        text += f"\n## {problem}, for the methods that are defined there\n\n" + _alone(Field(records), problem)
+    for method in apart:
+        text += f"\n## {method}, on the problems that it was run on\n\n" + _beside(Field(records), field, method)
     text += "\n## What was run\n\n" + _settings(records)
     return text + _failures(records)
 
@@ -269,6 +283,18 @@ def _alone(field: Field, problem: str) -> str:
     )
 
 
+def _beside(every: Field, field: Field, method: str) -> str:
+    """A method that has not all problems, and so no mean rank: its regret, the rank that it would have, and MSE's."""
+    lines = []
+    for problem in (name for name in field.problems if every.seeds_of(name, method) >= set(field.seeds)):
+        mean = float(np.mean([every.value(problem, method, seed) for seed in field.seeds]))
+        rank = 1 + sum(field.mean(problem, other) < mean for other in field.methods)
+        one = every.difference(problem, method, "MSE")
+        paired = f"{100 * one.value:+.2f} [{100 * one.low:+.2f}, {100 * one.high:+.2f}]"
+        lines.append([problem, f"{mean:.2%}", f"{rank} of {len(field.methods) + 1}", paired])
+    return render(("problem", "regret", "rank there", "less MSE, points"), lines, "markdown") + "\n"
+
+
 def _settings(records: Sequence[Record]) -> str:
     lines = []
     for problem in dict.fromkeys(one["problem"] for one in records):
@@ -379,7 +405,7 @@ def time_figure(field: Field) -> Figure:
 
 
 def write(records: Sequence[Record], out: Path) -> None:
-    field = Field(records)
+    field, _ = ranked(records)
     if not field.seeds:
         return
     (out / "README.md").write_text(page(records), encoding="utf-8")
