@@ -116,7 +116,7 @@ class Rows(NamedTuple):
     train: DecisionDataset
     validation: DecisionDataset
     test: DecisionDataset
-    neighbours: dict[bytes, np.ndarray]  # of labels, which LAVA finds once for all its trials
+    neighbours: dict[int, dict[bytes, np.ndarray]]  # of labels, by `directions`: LAVA finds them once for all trials
 
 
 @cache
@@ -176,14 +176,14 @@ def prepared(method: FieldMethod, trial: float, rows: Rows, seed: int) -> tuple[
     if "mu" in parameters:  # relative to what the data suggest
         parameters["mu"] *= Scale.of(rows.problem.program.objective, rows.train).mu
     if "bases" in parameters and rows.problem.program.n > MANY:
-        parameters |= {"bases": 1, "directions": 20}
+        parameters |= {"bases": 1, "directions": min(parameters["directions"], 20)}
     own = method.prepare or method_named(method.study).prepare
     if method.prepare is None:
         parameters = {**method_named(method.study).parameters(rows.problem.name), **parameters}
     context = RunContext(rows.problem, rows.train, seed, parameters, rows.problem.solver)
     made = scaled(own)(context)
     if isinstance(made.loss, LAVA):
-        made.loss._known = rows.neighbours
+        made.loss._known = rows.neighbours.setdefault(made.loss.directions, {})
     return made, trial if method.tuned == "learning rate" else RATE
 
 

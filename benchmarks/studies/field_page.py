@@ -46,7 +46,7 @@ noise, and of training rows](levels.md), and [trees](trees.md).
 common; {failed} runs failed. Every method had five trials per problem on seed 0, judged on that seed's validation rows: five values of
 its own parameter at learning rate {rate}, or five learning rates where it has none; then its choice was fixed. All took the same steps on the
 same rows with the same first weights, in units of the costs, and kept the weights with the least validation regret out of eight looks. Regret is
-Σ regret / Σ |optimum| on test rows, decided exactly. One core, CPU seconds of training alone.
+Σ regret / Σ |optimum| on test rows, decided exactly. One core, CPU seconds.
 """
 
 
