@@ -356,3 +356,26 @@ def test_only_a_file_with_weights_needs_the_new_version(tmp_path: Path) -> None:
     for version, weights in ((1, None), (2, torch.ones(12).double())):
         dataset(weights=weights).save(tmp_path / "data.npz")
         assert int(np.load(tmp_path / "data.npz")["version"]) == version
+
+
+@pytest.mark.parametrize("gathered", [1, 400, 2**21])
+def test_batches_in_an_order_are_those_of_their_rows(gathered: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dflearn.data.dataset.GATHERED", gathered)  # bytes: one batch, a few, all
+    order = torch.randperm(12, generator=torch.Generator().manual_seed(1))[:11]
+    weights = torch.linspace(0, 1, 12, dtype=torch.float64)
+    for data in (dataset(), dataset(instance=None, costs=None, weights=weights)):
+        batches = list(data.batches(order, 4))
+        assert len(batches) == 3
+        for batch, rows in zip(batches, order.split(4), strict=True):
+            wanted = data.batch(rows)
+            for name in ("features", "costs", "decisions", "ids", "weights"):
+                one, other = getattr(batch, name), getattr(wanted, name)
+                assert (one is None and other is None) or torch.equal(one, other), name
+            if data.instance is None:
+                assert batch.instance is None
+                continue
+            assert batch.instance is not None
+            assert wanted.instance is not None
+            assert batch.instance.present().keys() == wanted.instance.present().keys()
+            for name, side in batch.instance.present().items():
+                assert torch.equal(side, wanted.instance.present()[name])

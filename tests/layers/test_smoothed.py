@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import pickle
 import resource
 import warnings
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from dflearn.program import Instance, Program
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Status
 from support.closed_form_layers import SmoothedTopOne, top_one
+from support.programs import facility_location, knapsack, shortest_path
 from support.reference import (
     COUNT,
     Regularizer,
@@ -413,3 +415,53 @@ def test_ten_thousand_calls_leave_nothing_behind(layer: Layer) -> None:
 
     before = calls(1000)
     assert calls(10_000) - before < 5_000, "peak memory (kilobytes) grows with the number of calls"
+
+
+@pytest.mark.parametrize("count", [1, 3, 11])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_short_way_leads_where_the_long_one_does(count: int, dtype: torch.dtype) -> None:
+    """An instance that changes nothing takes the long way."""
+    for program in (knapsack().relax(), facility_location().relax(), shortest_path(4)):
+        layer = Smoothed(program, 0.3)
+        costs = torch.randn(count, program.objective.p, generator=torch.Generator().manual_seed(4), dtype=dtype)
+        answers, slopes = [], []
+        for instance in (None, Instance()):
+            y = costs.clone().requires_grad_()
+            answers.append(layer.solve(y, instance))
+            incoming = torch.linspace(-1, 1, program.n, dtype=dtype).expand(count, -1)
+            (slope,) = torch.autograd.grad(answers[-1].decision, y, incoming)
+            slopes.append(slope)
+        short, long = answers
+        assert torch.equal(*slopes)
+        assert short.start is None
+        assert short.seconds > 0
+        for name in ("decision", "status", "objective", "bound", "residual", "fallback"):
+            one, other = getattr(short, name), getattr(long, name)
+            assert one.dtype == other.dtype, name
+            assert torch.equal(one, other), name
+
+
+def test_mu_that_is_set_anew_and_a_pickled_layer_take_the_short_way_with_their_own_mu() -> None:
+    program, y = knapsack().relax(), torch.linspace(1, 2, 12).expand(2, -1)
+    layer = Smoothed(program, 0.3)
+    layer.solve(y)
+    layer.mu = 5.0
+    wanted = Smoothed(program, 5.0).solve(y).decision
+    assert torch.equal(layer.solve(y).decision, wanted)
+    assert torch.equal(pickle.loads(pickle.dumps(layer)).solve(y).decision, wanted)
+
+
+@pytest.mark.parametrize("noise", [0.2, 0.02, 1e-3, 1e-5])
+def test_a_start_on_many_rows_leads_where_none_does(noise: float) -> None:
+    """Where Newton's method gives up at once, and where it does not."""
+    program, made = shortest_path(20), torch.Generator().manual_seed(5)
+    costs = 1 + torch.rand(10, program.n, generator=made, dtype=torch.float64)
+    near = costs * (1 + noise * torch.randn(costs.shape, generator=made, dtype=torch.float64))
+    for mu in (1.0, 0.05):
+        layer = Smoothed(program, mu)
+        start = layer.solve(costs, None, layer.no_start(10)).check().start
+        warm, cold = layer.solve(near, None, start), layer.solve(near)
+        assert not warm.status.any()
+        assert warm.residual is not None
+        assert warm.residual.max() <= 1e-9
+        torch.testing.assert_close(warm.decision, cold.decision, rtol=0, atol=1e-8)

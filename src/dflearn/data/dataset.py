@@ -6,7 +6,7 @@ import json
 import os
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, NamedTuple
 
@@ -19,6 +19,7 @@ from dflearn.errors import DataError
 from dflearn.files import check_npz, replacing
 from dflearn.program import Instance
 
+GATHERED = 2**21  # bytes of instances that `batches` gathers at once
 FORMAT, VERSION = "dflearn dataset", 2  # the marker of a saved file, and the newest version that this code reads
 
 
@@ -168,6 +169,25 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
             self.ids[there if self.ids.is_cuda else index],
             weights=pick(self.weights),
         )
+
+    def batches(self, order: Tensor, size: int) -> Iterator[Batch]:
+        """The instances in that order, so many at a time. Several batches are gathered at once, and each is a part of that; but
+        its features begin where memory is aligned, as of `batch`, since products of matrices are rounded by that."""
+        tensors = self._tensors().values()
+        if type(self).batch is not DecisionDataset.batch or any(value.requires_grad for value in tensors):
+            yield from map(self.batch, order.split(size))  # parts of one whole would share a graph
+            return
+        held = sum(value[:1].nbytes for value in tensors)
+        for index in order.split(size * max(1, GATHERED // (size * max(1, held)))):
+            whole = self.batch(index)
+            parts = {
+                f.name: value.split(size) for f in fields(Batch) if isinstance(value := getattr(whole, f.name), Tensor)
+            }
+            sides = {} if whole.instance is None else {k: v.split(size) for k, v in whole.instance.present().items()}
+            for i in range(len(parts["features"])):
+                instance = None if whole.instance is None else Instance(**{k: part[i] for k, part in sides.items()})
+                own = {name: part[i] for name, part in parts.items()}
+                yield Batch(instance=instance, **own | {"features": own["features"].clone()})
 
     def __getitem__(self, index: Any) -> Batch:
         return self.batch(index)

@@ -22,6 +22,8 @@ from dflearn.kernels.optimality import measure
 from dflearn.kernels.smoothed_lp import SmoothedSystem, SmoothedTile
 
 CORRECTIONS = 6
+CLOSER = 0.9  # times its residual: what counts as closer
+FINISHED = 10.0  # times the tolerance: a residual up to this needs no more work
 DAMPING = 1e-12  # of the normal equations, whose rows have length one
 
 
@@ -126,12 +128,32 @@ def keep_better(face: FaceScratch, found: Any, best: Any, w: Any, y: Any, inside
 
 
 @inner
+def keep_face(face: FaceScratch, w: Any, y: Any, inside: Any, in_force: Any) -> None:
+    """Copies of an answer, in what `correct` works with: `kept_face` is it until the next correction."""
+    for j in range(w.shape[0]):
+        put(face.slope, j, get(w, j))
+        put(face.image, j, get(inside, j))
+    for i in range(y.shape[0]):
+        put(face.gap, i, get(y, i))
+        put(face.work, i, get(in_force, i))
+
+
+@inner
+def kept_face(face: FaceScratch) -> FaceScratch:
+    """What `keep_face` kept, as a face."""
+    return FaceScratch(
+        face.image, face.slope, face.slope, face.image, face.work, face.gap, face.gap, face.work, face.values
+    )
+
+
+@inner
 def finish_on_face(
     system: SmoothedSystem,
     tile: SmoothedTile,
     point: InteriorScratch,
     prices: Any,
     tolerance: float,
+    patient: bool,
     face: FaceScratch,
     best: Any,
     w: Any,
@@ -139,12 +161,22 @@ def finish_on_face(
     inside: Any,
     in_force: Any,
 ) -> None:
-    """The best of the corrections on the interior point's face, where it is better than what w, y and `best` hold."""
-    found = np.empty(lanes(w))
+    """The best of the corrections on the interior point's face, where it is better than what w, y and `best` hold.
+
+    patient: whether to go on where the last correction brought none of the lanes closer that are still to come there.
+    """
+    found, before = np.empty(lanes(w)), np.empty(lanes(w))
     snap(system, tile, point, prices, face)
     for _ in range(CORRECTIONS):
+        before[:] = best
         correct(system, tile, face)
         measure(system, tile, face.y, face.w, face.image, found)
         keep_better(face, found, best, w, y, inside, in_force)
-        if (best <= tolerance).all():
+        hopeful = False  # a lane that is all but there and no longer gets closer is at its rounding
+        for t in range(lanes(w)):
+            if best[t] > FINISHED * tolerance:
+                hopeful |= patient or best[t] <= CLOSER * before[t]
+            else:
+                hopeful |= best[t] > tolerance and best[t] <= 0.5 * before[t]
+        if not hopeful:
             return

@@ -22,7 +22,16 @@ from dflearn.kernels.dual_newton import (
     dual_newton,
     newton_scratch,
 )
-from dflearn.kernels.face import FACE_COLUMNS, FACE_ROWS, face_scratch, finish_on_face
+from dflearn.kernels.face import (
+    FACE_COLUMNS,
+    FACE_ROWS,
+    FINISHED,
+    face_scratch,
+    finish_on_face,
+    keep_better,
+    keep_face,
+    kept_face,
+)
 from dflearn.kernels.interior_point import (
     INTERIOR_COLUMNS,
     INTERIOR_ROWS,
@@ -53,8 +62,8 @@ from dflearn.kernels.optimality import in_force, measure
 from dflearn.kernels.smoothed_lp import SmoothedSystem, SmoothedTile
 from dflearn.kernels.symbolic import Pattern
 
-FINISHED = 10.0  # times the tolerance: a residual up to this needs no more work
 ENOUGH = 1e-7  # a residual up to this needs no other start
+CONFIRMED = 2  # steps of Newton's method from the solution's face: at the right one a single step is exact
 CLOSE, CLOSER, CLOSEST = 1e-3, 1e-4, 1e-6  # times its tolerance, where the face or Newton's method did not finish
 WIDER = 100.0  # times its distance from the bounds, where it did not finish itself
 OFF = 1e-10  # a row that a projection breaks by more than this, beside its terms
@@ -294,13 +303,15 @@ def solve_tile(
             put(y, i, 0.0)
         # To the solution's face, which Newton's method then only confirms; once more from closer by where it is not found.
         goal, todo = limits.interior_tolerance, inner_steps
-        for _ in range(2):
+        for again in range(2):
             interior_point(system, tile, limits.interior_steps, goal, point, prices, todo, proven)
             if not limits.cheap:  # where faces led nowhere before, Newton's method from here may
                 break
             for t in range(width):
                 residual[t] = 0.0 if proven[t] else residual[t]
-            finish_on_face(system, tile, point, prices, limits.tolerance, side, residual, w, y, last.inside, last.mask)
+            finish_on_face(
+                system, tile, point, prices, limits.tolerance, again > 0, side, residual, w, y, last.inside, last.mask
+            )
             goal, todo, any_left = limits.interior_tolerance * CLOSE, np.zeros(width, np.int64), False
             for t in range(width):
                 if inner_steps[t] >= 0 and not (proven[t] or residual[t] <= FINISHED * limits.tolerance):
@@ -312,11 +323,28 @@ def solve_tile(
                 for i in range(m):
                     y.lane[i, t] = prices.lane[i, t]
     if not proven.all():
-        dual_newton(system, tile, limits.newton_steps, limits.patience, limits.tolerance, last, y, w, steps)
+        at_most, on_face = limits.newton_steps, np.empty(width)
+        side = face_scratch(columns, rows[m:], n, m, values)
+        if way != NEWTON:
+            all_there = True
+            for t in range(width):
+                on_face[t] = residual[t]
+                all_there = all_there and (proven[t] or residual[t] <= FINISHED * limits.tolerance)
+            if all_there:
+                at_most = min(at_most, CONFIRMED)
+            keep_face(side, w, y, last.inside, last.mask)
+        dual_newton(system, tile, at_most, limits.patience, limits.tolerance, last, y, w, steps)
+        if way == NEWTON and limits.patience == 1 and (steps < 0).all():
+            # Nothing is written but that: steps without patience that led nowhere are no better place to begin than the start.
+            for t in range(used):
+                answer.residual[index[t]], answer.newton_steps[index[t]] = np.inf, -1
+            return
         measure(system, tile, y, w, last.image, residual)
         in_force(system, tile, y, w, last.g, last.image, last.mask)
         if way != NEWTON:
-            side = face_scratch(columns, rows[m:], n, m, values)
+            for t in range(width):  # an answer that Newton's method confirms stays as it is
+                on_face[t] = on_face[t] if residual[t] > FINISHED * limits.tolerance else np.inf
+            keep_better(kept_face(side), on_face, residual, w, y, last.inside, last.mask)
             for attempt in range(limits.attempts + 1):
                 for t in range(width):
                     residual[t] = 0.0 if proven[t] else residual[t]
@@ -337,7 +365,7 @@ def solve_tile(
                     goal = limits.interior_tolerance * CLOSER * (CLOSEST if attempt == 2 else 1.0)
                     interior_point(system, tile, limits.interior_steps, goal, point, prices, inner_steps, proven)
                 finish_on_face(
-                    system, tile, point, prices, limits.tolerance, side, residual, w, y, last.inside, last.mask
+                    system, tile, point, prices, limits.tolerance, True, side, residual, w, y, last.inside, last.mask
                 )
     value, half = spread(0.0, c), 0.5 * get(mu, 0)
     for j in range(n):

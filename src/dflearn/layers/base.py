@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -22,7 +22,20 @@ from dflearn.errors import OptionError
 from dflearn.program import Instance, Objective, Program
 from dflearn.solvers.base import Solution, Solver, TakesStart, check_costs, check_instance, check_start_shape
 
+NUMBERS = (torch.float32, torch.float64)  # that arrays hold as they are
 ACCEPTED_RESIDUAL = 1e-6  # relative, row by row and variable by variable; what `OPTIMAL` means here
+
+
+class Apart(NamedTuple):
+    """An answer that autograd does not follow; every instance has a decision.
+
+    w: decisions `(count, n)`. way_back: a gradient in them → one in y, `(count, p)`. start, seconds: as of `Solution`.
+    """
+
+    w: np.ndarray
+    way_back: Callable[[np.ndarray], np.ndarray]
+    start: Tensor | None
+    seconds: float
 
 
 class Layer(nn.Module, TakesStart, ABC):
@@ -64,6 +77,11 @@ class Layer(nn.Module, TakesStart, ABC):
         if self.program is not None and self.program.predicts_rows:
             instance = self._realize(self.program, y, instance)
         return self._solve(y, instance, start).timed(perf_counter() - begun)
+
+    def solve_apart(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Apart | None:
+        """`solve` for costs `(count, p)` that autograd does not follow, with the way back; an error where an instance has no
+        decision. `None` where the layer knows no such way, or where `solve` has something to say."""
+        return None
 
     def _checks_later(self, device: torch.device) -> bool:
         """Whether costs on this device are looked at where they are: a NaN among them is found by who solves."""
@@ -117,7 +135,7 @@ def as_rows(x: Tensor, count: int, dtype: Any = None) -> np.ndarray:
     rows = x.detach()
     if x.ndim != 2:
         rows = rows.reshape(count, x.shape[-1])
-    if x.dtype not in (torch.float32, torch.float64):
+    if x.dtype not in NUMBERS:
         rows = rows.double()
     if not x.is_cpu:
         rows = rows.cpu()

@@ -91,7 +91,8 @@ def _solved(
         solution, there = answer_on_gpu(layer, blocks, costs, instance, start, training, y.dtype)
         block = there.block if isinstance(there, NormFace) else there
         return solution, (block.inside, block.in_force, -1 / block.factor)
-    solution, face = layer.solve_here(costs, instance, start, y)
+    c = as_rows(costs, y.shape[:-1].numel(), np.float64)
+    solution, face = layer.solve_here(c, instance, start, y)
     inside, in_force, kappa = (torch.from_numpy(part) for part in (face.inside, face.in_force, face.kappa))
     return solution, (inside, in_force, kappa)
 
@@ -124,7 +125,7 @@ def _led_back(
         if not names or instance is None:
             return back, {}
         return back, dict(zip(names, blocks.side_gradients(there, instance, names)(gradient), strict=True))
-    from dflearn.layers.smoothed import Face
+    from dflearn.layers.way_back import Face
 
     on, force, weight = (part.cpu().numpy() for part in tensors)
     face = Face(layer.rows, on, force, weight, layer.mu)
@@ -163,7 +164,7 @@ def smoothed(y: Tensor, start: Tensor | None, *rest: Any) -> tuple[Tensor, ...]:
     new_start = y.new_empty(0, dtype=torch.float64) if solution.start is None else solution.start
     parts = (solution.decision, solution.status, solution.objective, solution.bound, residual, fallback, new_start)
     # No two answers may share memory.
-    return *(part.to(y.device).clone() for part in parts), *(part.to(y.device) for part in (inside, in_force, kappa))
+    return tuple(part.to(y.device).clone() for part in (*parts, inside, in_force, kappa))
 
 
 @smoothed.register_fake

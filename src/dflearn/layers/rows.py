@@ -34,7 +34,9 @@ from dflearn.kernels.threads import run_tiles, threads
 from dflearn.program import Program
 from dflearn.program.sides import Sides
 
-INTERIOR_TOLERANCE = 1e-8
+# At which interior points end and the face is looked for. With many rows, and MANY more so, steps more save corrections of the face.
+INTERIOR_TOLERANCE, CLOSE_TOLERANCE, CLOSEST_TOLERANCE = 1e-8, 1e-9, 1e-10
+MANY = 5000
 ATTEMPTS, ALL_ATTEMPTS = 2, 4  # of interior points after the first: from the last point, then from other starts
 # From multipliers Newton's method has few steps, each of which must bring it closer; interior points then go on from there.
 # Neither is to be long: from far away, interior points from nothing are faster.
@@ -171,6 +173,11 @@ class SmoothedRows(RowSystem):
         filled = np.diff(self.factor.pattern.column_start).astype(float)
         return float(filled @ filled) > HEAVY
 
+    @cached_property
+    def _patience(self) -> int:
+        """That of Newton's method with a start."""
+        return min(PATIENCE, max(1, PATIENT_ROWS // max(1, self.factor.rows)))
+
     def empty_answer(self, count: int) -> SmoothedAnswer:
         """Places for the answers to so many instances."""
         return SmoothedAnswer.empty(count, self.program.n, self.factor.rows)
@@ -190,8 +197,10 @@ class SmoothedRows(RowSystem):
 
         thorough: whatever it takes.
         """
-        patience = min(PATIENCE, max(1, PATIENT_ROWS // max(1, self.factor.rows))) if way == NEWTON else PATIENCE
-        limits = limits_of(way, tolerance, thorough, newton_steps, patience)
+        patience, near = self._patience if way == NEWTON else PATIENCE, INTERIOR_TOLERANCE
+        if self._patience == 1 and (way == RESTART or self.factor.rows > MANY):
+            near = CLOSEST_TOLERANCE if self.factor.rows > MANY else CLOSE_TOLERANCE
+        limits = limits_of(way, tolerance, near, thorough, newton_steps, patience)
         self._run(solve_tiles, len(data.c), index, way, *limits, *data, *answer)
 
     def project(self, inside: np.ndarray, in_force: np.ndarray, v: np.ndarray, factor: np.ndarray = ONE) -> np.ndarray:
@@ -209,9 +218,9 @@ class SmoothedRows(RowSystem):
         self, inside: np.ndarray, in_force: np.ndarray, v: np.ndarray, factor: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """factor · P v and the prices z of the scaled rows: by the kernel, and where its answer is off the face, by `faces`."""
-        out, z, off = np.empty_like(v), np.empty(in_force.shape), np.empty((len(v), 1))
+        out, z, off = np.empty(v.shape), np.empty(in_force.shape), np.empty((len(v), 1))
         self._run(project_tiles, len(v), None, inside, in_force, v, factor, out, z, off)
-        if any(off.ravel().tolist()):  # for a few, quicker than in numpy
+        if [1.0] in off.tolist():  # for a few, quicker than in numpy
             from dflearn.layers.faces import projected
 
             for i in np.flatnonzero(off):
@@ -278,7 +287,9 @@ class SmoothedRows(RowSystem):
 
 
 @lru_cache(maxsize=64)
-def limits_of(way: int, tolerance: float, thorough: bool, newton_steps: int | None, patience: int) -> Limits:
+def limits_of(
+    way: int, tolerance: float, near: float, thorough: bool, newton_steps: int | None, patience: int
+) -> Limits:
     """The limits of `SmoothedRows.run`."""
     steps = NEWTON_STEPS if way == NEWTON else POLISH_STEPS
     usual = (ALL_STEPS, ALL_STEPS) if thorough else (steps, patience)
@@ -286,7 +297,7 @@ def limits_of(way: int, tolerance: float, thorough: bool, newton_steps: int | No
         *(usual if newton_steps is None else (newton_steps, newton_steps)),
         RESTART_STEPS if way == RESTART else INTERIOR_STEPS,
         tolerance,
-        INTERIOR_TOLERANCE,
+        near,
         ALL_ATTEMPTS if thorough else ATTEMPTS,
         not thorough,
     )

@@ -10,23 +10,36 @@ on the augmented system (`augmented`), and counted.
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from dflearn.errors import OptionError
-from dflearn.layers.base import ACCEPTED_RESIDUAL, Layer, as_rows, in_shape, like, symmetric, weight, with_gradient
+from dflearn.layers.base import (
+    ACCEPTED_RESIDUAL,
+    NUMBERS,
+    Apart,
+    Layer,
+    as_rows,
+    in_shape,
+    like,
+    weight,
+    with_gradient,
+)
 from dflearn.layers.in_graph import number_of, solve_in_graph
 from dflearn.layers.norm import solve_norm
 from dflearn.layers.watch import Watch
+from dflearn.layers.way_back import Face, led_back
 from dflearn.program import Instance, Objective, Program
 from dflearn.program.sides import Sides
-from dflearn.solvers.base import Solution, Status, check_start
+from dflearn.solvers.base import Solution, Status, check_instance, check_start
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -35,6 +48,9 @@ if TYPE_CHECKING:
     from dflearn.layers.blocks import SmoothedBlocks
     from dflearn.layers.lifted import Bent, Lifted
     from dflearn.layers.rows import SmoothedRows
+    from dflearn.layers.short_way import ShortWay
+
+SOLVES = ("solve", "_solve")  # what a layer may be given in place of its own
 
 
 class Smoothed(Layer):
@@ -85,6 +101,7 @@ class Smoothed(Layer):
         if not 0 < tolerance <= ACCEPTED_RESIDUAL:
             raise OptionError(f"tolerance must lie in (0, {ACCEPTED_RESIDUAL}], got {tolerance}")
         self.program = program.relax()
+        self.objective.make_ready(*NUMBERS)
         if regularizer == "norm" and program.Q is not None:
             raise OptionError(f"{program!r} has a quadratic objective: smooth it with regularizer='squared'")
         self.regularizer, self.tolerance = regularizer, float(tolerance)
@@ -113,15 +130,29 @@ class Smoothed(Layer):
         else:
             wanted = "a finite mu > 0 (for mu = 0 use Exact or DavisYin)"
             self._mu = weight(mu, "Smoothed", wanted, lambda value: value > 0)
-        for made in ("lifted", "bent"):
+        for made in ("lifted", "bent", "short"):
             self.__dict__.pop(made, None)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name in ("regularizer", "tolerance", *SOLVES):
+            self.__dict__.pop("short", None)
 
     def extra_repr(self) -> str:
         said = [f"{self.program!r}, mu={self.mu}, regularizer={self.regularizer!r}"]
         return ", ".join(said + [f"solved on {place}" for place in self._places.values()])
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("rows", "lifted", "bent", "watch", "number", "_places", "_said_q")  # of this process, and of its devices
+        own = (
+            "rows",
+            "short",
+            "lifted",
+            "bent",
+            "watch",
+            "number",
+            "_places",
+            "_said_q",
+        )  # of this process, and of its devices
         return {key: value for key, value in self.__dict__.items() if key not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -177,6 +208,20 @@ class Smoothed(Layer):
 
         return SmoothedRows(self.program, self.lift)
 
+    @cached_property
+    def short(self) -> ShortWay | None:
+        """The way for most costs, for the present μ; `None` where there is none."""
+        if not self._is_plain() or self.regularizer != "squared":
+            return None
+        from dflearn.layers.short_way import ShortWay
+
+        return ShortWay(self)
+
+    def _is_plain(self) -> bool:
+        """Whether costs on the CPU are solved by this very class, as a linear program with known rows."""
+        own = type(self) is Smoothed and self.__dict__.keys().isdisjoint(SOLVES) and not self._places
+        return own and self.program.Q is None and not self.program.predicts_rows
+
     def regularization(self, w: Tensor) -> Tensor:
         """Ω(w), `(*batch, n)` → `(*batch,)`."""
         if self.regularizer == "norm":
@@ -187,7 +232,64 @@ class Smoothed(Layer):
     def solve(self, y: Tensor, instance: Instance | None = None, start: Tensor | None = None) -> Solution:
         if torch.compiler.is_compiling():
             return solve_in_graph(self, y, instance, start)
+        if instance is None and start is None and isinstance(y, Tensor) and y.is_cpu and y.dtype in NUMBERS:
+            begun, short = perf_counter(), self.short
+            found = None if short is None else self._solve_shortly(y, short)
+            if found is not None:
+                solution, face = found
+                solution.with_decision(led_back(y, solution.decision, face))
+                return solution.timed(perf_counter() - begun)
         return super().solve(y, instance, start)
+
+    def solve_apart(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Apart | None:
+        begun, short = perf_counter(), self.short
+        if short is not None and instance is None and start is None:
+            rows = y.numpy()
+            answer = short.answer(rows)
+            if answer is None:
+                return None
+            back = partial(short.back, answer.inside, answer.in_force)
+            return Apart(answer.w.astype(rows.dtype, copy=False), back, None, perf_counter() - begun)
+        if not self._is_plain():
+            return None
+        found = self._solve_apart(y, instance, start)
+        if found is None:
+            return None
+        solution, face = found
+        return Apart(solution.check().decision.numpy(), face.rows_back, solution.start, perf_counter() - begun)
+
+    def _solve_apart(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> tuple[Solution, Face] | None:
+        rows = y.numpy()
+        if rows.ndim != 2 or rows.shape[1] != self.objective.p or not math.isfinite(np.vdot(rows, rows)):
+            return None
+        if instance is not None:
+            check_instance(instance, y.shape[:-1])
+            if instance.q is not None or instance.d is not None or instance.learned():
+                return None
+        return self.solve_here(self._costs(rows), instance, start, y, self.objective)
+
+    def _solve_shortly(self, y: Tensor, short: ShortWay) -> tuple[Solution, Face] | None:
+        """The answer to costs `(count, p)` on the CPU, float32 or float64, without a gradient; `None`: not so shortly."""
+        rows = y.detach().numpy()
+        answer = short.answer(rows)
+        if answer is None:
+            return None
+        face = Face(self.rows, answer.inside, answer.in_force, short.kappa, self._mu, self.objective, None, short)
+        objective, count = torch.from_numpy(answer.objective), len(rows)
+        solution = Solution(
+            decision=torch.from_numpy(answer.w.astype(rows.dtype, copy=False)),
+            status=torch.from_numpy(np.zeros(count, np.int8)),  # OPTIMAL
+            objective=objective,
+            bound=objective,
+            residual=torch.from_numpy(answer.residual),
+            fallback=torch.from_numpy(np.zeros(count, np.bool_)),
+        )
+        return solution, face
+
+    def _costs(self, y: np.ndarray) -> np.ndarray:
+        """c `(count, n)` in float64 of y `(count, p)`, with the program's own d."""
+        c = self.objective.rows(y, np.float64)
+        return np.ascontiguousarray(c + self.objective.d if self.objective.has_d else c)
 
     def _check_instance(self, instance: Instance) -> None:
         if instance.q is not None and self.regularizer == "norm":
@@ -219,12 +321,16 @@ class Smoothed(Layer):
 
             return solve_on_gpu(self, blocks, y, instance, start)
         # The way back leads from w to y at once, unless the instance's d wants a gradient too.
+        own_d = instance is None or instance.d is None
         through_d = instance is not None and instance.d is not None and instance.d.requires_grad
-        exact = (y if through_d else y.detach()).double()  # d may be much larger than S y
-        costs = self.objective.vector(exact, instance)
-        solution, face = self.solve_here(costs, instance, start, y)
-        if not through_d:
-            face = face._replace(objective=self.objective)
+        if own_d and y.is_cpu and y.dtype in NUMBERS:
+            costs, c = y, self._costs(as_rows(y, count))
+        else:
+            exact = (y if through_d else y.detach()).double()  # d may be much larger than S y
+            costs = self.objective.vector(exact, instance)
+            c = as_rows(costs, count, np.float64)
+        back_to = None if through_d else self.objective
+        solution, face = self.solve_here(c, instance, start, y, back_to)
         decision = with_gradient(costs if through_d else y, solution.decision, face.way_back, face.way_back_again)
         if wanted := self.wanted_sides(instance):
             from dflearn.layers.sides import gradients, with_sides
@@ -234,13 +340,20 @@ class Smoothed(Layer):
         return solution.with_decision(decision)
 
     def solve_here(
-        self, costs: Tensor, instance: Instance | None, start: Tensor | None, y: Tensor
+        self,
+        c: np.ndarray,
+        instance: Instance | None,
+        start: Tensor | None,
+        y: Tensor,
+        objective: Objective | None = None,
     ) -> tuple[Solution, Face]:
-        """The answer for c `(*batch, n)` by the CPU, without a gradient, and the faces that it lies on; a decision like y."""
-        batch = costs.shape[:-1]
-        count = batch.numel()
+        """The answer for c `(count, n)` by the CPU, without a gradient, and the faces that it lies on; of the shape, dtype and
+        device of y `(*batch, ·)`.
+
+        objective: that of `Face`.
+        """
+        batch, count = y.shape[:-1], len(c)
         sides = self.program.sides(instance, count)
-        c = as_rows(costs, count, np.float64)
         given = check_start(start, batch, self.start_width)
         if self.regularizer == "norm":
             answer, kappa, status, slow = solve_norm(self, c, sides, given)
@@ -249,10 +362,10 @@ class Smoothed(Layer):
             answer = self.rows.solve(self.rows.data(c, kappa, sides), given, self.tolerance)
             status, slow = self.finish(c, kappa, sides, answer)
         decision = like(answer.w, y)
-        face = Face(self.rows, answer.inside, answer.in_force, kappa, self.mu)
+        face = Face(self.rows, answer.inside, answer.in_force, kappa, self.mu, objective)
         if self.regularizer == "norm":
             face = face._replace(w=np.array(as_rows(decision, count, np.float64)))
-        objective = bound = in_shape(answer.objective, batch)
+        value = bound = in_shape(answer.objective, batch)
         if any(status.tolist()):  # OPTIMAL is 0
             bound = in_shape(np.where(status, -np.inf, answer.objective), batch)
         new_start = None
@@ -265,7 +378,7 @@ class Smoothed(Layer):
         solution = Solution(
             decision=decision,
             status=in_shape(status, batch),
-            objective=objective,
+            objective=value,
             bound=bound,
             start=new_start,
             residual=in_shape(answer.residual, batch),
@@ -313,58 +426,3 @@ class Smoothed(Layer):
             answer.inside[i] = result.inside
             answer.in_force[i] = self.rows.ordered(result.in_force)
         return status, slow
-
-
-class Face(NamedTuple):
-    """The faces that the solutions of a batch lie on. κ is μ with the squared regularizer.
-
-    objective: whose S leads on from the costs c to y; `None` where gradients end at c.
-    w: the decisions `(count, n)` in float64 with the norm as regularizer, and `None` otherwise.
-    """
-
-    rows: SmoothedRows
-    inside: np.ndarray
-    in_force: np.ndarray
-    kappa: np.ndarray
-    mu: float
-    objective: Objective | None = None
-    w: np.ndarray | None = None
-
-    def way_back(self, gradient: Tensor) -> Tensor:
-        """(dw/dy)ᵀ gradient as stated in `Smoothed`, `(*batch, n)` → `(*batch, p)`."""
-        back = self._to_costs(gradient)
-        return back if self.objective is None else self.objective.transpose(back)
-
-    def _to_costs(self, gradient: Tensor) -> Tensor:
-        """(dw/dc)ᵀ gradient, `(*batch, n)` → `(*batch, n)`."""
-        v = as_rows(gradient, len(self.inside), np.float64)
-        out = self.rows.project(self.inside, self.in_force, v, -1.0 / self.kappa)
-        if self.w is not None:
-            along = self.rows.project(self.inside, self.in_force, self.w)
-            room = np.square(self.w - along).sum(1)  # ‖w‖² − wᵀP w, without its rounding
-            with np.errstate(divide="ignore", invalid="ignore"):
-                share = np.where(room > 0, (self.w * out).sum(1) / room, 0.0)
-            out = out + share[:, None] * along
-        return like(out, gradient)
-
-    def way_back_again(self, gradient: Tensor, decision: Tensor) -> Tensor:
-        """The same in differentiable operations. On a face P is constant, and κ = μ/‖w‖ with the norm."""
-        back = self._to_costs_again(gradient, decision)
-        return back if self.objective is None else self.objective.transpose(back)
-
-    def _to_costs_again(self, gradient: Tensor, decision: Tensor) -> Tensor:
-        if self.w is None:
-            return symmetric(gradient, decision, self._to_costs)
-        v, w = gradient.double(), decision.double()
-        out = -w.norm(dim=-1, keepdim=True) / self.mu * symmetric(v, w, self._project)
-        along = symmetric(w, w, self._project)
-        room = (w - along).square().sum(-1, keepdim=True)
-        there = room > 0
-        share = torch.where(there, (w * out).sum(-1, keepdim=True) / torch.where(there, room, 1.0), 0.0)
-        result: Tensor = (out + share * along).to(gradient)
-        return result
-
-    def _project(self, v: Tensor) -> Tensor:
-        """P v, `(*batch, n)` → `(*batch, n)`."""
-        rows = self.rows.project(self.inside, self.in_force, as_rows(v, len(self.inside), np.float64))
-        return like(rows, v)

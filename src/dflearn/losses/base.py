@@ -7,14 +7,16 @@ obj(y, w) = (S y + d)ᵀ w + ½ wᵀQ w.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
+import numpy as np
 from torch import Tensor, nn
 
 from dflearn.data import Batch
 from dflearn.errors import DataError, OptionError, ShapeError
-from dflearn.layers.base import Layer
+from dflearn.layers.base import NUMBERS, Apart, Layer
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Solution
 
@@ -23,10 +25,17 @@ Field = Literal["costs", "decisions"]
 
 @dataclass(frozen=True)
 class LossOutput:
-    """A loss's value `(*batch,)` and, where the loss solved something, the `Solution` behind it."""
+    """A loss's value `(*batch,)` and, where the loss solved something, the `Solution` behind it.
+
+    apart: in its place the answer that autograd does not follow.
+    way_back: weights g `(count,)` → the gradient of Σ g · loss in ŷ, `(count, p)`, both arrays, where the loss knows it without
+        autograd; the value then carries none.
+    """
 
     value: Tensor
     solution: Solution | None = None
+    apart: Apart | None = None
+    way_back: Callable[[np.ndarray], np.ndarray] | None = None
 
 
 class Loss(nn.Module, ABC):
@@ -47,6 +56,14 @@ class Loss(nn.Module, ABC):
     linear: ClassVar[bool] = False
     by_layer: ClassVar[bool] = False
     needs: tuple[Field, ...] = ("costs", "decisions")
+    _written_for: ClassVar[Callable[..., LossOutput] | None] = (
+        None  # the `_output` that `_output_apart` was written for
+    )
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "_output_apart" in vars(cls):
+            cls._written_for = cls._output
 
     def __init__(self, layer: Layer | None = None) -> None:
         super().__init__()
@@ -73,6 +90,32 @@ class Loss(nn.Module, ABC):
 
     def output(self, predicted: Tensor, batch: Batch) -> LossOutput:
         """The value together with the decision that was computed on the way."""
+        self._check(predicted, batch)
+        return self._output(predicted, batch)
+
+    def output_apart(self, predicted: Tensor, batch: Batch) -> LossOutput:
+        """The same values and first derivatives, for a training step: with a `way_back`, where loss and layer know one."""
+        told, plain = (batch.costs, batch.decisions), type(predicted) is Tensor and predicted.ndim == 2
+        alike = all(one is None or (one.dtype == predicted.dtype and not one.requires_grad) for one in told)
+        usual = plain and predicted.is_cpu and predicted.dtype in NUMBERS and predicted.requires_grad
+        if alike and usual and self._knows_way_back():
+            self._check(predicted, batch)
+            output = self._output_apart(predicted.detach(), batch)
+            if output is not None:
+                return output
+        return self.output(predicted, batch)
+
+    def _knows_way_back(self) -> bool:
+        """Whether `_output_apart` belongs to what `output` is: not where a subclass, or anybody later, put another in its place."""
+        whole, own = (getattr(method, "__func__", None) for method in (self.output, self._output))
+        return own is not None and own is type(self)._written_for and whole is Loss.output
+
+    def _output_apart(self, predicted: Tensor, batch: Batch) -> LossOutput | None:
+        """`_output` of predictions that autograd does not follow, with a `way_back`; `None` where there is none."""
+        return None
+
+    def _check(self, predicted: Tensor, batch: Batch) -> None:
+        """An error where the data do not hold what the loss needs, or in another shape."""
         for field in self.needs:
             if getattr(batch, field) is None:
                 raise DataError(f"{type(self).__name__} needs {field}, and the data hold none. {_REMEDY[field]}")
@@ -93,7 +136,6 @@ class Loss(nn.Module, ABC):
             )
         if batch.instance is not None:
             self._check_learned(batch.instance)
-        return self._output(predicted, batch)
 
     def _check_learned(self, instance: Instance) -> None:
         """An error where a gradient in the instance's fields is wanted that the loss does not give."""

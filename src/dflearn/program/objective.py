@@ -59,12 +59,16 @@ class Objective:
         self.d = read_vector("d", 0.0 if d is None else d, n, finite=True)
         self.Q = Q
         self._constants: dict[tuple[torch.dtype, torch.device], tuple[Tensor, ...]] = {}
+        self._scales: dict[np.dtype[Any], tuple[np.ndarray, np.ndarray]] = {}
 
     def __repr__(self) -> str:
         return f"Objective(n={self.n}, p={self.p}, sense={self.sense!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_constants": {}}
+        return {**self.__dict__, "_constants": {}, "_scales": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update({"_scales": {}, **state})  # older files hold none
 
     @cached_property
     def _single_entry_rows(self) -> bool:
@@ -79,7 +83,8 @@ class Objective:
         return bool((self.S.indices == np.flatnonzero(np.diff(self.S.indptr))).all())
 
     @cached_property
-    def _has_d(self) -> bool:
+    def has_d(self) -> bool:
+        """Whether d is other than zero."""
         return bool(self.d.any())
 
     @cached_property
@@ -95,31 +100,79 @@ class Objective:
             if not self._single_entry_rows:
                 self._constants[key] = (d,)
             else:
-                assert self.S is not None
-                column, value = np.zeros(self.n, np.int64), np.zeros(self.n)
-                filled = np.diff(self.S.indptr) == 1
-                column[filled], value[filled] = self.S.indices, self.S.data
+                column, value = self._entries(np.dtype(np.float64))
                 scale = torch.as_tensor(value, dtype=like.dtype, device=like.device)
                 self._constants[key] = (d, torch.as_tensor(column, device=like.device), scale)
         return self._constants[key]
+
+    def make_ready(self, *dtypes: torch.dtype) -> None:
+        """What `vector` and `transpose` keep for these dtypes on the CPU, made now: a graph compiled later finds it, and is not
+        compiled again because it came to be."""
+        for dtype in dtypes:
+            self._tensors(torch.empty(0, dtype=dtype, device="cpu"))
 
     def vector(self, y: Tensor, instance: Instance | None = None) -> Tensor:
         """c = S y + d.  y `(*batch, p)` → `(*batch, n)`; an instance's own d replaces the program's."""
         if y.shape[-1:] != (self.p,):
             raise ShapeError(f"costs must have shape (*batch, {self.p}); got {tuple(y.shape)}")
-        own, *S = self._tensors(y)
-        d = own if self._has_d else None
+        own, *_ = self._tensors(y)
+        d = own if self.has_d else None
         if instance is not None and instance.d is not None:
             if instance.d.shape[-1:] != (self.n,):
                 raise ShapeError(f"the instance's d must have shape (*batch, {self.n}); got {tuple(instance.d.shape)}")
             d = instance.d.to(y)
-        if self.S is None:
-            c = y
-        elif self._single_entry_rows:
-            c = (y if self._diagonal else y.index_select(-1, S[0])) * S[1]
-        else:
-            c = self._map(y)
+        c = self.predicted(y)
         return c if d is None else c + d
+
+    def predicted(self, y: Tensor) -> Tensor:
+        """S y, the predicted part of c.  y `(*batch, p)` → `(*batch, n)`."""
+        if self.S is None:
+            return y
+        if not self._single_entry_rows:
+            return self._map(y)
+        _, *S = self._tensors(y)
+        return (y if self._diagonal else y.index_select(-1, S[0])) * S[1]
+
+    def rows(self, y: np.ndarray, dtype: Any = None) -> np.ndarray:
+        """S y for arrays, y `(count, p)` → `(count, n)`, computed in that dtype, y's by default: the numbers of `predicted`."""
+        y = y if dtype is None else y.astype(dtype, copy=False)
+        if self.S is None:
+            return y
+        if not self._single_entry_rows:
+            return self.predicted(torch.from_numpy(y)).numpy()
+        column, scale = self._entries(y.dtype)
+        scaled: np.ndarray = (y if self._diagonal else np.take(y, column, axis=1)) * scale
+        return scaled
+
+    def rows_back(self, v: np.ndarray) -> np.ndarray:
+        """Sᵀ v for arrays, v `(count, n)` → `(count, p)`: the numbers of `transpose`."""
+        if self.S is None:
+            return v
+        if self._diagonal:
+            scaled: np.ndarray = v * self._entries(v.dtype)[1]
+            return scaled
+        if self._places is None:
+            return self.transpose(torch.from_numpy(v)).numpy()
+        back: np.ndarray = np.take(v * self._entries(v.dtype)[1], self._places, axis=1)
+        return back + 0.0  # as sums of one term, which are never −0
+
+    def _entries(self, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The cost that every variable depends on, where it is one at most, and how."""
+        if dtype not in self._scales:
+            assert self.S is not None
+            column, value, filled = np.zeros(self.n, np.int64), np.zeros(self.n), np.diff(self.S.indptr) == 1
+            column[filled], value[filled] = self.S.indices, self.S.data
+            self._scales[dtype] = column, value.astype(dtype)
+        return self._scales[dtype]
+
+    @cached_property
+    def _places(self) -> np.ndarray | None:
+        """The variable that depends on each cost, where it is exactly one."""
+        if self.S is None or not self._single_entry_rows:
+            return None
+        filled = np.flatnonzero(np.diff(self.S.indptr))
+        order = np.argsort(self.S.indices, kind="stable")
+        return filled[order] if np.array_equal(self.S.indices[order], np.arange(self.p)) else None
 
     def transpose(self, v: Tensor) -> Tensor:
         """Sᵀ v: a gradient with respect to c becomes one with respect to y.  `(*batch, n)` → `(*batch, p)`."""

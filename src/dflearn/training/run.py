@@ -13,13 +13,14 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from dflearn.data import Data, as_dataset
+from dflearn.data import Batch, Data, as_dataset
 from dflearn.errors import CheckpointError, DataError, DivergenceError, OptionError, SolverError
 from dflearn.layers.base import Layer
 from dflearn.models import predict
 from dflearn.program import Program
 from dflearn.solvers.task import Decided
 from dflearn.training import checkpoint as files
+from dflearn.training.adam import Steps
 from dflearn.training.arguments import (
     AnyLoss,
     MakeOptimizer,
@@ -35,7 +36,7 @@ from dflearn.training.divergence import exploded, weights_are_finite
 from dflearn.training.history import History
 from dflearn.training.preparation import prepare, rows_to_try
 from dflearn.training.starts import Starts
-from dflearn.training.step import copy_weights, counted_rows, failed_rows, loss_of, mean_of, measure
+from dflearn.training.step import copy_weights, counted_rows, failed_rows, go_back, loss_of, mean_of, measure
 from dflearn.training.validation import Validation
 
 EPSILON = 1e-6  # of the first gradient: the most that Adam may add to the size of a step's gradients
@@ -153,15 +154,25 @@ class Run:
     def train_epoch(self, tick: Callable[[], Any]) -> dict[str, Any]:
         """One pass over the training data; the epoch's row. `tick` is called after each step."""
         self.model.train()
+        self._steps = Steps(self.optimizer)
+        self._moving = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        self._asked = [layer for _, layer in self._layers()]
         order = self.rows[torch.randperm(len(self.rows), generator=self.generator)]
         last_finite = copy_weights(self.model)
         seconds = {"predict": 0.0, "solve": 0.0, "backward": 0.0}
         total, counted, gradients = 0.0, 0.0, 0.0
         failed: list[int] = []  # places of instances that the layer could not solve
+        if self.cuda_devices:
+            order = order.pin_memory()  # so that its copies do not wait for the GPU
         steps = order.split(self.settings.batch_size)
+        self._batches = self.train.batches(order, self.settings.batch_size)
+        self._ahead: Batch | None = None  # the next one, gathered before its step
         for step, index in enumerate(steps, 1):
+            begun = perf_counter()
+            batch = self._next_batch()
+            seconds["predict"] += perf_counter() - begun
             try:
-                value, weight, gradient = self._step_without_failed(index, step, seconds, failed)
+                value, weight, gradient = self._step_without_failed(index, batch, step, seconds, failed)
             except FloatingPointError:
                 if not weights_are_finite(self.model):
                     self.model.load_state_dict(last_finite)
@@ -195,50 +206,59 @@ class Run:
         return {"failed": len(failed), "failed_ids": ", ".join(map(str, self.train.ids[failed].tolist()))}
 
     def _step_without_failed(
-        self, index: Tensor, step: int, seconds: dict[str, float], failed: list[int]
+        self, index: Tensor, batch: Batch, step: int, seconds: dict[str, float], failed: list[int]
     ) -> tuple[float, float, float]:
         """A step in which instances that the layer cannot solve have no weight, as long as they are few in this epoch.
 
         Their places are added to `failed`.
         """
         try:
-            return self._step(index, step, seconds)
+            return self._step(index, batch, step, seconds)
         except SolverError as error:
             missing = failed_rows(error, len(index))
             if missing is None or len(failed) + int(missing.sum()) > max(1, int(FAILED_SHARE * len(self.rows))):
                 raise
             failed += index[missing].tolist()
             rest = index[~missing]
-            return self._step_without_failed(rest, step, seconds, failed) if len(rest) else (0.0, 0.0, 0.0)
+            if not len(rest):
+                return 0.0, 0.0, 0.0
+            return self._step_without_failed(rest, self.train.batch(rest), step, seconds, failed)
 
-    def _step(self, index: Tensor, step: int, seconds: dict[str, float]) -> tuple[float, float, float]:
-        """One step on the instances at `index`; mean loss, what they weigh, and norm of the gradient."""
+    def _step(self, index: Tensor, batch: Batch, step: int, seconds: dict[str, float]) -> tuple[float, float, float]:
+        """One step on the batch of the instances at `index`; mean loss, what they weigh, and norm of the gradient."""
         begun = perf_counter()
-        batch = self.train.batch(index)
         if self.starts is not None:
             batch = replace(batch, start=self.starts.get(index))
-        predicted, output = loss_of(self.model, self.loss, batch, self.epoch + 1, step)
+        predicted, output = loss_of(self.model, self.loss, batch, self.epoch + 1, step, apart=True)
         evaluated = perf_counter()
         mean = mean_of(output.value, batch.weights)
-        self.optimizer.zero_grad()
-        mean.backward()
-        value, gradient = measure(self.model, mean, batch, predicted, output.value, self.epoch + 1, step)
-        left = [name for name, layer in self._layers() if layer.unsettled()]
-        if left:
-            return self._step(index, step, seconds)  # these layers wait now, and the CPU finishes what a GPU left
+        self._steps.clear()
+        go_back(output, predicted, mean, batch.weights)
+        if self.cuda_devices and self._ahead is None:  # while the GPU works
+            self._ahead = next(self._batches, None)
+        value, gradient = measure(self.model, mean, batch, predicted, output.value, self.epoch + 1, step, self._moving)
+        # Each layer is asked, which waits for its last solve; what has a way back of its own has waited.
+        if output.apart is None and [layer for layer in self._asked if layer.unsettled()]:
+            # These layers wait now, and the CPU finishes what a GPU left; the model may have written to the batch.
+            return self._step(index, self.train.batch(index), step, seconds)
         if not self.epoch and step == 1 and self._by_name:
             self._fit_epsilon(gradient)
-        self.optimizer.step()
-        solve = 0.0
-        if output.solution is not None:
-            solve = output.solution.seconds
-            if self.starts is not None and output.solution.start is not None:
-                self.starts.put(index, output.solution.start)
+        self._steps.take()
+        solve, answer = 0.0, output.apart or output.solution
+        if answer is not None:
+            solve = answer.seconds
+            if self.starts is not None and answer.start is not None:
+                self.starts.put(index, answer.start)
         seconds["predict"] += evaluated - begun - solve
         seconds["solve"] += solve
         seconds["backward"] += perf_counter() - evaluated
-        weight = len(index) if batch.weights is None else float(batch.weights.sum())
+        weight = index.shape[0] if batch.weights is None else float(batch.weights.sum())
         return value, weight, gradient
+
+    def _next_batch(self) -> Batch:
+        """The epoch's next batch, which may have been gathered already."""
+        batch, self._ahead = self._ahead, None
+        return next(self._batches) if batch is None else batch
 
     def _fit_epsilon(self, gradient: float) -> None:
         """Adam's ε, a number without a unit, at most a small part of the first gradient: in any units of the objective it learns."""

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from functools import lru_cache
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import _engine_run_backward
 
 from dflearn.data import Batch, DecisionDataset
 from dflearn.errors import DataError, DflearnError, OptionError, SolverError
@@ -19,11 +23,16 @@ UNBOUNDED_IN_TRAINING = (
 )
 
 
-def loss_of(model: nn.Module, loss: Loss, batch: Batch, epoch: int, step: int) -> tuple[Tensor, LossOutput]:
-    """Predicted costs and their loss; an error says in which step it happened, and to which instances."""
+def loss_of(
+    model: nn.Module, loss: Loss, batch: Batch, epoch: int, step: int, *, apart: bool = False
+) -> tuple[Tensor, LossOutput]:
+    """Predicted costs and their loss; an error says in which step it happened, and to which instances.
+
+    apart: whether the loss may bring a `way_back` of its own.
+    """
     predicted = _predicted(model, batch.features)
     try:
-        output = loss.output(predicted, batch)
+        output = loss.output_apart(predicted, batch) if apart else loss.output(predicted, batch)
     except DflearnError as error:
         if exploded(batch, predicted):
             raise diagnose(model, batch, predicted, None, epoch, step) from error
@@ -34,7 +43,7 @@ def loss_of(model: nn.Module, loss: Loss, batch: Batch, epoch: int, step: int) -
             raise explained from error
         error.add_note(place)
         raise
-    if not output.value.requires_grad:
+    if output.way_back is None and not output.value.requires_grad:
         through = "" if loss.layer is None else f" through {type(loss.layer).__name__}"
         raise OptionError(
             f"{type(loss).__name__}{through} does not depend on the predicted costs, so nothing can be learned: use a "
@@ -59,6 +68,31 @@ def mean_of(value: Tensor, weights: Tensor | None) -> Tensor:
     return (weights * value).sum() / weights.sum()
 
 
+def slope_of_mean(value: Tensor, weights: Tensor | None) -> np.ndarray:
+    """The gradient of `mean_of` in the values, `(*batch,)`, rounded as by autograd."""
+    if weights is None:
+        return _equal_shares(value.shape, value.dtype)
+    weights = weights.to(value)
+    return (weights * weights.sum().reciprocal()).numpy()
+
+
+@lru_cache(maxsize=64)
+def _equal_shares(shape: torch.Size, dtype: torch.dtype) -> np.ndarray:
+    shares = torch.ones(shape, dtype=dtype).div_(shape.numel()).numpy()
+    shares.flags.writeable = False
+    return shares
+
+
+def go_back(output: LossOutput, predicted: Tensor, mean: Tensor, weights: Tensor | None) -> None:
+    """Gradients of the mean loss, into the parameters."""
+    if output.way_back is None:
+        mean.backward()
+    else:
+        slope = torch.from_numpy(output.way_back(slope_of_mean(output.value, weights)))
+        # predicted.backward(slope) without its looking at what kinds of arguments there may be: a third of its time.
+        _engine_run_backward((predicted,), (slope,), False, False, (), allow_unreachable=True, accumulate_grad=True)
+
+
 def counted_rows(data: DecisionDataset) -> Tensor:
     """The rows that a run draws its batches from: those of weight zero are left out."""
     return torch.arange(len(data)) if data.weights is None else data.weights.cpu().nonzero().squeeze(1)
@@ -80,16 +114,27 @@ def _predicted(model: nn.Module, features: Tensor) -> Tensor:
 
 
 def measure(
-    model: nn.Module, mean: Tensor, batch: Batch, predicted: Tensor, value: Tensor, epoch: int, step: int
+    model: nn.Module,
+    mean: Tensor,
+    batch: Batch,
+    predicted: Tensor,
+    value: Tensor,
+    epoch: int,
+    step: int,
+    parameters: Sequence[Tensor] | None = None,
 ) -> tuple[float, float]:
     """Mean loss and norm of the gradient, after the backward pass; an error where they are not finite.
 
-    So a step that is not finite is never taken.
+    So a step that is not finite is never taken. parameters: those of the model that are trained, where they are at hand.
     """
-    moving = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    # One transfer brings the loss and every gradient's norm.
-    norms = [torch.linalg.vector_norm(p.grad).to(mean) for p in moving if p.grad is not None]
-    number, *sizes = torch.stack([mean.detach(), *norms]).tolist()
+    if parameters is None:
+        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    norms = torch._foreach_norm(gradients) if gradients else ()
+    if mean.is_cpu and all(norm.dtype == mean.dtype for norm in norms):
+        number, *sizes = mean.item(), *(norm.item() for norm in norms)
+    else:  # one transfer brings the loss and every gradient's norm
+        number, *sizes = torch.stack([mean.detach(), *(norm.to(mean) for norm in norms)]).tolist()
     norm = math.hypot(*sizes)
     if not math.isfinite(number + norm):
         raise diagnose(model, batch, predicted, value, epoch, step)
