@@ -221,6 +221,14 @@ def test_repr_says_where_it_solves(machine: Emulator) -> None:
     assert "solved on" not in describe(layer), "a checkpoint could not move to another device"
 
 
+def test_a_checkpoint_leaves_out_where_a_layer_solves_whatever_that_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = Smoothed(SIMPLEX)
+    alone = describe(layer)
+    monkeypatch.setattr(layer, "_places", {CPU: "cuda:0, 128 threads (256 for up to 132), 38% of it elsewhere"})
+    assert "256 for up to 132" in repr(layer)
+    assert describe(layer) == alone
+
+
 def test_copies_do_not_carry_what_lies_on_a_device() -> None:
     layer = InBlocks(SIMPLEX)
     layer(torch.zeros(1, 3))

@@ -69,7 +69,7 @@ class SmoothedBlocks:
     def __str__(self) -> str:
         spilled = f", {self.rows.spilled:.0%} of the factor in global memory" if self.rows.spilled else ""
         rows = self.rows
-        wider = f" ({rows.wide} for up to {rows.multiprocessors})" if rows.wide > rows.threads else ""
+        wider = f", {rows.wide} for each of up to {rows.multiprocessors}" if rows.wide > rows.threads else ""
         return f"{self.device}, {rows.threads} threads for each instance{wider}{spilled}"
 
     def _constant(self, part: np.ndarray) -> Tensor:

@@ -140,7 +140,9 @@ class Smoothed(Layer):
 
     def extra_repr(self) -> str:
         said = [f"{self.program!r}, mu={self.mu}, regularizer={self.regularizer!r}"]
-        return ", ".join(said + [f"solved on {place}" for place in self._places.values()])
+        # Square brackets: a checkpoint leaves out what stands between "solved on" and the next round one, since runs may move.
+        places = [f"solved on {place}".translate(str.maketrans("()", "[]")) for place in self._places.values()]
+        return ", ".join(said + places)
 
     def __getstate__(self) -> dict[str, Any]:
         own = (
