@@ -10,7 +10,8 @@ Each method gets five trials per problem on seed 0: five values of its own param
 five learning rates. The one with the least regret on the validation rows of seed 0 is fixed. Every run takes the same
 number of steps on the same rows, keeps the weights of the check with the least validation regret, and is judged exactly on test
 rows. The model works in units of the costs. Runs go seed by seed across all problems, so that what is there is always a
-complete comparison of fewer seeds. Finished runs are kept. The days of `energy-60` are real where DFLEARN_ENERGY names them.
+complete comparison of fewer seeds. Finished runs are kept. The days of `energy-60`, `scheduling-5x1` and `battery` are real
+where DFLEARN_ENERGY names them.
 """
 
 from __future__ import annotations
@@ -20,9 +21,8 @@ import itertools
 import json
 import lzma
 import math
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
@@ -44,8 +44,6 @@ from dflearn.layers import Smoothed
 from dflearn.losses import LAVA
 from dflearn.models import Scaled, predict
 from dflearn.problems.base import Problem
-from dflearn.problems.registry import problem_named
-from dflearn.solvers.base import Solver
 from dflearn.studies.builtin import scaled
 from dflearn.studies.methods import Prepared, RunContext, method_named
 from dflearn.studies.models import make_model
@@ -53,15 +51,17 @@ from dflearn.studies.record import machine
 from dflearn.training import Callback, fit
 from dflearn.training.run import Run
 from field_methods import METHODS, FieldMethod
+from field_problems import make_problem
 
 HERE = Path(__file__).resolve()
 OUT = HERE.parents[2] / "results" / "field"
 RECORDS = "field.ndjson.xz"  # one record a line, of a schema of its own; while runs go on, new ones are beside it
 TUNED_ON, SEEDS = 0, (1, 2, 3, 4, 5)
 RATE, CHECKS, MOST_SECONDS = 0.02, 8, 120.0
-MANY = 500  # variables, above which LAVA looks at one basis of each vertex
+MANY = 500  # variables, above which LAVA looks at one basis of each vertex, and along 20 directions
 
 Record = dict[str, Any]
+Job = tuple["Task", FieldMethod, float, int]  # with the value of its parameter, and the seed
 
 
 @dataclass(frozen=True)
@@ -76,29 +76,15 @@ class Task:
     epochs: int = 12
     batch: int = 32
     methods: str = "all"  # or "quadratic": those that are defined where the objective is
+    options: tuple[tuple[str, Any], ...] = ()  # of the problem
+    level: str = ""  # what differs from the problem of that name in the comparison
 
     def problem(self, seed: int) -> Problem:
-        if self.name.startswith("TSP"):
-            return _tours(int(self.name.partition("-")[2]), seed)
-        return problem_named(self.name, seed=seed)
+        return make_problem(self.name, seed, **dict(self.options))
 
     def as_dict(self) -> dict[str, Any]:
         names = ("model", "train", "validation", "test", "epochs", "batch")
         return {name: getattr(self, name) for name in names}
-
-
-def _tours(cities: int, seed: int) -> Problem:
-    """The example's travelling salesman, whose tours are tried one by one inside losses too."""
-    if str(HERE.parents[2] / "examples") not in sys.path:
-        sys.path.insert(0, str(HERE.parents[2] / "examples"))
-    from tours import Tours
-
-    @dataclass(frozen=True)
-    class Tried(Tours):
-        def relaxed_solver(self) -> Solver:
-            return self.solver()
-
-    return Tried(cities, seed=seed)
 
 
 SMALL = {"train": 200, "batch": 16}
@@ -112,6 +98,10 @@ TASKS = (
     Task("terrain-12", "tiles", test=200, validation=100, epochs=8, **SMALL),
     Task("SP-10"),
     Task("CFL-10x3", **SMALL),
+    Task("KP-40x4"),
+    Task("scheduling-5x1", "shared", validation=100, test=200, **SMALL),
+    Task("battery", "shared", validation=100, test=289, **SMALL),
+    Task("CFL-50", **SMALL),
     Task("portfolio-20", methods="quadratic", test=200, validation=100, **SMALL),
 )
 
@@ -126,7 +116,7 @@ class Rows(NamedTuple):
     train: DecisionDataset
     validation: DecisionDataset
     test: DecisionDataset
-    neighbours: dict[bytes, np.ndarray]  # of labels, which LAVA finds once for all its trials
+    neighbours: dict[int, dict[bytes, np.ndarray]]  # of labels, by `directions`: LAVA finds them once for all trials
 
 
 @cache
@@ -186,14 +176,14 @@ def prepared(method: FieldMethod, trial: float, rows: Rows, seed: int) -> tuple[
     if "mu" in parameters:  # relative to what the data suggest
         parameters["mu"] *= Scale.of(rows.problem.program.objective, rows.train).mu
     if "bases" in parameters and rows.problem.program.n > MANY:
-        parameters["bases"] = 1
+        parameters |= {"bases": 1, "directions": min(parameters["directions"], 20)}
     own = method.prepare or method_named(method.study).prepare
     if method.prepare is None:
         parameters = {**method_named(method.study).parameters(rows.problem.name), **parameters}
     context = RunContext(rows.problem, rows.train, seed, parameters, rows.problem.solver)
     made = scaled(own)(context)
     if isinstance(made.loss, LAVA):
-        made.loss._known = rows.neighbours
+        made.loss._known = rows.neighbours.setdefault(made.loss.directions, {})
     return made, trial if method.tuned == "learning rate" else RATE
 
 
@@ -205,6 +195,7 @@ def run(task: Task, method: FieldMethod, trial: float, seed: int, judge: bool) -
         "seed": seed,
         "trial": trial,
         "settings": task.as_dict(),
+        **({"level": task.level} if task.level else {}),
     }
     begun = time.process_time()
     try:
@@ -257,7 +248,7 @@ def best_trial(records: Sequence[Record], problem: str, method: str) -> float | 
     return min(worked, key=lambda one: one["validation"])["trial"] if worked else None
 
 
-def wanted(options: argparse.Namespace, records: Sequence[Record]) -> Iterator[tuple[Task, FieldMethod, float, int]]:
+def wanted(options: argparse.Namespace, records: Sequence[Record]) -> Iterator[Job]:
     """First the tuning, problem by problem; then the seeds, each across all problems."""
     tasks = [task for task in TASKS if task.name in options.problems]
     methods = [method for method in METHODS if method.name in options.methods]
@@ -271,15 +262,15 @@ def wanted(options: argparse.Namespace, records: Sequence[Record]) -> Iterator[t
                 yield task, method, chosen, seed
 
 
-def complete(path: Path, options: argparse.Namespace) -> list[Record]:
-    """The records there, and those of the runs that are lacking, each kept as soon as it is there."""
-    records, until = read(path), options.until and time.time() + 60 * options.until
-    have = {(one["problem"], one["method"], one["trial"], one["seed"]) for one in records}
+def complete(path: Path, jobs: Callable[[list[Record]], Iterator[Job]], minutes: float | None = None) -> list[Record]:
+    """The records there, and those of the jobs that are lacking, each kept as soon as it is there."""
+    records, until = read(path), minutes and time.time() + 60 * minutes
+    have = {(one["problem"], one.get("level", ""), one["method"], one["trial"], one["seed"]) for one in records}
     path.parent.mkdir(parents=True, exist_ok=True)
     same, last = {"machine": machine()}, None
     with path.with_suffix("").open("a", encoding="utf-8") as file:
-        for task, method, trial, seed in wanted(options, records):
-            if (task.name, method.name, trial, seed) in have:
+        for task, method, trial, seed in jobs(records):
+            if (task.name, task.level, method.name, trial, seed) in have:
                 continue
             if until and time.time() > until:
                 break
@@ -291,7 +282,9 @@ def complete(path: Path, options: argparse.Namespace) -> list[Record]:
             file.write(json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n")
             file.flush()
             shown = (record.get("regret", record.get("validation")), record["seconds"], record.get("error", ""))
-            print(task.name, seed, method.name, trial, *shown, sep="\t", flush=True)
+            print(task.name, task.level, seed, method.name, trial, *shown, sep="\t", flush=True)
+    if path.with_suffix("").exists():
+        keep(path, records)
     return records
 
 
@@ -347,9 +340,7 @@ def main() -> None:
         plan(options)
         return
     path = options.out / RECORDS
-    records = read(path) if options.no_run else complete(path, options)
-    if path.with_suffix("").exists():
-        keep(path, records)
+    records = read(path) if options.no_run else complete(path, lambda known: wanted(options, known), options.until)
     from field_page import brief, write
 
     everything = (options.methods, options.problems, options.seeds) == (names, problems, list(SEEDS))

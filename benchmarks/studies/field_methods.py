@@ -14,6 +14,7 @@ from dflearn.studies.methods import Prepared, RunContext
 
 RATES = (0.002, 0.006, 0.02, 0.06, 0.2)
 SHARES = (0.03, 0.1, 0.3, 1.0, 3.0)  # of μ: times `Scale.mu`; of σ, ε, τ, ν: times mean |y|
+MARGINS = (0.01, 0.03, 0.1, 0.3, 1.0)
 SAMPLES = 5
 
 
@@ -78,7 +79,8 @@ METHODS = (
     FieldMethod("SqDE", "SqDE^smoothed", **_of_mu, family="direct"),
     FieldMethod("PEAR", "PEAR", "mu", SHARES, 1, "direct", fixed={"injection": 0.1}),
     FieldMethod("CaVE", "CaVE exact", solves=1, family="convex"),
-    FieldMethod("LAVA", "LAVA", "margin", (0.01, 0.03, 0.1, 0.3, 1.0), fixed={"bases": 20}),
+    FieldMethod("LAVA", "LAVA", "margin", MARGINS, fixed={"bases": 20, "directions": 0}),
+    FieldMethod("LAVA directions", "LAVA", "margin", MARGINS, fixed={"bases": 20, "directions": 100}),
     FieldMethod("DPO", "DPO^relax", **_noisy, family="direct"),
     FieldMethod("DPO multiplicative", "DPO^relax multiplicative", **_noisy, family="direct"),
     FieldMethod("DBB", "DBB^relax", "step", (1.0, 3.0, 10.0, 30.0, 100.0), 2, "direct"),
@@ -91,6 +93,9 @@ METHODS = (
     FieldMethod("LTR pointwise", "LTR pointwise", **_pool),
     FieldMethod("LTR pairwise", "LTR pairwise", "margin", (0.0, 0.1, 0.3, 1.0, 3.0), **_pool),
     FieldMethod("LTR listwise", "LTR listwise", "temperature", SHARES, **_pool),
+    FieldMethod("LODL", "LODL", "sigma", SHARES, fixed={"samples": 50}, family="prediction"),
+    FieldMethod("SPO+ kNN", "SPO+^relax kNN", "share", (0.1, 0.3, 0.5, 0.7, 0.9), 1, fixed={"k": 10}),
+    FieldMethod("IntOpt", "Regret^barrier", "mu", (0.01, 0.03, 0.1, 0.3, 1.0), 1, "direct", quadratic=True),
     FieldMethod("sSPO+ with MSE", "", **_weighted, prepare=_with_squared_error(SmoothedSPOPlus)),
     FieldMethod("SCE with MSE", "", **_weighted, prepare=_with_squared_error(SCE)),
 )  # fmt: skip

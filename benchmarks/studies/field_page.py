@@ -29,6 +29,7 @@ from field_methods import METHODS
 from field_statistics import Field, Ranking, Record
 
 BASELINE = "SPO+"
+LATER = ("KP-40x4", "scheduling-5x1", "battery", "CFL-50")  # problems that came after the default had been chosen
 SHOWN = ("MSE", "SPO+", "SCE", "PFY", "DBB", "LTR listwise")  # in the figure of regret against time
 FAMILIES = {"prediction": GREY, "ours": VERMILLION, "convex": BLUE, "direct": ORANGE, "pool": GREEN}
 FAMILY = {method.name: method.family for method in METHODS}
@@ -38,20 +39,33 @@ TUNED = {method.name: method.tuned for method in METHODS}
 HEADING = """# Every method of the field on the same problems
 
 `python benchmarks/studies/field.py` goes on with what is lacking; `--no-run` writes this page again from the records, and with
-`--methods` or `--problems` shows some of them. [What it means](../../docs/field.md), for people.
+`--methods` or `--problems` shows some of them. [What it means](../../docs/field.md), for people. Beside it: [levels of misspecification and
+noise, and of training rows](levels.md), and [trees](trees.md).
 
-{runs} runs: {methods} methods, {problems} problems for all of them and {others} for those that are defined there, seeds {seeds} in
+{runs} runs: {methods} methods{apart}, {problems} problems for all of them and {others} for those that are defined there, seeds {seeds} in
 common; {failed} runs failed. Every method had five trials per problem on seed 0, judged on that seed's validation rows: five values of
 its own parameter at learning rate {rate}, or five learning rates where it has none; then its choice was fixed. All took the same steps on the
 same rows with the same first weights, in units of the costs, and kept the weights with the least validation regret out of eight looks. Regret is
-Σ regret / Σ |optimum| on test rows, decided exactly. One core, CPU seconds of training alone.
+Σ regret / Σ |optimum| on test rows, decided exactly. One core, CPU seconds.
 """
 
 
 def brief(records: Sequence[Record]) -> str:
-    """As text: mean regrets, ranks among these methods, seconds."""
-    field = Field(records)
+    """As text: mean regrets and ranks among these methods."""
+    field, _ = ranked(records)
     return page_table(field, "text") if field.seeds else f"{len(records)} runs; no seed is complete yet"
+
+
+def ranked(records: Sequence[Record]) -> tuple[Field, list[str]]:
+    """The methods that were tested on every problem that most were, and the names of the others, which have no mean rank."""
+    every = Field(records)
+    most = [
+        name
+        for name in dict.fromkeys(one["problem"] for one in records)
+        if len(every.methods_on(name)) > 0.75 * len(every.methods)
+    ]
+    apart = [name for name in every.methods if any(not every.seeds_of(problem, name) for problem in most)]
+    return Field([one for one in records if one["method"] not in apart]), apart
 
 
 def page_table(field: Field, form: Any = "markdown") -> str:
@@ -73,20 +87,23 @@ def page_table(field: Field, form: Any = "markdown") -> str:
 def page(records: Sequence[Record]) -> str:
     from field import RATE
 
-    field = Field(records)
+    field, apart = ranked(records)
     by_problem, by_run = field.by_problem(), field.by_run()
     failed = sum("error" in one for one in records)
     text = HEADING.format(
-        runs=len(records), methods=len(field.methods), problems=len(field.problems), others=len(field.others),
+        runs=len(records), apart=f" (and {', '.join(apart)} on some of the problems)" if apart else "", methods=len(field.methods), problems=len(field.problems), others=len(field.others),
         seeds=", ".join(map(str, field.seeds)), failed=failed, rate=RATE,
     )  # fmt: skip
     text += "\n## Regret and mean ranks\n\n![Mean ranks](ranks.svg)\n\n" + page_table(field) + "\n\n"
     text += _tests(field, by_problem, by_run)
+    text += "\n## In short\n\n" + summary(field)
     text += "\n## Beside SPO+, paired\n\n" + _differences(field)
     text += "\n## Time, solves and sensitivity\n\n![Regret against time](time.svg)\n\n" + _costs(field)
     text += "\n## A default\n\n" + _default(field)
     for problem in field.others:
-        text += f"\n## {problem}, for the methods that are defined there\n\n" + _alone(field, problem)
+        text += f"\n## {problem}, for the methods that are defined there\n\n" + _alone(Field(records), problem)
+    for method in apart:
+        text += f"\n## {method}, on the problems that it was run on\n\n" + _beside(Field(records), field, method)
     text += "\n## What was run\n\n" + _settings(records)
     return text + _failures(records)
 
@@ -101,6 +118,33 @@ def _tests(field: Field, by_problem: Ranking, by_run: Ranking) -> str:
         f"{by_problem.distance:.1f} ranks, so that {best[0]} (mean rank {best[1]:.1f}) is not told apart from {len(near)} others: "
         f"{', '.join(near)}.\nOver {len(by_run.ranks)} pairs of problem and seed, which share tuning within a problem and so are no "
         f"independent blocks: p = {by_run.p_value:.1e}, {by_run.distance:.1f} ranks; then the first group is {', '.join(near_runs)}.\n"
+    )
+
+
+def summary(field: Field, form: Any = "markdown") -> str:
+    """A line per method: ranks, regret beside MSE's, and on how many problems it has less or more than two others."""
+    lines = []
+    for method, rank in field.by_problem().mean.items():
+        counts = [
+            f"{count}" if method != other else ""
+            for other in ("MSE", BASELINE)
+            for count in (field.beats(method, other) if method != other else ("", ""))
+        ]
+        own = [field.mean(problem, method) for problem in field.problems]
+        least = [min(field.mean(problem, other) for other in field.methods) for problem in field.problems]
+        first = sum(one == best for one, best in zip(own, least, strict=True))
+        ranks = field.by_problem().ranks[:, field.methods.index(method)]
+        lines.append(
+            [method, f"{rank:.1f}", f"{ranks.min():.0f} to {ranks.max():.0f}", str(first), f"{relative(field, method):.2f}", *counts, f"{seconds(field, method):.1f}"]
+        )  # fmt: skip
+    number = len(field.problems)
+    header = (
+        "method", f"mean rank of {len(field.methods)}", "ranks", "first on", "regret / MSE's", f"less than MSE, of {number}", "more",
+        f"less than {BASELINE}, of {number}", "more", "CPU s / MSE's",
+    )  # fmt: skip
+    return (
+        "*Less* and *more*: on how many problems the paired difference is beyond chance, as below. Geometric means: regret over all "
+        "problems, seconds over the later ones.\n\n" + render(header, lines, form) + "\n"
     )
 
 
@@ -124,11 +168,15 @@ def _differences(field: Field) -> str:
     )
 
 
+def spent(field: Field, problem: str, method: str) -> float:
+    """CPU seconds per run: what is prepared before training, and the training."""
+    return field.mean(problem, method, "set_up") + field.mean(problem, method, "seconds")
+
+
 def seconds(field: Field, method: str) -> float:
-    """CPU seconds of training per run over those of MSE, geometric mean over problems."""
-    ratios = [
-        field.mean(problem, method, "seconds") / field.mean(problem, "MSE", "seconds") for problem in field.problems
-    ]
+    """CPU seconds per run over those of MSE, geometric mean over the later problems: there all methods ran one after another."""
+    timed = parts(field)[1] or field.problems
+    ratios = [spent(field, problem, method) / spent(field, problem, "MSE") for problem in timed]
     return float(np.exp(np.mean(np.log(ratios))))
 
 
@@ -143,7 +191,7 @@ def _costs(field: Field) -> str:
     timed = "MSE" in field.methods
     for method in field.by_problem().mean:
         middle, worst = field.sensitivity(method)
-        absolute = np.median([field.mean(problem, method, "seconds") for problem in field.problems])
+        absolute = np.median([spent(field, problem, method) for problem in parts(field)[1] or field.problems])
         lines.append(
             [
                 method,
@@ -161,8 +209,9 @@ def _costs(field: Field) -> str:
         "method", "regret / MSE's", "CPU s a run", "× MSE", "solves an epoch of 400", "tuned", "middle / best", "worst / best", "at the edge",
     )  # fmt: skip
     return (
-        "Regret and seconds relative to MSE: geometric means over problems. CPU seconds: median over problems of a whole run's "
-        "training. Solves inside the loss, smoothed ones included (pools: on average). Then validation regret on seed 0 with the middle "
+        "Regret and seconds relative to MSE: geometric means over problems. CPU seconds of a whole run, with what is prepared before "
+        f"training, on {', '.join(parts(field)[1])}, where all methods ran on one day (median): solves are by HiGHS on the last two. Solves "
+        "inside the loss, smoothed ones included (pools: on average; LODL: 50 per instance before). Then validation regret on seed 0 with the middle "
         "and with the worst of the five values, over that with the best, medians over problems; and on how many problems the best value was the "
         "first or the last of the five, so that a wider grid might find better ones.\n\n"
         + render(header, lines, "markdown")
@@ -170,18 +219,19 @@ def _costs(field: Field) -> str:
     )
 
 
-def halves(field: Field) -> tuple[list[str], list[str]]:
-    return field.problems[::2], field.problems[1::2]
+def parts(field: Field) -> tuple[list[str], list[str]]:
+    """The problems that the default is chosen on, and those that came later, which confirm it."""
+    return [name for name in field.problems if name not in LATER], [name for name in field.problems if name in LATER]
 
 
 def _default(field: Field) -> str:
-    chosen_on, confirmed_on = halves(field)
+    chosen_on, confirmed_on = parts(field)
     chosen = field.by_problem(chosen_on, "validation").mean
     confirmed = field.by_problem(confirmed_on).mean
     places = list(confirmed)
     lines = [
         [name, f"{rank:.1f}", f"{confirmed[name]:.1f}", str(places.index(name) + 1)]
-        for name, rank in list(chosen.items())[:6]
+        for name, rank in list(chosen.items())[:8]
     ]
     return (
         f"By mean rank of *validation* regret on {', '.join(chosen_on)} (seeds {', '.join(map(str, field.seeds))}); beside it the mean "
@@ -193,7 +243,7 @@ def _default(field: Field) -> str:
 
 def fixed_default(field: Field) -> str:
     """One method with one value for all problems, chosen on one half by the tuning seed's validation regret."""
-    chosen_on, confirmed_on = halves(field)
+    chosen_on, confirmed_on = parts(field)
 
     def ranks(problems: list[str]) -> dict[tuple[str, float], float]:
         names = [(method, value) for method in field.methods for value, _ in field.trials(problems[0], method)]
@@ -211,9 +261,13 @@ def fixed_default(field: Field) -> str:
     place = list(confirmed).index((method, value)) + 1
     return (
         f"Without any tuning: of all {len(chosen)} pairs of a method and one value, on seed 0's validation rows, {method} with "
-        f"{TUNED[method]} = {value:g} has the best mean rank on the first half, {rank:.1f}; on the other half it has {confirmed[method, value]:.1f}, "
-        f"place {place} of {len(confirmed)}."
+        f"{TUNED[method]} = {value:g} has the best mean rank on the first {len(chosen_on)} problems, {rank:.1f}; on the {len(confirmed_on)} others it has "
+        f"{confirmed[method, value]:.1f}, place {place} of {len(confirmed)}, where {_named(next(iter(confirmed)))} is first."
     )
+
+
+def _named(pair: tuple[str, float]) -> str:
+    return f"{pair[0]} with {TUNED[pair[0]]} = {pair[1]:g}"
 
 
 def _alone(field: Field, problem: str) -> str:
@@ -227,6 +281,18 @@ def _alone(field: Field, problem: str) -> str:
     return f"Seeds {', '.join(map(str, seeds))}; points less than MSE, paired.\n\n" + (
         render(("method", "regret", "less MSE"), lines, "markdown") + "\n"
     )
+
+
+def _beside(every: Field, field: Field, method: str) -> str:
+    """A method that has not all problems, and so no mean rank: its regret, the rank that it would have, and MSE's."""
+    lines = []
+    for problem in (name for name in field.problems if every.seeds_of(name, method) >= set(field.seeds)):
+        mean = float(np.mean([every.value(problem, method, seed) for seed in field.seeds]))
+        rank = 1 + sum(field.mean(problem, other) < mean for other in field.methods)
+        one = every.difference(problem, method, "MSE")
+        paired = f"{100 * one.value:+.2f} [{100 * one.low:+.2f}, {100 * one.high:+.2f}]"
+        lines.append([problem, f"{mean:.2%}", f"{rank} of {len(field.methods) + 1}", paired])
+    return render(("problem", "regret", "rank there", "less MSE, points"), lines, "markdown") + "\n"
 
 
 def _settings(records: Sequence[Record]) -> str:
@@ -313,7 +379,7 @@ def time_figure(field: Field) -> Figure:
     left.set_yticks([0.7, 0.8, 1, 1.5, 2, 3], ["0.7", "0.8", "1", "1.5", "2", "3"])
     left.minorticks_off()
     left.axhline(1, color=GREY, linewidth=0.8)
-    left.set_xlabel("CPU seconds of training / those of MSE")
+    left.set_xlabel("CPU seconds of a run / those of MSE, later problems")
     left.set_ylabel("test regret / that of MSE")
     left.set_title(f"{len(field.problems)} problems, geometric means")
     log_ticks(left.xaxis)
@@ -339,7 +405,7 @@ def time_figure(field: Field) -> Figure:
 
 
 def write(records: Sequence[Record], out: Path) -> None:
-    field = Field(records)
+    field, _ = ranked(records)
     if not field.seeds:
         return
     (out / "README.md").write_text(page(records), encoding="utf-8")

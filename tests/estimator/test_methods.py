@@ -42,7 +42,7 @@ SCALE = Scale.of(PROGRAM.objective, DATA)
 
 
 def loss_named(name: str) -> Loss:
-    return make_loss(name, "auto", TASK, SCALE, decisions=DATA.decisions)
+    return make_loss(name, "auto", TASK, SCALE, data=DATA)
 
 
 def evaluated(entry: MethodEntry) -> Loss:
@@ -99,7 +99,7 @@ class Counted:
 def test_solves_per_step(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     solver = dflearn.HiGHS(PROGRAM)
     task = DecisionTask.of(solver)
-    loss = make_loss(name, "auto", task, SCALE)
+    loss = make_loss(name, "auto", task, SCALE, data=DATA)
     counted = Counted(task.relaxed)
     leaf = numbers(2).requires_grad_()
     value = loss(leaf, DATA.batch())
@@ -168,3 +168,24 @@ def test_a_composition_says_that_it_brings_its_layer() -> None:
     with pytest.raises(OptionError, match="brings its own layer"):
         make_loss("dbb", "smoothed", TASK, SCALE)
     assert make_loss("dbb", "exact", TASK, SCALE, step=3.0).layer.step == 3.0
+
+
+def test_a_learned_loss_by_name_learns_from_the_rows_it_trains_on_and_a_saved_model_loads_without(
+    tmp_path: Path,
+) -> None:
+    X, y = numbers(3).numpy(), numbers(1).numpy()
+    regressor = dflearn.DecisionFocusedRegressor(PROGRAM, loss="lodl", epochs=1).fit(X, y)
+    assert regressor.loss_.weights.shape == y.shape
+    learned = losses.LODL.learn(DATA, TASK.relaxed, 0.5 * SCALE.sigma)
+    taught = make_loss("lodl", "auto", TASK, SCALE, data=DATA)
+    assert torch.equal(taught.weights, learned.weights)
+    regressor.save(tmp_path / "model.dfl")
+    loaded = dflearn.DecisionFocusedRegressor.load(tmp_path / "model.dfl")
+    np.testing.assert_array_equal(loaded.predict(X), regressor.predict(X))
+    assert len(loaded.loss_.ids) == 0
+
+
+def test_a_table_is_trained_on_with_a_learned_loss() -> None:
+    X, y = numbers(3, 40).numpy(), numbers(1, 40).numpy()
+    result = dflearn.train(PROGRAM, X, y, losses=["lodl"], epochs=1, lr=0.01, steps={"blend": 1}, progress=False)
+    assert any("lodl" in name for name in result.models)

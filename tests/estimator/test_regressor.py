@@ -33,6 +33,7 @@ from dflearn.layers import (
 from dflearn.layers.normal_cone import NormalCone
 from dflearn.losses import (
     LAVA,
+    LODL,
     MSE,
     NCE,
     PEAR,
@@ -196,6 +197,7 @@ KINDS = {
     "ltr-pointwise": (Ranking, Exact),
     "ltr-pairwise": (Ranking, Exact),
     "ltr-listwise": (Ranking, Exact),
+    "lodl": (LODL, type(None)),
     "lava": (LAVA, type(None)),
     "pear": (PEAR, Smoothed),
     "cost-sensitive": (CostSensitive, type(None)),

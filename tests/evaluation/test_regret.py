@@ -50,6 +50,8 @@ def test_every_metric_by_hand() -> None:
     assert found.exact_share == pytest.approx(1 / 3)
     assert found.decisions is not None
     assert found.decisions.tolist() == [[1, 0], [1, 0], [0, 1]]
+    assert found.predictions is not None
+    assert found.predictions.tolist() == PREDICTED.tolist()
     with pytest.raises(DataError, match="pessimistic=True"):
         _ = found.pessimistic_regret
     assert "floor_absolute_regret" not in found.metrics

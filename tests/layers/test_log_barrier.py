@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dflearn.errors import OptionError, ProgramError
-from dflearn.layers import LogBarrier
+from dflearn.layers import LogBarrier, log_barrier, log_barrier_newton as newton
 from dflearn.losses import Regret
 from dflearn.problems import problem_named
 from dflearn.program import Program
@@ -77,3 +77,31 @@ def test_what_has_no_inside_is_refused() -> None:
         LogBarrier(pinched)(torch.ones(1, 2))
     with pytest.raises(OptionError, match="mu > 0"):
         LogBarrier(Program(n=2, upper=1), 0.0)
+
+
+@pytest.mark.parametrize("name", ["KP-8x3", "matching-4", "SP-4", "CFL-5x2"])
+def test_newtons_equations_by_rows_and_by_directions_agree(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decisions and gradients, at a small μ; redundant equality rows (matching, paths) among them."""
+    problem = problem_named(name, seed=1)
+    y = problem.generate(5, dtype=torch.float64).batch().require("costs")
+    found = []
+    for form in (newton.ByRows, newton.ByDirections):
+        monkeypatch.setattr(
+            log_barrier, "equations", lambda own, Q, form=form: form(own, *([Q] * (form is newton.ByDirections)))
+        )
+        at = y.clone().requires_grad_()
+        w = LogBarrier(problem.program, 1e-3)(at)
+        (w * draw(3, *w.shape)).sum().backward()
+        found.append((w.detach(), at.grad))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-8)
+
+
+def test_the_cheaper_equations_are_taken_and_rows_need_bounds() -> None:
+    def form(program: Program) -> type:
+        return type(newton.equations(newton.BarrierForm.of(program, program.own_sides), None))
+
+    assert form(problem_named("KP-30").relaxation) is newton.ByRows
+    assert form(problem_named("SP-2").relaxation) is newton.ByDirections
+    assert form(Program(G=np.ones((1, 9)), h=[1], lower=-np.inf)) is newton.ByDirections
+    assert form(Program(A=np.ones((1, 9)), b=[1], lower=np.repeat([0.0, 1.0], [8, 1]), upper=1)) is newton.ByDirections

@@ -78,3 +78,11 @@ def test_what_it_refuses() -> None:
         LODL(torch.arange(3), torch.ones(2, 4))
     with pytest.raises(OptionError, match="sigma > 0"):
         LODL.learn(DATA, PROBLEM.relaxed_solver(), 0.0)
+
+
+def test_regret_is_that_of_the_solver_and_labels_of_another_do_not_matter() -> None:
+    """Beside an integer label, decisions of the relaxation would have regret below zero, and weights would be lost."""
+    problem = problem_named("KP-6x2", seed=1)
+    data = label(problem.generate(8, dtype=torch.float64), problem, progress=False)
+    learned = [LODL.learn(one, problem.relaxed_solver(), 2.0, 15) for one in (data, data.without_decisions())]
+    assert torch.equal(learned[0].weights, learned[1].weights)

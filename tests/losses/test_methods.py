@@ -16,7 +16,7 @@ from dflearn.data import Batch, label_by_neighbours
 from dflearn.errors import DataError, OptionError, ProgramError
 from dflearn.layers import BlackBox
 from dflearn.losses import LAVA, NCE, PEAR, SCE, CostSensitive, PerturbationGradient, Ranking, Regret
-from dflearn.program.vertices import adjacent_vertices
+from dflearn.program.vertices import Vertex, adjacent_vertices
 from dflearn.testing import check_loss
 
 N, P, COUNT = 4, 3, 5
@@ -244,6 +244,45 @@ def test_few_bases_find_some() -> None:
     assert 0 < len(adjacent_vertices(PYRAMID, top, PYRAMID.own_sides, bases=1)) < 4
 
 
+BIRKHOFF = dfl.Program(
+    A=np.vstack([np.kron(np.eye(3), np.ones((1, 3))), np.kron(np.ones((1, 3)), np.eye(3))])[:5], b=np.ones(5), upper=1
+)
+
+
+@pytest.mark.parametrize("program", [SIMPLEX, PYRAMID, BIRKHOFF], ids=["simplex", "pyramid", "matchings"])
+def test_directions_of_a_degenerate_vertex_are_its_edges(program: dfl.Program) -> None:
+    """From one basis, which is not enough, and random linear programs over the cone: exactly the neighbours by definition."""
+    vertices = vertices_of(program)
+    loss = LAVA(program, bases=1, directions=60)
+    for w in vertices:
+        found, wanted = loss._found(w, program.own_sides), neighbours_of(program, w, vertices)
+        assert len(found) == len(wanted) > 0
+        assert all(np.abs(wanted - v).max(1).min() < 1e-9 for v in found)
+
+
+def test_a_cone_cut_has_the_edges_as_vertices() -> None:
+    """The top of the pyramid, from which four edges leave: every cost leads along one of them."""
+    vertex = Vertex(PYRAMID, np.array([0.0, 0, 1]), PYRAMID.own_sides)
+    cone = vertex.cone()
+    directions = dfl.HiGHS(cone).solve(torch.randn(40, cone.n, generator=torch.Generator().manual_seed(0)).double())
+    ends = vertex.along(directions.check().decision.numpy())
+    assert {tuple(np.round(end, 9) + 0.0) for end in ends} == set(itertools.product((-1.0, 1.0), (-1.0, 1.0), (0.0,)))
+
+
+def test_lava_finds_neighbours_of_tours_that_pivots_do_not_reach() -> None:
+    """Two roads at each of six cities, and no subtour: a tour meets many more constraints than it needs."""
+    roads = list(itertools.combinations(range(6), 2))
+    ends = np.array([[city in road for road in roads] for city in range(6)], float)
+    triples = [set(chosen) for chosen in itertools.combinations(range(6), 3) if 0 in chosen]
+    cuts = np.array([[-float(len(part & set(road)) == 1) for road in roads] for part in triples])
+    program = dfl.Program(A=ends, b=np.full(6, 2.0), G=cuts, h=np.full(len(cuts), -2.0), upper=1)
+    tour = {frozenset((i, (i + 1) % 6)) for i in range(6)}
+    w = np.array([float(frozenset(road) in tour) for road in roads])
+    few, found = (LAVA(program, directions=number)._found(w, program.own_sides) for number in (0, 100))
+    assert len(found) > 3 * len(few)
+    assert bool(program.is_feasible(torch.tensor(found)).all())
+
+
 def test_lava_keeps_the_contract() -> None:
     predicted, batch = example(CUBE_CUT)
     check_loss(LAVA(CUBE_CUT, 0.1), predicted, batch)
@@ -281,6 +320,8 @@ def test_lava_on_an_integer_program_takes_its_relaxation() -> None:
 
 
 def test_lava_refuses_what_is_no_vertex() -> None:
+    with pytest.raises(OptionError, match="at least one basis"):
+        LAVA(CUBE_CUT, bases=0)
     inside = torch.full((2, 3), 0.4, dtype=torch.float64)
     with pytest.raises(ProgramError, match="instance 0: the decision is no vertex"):
         LAVA(CUBE_CUT)(inside, Batch(inside, decisions=inside))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,9 @@ import numpy as np
 import pytest
 
 import field as study
+import field_levels
+from dflearn.evaluation import evaluate
+from field_levels_page import SHOWN
 from field_statistics import ranking
 
 
@@ -60,3 +64,47 @@ def test_a_small_part_runs_is_kept_and_shown(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(study, "run", None)  # nothing is run twice
     study.main()
     assert study.read(tmp_path / study.RECORDS) == records
+
+
+def test_the_level_of_the_comparison_has_its_data_and_sizes_take_as_many_steps() -> None:
+    level = next(task for task in field_levels.levels() if (task.name, task.level) == ("SP-5", "degree 6, noise 0.5"))
+    compared = next(task for task in study.TASKS if task.name == "SP-5")
+    assert level.problem(3) == compared.problem(3)
+    assert level.as_dict() == compared.as_dict()
+    for task in field_levels.sizes():
+        assert abs(task.epochs * math.ceil(task.train / task.batch) - field_levels.STEPS) <= 0.03 * field_levels.STEPS
+
+
+def test_the_floor_is_that_of_evaluate() -> None:
+    task = study.Task("KP-30", train=6, validation=4, test=20, options=(("degree", 4), ("noise", 1.0)), level="x")
+    rows = study.rows_of(task, 2)
+    judged = evaluate(rows.test.costs, rows.problem, rows.test, progress=False)
+    floor = field_levels.floor(task, 2)
+    assert floor == pytest.approx(judged.floor_regrets.sum() / abs(judged.optima).sum(), rel=1e-6)
+    assert floor > 0
+    known = [{"problem": task.name, "level": task.level, "seed": 2, "method": "MSE"}]
+    with pytest.MonkeyPatch().context() as patch:
+        patch.setattr(field_levels, "levels", lambda: [task])
+        patch.setattr(field_levels, "sizes", list)
+        records = field_levels.with_floors(known, [2])
+        assert [one["method"] for one in records] == ["MSE", field_levels.FLOOR]
+        assert field_levels.with_floors(records, [2]) == records
+
+
+def test_a_small_part_of_the_levels_makes_a_page(tmp_path: Path) -> None:
+    from field_levels_page import write
+
+    tasks = [*field_levels.levels(), *field_levels.sizes()]
+    same = {"trial": 1.0, "seconds": 1.0, "machine": {"commit": "abc"}}
+    records: list[Any] = []
+    for task, method, seed in itertools.product(tasks, SHOWN, (1, 2, 3)):
+        regrets = np.random.default_rng(seed).uniform(0.05, 0.2, 30) * (0.5 if method == "SCE" else 1.0)
+        found = {"regret": float(regrets.mean()), "regrets": regrets.tolist()}
+        records.append({"problem": task.name, "level": task.level, "method": method, "seed": seed} | found | same)
+    write(records, tmp_path)
+    text = (tmp_path / "levels.md").read_text()
+    assert "mean rank over 30" in text
+    row = next(line for line in text.splitlines() if line.startswith("| SCE "))
+    assert "30 / 0" in row  # half the regret on every level, beyond chance
+    assert row.count("0.50") == 8
+    assert {path.name for path in tmp_path.iterdir()} == {"levels.md", "levels.svg", "rows.svg"}

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from dflearn.problems import problem_named
+from dflearn.studies.config import problem_of
 from dflearn.studies.run import run
 from support.experiment_helpers import TINY, tiny
 
@@ -90,3 +91,15 @@ def test_the_number_of_threads_is_put_back() -> None:
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+
+
+def test_raw_predictions_and_decisions_are_kept_on_request(tmp_path: Path) -> None:
+    """They are those of the figures: decided anew from the predictions, regrets are the record's."""
+    config = tiny(method="SPO+^relax")
+    record = run(config, raw=tmp_path / "raw")
+    with np.load(tmp_path / "raw" / f"{config.key}.npz") as kept:
+        problem = problem_of(config)
+        decided = problem.solver().solve(torch.tensor(kept["predictions"])).check().decision
+        np.testing.assert_array_equal(kept["decisions"], decided.numpy())
+        np.testing.assert_array_equal(kept["ids"], record.ids)
+        np.testing.assert_allclose(kept["regrets"], record.regrets, rtol=1e-6, atol=1e-6)

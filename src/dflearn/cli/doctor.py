@@ -170,7 +170,7 @@ def examine(
     scale = Scale.of(DecisionTask.of(problem).objective, data)
     text, rows, documents = "", [], []
     for name in names:
-        model, loss = untrained(), _loss(name, problem, scale, options, seed)
+        model, loss = untrained(), _loss(name, problem, scale, options, seed, data)
         found = diagnose(model, loss, data, problem=problem, limit=options.count)
         text += f"{called}, untrained linear model. {found}\n\n"
         after = None
@@ -197,7 +197,7 @@ def examine_saved(options: argparse.Namespace) -> Answer:
     program, loss = regressor.solver_.program, regressor.loss_
     assert program is not None
     if options.loss is not None:
-        loss = _loss(options.loss, program, regressor.scale_, options, regressor.random_state)
+        loss = _loss(options.loss, program, regressor.scale_, options, regressor.random_state, data)
     found = diagnose(regressor.model_, loss, data, problem=program, limit=options.count)
     name = options.loss or regressor.loss
     return Answer(
@@ -224,10 +224,17 @@ def _share(value: float | None) -> str:
     return "" if value is None else f"{value:.2%}"
 
 
-def _loss(name: str, problem: Problem | Program, scale: Scale, options: argparse.Namespace, seed: int) -> Loss:
+def _loss(
+    name: str,
+    problem: Problem | Program,
+    scale: Scale,
+    options: argparse.Namespace,
+    seed: int,
+    data: DecisionDataset,
+) -> Loss:
     from dflearn.estimator.choices import make_loss
     from dflearn.solvers.task import DecisionTask
 
     given = {key: getattr(options, key) for key in ("mu", "sigma", "step")}
     amounts = {key: value for key, value in given.items() if value is not None}
-    return make_loss(name, options.layer, DecisionTask.of(problem), scale, seed=seed, **amounts)
+    return make_loss(name, options.layer, DecisionTask.of(problem), scale, seed=seed, data=data, **amounts)

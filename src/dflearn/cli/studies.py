@@ -17,7 +17,7 @@ from dflearn.cli.arguments import (
     positive,
     table,
 )
-from dflearn.errors import DataError
+from dflearn.errors import DataError, OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,6 +80,12 @@ def add_executor_options(parser: argparse.ArgumentParser) -> None:
         help="how often a run is tried again whose process or node was lost (default: 2)",
     )
     parser.add_argument("--retry-failed", action="store_true", help="also repeat runs that failed before")
+    parser.add_argument(
+        "--raw",
+        type=Path,
+        metavar="FOLDER",
+        help="keep predictions and decisions of the test rows of every run that is carried out, as FOLDER/KEY.npz",
+    )
     add_cache_options(parser)
 
 
@@ -120,12 +126,16 @@ def _executor(options: argparse.Namespace, missing: int) -> Executor:
 
     ray = on_ray(options)
     if options.in_process or not missing:
-        return InProcess(cache_of(options))
+        return InProcess(cache_of(options), options.raw)
+    if ray and options.raw is not None:
+        raise OptionError(
+            "--raw writes to folders of this machine, and Ray's runs are on others: leave one of the two out"
+        )
     if ray:
         from dflearn.integrations.ray import GIGABYTE, RayExecutor
 
         return RayExecutor(options.address, cache_of(options), options.memory * GIGABYTE)
-    return LocalProcesses(options.jobs or min(available_cores(), missing), cache_of(options))
+    return LocalProcesses(options.jobs or min(available_cores(), missing), cache_of(options), options.raw)
 
 
 def run(options: argparse.Namespace) -> Answer:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
 
+from dflearn.data import DecisionDataset
 from dflearn.data.scale import Scale
 from dflearn.errors import OptionError
 from dflearn.estimator.offered import LAYERS, LOSSES, check_rows
@@ -16,6 +16,7 @@ from dflearn.estimator.quantiles import critical_ratios
 from dflearn.layers import AdaptiveImplicitMLE, BlackBox, Exact, ImplicitMLE, Layer, NegativeIdentity, Perturbed
 from dflearn.losses import (
     LAVA,
+    LODL,
     MSE,
     NCE,
     PEAR,
@@ -43,6 +44,7 @@ SAMPLES = 10  # of layers that average over noise, where their Jacobian is used
 POOL_RATIO = 0.1  # of batches that a loss over a pool solves
 BARRIER = 0.1  # μ of a log barrier, in units of the μ of smoothing: slacks of some tenths at costs of one
 RELATIVE_SIGMA = 0.5  # of multiplicative noise: the standard deviation of log |y|
+LEARNED_SIGMA = 0.5  # of the draws that a loss is learned from, in units of mean |y|
 
 Amount = float | Literal["auto"]
 
@@ -73,12 +75,13 @@ class _Numbers:
     seed: int
 
 
-def _pool(solver: Solver, numbers: _Numbers, decisions: Tensor | None) -> Layer:
-    return Exact(Pooled(solver, POOL_RATIO, per="batch", initial=decisions, generator=numbers.seed))
+def _pool(solver: Solver, numbers: _Numbers, data: DecisionDataset | None) -> Layer:
+    known = None if data is None else data.decisions
+    return Exact(Pooled(solver, POOL_RATIO, per="batch", initial=known, generator=numbers.seed))
 
 
 # Methods whose gradient rule is a layer of its own, or a pool: named compositions around a solver.
-_AROUND_SOLVERS: dict[str, Callable[[Solver, _Numbers, Tensor | None], Loss]] = {
+_AROUND_SOLVERS: dict[str, Callable[[Solver, _Numbers, DecisionDataset | None], Loss]] = {
     "pfy-multiplicative": lambda solver, of, _: FenchelYoung(
         Perturbed(solver, RELATIVE_SIGMA, generator=of.seed, multiplicative=True)
     ),
@@ -91,12 +94,15 @@ _AROUND_SOLVERS: dict[str, Callable[[Solver, _Numbers, Tensor | None], Loss]] = 
     "imle": lambda solver, of, _: Regret(ImplicitMLE(solver, of.sigma, samples=SAMPLES, generator=of.seed, **of.step)),
     "aimle": lambda solver, of, _: Regret(AdaptiveImplicitMLE(solver, of.sigma, SAMPLES, of.seed)),
     "pg": lambda solver, of, _: PerturbationGradient(Exact(solver)),
-    "nce": lambda solver, of, known: NCE(_pool(solver, of, known)),
-    "cmap": lambda solver, of, known: SCE(_pool(solver, of, known), variant="plain"),
-    "ltr-pointwise": lambda solver, of, known: Ranking(_pool(solver, of, known), "pointwise"),
-    "ltr-pairwise": lambda solver, of, known: Ranking(_pool(solver, of, known), "pairwise"),
+    "nce": lambda solver, of, data: NCE(_pool(solver, of, data)),
+    "cmap": lambda solver, of, data: SCE(_pool(solver, of, data), variant="plain"),
+    "ltr-pointwise": lambda solver, of, data: Ranking(_pool(solver, of, data), "pointwise"),
+    "ltr-pairwise": lambda solver, of, data: Ranking(_pool(solver, of, data), "pairwise"),
+    "ltr-listwise": lambda solver, of, data: Ranking(_pool(solver, of, data), "listwise"),
+    "lodl": lambda solver, of, data: (
+        LODL.untaught(solver.objective.p) if data is None else LODL.learn(data, solver, of.sigma, generator=of.seed)
+    ),
     "score-function": lambda solver, of, _: ScoreFunction(Exact(solver), of.sigma, generator=of.seed),
-    "ltr-listwise": lambda solver, of, known: Ranking(_pool(solver, of, known), "listwise"),
 }
 
 
@@ -110,7 +116,7 @@ def make_loss(
     sigma: Amount = "auto",
     step: Amount = "auto",
     seed: int = 0,
-    decisions: Tensor | None = None,
+    data: DecisionDataset | None = None,
 ) -> Loss:
     """The loss of that name through the layer of that name; objects pass through.
 
@@ -118,10 +124,10 @@ def make_loss(
         loss: one of `LOSSES`, or "auto": "task" where right-hand sides are predicted, "sce" otherwise. "quantile" is at the
             critical ratios of the program, or else at the median.
         layer: one of `LAYERS`, or "auto": the one that suits the loss.
-        mu, sigma: in units of the costs, or "auto": those of `scale`.
+        mu, sigma: in units of the costs, or "auto": those of `scale`, or a share of them (μ of "intopt", σ of "lodl").
         step: of "davis-yin", or λ of "dbb" and "imle"; "auto" leaves it to the layer.
         seed: of noise, and of the coins of a pool.
-        decisions: what a pool begins with, `(count, n)`; without them it begins empty.
+        data: what is trained on. A pool begins with its decisions, or else empty; "lodl" learns from it, and has learned nothing without.
     """
     if isinstance(loss, Loss):
         return loss
@@ -149,8 +155,9 @@ def make_loss(
                 f"relaxation, or 'exact'; got {layer!r}"
             )
         solver = task.solver if layer == "exact" else task.relaxed
-        numbers = _Numbers(scale.sigma if sigma == "auto" else sigma, {} if step == "auto" else {"step": step}, seed)
-        return _AROUND_SOLVERS[loss](solver, numbers, decisions)
+        noise = scale.sigma * (LEARNED_SIGMA if loss == "lodl" else 1.0) if sigma == "auto" else sigma
+        numbers = _Numbers(noise, {} if step == "auto" else {"step": step}, seed)
+        return _AROUND_SOLVERS[loss](solver, numbers, data)
     if loss not in _LOSSES:
         raise OptionError(f"loss is one of {', '.join(LOSSES)}, or a Loss; got {loss!r}")
     default, make = _LOSSES[loss]

@@ -139,6 +139,10 @@ METHODS = (
         for kind, extra in (("pointwise", ""), ("pairwise", ", ν"), ("listwise", ", τ"))
     ),
     MethodEntry(
+        "lodl", "LODL: squared error with learned weights", "Shah et al. (2022)", ("costs",), "0", True, "σ",
+        "LODL.learn(data, solver, sigma)", "", "LODL",
+    ),
+    MethodEntry(
         "lava", "LAVA", "Berden et al. (2025), arXiv 2505.22224", ("decisions", "program"), "0", True, "ε",
         "LAVA(program, margin=0.1)", "", "LAVA",
     ),

@@ -355,8 +355,17 @@ class Pipeline:
         docs/choosing.md has the figures of a unit commitment.
         """
         seed = self.settings.seed
-        noise: Amount = self._error(start).abs().mean().item() if name == "score-function" else "auto"
-        loss = make_loss(name, self.settings.layer, self.task, self.scale, mu=self._mu(start), sigma=noise, seed=seed)
+        noise: Amount = self._error(start).abs().mean().item() if name in ("score-function", "lodl") else "auto"
+        loss = make_loss(
+            name,
+            self.settings.layer,
+            self.task,
+            self.scale,
+            mu=self._mu(start),
+            sigma=noise,
+            seed=seed,
+            data=start.train,
+        )
         if isinstance(loss, SCE) and "mu" in loss.layer.annealed:
             return SCE(loss.layer, variant=loss.variant, label="smoothed")
         return loss

@@ -210,7 +210,7 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
             sigma=self.sigma,
             step=self.step,
             seed=seed,
-            decisions=data.decisions,
+            data=data,
         )
         self.solver_ = task.solver
         train, checked = self._divide(data, rows.numpy(), seed, validation, task)

@@ -129,7 +129,7 @@ class Evaluation:
         squared_errors: mean over the costs of (ŷ − y)².
         pessimistic_regrets, floor_regrets: where they were asked for and known.
         post_hoc: whether decisions were judged after recourse: regrets may then be infinite.
-        decisions: w(ŷ) `(count, n)`.
+        predictions, decisions: ŷ `(count, p)` and w(ŷ) `(count, n)`, float64.
         confidence: level of all intervals.
         weights: how much each instance counts, `(count,)`; `None`: all the same. A value is that of instances that stand
             there as often as they weigh; for its interval each is one draw, with its weight.
@@ -147,6 +147,7 @@ class Evaluation:
     confidence: float = 0.95
     weights: np.ndarray | None = None
     post_hoc: bool = False
+    predictions: Tensor | None = field(default=None, repr=False)
 
     @property
     def infeasible(self) -> np.ndarray:
@@ -394,6 +395,7 @@ def evaluate(
         confidence=confidence,
         weights=None if dataset.weights is None else dataset.weights.cpu().numpy(),
         post_hoc=settles,
+        predictions=predicted,
     )
 
 

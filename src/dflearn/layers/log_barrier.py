@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+import scipy.sparse.linalg
 import torch
 from torch import Tensor
 
 from dflearn.errors import ProgramError
 from dflearn.layers.base import Layer, weight, with_gradient
+from dflearn.layers.log_barrier_newton import BarrierForm, Newton, equations
 from dflearn.program import Instance, Program
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Solution, Status
@@ -28,7 +30,6 @@ STEPS = 500  # of Newton's method
 NEAR = 0.25  # Newton's decrement below which whole steps are taken
 DONE, CENTRED = 1e-10, 0.1  # the decrement at which the last stage ends, and the others
 ACCEPTED = 1e-6  # the decrement that counts as solved
-DEGENERATE = 1e-9  # relative to the largest: smaller singular values of the equality rows are zero
 ROOM = 1e-9  # the least slack of a point that counts as inside
 
 
@@ -37,7 +38,8 @@ class LogBarrier(Layer):
 
     Gradient: dw/dy = −Z (ZᵀH Z)⁻¹ Zᵀ S, where H = Q + μ Σ_i ∇s_i ∇s_iᵀ / s_i² and the columns of Z are a basis of the null space
     of A. The objective lies above the optimum of the relaxation by at most μ times the number of slacks. Newton's
-    method, damped by its decrement (self-concordance: no step leaves the inside), at falling μ; dense, for programs of some hundred variables.
+    method, damped by its decrement (self-concordance: no step leaves the inside), at falling μ. Its equations are as many as A has
+    free directions, or as there are rows, whichever is cheaper; they are dense.
 
     The barrier is infinite at vertices, where labels are, and moves with an instance's sides: it is no part of `Solution.objective`
     nor of `regularization`. So this layer is for `Regret` (IntOpt) and `SquaredDecisionError`; for Fenchel-Young losses, which
@@ -96,8 +98,7 @@ class LogBarrier(Layer):
         def way_back(gradient: Tensor) -> Tensor:
             g, slope = gradient.detach().double().cpu().reshape(count, n), torch.zeros(count, n).double()
             for group, inside, centre in found:
-                reduced = torch.cholesky_solve((g[group] @ inside.basis).unsqueeze(-1), centre.factor).squeeze(-1)
-                slope[group] = -reduced @ inside.basis.T
+                slope[group] = inside.newton.direction(centre.factor, -g[group] / self.mu)[0]
             return slope.reshape(costs.shape).to(gradient)
 
         why = "LogBarrier has no second derivatives: use Smoothed"
@@ -120,42 +121,34 @@ class LogBarrier(Layer):
 
 
 class _Inside(NamedTuple):
-    """slack = limits − rows w, `(slacks,)` and `(slacks, n)`; a point inside `(n,)`; a basis of {v : A v = 0}, `(n, k)`; Q."""
+    """A point inside `(n,)`, and Newton's equations there; Q, dense."""
 
     status: Status
-    rows: Tensor
-    limits: Tensor
     point: Tensor
-    basis: Tensor
+    newton: Newton
     Q: Tensor | None
 
 
 class _Centre(NamedTuple):
-    """Minimizers `(count, n)` with their objective, barrier apart, Newton's decrement, and the Cholesky factor of ZᵀH Z."""
+    """Minimizers `(count, n)` with their objective, barrier apart, Newton's decrement, and the equations' factor there."""
 
     w: Tensor
     value: Tensor
     decrement: Tensor
-    factor: Tensor
+    factor: Any
 
 
 def _find(program: Program, sides: Sides) -> _Inside:
     """max t  s.t.  A w = b,  slack_i ≥ t (in units of its row),  0 ≤ t ≤ 1:  a linear program, for one instance."""
     from dflearn.solvers.highs import HiGHS
 
-    n, fixed = program.n, sides.lower == sides.upper
-    below, above = np.isfinite(sides.lower) & ~fixed, np.isfinite(sides.upper) & ~fixed
-    each = np.eye(n)
-    rows = np.vstack([program.G.toarray(), -each[below], each[above]])
-    limits = np.concatenate([sides.h, -sides.lower[below], sides.upper[above]])
-    equal = np.vstack([program.A.toarray(), each[fixed]])
-    right = np.concatenate([sides.b, sides.lower[fixed]])
-    size = np.linalg.norm(rows, axis=1, keepdims=True)
+    n, form = program.n, BarrierForm.of(program, sides)
+    size = scipy.sparse.linalg.norm(form.rows, axis=1)
     phase = Program(
-        A=sp.csr_array(np.hstack([equal, np.zeros((len(equal), 1))])),
-        b=right,
-        G=sp.csr_array(np.hstack([rows, np.where(size > 0, size, 1.0)])),
-        h=limits,
+        A=sp.hstack([form.equal, sp.csr_array((form.equal.shape[0], 1))]),
+        b=form.right,
+        G=sp.hstack([form.rows, np.where(size > 0, size, 1.0)[:, None]]),
+        h=form.limits,
         lower=np.append(np.full(n, -np.inf), 0.0),
         upper=np.append(np.full(n, np.inf), 1.0),
     )
@@ -163,38 +156,30 @@ def _find(program: Program, sides: Sides) -> _Inside:
     cost[-1] = -1
     solution = HiGHS(phase).solve(cost)
     status, w = Status(int(solution.status)), solution.decision
-    if status is Status.OPTIMAL and len(rows) and float(w[-1]) <= ROOM:
+    if status is Status.OPTIMAL and len(form.limits) and float(w[-1]) <= ROOM:
         raise ProgramError(
             f"{program!r} has no point strictly inside its inequality rows and bounds, so that it has no barrier: write what "
             "must hold with equality as equality rows, or use Smoothed"
         )
-    _, values, vectors = np.linalg.svd(equal) if len(equal) else (None, np.empty(0), each)
-    rank = int((values > DEGENERATE * max(values.max(initial=0.0), 1e-300)).sum())
     Q = None if program.Q is None else torch.as_tensor(program.Q.matrix.toarray())
-    parts = (torch.as_tensor(rows), torch.as_tensor(limits), w[:-1], torch.as_tensor(vectors[rank:].T.copy()), Q)
-    return _Inside(status, *parts)
+    return _Inside(status, w[:-1], equations(form, Q), Q)
 
 
 def _centre(inside: _Inside, c: Tensor, mu: float) -> _Centre:
     """Newton's method from the point inside; each instance has a μ of its own, which falls whenever it is centred."""
-    count, Z = len(c), inside.basis
-    across = inside.rows @ Z
-    curved = torch.zeros(Z.shape[1], Z.shape[1]).double() if inside.Q is None else Z.T @ inside.Q @ Z
+    newton, count = inside.newton, len(c)
     w, at = inside.point.expand(count, -1).clone(), (FIRST * c.abs().amax(-1)).clamp(min=mu)
     for _ in range(STEPS):
-        slack = inside.limits - w @ inside.rows.T
+        slack = newton.slacks(w)
         gradient = c if inside.Q is None else c + w @ inside.Q
-        reduced = gradient @ Z + at[:, None] * (1 / slack) @ across
-        factor, _ = torch.linalg.cholesky_ex(
-            curved + at[:, None, None] * (across.T * slack.pow(-2).unsqueeze(-2)) @ across
-        )
-        step = -torch.cholesky_solve(reduced.unsqueeze(-1), factor).squeeze(-1)
-        decrement = (-(reduced * step).sum(-1) / at).clamp(min=0).sqrt()
+        factor = newton.factor(slack, at)
+        step, squared = newton.direction(factor, -gradient / at[:, None] - newton.pull(1 / slack), w)
+        decrement = squared.clamp(min=0).sqrt()
         last = at <= mu
         if bool((last & ~(decrement > DONE)).all()):
             break
         length = torch.where(decrement > NEAR, 1 / (1 + decrement), 1.0)
-        w = w + torch.where(last & (decrement <= DONE), 0.0, length)[:, None] * (step @ Z.T)
+        w = w + torch.where(last & (decrement <= DONE), 0.0, length)[:, None] * step
         at = torch.where(~last & (decrement <= CENTRED), (at / FASTER).clamp(min=mu), at)
     decrement = torch.where(last, decrement, torch.inf)
     value = (c * w).sum(-1)

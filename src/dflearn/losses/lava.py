@@ -9,11 +9,13 @@ import torch
 from torch import Tensor
 
 from dflearn.data import Batch
-from dflearn.errors import DflearnError
+from dflearn.errors import DflearnError, OptionError
 from dflearn.layers.base import weight
 from dflearn.losses.base import Field, Loss, LossOutput
 from dflearn.program import Program
 from dflearn.program.sides import Sides
+from dflearn.randomness import generator_of
+from dflearn.solvers.base import Status
 
 
 class LAVA(Loss):
@@ -21,29 +23,35 @@ class LAVA(Loss):
 
     A vertex of a linear program is optimal if and only if no vertex next to it is better, so the loss is at its least
     exactly where w* is optimal with a margin of ε against each of them. Convex in ŷ, piecewise linear; decisions
-    suffice. The vertices are found by pivots when a decision is first seen, and remembered.
+    suffice. The vertices are found when a decision is first seen, and remembered; then nothing is solved any more.
 
-    For integer programs the vertices are those of the relaxation, at which w* must be one. On degenerate vertices (paths
-    in a grid) only `bases` bases are visited: the vertices found are right, but may not be all.
+    For integer programs the vertices are those of the relaxation, at which w* must be one. They are found by pivots. A degenerate
+    vertex (paths, matchings, tours) may have more bases than can be visited: where `bases` are not enough, `directions` linear
+    programs over its cone of feasible directions, with random costs, find edges too. All that is found is right, but may not be all.
 
     Args:
         program: its relaxation is what has vertices.
         margin: ε ≥ 0, in units of the objective.
         bases: of a degenerate vertex, how many to visit.
+        directions: how many linear programs to solve where these are not all; 0: none.
     """
 
     known_rows = linear = True
     needs: tuple[Field, ...] = ("decisions",)
 
-    def __init__(self, program: Program, margin: float = 0.1, *, bases: int = 100) -> None:
+    def __init__(self, program: Program, margin: float = 0.1, *, bases: int = 20, directions: int = 100) -> None:
         super().__init__()
         self._check_form(program)
-        self.program, self.bases = program.relax(), int(bases)
+        if bases < 1 or directions < 0:
+            raise OptionError(
+                f"LAVA visits at least one basis and no fewer than 0 directions; got {bases} and {directions}"
+            )
+        self.program, self.bases, self.directions = program.relax(), int(bases), int(directions)
         self.margin = weight(margin, "LAVA", "a finite margin >= 0", lambda value: value >= 0)
         self._known: dict[bytes, np.ndarray] = {}
 
     def extra_repr(self) -> str:
-        return f"{self.program!r}, margin={self.margin}, bases={self.bases}"
+        return f"{self.program!r}, margin={self.margin}, bases={self.bases}, directions={self.directions}"
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_known": {}}
@@ -61,12 +69,30 @@ class LAVA(Loss):
         return LossOutput(value.reshape(predicted.shape[:-1]))
 
     def _beside(self, i: int, w: np.ndarray, sides: Sides) -> np.ndarray:
-        from dflearn.program.vertices import adjacent_vertices
-
         key = w.tobytes() + b"".join(part.tobytes() for part in sides.parts().values())
         if key not in self._known:
             try:
-                self._known[key] = adjacent_vertices(self.program, w, sides, self.bases)
+                self._known[key] = self._found(w, sides)
             except DflearnError as error:
                 raise type(error)(f"instance {i}: {error}") from error
         return self._known[key]
+
+    def _found(self, w: np.ndarray, sides: Sides) -> np.ndarray:
+        from dflearn.program.vertices import Vertex
+
+        vertex = Vertex(self.program, w, sides)
+        beside, all_of_them = vertex.by_pivots(self.bases)
+        if all_of_them or not self.directions:
+            return beside
+        from dflearn.solvers.highs import HiGHS
+
+        cone = vertex.cone()
+        costs = torch.zeros(self.directions, cone.n, dtype=torch.float64)
+        costs[:, : self.program.n] = torch.randn(
+            self.directions, self.program.n, generator=generator_of(0), dtype=torch.float64
+        )
+        solution = HiGHS(cone).solve(costs)
+        solved = solution.status == int(Status.OPTIMAL)
+        more = vertex.along(solution.decision[solved].numpy())
+        _, first = np.unique(np.round(np.vstack([beside, more]), 7), axis=0, return_index=True)
+        return np.vstack([beside, more])[np.sort(first)]

@@ -44,6 +44,11 @@ class LODL(Loss):
         self.register_buffer("weights", weights[order].detach().clone())
 
     @classmethod
+    def untaught(cls, p: int) -> LODL:
+        """One that has no weights yet, for programs of p costs: what a saved model is loaded with."""
+        return cls(torch.empty(0, dtype=torch.int64), torch.empty(0, p, dtype=torch.float64))
+
+    @classmethod
     def learn(
         cls,
         data: DecisionDataset,
@@ -57,8 +62,8 @@ class LODL(Loss):
         """Solve `samples` draws around the costs of each instance, and fit its weights.
 
         Args:
-            data: the training data, with costs; decisions are computed where there are none.
-            solver: of the program or its relaxation; `samples` solves per instance, and one for the label.
+            data: the training data, with costs. Their decisions are not looked at: regret is that of the solver's own.
+            solver: of the program or its relaxation; `samples` solves per instance, and one for its optimum.
             sigma: σ > 0 of the draws, in units of the costs.
             floor: the least weight, relative to the mean of all.
         """
@@ -70,8 +75,7 @@ class LODL(Loss):
         batch = data.batch()
         y = batch.require("costs").detach().cpu().double()
         rng, objective, found = generator_of(generator), solver.objective, np.zeros(tuple(y.shape))
-        known = None if batch.decisions is None else batch.decisions.detach().cpu().double()
-        best = objective(y, solver.solve(y, data.instance).check().decision if known is None else known, data.instance)
+        best = objective(y, solver.solve(y, data.instance).check().decision, data.instance)
         errors = sigma * torch.randn(samples, *y.shape, generator=rng, dtype=torch.float64)
         lost = torch.stack(
             [

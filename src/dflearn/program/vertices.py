@@ -1,4 +1,4 @@
-"""The vertices next to a vertex of a program's relaxation, by pivots of a dense tableau.
+"""The vertices next to a vertex of a program's relaxation, by pivots of a dense tableau, or along directions that others find.
 
 In equality form, Â z = b̂ with bounds, a vertex has a basis: columns of Â that determine it. Leaving a bound with one column
 outside of the basis follows an edge to the next vertex, or, where the vertex is degenerate, leads to another basis of
@@ -22,63 +22,113 @@ FAINT = 1e-7  # beside the largest decision: rounding, in single precision
 PIVOT = 1e-9  # what is smaller in a tableau is zero
 
 
-def adjacent_vertices(program: Program, w: np.ndarray, sides: Sides, bases: int = 100) -> np.ndarray:
-    """The vertices that share an edge of the LP relaxation with w `(n,)`, as `(count, n)`; edges without end are left out.
+class Vertex:
+    """A vertex w `(n,)` of a program's relaxation, and what lies beside it.
+
+    It is held in equality form, Â z = b̂ with bounds, in units of the variables' own; `below` and `above` are the bounds that z
+    meets.
 
     Args:
         sides: right-hand sides and bounds of this instance.
-        bases: how many bases of a degenerate vertex to visit. All of its edges leave from one of its bases, and there
-            may be very many: where the limit is met, some vertices are missing.
     """
-    form = program.equality_form()
-    matrix, right = form.matrix.toarray(), form.right_hand_side(sides)[0]
-    lower, upper = form.bounds(sides)
-    z = np.concatenate([w, right[len(form.kept) :] - form.rows_without_slacks()[len(form.kept) :] @ w])
-    units = _units(w, np.abs(right) + np.abs(matrix[:, : form.n]) @ np.abs(w), matrix, lower, upper)
-    z, lower, upper, matrix = z / units, lower / units, upper / units, matrix * units
-    rows = np.abs(matrix).max(1, initial=0.0)
-    rows[rows == 0] = 1.0
-    matrix, right = matrix / rows[:, None], right / rows
-    room = TIGHT * (1 + np.abs(z))
-    below, above = z - lower <= room, upper - z <= room
-    if (
-        not np.allclose(matrix @ z, right, atol=TIGHT, rtol=TIGHT)
-        or (z < lower - room).any()
-        or (z > upper + room).any()
-    ):
-        raise ProgramError("the decision breaks the program's constraints, so that it is none of its vertices")
-    tableau, basis = _tableau(np.hstack([matrix, right[:, None]]), inside=~(below | above))
-    resting = np.setdiff1d(np.arange(len(z)), basis)
-    z[resting] = np.where(below, lower, upper)[resting]
-    z[basis] = tableau[:, -1] - tableau[:, resting] @ z[resting]  # w in full precision
-    found: dict[bytes, np.ndarray] = {}
-    seen, queue = {frozenset(basis.tolist())}, deque([(tableau, basis)])
-    visited = 0
-    while queue and visited < bases:
-        tableau, basis = queue.popleft()
-        visited += 1
-        outside = np.setdiff1d(np.arange(len(z)), basis)
-        for j in outside[lower[outside] < upper[outside]]:
-            for sign in ([1.0] if below[j] else []) + ([-1.0] if above[j] else []):
-                change = -sign * tableau[:, j]
-                change[np.abs(change) < PIVOT] = 0.0
-                length, blocking = _ratio(z, change, basis, lower, upper)
-                length = min(length, upper[j] - lower[j])
-                if length > SHORT:
-                    if np.isfinite(length):
-                        step = np.zeros_like(z)
-                        step[basis], step[j] = length * change, sign * length
-                        vertex = (z + step)[: form.n]
-                        found.setdefault((np.round(vertex, 7) + 0.0).tobytes(), vertex * units[: form.n])
-                    continue
-                for row in blocking:
-                    other = basis.copy()
-                    other[row] = j
-                    if frozenset(other.tolist()) not in seen and len(seen) < 4 * bases:
+
+    def __init__(self, program: Program, w: np.ndarray, sides: Sides) -> None:
+        form = program.equality_form()
+        matrix, right = form.matrix.toarray(), form.right_hand_side(sides)[0]
+        lower, upper = form.bounds(sides)
+        z = np.concatenate([w, right[len(form.kept) :] - form.rows_without_slacks()[len(form.kept) :] @ w])
+        units = _units(w, np.abs(right) + np.abs(matrix[:, : form.n]) @ np.abs(w), matrix, lower, upper)
+        z, lower, upper, matrix = z / units, lower / units, upper / units, matrix * units
+        rows = np.abs(matrix).max(1, initial=0.0)
+        rows[rows == 0] = 1.0
+        matrix, right = matrix / rows[:, None], right / rows
+        room = TIGHT * (1 + np.abs(z))
+        self.n, self.units, self.matrix, self.lower, self.upper = form.n, units, matrix, lower, upper
+        self.below, self.above = z - lower <= room, upper - z <= room
+        if (
+            not np.allclose(matrix @ z, right, atol=TIGHT, rtol=TIGHT)
+            or (z < lower - room).any()
+            or (z > upper + room).any()
+        ):
+            raise ProgramError("the decision breaks the program's constraints, so that it is none of its vertices")
+        tableau, basis = _tableau(np.hstack([matrix, right[:, None]]), inside=~(self.below | self.above))
+        resting = np.setdiff1d(np.arange(len(z)), basis)
+        z[resting] = np.where(self.below, lower, upper)[resting]
+        z[basis] = tableau[:, -1] - tableau[:, resting] @ z[resting]  # w in full precision
+        self.z, self.first = z, (tableau, basis)
+
+    def by_pivots(self, bases: int) -> tuple[np.ndarray, bool]:
+        """The vertices that share an edge with this one, `(count, n)`, and whether these are all of them; edges without end
+        are left out.
+
+        Args:
+            bases: how many bases of a degenerate vertex to visit. All of its edges leave from one of its bases, and there
+                may be very many: where the limit is met, some vertices are missing.
+        """
+        z, lower, upper, below, above = self.z, self.lower, self.upper, self.below, self.above
+        found: dict[bytes, np.ndarray] = {}
+        seen, queue = {frozenset(self.first[1].tolist())}, deque([self.first])
+        visited, all_seen = 0, True
+        while queue and visited < bases:
+            tableau, basis = queue.popleft()
+            visited += 1
+            outside = np.setdiff1d(np.arange(len(z)), basis)
+            for j in outside[lower[outside] < upper[outside]]:
+                for sign in ([1.0] if below[j] else []) + ([-1.0] if above[j] else []):
+                    change = -sign * tableau[:, j]
+                    change[np.abs(change) < PIVOT] = 0.0
+                    length, blocking = _ratio(z, change, basis, lower, upper)
+                    length = min(length, upper[j] - lower[j])
+                    if length > SHORT:
+                        if np.isfinite(length):
+                            step = np.zeros_like(z)
+                            step[basis], step[j] = length * change, sign * length
+                            self._take(found, z + step)
+                        continue
+                    for row in blocking:
+                        other = basis.copy()
+                        other[row] = j
+                        if frozenset(other.tolist()) in seen:
+                            continue
+                        if len(seen) >= 4 * bases:
+                            all_seen = False
+                            continue
                         seen.add(frozenset(other.tolist()))
                         queue.append((_pivoted(tableau, int(row), int(j)), other))
-    found.pop((np.round(z[: form.n], 7) + 0.0).tobytes(), None)
-    return np.array(list(found.values())).reshape(len(found), form.n)
+        return self._vertices(found), all_seen and not queue
+
+    def cone(self) -> Program:
+        """The directions δ `(columns,)` that stay feasible, cut where Σ_below δ − Σ_above δ = 1: a polytope, since this is a
+        vertex, whose own vertices are the directions of its edges. Any linear costs lead to one of them."""
+        matrix = np.vstack([self.matrix, self.below.astype(float) - self.above.astype(float)])
+        return Program(
+            A=matrix,
+            b=np.append(np.zeros(len(self.matrix)), 1.0),
+            lower=np.where(self.below, 0.0, -np.inf),
+            upper=np.where(self.above, 0.0, np.inf),
+        )
+
+    def along(self, directions: np.ndarray) -> np.ndarray:
+        """The vertices at the other ends of edges in these directions, `(count, columns)` → `(at most count, n)`."""
+        found: dict[bytes, np.ndarray] = {}
+        for direction in directions:
+            change = np.where(np.abs(direction) < PIVOT, 0.0, direction)
+            length, _ = _ratio(self.z, change, np.arange(len(self.z)), self.lower, self.upper)
+            if SHORT < length < np.inf:
+                self._take(found, self.z + length * change)
+        return self._vertices(found)
+
+    def _take(self, found: dict[bytes, np.ndarray], z: np.ndarray) -> None:
+        found.setdefault((np.round(z[: self.n], 7) + 0.0).tobytes(), z[: self.n] * self.units[: self.n])
+
+    def _vertices(self, found: dict[bytes, np.ndarray]) -> np.ndarray:
+        found.pop((np.round(self.z[: self.n], 7) + 0.0).tobytes(), None)
+        return np.array(list(found.values())).reshape(len(found), self.n)
+
+
+def adjacent_vertices(program: Program, w: np.ndarray, sides: Sides, bases: int = 100) -> np.ndarray:
+    """The vertices that share an edge of the LP relaxation with w `(n,)`, as `(count, n)`: see `Vertex.by_pivots`."""
+    return Vertex(program, w, sides).by_pivots(bases)[0]
 
 
 def _units(w: np.ndarray, terms: np.ndarray, matrix: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:

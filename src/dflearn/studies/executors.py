@@ -81,15 +81,15 @@ class InProcess(Executor):
 
     slots = 1
 
-    def __init__(self, cache: str | Path | None = None) -> None:
-        self.cache = cache
+    def __init__(self, cache: str | Path | None = None, raw: str | Path | None = None) -> None:
+        self.cache, self.raw = cache, raw
         self._waiting: list[RunConfig] = []
 
     def submit(self, config: RunConfig) -> None:
         self._waiting.append(config)
 
     def next(self, timeout: float | None = None) -> Outcome | None:
-        return carry_out(self._waiting.pop(0), self.cache)
+        return carry_out(self._waiting.pop(0), self.cache, self.raw)
 
     def close(self) -> None:
         self._waiting.clear()
@@ -100,20 +100,23 @@ class LocalProcesses(Executor):
 
     A process serves many runs, since importing torch takes seconds. One that dies (out of memory, say) fails the run it
     had and is replaced. All of them end when the driver does, however that happens.
+
+    Args:
+        cache, raw: as of `studies.run.run`.
     """
 
-    def __init__(self, slots: int, cache: str | Path | None = None) -> None:
+    def __init__(self, slots: int, cache: str | Path | None = None, raw: str | Path | None = None) -> None:
         cores = available_cores()
         if not 1 <= slots <= cores:
             raise OptionError(
                 f"{slots} jobs were asked for, and there are {cores} cores: runs that are timed need one each"
             )
-        self.slots, self.cache = slots, cache
+        self.slots, self.cache, self.raw = slots, cache, raw
         self._idle: list[_Worker] = []
         self._busy: list[_Worker] = []
 
     def submit(self, config: RunConfig) -> None:
-        worker = self._idle.pop() if self._idle else _Worker(self.cache)
+        worker = self._idle.pop() if self._idle else _Worker(self.cache, self.raw)
         self._busy.append(worker)
         worker.begin(config)
 
@@ -140,12 +143,12 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def carry_out(config: RunConfig, cache: str | Path | None) -> Outcome:
+def carry_out(config: RunConfig, cache: str | Path | None, raw: str | Path | None = None) -> Outcome:
     """One run, with any error as text: what we raise on purpose in one line, the rest with its traceback."""
     from dflearn.studies.run import run
 
     try:
-        return Outcome(config, run(config, cache))
+        return Outcome(config, run(config, cache, raw))
     except DflearnError as error:
         return Outcome(config, error=f"{type(error).__name__}: {error}")
     except Exception as error:
@@ -155,11 +158,11 @@ def carry_out(config: RunConfig, cache: str | Path | None) -> Outcome:
 class _Worker:
     """The driver's end of one process."""
 
-    def __init__(self, cache: str | Path | None) -> None:
+    def __init__(self, cache: str | Path | None, raw: str | Path | None) -> None:
         # Not a fork: it would copy the locks of torch's and numba's threads.
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, cache), daemon=True)
+        self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, cache, raw), daemon=True)
         with _environment(ONE_THREAD):
             self.process.start()
         theirs.close()
@@ -189,7 +192,7 @@ class _Worker:
             self.process.join()
 
 
-def _serve(connection: Connection, cache: str | Path | None) -> None:
+def _serve(connection: Connection, cache: str | Path | None, raw: str | Path | None) -> None:
     """The life of a worker process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver, which then ends us
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -199,7 +202,7 @@ def _serve(connection: Connection, cache: str | Path | None) -> None:
             config = connection.recv()
         except (EOFError, OSError):
             return
-        connection.send(carry_out(config, cache))
+        connection.send(carry_out(config, cache, raw))
 
 
 def _end_with_parent() -> None:

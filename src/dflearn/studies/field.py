@@ -209,7 +209,7 @@ _add(
     ratio=0.1,
     temperature=1.0,
 )
-_add("LAVA", "label against the vertices next to it; nothing is solved", _lava, margin=0.1, bases=100)
+_add("LAVA", "label against the vertices next to it; nothing is solved", _lava, margin=0.1, bases=20, directions=100)
 _add("PEAR", "the error, projected onto the face of the smoothed decision", _pear, mu="auto", injection=0.0)
 _add("Regret^barrier", "regret through the log barrier (IntOpt)", _barrier, mu="auto")
 _add("LODL", "squared error with weights that regret taught", _lodl, sigma=0.5, samples=50)

@@ -21,6 +21,7 @@ from dflearn.data import DecisionDataset
 from dflearn.data.labels import label
 from dflearn.errors import DivergenceError
 from dflearn.evaluation import Evaluation, evaluate
+from dflearn.files import replacing
 from dflearn.models import Scaled
 from dflearn.problems.base import Problem
 from dflearn.solvers.base import Solver
@@ -37,19 +38,21 @@ from dflearn.training.validation import Validation
 DIGITS, HISTORY_DIGITS = 7, 4  # significant digits that a record keeps: of its figures, and of each epoch's
 
 
-def run(config: RunConfig, cache: str | Path | None = None) -> Record:
+def run(config: RunConfig, cache: str | Path | None = None, raw: str | Path | None = None) -> Record:
     """Carry out one run on one thread. Equal configs give equal figures, whatever ran before.
 
     Args:
         cache: a folder that remembers exact solves of labels and evaluation, as of `dflearn.label`.
+        raw: a folder for what the figures are made of: ids, predictions, decisions and regrets of the test rows, in
+            KEY.npz, with the key of the config.
     """
     load_plugins()
     import_modules(config.imports)
     with _one_thread():
-        return _run(config, cache)
+        return _run(config, cache, raw)
 
 
-def _run(config: RunConfig, cache: str | Path | None) -> Record:
+def _run(config: RunConfig, cache: str | Path | None, raw: str | Path | None) -> Record:
     memory, watch, begun = PeakMemory(), _Watch(), time.perf_counter()
     settings = config.settings
     problem = problem_of(config)
@@ -90,6 +93,8 @@ def _run(config: RunConfig, cache: str | Path | None) -> Record:
 
     evaluation = evaluate(best.model, problem, test, judge, cache=cache, progress=False)
     watch.lap("evaluate")
+    if raw is not None:
+        _keep_raw(Path(raw) / f"{config.key}.npz", evaluation)
     columns = ("loss", "gradient", *best.clock.columns)
     rows = {name: [_short(row[name], HISTORY_DIGITS) for row in best.history.rows] for name in columns}
     seconds = {
@@ -114,6 +119,21 @@ def _run(config: RunConfig, cache: str | Path | None) -> Record:
         optima=evaluation.optima.astype(np.float32),
         ids=evaluation.ids.astype(np.int32),
     )
+
+
+def _keep_raw(path: Path, evaluation: Evaluation) -> None:
+    """The arrays of an evaluation, in a file that is whole or not there."""
+    assert evaluation.predictions is not None
+    assert evaluation.decisions is not None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        np.savez_compressed(
+            file,
+            ids=evaluation.ids,
+            predictions=evaluation.predictions.numpy(),
+            decisions=evaluation.decisions.numpy(),
+            regrets=evaluation.regrets,
+        )
 
 
 def exact_solver(problem: Problem, config: RunConfig) -> Solver:
