@@ -76,6 +76,60 @@ def test_the_kernels_take_the_steps_of_the_cpu(name: str, machine: Emulator) -> 
     np.testing.assert_allclose(prices, layer.rows.prices(wanted.inside, wanted.in_force, v.numpy()), atol=1e-10)
 
 
+@pytest.mark.parametrize(("name", "threads"), [("SP-5", 32), ("SP-10", 64), ("CFL-50", 64)])
+def test_lanes_of_a_warp_do_together_what_one_thread_does(name: str, threads: int, folder: Path) -> None:
+    """Shuffles, groups of lanes for a supernode, lanes that share a row below."""
+    layer, y = costs_of(name, 1)
+    c, machine = layer.objective.vector(y), Emulator(folder, threads, warp=32)
+    blocks, alone = in_blocks(layer, machine), in_blocks(layer, InBlocks.machine)
+    answer, wanted = cold(blocks, c), cold(alone, c)
+    assert answer.interior_steps.tolist() == wanted.interior_steps.tolist()
+    assert answer.status.tolist() == [0]
+    np.testing.assert_allclose(answer.w, wanted.w, atol=1e-12)
+    np.testing.assert_array_equal(answer.inside, wanted.inside)
+    v = torch.randn(c.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    found, off = blocks.rows.project(answer.inside, answer.in_force, v)
+    assert not off.status.any()
+    np.testing.assert_allclose(found, alone.rows.project(wanted.inside, wanted.in_force, v)[0], atol=1e-12)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_blocks_of_half_as_many_threads_have_the_same_answers_bit_by_bit(name: str, folder: Path) -> None:
+    layer, y = costs_of(name, 1)
+    c, found = layer.objective.vector(y), []
+    for threads in (64, 32):
+        machine = Emulator(folder, threads, warp=32, planned=64)
+        blocks = SmoothedBlocks(layer.program, machine, CPU, 64)
+        answer = cold(blocks, c)
+        found.append((answer, blocks.rows.project(answer.inside, answer.in_force, c)[0]))
+    (wide, wide_slope), (narrow, narrow_slope) = found
+    for field in ("w", "y", "objective", "residual", "steps"):
+        assert torch.equal(getattr(wide, field), getattr(narrow, field)), field
+    assert torch.equal(wide_slope, narrow_slope)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_costs_and_gradients_may_be_given_as_the_program_has_them(name: str, machine: Emulator) -> None:
+    """y, in either precision, in place of c = S y + d; and the way back to it."""
+    layer, y = costs_of(name)
+    blocks, c = in_blocks(layer, machine), layer.objective.vector(y)
+    assert blocks.takes_y
+    wanted, v = cold(blocks, c), torch.randn(c.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    answer = blocks.solve(y, 1.0, None, None, 1e-10, costs=blocks.costs, multipliers=False)
+    assert answer.y is None
+    np.testing.assert_allclose(answer.w, wanted.w, atol=1e-12)
+    slope = layer.objective.transpose(blocks.rows.project(wanted.inside, wanted.in_force, v)[0])
+    found, _ = blocks.rows.project(answer.inside, answer.in_force, v, None, blocks.costs)
+    np.testing.assert_allclose(found, slope, atol=1e-12)
+    single = blocks.solve(y.float(), 1.0, None, None, 1e-10, costs=blocks.costs)
+    assert single.decision.dtype == torch.float32
+    near = cold(blocks, layer.objective.vector(y.float().double()))
+    np.testing.assert_array_equal(single.decision, near.w.float())
+    own, _ = blocks.rows.project(near.inside, near.in_force, v[:1].float().expand_as(v), None, blocks.costs)
+    alike = blocks.rows.project(near.inside, near.in_force, v[:1].float().double().expand_as(v))[0]
+    np.testing.assert_allclose(own, layer.objective.transpose(alike), rtol=1e-6, atol=1e-7)
+
+
 @pytest.mark.parametrize("name", SMALL)
 def test_starts_lead_to_the_same_answers_in_fewer_steps(name: str, machine: Emulator) -> None:
     layer, y = costs_of(name)

@@ -71,3 +71,16 @@ def test_lanes_do_not_touch_each_other() -> None:
     together = layer(costs)
     alone = torch.cat([layer(costs[i : i + 1]) for i in range(19)])
     torch.testing.assert_close(together, alone, atol=1e-8, rtol=0)
+
+
+def test_interior_points_do_not_go_round_in_circles() -> None:
+    """Knapsacks whose gap no longer fell, with second-order terms in every step: eighty steps were not enough."""
+    problem = problem_named("KP-100", seed=1)
+    known = problem.generate(64, dtype=torch.float64).batch().require("costs")
+    noise = torch.randn((4096, known.shape[1]), generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+    y = known.repeat(64, 1) * (1 + 0.1 * noise)
+    layer = Smoothed(problem.program, 0.05)
+    data = layer.rows.data(layer.objective.vector(y).numpy(), np.array([0.05]), layer.program.own_sides)
+    steps = layer.rows.solve(data, None, 1e-10).interior_steps
+    assert steps.min() > 0
+    assert steps.max() < 30

@@ -86,8 +86,8 @@ def spoilt(layer: InBlocks, monkeypatch: pytest.MonkeyPatch, rows: list[int], co
     place = layer.blocks(CPU)
     solve = place.rows.solve
 
-    def leaves(*arguments: Any) -> Any:
-        answer = solve(*arguments)
+    def leaves(*arguments: Any, **named: Any) -> Any:
+        answer = solve(*arguments, **named)
         answer.status[rows], answer.w[rows], answer.inside[rows], answer.alarm[0] = int(code), 0.0, 0, 1
         return answer
 
@@ -258,19 +258,28 @@ class FakeCuda:
             def __init__(self) -> None:
                 fake.events += 1
 
-            def record(self, stream: str) -> None:
-                assert stream == "the current stream of cuda:0"
+            def record(self, stream: Any) -> None:
+                assert stream is fake.stream
+                self.until = len(fake.queue)
 
             def synchronize(self) -> None:
-                fake.waited += 1
-                for work in fake.queue:
-                    work()
-                fake.queue.clear()
+                fake.run(self.until)
 
+        class Stream:
+            def synchronize(self) -> None:
+                fake.run(len(fake.queue))
+
+        self.stream = Stream()
         monkeypatch.setattr(torch.cuda, "Event", Event)
-        monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"the current stream of {device}")
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda device: self.stream)
         monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 7, raising=False)
         monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing)
+
+    def run(self, count: int) -> None:
+        self.waited += 1
+        for work in self.queue[:count]:
+            work()
+        del self.queue[:count]
 
 
 def test_statuses_are_looked_at_once_they_are_there_and_where_an_alarm_rang(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,11 +298,19 @@ def test_statuses_are_looked_at_once_they_are_there_and_where_an_alarm_rang(monk
     begin([0, 5])
     assert watch.end() == [0, 5]
     assert watch.waiting
+    for _ in range(2):
+        begin([0, 0])
+        watch.mark()
+        fake.queue.append(lambda: None)  # the next solve
+        assert watch.end() == []
+        assert len(fake.queue) == 1, "it waits for work that came later"
+        fake.queue.clear()
     assert fake.events == 1, "events are used again"
 
 
 def test_nothing_is_sent_while_a_graph_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     fake, watch = FakeCuda(monkeypatch, capturing=True), Watch()
     watch.begin(FakeStatus(fake, [0, 5]))  # type: ignore[arg-type]
+    watch.mark()
     assert watch.end() == []
     assert fake.events == 0

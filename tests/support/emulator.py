@@ -1,4 +1,4 @@
-"""The kernels' own source as plain C++, on the CPU: a machine whose warps have one lane."""
+"""The kernels' own source as plain C++, on the CPU: a machine whose warps have one lane, or more."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from dflearn.cuda.driver import KERNELS, Machine, Module, PlanStruct
+from dflearn.cuda.driver import KERNELS, Machine, Module, PlanStruct, Shape
 from dflearn.cuda.nvrtc import MAIN, SOURCE
 from dflearn.layers import Smoothed
 from dflearn.layers.blocks import SmoothedBlocks
@@ -48,21 +48,30 @@ def library(folder: Path, threads: int, spill: bool, flags: tuple[str, ...] = ()
 
 
 class Emulator(Machine):
-    """fast_memory: bytes that a block may have, so that spilling can be tried. threads: how many work at once."""
+    """fast_memory: bytes that a block may have, so that spilling can be tried. threads: how many work at once, `warp` of them in step, in place
+    of `planned` ones."""
 
-    warp = 1
     multiprocessors = 1
 
-    def __init__(self, folder: Path, threads: int = 1, fast_memory: int = 2**30, flags: tuple[str, ...] = ()) -> None:
-        self.folder, self.threads, self.fast_memory, self.flags = folder, threads, (fast_memory, fast_memory), flags
+    def __init__(
+        self,
+        folder: Path,
+        threads: int = 1,
+        fast_memory: int = 2**30,
+        flags: tuple[str, ...] = (),
+        warp: int = 1,
+        planned: int | None = None,
+    ) -> None:
+        self.folder, self.threads, self.fast_memory, self.warp = folder, threads, (fast_memory, fast_memory), warp
+        self.planned = planned or threads
+        self.flags = (*flags, f"-DW={warp}", f"-DPARTS={self.planned // threads}")
         self.loaded: list[EmulatedModule] = []
 
-    def load(
-        self, threads: int, together: int, sizes: dict[str, int], fields: Sequence[np.ndarray], shared: int
-    ) -> Module:
-        assert threads == self.threads, "the plan is made for other blocks"
-        path = library(self.folder, threads, bool(sizes["far"]), self.flags)
-        module = EmulatedModule(path, threads, sizes, fields, shared)
+    def load(self, shape: Shape, sizes: dict[str, int], fields: Sequence[np.ndarray], shared: int) -> Module:
+        assert shape.threads == self.planned, "the plan is made for other blocks"
+        module = EmulatedModule(
+            library(self.folder, self.threads, bool(sizes["far"]), self.flags), self.threads, sizes, fields, shared
+        )
         self.loaded.append(module)
         return module
 

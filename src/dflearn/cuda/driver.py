@@ -24,7 +24,7 @@ MAX_SHARED_OPTIN, MAX_SHARED_PER_MULTIPROCESSOR = 97, 81  # attributes of a devi
 MAX_DYNAMIC_SHARED = 8  # of a function
 BUFFER_POINTER, BUFFER_SIZE = 1, 2  # what follows, in the list that tells of a kernel's arguments
 # The arguments of each kernel, as `struct` writes them: P for a pointer, i for an int, d for a double.
-KERNELS = {"smoothed_solve": "iPPPdPPiPiPiPiP" + 11 * "P", "smoothed_project": "iPPPPPPPiPPPP"}
+KERNELS = {"smoothed_solve": "iPPPdPiiPPPPiPiPiPiPPPPPPPP", "smoothed_project": "iPPPPiPiPiiPPiPiPPPP"}
 
 
 class PlanStruct(ctypes.Structure):
@@ -36,6 +36,14 @@ class PlanStruct(ctypes.Structure):
     def of(cls, sizes: dict[str, int], fields: Sequence[Tensor]) -> PlanStruct:
         numbers = (ctypes.c_int * len(SIZES))(*(sizes[name] for name in SIZES))
         return cls(numbers, (ctypes.c_void_p * len(FIELDS))(*(field.data_ptr() for field in fields)))
+
+
+class Shape(NamedTuple):
+    """Threads of a block, how many each stands for in sums (see `Sum` in source/block.cuh), and blocks on a multiprocessor."""
+
+    threads: int
+    parts: int
+    together: int
 
 
 class Module(ABC):
@@ -64,10 +72,8 @@ class Machine(ABC):
     fast_memory: tuple[int, int]
 
     @abstractmethod
-    def load(
-        self, threads: int, together: int, sizes: dict[str, int], fields: Sequence[np.ndarray], shared: int
-    ) -> Module:
-        """The kernels for blocks of so many threads, `together` of them on one multiprocessor, with a plan and its fast memory."""
+    def load(self, shape: Shape, sizes: dict[str, int], fields: Sequence[np.ndarray], shared: int) -> Module:
+        """The kernels for blocks of that shape, with a plan and its fast memory."""
 
 
 @lru_cache(maxsize=1)
@@ -123,18 +129,17 @@ class Gpu(Machine):
         _check(_driver().cuDeviceGetAttribute(ctypes.byref(value), number, self.device.index or 0))
         return value.value
 
-    def load(
-        self, threads: int, together: int, sizes: dict[str, int], fields: Sequence[np.ndarray], shared: int
-    ) -> Module:
+    def load(self, shape: Shape, sizes: dict[str, int], fields: Sequence[np.ndarray], shared: int) -> Module:
         major, minor = self.capability
         options = [
             f"--gpu-architecture=sm_{major}{minor}",
             "--std=c++17",
-            f"-DNT={threads}",
-            f"-DMIN_BLOCKS={together}",
+            f"-DNT={shape.threads}",
+            f"-DPARTS={shape.parts}",
+            f"-DMIN_BLOCKS={shape.together}",
         ]
         code = self.compiler.cubin((*options, *(["-DSPILL"] if sizes["far"] else [])))
-        return GpuModule(self, code, threads, sizes, fields, shared)
+        return GpuModule(self, code, shape.threads, sizes, fields, shared)
 
 
 class Function(NamedTuple):

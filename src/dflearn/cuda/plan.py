@@ -33,7 +33,7 @@ FIELDS = (
     "pull_task", "pull_word", "level", "node", "below", "below_level", "below_owner",
 )  # fmt: skip
 HEAD = 18  # numbers that `struct Task` takes
-COLUMN_ARRAYS, ROW_ARRAYS = 14, 8  # numbers of scratch of each column and of each row
+COLUMN_ARRAYS, ROW_ARRAYS = 15, 8  # numbers of scratch of each column and of each row
 BUFFER = 6  # numbers of each warp
 
 
@@ -119,10 +119,13 @@ class Plan:
         matrix: the scaled, ordered matrix.
         nodes: the supernodes of L.
         panel: how many numbers L takes.
+        threads, most: of the block that it is made for, and of the largest that uses it.
     """
 
-    def __init__(self, matrix: sp.csr_array, inequality: np.ndarray, *, threads: int, warp: int = WARP) -> None:
-        self.threads, self.warp = threads, warp
+    def __init__(
+        self, matrix: sp.csr_array, inequality: np.ndarray, *, threads: int, warp: int = WARP, most: int | None = None
+    ) -> None:
+        self.threads, self.warp, self.most = threads, warp, most or threads
         self.order, self.nodes = _best_order(matrix)
         ordered = sp.csr_array(matrix[self.order])
         self.scale = 1.0 / np.sqrt(np.asarray(ordered.multiply(ordered).sum(axis=1)).reshape(-1))
@@ -286,20 +289,29 @@ class Plan:
         }  # fmt: skip
 
     def _lanes(self, width: np.ndarray, height: np.ndarray) -> tuple[int, int]:
-        """Lanes for each supernode of a level in `factorize` and in `substitute`: the least guessed number of cycles."""
+        """Lanes for each supernode of a level in `factorize` and in `substitute`: the least guessed number of cycles.
+
+        In `factorize`, plus 256 times the rows that each lane has, where rows below are among them; 0: they come afterwards.
+        """
         if self.warp == 1:
             return 1, 1
 
         def rounds(lanes: int, cost: np.ndarray) -> float:
             return float(np.sort(cost)[::-1][:: max(self.threads // lanes, 1)].sum())
 
-        factor = {1: rounds(1, width * (150 + 40 * width))}
+        most = int((width + height).max())
+        afterwards = rounds(1, (width * (80 + 10 * width)).repeat(height))
+        factor = {1: rounds(1, width * (150 + 40 * width)) + afterwards}
         solve = {1: rounds(1, 150 + width * (130 + 15 * width) + width * height * 20)}
         for lanes in (2, 4, 8, 16, 32):
             if lanes >= width.max():
                 wide = 2 ** np.ceil(np.log2(np.maximum(width, 1)))
-                factor[lanes] = rounds(lanes, width * (250 + 4 * width))
-                solve[lanes] = rounds(lanes, 250 + 120 * width + 40 * np.ceil(height / (lanes / wide)))
+                columns = width * (250 + 6 * width)
+                factor[lanes] = rounds(lanes, columns) + afterwards
+                for each in (1, 2):
+                    if most <= each * lanes:
+                        factor[lanes + 256 * each] = rounds(lanes, columns * (1 + 0.1 * (each - 1)))
+                solve[lanes] = rounds(lanes, 250 + 60 * width + 40 * np.ceil(height / (lanes / wide)))
         return _cheapest(factor), _cheapest(solve)
 
     # -- fast memory ----------------------------------------------------------------------------------------------
@@ -307,7 +319,7 @@ class Plan:
     @cached_property
     def _head(self) -> int:
         """Numbers of fast memory before the levels: x, y, the buffer of sums, the task."""
-        return (2 * self.m + BUFFER * (self.threads // self.warp) + HEAD + 2) // 2 * 2
+        return (2 * self.m + BUFFER * (self.most // self.warp) + HEAD + 2) // 2 * 2
 
     @cached_property
     def _near_shape(self) -> int:
@@ -336,7 +348,7 @@ class Plan:
             "row_slices": len(arrays["row_slice"]), "pair_slices": len(arrays["pair_slice"]),
             "per_column": int(steps[0]) if len(steps) and (steps == steps[0]).all() else 0,
             "nodes": len(self.sequence), "rows_below": len(self._below), "near_shape": int(near),
-            "head_at": (2 * self.m + BUFFER * (self.threads // self.warp) + 1) // 2 * 2, "levels_at": self._head,
+            "head_at": (2 * self.m + BUFFER * (self.most // self.warp) + 1) // 2 * 2, "levels_at": self._head,
             "panel_at": start if room > 0 else 0, "far": far,
         }  # fmt: skip
         return sizes, 8 * (start + self.panel - far)

@@ -43,6 +43,7 @@ LARGE = 100.0  # multipliers beyond which an instance may have no feasible point
 PROVE = 3
 FEASIBLE = 1e-12  # residual of rows and stationarity below which only complementarity counts
 REFINEMENTS = 2
+LATE_SHARE = 0.5  # of the gap, which the corrector aims at the cube of: at most so much in those late steps
 
 
 # Work space: the point, its gaps and multipliers, and what a step is computed from.
@@ -282,19 +283,22 @@ def interior_point(
         for i in range(m):
             if inequality[i]:
                 remaining = remaining + (get(s, i) + length * get(ds, i)) * (get(y, i) + length * get(dy, i))
-        # Corrector: to a share of the gap that depends on how far the predictor got, with its second-order terms.
-        share = where(gap > 0.0, maximum(remaining, 0.0) / gap, 0.0)
+        # Corrector: to a share of the gap that depends on how far the predictor got, with its second-order terms; late ones
+        # without them, which can lead round in circles.
+        share, second = where(gap > 0.0, maximum(remaining, 0.0) / gap, 0.0), 1.0
+        if step >= REFINED:
+            share, second = minimum(share, LATE_SHARE), 0.0
         aim = share * share * share * gap / count
         for j in range(n):
             move, z_low, z_high = get(dw, j), get(zl, j), get(zu, j)
-            low = get(has_lower, j) * aim + move * z_low * (1.0 + move * get(il, j)) - get(gl, j) * z_low
-            high = get(has_upper, j) * aim - move * z_high * (1.0 - move * get(iu, j)) - get(gu, j) * z_high
+            low = get(has_lower, j) * aim + second * move * z_low * (1.0 + move * get(il, j)) - get(gl, j) * z_low
+            high = get(has_upper, j) * aim - second * move * z_high * (1.0 - move * get(iu, j)) - get(gu, j) * z_high
             put(tl, j, low)
             put(tu, j, high)
             put(right, j, get(theta, j) * (low * get(il, j) - high * get(iu, j) - get(slope, j)))
         for i in range(m):
             if inequality[i]:
-                put(ts, i, aim - get(ds, i) * get(dy, i) - get(s, i) * get(y, i))
+                put(ts, i, aim - second * get(ds, i) * get(dy, i) - get(s, i) * get(y, i))
         _row_target(by_rows, right, rp, dy)
         for i in range(m):
             if inequality[i]:

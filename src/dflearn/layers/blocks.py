@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from dflearn.cuda.driver import Machine, gpu
-from dflearn.cuda.rows import BlockAnswer, BlockRows, Told
+from dflearn.cuda.rows import BlockAnswer, BlockRows, Costs, Told
 from dflearn.layers.base import symmetric
 from dflearn.layers.watch import Watch
-from dflearn.program import Instance, Program
+from dflearn.program import Instance, Objective, Program
 from dflearn.program.equality_form import CONTRADICTION
 from dflearn.program.maps import LinearMap
 from dflearn.program.sides import Side
@@ -43,7 +43,7 @@ class SmoothedBlocks:
         rows: its rows, with the kernels.
         own_right_hand_side: r of the plan's rows, where an instance has none of its own, `(1, m)`.
         origin_is_feasible: whether w = 0 is, with the program's sides.
-        nothing: False, for one instance.
+        takes_y: whether the kernels take y and make c of it, in the way that `costs` says; `None`: c is y.
     """
 
     def __init__(self, program: Program, machine: Machine, device: torch.device, threads: int | None = None) -> None:
@@ -60,15 +60,26 @@ class SmoothedBlocks:
         self._implied = LinearMap(form.combination) if len(form.dropped) else None
         self._implied_sizes = LinearMap(abs(form.combination)) if len(form.dropped) else None
         self._matrix = LinearMap(form.rows_without_slacks())
-        self.nothing = torch.zeros(1, dtype=torch.bool, device=device)
+        objective = program.objective
+        self.costs = Costs.of(objective, device) if objective.S is not None or objective.d.any() else None
+        self.takes_y = self.costs is not None or (objective.S is None and not objective.d.any())
         self._mu: tuple[float, Tensor, Tensor] | None = None
+        self._nothing: dict[int, Tensor] = {}
 
     def __str__(self) -> str:
         spilled = f", {self.rows.spilled:.0%} of the factor in global memory" if self.rows.spilled else ""
-        return f"{self.device}, {self.rows.plan.threads} threads for each instance{spilled}"
+        rows = self.rows
+        wider = f" ({rows.wide} for up to {rows.multiprocessors})" if rows.wide > rows.threads else ""
+        return f"{self.device}, {rows.threads} threads for each instance{wider}{spilled}"
 
     def _constant(self, part: np.ndarray) -> Tensor:
         return torch.from_numpy(np.array(np.atleast_2d(part), np.float64, order="C")).to(self.device)
+
+    def nothing(self, count: int) -> Tensor:
+        """False for each instance: which of them were solved alone."""
+        if count not in self._nothing:
+            self._nothing = {count: torch.zeros(1, dtype=torch.bool, device=self.device).expand(count)}
+        return self._nothing[count]
 
     def weights(self, mu: float) -> tuple[Tensor, Tensor]:
         """μ and −1/μ as the kernels take them."""
@@ -78,9 +89,17 @@ class SmoothedBlocks:
         return self._mu[1], self._mu[2]
 
     def solve(
-        self, c: Tensor, mu: float, instance: Instance | None, start: Tensor | None, tolerance: float
+        self,
+        c: Tensor,
+        mu: float,
+        instance: Instance | None,
+        start: Tensor | None,
+        tolerance: float,
+        *,
+        costs: Costs | None = None,
+        multipliers: bool = True,
     ) -> BlockAnswer:
-        """c `(count, n)` in float64; start `(count, m)`, multipliers of the program's rows. Waits for nothing.
+        """c `(count, n)`, or y as of `BlockRows.solve`; start `(count, m)`, multipliers of the program's rows. Waits for nothing.
 
         Rows of y are the plan's. An instance whose numbers make no sense is `FAILED`; the CPU's way then says why.
         """
@@ -88,7 +107,8 @@ class SmoothedBlocks:
         if wrong is not None:
             c = torch.where(wrong[:, None], torch.nan, c)
         starts = None if start is None else self.rows.inwards(start.to(self.device, DOUBLE))
-        return self.rows.solve(c, self.weights(mu)[0], r, lower, upper, starts, tolerance)
+        mus = self.weights(mu)[0]
+        return self.rows.solve(c, mus, r, lower, upper, starts, tolerance, costs=costs, multipliers=multipliers)
 
     def side(self, name: Side, instance: Instance | None, count: int) -> Tensor:
         """b, h, lower or upper: `(count, k)`, or `(1, k)` where it is the program's."""
@@ -151,7 +171,9 @@ class SmoothedBlocks:
         for own, theirs in zip(mine, (by.w, by.inside, by.objective, bound, by.residual, status), strict=True):
             own[index] = torch.from_numpy(theirs).to(self.device)
         answer.in_force[index] = self.rows.ordered(torch.from_numpy(in_force).to(self.device))
-        answer.y[index] = self.rows.inwards(torch.from_numpy(by.y).to(self.device))
+        if answer.y is not None:
+            answer.y[index] = self.rows.inwards(torch.from_numpy(by.y).to(self.device))
+        answer.decision[index] = answer.w[index].to(answer.decision)
 
 
 class BlockFace(NamedTuple):
@@ -163,18 +185,33 @@ class BlockFace(NamedTuple):
     factor: Tensor
     watch: Watch
     w: Tensor
+    objective: Objective | None = None
+    costs: Costs | None = None
 
     def way_back(self, gradient: Tensor) -> Tensor:
-        """(dw/dc)ᵀ gradient, `(*batch, n)` → `(*batch, n)`."""
-        v = gradient.detach().to(DOUBLE)
-        v = v if v.ndim == 2 else v.reshape(self.inside.shape)
-        out, off = self.rows.project(self.inside, self.in_force, v, self.factor)
-        for i, x, _ in self._mended(v, off):
-            out[i] = self.factor * x
-        return (out if gradient.ndim == 2 else out.reshape(gradient.shape)).to(gradient)
+        """(dw/dy)ᵀ gradient, `(*batch, n)` → `(*batch, p)`."""
+        if self.objective is None or self.costs is None or self.watch.waiting:
+            back = self.to_costs(gradient)
+            return back if self.objective is None else self.objective.transpose(back)
+        return self._led(gradient, self.costs)
 
     def way_back_again(self, gradient: Tensor, decision: Tensor) -> Tensor:
-        return symmetric(gradient, decision, self.way_back)
+        back = symmetric(gradient, decision, self.to_costs)
+        return back if self.objective is None else self.objective.transpose(back)
+
+    def to_costs(self, gradient: Tensor) -> Tensor:
+        """(dw/dc)ᵀ gradient, `(*batch, n)` → `(*batch, n)`."""
+        return self._led(gradient, None)
+
+    def _led(self, gradient: Tensor, costs: Costs | None) -> Tensor:
+        v = gradient.detach()
+        if v.dtype not in (DOUBLE, torch.float32):
+            v = v.to(DOUBLE)
+        v = v if v.ndim == 2 else v.reshape(self.inside.shape)
+        out, off = self.rows.project(self.inside, self.in_force, v, self.factor, costs)
+        for i, x, _ in self._mended(v, off):
+            out[i] = (self.factor * x).to(out)
+        return (out if gradient.ndim == 2 else out.reshape(*gradient.shape[:-1], out.shape[-1])).to(gradient)
 
     def prices(self, v: Tensor) -> Tensor:
         """(dw/dr)ᵀ v `(count, m)` for right-hand sides of the program's rows; v `(count, n)`."""
@@ -196,7 +233,7 @@ class BlockFace(NamedTuple):
         matrix = self.rows.plan.matrix
         for i in status.nonzero().squeeze(1).tolist():
             free, on = (part[i].cpu().numpy().nonzero()[0] for part in (self.inside, self.in_force))
-            x, z = v.new_zeros(v.shape[1]), v.new_zeros(self.rows.plan.m)
-            own, prices = projected(matrix[on][:, free].toarray(), v[i].cpu().numpy()[free])
-            x[free], z[on] = torch.from_numpy(own).to(v), torch.from_numpy(prices).to(v)
+            x, z = v.new_zeros(v.shape[1], dtype=DOUBLE), v.new_zeros(self.rows.plan.m, dtype=DOUBLE)
+            own, prices = projected(matrix[on][:, free].toarray(), v[i].cpu().double().numpy()[free])
+            x[free], z[on] = torch.from_numpy(own).to(x), torch.from_numpy(prices).to(x)
             yield i, x, z

@@ -164,7 +164,7 @@ def smoothed(y: Tensor, start: Tensor | None, *rest: Any) -> tuple[Tensor, ...]:
     new_start = y.new_empty(0, dtype=torch.float64) if solution.start is None else solution.start
     parts = (solution.decision, solution.status, solution.objective, solution.bound, residual, fallback, new_start)
     # No two answers may share memory.
-    return *(part.to(y.device).clone() for part in parts), *(part.to(y.device) for part in (inside, in_force, kappa))
+    return tuple(part.to(y.device).clone() for part in (*parts, inside, in_force, kappa))
 
 
 @smoothed.register_fake

@@ -20,7 +20,7 @@ from dflearn.layers.rows import CONE_ACCEPTED, CONE_TOLERANCE
 from dflearn.solvers.base import Status
 
 if TYPE_CHECKING:
-    from dflearn.program import Instance
+    from dflearn.program import Instance, Objective
 
 STEPS = 12  # of the search, where nothing may wait for it
 OPTIMAL, FAILED = int(Status.OPTIMAL), int(Status.FAILED)
@@ -51,19 +51,19 @@ def solve_norm_on_gpu(
         kappa = torch.where(known, given[:, -1].clamp(1e-6 * usual, 1e6 * usual), usual)
         multipliers = torch.where(known[:, None], rows.inwards(given[:, :-1]), torch.nan)
     zero = _origin_is_optimal(blocks, c, mu, r, lower, upper, tolerance)
-    numbers, steps = torch.zeros((3, count), dtype=DOUBLE, device=c.device), c.new_zeros((2, count), dtype=torch.int32)
+    numbers, w = torch.zeros((4, count), dtype=DOUBLE, device=c.device), torch.zeros_like(c)
     found = BlockAnswer(
         multipliers,
-        torch.zeros_like(c),
+        w,
         torch.zeros(c.shape, dtype=torch.uint8, device=c.device),
         torch.zeros((count, m), dtype=torch.uint8, device=c.device),
         numbers[0],
         numbers[1],
         numbers[2],
         torch.where(zero, OPTIMAL, FAILED).to(torch.int8),
-        steps[0],
-        steps[1],
+        numbers[3],
         np.ones(1),
+        w,
     )
     low, high, reach, done = (
         torch.zeros_like(usual),
@@ -75,7 +75,9 @@ def solve_norm_on_gpu(
         if waits and bool(done.all()):
             break
         left = torch.where(done[:, None], torch.nan, c)
-        part = rows.solve(left, kappa, r, lower, upper, found.y, tolerance)
+        part = rows.solve(left, kappa, r, lower, upper, multipliers, tolerance)
+        assert part.y is not None
+        multipliers = _kept(done, multipliers, part.y)
         solved, norm = part.status == OPTIMAL, torch.linalg.vector_norm(part.w, dim=1)
         gap = kappa * norm - mu
         low = torch.where(solved & ~done & (gap <= 0), kappa, low)
@@ -86,7 +88,7 @@ def solve_norm_on_gpu(
             status=torch.where(reached & (part.residual <= ACCEPTED_RESIDUAL), OPTIMAL, FAILED).to(torch.int8)
         )
         found = found._replace(
-            y=_kept(done, found.y, part.y),
+            y=multipliers,
             w=_kept(done, found.w, part.w),
             inside=_kept(done, found.inside, part.inside),
             in_force=_kept(done, found.in_force, part.in_force),
@@ -108,7 +110,7 @@ def solve_norm_on_gpu(
     objective = (torch.where(optimal[:, None], c, 0.0) * w).sum(1) + mu * torch.linalg.vector_norm(w, dim=1)
     inside, in_force = (torch.where(optimal[:, None], part, 0) for part in (found.inside, found.in_force))
     bound = torch.where(optimal, objective, -torch.inf)
-    found = found._replace(w=w, objective=objective, bound=bound, inside=inside, in_force=in_force)
+    found = found._replace(w=w, objective=objective, bound=bound, inside=inside, in_force=in_force, decision=w)
     return found, torch.where(zero, torch.inf, kappa)
 
 
@@ -148,12 +150,18 @@ class NormFace(NamedTuple):
 
     block: BlockFace
     mu: float
+    objective: Objective | None = None
 
     def way_back(self, gradient: Tensor) -> Tensor:
+        """(dw/dy)ᵀ gradient, `(*batch, n)` → `(*batch, p)`."""
+        back = self._to_costs(gradient)
+        return back if self.objective is None else self.objective.transpose(back)
+
+    def _to_costs(self, gradient: Tensor) -> Tensor:
         """(dw/dc)ᵀ gradient, `(*batch, n)` → `(*batch, n)`."""
         face, w = self.block, self.block.w
-        out = face.way_back(gradient.detach().to(DOUBLE)).reshape(w.shape)
-        along = face._replace(factor=face.rows.one).way_back(w)
+        out = face.to_costs(gradient.detach().to(DOUBLE)).reshape(w.shape)
+        along = face._replace(factor=face.rows.one).to_costs(w)
         room = (w - along).square().sum(1)
         share = torch.where(room > 0, (w * out).sum(1) / torch.where(room > 0, room, 1.0), 0.0)
         return (out + share[:, None] * along).reshape(gradient.shape).to(gradient)
@@ -161,11 +169,11 @@ class NormFace(NamedTuple):
     def way_back_again(self, gradient: Tensor, decision: Tensor) -> Tensor:
         """The same in differentiable operations: P is constant on a face, and κ = μ/‖w‖."""
         v, w = gradient.double(), decision.double()
-        project = self.block._replace(factor=self.block.rows.one).way_back
+        project = self.block._replace(factor=self.block.rows.one).to_costs
         out = -w.norm(dim=-1, keepdim=True) / self.mu * symmetric(v, w, project)
         along = symmetric(w, w, project)
         room = (w - along).square().sum(-1, keepdim=True)
         there = room > 0
         share = torch.where(there, (w * out).sum(-1, keepdim=True) / torch.where(there, room, 1.0), 0.0)
-        result: Tensor = (out + share * along).to(gradient)
-        return result
+        back: Tensor = (out + share * along).to(gradient)
+        return back if self.objective is None else self.objective.transpose(back)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dflearn.layers.smoothed import Smoothed
 
 OPTIMAL = int(Status.OPTIMAL)
+PRECISIONS = (torch.float64, torch.float32)  # that the kernels read
 LARGEST = float(np.finfo(np.float64).max)  # a start is known by its numbers
 
 
@@ -31,10 +32,19 @@ def solve_on_gpu(
 ) -> Solution:
     """`Smoothed._solve` where the costs y `(*batch, p)` are."""
     wanted = layer.wanted_sides(instance)
-    costs = layer.objective.vector(y.double(), instance)
-    training = torch.is_grad_enabled() and (costs.requires_grad or bool(wanted))
-    solution, face = answer_on_gpu(layer, blocks, costs.detach(), instance, start, training, y.dtype)
-    decision = with_gradient(costs, solution.decision, face.way_back, face.way_back_again)
+    # The way back leads from w to y at once, unless the instance's d wants a gradient too.
+    own_d = None if instance is None else instance.d
+    origin = layer.objective.vector(y.double(), instance) if own_d is not None and own_d.requires_grad else y
+    given = blocks.takes_y and own_d is None and layer.regularizer == "squared" and y.dtype in PRECISIONS
+    if given or origin is not y:
+        costs = origin.detach()
+    else:
+        costs = layer.objective.vector(y.detach().double(), instance)
+    training = torch.is_grad_enabled() and (origin.requires_grad or bool(wanted))
+    solution, face = answer_on_gpu(layer, blocks, costs, instance, start, training, y.dtype, given=given)
+    if origin is y:
+        face = face._replace(objective=layer.objective)
+    decision = with_gradient(origin, solution.decision, face.way_back, face.way_back_again)
     if wanted and instance is not None:
         assert isinstance(face, BlockFace)  # `wanted_sides` refuses the norm
         way_back = blocks.side_gradients(face, instance, list(wanted))
@@ -50,42 +60,57 @@ def answer_on_gpu(
     start: Tensor | None,
     training: bool,
     dtype: torch.dtype,
+    *,
+    given: bool = False,
 ) -> tuple[Solution, BlockFace | NormFace]:
     """The answer for c `(*batch, n)`, without a gradient, its decision of that dtype; and the faces that it lies on.
+
+    given: whether the kernels are to make c of y, `(*batch, p)`, instead.
 
     A training step does not wait for the answer, unless an earlier one had instances that the kernels did not finish; while a
     graph is captured, nothing does.
     """
-    batch, n = costs.shape[:-1], costs.shape[-1]
+    batch, n = costs.shape[:-1], layer.program.n
     count = batch.numel()
     plain = len(batch) == 1  # most calls: nothing to reshape
-    c, given = costs.double(), None if start is None else start.detach()
+    c, start_rows = costs if given else costs.double(), None if start is None else start.detach()
     if not plain:
-        c, given = c.reshape(count, n), None if given is None else given.reshape(count, layer.start_width)
+        c = c.reshape(count, c.shape[-1])
+        start_rows = None if start_rows is None else start_rows.reshape(count, layer.start_width)
     captured = costs.is_cuda and torch.cuda.is_current_stream_capturing()
+    if not captured:
+        layer.watch.mark()
+    through = blocks.costs if given else None
     if layer.regularizer == "norm":
         waits = not captured and (not training or layer.watch.waiting)
-        answer, kappa = solve_norm_on_gpu(blocks, c, layer.mu, instance, given, layer.tolerance, waits)
+        answer, kappa = solve_norm_on_gpu(blocks, c, layer.mu, instance, start_rows, layer.tolerance, waits)
     else:
-        answer, kappa = blocks.solve(c, layer.mu, instance, given, layer.tolerance), None
+        answer, kappa = (
+            blocks.solve(
+                c, layer.mu, instance, start_rows, layer.tolerance, costs=through, multipliers=start is not None
+            ),
+            None,
+        )
     # From here on the device works.
     if not captured:
         _complain(layer.watch.end())
-    slow = blocks.nothing.expand(count)
+    slow = blocks.nothing(count)
     deferred = captured or (training and not layer.watch.waiting)
     if deferred:
         layer.watch.begin(answer.status, answer.alarm if kappa is None else None)
     elif bool((answer.status != OPTIMAL).any()):
+        if given:
+            costs = layer.objective.vector(costs.double(), instance)
         slow = _finish(layer, blocks, costs, instance, answer, kappa)
     factor = blocks.weights(layer.mu)[1] if kappa is None else -1 / kappa
-    block = BlockFace(blocks.rows, answer.inside, answer.in_force, factor, layer.watch, answer.w)
-    new_start = None if start is None else blocks.rows.outwards(answer.y)
+    block = BlockFace(blocks.rows, answer.inside, answer.in_force, factor, layer.watch, answer.w, costs=through)
+    new_start = None if start is None or answer.y is None else blocks.rows.outwards(answer.y)
     if new_start is not None and kappa is not None:
         new_start = torch.cat([new_start, kappa.clamp(max=LARGEST)[:, None]], 1)
     told = (answer.status, answer.objective, answer.bound, answer.residual, slow)
     status, objective, bound, residual, slow = told if plain else (part.reshape(batch) for part in told)
     solution = Solution(
-        decision=(answer.w if plain else answer.w.reshape(*batch, n)).to(dtype),
+        decision=(answer.decision if plain else answer.decision.reshape(*batch, n)).to(dtype),
         status=status,
         objective=objective,
         bound=bound,

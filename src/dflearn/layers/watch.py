@@ -22,8 +22,9 @@ class Watch:
     def __init__(self) -> None:
         self.waiting = False
         self._lock = threading.Lock()  # the way back from a GPU is another thread's
-        self._begun: list[tuple[Tensor, Any, np.ndarray | None]] = []
-        self._idle: list[Any] = []  # events to use again
+        self._begun: list[tuple[Tensor, Any, np.ndarray | None]] = []  # statuses, the stream of their work, alarms
+        self._marks: dict[Any, Any] = {}  # by stream, an event after the work that was begun there
+        self._marked = 0  # of what is begun, how much is before those events
         self._streams: dict[Any, Any] = {}
 
     def begin(self, status: Tensor, alarm: np.ndarray | None = None) -> None:
@@ -32,9 +33,16 @@ class Watch:
             if not status.is_cuda:
                 self._begun.append((status, None, alarm))
             elif not torch.cuda.is_current_stream_capturing():
-                event = self._idle.pop() if self._idle else torch.cuda.Event()
-                event.record(self._stream(status.device))
-                self._begun.append((status, event, alarm))
+                self._begun.append((status, self._stream(status.device), alarm))
+
+    def mark(self) -> None:
+        """The next `end` is about what is begun until now: it does not wait for work that comes later."""
+        with self._lock:
+            for stream in {stream for _, stream, _ in self._begun if stream is not None}:
+                if stream not in self._marks:
+                    self._marks[stream] = torch.cuda.Event()
+                self._marks[stream].record(stream)
+            self._marked = len(self._begun)
 
     def _stream(self, device: torch.device) -> Any:
         """The current stream, as the same object each time, which takes less time to have."""
@@ -46,12 +54,13 @@ class Watch:
     def end(self) -> list[int]:
         """The statuses that nobody looked at yet, where one of them was not good; solves wait from then on."""
         with self._lock:
-            begun, self._begun = self._begun, []
+            marked, self._marked = self._marked, 0
+            count = marked or len(self._begun)
+            begun, self._begun = self._begun[:count], self._begun[count:]
+            for stream in {stream for _, stream, _ in begun if stream is not None}:
+                (self._marks[stream] if marked else stream).synchronize()
             worst: list[int] = []
-            for status, event, alarm in begun:
-                if event is not None:
-                    event.synchronize()
-                    self._idle.append(event)
+            for status, _, alarm in begun:
                 if (alarm is None or alarm[0]) and not worst:
                     codes: list[int] = status.tolist()
                     worst = codes if any(codes) else []  # OPTIMAL is 0

@@ -29,8 +29,8 @@ class Starts:
         return cls(blank), ""
 
     def get(self, index: Tensor) -> Tensor:
-        return self.rows[index.to(self.rows.device)]
+        return self.rows[index.to(self.rows.device, non_blocking=True)]
 
     def put(self, index: Tensor, start: Tensor) -> None:
         self.rows = self.rows.to(start.device)  # moves once, to where the layer works
-        self.rows[index.to(start.device)] = start.detach()
+        self.rows[index.to(start.device, non_blocking=True)] = start.detach()

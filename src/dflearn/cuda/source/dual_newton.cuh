@@ -15,38 +15,40 @@ NOINLINE State evaluate(const double* y, int g, double tolerance) {
     double* const scratch = q.scratch;
     const double mu = q.mu;
     double top = 1;
-    ROWS { (void)v; top = fmax(top, fabs(y[i])); }
+    ROWS { (void)v; top = larger(top, fabs(y[i])); }
     const double price = largest_of(top), near = 4 * ROUNDING * fmin(price / mu, MOST_NOISE);
-    double t[2] = {0, 0};  // q; largest decision
+    Sum value;
+    double largest = 0;
     COLUMNS {
-        double gradient = q.cost(j) + column_dot(j, y), at = -gradient / mu, low = q.low(j), high = q.high(j);
+        double gradient = v[COST] + column_dot(j, y), at = -gradient / mu, low = q.low(j), high = q.high(j);
         bool off_low = at - low > near, off_high = high - at > near;
         v[NEWTON_INSIDE] = off_low && off_high ? 1 : 0;
         at = off_high ? (off_low ? at : low) : high;
         v[NEWTON_W] = at;
-        t[1] = fmax(t[1], fabs(at));
-        t[0] += at * (gradient + 0.5 * mu * at);
+        largest = larger(largest, fabs(at));
+        value.add(j / NT, at * (gradient + 0.5 * mu * at));
     }
-    reduce<1, 1>(t);
-    const double noise = ROUNDING * fmax(t[1], fmin(price / mu, t[1] * MOST_NOISE));
-    double s[3] = {0, 0, 0};  // what rows add to q; residual, excess
+    reduce<1, 1>(&value, &largest);
+    const double noise = ROUNDING * fmax(largest, fmin(price / mu, largest * MOST_NOISE));
+    Sum rows;  // what rows add to q
+    double s[2] = {0, 0};  // residual, excess
     row_totals<2, 0, 2>(
         [&](int, double value, int at, double* row) {
             double term = value * scratch[NEWTON_W + at];
             row[0] += term;
             row[1] += fabs(term);
         },
-        [&](int i, const double* sum) {
+        [&](int i, const double* sum, int turn) {
             double r = q.side(i), slope = sum[0] - r, natural = fabs(slope);
             double excess = natural - fmax(tolerance * (sum[1] + fabs(r)), noise);
             row(scratch, i)[g] = slope;
-            s[0] -= y[i] * r;
+            rows.add(turn, -y[i] * r);
             if (p.inequality[i] && !(y[i] + slope > 0)) { natural = y[i]; excess = y[i] - tolerance; }
-            s[1] = fmax(s[1], natural);
-            s[2] = fmax(s[2], excess);
+            s[0] = larger(s[0], natural);
+            s[1] = larger(s[1], excess);
         });
-    reduce<1, 2>(s);
-    return {t[0] + s[0], s[1], s[2]};
+    reduce<1, 2>(&rows, s);
+    return {value + rows, s[0], s[1]};
 }
 
 // From the multipliers in Y to the solution: Y, NEWTON_W, NEWTON_INSIDE and GRADIENT. → steps; −1: the best that was found
@@ -75,7 +77,7 @@ NOINLINE int dual_newton(int limit, int patience, double tolerance) {
         if (p.any_inequality) {  // multipliers that go to zero move the other rows
             COLUMNS v[IMAGE] = v[NEWTON_INSIDE] * column_dot(j, X);
             SYNC();
-            row_dots(scratch + IMAGE, [&](int i, double sum) { row(scratch, i)[SHIFT] = row(scratch, i)[MASK] * sum; });
+            row_dots(scratch + IMAGE, [&](int i, double sum, int) { row(scratch, i)[SHIFT] = row(scratch, i)[MASK] * sum; });
             SYNC();
         }
         double damping = 1e-12 + fmin(0.1 * state.residual, 1e-3) * fmin(1.0, 100 * state.residual);
@@ -89,16 +91,16 @@ NOINLINE int dual_newton(int limit, int patience, double tolerance) {
         double length = 1;
         bool found = false;
         for (int k = 0; k < HALVINGS && !found; k++, length *= 0.5) {
-            double predicted[1] = {0};
+            Sum predicted;
             ROWS {
                 double value = Y[i] + length * v[STEP_Y];
-                if (p.inequality[i]) value = fmax(value, 0.0);
+                if (p.inequality[i]) value = larger(value, 0.0);
                 X[i] = value;
-                predicted[0] += v[GRADIENT] * (value - Y[i]);
+                predicted.add(i / NT, v[GRADIENT] * (value - Y[i]));
             }
-            reduce<1, 0>(predicted);
+            reduce<1, 0>(&predicted, nullptr);
             State trial = evaluate(X, TRIAL_GRADIENT, tolerance);
-            bool rise = trial.q - state.q >= SUFFICIENT * predicted[0] && predicted[0] > 0;
+            bool rise = trial.q - state.q >= SUFFICIENT * predicted && predicted > 0;
             found = rise || trial.residual <= 0.5 * state.residual || trial.excess <= 0;
             if (found) state = trial;
         }

@@ -30,7 +30,7 @@ NOINLINE void correct() {
     double* const scratch = q.scratch;
     const double mu = q.mu;
     COLUMNS {
-        double at = v[FACE_W], cost = q.cost(j) + mu * at + column_dot(j, Y);
+        double at = v[FACE_W], cost = v[COST] + mu * at + column_dot(j, Y);
         // A variable that its reduced cost pulls off its bound becomes free.
         if ((at > q.low(j) && cost > 0) || (at < q.high(j) && cost < 0)) v[FACE_INSIDE] = 1;
         v[FACE_SLOPE] = cost * v[FACE_INSIDE];
@@ -41,7 +41,7 @@ NOINLINE void correct() {
             sum[0] += value * scratch[FACE_W + at];
             sum[1] += value * scratch[FACE_SLOPE + at];
         },
-        [&](int i, const double* sum) {
+        [&](int i, const double* sum, int) {
             double *v = row(scratch, i), left = q.side(i) - sum[0];
             if (p.inequality[i] && left < 0) v[IN_FORCE] = 1;  // a row that is broken comes into force
             X[i] = v[IN_FORCE] * (-mu * left - sum[1]);

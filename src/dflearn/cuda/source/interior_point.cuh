@@ -6,6 +6,7 @@
 #define REGULARIZATION 1e-13
 #define REFINED 14
 #define REFINEMENTS 2
+#define LATE_SHARE 0.5
 #define MANY 100.0  // multipliers beyond which an instance may have no feasible point; they are looked at every PROVE steps
 #define PROVE 3
 #define FEASIBLE 1e-12
@@ -23,7 +24,7 @@ NOINLINE void interior_start(bool near, double width, double price) {
     }
     SYNC();
     COLUMNS {
-        double low = q.low(j), high = q.high(j), cost = q.cost(j), pull = column_dot(j, Y);
+        double low = q.low(j), high = q.high(j), cost = v[COST], pull = column_dot(j, Y);
         bool free = low < high, below = free && low >= -LARGEST, above = free && high <= LARGEST;
         double room = fmin(width, below && above ? 0.5 * high - 0.5 * low : width);
         double at = near ? fmin(fmax(-(cost + pull) / q.mu, low), high) : fmin(fmax(-cost / q.mu, -width), width);
@@ -39,7 +40,7 @@ NOINLINE void interior_start(bool near, double width, double price) {
         v[PRICE_U] = above ? fmax(-gradient, 0.0) + price : 0;
     }
     SYNC();
-    row_dots(scratch + POINT_W, [&](int i, double sum) {
+    row_dots(scratch + POINT_W, [&](int i, double sum, int) {
         if (p.inequality[i]) row(scratch, i)[POINT_S] = fmax(q.side(i) - sum, 0.1 * width);
     });
     SYNC();
@@ -50,19 +51,20 @@ NOINLINE int interior_point(int limit, double tolerance) {
     const Task& q = *TASK;
     double* const scratch = q.scratch;
     const double mu = q.mu;
-    double bounds[1] = {0};
+    Sum bounds;
     COLUMNS {
-        bounds[0] += (v[GAP_L] > 0 ? 1 : 0) + (v[GAP_U] > 0 ? 1 : 0);
+        bounds.add(0, (v[GAP_L] > 0 ? 1 : 0) + (v[GAP_U] > 0 ? 1 : 0));
         v[STEP_W] = v[TARGET_L] = v[TARGET_U] = v[INVERSE_L] = v[INVERSE_U] = 0;
     }
-    ROWS { Y[i] = v[PRICE]; bounds[0] += p.inequality[i] ? 1 : 0; }
-    reduce<1, 0>(bounds);
-    const double count = fmax(bounds[0], 1.0);
+    ROWS { Y[i] = v[PRICE]; bounds.add(0, p.inequality[i] ? 1 : 0); }
+    reduce<1, 0>(&bounds, nullptr);
+    const double each = 1 / fmax(bounds, 1.0);
     double length = 0;
     int result = -1;
     UNROLL(1) for (int step = 0; step <= limit; step++) {
         // Take the step found last; residuals; Θ⁻¹; the predictor's right-hand side.
-        double t[5] = {0, 0, 1, 0, 0};  // gap, slope, decision, row, price
+        Sum products;  // of gaps and slacks with their multipliers
+        double t[4] = {0, 1, 0, 0};  // slope, decision, row, price
         COLUMNS {
             double d = v[STEP_W], zl = v[PRICE_L], zu = v[PRICE_U], gl = v[GAP_L], gu = v[GAP_U];
             double move = length * d, at = v[POINT_W] + move;
@@ -72,69 +74,73 @@ NOINLINE int interior_point(int limit, double tolerance) {
             if (gl > 0) gl += move;
             if (gu > 0) gu -= move;
             v[POINT_W] = at; v[GAP_L] = gl; v[GAP_U] = gu; v[PRICE_L] = zl; v[PRICE_U] = zu;
-            double gradient = (free ? q.cost(j) + mu * at + column_dot(j, Y) : 0.0) - zl + zu;
-            t[1] = fmax(t[1], fabs(gradient));
-            t[2] = fmax(t[2], fabs(at));
-            t[0] += gl * zl + gu * zu;
-            double il = gl > 0 ? 1 / gl : 0, iu = gu > 0 ? 1 / gu : 0, inverse = free ? 1 / (mu + zl * il + zu * iu) : 0;
+            double gradient = (free ? v[COST] + mu * at + column_dot(j, Y) : 0.0) - zl + zu;
+            t[0] = larger(t[0], fabs(gradient));
+            t[1] = larger(t[1], fabs(at));
+            products.add(j / NT, gl * zl + gu * zu);
+            double il = gl > 0 ? inverse_of(gl) : 0, iu = gu > 0 ? inverse_of(gu) : 0;
+            double inverse = free ? inverse_of(mu + zl * il + zu * iu) : 0;
             v[SLOPE] = gradient; v[INVERSE_L] = il; v[INVERSE_U] = iu; v[THETA] = inverse;
             v[RIGHT] = inverse * (zu - zl - gradient);
         }
         SYNC();
-        row_dots(scratch + POINT_W, [&](int i, double activity) {
+        row_dots(scratch + POINT_W, [&](int i, double activity, int turn) {
             double *v = row(scratch, i), s = v[POINT_S], y = Y[i], left = q.side(i) - s - activity;
             v[MISSING] = left;
-            v[RATIO] = p.inequality[i] ? s / y : 0.0;
-            t[3] = fmax(t[3], fabs(left));
-            t[4] = fmax(t[4], fabs(y));
-            t[0] += s * y;
+            v[RATIO] = p.inequality[i] ? s * inverse_of(y) : 0.0;
+            t[2] = larger(t[2], fabs(left));
+            t[3] = larger(t[3], fabs(y));
+            products.add(turn, s * y);
         });
-        reduce<1, 4>(t);
-        const double gap = t[0], residual = fmax(t[3] / t[2], t[1] / fmax(t[4], 1.0));
-        if (residual <= fmax(tolerance, FEASIBLE) && gap / count <= tolerance) { result = step; break; }
+        reduce<1, 4>(&products, t);
+        const double gap = products, residual = larger(t[2] * inverse_of(t[1]), t[0] * inverse_of(larger(1.0, t[3])));
+        if (residual <= fmax(tolerance, FEASIBLE) && gap * each <= tolerance) { result = step; break; }
         if (!(gap <= LARGEST)) break;
-        if (t[4] > MANY && (step % PROVE == 0 || step == limit) && no_feasible_point()) { result = PROVEN; break; }
+        if (t[3] > MANY && (step % PROVE == 0 || step == limit) && no_feasible_point()) { result = PROVEN; break; }
         if (step == limit) break;
 
         assemble(THETA, REGULARIZATION, RATIO, NONE, NONE);
         factorize(0);
         // Predictor: straight to complementarity zero.
-        row_dots(scratch + RIGHT, [&](int i, double sum) {
+        row_dots(scratch + RIGHT, [&](int i, double sum, int) {
             double* v = row(scratch, i);
             X[i] = sum - v[MISSING] - (p.inequality[i] ? v[POINT_S] : 0.0);
         });
         SYNC();
         solve_system(step >= REFINED ? REFINEMENTS : 0);
-        double a[2] = {0, 1};  // how the gap bends along the step; the largest share of a distance
+        Sum bend;  // of the gap along the step
+        double largest = 1;  // share of a distance
         COLUMNS {
             double move = v[RIGHT] - v[THETA] * column_dot(j, X), dl = move * v[INVERSE_L], du = move * v[INVERSE_U];
             v[STEP_W] = move;
-            a[0] += move * (v[PRICE_U] * (1 - du) - v[PRICE_L] * (1 + dl));
-            a[1] = fmax(a[1], fmax(fmax(-dl, 1 + dl), fmax(du, 1 - du)));
+            bend.add(j / NT, move * (v[PRICE_U] * (1 - du) - v[PRICE_L] * (1 + dl)));
+            largest = larger(largest, larger(larger(-dl, 1 + dl), larger(du, 1 - du)));
         }
         ROWS if (p.inequality[i]) {
-            double s = v[POINT_S], share = X[i] / Y[i], ds = -s - s * share;
+            double s = v[POINT_S], share = X[i] * inverse_of(Y[i]), ds = -s - s * share;
             v[STEP_S] = ds;
-            a[0] += ds * X[i];
-            a[1] = fmax(a[1], fmax(1 + share, -share));
+            bend.add(i / NT, ds * X[i]);
+            largest = larger(largest, fmax(1 + share, -share));
         }
-        reduce<1, 1>(a);
-        length = 1 / a[1];
-        // Corrector: to a share of the gap that depends on how far the predictor got, with its second-order terms.
-        const double share = gap > 0 ? fmax((1 - length) * gap + length * length * a[0], 0.0) / gap : 0;
-        const double aim = share * share * share * gap / count;
+        reduce<1, 1>(&bend, &largest);
+        length = 1 / largest;
+        // Corrector: to a share of the gap that depends on how far the predictor got, with its second-order terms; late ones
+        // without them, which can lead round in circles.
+        double share = gap > 0 ? fmax((1 - length) * gap + length * length * bend, 0.0) / gap : 0, second = 1;
+        if (step >= REFINED) { share = fmin(share, LATE_SHARE); second = 0; }
+        const double aim = share * share * share * gap * each;
         COLUMNS {
             double move = v[STEP_W], zl = v[PRICE_L], zu = v[PRICE_U], gl = v[GAP_L], gu = v[GAP_U], il = v[INVERSE_L], iu = v[INVERSE_U];
-            double tl = gl > 0 ? aim + move * zl * (1 + move * il) - gl * zl : 0;
-            double tu = gu > 0 ? aim - move * zu * (1 - move * iu) - gu * zu : 0;
+            double tl = gl > 0 ? aim + second * move * zl * (1 + move * il) - gl * zl : 0;
+            double tu = gu > 0 ? aim - second * move * zu * (1 - move * iu) - gu * zu : 0;
             v[TARGET_L] = tl; v[TARGET_U] = tu;
             v[RIGHT] = v[THETA] * (tl * il - tu * iu - v[SLOPE]);
         }
-        ROWS if (p.inequality[i]) v[TARGET_S] = aim - v[STEP_S] * X[i] - v[POINT_S] * Y[i];
+        ROWS if (p.inequality[i]) v[TARGET_S] = aim - second * v[STEP_S] * X[i] - v[POINT_S] * Y[i];
         SYNC();
-        row_dots(scratch + RIGHT, [&](int i, double sum) {
+        row_dots(scratch + RIGHT, [&](int i, double sum, int) {
             double* v = row(scratch, i);
-            X[i] = sum - v[MISSING] + (p.inequality[i] ? v[TARGET_S] / Y[i] : 0.0);
+            X[i] = sum - v[MISSING] + (p.inequality[i] ? v[TARGET_S] * inverse_of(Y[i]) : 0.0);
         });
         SYNC();
         solve_system(step >= REFINED ? REFINEMENTS : 0);
@@ -142,14 +148,14 @@ NOINLINE int interior_point(int limit, double tolerance) {
         COLUMNS {
             double move = v[RIGHT] - v[THETA] * column_dot(j, X), zl = v[PRICE_L], zu = v[PRICE_U], il = v[INVERSE_L], iu = v[INVERSE_U];
             v[STEP_W] = move;
-            worst = fmax(worst, fmax(-move * il, move * iu));
-            if (zl > 0) worst = fmax(worst, (zl * move - v[TARGET_L]) * il / zl);
-            if (zu > 0) worst = fmax(worst, (-zu * move - v[TARGET_U]) * iu / zu);
+            worst = larger(worst, larger(-move * il, move * iu));
+            if (zl > 0) worst = larger(worst, (zl * move - v[TARGET_L]) * il * inverse_of(zl));
+            if (zu > 0) worst = larger(worst, (-zu * move - v[TARGET_U]) * iu * inverse_of(zu));
         }
         ROWS if (p.inequality[i]) {
-            double s = v[POINT_S], y = Y[i], ds = (v[TARGET_S] - s * X[i]) / y;
+            double s = v[POINT_S], per = inverse_of(Y[i]), ds = (v[TARGET_S] - s * X[i]) * per;
             v[STEP_S] = ds;
-            worst = fmax(worst, fmax(-ds / s, -X[i] / y));
+            worst = larger(worst, larger(-ds * inverse_of(s), -X[i] * per));
         }
         // A quadratic objective ties primal and dual: one length for both.
         length = fmin(TOWARDS_BOUNDARY / largest_of(worst), 1.0);

@@ -34,29 +34,48 @@ DEVICE void begin(double* scratch, double* far) {
     SYNC();
 }
 
-// c, w, inside (count, n); y, in_force (count, m); mu, r, lower, upper: one line per instance, or one for all (step 0).
-// starts (count, m): where multipliers are known, or null. y, r and starts in the plan's order and scale of rows. alarm: becomes 1
-// where an instance is not solved; in the host's memory.
-KERNEL smoothed_solve(int count, int* counter, double* scratches, double* far, double tolerance, const double* c, const double* mu,
-                      int mu_step, const double* r, int r_step, const double* lower, int lower_step, const double* upper,
-                      int upper_step, const double* starts, double* y, double* w, unsigned char* inside, unsigned char* in_force,
-                      double* objective, double* bound, double* residual, signed char* status, int* newton_steps, int* interior_steps,
-                      int* alarm) {
+// A vector of costs or of a gradient, in single or double precision; c_j = slope_j x_source(j) + offset_j, or x_j where source is
+// null; source(j) < 0: none. Every x is the source of one j.
+struct Given {
+    const void* x;
+    const int* source;
+    const double *slope, *offset;
+    int single;
+    MEMBER double at(long long k) const { return single ? ((const float*)x)[k] : ((const double*)x)[k]; }
+    MEMBER double cost(long long first, int j) const {
+        if (!source) return at(first + j);
+        return (source[j] < 0 ? 0 : slope[j] * at(first + source[j])) + offset[j];
+    }
+};
+
+// given: costs, `step` numbers of each instance. w (count, n), and once more in single precision, or null; face (count, n + m):
+// which variables are inside, and which rows in force; y (count, m); mu, r, lower, upper: one line per instance, or one for all
+// (step 0). starts (count, m): where multipliers are known, or null. y, r and starts in the plan's order and scale of rows. told
+// (4, count): objective, bound, residual, steps. alarm: becomes 1 where an instance is not solved; in the host's memory.
+KERNEL smoothed_solve(int count, int* counter, double* scratches, double* far, double tolerance, const void* costs, int single,
+                      int step, const int* source, const double* slope, const double* offset, const double* mu, int mu_step,
+                      const double* r, int r_step, const double* lower, int lower_step, const double* upper, int upper_step,
+                      const double* starts, double* y, double* w, float* rounded, unsigned char* face, double* told,
+                      signed char* status, int* alarm) {
+    const Given given = {costs, source, slope, offset, single};
     begin(scratches, far);
     double* const scratch = TASK->scratch;
     UNROLL(1) for (int k = next(counter, -1); k < count; k = next(counter, k)) {
         const long long columns = (long long)k * p.n, rows = (long long)k * p.m;
         if (TID == 0) {
             Task* q = TASK;
-            q->c = c + columns; q->mu = mu[k * mu_step]; q->r = r + (long long)k * r_step;
+            q->mu = mu[k * mu_step]; q->r = r + (long long)k * r_step;
             q->lower = lower + (long long)k * lower_step; q->upper = upper + (long long)k * upper_step;
-            q->w = w + columns; q->y = y + rows; q->inside = inside + columns; q->in_force = in_force + rows;
+            q->w = w + columns; q->y = y + rows; q->inside = face + columns + rows; q->in_force = face + columns + rows + p.n;
         }
         SYNC();
         double odd[2] = {0, 0};  // costs and starts that are no numbers; the former, as those of an instance that is not to be solved
-        COLUMNS { (void)v; odd[0] += fabs(c[columns + j]) <= LARGEST ? 0 : 1; }
-        if (starts) { ROWS { (void)v; odd[1] += fabs(starts[rows + i]) <= LARGEST ? 0 : 1; } }
-        reduce<2, 0>(odd);
+        COLUMNS {
+            v[COST] = given.cost((long long)k * step, j);
+            if (!(fabs(v[COST]) <= LARGEST)) odd[0] = 1;
+        }
+        if (starts) { ROWS { (void)v; if (!(fabs(starts[rows + i]) <= LARGEST)) odd[1] = 1; } }
+        reduce<0, 2>(nullptr, odd);
         to_units();
         const Task& q = *TASK;
         Outcome found = {INFINITE, -2, -2};
@@ -66,54 +85,57 @@ KERNEL smoothed_solve(int count, int* counter, double* scratches, double* far, d
             found = solve_instance(warm, tolerance);
         }
         const bool solved = found.residual <= ACCEPTED;
-        double value[1] = {0};
+        Sum value;
         COLUMNS {
-            (void)v;
-            double at = solved ? q.w[j] : 0, cost = solved ? q.cost(j) : 0;
+            double at = solved ? q.w[j] : 0, cost = solved ? v[COST] : 0;
             if (!solved) {  // something finite that has no gradient
                 at = fmin(fmax(0.0, q.low(j)), q.high(j));
                 if (!(fabs(at) <= LARGEST)) at = 0;
                 q.inside[j] = 0;
             }
-            value[0] += at * (cost + 0.5 * q.mu * at);
+            value.add(j / NT, at * (cost + 0.5 * q.mu * at));
             q.w[j] = q.sigma * at;
+            if (rounded) rounded[columns + j] = (float)(q.sigma * at);
         }
         ROWS {
             (void)v;
             if (!solved) q.in_force[i] = 0;
             q.y[i] = solved ? q.gamma * q.y[i] : INFINITE - INFINITE;  // no number: no start
         }
-        reduce<1, 0>(value);
+        reduce<1, 0>(&value, nullptr);
         if (TID == 0) {
-            objective[k] = q.gamma * q.sigma * value[0];
-            bound[k] = solved ? objective[k] : -INFINITE;
-            residual[k] = found.residual;
+            told[k] = q.gamma * q.sigma * value;
+            told[count + k] = solved ? told[k] : -INFINITE;
+            told[2 * count + k] = found.residual;
             status[k] = solved ? OPTIMAL : found.interior == PROVEN ? INFEASIBLE : FAILED;
             if (!solved) *alarm = 1;
-            newton_steps[k] = found.newton;
-            interior_steps[k] = found.interior == PROVEN ? -1 : found.interior;
+            int* steps = (int*)(told + 3 * count) + 2 * k;
+            steps[0] = found.newton;
+            steps[1] = found.interior == PROVEN ? -1 : found.interior;
         }
     }
 }
 
-// out = factor · P v (count, n), v the vectors, P the projection onto {x : x_j = 0 off the inside, (M x)_i = 0 on the rows in
-// force}; and the prices z = (M D Mᵀ)⁺ M D v (count, m), D the inside: P v = D (v − Mᵀz). Either may be null. off (count,): FAILED
+// out = factor · P v, v the vectors, `step` numbers from one to the next, P the projection onto {x : x_j = 0 off the inside,
+// (M x)_i = 0 on the rows in force}, in the precision of v; where there is a source, it is turned into `wide` costs for each
+// instance, slope_j x_j for source(j). And the prices z = (M D Mᵀ)⁺ M D v (count, m), D the inside: P v = D (v − Mᵀz). Either may be null. off (count,): FAILED
 // where P v is not on the face. As dflearn.kernels.smoothed.project_tiles.
-KERNEL smoothed_project(int count, int* counter, double* scratches, double* far, const unsigned char* inside,
-                        const unsigned char* in_force, const double* vectors, const double* factor, int factor_step, double* out,
+KERNEL smoothed_project(int count, int* counter, double* scratches, double* far, const unsigned char* inside, int inside_step,
+                        const unsigned char* in_force, int in_force_step, const void* vectors, int single, int step,
+                        const int* source, const double* slope, int wide, const double* factor, int factor_step, void* out,
                         double* prices, signed char* off, int* alarm) {
+    const Given given = {vectors, nullptr, nullptr, nullptr, single};
     begin(scratches, far);
     double* const scratch = TASK->scratch;
     UNROLL(1) for (int k = next(counter, -1); k < count; k = next(counter, k)) {
-        const unsigned char *in = inside + (long long)k * p.n, *on = in_force + (long long)k * p.m;
-        const double* own = vectors + (long long)k * p.n;
-        COLUMNS { v[THETA] = in[j]; v[IMAGE] = in[j] ? own[j] : 0; v[NOISE] = 0; }
+        const unsigned char *in = inside + (long long)k * inside_step, *on = in_force + (long long)k * in_force_step;
+        COLUMNS { v[THETA] = in[j]; v[IMAGE] = in[j] ? given.at((long long)k * step + j) : 0; v[NOISE] = 0; }
         ROWS { v[MASK] = on[i]; v[PRICE] = 0; }
         SYNC();
         assemble(THETA, 0, NONE, p.any_inequality ? MASK : NONE, DIAGONAL);
         factorize(VANISHING_PIVOT);
         for (int again = 0; again < 2; again++) {  // once more for what rounding of v left, which may be much larger than P v
-            row_dots(scratch + IMAGE, [&](int i, double sum) { X[i] = row(scratch, i)[MASK] * sum; });
+            row_dots(scratch + IMAGE, [&](int i, double sum, int) { X[i] = row(scratch, i)[MASK] * sum; });
             SYNC();
             substitute();
             ROWS { X[i] *= v[MASK]; v[PRICE] += X[i]; }
@@ -133,8 +155,8 @@ KERNEL smoothed_project(int count, int* counter, double* scratches, double* far,
                 sum[1] += fabs(term);
                 sum[2] += fabs(value * scratch[NOISE + at]);
             },
-            [&](int i, const double* sum) {
-                if (fabs(sum[0]) > OFF * sum[1] && fabs(sum[0]) > sum[2]) broken = fmax(broken, row(scratch, i)[MASK]);
+            [&](int i, const double* sum, int) {
+                if (fabs(sum[0]) > OFF * sum[1] && fabs(sum[0]) > sum[2]) broken = larger(broken, row(scratch, i)[MASK]);
             });
         broken = largest_of(broken);
         if (TID == 0) {
@@ -143,7 +165,13 @@ KERNEL smoothed_project(int count, int* counter, double* scratches, double* far,
         }
         if (out) {
             const double scale = factor[k * factor_step];
-            COLUMNS out[(long long)k * p.n + j] = scale * v[IMAGE];
+            COLUMNS {
+                const int to = source ? source[j] : j;
+                const double x = source ? slope[j] * scale * v[IMAGE] : scale * v[IMAGE];
+                if (to < 0) continue;
+                if (single) ((float*)out)[(long long)k * wide + to] = (float)x;
+                else ((double*)out)[(long long)k * wide + to] = x;
+            }
         }
         if (prices) { ROWS prices[(long long)k * p.m + i] = v[PRICE]; }
         SYNC();

@@ -37,26 +37,25 @@ NOINLINE void to_units() {
     const double mu = q.mu;
     double t[6] = {0, 0, 0, 0, 0, 0};  // forced, cost, pull, bound, side, 1/least
     COLUMNS {
-        (void)v;
-        double low = q.lower[j], high = q.upper[j], cost = q.c[j];
-        t[0] = fmax(t[0], fmax(low, -high));
-        t[1] = fmax(t[1], fabs(cost));
-        t[2] = fmax(t[2], fabs(fmin(fmax(-cost / mu, low), high)));
+        double low = q.lower[j], high = q.upper[j], cost = v[COST];
+        t[0] = larger(t[0], fmax(low, -high));
+        t[1] = larger(t[1], fabs(cost));
+        t[2] = larger(t[2], fabs(fmin(fmax(-cost / mu, low), high)));
         low = fabs(low);
         high = fabs(high);
-        if (low > 0) t[5] = fmax(t[5], 1 / low);
-        if (high > 0) t[5] = fmax(t[5], 1 / high);
-        if (low <= LARGEST) t[3] = fmax(t[3], low);
-        if (high <= LARGEST) t[3] = fmax(t[3], high);
+        if (low > 0) t[5] = larger(t[5], 1 / low);
+        if (high > 0) t[5] = larger(t[5], 1 / high);
+        if (low <= LARGEST) t[3] = larger(t[3], low);
+        if (high <= LARGEST) t[3] = larger(t[3], high);
     }
     ROWS {
         (void)v;
         double size = fabs(q.r[i]);
-        t[4] = fmax(t[4], size);
-        if (size > 0) t[5] = fmax(t[5], 1 / size);
-        t[0] = fmax(t[0], p.inequality[i] ? fmax(-q.r[i], 0.0) : size);
+        t[4] = larger(t[4], size);
+        if (size > 0) t[5] = larger(t[5], 1 / size);
+        t[0] = larger(t[0], p.inequality[i] ? fmax(-q.r[i], 0.0) : size);
     }
-    reduce<0, 6>(t);
+    reduce<0, 6>(nullptr, t);
     double pull = t[4] > 0 ? fmin(t[2], t[4]) : t[2];
     double sigma = power_of_two(fmax(t[0], pull), power_of_two(fmax(t[4], t[3]), 1.0));
     double gamma = power_of_two(fmax(t[1], mu * sigma), 1.0);
@@ -69,6 +68,7 @@ NOINLINE void to_units() {
         TASK->per_sigma = 1 / sigma;
         TASK->per_gamma = 1 / gamma;
     }
+    COLUMNS v[COST] *= 1 / gamma;
     SYNC();
 }
 
@@ -78,19 +78,18 @@ NOINLINE void rows_in_force() {
     const Task& q = *TASK;
     double* const scratch = q.scratch;
     const double* y = Y;
-    double doubtful[1] = {0};
+    double doubtful = 0;
     ROWS {
         v[MASK] = !p.inequality[i] || y[i] + v[GRADIENT] > 0 ? 1 : 0;
-        if (p.inequality[i] && y[i] > 0 && -v[GRADIENT] > y[i]) doubtful[0] += 1;
+        if (p.inequality[i] && y[i] > 0 && -v[GRADIENT] > y[i]) doubtful = 1;
     }
-    reduce<1, 0>(doubtful);
-    if (doubtful[0] > 0)
+    if (largest_of(doubtful) > 0)
         row_totals<1, 1, 1>(
             [&](int i, double value, int at, double* terms) {
                 terms[0] += fabs(value * scratch[NEWTON_W + at]);
-                if (i >= 0 && y[i] > 0) terms[1] = fmax(terms[1], fabs(value * y[i]) / scratch[SIZE + at]);
+                if (i >= 0 && y[i] > 0) terms[1] = larger(terms[1], fabs(value * y[i]) / scratch[SIZE + at]);
             },
-            [&](int i, const double* terms) {
+            [&](int i, const double* terms, int) {
                 double slack = -row(scratch, i)[GRADIENT], total = terms[0] + fabs(q.side(i));
                 if (p.inequality[i] && y[i] > 0 && terms[1] * total > slack) row(scratch, i)[MASK] = 1;
             });
@@ -146,10 +145,9 @@ DEVICE Outcome solve_instance(bool warm, double tolerance) {
         found = newton(WARM_STEPS, 1, tolerance);
         found.interior = -2;
         if (found.residual <= FINISHED * tolerance && found.newton >= 0) return found;
-        double bad[1] = {0};
-        ROWS { (void)v; bad[0] += fabs(Y[i]) <= LARGEST ? 0 : 1; }
-        reduce<1, 0>(bad);
-        if (bad[0] == 0) {
+        double bad = 0;
+        ROWS { (void)v; if (!(fabs(Y[i]) <= LARGEST)) bad = 1; }
+        if (largest_of(bad) == 0) {
             found = interior(true, tolerance);
             if (found.residual <= FINISHED * tolerance) return found;
         }
