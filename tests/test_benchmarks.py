@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from dflearn.cli import bench, main
 
@@ -16,12 +17,16 @@ ROOT = Path(__file__).parents[1]
 
 import contest
 import epochs
+import gpu_dense
+import gpu_page
+import gpu_peers
 import growth
 import harness
 import layers
 import quadratic
 import regression
 import targets
+from dflearn.layers import Smoothed
 from dflearn.problems import problem_named
 
 Output = pytest.CaptureFixture[str]
@@ -206,3 +211,50 @@ def test_dfl_bench_runs_the_script(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_dfl_bench_knows_the_scripts() -> None:
     assert all((bench.FOLDER / f"{name}.py").exists() for name in bench.BENCHMARKS)
+
+
+@pytest.mark.parametrize("name", ["SP-5", "KP-100", "CFL-50"])
+def test_the_yardstick_on_the_gpu_decides_as_the_layer(name: str) -> None:
+    problem = problem_named(name, seed=1)
+    y = problem.generate(6, dtype=torch.float64).batch().require("costs")
+    given = gpu_peers.described(Smoothed(problem.program, gpu_peers.MU), y, "cpu")
+    found = gpu_peers.errors(given, gpu_dense.solver(given, given["c"])().cpu().numpy(), 6)
+    assert max(found.values()) <= 1e-6
+    off = gpu_peers.errors(given, given["w"] + 1e-3, 6)
+    assert off["decision_error"] == pytest.approx(1e-3 / np.abs(given["w"]).max())
+    assert off["row_error"] > 1e-4
+
+
+def test_the_gpus_page_says_what_was_measured() -> None:
+    times = {"problem": "KP-500", "batch": 32, "ms": 0.5}
+    errors = {"decision_error": 2e-12, "gradient_error": 3e-13, "row_error": 4e-7, "objective_error": 5e-8}
+    peer = {**times, "peer": "mpax", "tolerance": None}
+    splitting = {**times, "dtype": "float32", "captured_ms": 0.1, "way": "blocks", **errors}
+    epoch = {"device": "cpu", "warm_start": True, "epoch_ms": 812.0, "first_epoch_ms": 900.0}
+    picture = {"parameters": 9, "step_ms": 4.0, "step_without_layer_ms": 3.0, "share": 0.25, "layer_ms": 2.0}
+    found = {
+        "versions": {"gpu": "some"},
+        "cores": {
+            "failed": "more than 5 s", "threads": 16, "layer": [{**times, "ms": 10.0}], "training": [epoch],
+            "crossover": [{**times, "one_core_ms": 7.0, "all_cores_ms": 8.0}],
+        },
+        "layer": [{**times, **errors, "captured_ms": 0.4, "warm_ms": 0.3, "peak_mib": 7.0, "where": "there"}],
+        "peers": [{**peer, **errors, "ms": 50.0}, {**peer, "tolerance": 1e-6, "failed": "no | memory"}],
+        "training": [], "images": [picture], "davis_yin": [splitting], "crossover": [times],
+    }  # fmt: skip
+    text = gpu_page.page(found)
+    assert "| KP-500 | 32 | 0.5 | 0.4 | 0.4 | 0.3 | 10 | 20.0 | 2e-12 | 3e-13 | 7 |" in text
+    assert "| KP-500 | 32 | mpax | default | 50 | 0.5 | 100 | 2e-12 | 4e-07 | 5e-08 | 2e-12 |" in text
+    assert "| KP-500 | 32 | mpax | 1e-06 | no / memory | 0.5 |" in text
+    assert "| KP-500 | 32 | float32 | 0.5 | 0.1 | – | 2e-12 | blocks |" in text
+    assert "| cpu | yes | 812 | 900 |" in text
+    assert "| KP-500 | 0.5, 7, 8 |" in text
+    assert "Part cores was not finished: more than 5 s." in text
+    old = f"before\n{gpu_page.BEGIN}\n| old |\n{gpu_page.END}\nafter\n"
+    new = gpu_page.documented(old, found)
+    assert gpu_page.documented(new, found) == new
+    assert "old" not in new
+    assert new.startswith("before\n")
+    assert new.endswith("\nafter\n")
+    assert "| KP-500 | 0.5, 0.4, 10 |" in new
+    assert "the GPU is faster: 20 times at 32 instances" in new

@@ -1,15 +1,16 @@
 """`Smoothed` on a GPU: forward and backward in float64 beside the CPU of the same machine and GPU peers; a training epoch.
 
-    python benchmarks/speed/gpu.py [--parts layer training captured cpu davis_yin crossover images peers] [--json results/gpu/gpu.json]
-    python benchmarks/speed/gpu.py --small                                                        # for compute-sanitizer
-    python benchmarks/speed/gpu.py --page results/gpu/README.md --json results/gpu/gpu.json --figure docs/images/gpu-crossover.svg
+    python benchmarks/speed/gpu.py --json results/gpu/gpu.json                  # all of it, in one run (about six minutes)
+    python benchmarks/speed/gpu.py --quick --json quick.json                    # a little of everything
+    python benchmarks/speed/gpu.py --small                                      # two instances each, for compute-sanitizer
+    python benchmarks/speed/gpu.py --json results/gpu/gpu.json --page results/gpu/README.md --document docs/gpu.md \\
+        --figure docs/images/gpu-crossover.svg                                  # documents of what was measured
 
 Times on the GPU are CUDA events around one call, the median of twelve, compilation apart; μ = 1; costs differ from instance to
 instance. Errors are the largest differences from the CPU's decisions and gradients over 64 instances (16 of SP-50), relative
-to the largest number there. CPU: the same call by the clock on the wall, on all cores. Peers (`gpu_peers.py`) solve the same
-instances. Training: one epoch of SCE through the layer on 800 instances in batches of 32, as `fit` counts it; a step of a
-convolutional net on images. --small: two instances each of small problems. Give `cpu` and `crossover` a process of their own:
-threads that torch's other work started would take the cores from the kernels'.
+to the largest number there. The CPU comes first, in a process of its own (`gpu_cores.py`), before anything else has threads. Peers
+(`gpu_peers.py`) solve the same instances. Training: one epoch of SCE through the layer on 800 instances in batches of 32, as `fit`
+counts it; a step of a convolutional net on images.
 """
 
 from __future__ import annotations
@@ -20,20 +21,48 @@ import os
 import platform
 import statistics
 import subprocess
+import sys
+import tempfile
 import time
+import traceback
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-PROBLEMS = ("SP-25", "KP-500", "CFL-250", "SP-50", "SP-100")
-BATCHES = (32, 256, 800, 4096)
-SMALL = (1, 2, 4, 8, 16, 32, 64)
 MOST = {"SP-100": 32}  # instances, where more would take too long
 COMPARED = {"SP-50": 16, "SP-100": 4}
+CLEAN = {
+    "CUDA_VISIBLE_DEVICES": "", "OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0", "OPENBLAS_NUM_THREADS": "1",
+}  # fmt: skip
 MU = 1.0
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much is measured: problems and batches, small batches, those of `DavisYin`; peers, and seconds for all of them."""
+
+    problems: tuple[str, ...] = ("SP-25", "KP-500", "CFL-250", "SP-50", "SP-100")
+    batches: tuple[int, ...] = (32, 256, 800, 4096)
+    small: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
+    splitting: tuple[str, ...] = ("SP-25", "KP-500", "CFL-250", "SP-50", "SP-5", "CFL-50")
+    splitting_batches: tuple[int, ...] = (32, 800)
+    peers: tuple[str, ...] = ("SP-25", "KP-500", "CFL-250")
+    peers_s: float = 200.0
+    cores_s: float = 140.0
+    name: str = "whole"
+
+    def of(self, name: str) -> list[int]:
+        return [size for size in self.batches if size <= MOST.get(name, size)]
+
+
+WHOLE = Extent()
+QUICK = Extent(
+    ("SP-25", "KP-500"), (32, 800), (1, 32), ("SP-25", "KP-500"), peers=("SP-25", "KP-500"), peers_s=75, name="quick"
+)
 
 
 def milliseconds(way: Callable[[], Any], repeats: int = 12) -> float:
@@ -77,11 +106,11 @@ def forward_and_back(layer: Any, y: Tensor, start: Tensor | None = None) -> Call
     return run
 
 
-def layer_rows() -> list[dict[str, Any]]:
+def layer_rows(extent: Extent) -> list[dict[str, Any]]:
     from dflearn.layers import Smoothed
 
     rows = []
-    for name in PROBLEMS:
+    for name in extent.problems:
         program, costs = material(name, COMPARED.get(name, 64))
         begun = time.perf_counter()
         layer, plain = Smoothed(program, MU), Smoothed(program, MU)
@@ -94,21 +123,20 @@ def layer_rows() -> list[dict[str, Any]]:
             "gradient_error": relative(slope, wanted_slope),
             "residual": float(solution.residual.max()),
         }
-        for batch in (size for size in BATCHES if size <= MOST.get(name, size)):
+        for batch in extent.of(name):
             y = material(name, batch)[1].cuda()
             torch.cuda.reset_peak_memory_stats()
             solution, _ = forward_and_back(layer, y)()
             both = milliseconds(forward_and_back(layer, y))
+            peak = torch.cuda.max_memory_allocated() / 2**20
             start = layer.solve(y, None, layer.no_start(batch).cuda()).start
-            near = y * (
-                1 + 0.02 * torch.randn(y.shape, generator=torch.Generator().manual_seed(2), dtype=y.dtype).cuda()
-            )
-            warm = milliseconds(forward_and_back(layer, near, start))
+            noise = torch.randn(y.shape, generator=torch.Generator().manual_seed(2), dtype=y.dtype).cuda()
+            warm = milliseconds(forward_and_back(layer, y * (1 + 0.02 * noise), start))
             rows.append(
                 {
-                    "problem": name, "batch": batch, "ms": both, "warm_ms": warm, **errors,
-                    "unfinished": int((solution.status != 0).sum()), "peak_mib": torch.cuda.max_memory_allocated() / 2**20,
-                    "first_call_s": first, "where": str(layer.blocks(y.device)),
+                    "problem": name, "batch": batch, "ms": both, "captured_ms": captured(forward_and_back(layer, y)), "warm_ms": warm,
+                    **errors, "unfinished": int((solution.status != 0).sum()), "peak_mib": peak, "first_call_s": first,
+                    "where": str(layer.blocks(y.device)),
                 }
             )  # fmt: skip
             print(rows[-1], flush=True)
@@ -116,56 +144,21 @@ def layer_rows() -> list[dict[str, Any]]:
     return rows
 
 
+def captured(run: Callable[[], Any]) -> float:
+    """The same call as a CUDA graph: without what Python takes to launch it."""
+    graph = torch.cuda.CUDAGraph()
+    run()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        run()
+    return milliseconds(graph.replay)
+
+
 def relative(found: Tensor, wanted: Tensor) -> float:
     return float((found.detach().cpu() - wanted.detach()).abs().max() / wanted.detach().abs().max())
 
 
-def cpu_rows() -> list[dict[str, Any]]:
-    from dflearn.layers import Smoothed
-
-    rows = []
-    for name in PROBLEMS:
-        for batch in (size for size in BATCHES[:3] if size <= MOST.get(name, size)):
-            program, y = material(name, batch)
-            run = forward_and_back(Smoothed(program, MU), y)
-            run()
-            times = []
-            for _ in range(3):
-                begun = time.perf_counter()
-                run()
-                times.append(1e3 * (time.perf_counter() - begun))
-            rows.append(
-                {
-                    "problem": name,
-                    "batch": batch,
-                    "cpu_ms": statistics.median(times),
-                    "threads": torch.get_num_threads(),
-                }
-            )
-            print(rows[-1], flush=True)
-    return rows
-
-
-def captured_rows() -> list[dict[str, Any]]:
-    """The same calls captured as CUDA graphs: without what Python takes to launch them."""
-    from dflearn.layers import Smoothed
-
-    rows = []
-    for name in PROBLEMS:
-        layer = Smoothed(material(name, 1)[0], MU)
-        for batch in (size for size in BATCHES if size <= MOST.get(name, size)):
-            run, graph = forward_and_back(layer, material(name, batch)[1].cuda()), torch.cuda.CUDAGraph()
-            run()
-            torch.cuda.synchronize()
-            with torch.cuda.graph(graph):
-                run()
-            rows.append({"problem": name, "batch": batch, "ms": milliseconds(graph.replay)})
-            print(rows[-1], flush=True)
-        torch.cuda.empty_cache()
-    return rows
-
-
-def training_rows() -> list[dict[str, Any]]:
+def training_rows(_: Extent, device: str = "cuda") -> list[dict[str, Any]]:
     import dflearn
     from dflearn.layers import Smoothed
     from dflearn.losses import SCE
@@ -175,26 +168,25 @@ def training_rows() -> list[dict[str, Any]]:
     rows = []
     problem = problem_named("SP-25", seed=1)
     data = dflearn.label(problem.generate(800), problem, progress=False)
-    for device in ("cuda", "cpu"):
-        for warm in (False, True):
-            torch.manual_seed(0)
-            model = torch.nn.Linear(data.features.shape[-1], problem.program.p)
-            loss = SCE(Smoothed(problem.program, MU))
-            epochs = 6 if device == "cuda" else 2
-            history = fit(model, loss, data, epochs=epochs, device=device, warm_start=warm, progress=False)
-            seconds = [row["seconds"] for row in history.rows]
-            rows.append(
-                {
-                    "problem": "SP-25", "device": device, "warm_start": warm, "epoch_ms": 1e3 * statistics.median(seconds[1:]),
-                    "first_epoch_ms": 1e3 * seconds[0], "loss": history.rows[-1]["loss"], "after": epochs,
-                }
-            )  # fmt: skip
-            print(rows[-1], flush=True)
+    for warm in (False, True):
+        torch.manual_seed(0)
+        model = torch.nn.Linear(data.features.shape[-1], problem.program.p)
+        loss = SCE(Smoothed(problem.program, MU))
+        epochs = 6 if device == "cuda" else 4
+        history = fit(model, loss, data, epochs=epochs, device=device, warm_start=warm, progress=False)
+        seconds = [row["seconds"] for row in history.rows]
+        rows.append(
+            {
+                "problem": "SP-25", "device": device, "warm_start": warm, "epoch_ms": 1e3 * statistics.median(seconds[1:]),
+                "first_epoch_ms": 1e3 * seconds[0], "loss": history.rows[-1]["loss"], "after": epochs,
+            }
+        )  # fmt: skip
+        print(rows[-1], flush=True)
     return rows
 
 
 def small() -> None:
-    from dflearn.layers import Smoothed
+    from dflearn.layers import DavisYin, Smoothed
 
     for name in ("SP-10", "KP-100", "CFL-50"):
         program, y = material(name, 2)
@@ -203,28 +195,31 @@ def small() -> None:
         start = layer.solve(y.cuda(), None, layer.no_start(2).cuda()).start
         forward_and_back(layer, 1.02 * y.cuda(), start)()
         print(name, "unfinished:", int((solution.status != 0).sum()))
+        for gradient in ("jfb", "unrolled"):
+            splitting = DavisYin(program, MU, iterations=10, gradient=gradient)
+            for dtype in (torch.float32, torch.float64):
+                forward_and_back(splitting, y.to("cuda", dtype))()
+        DavisYin(program, MU, iterations=10, tolerance=1e-3).solve(y.cuda())
 
 
-def davis_yin_rows() -> list[dict[str, Any]]:
-    """A hundred iterations of `DavisYin` forward and back (jfb), in float32 and float64, beside the CPU's kernels."""
+def davis_yin_rows(extent: Extent) -> list[dict[str, Any]]:
+    """A hundred iterations of `DavisYin` forward and back (jfb), in float32 and float64."""
     from dflearn.layers import DavisYin
 
     rows = []
-    for name in PROBLEMS[:4]:
-        program = material(name, 1)[0]
-        for batch in BATCHES[:3]:
+    for name in extent.splitting:
+        program, layers = material(name, 1)[0], {}
+        layer = DavisYin(program, MU)
+        for batch in extent.splitting_batches:
             for dtype in (torch.float32, torch.float64):
                 y = material(name, batch)[1].to(dtype)
-                layer = DavisYin(program, MU)
-                there, here = forward_and_back(layer, y.cuda()), forward_and_back(layer, y)
-                error = relative(there()[0].decision, here()[0].decision)
-                begun = time.perf_counter()
-                here()
-                took = 1e3 * (time.perf_counter() - begun)
+                there = forward_and_back(layer, y.cuda())
+                if batch == extent.splitting_batches[0]:
+                    layers[dtype] = relative(there()[0].decision, DavisYin(program, MU).solve(y).decision)
                 rows.append(
                     {
                         "problem": name, "batch": batch, "dtype": str(dtype).removeprefix("torch."), "ms": milliseconds(there),
-                        "cpu_ms": took, "decision_error": error,
+                        "captured_ms": captured(there), "decision_error": layers[dtype], "way": way_of(layer, y),
                     }
                 )  # fmt: skip
                 print(rows[-1], flush=True)
@@ -232,28 +227,23 @@ def davis_yin_rows() -> list[dict[str, Any]]:
     return rows
 
 
-def crossover_rows() -> list[dict[str, Any]]:
-    """Small batches, forward and back: the GPU beside one core and all cores."""
+def way_of(layer: Any, y: Tensor) -> str:
+    from dflearn.layers.splitting_in_blocks import blocks_of_batch
+
+    blocks = blocks_of_batch(layer.rows, y.dtype, torch.device("cuda", 0), len(y))
+    return "products in torch" if blocks is None else f"blocks of {blocks.threads} threads"
+
+
+def crossover_rows(extent: Extent) -> list[dict[str, Any]]:
+    """Small batches, forward and back."""
     from dflearn.layers import Smoothed
 
-    rows, cores = [], torch.get_num_threads()
-    for name in PROBLEMS[:4]:
-        program = material(name, 1)[0]
-        layer, plain = Smoothed(program, MU), Smoothed(program, MU)
-        for batch in SMALL:
-            y = material(name, batch)[1]
-            row = {"problem": name, "batch": batch, "ms": milliseconds(forward_and_back(layer, y.cuda()))}
-            run = forward_and_back(plain, y)
-            for threads, label in ((1, "one_core_ms"), (cores, "all_cores_ms")):
-                torch.set_num_threads(threads)
-                run()
-                times = []
-                for _ in range(5):
-                    begun = time.perf_counter()
-                    run()
-                    times.append(1e3 * (time.perf_counter() - begun))
-                row[label] = statistics.median(times)
-            rows.append(row)
+    rows = []
+    for name in extent.problems[:4]:
+        layer = Smoothed(material(name, 1)[0], MU)
+        for batch in extent.small:
+            run = forward_and_back(layer, material(name, batch)[1].cuda())
+            rows.append({"problem": name, "batch": batch, "ms": milliseconds(run)})
             print(rows[-1], flush=True)
     return rows
 
@@ -275,7 +265,7 @@ class Pictures(torch.nn.Module):
         return 0.1 + self.body(images).flatten(1)[:, : self.arcs]
 
 
-def image_rows() -> list[dict[str, Any]]:
+def image_rows(_: Extent) -> list[dict[str, Any]]:
     """A training step (SCE, Adam) of a small convolutional net on images, batch 32, and the share of the layer in it."""
     from dflearn.data import Batch
     from dflearn.layers import Smoothed
@@ -306,15 +296,32 @@ def image_rows() -> list[dict[str, Any]]:
     return [row]
 
 
-def peer_rows() -> list[dict[str, Any]]:
+def peer_rows(extent: Extent) -> list[dict[str, Any]]:
     from gpu_peers import peer_rows as found
 
-    return found()
+    return found(extent.peers, extent.peers_s)
 
 
-PARTS = {
-    "layer": layer_rows, "training": training_rows, "captured": captured_rows, "cpu": cpu_rows, "davis_yin": davis_yin_rows,
-    "crossover": crossover_rows, "images": image_rows, "peers": peer_rows,
+def cores_rows(extent: Extent) -> dict[str, Any]:
+    """What the CPU takes, in a process that nothing else has threads in."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "cores.json"
+        environment = {**os.environ, **CLEAN, "OMP_NUM_THREADS": str(cores())}
+        command = [sys.executable, str(Path(__file__).with_name("gpu_cores.py")), str(path), extent.name]
+        try:
+            failed: Any = subprocess.run(command, env=environment, check=False, timeout=extent.cores_s).returncode
+        except subprocess.TimeoutExpired:
+            failed = f"more than {extent.cores_s} s"
+        return {**(json.loads(path.read_text()) if path.is_file() else {}), "failed": failed}
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+PARTS: dict[str, Callable[[Extent], Any]] = {
+    "cores": cores_rows, "layer": layer_rows, "davis_yin": davis_yin_rows, "training": training_rows, "images": image_rows,
+    "crossover": crossover_rows, "peers": peer_rows,
 }  # fmt: skip
 
 
@@ -328,12 +335,12 @@ def versions() -> dict[str, str]:
         text=True,
         check=False,
     ).stdout.strip()
-    for package in ("torch", "numpy", "scipy", "numba", "jax", "mpax", "qpax"):
+    for package in ("torch", "numpy", "scipy", "numba", "jax", "mpax", "qpax", "qpth"):
         try:
             found[package] = version(package)
         except PackageNotFoundError:
             found[package] = "not installed"
-    return found | {"cores": str(os.cpu_count())}
+    return found | {"cores": str(cores())}
 
 
 def main() -> None:
@@ -341,24 +348,41 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--json", type=Path)
     parser.add_argument("--small", action="store_true")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--limit", type=float, default=600.0, help="seconds for all of it: peers have what is left")
     parser.add_argument("--page", type=Path, help="write the tables of --json there, and measure nothing")
+    parser.add_argument("--document", type=Path, help="with --page: make the measured part of docs/gpu.md anew")
     parser.add_argument("--figure", type=Path, help="with --page: draw the crossover there")
     options = parser.parse_args()
     if options.page:
-        from gpu_page import figure, page
+        from gpu_page import documented, figure, page
 
         found = json.loads(options.json.read_text())
         options.page.write_text(page(found))
+        if options.document:
+            options.document.write_text(documented(options.document.read_text(), found))
         if options.figure:
             figure(found, options.figure)
         return
     if options.small:
         small()
         return
-    found: dict[str, Any] = {"versions": versions()}
-    print(found["versions"], flush=True)
-    for part in options.parts:
-        found[part] = PARTS[part]()
+    extent = QUICK if options.quick else WHOLE
+    found: dict[str, Any] = {}
+    whole = time.perf_counter()
+    for part in sorted(options.parts, key=list(PARTS).index):  # the CPU first, peers last
+        begun = time.perf_counter()
+        extent = replace(extent, peers_s=min(extent.peers_s, options.limit - (begun - whole)))
+        try:
+            found[part] = PARTS[part](extent)
+        except Exception as error:  # what was measured is kept
+            found[part] = {} if part == "cores" else []
+            found.setdefault("failed", {})[part] = f"{type(error).__name__}: {error}"
+            traceback.print_exc()
+        found.setdefault("seconds", {})[part] = round(time.perf_counter() - begun, 1)
+        print(part, found["seconds"][part], "s", flush=True)
+        if part != "cores":
+            found["versions"] = versions()
         if options.json:
             options.json.parent.mkdir(parents=True, exist_ok=True)
             options.json.write_text(json.dumps(found, indent=1) + "\n")

@@ -16,9 +16,11 @@ from torch import nn
 
 import dflearn
 from dflearn.cli import main
+from dflearn.cuda.splitting import SplittingBlocks
 from dflearn.errors import SolverError
 from dflearn.layers import DavisYin, Exact, Perturbed, Smoothed
 from dflearn.layers.davis_yin import GRADIENTS
+from dflearn.layers.splitting_in_blocks import blocks_of_batch
 from dflearn.problems import problem_named
 from dflearn.program import Instance, Program
 from dflearn.solvers.few_rows import FewRowLP
@@ -71,7 +73,12 @@ def test_an_infeasible_instance_is_told_in_a_compiled_layer() -> None:
 
 @pytest.mark.parametrize("gradient", GRADIENTS)
 @pytest.mark.parametrize("name", ["SP-5", "SP-15", "KP-100", "CFL-50"])
-def test_davis_yin_has_the_iterates_and_gradients_of_the_cpu(name: str, gradient: Any) -> None:
+@pytest.mark.parametrize("most", [0, 2**40])
+def test_davis_yin_has_the_iterates_and_gradients_of_the_cpu(
+    most: int, name: str, gradient: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As products in torch, and in blocks."""
+    monkeypatch.setattr("dflearn.layers.splitting_in_blocks.MOST_READ", most)
     problem = problem_named(name, seed=1)
     y = problem.generate(6, dtype=torch.float64).batch().require("costs")
     for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 5e-4)):
@@ -91,6 +98,32 @@ def test_davis_yin_has_the_iterates_and_gradients_of_the_cpu(name: str, gradient
             for mine, wanted in zip(own, found[0], strict=True):
                 size = 1 + float(wanted.abs().max())
                 torch.testing.assert_close(mine, wanted, rtol=0, atol=tolerance * size)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # what torch says of the streams of gradients
+@pytest.mark.parametrize("name", ["KP-100", "SP-10"])
+def test_davis_yin_is_captured_and_repeats_bit_by_bit(name: str) -> None:
+    problem = problem_named(name, seed=1)
+    y = problem.generate(40).batch().require("costs").to(GPU)
+    layer = DavisYin(problem.program, gradient="unrolled")
+
+    def step() -> tuple[torch.Tensor, torch.Tensor]:
+        costs = y.detach().requires_grad_()
+        decision = layer.solve(costs).decision
+        return decision, torch.autograd.grad(decision.square().sum(), costs)[0]
+
+    plain = [step() for _ in range(3)]
+    assert isinstance(blocks_of_batch(layer.rows, y.dtype, GPU, 40), SplittingBlocks)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step()
+    graph.replay()
+    for found in (*plain[1:], captured):
+        for own, wanted in zip(found, plain[0], strict=True):
+            assert torch.equal(own, wanted)
+    part = layer.solve(y[::7]).decision
+    assert torch.equal(part, plain[0][0][::7])
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

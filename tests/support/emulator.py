@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from dflearn.cuda.driver import KERNELS, Machine, Module, PlanStruct, Shape
-from dflearn.cuda.nvrtc import MAIN, SOURCE
+from dflearn.cuda.nvrtc import MAIN, SOURCE, SPLITTING
 from dflearn.layers import Smoothed
 from dflearn.layers.blocks import SmoothedBlocks
 
@@ -25,9 +25,9 @@ ONE_AT_A_TIME = threading.Lock()  # the kernels' plan and fast memory are theirs
 
 
 @lru_cache
-def library(folder: Path, threads: int, spill: bool, flags: tuple[str, ...] = ()) -> Path:
+def library(folder: Path, threads: int, spill: bool, flags: tuple[str, ...] = (), main: str = MAIN) -> Path:
     assert COMPILER is not None
-    out = folder / f"emulated-{threads}-{int(spill)}{''.join(flags)}.so"
+    out = folder / f"emulated-{main}-{threads}-{int(spill)}{''.join(flags)}.so"
     options = ["-O1", "-std=c++20", "-DEMULATE", f"-DNT={threads}", *(["-DSPILL"] if spill else []), *flags]
     warnings = ["-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]
     command = [
@@ -38,7 +38,7 @@ def library(folder: Path, threads: int, spill: bool, flags: tuple[str, ...] = ()
         "-fPIC",
         "-x",
         "c++",
-        str(SOURCE / MAIN),
+        str(SOURCE / main),
         "-o",
         str(out),
         "-pthread",
@@ -75,29 +75,31 @@ class Emulator(Machine):
         self.loaded.append(module)
         return module
 
+    def load_splitting(self, threads: int, options: tuple[str, ...], shared: int) -> Module:
+        path = library(self.folder, threads, False, (*options, *self.flags), SPLITTING)
+        return EmulatedSource(path, threads, shared)
 
-class EmulatedModule(Module):
-    def __init__(
-        self, path: Path, threads: int, sizes: dict[str, int], fields: Sequence[np.ndarray], shared: int
-    ) -> None:
-        self.code, self.threads, self.sizes = ctypes.CDLL(str(path)), threads, sizes
-        self.fields = [torch.from_numpy(field.copy()) for field in fields]
-        self.plan = PlanStruct.of(sizes, self.fields)
+
+class EmulatedSource(Module):
+    def __init__(self, path: Path, threads: int, shared: int) -> None:
+        self.code, self.threads = ctypes.CDLL(str(path)), threads
         self.fast = np.full(shared // 8, np.nan)
         self.launched: list[str] = []
 
     def slots(self, kernel: str) -> int:
         return 1
 
+    def prepare(self) -> None:
+        self.code.prepare(ctypes.c_void_p(self.fast.ctypes.data))  # modules share the library
+
     def launch(self, kernel: str, blocks: int, *arguments: float) -> None:
-        assert blocks == 1
         kinds = {"P": ctypes.c_void_p, "i": ctypes.c_int, "d": ctypes.c_double}
         with ONE_AT_A_TIME:
             self._launch(kernel, [kinds[kind](one) for kind, one in zip(KERNELS[kernel], arguments, strict=True)])
 
     def _launch(self, kernel: str, values: list[Any]) -> None:
         self.launched.append(kernel)
-        self.code.prepare(ctypes.byref(self.plan), ctypes.c_void_p(self.fast.ctypes.data))  # modules share the library
+        self.prepare()
 
         def thread(number: int) -> None:
             self.code.enter(number)
@@ -111,6 +113,24 @@ class EmulatedModule(Module):
             one.start()
         for one in running:
             one.join()
+
+
+class EmulatedModule(EmulatedSource):
+    """With a plan."""
+
+    def __init__(
+        self, path: Path, threads: int, sizes: dict[str, int], fields: Sequence[np.ndarray], shared: int
+    ) -> None:
+        super().__init__(path, threads, shared)
+        self.sizes, self.fields = sizes, [torch.from_numpy(field.copy()) for field in fields]
+        self.plan = PlanStruct.of(sizes, self.fields)
+
+    def prepare(self) -> None:
+        self.code.prepare(ctypes.byref(self.plan), ctypes.c_void_p(self.fast.ctypes.data))
+
+    def launch(self, kernel: str, blocks: int, *arguments: float) -> None:
+        assert blocks == 1
+        super().launch(kernel, blocks, *arguments)
 
 
 class InBlocks(Smoothed):

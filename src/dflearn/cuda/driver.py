@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from dflearn.cuda.errors import NotHere
-from dflearn.cuda.nvrtc import Compiler
+from dflearn.cuda.nvrtc import SPLITTING, Compiler
 from dflearn.cuda.plan import FIELDS, SIZES, WARP
 
 LEAST_CAPABILITY = (7, 0)  # warps whose lanes are threads of their own
@@ -24,7 +24,12 @@ MAX_SHARED_OPTIN, MAX_SHARED_PER_MULTIPROCESSOR = 97, 81  # attributes of a devi
 MAX_DYNAMIC_SHARED = 8  # of a function
 BUFFER_POINTER, BUFFER_SIZE = 1, 2  # what follows, in the list that tells of a kernel's arguments
 # The arguments of each kernel, as `struct` writes them: P for a pointer, i for an int, d for a double.
-KERNELS = {"smoothed_solve": "iPPPdPiiPPPPiPiPiPiPPPPPPPP", "smoothed_project": "iPPPPiPiPiiPPiPiPPPP"}
+KERNELS = {
+    "smoothed_solve": "iPPPdPiiPPPPiPiPiPiPPPPPPPP",
+    "smoothed_project": "iPPPPiPiPiiPPiPiPPPP",
+    "splitting_iterate": 5 * "i" + 9 * "P" + "PPPiPPiPiPiPPiPddiddi" + 9 * "P",
+    "splitting_back": 5 * "i" + 9 * "P" + "PPiPPdPiP",
+}
 
 
 class PlanStruct(ctypes.Structure):
@@ -74,6 +79,10 @@ class Machine(ABC):
     @abstractmethod
     def load(self, shape: Shape, sizes: dict[str, int], fields: Sequence[np.ndarray], shared: int) -> Module:
         """The kernels for blocks of that shape, with a plan and its fast memory."""
+
+    @abstractmethod
+    def load_splitting(self, threads: int, options: tuple[str, ...], shared: int) -> Module:
+        """The kernels of Davis-Yin iterations, with options of the compiler as of source/splitting.cu."""
 
 
 @lru_cache(maxsize=1)
@@ -130,16 +139,16 @@ class Gpu(Machine):
         return value.value
 
     def load(self, shape: Shape, sizes: dict[str, int], fields: Sequence[np.ndarray], shared: int) -> Module:
+        more = (f"-DPARTS={shape.parts}", f"-DMIN_BLOCKS={shape.together}", *(["-DSPILL"] if sizes["far"] else []))
+        code = self.compiler.cubin(self._options(shape.threads, *more))
+        return PlannedModule(self, code, shape.threads, sizes, fields, shared)
+
+    def load_splitting(self, threads: int, options: tuple[str, ...], shared: int) -> Module:
+        return GpuModule(self, self.compiler.cubin(self._options(threads, *options), SPLITTING), threads, shared)
+
+    def _options(self, threads: int, *more: str) -> tuple[str, ...]:
         major, minor = self.capability
-        options = [
-            f"--gpu-architecture=sm_{major}{minor}",
-            "--std=c++17",
-            f"-DNT={shape.threads}",
-            f"-DPARTS={shape.parts}",
-            f"-DMIN_BLOCKS={shape.together}",
-        ]
-        code = self.compiler.cubin((*options, *(["-DSPILL"] if sizes["far"] else [])))
-        return GpuModule(self, code, shape.threads, sizes, fields, shared)
+        return f"--gpu-architecture=sm_{major}{minor}", "--std=c++17", f"-DNT={threads}", *more
 
 
 class Function(NamedTuple):
@@ -160,21 +169,14 @@ class Arguments:
 
 
 class GpuModule(Module):
-    """A loaded cubin, its plan in constant memory."""
+    """A loaded cubin."""
 
-    def __init__(
-        self, gpu: Gpu, code: bytes, threads: int, sizes: dict[str, int], fields: Sequence[np.ndarray], shared: int
-    ) -> None:
+    def __init__(self, gpu: Gpu, code: bytes, threads: int, shared: int) -> None:
         self.gpu, self.threads, self.shared = gpu, threads, shared
-        self.fields = [torch.from_numpy(field.copy()).to(gpu.device) for field in fields]
-        driver, self.handle = _driver(), ctypes.c_void_p()
+        self.handle = ctypes.c_void_p()
         with torch.cuda.device(gpu.device):
-            _check(driver.cuModuleLoadData(ctypes.byref(self.handle), code))
-            plan, address, size = PlanStruct.of(sizes, self.fields), ctypes.c_uint64(), ctypes.c_size_t()
-            _check(driver.cuModuleGetGlobal_v2(ctypes.byref(address), ctypes.byref(size), self.handle, b"p"))
-            assert size.value == ctypes.sizeof(plan), "struct Plan and PlanStruct differ"
-            _check(driver.cuMemcpyHtoD_v2(address, ctypes.byref(plan), size))
-            torch.cuda.synchronize(gpu.device)
+            gpu.enter()
+            _check(_driver().cuModuleLoadData(ctypes.byref(self.handle), code))
         self._functions: dict[str, Function] = {}
         self._arguments = threading.local()
 
@@ -216,6 +218,23 @@ class GpuModule(Module):
             return
         with torch.cuda.device(gpu.device):
             _check(_launcher()(function.handle, *shape))
+
+
+class PlannedModule(GpuModule):
+    """With a plan in its constant memory."""
+
+    def __init__(
+        self, gpu: Gpu, code: bytes, threads: int, sizes: dict[str, int], fields: Sequence[np.ndarray], shared: int
+    ) -> None:
+        super().__init__(gpu, code, threads, shared)
+        self.fields = [torch.from_numpy(field.copy()).to(gpu.device) for field in fields]
+        driver, plan = _driver(), PlanStruct.of(sizes, self.fields)
+        address, size = ctypes.c_uint64(), ctypes.c_size_t()
+        with torch.cuda.device(gpu.device):
+            _check(driver.cuModuleGetGlobal_v2(ctypes.byref(address), ctypes.byref(size), self.handle, b"p"))
+            assert size.value == ctypes.sizeof(plan), "struct Plan and PlanStruct differ"
+            _check(driver.cuMemcpyHtoD_v2(address, ctypes.byref(plan), size))
+            torch.cuda.synchronize(gpu.device)
 
 
 @lru_cache(maxsize=16)

@@ -21,10 +21,13 @@ from dflearn.errors import StorageError
 from dflearn.files import write_whole
 
 SOURCE = Path(__file__).parent / "source"
-MAIN = "smoothed.cu"
-HEADERS = (
-    "block.cuh", "factor.cuh", "optimality.cuh", "interior_point.cuh", "dual_newton.cuh", "face.cuh", "solve.cuh",
-)  # fmt: skip
+MAIN, SPLITTING = "smoothed.cu", "splitting.cu"
+HEADERS = {
+    MAIN: (
+        "block.cuh", "factor.cuh", "optimality.cuh", "interior_point.cuh", "dual_newton.cuh", "face.cuh", "solve.cuh",
+    ),
+    SPLITTING: ("threads.cuh",),
+}  # fmt: skip
 
 
 def folder() -> Path:
@@ -42,24 +45,24 @@ class Compiler:
         self._check(self.library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
         self.version = f"{major.value}.{minor.value}"
 
-    def cubin(self, options: tuple[str, ...]) -> bytes:
-        """The kernels as machine code, from the cache where it is there."""
-        texts = {name: (SOURCE / name).read_bytes() for name in (MAIN, *HEADERS)}
+    def cubin(self, options: tuple[str, ...], main: str = MAIN) -> bytes:
+        """The kernels of a source as machine code, from the cache where it is there."""
+        texts = {name: (SOURCE / name).read_bytes() for name in (main, *HEADERS[main])}
         known = hashlib.sha256(repr((self.version, options, texts)).encode()).hexdigest()[:32]
         path = folder() / f"{known}.cubin"
         if path.is_file():
             return path.read_bytes()
-        code = self._compile(texts, options)
+        code = self._compile(main, texts, options)
         with contextlib.suppress(OSError, StorageError):  # a cache that cannot be written is no reason to stop
             write_whole(path, code)
         return code
 
-    def _compile(self, texts: dict[str, bytes], options: tuple[str, ...]) -> bytes:
-        library, program = self.library, ctypes.c_void_p()
-        strings = ctypes.c_char_p * len(HEADERS)
-        headers, names = strings(*(texts[name] for name in HEADERS)), strings(*(name.encode() for name in HEADERS))
+    def _compile(self, main: str, texts: dict[str, bytes], options: tuple[str, ...]) -> bytes:
+        library, program, known = self.library, ctypes.c_void_p(), HEADERS[main]
+        strings = ctypes.c_char_p * len(known)
+        headers, names = strings(*(texts[name] for name in known)), strings(*(name.encode() for name in known))
         self._check(
-            library.nvrtcCreateProgram(ctypes.byref(program), texts[MAIN], MAIN.encode(), len(HEADERS), headers, names)
+            library.nvrtcCreateProgram(ctypes.byref(program), texts[main], main.encode(), len(known), headers, names)
         )
         try:
             given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))

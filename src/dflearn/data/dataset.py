@@ -171,8 +171,13 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
         )
 
     def batches(self, order: Tensor, size: int) -> Iterator[Batch]:
-        """The instances in that order, so many at a time. Several batches are gathered at once, and each is a part of that."""
-        held = sum(value[:1].nbytes for value in self._tensors().values())
+        """The instances in that order, so many at a time. Several batches are gathered at once, and each is a part of that; but
+        its features begin where memory is aligned, as of `batch`, since products of matrices are rounded by that."""
+        tensors = self._tensors().values()
+        if type(self).batch is not DecisionDataset.batch or any(value.requires_grad for value in tensors):
+            yield from map(self.batch, order.split(size))  # parts of one whole would share a graph
+            return
+        held = sum(value[:1].nbytes for value in tensors)
         for index in order.split(size * max(1, GATHERED // (size * max(1, held)))):
             whole = self.batch(index)
             parts = {
@@ -181,7 +186,8 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
             sides = {} if whole.instance is None else {k: v.split(size) for k, v in whole.instance.present().items()}
             for i in range(len(parts["features"])):
                 instance = None if whole.instance is None else Instance(**{k: part[i] for k, part in sides.items()})
-                yield Batch(instance=instance, **{name: part[i] for name, part in parts.items()})
+                own = {name: part[i] for name, part in parts.items()}
+                yield Batch(instance=instance, **own | {"features": own["features"].clone()})
 
     def __getitem__(self, index: Any) -> Batch:
         return self.batch(index)

@@ -22,6 +22,7 @@ from dflearn.errors import OptionError
 from dflearn.program import Instance, Objective, Program
 from dflearn.solvers.base import Solution, Solver, TakesStart, check_costs, check_instance, check_start_shape
 
+NUMBERS = (torch.float32, torch.float64)  # that arrays hold as they are
 ACCEPTED_RESIDUAL = 1e-6  # relative, row by row and variable by variable; what `OPTIMAL` means here
 
 
@@ -134,7 +135,7 @@ def as_rows(x: Tensor, count: int, dtype: Any = None) -> np.ndarray:
     rows = x.detach()
     if x.ndim != 2:
         rows = rows.reshape(count, x.shape[-1])
-    if x.dtype not in (torch.float32, torch.float64):
+    if x.dtype not in NUMBERS:
         rows = rows.double()
     if not x.is_cpu:
         rows = rows.cpu()

@@ -7,6 +7,7 @@ projections are then cheap: a clip onto the bounds, and P₁ onto the rows throu
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -175,9 +176,11 @@ class DavisYin(Layer):
 
             costs = with_curvature(costs, q, point)
         record = self.gradient == "unrolled" and costs.requires_grad and torch.is_grad_enabled()
-        kind = Run
+        kind: Callable[..., Run] = Run
         if self._stays_on(y.device):
-            from dflearn.layers.splitting_in_torch import TorchRun as kind
+            from dflearn.layers.splitting_in_blocks import run_there
+
+            kind = run_there
         run = kind(self, costs, sides, given, record, None if q is None else flat_q(q))
         w, *told = run.outcome()
         w = w.reshape(*batch, w.shape[-1]).to(y)
@@ -198,6 +201,9 @@ class DavisYin(Layer):
             start=None if start is None else run.start().reshape(*batch, self.width),
             residual=residual,
         )
+
+    def _checks_later(self, device: torch.device) -> bool:
+        return device.type == "cuda" and torch.cuda.is_current_stream_capturing()  # when nobody can look
 
     def _stays_on(self, device: torch.device) -> bool:
         """Whether costs on this device are solved there: on a GPU, unless the rows are too many for dense matrices."""

@@ -22,7 +22,6 @@ class ShortWay:
         self.rows, self.objective, self.tolerance = layer.rows, layer.objective, layer.tolerance
         self.n, self.m, self.p = self.rows.program.n, self.rows.factor.rows, self.objective.p
         self.d = self.objective.d if self.objective.has_d else None
-        self.objective.prepare()  # what is solved here makes no tensors of its own
         self.kappa = np.array([layer.mu])
         self.factor = -1.0 / self.kappa
         self.sides = self.rows.data(np.empty((0, 0)), self.kappa, self.rows.program.own_sides)[1:]
@@ -41,7 +40,7 @@ class ShortWay:
             np.empty(count), np.empty(count), np.empty(count, np.uint8), steps[0], steps[1],
         )  # fmt: skip
         self.rows.run(SmoothedData(c, *self.sides), None, COLD, self.tolerance, answer)
-        return answer if max(answer.residual.tolist()) <= ACCEPTED_RESIDUAL else None
+        return answer if answer.residual.max() <= ACCEPTED_RESIDUAL else None  # not where one is not a number
 
     def back(self, inside: np.ndarray, in_force: np.ndarray, gradient: np.ndarray) -> np.ndarray:
         """−(1/μ) Sᵀ P gradient, `(count, n)` → `(count, p)`, as of `Face.way_back`."""

@@ -24,6 +24,7 @@ from torch import Tensor
 from dflearn.errors import OptionError
 from dflearn.layers.base import (
     ACCEPTED_RESIDUAL,
+    NUMBERS,
     Apart,
     Layer,
     as_rows,
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from dflearn.layers.rows import SmoothedRows
     from dflearn.layers.short_way import ShortWay
 
-NUMBERS = (torch.float32, torch.float64)  # that arrays hold as they are
+SOLVES = ("solve", "_solve")  # what a layer may be given in place of its own
 
 
 class Smoothed(Layer):
@@ -100,6 +101,7 @@ class Smoothed(Layer):
         if not 0 < tolerance <= ACCEPTED_RESIDUAL:
             raise OptionError(f"tolerance must lie in (0, {ACCEPTED_RESIDUAL}], got {tolerance}")
         self.program = program.relax()
+        self.objective.make_ready(*NUMBERS)
         if regularizer == "norm" and program.Q is not None:
             raise OptionError(f"{program!r} has a quadratic objective: smooth it with regularizer='squared'")
         self.regularizer, self.tolerance = regularizer, float(tolerance)
@@ -130,6 +132,11 @@ class Smoothed(Layer):
             self._mu = weight(mu, "Smoothed", wanted, lambda value: value > 0)
         for made in ("lifted", "bent", "short"):
             self.__dict__.pop(made, None)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name in ("regularizer", "tolerance", *SOLVES):
+            self.__dict__.pop("short", None)
 
     def extra_repr(self) -> str:
         said = [f"{self.program!r}, mu={self.mu}, regularizer={self.regularizer!r}"]
@@ -204,12 +211,16 @@ class Smoothed(Layer):
     @cached_property
     def short(self) -> ShortWay | None:
         """The way for most costs, for the present μ; `None` where there is none."""
-        program, usual = self.program, self.regularizer == "squared" and not self._places
-        if type(self) is not Smoothed or not usual or program.Q is not None or program.predicts_rows:
+        if not self._is_plain() or self.regularizer != "squared":
             return None
         from dflearn.layers.short_way import ShortWay
 
         return ShortWay(self)
+
+    def _is_plain(self) -> bool:
+        """Whether costs on the CPU are solved by this very class, as a linear program with known rows."""
+        own = type(self) is Smoothed and self.__dict__.keys().isdisjoint(SOLVES) and not self._places
+        return own and self.program.Q is None and not self.program.predicts_rows
 
     def regularization(self, w: Tensor) -> Tensor:
         """Ω(w), `(*batch, n)` → `(*batch,)`."""
@@ -239,7 +250,7 @@ class Smoothed(Layer):
                 return None
             back = partial(short.back, answer.inside, answer.in_force)
             return Apart(answer.w.astype(rows.dtype, copy=False), back, None, perf_counter() - begun)
-        if type(self) is not Smoothed or self.program.Q is not None or self.program.predicts_rows or self._places:
+        if not self._is_plain():
             return None
         found = self._solve_apart(y, instance, start)
         if found is None:
@@ -312,7 +323,7 @@ class Smoothed(Layer):
         # The way back leads from w to y at once, unless the instance's d wants a gradient too.
         own_d = instance is None or instance.d is None
         through_d = instance is not None and instance.d is not None and instance.d.requires_grad
-        if own_d and y.is_cpu and y.dtype in (torch.float32, torch.float64):
+        if own_d and y.is_cpu and y.dtype in NUMBERS:
             costs, c = y, self._costs(as_rows(y, count))
         else:
             exact = (y if through_d else y.detach()).double()  # d may be much larger than S y

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dflearn.cuda.splitting import SplittingSides
 from dflearn.errors import OptionError
 from dflearn.kernels.davis_yin import CHECK_EVERY, MOST_ROUNDING
 from dflearn.kernels.optimality import FAR_PRICE, SILENT
@@ -51,20 +52,32 @@ class TorchRun(Run):
         record: bool,
         q: np.ndarray | None = None,
     ) -> None:
+        self._take(layer, costs, sides, q)
+        self.matrices, self.captured = constants_of(layer.rows, self.dtype, costs.device)
+        self.delta = self.matrices.delta if q is None else self.matrices.delta + self._there(q)
+        own = self._sides_there(self.matrices.inverse)
+        self.right, self.shift, self.low, self.high = own.r, own.shift, own.lower, own.upper
+        self.step = self._step_lengths(own.largest).to(self.dtype)[:, None]
+        self.least = self._least_sizes(own.smallest).to(self.dtype)
+        z = self.costs.new_zeros(self.count, layer.width)
+        if start is not None:
+            given = self._there(start)
+            z = torch.where(torch.isfinite(given).all(1, keepdim=True), given, z)
+        self.masks: Tensor | None = None
+        self.there = self._iterate_there(z, layer.iterations, record)
+
+    def _take(self, layer: DavisYin, costs: Tensor, sides: Sides, q: np.ndarray | None) -> None:
+        """What is asked for."""
         self.layer, self.rows, self.given, self.q = layer, layer.rows, sides, q
         self.mu, self.gradient = layer.mu, layer.gradient
         self.dtype = torch.float64 if costs.dtype == torch.float64 else torch.float32
         self.device = costs.device
         self.count, n = costs.shape[:-1].numel(), layer.program.n
         self.costs = costs.detach().reshape(self.count, n).to(self.dtype)
-        self.matrices, self.captured = constants_of(layer.rows, self.dtype, costs.device)
-        dtype: Any = np.float64 if self.dtype == torch.float64 else np.float32
-        self.r, self.lower, self.upper, *lengths = layer.rows.sides(sides, dtype)
         self.curved = layer.program.Q is not None or q is not None
+        dtype: Any = np.float64 if self.dtype == torch.float64 else np.float32
         self.curvature = layer.rows.curvature(np.dtype(dtype), bent=q is not None)  # whether there is one
-        self.delta = self.matrices.delta if q is None else self.matrices.delta + self._there(q)
-        bend = layer.bend if q is None else layer.bend + q.max(1, initial=0.0)
-        self.bend = np.asarray(bend)
+        self.bend = np.asarray(layer.bend if q is None else layer.bend + q.max(1, initial=0.0))
         if layer.step is not None and (layer.step * (self.mu + self.bend) >= 2).any():
             limit = float((2 / (self.mu + self.bend)).min())
             raise OptionError(
@@ -76,20 +89,27 @@ class TorchRun(Run):
                 self.faces = list(layer.bent.groups(q))
             elif layer.program.Q is not None:
                 self.faces = [(layer.lifted, slice(None))]
-        self.low, self.high = (self._there(np.atleast_2d(part)) for part in (self.lower, self.upper))
-        self.right = self._there(self.r)
-        largest, smallest = (torch.as_tensor(part).to(self.device) for part in lengths)
-        self.step = self._step_lengths(largest).to(self.dtype)[:, None]
-        self.least = self._least_sizes(smallest).to(self.dtype)
-        z = self.costs.new_zeros(self.count, layer.width)
-        if start is not None:
-            given = self._there(start)
-            z = torch.where(torch.isfinite(given).all(1, keepdim=True), given, z)
-        self.masks: Tensor | None = None
-        self.there = self._iterate_there(z, layer.iterations, record)
 
     def _there(self, part: np.ndarray) -> Tensor:
         return torch.as_tensor(part).to(self.device, self.dtype)
+
+    def _sides_there(self, inverse: Tensor) -> SplittingSides:
+        """The sides on the device, with (M Mᵀ)⁻¹ given; the program's own are made once."""
+        own, key = self.given is self.layer.program.own_sides, ("sides", self.dtype, self.device)
+        dtype: Any = np.float64 if self.dtype == torch.float64 else np.float32
+        self.r, self.lower, self.upper, *lengths = self.rows.sides(self.given, dtype)
+        if own and key in self.rows.elsewhere:
+            kept: SplittingSides = self.rows.elsewhere[key]
+            return kept
+        r, *ends = (self._there(np.array(np.atleast_2d(part), order="C")) for part in (self.r, self.lower, self.upper))
+        with FullPrecision():
+            shift = r @ inverse
+        largest, smallest = (torch.from_numpy(np.array(part, np.float64)).to(self.device) for part in lengths)
+        count = max(len(largest), len(smallest))
+        found = SplittingSides(r, shift, *ends, *(part.expand(count).contiguous() for part in (largest, smallest)))
+        if own:
+            self.rows.elsewhere[key] = found
+        return found
 
     @property
     def c(self) -> np.ndarray:  # type: ignore[override]
@@ -112,14 +132,18 @@ class TorchRun(Run):
         lengths = [part.double().square().sum(-1).sqrt().expand(self.count) for part in (reach, size)]
         steps = torch.where(lengths[1] > 0, STEP * lengths[0] / lengths[1], STEP / mu if mu else 1.0)
         if self.curved:
-            with np.errstate(divide="ignore"):
-                most = np.divide(CURVED_STEP, mu + self.bend)
-            steps = torch.minimum(steps, torch.as_tensor(most, dtype=torch.float64).to(self.device))
+            steps = torch.minimum(steps, CURVED_STEP / self._whole())
         return steps
+
+    def _whole(self) -> Tensor:
+        """μ + ‖Q‖ `(count or 1,)`."""
+        if self.bend.ndim:
+            return torch.from_numpy(self.mu + self.bend).to(self.device)
+        return torch.full((1,), self.mu + float(self.bend), dtype=torch.float64, device=self.device)
 
     def _least_sizes(self, smallest: Tensor) -> Tensor:
         """As `Run._smallest_length`."""
-        whole = torch.as_tensor(self.mu + self.bend, dtype=torch.float64).to(self.device)
+        whole = self._whole()
         most = self.costs.abs().amax(1).double() if self.costs.shape[1] else self.costs.new_zeros(self.count).double()
         pull = torch.where(whole > 0, most / whole, 0.0)
         pull = torch.where((pull > 0) & torch.isfinite(pull), pull, 1.0)
@@ -147,10 +171,11 @@ class TorchRun(Run):
             z: Tensor, cost: Tensor, keep: Tensor, step: Tensor, delta: Tensor, low: Tensor, high: Tensor, shift: Tensor
         ) -> tuple[Tensor, ...]:
             before, x, masks = z, z, []
+            less, bias = -cost, -shift[0] if len(shift) == 1 else -shift
             for _ in range(steps):
                 y = torch.clamp(z, low, high)
-                base = keep * y - (cost + step * self._bent(y, delta) if curved else cost)
-                x = torch.addmm(-shift.expand(len(z), -1), base + y - z, T)
+                base = torch.addcmul(less - step * self._bent(y, delta) if curved else less, keep, y)
+                x = torch.addmm(bias, base + (y - z), T)
                 before, z = z, torch.addmm(base, x, M, alpha=-1)
                 if record:
                     masks.append((z > low) & (z < high))
@@ -162,8 +187,7 @@ class TorchRun(Run):
         n, N, tolerance = self.costs.shape[1], z.shape[1], self.tolerance
         cost = torch.nn.functional.pad(self.step * self.costs, (0, N - n))
         keep = self._kept_shares()
-        shift = self.right @ self.matrices.inverse
-        constants = (cost, keep, self.step, self.delta, self.low, self.high, shift)
+        constants = (cost, keep, self.step, self.delta, self.low, self.high, self.shift)
         chunk = CHECK_EVERY if tolerance > 0 else limit
         whole: list[Tensor] = []
         done, answer, taken = torch.zeros(self.count, dtype=torch.bool, device=self.device), None, 0
@@ -325,9 +349,9 @@ class TorchRun(Run):
         return inside[:, :n].contiguous(), in_force
 
     def _bring_home(self) -> None:
-        """The answer as arrays, for what the CPU does."""
+        """What the CPU needs to know of a face, as an array."""
         if isinstance(self.there.inside, Tensor):
-            self.there = Answer(*(part.cpu().numpy() for part in self.there))  # type: ignore[arg-type]
+            self.there = self.there._replace(inside=self.there.inside.cpu().numpy())  # type: ignore[arg-type]
 
     def side_gradients(self, w: np.ndarray, v: np.ndarray) -> dict[str, np.ndarray]:
         self._bring_home()

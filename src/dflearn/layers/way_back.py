@@ -8,14 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dflearn.layers.base import as_rows, like, symmetric
+from dflearn.layers.base import NUMBERS, as_rows, like, symmetric
 from dflearn.program import Objective
 
 if TYPE_CHECKING:
     from dflearn.layers.rows import SmoothedRows
     from dflearn.layers.short_way import ShortWay
-
-NUMBERS = (torch.float32, torch.float64)
 
 
 class Face(NamedTuple):
@@ -46,7 +44,7 @@ class Face(NamedTuple):
         """`way_back` for arrays, `(count, n)` → `(count, p)`."""
         if self.short is not None:
             return self.short.back(self.inside, self.in_force, gradient)
-        back = self._rows_to_costs(gradient.astype(np.float64, copy=False)).astype(gradient.dtype, copy=False)
+        back = self._rows_to_costs(np.ascontiguousarray(gradient, np.float64)).astype(gradient.dtype, copy=False)
         return back if self.objective is None else self.objective.rows_back(back)
 
     def _to_costs(self, gradient: Tensor) -> Tensor:

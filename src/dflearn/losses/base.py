@@ -9,15 +9,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from torch import Tensor, nn
 
 from dflearn.data import Batch
 from dflearn.errors import DataError, OptionError, ShapeError
-from dflearn.layers.base import Apart, Layer
+from dflearn.layers.base import NUMBERS, Apart, Layer
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Solution
 
@@ -57,6 +56,14 @@ class Loss(nn.Module, ABC):
     linear: ClassVar[bool] = False
     by_layer: ClassVar[bool] = False
     needs: tuple[Field, ...] = ("costs", "decisions")
+    _written_for: ClassVar[Callable[..., LossOutput] | None] = (
+        None  # the `_output` that `_output_apart` was written for
+    )
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "_output_apart" in vars(cls):
+            cls._written_for = cls._output
 
     def __init__(self, layer: Layer | None = None) -> None:
         super().__init__()
@@ -90,12 +97,18 @@ class Loss(nn.Module, ABC):
         """The same values and first derivatives, for a training step: with a `way_back`, where loss and layer know one."""
         told, plain = (batch.costs, batch.decisions), type(predicted) is Tensor and predicted.ndim == 2
         alike = all(one is None or (one.dtype == predicted.dtype and not one.requires_grad) for one in told)
-        if plain and alike and predicted.is_cpu and predicted.requires_grad and _knows_way_back(type(self)):
+        usual = plain and predicted.is_cpu and predicted.dtype in NUMBERS and predicted.requires_grad
+        if alike and usual and self._knows_way_back():
             self._check(predicted, batch)
             output = self._output_apart(predicted.detach(), batch)
             if output is not None:
                 return output
         return self.output(predicted, batch)
+
+    def _knows_way_back(self) -> bool:
+        """Whether `_output_apart` belongs to what `output` is: not where a subclass, or anybody later, put another in its place."""
+        whole, own = (getattr(method, "__func__", None) for method in (self.output, self._output))
+        return own is not None and own is type(self)._written_for and whole is Loss.output
 
     def _output_apart(self, predicted: Tensor, batch: Batch) -> LossOutput | None:
         """`_output` of predictions that autograd does not follow, with a `way_back`; `None` where there is none."""
@@ -159,13 +172,6 @@ class Loss(nn.Module, ABC):
         return Combined([(weight, self)])
 
     __rmul__ = __mul__
-
-
-@cache
-def _knows_way_back(kind: type[Loss]) -> bool:
-    """Whether `_output_apart` belongs to this very `_output`, and not to that of a class further up."""
-    by = next(one for one in kind.__mro__ if "_output" in vars(one) or "output" in vars(one))
-    return "_output_apart" in vars(by)
 
 
 _REMEDY = {

@@ -92,11 +92,6 @@ class Objective:
         assert self.S is not None
         return LinearMap(self.S)
 
-    def prepare(self) -> None:
-        """Make what tensors on the CPU need, so that who traces a graph later finds it made."""
-        for dtype in (torch.float32, torch.float64):
-            self._tensors(torch.empty(0, dtype=dtype))
-
     def _tensors(self, like: Tensor) -> tuple[Tensor, ...]:
         """d, and S as (column, value) per row where that is possible, for this dtype and device."""
         key = (like.dtype, like.device)
@@ -109,6 +104,12 @@ class Objective:
                 scale = torch.as_tensor(value, dtype=like.dtype, device=like.device)
                 self._constants[key] = (d, torch.as_tensor(column, device=like.device), scale)
         return self._constants[key]
+
+    def make_ready(self, *dtypes: torch.dtype) -> None:
+        """What `vector` and `transpose` keep for these dtypes on the CPU, made now: a graph compiled later finds it, and is not
+        compiled again because it came to be."""
+        for dtype in dtypes:
+            self._tensors(torch.empty(0, dtype=dtype, device="cpu"))
 
     def vector(self, y: Tensor, instance: Instance | None = None) -> Tensor:
         """c = S y + d.  y `(*batch, p)` → `(*batch, n)`; an instance's own d replaces the program's."""

@@ -6,7 +6,6 @@ seven operations on the lists of parameters and moments: those of torch, in its 
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,33 +15,34 @@ from torch.optim import optimizer as hooks
 
 # What the short way does not know; a group that asks for one of them goes torch's.
 OPTIONS = ("amsgrad", "maximize", "foreach", "fused", "capturable", "differentiable", "weight_decay")
-SMALL, DTYPES = (
-    32768,
-    (torch.float32, torch.float64),
-)  # numbers that torch does not share out among threads; numpy's dtypes
+SMALL = 32768  # numbers that torch does not share out among threads
+DTYPES = (torch.float32, torch.float64)  # that numpy has too
 
 
 class Steps:
-    """The steps of an optimizer, as long as nobody else changes it: an epoch, say."""
+    """The steps of an optimizer, as long as its state and its `step` stay the same objects: an epoch, say."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self.optimizer = optimizer
-        self.parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        self._plain = _is_plain_adam(optimizer)
-        self._clears = type(optimizer).zero_grad is torch.optim.Optimizer.zero_grad
+        self._adam = type(optimizer) is torch.optim.Adam and _bare(optimizer.step) is STEP
+        self._clears = getattr(optimizer.zero_grad, "__func__", None) is torch.optim.Optimizer.zero_grad
         self._groups: list[_Group] | None = None  # known from the second step on, when there are moments
 
     def clear(self) -> None:
         """`optimizer.zero_grad()`."""
         if self._clears:
-            for parameter in self.parameters:
-                parameter.grad = None
+            for group in self.optimizer.param_groups:
+                for parameter in group["params"]:
+                    parameter.grad = None
         else:
             self.optimizer.zero_grad()
 
     def take(self) -> None:
         """`optimizer.step()`."""
-        if self._plain and self._groups is None:
+        if not self._adam or _asks_for_more(self.optimizer):
+            self.optimizer.step()
+            return
+        if self._groups is None or len(self._groups) != len(self.optimizer.param_groups):
             self._groups = _groups_of(self.optimizer)
         gradients = None if self._groups is None else _gradients(self._groups)
         if gradients is None:
@@ -74,7 +74,7 @@ class _Group(NamedTuple):
         number, (beta1, beta2) = self.counts[0].item() + 1.0, options["betas"]
         for count in self.counts:
             count.fill(number)
-        root, eps = math.sqrt(1 - beta2**number), options["eps"]
+        root, eps = (1 - beta2**number) ** 0.5, options["eps"]  # torch's root: `math.sqrt` may round otherwise
         torch._foreach_lerp_(first, gradients, 1 - beta1)
         # What IEEE 754 says how to round is quicker to call in numpy; square roots and sums of products round as torch likes.
         if self.small:
@@ -126,14 +126,29 @@ def _groups_of(optimizer: torch.optim.Optimizer) -> list[_Group] | None:
     return groups
 
 
-def _is_plain_adam(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether it is Adam without options, and nobody wants to be told of its steps: no hooks, and no `step` in place of its own
-    but for a scheduler's."""
-    own = optimizer.__dict__.get("step")
-    if type(optimizer) is not torch.optim.Adam or (own is not None and not hasattr(own, "_wrapped_by_lr_sched")):
-        return False
-    told = (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks)
-    everywhere = (hooks._global_optimizer_pre_hooks, hooks._global_optimizer_post_hooks)
-    groups = optimizer.param_groups
-    asked = any(group.get(name) or isinstance(group["lr"], Tensor) for group in groups for name in OPTIONS)
-    return not (any(told) or any(everywhere) or asked)
+def _asks_for_more(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether Adam has options that the short way does not know, or somebody wants to be told of its steps."""
+    if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
+        return True
+    if hooks._global_optimizer_pre_hooks or hooks._global_optimizer_post_hooks:
+        return True
+    for group in optimizer.param_groups:
+        for name in OPTIONS:
+            if group.get(name):
+                return True
+        first, second = group["betas"]
+        if isinstance(group["lr"], Tensor) or isinstance(first, Tensor) or isinstance(second, Tensor):
+            return True
+    return False
+
+
+def _bare(step: Any) -> Any:
+    """The function behind a `step`, out of what a scheduler and torch's profiler put around it: once each, so that what somebody
+    else puts between them or around them is found."""
+    step = getattr(step, "__func__", step)
+    for mark in ("_wrapped_by_lr_sched", "hooked"):
+        step = step.__wrapped__ if hasattr(step, mark) else step
+    return step
+
+
+STEP = _bare(torch.optim.Adam.step)

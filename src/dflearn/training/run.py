@@ -127,8 +127,6 @@ class Run:
             self.validation = Validation(as_dataset(validation, "validation").to(self.device), loss, problem)
             self.history.monitored = self.validation.monitored
             self._note(self.validation.take_note())
-        self._following: Tensor | None = None  # the instances of the next step, and those that are gathered already
-        self._ready: tuple[Tensor, Batch] | None = None
         self.starts: Starts | None = None
         if settings.warm_start:
             self.starts, note = Starts.of(loss.layer, len(train), settings.warm_start_bytes)
@@ -145,7 +143,10 @@ class Run:
 
     def prepare(self) -> None:
         """Compile what this run will call, so that no epoch's seconds hold it."""
-        batch = self._batch(rows_to_try(self.loss, self.settings.batch_size, len(self.train)))
+        rows = rows_to_try(self.loss, self.settings.batch_size, len(self.train))
+        batch = self.train.batch(rows)
+        if self.starts is not None:
+            batch = replace(batch, start=self.starts.get(rows))
         self.history.seconds_compile = prepare(self.model, self.loss, batch, self.validation)
 
     # -- one epoch ----------------------------------------------------------------------------------------------
@@ -154,6 +155,8 @@ class Run:
         """One pass over the training data; the epoch's row. `tick` is called after each step."""
         self.model.train()
         self._steps = Steps(self.optimizer)
+        self._moving = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        self._asked = [layer for _, layer in self._layers()]
         order = self.rows[torch.randperm(len(self.rows), generator=self.generator)]
         last_finite = copy_weights(self.model)
         seconds = {"predict": 0.0, "solve": 0.0, "backward": 0.0}
@@ -162,11 +165,11 @@ class Run:
         if self.cuda_devices:
             order = order.pin_memory()  # so that its copies do not wait for the GPU
         steps = order.split(self.settings.batch_size)
-        batches = None if self.cuda_devices else self.train.batches(order, self.settings.batch_size)
+        self._batches = self.train.batches(order, self.settings.batch_size)
+        self._ahead: Batch | None = None  # the next one, gathered before its step
         for step, index in enumerate(steps, 1):
-            self._following = steps[step] if step < len(steps) else None
             begun = perf_counter()
-            batch = self._batch(index) if batches is None else self._with_starts(next(batches), index)
+            batch = self._next_batch()
             seconds["predict"] += perf_counter() - begun
             try:
                 value, weight, gradient = self._step_without_failed(index, batch, step, seconds, failed)
@@ -219,24 +222,25 @@ class Run:
             rest = index[~missing]
             if not len(rest):
                 return 0.0, 0.0, 0.0
-            return self._step_without_failed(rest, self._batch(rest), step, seconds, failed)
+            return self._step_without_failed(rest, self.train.batch(rest), step, seconds, failed)
 
     def _step(self, index: Tensor, batch: Batch, step: int, seconds: dict[str, float]) -> tuple[float, float, float]:
         """One step on the batch of the instances at `index`; mean loss, what they weigh, and norm of the gradient."""
         begun = perf_counter()
+        if self.starts is not None:
+            batch = replace(batch, start=self.starts.get(index))
         predicted, output = loss_of(self.model, self.loss, batch, self.epoch + 1, step, apart=True)
         evaluated = perf_counter()
         mean = mean_of(output.value, batch.weights)
         self._steps.clear()
         go_back(output, predicted, mean, batch.weights)
-        if self.cuda_devices and self._following is not None:  # while the GPU works
-            self._ready = self._following, self._batch(self._following)
-        place = self.epoch + 1, step
-        value, gradient = measure(self.model, mean, batch, predicted, output.value, *place, self.parameters)
+        if self.cuda_devices and self._ahead is None:  # while the GPU works
+            self._ahead = next(self._batches, None)
+        value, gradient = measure(self.model, mean, batch, predicted, output.value, self.epoch + 1, step, self._moving)
         # Each layer is asked, which waits for its last solve; what has a way back of its own has waited.
-        if output.apart is None and sum(layer.unsettled() for _, layer in self._layers):
-            # These layers wait now, and the CPU finishes what a GPU left.
-            return self._step(index, batch, step, seconds)
+        if output.apart is None and [layer for layer in self._asked if layer.unsettled()]:
+            # These layers wait now, and the CPU finishes what a GPU left; the model may have written to the batch.
+            return self._step(index, self.train.batch(index), step, seconds)
         if not self.epoch and step == 1 and self._by_name:
             self._fit_epsilon(gradient)
         self._steps.take()
@@ -251,16 +255,10 @@ class Run:
         weight = index.shape[0] if batch.weights is None else float(batch.weights.sum())
         return value, weight, gradient
 
-    def _batch(self, index: Tensor) -> Batch:
-        """The instances at `index`, with their starts; from `_ready` where that holds them."""
-        if self._ready is not None and self._ready[0] is index:
-            batch, self._ready = self._ready[1], None
-            return batch
-        return self._with_starts(self.train.batch(index), index)
-
-    def _with_starts(self, batch: Batch, index: Tensor) -> Batch:
-        """The batch of the instances at `index`, with their starts."""
-        return batch if self.starts is None else replace(batch, start=self.starts.get(index))
+    def _next_batch(self) -> Batch:
+        """The epoch's next batch, which may have been gathered already."""
+        batch, self._ahead = self._ahead, None
+        return next(self._batches) if batch is None else batch
 
     def _fit_epsilon(self, gradient: float) -> None:
         """Adam's ε, a number without a unit, at most a small part of the first gradient: in any units of the objective it learns."""
@@ -365,7 +363,7 @@ class Run:
                 "epoch": self.epoch,
                 "model": self.model.state_dict(),
                 "loss": self.loss.state_dict(),
-                "annealed": {name: _annealed(layer) for name, layer in self._layers},
+                "annealed": {name: _annealed(layer) for name, layer in self._layers()},
                 "optimizer": self.optimizer.state_dict(),
                 "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
                 "starts": None if self.starts is None else self.starts.rows,
@@ -393,7 +391,7 @@ class Run:
         self.model.load_state_dict(content["model"])
         self.loss.load_state_dict(content["loss"])
         annealed = content.get("annealed", {})  # older files hold none
-        for name, layer in self._layers:
+        for name, layer in self._layers():
             for number, value in annealed.get(name, {}).items():
                 setattr(layer, number, value)
         self.optimizer.load_state_dict(content["optimizer"])
@@ -425,7 +423,6 @@ class Run:
         ):  # a run that moves to a GPU has no state for it
             torch.cuda.set_rng_state(state, device)
 
-    @cached_property
     def _layers(self) -> list[tuple[str, Layer]]:
         return [(name, part) for name, part in self.loss.named_modules() if isinstance(part, Layer)]
 

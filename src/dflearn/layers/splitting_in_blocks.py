@@ -1,0 +1,129 @@
+"""The batches of `DavisYin` on a GPU, for programs with few rows: all iterations in one launch, by a block for each instance.
+
+Which way a program goes is a rule of its size, measured (docs/gpu.md): many rows are products with dense matrices, `splitting_in_torch`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dflearn.cuda.driver import Machine, gpu
+from dflearn.cuda.errors import NotHere
+from dflearn.cuda.splitting import MOST_NUMBERS, SplittingBlocks
+from dflearn.kernels.davis_yin import MOST_ROUNDING
+from dflearn.layers.splitting import SplittingRows
+from dflearn.layers.splitting_in_torch import TorchRun
+from dflearn.program.sides import Sides
+from dflearn.solvers.base import Status
+
+if TYPE_CHECKING:
+    from dflearn.layers.davis_yin import DavisYin
+
+# Numbers of (M Mᵀ)⁻¹ that an instance reads in an iteration, and all instances of a batch together. Measured: docs/gpu.md.
+MOST_ONE_READS, MOST_READ = 2**16, 2**23
+
+
+def run_there(
+    layer: DavisYin, costs: Tensor, sides: Sides, start: np.ndarray | None, record: bool, q: np.ndarray | None = None
+) -> TorchRun:
+    """A batch where its costs are: in blocks, if its rows are few."""
+    dtype = torch.float64 if costs.dtype == torch.float64 else torch.float32
+    blocks = blocks_of_batch(layer.rows, dtype, costs.device, costs.shape[:-1].numel())
+    if blocks is None or (record and layer.iterations * layer.width > MOST_NUMBERS):
+        return TorchRun(layer, costs, sides, start, record, q)
+    return BlockRun(blocks, layer, costs, sides, start, record, q)
+
+
+def machine_of(device: torch.device) -> tuple[Machine, int | None] | None:
+    """What runs blocks on a device, and of how many threads, where that is not the program's to say."""
+    if device.type != "cuda":
+        return None
+    return gpu(torch.cuda.current_device() if device.index is None else device.index), None
+
+
+def blocks_of_batch(
+    rows: SplittingRows, dtype: torch.dtype, device: torch.device, count: int
+) -> SplittingBlocks | None:
+    """`None` where products are faster."""
+    blocks = blocks_for(rows, dtype, device)
+    return None if blocks is None or count * blocks.m * blocks.pieces > MOST_READ else blocks
+
+
+def blocks_for(rows: SplittingRows, dtype: torch.dtype, device: torch.device) -> SplittingBlocks | None:
+    """Made once for a dtype and a device; `None` where rows are many, or lie in Q's factor, or blocks cannot run."""
+    key = "blocks", dtype, device
+    if key not in rows.elsewhere:
+        matrix, Q = rows.factor.matrix, rows.program.Q
+        rows.elsewhere[key] = None
+        if matrix.shape[0] ** 2 <= MOST_ONE_READS and (Q is None or not Q.factor.shape[0]):
+            try:
+                found = machine_of(device)
+                if found is not None:
+                    inequality = rows.ordered(rows.form.is_inequality)
+                    machine, threads = found
+                    rows.elsewhere[key] = SplittingBlocks(
+                        matrix, inequality, rows.program.n, machine, device, dtype, threads
+                    )
+            except NotHere:
+                pass
+    blocks: SplittingBlocks | None = rows.elsewhere[key]
+    return blocks
+
+
+class BlockRun(TorchRun):
+    """`Run` in blocks."""
+
+    def __init__(
+        self,
+        blocks: SplittingBlocks,
+        layer: DavisYin,
+        costs: Tensor,
+        sides: Sides,
+        start: np.ndarray | None,
+        record: bool,
+        q: np.ndarray | None = None,
+    ) -> None:
+        self._take(layer, costs, sides, q)
+        self.blocks, self.diagonal, bend = blocks, None, None
+        if self.curved:
+            Q = layer.program.Q
+            own = np.zeros((1, layer.program.n)) if Q is None else Q.diagonal[None]
+            self.diagonal = self._there(own + (0.0 if q is None else q)).contiguous()
+            bend = torch.tensor(np.atleast_1d(self.bend)).to(self.device, torch.float64)
+        z = None
+        if start is not None:
+            given = self._there(start)
+            z = torch.where(torch.isfinite(given).all(1, keepdim=True), given, 0).contiguous()
+        self.there: Any = blocks.iterate(
+            self.costs,
+            self.mu,
+            self._sides_there(blocks.inverse),
+            step=layer.step,
+            limit=layer.iterations,
+            tolerance=self.tolerance,
+            rounding=min(16.0 * torch.finfo(self.dtype).eps, MOST_ROUNDING),
+            usual=int(Status.FEASIBLE if layer.tolerance is None else Status.OPTIMAL),
+            start=z,
+            record=record,
+            delta=self.diagonal,
+            bend=bend,
+        )
+
+    def outcome(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        status = self.there.status
+        if self.layer.tolerance is not None and bool((status == int(Status.NOT_FOUND)).any()):
+            codes = status.cpu().numpy().copy()
+            with np.errstate(invalid="ignore", over="ignore"):
+                self._explain(codes)
+            status = torch.from_numpy(codes).to(self.device)
+        return self.there.w, status, self.there.value, self.there.residual
+
+    def way_back(self, gradient: Tensor) -> Tensor:
+        if self.gradient == "implicit":
+            return super().way_back(gradient)
+        g = gradient.detach().reshape(self.there.w.shape).to(self.dtype)
+        return self.blocks.back(g, self.there, self.mu, self.diagonal).reshape(gradient.shape).to(gradient)
