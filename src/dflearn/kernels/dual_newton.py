@@ -18,7 +18,7 @@ from dflearn.kernels.lanes import absolute, cut, gather, get, inner, lanes, maxi
 from dflearn.kernels.smoothed_lp import SmoothedSystem, SmoothedTile
 
 HALVINGS = 12  # of the step, before a lane gives up
-HOPELESS = 1e-3  # times 1/μ: a residual from which steps without patience have not been seen to lead on
+HOPELESS = 1e-3  # times 1/μ: a residual from which most lanes of a tile have not been seen to get on without patience
 SUFFICIENT = 1e-4  # share of the linear prediction that a step must achieve
 NOISE = 16 * float(np.finfo(np.float64).eps)
 MOST_NOISE = 1e5  # times what rounding leaves of w itself; beyond it w(y) is no answer
@@ -106,8 +106,8 @@ def dual_newton(
 
     On return `scratch.inside` and `scratch.g` belong to the solution. steps is −1 for a lane that did not reach the
     tolerance, within `limit` steps or because `patience` of them in a row did not halve its residual; y and w then hold the
-    best it found. Without patience (1), a lane gives up at once where it is HOPELESS, and all lanes stop as soon as most of them
-    have given up.
+    best it found. Without patience (1), one lane of several gives up at once where it is HOPELESS, and all lanes stop as soon as
+    most of them have given up.
     """
     pattern, inequality, r = system.pattern, system.inequality, tile.r
     inside, image, g, dy, values = scratch.inside, scratch.image, scratch.g, scratch.dy, scratch.values
@@ -133,7 +133,7 @@ def dual_newton(
         for t in range(width):
             if not settled[t] and state[2, t] <= 0.0:
                 settled[t], steps[t] = True, step
-            elif patience == 1 and state[1, t] * tile.mu.lane[0, t] > HOPELESS:
+            elif patience == 1 and width > 1 and state[1, t] * tile.mu.lane[0, t] > HOPELESS:
                 settled[t] = True
             if state[1, t] <= 0.5 * best[t]:
                 best[t], waited[t] = state[1, t], 0
