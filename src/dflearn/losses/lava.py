@@ -93,6 +93,4 @@ class LAVA(Loss):
         )
         solution = HiGHS(cone).solve(costs)
         solved = solution.status == int(Status.OPTIMAL)
-        more = vertex.along(solution.decision[solved].numpy())
-        _, first = np.unique(np.round(np.vstack([beside, more]), 7), axis=0, return_index=True)
-        return np.vstack([beside, more])[np.sort(first)]
+        return vertex.apart(np.vstack([beside, vertex.along(solution.decision[solved].numpy())]))

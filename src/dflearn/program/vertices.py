@@ -118,6 +118,11 @@ class Vertex:
                 self._take(found, self.z + length * change)
         return self._vertices(found)
 
+    def apart(self, vertices: np.ndarray) -> np.ndarray:
+        """Those of `(count, n)` that differ, each where it comes first."""
+        _, first = np.unique(np.round(vertices / self.units[: self.n], 7), axis=0, return_index=True)
+        return vertices[np.sort(first)]
+
     def _take(self, found: dict[bytes, np.ndarray], z: np.ndarray) -> None:
         found.setdefault((np.round(z[: self.n], 7) + 0.0).tobytes(), z[: self.n] * self.units[: self.n])
 
