@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import check_estimator
 
-from dflearn.errors import OptionError
+from dflearn.errors import DataError, OptionError
 from dflearn.estimator.spo_tree import Node, SPOTree
 from dflearn.program import Program
 from dflearn.solvers.callable import from_callable
@@ -111,7 +112,17 @@ def test_scikit_learns_conventions() -> None:
     check_estimator(SPOTree(taken_if_below_zero), on_skip=None)
 
 
-@pytest.mark.parametrize("options", [{"max_depth": -1}, {"min_samples_leaf": 0}, {"max_thresholds": 0}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_depth": -1},
+        {"min_samples_leaf": 0},
+        {"max_thresholds": 0},
+        {"max_depth": None},
+        {"max_depth": 2.5},  # no node is that deep, so that nothing would end it
+        {"min_samples_leaf": 1.5},
+    ],
+)
 def test_what_it_refuses(options: dict[str, Any]) -> None:
     with pytest.raises(OptionError, match="need max_depth >= 0"):
         SPOTree(CHOICE, **options).fit(X, Y)
@@ -123,3 +134,47 @@ def test_what_it_refuses(options: dict[str, Any]) -> None:
         pytest.raises(OptionError, match="predicted right-hand sides"),
     ):
         SPOTree(demand).fit(X, Y[:, :1])
+    known = Program(A=np.ones((1, 3)), b=[1], upper=1, recourse=[False, False, True])
+    with pytest.raises(OptionError, match="recourse variables"):
+        SPOTree(known).fit(X, Y)
+
+
+def test_one_threshold_is_the_middle() -> None:
+    tree = SPOTree(CHOICE, min_samples_leaf=1, max_thresholds=1).fit(X, Y)
+    sides, *_ = tree._splits(np.arange(20.0)[:, None])
+    assert sides.sum(1).tolist() == [10]
+
+
+def test_what_a_decision_truly_costs_chooses_the_split() -> None:
+    """min yᵀw + ‖w‖² over [0, 1], as a program and as a function that says what its decisions cost."""
+    program = Program(Q=2 * np.eye(3), upper=1)
+    solver = from_callable(lambda c: np.clip(-c / 2, 0, 1), 3, value=lambda y, w: y @ w + w @ w)
+    x = np.random.RandomState(1).normal(size=(40, 2))
+    y = np.stack([x[:, 0], -2 * x[:, 1], x[:, 0] * x[:, 1]], 1)
+    trees = [SPOTree(what, max_depth=2, min_samples_leaf=3).fit(x, y) for what in (program, solver)]
+    for one, other in zip(*(nodes(tree.tree_) for tree in trees), strict=True):
+        assert (one.feature, one.count) == (other.feature, other.count)
+        assert one.value == pytest.approx(other.value, rel=1e-6)
+
+
+def test_costs_with_names_may_come_in_any_order() -> None:
+    pd = pytest.importorskip("pandas")
+    program = Program(A=np.ones((1, 3)), b=[1], upper=1, cost_names=["a", "b", "c"])
+    frame = pd.DataFrame(Y, columns=["a", "b", "c"])
+    tree, other = (
+        SPOTree(program, min_samples_leaf=2).fit(X, frame[order]) for order in (["a", "b", "c"], ["c", "a", "b"])
+    )
+    np.testing.assert_array_equal(tree.predict(X), other.predict(X))
+    assert tree.score(X, frame[["c", "b", "a"]]) == tree.score(X, Y)
+    with pytest.raises(DataError, match="lacks 'c'"):
+        tree.fit(X, frame.rename(columns={"c": "d"}))
+    # a function knows no names
+    backwards = SPOTree(taken_if_below_zero, min_samples_leaf=2).fit(X, frame[["c", "b", "a"]])
+    assert backwards.score(X, frame[["c", "b", "a"]]) <= 0
+
+
+def test_scores_say_what_they_lack() -> None:
+    with pytest.raises(NotFittedError):
+        SPOTree(CHOICE).score(X, Y)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        SPOTree(CHOICE).fit(X, Y).score(X[:3], Y)

@@ -11,6 +11,7 @@ the mean costs of its two sides.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -19,13 +20,22 @@ import torch
 from dflearn.data import DecisionDataset
 from dflearn.data.labels import label
 from dflearn.errors import DataError, MissingExtraError, OptionError
-from dflearn.evaluation.regret import regrets_of
+from dflearn.estimator.given import in_order
+from dflearn.evaluation.regret import check_linear, regrets_of
 from dflearn.solvers.base import Solver
+from dflearn.solvers.recourse import recourse_of
 from dflearn.solvers.task import Decided, DecisionTask
 
 try:
     from sklearn.base import BaseEstimator, RegressorMixin
-    from sklearn.utils.validation import _check_sample_weight, check_array, check_is_fitted, validate_data
+    from sklearn.utils.validation import (
+        _check_sample_weight,
+        _get_feature_names,
+        check_array,
+        check_consistent_length,
+        check_is_fitted,
+        validate_data,
+    )
 except ModuleNotFoundError as error:
     raise MissingExtraError(
         "SPOTree follows scikit-learn, which is not installed: pip install 'dflearn[sklearn]'"
@@ -61,7 +71,7 @@ class SPOTree(RegressorMixin, BaseEstimator):
 
     Args:
         problem: what is decided: a `Problem`, `Program`, an exact `Solver`, or a function from costs to a decision. All
-            instances share its constraints.
+            instances share its constraints. A solver's own `value` must be linear in the costs, as obj is.
         max_depth: splits between the root and a leaf at most; 0 is one leaf.
         min_samples_leaf: instances in a leaf at least.
         max_thresholds: how many values of a feature are tried in a node: all midpoints, or, where there are more, as many
@@ -95,29 +105,38 @@ class SPOTree(RegressorMixin, BaseEstimator):
         """Grow the tree on features X and costs y `(n_samples, p)`; `sample_weight` says how much each instance counts."""
         if self.problem is None:
             raise OptionError("nothing says what is decided: pass a Problem, a Program or a Solver, SPOTree(problem)")
-        if self.max_depth < 0 or self.min_samples_leaf < 1 or self.max_thresholds < 1:
+        numbers = (self.max_depth, self.min_samples_leaf, self.max_thresholds)
+        if any(not isinstance(one, Integral) or one < least for one, least in zip(numbers, (0, 1, 1), strict=True)):
             raise OptionError(
-                f"need max_depth >= 0, min_samples_leaf >= 1 and max_thresholds >= 1; got {self.max_depth}, "
+                f"need max_depth >= 0, min_samples_leaf >= 1 and max_thresholds >= 1, whole numbers; got {self.max_depth}, "
                 f"{self.min_samples_leaf} and {self.max_thresholds}"
             )
-        X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, dtype=np.float64)
+        X, y = validate_data(self, X, self._in_order(y), multi_output=True, y_numeric=True, dtype=np.float64)
         self._one_dimensional = y.ndim == 1
-        y = np.asarray(y, np.float64).reshape(len(X), -1)
+        y = np.ascontiguousarray(y, np.float64).reshape(len(X), -1)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         kept = weights > 0
         if not kept.any():
             raise DataError("all weights are zero, so that there is nothing to learn from")
         task = DecisionTask.of(self.problem, y.shape[1])
-        if task.program is not None and task.program.predicts_rows:
+        if task.program is not None and recourse_of(task.program) is not None:
+            what = "predicted right-hand sides" if task.program.predicts_rows else "recourse variables"
             raise OptionError(
-                "SPOTree is defined where costs are predicted, and this program has predicted right-hand sides: use "
-                "DecisionFocusedRegressor, whose default is then the cost after recourse"
+                f"SPOTree is defined where costs are predicted and decisions are final, and this program has {what}: use "
+                "DecisionFocusedRegressor, where loss='task' is the cost after recourse"
             )
         self.solver_ = task.solver
         X, y, weights = X[kept], y[kept], weights[kept]
         root = _leaves(self.solver_, _mean(y, weights)[None], weights.sum()[None])
         self.tree_ = self._grown(X, y, weights, *root, depth=0)
         return self
+
+    def _in_order(self, y: Any) -> Any:
+        """Costs with names, as a DataFrame has them, in the order of the program's; an error where a name is not known."""
+        columns = _get_feature_names(y)
+        program = None if columns is None else DecisionTask.of(self.problem, len(columns)).program
+        names = None if program is None else program.cost_names
+        return y if columns is None or names is None else in_order(y, columns, names)
 
     def _grown(
         self, X: np.ndarray, y: np.ndarray, weights: np.ndarray, w: np.ndarray, value: np.ndarray, depth: int
@@ -151,7 +170,8 @@ class SPOTree(RegressorMixin, BaseEstimator):
             cuts = np.flatnonzero(ordered[1:] > ordered[:-1]) + 1  # how many rows go left
             cuts = cuts[(cuts >= self.min_samples_leaf) & (cuts <= len(X) - self.min_samples_leaf)]
             if len(cuts) > self.max_thresholds:
-                even = np.linspace(cuts[0], cuts[-1], self.max_thresholds)
+                ends = (cuts[0], cuts[-1]) if self.max_thresholds > 1 else (len(X) / 2, len(X) / 2)
+                even = np.linspace(*ends, self.max_thresholds)
                 cuts = cuts[np.unique(np.abs(cuts[None] - even[:, None]).argmin(1))]
             for cut in cuts:
                 middle = ordered[cut - 1] / 2 + ordered[cut] / 2
@@ -187,11 +207,13 @@ class SPOTree(RegressorMixin, BaseEstimator):
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """−Σ regret / Σ |optimum| of `decide(X)` under the true costs y, weighted: zero is perfect. This is not R²."""
-        y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y").reshape(len(y), -1)
-        data = label(DecisionDataset(torch.zeros(len(y), 0), torch.tensor(y)), self.solver_, progress=False)
-        batch = data.batch()
-        decided = torch.tensor(self.decide(X))
-        found = regrets_of(self.solver_, batch.require("costs"), decided, batch.require("decisions"))
+        check_is_fitted(self, "tree_")
+        y = check_array(self._in_order(y), dtype=np.float64, ensure_2d=False, input_name="y").reshape(len(y), -1)
+        check_consistent_length(X, y)
+        data = label(DecisionDataset(torch.zeros(len(y), 0), torch.tensor(np.ascontiguousarray(y))), self.solver_, progress=False)
+        true, optimal = data.batch().require("costs"), data.batch().require("decisions")
+        found = regrets_of(self.solver_, true, torch.tensor(self.decide(X)), optimal)
+        check_linear(self.solver_, found, true, optimal)
         weights = torch.tensor(_check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True))
         regret, optimum = float((weights * found.regret).sum()), float((weights * found.optimum.abs()).sum())
         return -regret / optimum if optimum > 0 else 0.0 if regret == 0 else -np.inf
@@ -206,4 +228,4 @@ def _leaves(solver: Solver, means: np.ndarray, mass: np.ndarray) -> tuple[np.nda
     """Leaves with mean costs `(count, p)` and mass `(count,)`: their decisions, and the sums of their objectives."""
     y = torch.as_tensor(means)
     decision = solver.solve(y).check().decision
-    return decision.numpy(), mass * solver.objective(y, decision).numpy()
+    return decision.numpy(), mass * solver.objective.true_cost(y, decision).numpy()
