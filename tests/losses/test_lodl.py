@@ -13,6 +13,7 @@ from dflearn.losses import LODL, MSE
 from dflearn.models import Linear
 from dflearn.problems import problem_named
 from dflearn.program import Program
+from dflearn.solvers.callable import from_callable
 from dflearn.solvers.highs import HiGHS
 from dflearn.testing import check_loss
 from dflearn.training import fit
@@ -86,3 +87,24 @@ def test_regret_is_that_of_the_solver_and_labels_of_another_do_not_matter() -> N
     data = label(problem.generate(8, dtype=torch.float64), problem, progress=False)
     learned = [LODL.learn(one, problem.relaxed_solver(), 2.0, 15) for one in (data, data.without_decisions())]
     assert torch.equal(learned[0].weights, learned[1].weights)
+
+
+def test_regrets_are_of_what_decisions_truly_cost() -> None:
+    """min yᵀw + ‖w‖² over [0, 1], as a program and as a function that says what its decisions cost."""
+    solver = from_callable(lambda c: np.clip(-c / 2, 0, 1), 3, value=lambda y, w: y @ w + w @ w)
+    y = -torch.tensor(np.random.RandomState(0).uniform(size=(5, 3)))
+    data = DecisionDataset(y, y)
+    of_program = LODL.learn(data, HiGHS(Program(Q=2 * np.eye(3), upper=1)), 0.5, 20)
+    torch.testing.assert_close(LODL.learn(data, solver, 0.5, 20).weights, of_program.weights, rtol=1e-4, atol=1e-5)
+
+
+def test_draws_without_regret_teach_nothing() -> None:
+    with pytest.raises(OptionError, match="take a larger sigma"):
+        LODL.learn(DATA, PROBLEM.relaxed_solver(), 1e-9)
+
+
+def test_predicted_right_hand_sides_are_refused() -> None:
+    program = Program(A=np.ones((1, 2)), b=[0.0], B=[[1.0]], upper=1, S=np.zeros((2, 1)))
+    y = torch.ones(3, 1).double()
+    with pytest.raises(OptionError, match="predicted right-hand sides"):
+        LODL.learn(DecisionDataset(y, y), HiGHS(program), 0.5)

@@ -74,17 +74,27 @@ class LODL(Loss):
             raise OptionError(f"LODL takes at least one sample and a floor between 0 and 1; got {samples} and {floor}")
         batch = data.batch()
         y = batch.require("costs").detach().cpu().double()
+        if solver.program is not None and solver.program.predicts_rows:
+            raise OptionError(
+                f"LODL learns from regrets at the true costs, and {solver.program!r} has predicted right-hand sides, for which "
+                "decisions may not even be feasible: use TaskLoss"
+            )
         rng, objective, found = generator_of(generator), solver.objective, np.zeros(tuple(y.shape))
-        best = objective(y, solver.solve(y, data.instance).check().decision, data.instance)
+        best = solver.solve(y, data.instance).check().decision
         errors = sigma * torch.randn(samples, *y.shape, generator=rng, dtype=torch.float64)
         lost = torch.stack(
             [
-                objective(y, solver.solve(y + error, data.instance).check().decision, data.instance) - best
+                objective.regret(y, solver.solve(y + error, data.instance).check().decision, best, data.instance)
                 for error in errors
             ]
         )
         for i in range(len(y)):
             found[i] = nnls(errors[:, i].square().numpy(), lost[:, i].clamp(min=0).numpy())[0]
+        if found.size and not found.any():
+            raise OptionError(
+                f"no draw of sigma = {sigma:g} around the costs has any regret, so that all weights of LODL would be zero: take a "
+                f"larger sigma (mean |y| is {float(y.abs().mean()):.3g}) or more samples than {samples}"
+            )
         weights = torch.as_tensor(found)
         return cls(data.ids, weights.clamp(min=floor * float(weights.mean()) if weights.numel() else 0.0))
 
