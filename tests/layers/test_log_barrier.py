@@ -105,3 +105,17 @@ def test_the_cheaper_equations_are_taken_and_rows_need_bounds() -> None:
     assert form(problem_named("SP-2").relaxation) is newton.ByDirections
     assert form(Program(G=np.ones((1, 9)), h=[1], lower=-np.inf)) is newton.ByDirections
     assert form(Program(A=np.ones((1, 9)), b=[1], lower=np.repeat([0.0, 1.0], [8, 1]), upper=1)) is newton.ByDirections
+
+
+@pytest.mark.parametrize("n", [3, 9])  # by directions, by rows
+@pytest.mark.parametrize("unit", [1e-12, 1e12])
+def test_rows_may_be_in_other_units(n: int, unit: float) -> None:
+    A, b = np.stack([np.ones(n), 1.0 + (np.arange(n) < n - 1)]), np.array([1, 1.5])
+    G, h = np.linspace(0, 1, n)[None], np.array([0.9])
+    y = torch.arange(2.0 * n).reshape(2, n).double()
+    plain, other = (
+        LogBarrier(Program(A=A * [[1], [by]], b=b * [1, by], G=G * by, h=h * by, upper=1), 0.1) for by in (1.0, unit)
+    )
+    decision = other.solve(y).check().decision
+    torch.testing.assert_close(decision @ torch.tensor(A.T), torch.tensor(b).expand(2, 2))
+    torch.testing.assert_close(decision, plain.solve(y).decision, rtol=1e-6, atol=1e-8)

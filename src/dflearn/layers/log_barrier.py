@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-import scipy.sparse.linalg
 import torch
 from torch import Tensor
 
@@ -139,15 +138,14 @@ class _Centre(NamedTuple):
 
 
 def _find(program: Program, sides: Sides) -> _Inside:
-    """max t  s.t.  A w = b,  slack_i ≥ t (in units of its row),  0 ≤ t ≤ 1:  a linear program, for one instance."""
+    """max t  s.t.  A w = b,  slack_i ≥ t,  0 ≤ t ≤ 1:  a linear program, for one instance."""
     from dflearn.solvers.highs import HiGHS
 
     n, form = program.n, BarrierForm.of(program, sides)
-    size = scipy.sparse.linalg.norm(form.rows, axis=1)
     phase = Program(
         A=sp.hstack([form.equal, sp.csr_array((form.equal.shape[0], 1))]),
         b=form.right,
-        G=sp.hstack([form.rows, np.where(size > 0, size, 1.0)[:, None]]),
+        G=sp.hstack([form.rows, np.ones((form.rows.shape[0], 1))]),
         h=form.limits,
         lower=np.append(np.full(n, -np.inf), 0.0),
         upper=np.append(np.full(n, np.inf), 1.0),

@@ -23,7 +23,8 @@ DEGENERATE = 1e-9  # relative to the largest: smaller singular values of the equ
 
 
 class BarrierForm(NamedTuple):
-    """rows w ≤ limits, those of G first, then finite bounds; equal w = right, fixed variables among them.
+    """rows w ≤ limits, those of G first, then finite bounds; equal w = right, fixed variables among them. All rows are of length
+    one (a barrier moves by a constant where its rows are scaled), or zero.
 
     below, above: which variables have a slack of their own, in the order of the rows.
     """
@@ -48,6 +49,8 @@ class BarrierForm(NamedTuple):
         limits = np.concatenate([sides.h, -sides.lower[below], sides.upper[above]])
         equal = sp.vstack([program.A, each[fixed]], format="csr")
         right = np.concatenate([sides.b, sides.lower[fixed]])
+        rows, limits = _of_length_one(rows, limits)
+        equal, right = _of_length_one(equal, right)
         return cls(rows, limits, equal, right, np.flatnonzero(below), np.flatnonzero(above), int(fixed.sum()))
 
 
@@ -159,6 +162,13 @@ class ByRows(Newton):
         u = torch.cholesky_solve(right.unsqueeze(-1), lower).squeeze(-1)
         v = (t - u @ self.N) / D
         return v, (D * v.square()).sum(-1) + (E * (v @ self.N[self.equal :].T).square()).sum(-1)
+
+
+def _of_length_one(rows: sp.csr_array, right: np.ndarray) -> tuple[sp.csr_array, np.ndarray]:
+    """Rows in any units are told from zero, and from each other."""
+    size = np.sqrt(np.asarray(rows.power(2).sum(axis=1)).reshape(-1))
+    size[size == 0] = 1.0
+    return sp.csr_array(sp.diags_array(1 / size) @ rows), right / size
 
 
 def _independent(rows: sp.csr_array) -> np.ndarray:
