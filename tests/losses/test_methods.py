@@ -13,7 +13,7 @@ from torch import Tensor
 
 import dflearn as dfl
 from dflearn.data import Batch, label_by_neighbours
-from dflearn.errors import DataError, OptionError, ProgramError
+from dflearn.errors import DataError, OptionError, ProgramError, ShapeError
 from dflearn.layers import BlackBox
 from dflearn.losses import LAVA, NCE, PEAR, SCE, CostSensitive, PerturbationGradient, Ranking, Regret
 from dflearn.program.vertices import Vertex, adjacent_vertices
@@ -260,6 +260,16 @@ def test_directions_of_a_degenerate_vertex_are_its_edges(program: dfl.Program) -
         assert all(np.abs(wanted - v).max(1).min() < 1e-9 for v in found)
 
 
+@pytest.mark.parametrize("unit", [1e-8, 1e8])
+def test_directions_in_other_units(unit: float) -> None:
+    scaled = replace(BIRKHOFF, b=unit * BIRKHOFF.b, upper=unit * BIRKHOFF.upper)
+    w = np.eye(3).reshape(-1)
+    wanted = LAVA(BIRKHOFF, bases=1)._found(w, BIRKHOFF.own_sides)
+    found = LAVA(scaled, bases=1)._found(unit * w, scaled.own_sides) / unit
+    assert len(found) == len(wanted) == 5
+    assert all(np.abs(wanted - v).max(1).min() < 1e-9 for v in found)
+
+
 def test_a_cone_cut_has_the_edges_as_vertices() -> None:
     """The top of the pyramid, from which four edges leave: every cost leads along one of them."""
     vertex = Vertex(PYRAMID, np.array([0.0, 0, 1]), PYRAMID.own_sides)
@@ -427,3 +437,18 @@ def test_neighbours_need_costs_and_common_constraints() -> None:
     own = dfl.Instance(upper=torch.ones(6, N, dtype=torch.float64))
     with pytest.raises(DataError, match="constraints of their own"):
         label_by_neighbours(dfl.DecisionDataset(features, costs, instance=own), SOLVER, 2)
+
+
+def test_neighbours_of_features_far_from_zero() -> None:
+    """Dates in seconds, say: distances are those of differences."""
+    x, costs = numbers(1, 40, 2), numbers(2, 40, P)
+    near, far = (label_by_neighbours(dfl.DecisionDataset(x + by, costs), SOLVER, 3) for by in (0.0, 2.0**31))
+    torch.testing.assert_close(far.costs, near.costs)
+
+
+def test_a_function_may_decide_for_neighbours() -> None:
+    data = dfl.DecisionDataset(numbers(1, 6, 2), numbers(2, 6, 3))
+    robust = label_by_neighbours(data, lambda c: np.eye(3)[c.argmin()], 2)
+    torch.testing.assert_close(robust.decisions.sum(1), torch.ones(6).double())
+    with pytest.raises(ShapeError, match=f"the data have {P + 1}"):
+        label_by_neighbours(dfl.DecisionDataset(numbers(1, 6, 2), numbers(2, 6, P + 1)), SOLVER, 2)

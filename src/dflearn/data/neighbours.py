@@ -29,7 +29,7 @@ def label_by_neighbours(
     and judge on the data themselves.
 
     Args:
-        problem: what is decided: a Problem, Program or Solver.
+        problem: what is decided: a `Problem`, a `Program`, an exact `Solver`, or a function from costs to a decision.
         k: neighbours, fewer than there are instances; nearest by Euclidean distance, so scale features first.
         share: what the instance itself counts; 1 gives the usual labels.
         cache, progress: as of `dflearn.label`.
@@ -41,13 +41,14 @@ def label_by_neighbours(
     if data.instance is not None and set(data.instance.present()) - {"d"}:
         raise DataError("these instances have constraints of their own, so decisions of neighbours may not be feasible")
     x = data.features.detach().double().reshape(len(data), -1)
-    distances = torch.cdist(x, x).fill_diagonal_(torch.inf)
+    # Not as |x|² − 2 xᵀx' + |x'|², which has no digits left for features far from zero (dates, say).
+    distances = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist").fill_diagonal_(torch.inf)
     nearest = distances.topk(k, largest=False).indices
     blends = share * data.costs.unsqueeze(1) + (1 - share) * data.costs[nearest]
     own = None
     if data.instance is not None:
         own = data.instance.map(lambda value: value.unsqueeze(1).expand(-1, k, -1))
-    solution = solve_cached(DecisionTask.of(problem).solver, blends, own, cache=cache, progress=progress).check()
+    solution = solve_cached(DecisionTask.of(problem, data.costs.shape[1]).solver, blends, own, cache=cache, progress=progress).check()
     return DecisionDataset(
         data.features, blends.mean(1), solution.decision.mean(1), data.instance, data.ids, data.origin, data.weights
     )
