@@ -16,9 +16,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator, check_sample_weight_equivalence_on_dense_data
 
+from dflearn.data import DecisionDataset
+from dflearn.data.scale import Scale
 from dflearn.errors import DataError, OptionError, ShapeError, SolverError
 from dflearn.estimator import DecisionFocusedRegressor, regressor as estimator
-from dflearn.estimator.choices import LAYERS, LOSSES
+from dflearn.estimator.choices import LAYERS, LOSSES, make_loss
 from dflearn.evaluation import evaluate
 from dflearn.layers import (
     AdaptiveImplicitMLE,
@@ -245,6 +247,8 @@ def test_what_is_automatic_is_relative_to_the_data() -> None:
     assert layer_of(loss="intopt", mu=0.7).mu == 0.7
     assert layer_of(loss="pfy").sigma == pytest.approx(2.5)
     assert layer_of(loss="pfy", sigma=0.7).sigma == 0.7
+    scale = Scale.of(program.objective, DecisionDataset(torch.tensor(features), torch.tensor(y), torch.tensor(w)))
+    assert make_loss("lava", "auto", DecisionTask.of(program), scale).margin == pytest.approx(0.1 * 3.5 * 2.5)
     splitting = layer_of(layer="davis-yin", mu=0.5, step=0.2)
     assert (splitting.mu, splitting.step, splitting.gradient) == (0.5, 0.2, "unrolled")
 

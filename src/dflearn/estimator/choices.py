@@ -44,6 +44,7 @@ SAMPLES = 10  # of layers that average over noise, where their Jacobian is used
 POOL_RATIO = 0.1  # of batches that a loss over a pool solves
 BARRIER = 0.1  # μ of a log barrier, in units of the μ of smoothing: slacks of some tenths at costs of one
 RELATIVE_SIGMA = 0.5  # of multiplicative noise: the standard deviation of log |y|
+MARGIN = 0.1  # of a label over the vertices next to it, in units of the objective: mean |S y| times the size of decisions
 LEARNED_SIGMA = 0.5  # of the draws that a loss is learned from, in units of mean |y|
 
 Amount = float | Literal["auto"]
@@ -63,7 +64,11 @@ _LOSSES: dict[str, tuple[str, Callable[[Any], Loss]]] = {
 }
 
 # Losses that look at the constraints themselves.
-_OF_PROGRAMS: dict[str, Callable[[Program], Loss]] = {"cave": CaVE, "lava": LAVA, "cost-sensitive": CostSensitive}
+_OF_PROGRAMS: dict[str, Callable[[Program, Scale], Loss]] = {
+    "cave": lambda program, _: CaVE(program),
+    "lava": lambda program, scale: LAVA(program, MARGIN * scale.objective * scale.decisions),
+    "cost-sensitive": lambda program, _: CostSensitive(program),
+}
 
 
 @dataclass(frozen=True)
@@ -141,7 +146,7 @@ def make_loss(
         ratios = None if task.program is None else critical_ratios(task.program)
         return Quantile(0.5 if ratios is None else ratios)
     if loss in _OF_PROGRAMS:
-        return _OF_PROGRAMS[loss](_program(task, loss))
+        return _OF_PROGRAMS[loss](_program(task, loss), scale)
     if loss == "intopt":
         from dflearn.layers.log_barrier import LogBarrier
 
