@@ -509,3 +509,9 @@ def test_the_device_is_that_of_training_and_told_where_it_is_missing(monkeypatch
         DecisionFocusedRegressor(PROGRAM, epochs=1, device="cuda").fit(X, Y)
     fitted = [DecisionFocusedRegressor(PROGRAM, epochs=2, device=device).fit(X, Y) for device in (None, "cpu")]
     assert torch.equal(*(torch.cat([weight.reshape(-1) for weight in one.model_.parameters()]) for one in fitted))
+
+
+def test_a_function_decides_for_costs_with_names() -> None:
+    x, y = np.arange(12.0).reshape(6, 2), pd.DataFrame(np.arange(18.0).reshape(6, 3) - 9, columns=list("abc"))
+    model = DecisionFocusedRegressor(lambda c: (c < 0).astype(float), loss="spo+", epochs=1, validation_fraction=0)
+    assert model.fit(x, y).score(x, y) == model.score(x, y.to_numpy())

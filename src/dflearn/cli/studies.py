@@ -125,6 +125,11 @@ def _executor(options: argparse.Namespace, missing: int) -> Executor:
     from dflearn.studies.executors import InProcess, LocalProcesses, available_cores
 
     ray = on_ray(options)
+    if options.raw is not None and not ray:
+        try:
+            options.raw.mkdir(parents=True, exist_ok=True)
+        except OSError as error:  # before hours of training, not after
+            raise OptionError(f"--raw: no folder can be made at {options.raw}: {error.strerror}") from error
     if options.in_process or not missing:
         return InProcess(cache_of(options), options.raw)
     if ray and options.raw is not None:

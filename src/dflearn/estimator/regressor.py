@@ -299,7 +299,8 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         return in_order(y, columns, names)
 
     def _cost_names(self) -> tuple[str, ...] | None:
-        program = None if self.problem is None else DecisionTask.of(self.problem, None).program
+        unknown = self.problem is None or self._only_decides()
+        program = None if unknown else DecisionTask.of(self.problem, None).program
         return None if program is None else program.cost_names
 
     def _data(
