@@ -44,7 +44,9 @@ SAMPLES = 10  # of layers that average over noise, where their Jacobian is used
 POOL_RATIO = 0.1  # of batches that a loss over a pool solves
 BARRIER = 0.1  # μ of a log barrier, in units of the μ of smoothing: slacks of some tenths at costs of one
 RELATIVE_SIGMA = 0.5  # of multiplicative noise: the standard deviation of log |y|
-MARGIN = 0.1  # of a label over the vertices next to it, in units of the objective: mean |S y| times the size of decisions
+MARGIN = (
+    0.1  # of a label over the vertices next to it, in units of the objective: mean |S y| times the size of decisions
+)
 LEARNED_SIGMA = 0.5  # of the draws that a loss is learned from, in units of mean |y|
 
 Amount = float | Literal["auto"]

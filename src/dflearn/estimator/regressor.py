@@ -299,8 +299,9 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         return in_order(y, columns, names)
 
     def _cost_names(self) -> tuple[str, ...] | None:
-        unknown = self.problem is None or self._only_decides()
-        program = None if unknown else DecisionTask.of(self.problem, None).program
+        if self.problem is None or self._only_decides():
+            return None
+        program = DecisionTask.of(self.problem, None).program
         return None if program is None else program.cost_names
 
     def _data(

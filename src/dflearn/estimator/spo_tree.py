@@ -134,9 +134,11 @@ class SPOTree(RegressorMixin, BaseEstimator):
     def _in_order(self, y: Any) -> Any:
         """Costs with names, as a DataFrame has them, in the order of the program's; an error where a name is not known."""
         columns = _get_feature_names(y)
-        program = None if columns is None else DecisionTask.of(self.problem, len(columns)).program
+        if columns is None or self.problem is None:
+            return y
+        program = DecisionTask.of(self.problem, len(columns)).program
         names = None if program is None else program.cost_names
-        return y if columns is None or names is None else in_order(y, columns, names)
+        return y if names is None else in_order(y, columns, names)
 
     def _grown(
         self, X: np.ndarray, y: np.ndarray, weights: np.ndarray, w: np.ndarray, value: np.ndarray, depth: int
@@ -170,8 +172,8 @@ class SPOTree(RegressorMixin, BaseEstimator):
             cuts = np.flatnonzero(ordered[1:] > ordered[:-1]) + 1  # how many rows go left
             cuts = cuts[(cuts >= self.min_samples_leaf) & (cuts <= len(X) - self.min_samples_leaf)]
             if len(cuts) > self.max_thresholds:
-                ends = (cuts[0], cuts[-1]) if self.max_thresholds > 1 else (len(X) / 2, len(X) / 2)
-                even = np.linspace(*ends, self.max_thresholds)
+                one = self.max_thresholds == 1
+                even = np.array([len(X) / 2]) if one else np.linspace(cuts[0], cuts[-1], self.max_thresholds)
                 cuts = cuts[np.unique(np.abs(cuts[None] - even[:, None]).argmin(1))]
             for cut in cuts:
                 middle = ordered[cut - 1] / 2 + ordered[cut] / 2
@@ -210,7 +212,9 @@ class SPOTree(RegressorMixin, BaseEstimator):
         check_is_fitted(self, "tree_")
         y = check_array(self._in_order(y), dtype=np.float64, ensure_2d=False, input_name="y").reshape(len(y), -1)
         check_consistent_length(X, y)
-        data = label(DecisionDataset(torch.zeros(len(y), 0), torch.tensor(np.ascontiguousarray(y))), self.solver_, progress=False)
+        data = label(
+            DecisionDataset(torch.zeros(len(y), 0), torch.tensor(np.ascontiguousarray(y))), self.solver_, progress=False
+        )
         true, optimal = data.batch().require("costs"), data.batch().require("decisions")
         found = regrets_of(self.solver_, true, torch.tensor(self.decide(X)), optimal)
         check_linear(self.solver_, found, true, optimal)
