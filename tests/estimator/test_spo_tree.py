@@ -14,6 +14,8 @@ from dflearn.errors import DataError, OptionError
 from dflearn.estimator.spo_tree import Node, SPOTree
 from dflearn.program import Program
 from dflearn.solvers.callable import from_callable
+from dflearn.solvers.highs import HiGHS
+from dflearn.solvers.wrappers import Pooled
 
 RNG = np.random.RandomState(0)
 #: One of three: decisions are few enough to write down.
@@ -137,6 +139,8 @@ def test_what_it_refuses(options: dict[str, Any]) -> None:
     known = Program(A=np.ones((1, 3)), b=[1], upper=1, recourse=[False, False, True])
     with pytest.raises(OptionError, match="recourse variables"):
         SPOTree(known).fit(X, Y)
+    with pytest.raises(OptionError, match="depend on what it solved before"):
+        SPOTree(Pooled(HiGHS(CHOICE), 0.1)).fit(X, Y)
 
 
 def test_one_threshold_is_the_middle() -> None:

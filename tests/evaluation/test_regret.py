@@ -57,6 +57,14 @@ def test_every_metric_by_hand() -> None:
     assert "floor_absolute_regret" not in found.metrics
 
 
+def test_predictions_stay_when_the_callers_tensor_changes() -> None:
+    given = torch.tensor([[1.0, 2.0]], dtype=torch.float64)
+    found = evaluate(given, choose_one(2), dataset([[2.0, 1.0]]))
+    given.zero_()
+    assert found.predictions is not None
+    assert found.predictions.tolist() == [[1.0, 2.0]]
+
+
 def test_maximization_has_positive_optima_and_regrets() -> None:
     found = evaluate(-PREDICTED, choose_one(2, S=-np.eye(2), sense="maximize"), dataset(COSTS))
     assert found.optima.tolist() == [2, 4, 6]

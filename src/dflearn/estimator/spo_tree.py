@@ -125,6 +125,10 @@ class SPOTree(RegressorMixin, BaseEstimator):
                 f"SPOTree is defined where costs are predicted and decisions are final, and this program has {what}: use "
                 "DecisionFocusedRegressor, where loss='task' is the cost after recourse"
             )
+        if task.solver.get_state():
+            raise OptionError(
+                f"the answers of {task.solver!r} depend on what it solved before; leaves need an exact solver"
+            )
         self.solver_ = task.solver
         X, y, weights = X[kept], y[kept], weights[kept]
         root = _leaves(self.solver_, _mean(y, weights)[None], weights.sum()[None])

@@ -395,7 +395,7 @@ def evaluate(
         confidence=confidence,
         weights=None if dataset.weights is None else dataset.weights.cpu().numpy(),
         post_hoc=settles,
-        predictions=predicted,
+        predictions=predicted.clone(),  # they may be the caller's own
     )
 
 
