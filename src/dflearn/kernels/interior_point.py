@@ -43,6 +43,7 @@ LARGE = 100.0  # multipliers beyond which an instance may have no feasible point
 PROVE = 3
 FEASIBLE = 1e-12  # residual of rows and stationarity below which only complementarity counts
 REFINEMENTS = 2
+LATE = 20  # from this step on, no second-order terms, which can lead round in circles
 LATE_SHARE = 0.5  # of the gap, which the corrector aims at the cube of: at most so much in those late steps
 
 
@@ -286,7 +287,7 @@ def interior_point(
         # Corrector: to a share of the gap that depends on how far the predictor got, with its second-order terms; late ones
         # without them, which can lead round in circles.
         share, second = where(gap > 0.0, maximum(remaining, 0.0) / gap, 0.0), 1.0
-        if step >= REFINED:
+        if step >= LATE:
             share, second = minimum(share, LATE_SHARE), 0.0
         aim = share * share * share * gap / count
         for j in range(n):

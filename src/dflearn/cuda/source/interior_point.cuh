@@ -5,6 +5,7 @@
 #define TOWARDS_BOUNDARY 0.9995
 #define REGULARIZATION 1e-13
 #define REFINED 14
+#define LATE 20
 #define REFINEMENTS 2
 #define LATE_SHARE 0.5
 #define MANY 100.0  // multipliers beyond which an instance may have no feasible point; they are looked at every PROVE steps
@@ -127,7 +128,7 @@ NOINLINE int interior_point(int limit, double tolerance) {
         // Corrector: to a share of the gap that depends on how far the predictor got, with its second-order terms; late ones
         // without them, which can lead round in circles.
         double share = gap > 0 ? fmax((1 - length) * gap + length * length * bend, 0.0) / gap : 0, second = 1;
-        if (step >= REFINED) { share = fmin(share, LATE_SHARE); second = 0; }
+        if (step >= LATE) { share = fmin(share, LATE_SHARE); second = 0; }
         const double aim = share * share * share * gap * each;
         COLUMNS {
             double move = v[STEP_W], zl = v[PRICE_L], zu = v[PRICE_U], gl = v[GAP_L], gu = v[GAP_U], il = v[INVERSE_L], iu = v[INVERSE_U];
