@@ -84,3 +84,18 @@ def test_interior_points_do_not_go_round_in_circles() -> None:
     steps = layer.rows.solve(data, None, 1e-10).interior_steps
     assert steps.min() > 0
     assert steps.max() < 30
+
+
+def test_lanes_that_are_done_stay_as_they_are_while_another_goes_on() -> None:
+    """Many variables lie at a bound with multiplier zero, which Newton's method counts as fixed; one lane needs more than it."""
+    way = problem_named("SP-4", seed=0).program
+    A, b = sp.hstack([way.A, -way.A]), np.zeros(16)
+    b[0], b[12] = way.b[0], -way.b[0]
+    program = Program(A=A, b=b, G=sp.eye_array(48), h=np.ones(48))
+    rows, mu = Smoothed(program, 3e-4).rows, np.array([3e-4])
+    c = np.random.RandomState(86).randint(0, 2, (8, 48)).astype(float)
+    answer = rows.solve(rows.data(c, mu, program.own_sides), None, 1e-10)
+    assert answer.residual.max() <= 1e-9
+    done = answer.newton_steps >= 0
+    assert done.sum() == 7
+    assert np.where(answer.inside[done] == 1, answer.w[done], 1.0).min() > 1e-12

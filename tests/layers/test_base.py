@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
-from dflearn.layers.base import Exact
+from dflearn.errors import ShapeError
+from dflearn.layers.base import Exact, Layer
+from dflearn.layers.smoothed import Smoothed
 from dflearn.program import Program
 from dflearn.solvers.highs import HiGHS
 
@@ -16,3 +19,12 @@ def test_an_exact_layer_has_no_regularization(batch: tuple[int, ...], dtype: tor
     w = torch.ones(*batch, 2, dtype=dtype)
     omega = Exact(HiGHS(Program(n=2, upper=1))).regularization(w)
     assert torch.equal(omega, torch.zeros(batch, dtype=dtype))
+
+
+@pytest.mark.parametrize(
+    "layer", [Exact(HiGHS(Program(n=2, upper=1))), Smoothed(Program(n=2, upper=1))], ids=["Exact", "Smoothed"]
+)
+@pytest.mark.parametrize("costs", [np.zeros((1, 2)), [[0.0, 0.0]], None], ids=["array", "list", "None"])
+def test_costs_that_are_no_tensor_are_told_so(layer: Layer, costs: object) -> None:
+    with pytest.raises(ShapeError, match=f"must be a floating-point torch tensor.*got a {type(costs).__name__}"):
+        layer(costs)

@@ -345,9 +345,11 @@ def solve_tile(
             for t in range(width):  # an answer that Newton's method confirms stays as it is
                 on_face[t] = on_face[t] if residual[t] > FINISHED * limits.tolerance else np.inf
             keep_better(kept_face(side), on_face, residual, w, y, last.inside, last.mask)
+            final = np.zeros(width)  # residuals of lanes that are done: what others still need leaves them as they are
             for attempt in range(limits.attempts + 1):
                 for t in range(width):
-                    residual[t] = 0.0 if proven[t] else residual[t]
+                    if proven[t] or 0.0 < residual[t] <= FINISHED * limits.tolerance:
+                        final[t], residual[t] = residual[t], 0.0
                 if (residual <= FINISHED * limits.tolerance).all() or (attempt > 1 and (residual <= ENOUGH).all()):
                     break
                 if attempt > 0:
@@ -367,6 +369,8 @@ def solve_tile(
                 finish_on_face(
                     system, tile, point, prices, limits.tolerance, True, side, residual, w, y, last.inside, last.mask
                 )
+            for t in range(width):
+                residual[t] = max(residual[t], final[t])
     value, half = spread(0.0, c), 0.5 * get(mu, 0)
     for j in range(n):
         value = value + get(w, j) * (get(c, j) + half * get(w, j))

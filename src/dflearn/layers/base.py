@@ -69,7 +69,8 @@ class Layer(nn.Module, TakesStart, ABC):
     def solve(self, y: Tensor, instance: Instance | None = None, start: Tensor | None = None) -> Solution:
         """Decision, status, objective and residual of every instance; a new start if one was passed."""
         begun = perf_counter()
-        batch = check_costs(y, self.objective, values=not self._checks_later(y.device))
+        later = isinstance(y, Tensor) and self._checks_later(y.device)
+        batch = check_costs(y, self.objective, values=not later)
         check_instance(instance, batch)
         check_start_shape(start, batch, self.start_width)
         if instance is not None:
