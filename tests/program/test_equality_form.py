@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from dflearn.errors import ProgramError
 from dflearn.program import Program
+from dflearn.program.equality_form import EqualityForm
 
 
 def random_rows(rng: np.random.RandomState, m: int, n: int, dependent: int) -> np.ndarray:
@@ -109,3 +110,16 @@ def test_large_grids_stay_sparse() -> None:
     form = Program(A=A, b=b, upper=1).equality_form()
     assert len(form.dropped) == 1
     assert form.matrix.nnz < A.nnz
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_rows_of_any_size_that_depend_on_others_are_dropped_without_a_word(seed: int) -> None:
+    """The last row is a combination of the second and third, whose right-hand sides are zero; the others' are not."""
+    rng = np.random.default_rng(seed)
+    A = rng.normal(size=(12, 30)) * (rng.random((12, 30)) < 0.3)
+    b = A @ rng.normal(size=30)
+    b[1:3] = 0.0
+    sizes = 10.0 ** rng.uniform(-6, 6, 13)
+    A = np.vstack([A, A[1] - 2 * A[2]]) * sizes[:, None]
+    form = EqualityForm.of(Program(A=A, b=np.append(b, 0.0) * sizes, lower=-100.0, upper=100.0))
+    assert len(form.dropped) == 1

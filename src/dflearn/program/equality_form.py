@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 DEPENDENT = 1e-7  # a row whose part orthogonal to the others is this short, relative to the row, counts as dependent
 SUSPECT = 1e-10  # squared sine at which a row is looked at more closely
+ROUNDING = 1e-12  # share of a row's length up to which another row's part in it is rounding
 CONTRADICTION = 1e-7  # relative gap between a dropped row's right-hand side and what the kept rows imply
 
 
@@ -153,5 +154,6 @@ def least_squares(basis: sp.csr_array, rows: sp.csr_array) -> sp.csr_array:
             solution += numeric.solve(target)
             residual = part.toarray() - (scaled.T @ solution[:, : part.shape[0]]).T
         weights[first : first + LANES, factor.order] = (factor.scale[:, None] * solution[:, : part.shape[0]]).T
-    weights[np.abs(weights) < 1e-12] = 0.0
+    # In units of the rows: what remains is a combination of rows of any size, and no rounding of one.
+    weights[np.abs(weights) * _lengths(basis) < ROUNDING * _lengths(rows)[:, None]] = 0.0
     return sp.csr_array(weights)
