@@ -28,6 +28,10 @@ OWN = (
     "SCE^DYS unrolled",
     "SCE^smoothed",
 )  # beside published rows
+SHORT = (
+    "MSE", "SPO+^relax cold", "SPO+^relax warm", "SPO+^relax", "SPO+^ILP", "PFY", "SCE^CVX", "SCE^DYS dense", "SCE^DYS",
+    "SCE^DYS unrolled", "SCE^smoothed",
+)  # fmt: skip
 
 
 def rows_of(problem: str, epochs: int) -> list[dict[str, Any]]:
@@ -44,6 +48,16 @@ def rows_of(problem: str, epochs: int) -> list[dict[str, Any]]:
     return rows
 
 
+def in_short(subjects: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """A row for each problem, the methods of SHORT in its columns."""
+    rows = []
+    for problem in PROBLEMS:
+        found = {row["method"]: row["s"] for row in subjects.get(problem, [])}
+        if found:
+            rows.append({"problem": problem} | {method: found.get(method, "") for method in SHORT})
+    return rows
+
+
 def main() -> None:
     arguments = parser(__doc__, repeats=3)
     arguments.add_argument("--problems", nargs="+", choices=PROBLEMS, metavar="NAME", help="default: all twelve")
@@ -54,7 +68,7 @@ def main() -> None:
     for problem in options.problems or (QUICK if options.quick else PROBLEMS):
         subjects[problem] = rows_of(problem, options.repeats)
         commits[problem] = provenance()["commit"]
-        ordered = {name: subjects[name] for name in PROBLEMS if name in subjects}
+        ordered = {"in short": in_short(subjects)} | {name: subjects[name] for name in PROBLEMS if name in subjects}
         report("Seconds of an epoch", ordered, options.json, command_line(kept), quiet=True, commits=commits)
 
 
