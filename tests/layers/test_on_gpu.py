@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -322,3 +324,21 @@ def test_nothing_is_sent_while_a_graph_is_captured(monkeypatch: pytest.MonkeyPat
     watch.mark()
     assert watch.end() == []
     assert fake.events == 0
+
+
+def test_what_a_layer_keeps_between_calls_serves_threads_with_other_batches_and_weights() -> None:
+    blocks = InBlocks(SIMPLEX, 0.7).blocks(CPU)
+    assert blocks is not None
+
+    def ask(count: int) -> bool:
+        mine = (len(blocks.nothing(count)) == count for _ in range(2000))
+        weights = (float(blocks.weights(count)[0]) == count for _ in range(2000))
+        return all(mine) and all(weights)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            assert all(pool.map(ask, [1, 2, 3, 4]))
+    finally:
+        sys.setswitchinterval(interval)

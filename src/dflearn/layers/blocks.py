@@ -64,7 +64,7 @@ class SmoothedBlocks:
         self.costs = Costs.of(objective, device) if objective.S is not None or objective.d.any() else None
         self.takes_y = self.costs is not None or (objective.S is None and not objective.d.any())
         self._mu: tuple[float, Tensor, Tensor] | None = None
-        self._nothing: dict[int, Tensor] = {}
+        self._nothing: Tensor | None = None
 
     def __str__(self) -> str:
         spilled = f", {self.rows.spilled:.0%} of the factor in global memory" if self.rows.spilled else ""
@@ -77,16 +77,18 @@ class SmoothedBlocks:
 
     def nothing(self, count: int) -> Tensor:
         """False for each instance: which of them were solved alone."""
-        if count not in self._nothing:
-            self._nothing = {count: torch.zeros(1, dtype=torch.bool, device=self.device).expand(count)}
-        return self._nothing[count]
+        kept = self._nothing  # read once: another thread may put its own there meanwhile
+        if kept is None or len(kept) != count:
+            self._nothing = kept = torch.zeros(1, dtype=torch.bool, device=self.device).expand(count)
+        return kept
 
     def weights(self, mu: float) -> tuple[Tensor, Tensor]:
         """μ and −1/μ as the kernels take them."""
-        if self._mu is None or self._mu[0] != mu:
+        kept = self._mu
+        if kept is None or kept[0] != mu:
             there: Any = {"dtype": DOUBLE, "device": self.device}
-            self._mu = mu, torch.full((1,), mu, **there), torch.full((1,), -1 / mu, **there)
-        return self._mu[1], self._mu[2]
+            self._mu = kept = mu, torch.full((1,), mu, **there), torch.full((1,), -1 / mu, **there)
+        return kept[1], kept[2]
 
     def solve(
         self,

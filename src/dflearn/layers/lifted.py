@@ -140,7 +140,7 @@ class Bent:
             found = Lifted(self.program, self.mu, self.tolerance, q)
             found.layer.in_blocks = False  # a plan for each q would cost more than it brings
             while len(self._kept) >= self.KEPT:
-                self._kept.pop(next(iter(self._kept)), None)
+                self._kept.pop(next(iter(tuple(self._kept))), None)  # a copy: other threads write there too
             self._kept[key] = found
         return found
 

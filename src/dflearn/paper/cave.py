@@ -76,13 +76,14 @@ class CaVEAsPublished(Loss):
     def _problem(self, w: np.ndarray) -> tuple[sp.csr_matrix, sp.csc_matrix, sp.csc_matrix]:
         """N, and the problem over (λ, r) in Clarabel's form:  min ‖r‖²   s.t.   Nᵀλ + r = v,   λ ≥ 0."""
         key = w.tobytes()
-        if key not in self._problems:
+        found = self._problems.get(key)
+        if found is None:
             normals = self.normals(w)
             rows, n = normals.shape
             quadratic = sp.block_diag([sp.csc_matrix((rows, rows)), 2 * sp.eye(n)], format="csc")
             fit = sp.hstack([normals.T, sp.eye(n)])
             signs = sp.hstack([-sp.eye(rows), sp.csc_matrix((rows, n))])
             while len(self._problems) >= KEPT:
-                del self._problems[next(iter(self._problems))]
-            self._problems[key] = (normals, quadratic, sp.vstack([fit, signs], format="csc"))
-        return self._problems[key]
+                self._problems.pop(next(iter(tuple(self._problems))), None)  # a copy: other threads write there too
+            self._problems[key] = found = (normals, quadratic, sp.vstack([fit, signs], format="csc"))
+        return found
