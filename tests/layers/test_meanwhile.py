@@ -44,9 +44,7 @@ LAYERS: dict[str, Callable[[], Layer]] = {
 }
 
 
-def slope(
-    layer: Layer, meanwhile: Callable[[Tensor, Instance], None] | None = None, *, with_d: bool = False
-) -> Tensor:
+def slope(layer: Layer, meanwhile: Callable[[Tensor, Instance], None] | None = None, *, with_d: bool = False) -> Tensor:
     """The gradient in y of GRADIENTᵀ w, where `meanwhile` is called between the two ways."""
     leaf, instance = COSTS.clone().requires_grad_(), Instance(d=torch.full((4, 6), 0.1).double() if with_d else None)
     y = leaf * 1.0

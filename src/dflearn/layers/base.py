@@ -330,7 +330,6 @@ class Exact(AroundSolver):
         return self.solver.solve(y.detach(), instance, start)
 
 
-
 def own_copy(y: Tensor, instance: Instance | None) -> tuple[Tensor, Instance | None]:
     """Costs and instance for solves on the way back: what is written into the caller's tensors meanwhile does not change them."""
     return y.detach().clone(), None if instance is None else instance.map(lambda part: part.detach().clone())
