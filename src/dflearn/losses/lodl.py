@@ -33,6 +33,7 @@ class LODL(Loss):
 
     ids: Tensor
     weights: Tensor
+    _learned_at: np.ndarray | None = None  # costs; older files hold none
 
     def __init__(self, ids: Tensor, weights: Tensor, costs: Tensor | None = None) -> None:
         super().__init__()
