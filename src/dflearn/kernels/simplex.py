@@ -57,9 +57,14 @@ class Room(NamedTuple):
     reduced: Any
     size: Any  # the terms of a reduced cost
     weight: Any
+    way: Any
+    width: Any
     row: Any
-    side: Any
     value: Any
+    low: Any
+    high: Any
+    rate: Any
+    side: Any
     prices: Any
 
 
@@ -73,7 +78,11 @@ def solve_batch(columns: Columns, reference: Place, lines: Lines, c: Any, w: Any
     first, here = copied(reference), copied(reference)
     entries = np.sort(columns.start[1:] - columns.start[:-1])[k:].sum()
     order = room_for_order(m, entries)
-    room = Room(np.empty(k), np.empty(k), np.empty(k), np.empty(k), np.empty(m), np.empty(m), np.empty(m))
+    by_column, by_row = np.empty((6, k)), np.empty((6, m))
+    room = Room(
+        by_column[0], by_column[1], by_column[2], by_column[3], by_column[4], by_column[5],
+        by_row[0], by_row[1], by_row[2], by_row[3], by_row[4], by_row[5],
+    )  # fmt: skip
     shared = max(len(lines.right), len(lines.lower), len(lines.upper)) == 1
     cost = np.zeros(m + k)
     feasible = False
@@ -124,7 +133,7 @@ def begin(columns: Columns, order: Order, lines: Lines, here: Place, room: Room)
             at[j] = AT_UPPER
         else:
             at[j] = AT_LOWER
-        x[outside[j]] = 0.0 if at[j] == AT_ZERO else high if at[j] == AT_UPPER else low
+        x[outside[j]] = bound_of(lines, outside[j], at[j])
     for step in range(4 * (m + k) + 1):
         if step % (m + k) == 0 and not decide(columns, order, lines, here, room):
             return False
@@ -215,52 +224,68 @@ def optimize(columns: Columns, order: Order, lines: Lines, cost: Any, here: Plac
     tableau, basis, outside, at, x = here
     m, k = tableau.shape
     for j in range(k):
-        room.reduced[j] = cost[outside[j]]
-        room.size[j] = abs(cost[outside[j]])
+        v = outside[j]
+        room.reduced[j] = cost[v]
+        room.size[j] = abs(cost[v])
+        room.width[j] = lines.upper[v] - lines.lower[v]
+        room.way[j] = way_of(at[j], room.width[j])
     for r in range(m):
-        price = cost[basis[r]]
+        v = basis[r]
+        room.value[r], room.low[r], room.high[r] = x[v], lines.lower[v], lines.upper[v]
+        price = cost[v]
         if price != 0.0:
             for j in range(k):
-                room.reduced[j] -= price * tableau[r, j]
-                room.size[j] += abs(price * tableau[r, j])
-    steps = 50 * (m + k)
+                term = price * tableau[r, j]
+                room.reduced[j] -= term
+                room.size[j] += abs(term)
+    steps, small = 50 * (m + k), PRIMAL * largest_of(x, lines.right)
     for _ in range(ROUNDS):
-        steps = descend(lines, here, room, steps)
-        if steps < 0 or not decide(columns, order, lines, here, room):
+        steps = descend(lines, here, room, small, steps)
+        if steps < 0:
+            return False
+        for j in range(k):
+            v = outside[j]
+            x[v] = bound_of(lines, v, at[j])
+        if not decide(columns, order, lines, here, room):
             return False
         for r in range(m):
-            room.value[r] = cost[basis[r]]
-        solve_transposed(columns, basis, order, room.value, room.prices)
-        if not priced(columns, lines, cost, here, room):
+            room.rate[r] = cost[basis[r]]
+        solve_transposed(columns, basis, order, room.rate, room.prices)
+        if not priced(columns, cost, here, room):
             return settled(lines, here)
     return False
 
 
 @jit
-def priced(columns: Columns, lines: Lines, cost: Any, here: Place, room: Room) -> Any:
+def bound_of(lines: Lines, v: Any, at: Any) -> Any:
+    return lines.upper[v] if at == AT_UPPER else 0.0 if at == AT_ZERO else lines.lower[v]
+
+
+@jit
+def way_of(at: Any, width: Any) -> Any:
+    """Where a variable may go from its bound: 1 up, −1 down, 0 nowhere, 2 wherever it likes."""
+    return 2.0 if at == AT_ZERO else 0.0 if width <= 0.0 else -1.0 if at == AT_UPPER else 1.0
+
+
+@jit
+def gain(way: Any, reduced: Any) -> Any:
+    """How fast the objective falls as the variable goes where it may."""
+    return abs(reduced) if way == 2.0 else -way * reduced
+
+
+@jit
+def priced(columns: Columns, cost: Any, here: Place, room: Room) -> Any:
     """Reduced costs anew, with their terms; whether there is still one that asks for a step."""
     wanted = False
     for j in range(len(here.outside)):
         v = here.outside[j]
         room.reduced[j] = left_over(columns, v, cost[v], room.prices)
-        room.size[j] = abs(cost[v])
+        size = abs(cost[v])
         for e in range(columns.start[v], columns.start[v + 1]):
-            room.size[j] += abs(columns.value[e] * room.prices[columns.index[e]])
-        wanted |= descent(lines, here, room, j) != 0.0
+            size += abs(columns.value[e] * room.prices[columns.index[e]])
+        room.size[j] = size
+        wanted |= gain(room.way[j], room.reduced[j]) > DUAL * size
     return wanted
-
-
-@jit
-def descent(lines: Lines, here: Place, room: Room, j: Any) -> Any:
-    """The way in which the variable of column j should move: 1 up, −1 down, 0 not at all."""
-    reduced, at = room.reduced[j], here.at[j]
-    if abs(reduced) <= DUAL * room.size[j]:
-        return 0.0
-    way = 1.0 if reduced < 0.0 else -1.0
-    if at == AT_ZERO:
-        return way
-    v = here.outside[j]
-    return way if (way > 0.0) == (at == AT_LOWER) and lines.lower[v] < lines.upper[v] else 0.0
 
 
 @jit
@@ -277,70 +302,83 @@ def settled(lines: Lines, here: Place) -> Any:
 
 
 @jit
-def descend(lines: Lines, here: Place, room: Room, steps: Any) -> Any:
-    """Primal steps while reduced costs ask for one; how many are left, or −1 where they do not end."""
-    tableau, basis, outside, at, x = here
+def steepest(room: Room) -> Any:
+    """The column of the steepest descent by reference weights; −1 where there is none."""
+    entering, best = -1, 0.0
+    for j in range(len(room.reduced)):
+        fall = gain(room.way[j], room.reduced[j])
+        if fall > DUAL * room.size[j] and fall * fall > best * room.weight[j]:
+            entering, best = j, fall * fall / room.weight[j]
+    return entering
+
+
+@jit
+def first_of_all(outside: Any, room: Room) -> Any:
+    """The column of the first variable that may improve the objective; −1 where there is none."""
+    entering = -1
+    for j in range(len(outside)):
+        if gain(room.way[j], room.reduced[j]) > DUAL * room.size[j]:
+            entering = j if entering < 0 or outside[j] < outside[entering] else entering
+    return entering
+
+
+@jit
+def descend(lines: Lines, here: Place, room: Room, small: Any, steps: Any) -> Any:
+    """Primal steps while reduced costs ask for one; how many are left, or −1 where they do not end.
+
+    small: what is rounding in a decision. All but here.x follows the steps.
+    """
+    tableau, basis, outside, at = here.tableau, here.basis, here.outside, here.at
+    reduced, size, weight, way, width = room.reduced, room.size, room.weight, room.way, room.width
+    value, low, high, rate, row = room.value, room.low, room.high, room.rate, room.row
     m, k = tableau.shape
-    reduced, size, weight = room.reduced, room.size, room.weight
-    weight[:] = 1.0
-    small = PRIMAL * largest_of(x, lines.right)
+    for j in range(k):
+        weight[j] = 1.0
     stalled, patience = 0, m + k
     while steps > 0:
         steps -= 1
         careful = stalled > patience  # Bland's rule: slow, and cannot cycle
-
-        # What enters.
-        entering, best, way = -1, 0.0, 0.0
-        for j in range(k):
-            if reduced[j] * reduced[j] > best * weight[j] or careful:
-                direction = descent(lines, here, room, j)
-                if direction != 0.0:
-                    if careful and entering >= 0 and outside[j] > outside[entering]:
-                        continue
-                    entering, best, way = j, reduced[j] * reduced[j] / weight[j], direction
-        if entering < 0:
+        q = first_of_all(outside, room) if careful else steepest(room)
+        if q < 0:
             return steps
 
         # How far, and what leaves.
-        q, top = entering, 0.0
+        up = way[q] == 1.0 or (way[q] == 2.0 and reduced[q] < 0.0)
+        sign, top = 1.0 if up else -1.0, 0.0
         for r in range(m):
-            top = max(top, abs(tableau[r, q]))
+            rate[r] = sign * tableau[r, q]
+            top = max(top, abs(rate[r]))
         least, reach = PIVOT * top, np.inf
         for r in range(m):
-            rate = way * tableau[r, q]
-            if abs(rate) > least:
-                v = basis[r]
-                space = x[v] - lines.lower[v] if rate > 0.0 else lines.upper[v] - x[v]
-                reach = min(reach, (max(space, 0.0) + small) / abs(rate))
+            fast = abs(rate[r])
+            if fast > least:
+                space = value[r] - low[r] if rate[r] > 0.0 else high[r] - value[r]
+                reach = min(reach, (max(space, 0.0) + small) / fast)
         leaving, length, largest = -1, np.inf, 0.0
         for r in range(m):
-            rate = way * tableau[r, q]
-            if abs(rate) > least:
-                v = basis[r]
-                space = max(x[v] - lines.lower[v] if rate > 0.0 else lines.upper[v] - x[v], 0.0) / abs(rate)
-                if space <= reach and (
-                    (leaving < 0 or v < basis[leaving]) if careful else abs(rate) > largest
+            fast = abs(rate[r])
+            if fast > least:
+                space = max(value[r] - low[r] if rate[r] > 0.0 else high[r] - value[r], 0.0)
+                if space <= reach * fast and (
+                    (leaving < 0 or basis[r] < basis[leaving]) if careful else fast > largest
                 ):
-                    leaving, length, largest = r, space, abs(rate)
-        v = outside[q]
-        width = np.inf if at[q] == AT_ZERO else lines.upper[v] - lines.lower[v]
-        if np.isinf(min(length, width)):
+                    leaving, length, largest = r, space / fast, fast
+        length, flips = min(length, width[q]), width[q] <= length
+        if np.isinf(length):
             return -1  # without end, it seems
-        length, stays = min(length, width), width <= length
         stalled = 0 if length * top > small else stalled + 1
         if length > 0.0:
             for r in range(m):
-                x[basis[r]] -= way * length * tableau[r, q]
-        if stays:  # from one bound to the other
-            at[q] = AT_UPPER if way > 0.0 else AT_LOWER
-            x[v] = lines.upper[v] if way > 0.0 else lines.lower[v]
+                value[r] -= length * rate[r]
+        if flips:  # from one bound to the other
+            at[q], way[q] = AT_UPPER if up else AT_LOWER, -sign
             continue
-        falls = way * tableau[leaving, q] > 0.0
-        x[v] += way * length
-        x[basis[leaving]] = lines.lower[basis[leaving]] if falls else lines.upper[basis[leaving]]
+        value[leaving] = sign * length + bound_of(lines, outside[q], at[q])
         price, pivot, reference = reduced[q], tableau[leaving, q], weight[q]
-        exchange(here, leaving, q, AT_LOWER if falls else AT_UPPER, room)
-        row = room.row
+        exchange(here, leaving, q, AT_LOWER if rate[leaving] > 0.0 else AT_UPPER, room)
+        low[leaving], high[leaving] = lines.lower[basis[leaving]], lines.upper[basis[leaving]]
+        width[q] = lines.upper[outside[q]] - lines.lower[outside[q]]
+        way[q] = way_of(at[q], width[q])
         for j in range(k):
             change = price * row[j]
             reduced[j] -= change
