@@ -65,7 +65,8 @@ def factorize(columns: Columns, basis: Any, order: Order) -> Any:
         order.row_start, order.row_entry, order.rows_left, order.columns_left,
     )  # fmt: skip
     stack, done = order.stack, 0
-    row_start[:] = 0
+    for i in range(m + 1):
+        row_start[i] = 0
     for k in range(m):
         columns_left[k] = start[basis[k] + 1] - start[basis[k]]
         for e in range(start[basis[k]], start[basis[k] + 1]):
@@ -79,7 +80,8 @@ def factorize(columns: Columns, basis: Any, order: Order) -> Any:
             rows_left[index[e]] += 1
 
     # U: a column with a single row left. Rows and columns that are taken off have −1 left.
-    rows_left[:] = 0
+    for i in range(m):
+        rows_left[i] = 0
     waiting = 0
     for k in range(m):
         if columns_left[k] == 1:
@@ -96,7 +98,8 @@ def factorize(columns: Columns, basis: Any, order: Order) -> Any:
                 order.row[done], order.position[done], order.pivot[done] = i, k, value[e]
                 done += 1
                 rows_left[i], columns_left[k] = -1, -1
-                for other in row_entry[row_start[i] : row_start[i + 1]]:
+                for place in range(row_start[i], row_start[i + 1]):
+                    other = row_entry[place]
                     if columns_left[other] > 0:
                         columns_left[other] -= 1
                         if columns_left[other] == 1:
@@ -108,7 +111,8 @@ def factorize(columns: Columns, basis: Any, order: Order) -> Any:
     # L: a row with a single column left.
     for i in range(m):
         if rows_left[i] == 0:
-            for k in row_entry[row_start[i] : row_start[i + 1]]:
+            for e in range(row_start[i], row_start[i + 1]):
+                k = row_entry[e]
                 rows_left[i] += 1 if columns_left[k] >= 0 else 0
             if rows_left[i] == 1:
                 stack[waiting] = i
@@ -118,7 +122,8 @@ def factorize(columns: Columns, basis: Any, order: Order) -> Any:
         i = stack[waiting]
         if rows_left[i] != 1:
             continue
-        for k in row_entry[row_start[i] : row_start[i + 1]]:
+        for place in range(row_start[i], row_start[i + 1]):
+            k = row_entry[place]
             if columns_left[k] >= 0:
                 rows_left[i], columns_left[k] = -1, -1
                 for e in range(start[basis[k]], start[basis[k] + 1]):
@@ -145,7 +150,8 @@ def factorize(columns: Columns, basis: Any, order: Order) -> Any:
     for k in range(m):
         if columns_left[k] >= 0:
             order.position[number] = k
-            order.rest[:count, number - done] = 0.0
+            for i in range(count):
+                order.rest[i, number - done] = 0.0
             for e in range(start[basis[k]], start[basis[k] + 1]):
                 if rows_left[index[e]] >= 0:
                     order.rest[rows_left[index[e]], number - done] = value[e]
@@ -221,7 +227,8 @@ def solve(columns: Columns, basis: Any, order: Order, right: Any, x: Any) -> Non
 def solve_transposed(columns: Columns, basis: Any, order: Order, cost: Any, y: Any) -> None:
     """Bᵀy = cost, cost by position, y by row."""
     m, first, last = len(basis), order.ends[0], order.ends[1]
-    y[:] = 0.0
+    for r in range(m):
+        y[r] = 0.0
     for t in range(first):
         y[order.row[t]] = left_over(columns, basis[order.position[t]], cost[order.position[t]], y) / order.pivot[t]
     count, rest, small = m - last, order.rest, order.small

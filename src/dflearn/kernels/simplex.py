@@ -76,8 +76,7 @@ def solve_batch(columns: Columns, reference: Place, lines: Lines, c: Any, w: Any
     """
     m, k = reference.tableau.shape
     first, here = copied(reference), copied(reference)
-    entries = np.sort(columns.start[1:] - columns.start[:-1])[k:].sum()
-    order = room_for_order(m, entries)
+    order = room_for_order(m, len(columns.value))
     by_column, by_row = np.empty((6, k)), np.empty((6, m))
     room = Room(
         by_column[0], by_column[1], by_column[2], by_column[3], by_column[4], by_column[5],
@@ -99,11 +98,14 @@ def solve_batch(columns: Columns, reference: Place, lines: Lines, c: Any, w: Any
         if not feasible:
             continue
         copy(first, here)
-        cost[: c.shape[1]] = c[i]
+        for j in range(c.shape[1]):
+            cost[j] = c[i, j]
         if optimize(columns, order, mine, cost, here, room):
             status[i] = OPTIMAL
-            w[i] = here.x[: c.shape[1]]
-            y[i] = room.prices
+            for j in range(c.shape[1]):
+                w[i, j] = here.x[j]
+            for r in range(m):
+                y[i, r] = room.prices[r]
 
 
 @jit
@@ -113,8 +115,15 @@ def copied(place: Place) -> Any:
 
 @jit
 def copy(one: Place, other: Place) -> None:
-    other.tableau[:], other.basis[:], other.outside[:] = one.tableau, one.basis, one.outside
-    other.at[:], other.x[:] = one.at, one.x
+    m, k = one.tableau.shape
+    for r in range(m):
+        other.basis[r] = one.basis[r]
+        for j in range(k):
+            other.tableau[r, j] = one.tableau[r, j]
+    for j in range(k):
+        other.outside[j], other.at[j] = one.outside[j], one.at[j]
+    for v in range(m + k):
+        other.x[v] = one.x[v]
 
 
 # -- a feasible basis -------------------------------------------------------------------------------------------------
@@ -181,7 +190,8 @@ def decide(columns: Columns, order: Order, lines: Lines, here: Place, room: Room
     basis, outside, x, side = here.basis, here.outside, here.x, room.side
     if not factorize(columns, basis, order):
         return False
-    side[:] = lines.right
+    for r in range(len(basis)):
+        side[r] = lines.right[r]
     for v in outside:
         if x[v] != 0.0:
             for e in range(columns.start[v], columns.start[v + 1]):

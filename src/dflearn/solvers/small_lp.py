@@ -17,7 +17,10 @@ from dflearn.solvers.highs import HiGHS
 from dflearn.solvers.oracles import refusal, refuse_quadratic
 from dflearn.solvers.scaling import Scales
 
-MOST_ENTRIES = 100_000
+# Of the tableau: rows times variables outside the basis. A step costs as much as there are entries, and HiGHS, which keeps to the
+# nonzeros, some hundred microseconds to begin with: at 8,000 entries (SP-10) this is 6 times as fast as HiGHS, at 11,000 (CFL-50)
+# 2 times, at 20,000 of random sparse rows .7 to 2.6 times (`benchmarks/speed/small_lps.py`).
+MOST_ENTRIES = 12_000
 DEPENDENT = 1e-10  # a row of the tableau this small beside the largest is a row that others imply
 
 
@@ -44,6 +47,11 @@ class SmallLP(Solver):
             raise refusal("SmallLP", program, f"its tableau has {entries} entries, more than {MOST_ENTRIES}; use HiGHS")
         self.program, self.objective = program, program.objective
         self.general = HiGHS(program)
+
+    @staticmethod
+    def suits(program: Program) -> bool:
+        """Whether it takes the program."""
+        return program.Q is None and not program.is_integer and tableau_entries(program) <= MOST_ENTRIES
 
     def __repr__(self) -> str:
         return f"SmallLP({self.program!r})"
@@ -102,11 +110,12 @@ class _Tableau:
         tableau = scipy.linalg.lu_solve(factors, dense[:, outside])
         tableau += scipy.linalg.lu_solve(factors, dense[:, outside] - dense[:, basis] @ tableau)
         tableau[np.abs(tableau) < 1e-15 * np.abs(tableau).max(initial=0.0)] = 0.0
-        self.columns = tuple(np.ascontiguousarray(part) for part in (matrix.indptr, matrix.indices, matrix.data))
+        self.columns = (matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data.astype(np.float64))
         at = np.delete(codes, np.arange(program.n, program.n + equalities))[outside]
         at[outside >= program.n] = Basis.AT_LOWER  # a row at its upper side is a slack of zero
         self.reference = (
-            np.ascontiguousarray(tableau), basis, outside, np.ascontiguousarray(at), np.zeros(matrix.shape[1])
+            np.ascontiguousarray(tableau), basis.astype(np.int64), outside.astype(np.int64), at.astype(np.int8),
+            np.zeros(matrix.shape[1]),
         )  # fmt: skip
 
     def solve(self, c: np.ndarray, sides: Sides, out: Raw) -> np.ndarray:
