@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dflearn.data import Batch
-from dflearn.errors import OptionError
+from dflearn.errors import CheckpointError, OptionError
 from dflearn.layers import CvxpySmoothed, DavisYin, Layer, Perturbed, Smoothed
 from dflearn.layers.normal_cone import NormalCone
 from dflearn.losses import FenchelYoung
@@ -210,6 +210,17 @@ def test_a_schedule_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
     resumed, _, history = scheduled(5, checkpoint=tmp_path / "run.pt")
     assert torch.equal(resumed, scheduled(5)[0])
     assert history.column("mu") == [4.0, 1.0, 0.5, 0.5, 0.5]
+
+
+def test_a_schedule_goes_on_with_the_loss_that_it_has_changed(tmp_path: Path) -> None:
+    _, loss, _ = scheduled(2, checkpoint=tmp_path / "run.pt")
+    assert loss.layer.mu == 0.5
+    assert torch.equal(scheduled(5, loss, checkpoint=tmp_path / "run.pt")[0], scheduled(5)[0])
+    with pytest.raises(CheckpointError, match="another run"):
+        scheduled(5, FenchelYoung(Smoothed(RELAXED, 4.0, regularizer="norm")), checkpoint=tmp_path / "run.pt")
+    with pytest.raises(CheckpointError, match="another run"):
+        other = FenchelYoung(Smoothed(RELAXED, 3.0))  # without a schedule, another μ is another run
+        fit(Linear(FEATURES, ITEMS), other, knapsack_data(24, 1), epochs=6, checkpoint=tmp_path / "run.pt")
 
 
 def test_a_schedule_finds_the_layers_of_sums() -> None:

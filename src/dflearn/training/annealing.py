@@ -30,7 +30,7 @@ class Anneal(Callback):
         empty = [name for name, schedule in schedules.items() if not callable(schedule) and not len(schedule)]
         if not schedules or empty:
             raise OptionError("Anneal needs a schedule, and a list in it some value: Anneal(mu=[10, 3, 1])")
-        self.schedules = schedules
+        self.schedules, self.scheduled = schedules, tuple(schedules)
 
     def on_start(self, run: Run) -> None:
         layers = [module for module in run.loss.modules() if isinstance(module, Layer)]

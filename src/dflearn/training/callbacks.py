@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -9,7 +10,14 @@ if TYPE_CHECKING:
 
 
 class Callback:
-    """Override what you need. `run` gives access to the model, the loss, the optimizer, the data and the history."""
+    """Override what you need. `run` gives access to the model, the loss, the optimizer, the data and the history.
+
+    Attributes:
+        scheduled: names of numbers of layers that it sets as a function of the epoch alone ("mu"). A run goes on from a checkpoint
+            whatever they are in the loss that is given.
+    """
+
+    scheduled: Collection[str] = ()
 
     def on_start(self, run: Run) -> None:
         """Before the first epoch of this call (a resumed run has a history already)."""

@@ -10,6 +10,7 @@ import hashlib
 import os
 import re
 import zipfile
+from collections.abc import Collection
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, BinaryIO
@@ -39,8 +40,13 @@ def save(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
         _seal(temporary)
 
 
-def load(path: str | os.PathLike[str], config: dict[str, Any]) -> dict[str, Any] | None:
-    """What `save` wrote; `None` where there is no file; an error where it is damaged or of another `config`."""
+def load(
+    path: str | os.PathLike[str], config: dict[str, Any], scheduled: Collection[str] = ()
+) -> dict[str, Any] | None:
+    """What `save` wrote; `None` where there is no file; an error where it is damaged or of another `config`.
+
+    scheduled: names of numbers in the loss that a schedule sets, so that they may differ.
+    """
     if not os.path.exists(path):
         return None
     check_target(path)
@@ -58,13 +64,19 @@ def load(path: str | os.PathLike[str], config: dict[str, Any]) -> dict[str, Any]
     differences = [
         f"{name}: {held.get(name)!r} there, {config.get(name)!r} here"
         for name in sorted(held.keys())  # what an older file does not know cannot differ
-        if held.get(name) != config.get(name)
+        if _compared(name, held.get(name), scheduled) != _compared(name, config.get(name), scheduled)
     ]
     if differences:
         raise CheckpointError(
             f"{path} belongs to another run; " + "; ".join(differences) + ". Name another file, or delete this one"
         )
     return content
+
+
+def _compared(name: str, value: Any, scheduled: Collection[str]) -> Any:
+    if name != "loss" or not isinstance(value, str) or not scheduled:
+        return value
+    return re.sub(rf"\b({'|'.join(map(re.escape, scheduled))})=[^,()\n]*", r"\1", value)
 
 
 def _seal(path: Path) -> None:

@@ -380,7 +380,8 @@ class Run:
 
     def resume(self, path: str | os.PathLike[str] | None) -> None:
         """Go on from the checkpoint, if there is one."""
-        content = None if path is None else files.load(path, self.config)
+        scheduled = {name for callback in self.callbacks for name in callback.scheduled}
+        content = None if path is None else files.load(path, self.config, scheduled)
         if content is None:
             return
         if content["epoch"] > self.settings.epochs:
