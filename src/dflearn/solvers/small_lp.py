@@ -18,8 +18,8 @@ from dflearn.solvers.oracles import refusal, refuse_quadratic
 from dflearn.solvers.scaling import Scales
 
 # Of the tableau: rows times variables outside the basis. A step costs as much as there are entries, and HiGHS, which keeps to the
-# nonzeros, some hundred microseconds to begin with: at 8,000 entries (SP-10) this is 6 times as fast as HiGHS, at 11,000 (CFL-50)
-# 2 times, at 20,000 of random sparse rows .7 to 2.6 times (`benchmarks/speed/small_lps.py`).
+# nonzeros, some hundred microseconds to begin with: at 8,000 entries (SP-10) this is 6 to 11 times as fast as HiGHS, at 11,000
+# (CFL-50) 2 times (`benchmarks/speed/small_lps.py`); at 20,900 of random sparse rows it was 0.7 to 2.6 times.
 MOST_ENTRIES = 12_000
 DEPENDENT = 1e-10  # a row of the tableau this small beside the largest is a row that others imply
 
@@ -88,7 +88,7 @@ class SmallLP(Solver):
 def tableau_entries(program: Program) -> int:
     """Of the tableau of a program without dependent rows: basic variables times others."""
     rows, others = program.A.shape[0] + program.G.shape[0], program.n - program.A.shape[0]
-    return rows * max(others, 1)
+    return int(rows * max(others, 1))
 
 
 class _Tableau:
@@ -165,7 +165,8 @@ def _first_basis(solver: HiGHS) -> np.ndarray:
     for c in (ones + program.d, np.zeros(program.n)):
         codes = solver._solve(np.ascontiguousarray(c[None]), program.own_sides, blank).start
         if codes is not None and (codes[0] == Basis.BASIC).sum() == solver.start_width - program.n:
-            return codes[0]
+            found: np.ndarray = codes[0]
+            return found
     return np.where(np.arange(solver.start_width) < program.n, Basis.AT_LOWER, Basis.BASIC).astype(np.int8)
 
 
