@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 import scipy.sparse as sp
 
 from dflearn.program import Program
@@ -102,13 +101,16 @@ class _Tableau:
         matrix = sp.csc_array(sp.hstack([sp.vstack([scaled.A, scaled.G]), slacks]))  # no slacks of equations
         matrix.eliminate_zeros()
         codes = _first_basis(solver)
-        basis, self.kept = _independent(matrix, codes, equalities)
+        try:
+            basis, self.kept = _independent(matrix, codes, equalities)
+        except np.linalg.LinAlgError:  # not one of these numbers
+            codes = _rows_basic(program.n, len(codes))
+            basis, self.kept = _independent(matrix, codes, equalities)
         matrix = sp.csc_array(matrix[self.kept])
         outside = np.setdiff1d(np.arange(matrix.shape[1]), basis)
         dense = matrix.toarray()
-        factors = scipy.linalg.lu_factor(dense[:, basis])
-        tableau = scipy.linalg.lu_solve(factors, dense[:, outside])
-        tableau += scipy.linalg.lu_solve(factors, dense[:, outside] - dense[:, basis] @ tableau)
+        tableau = np.linalg.solve(dense[:, basis], dense[:, outside])
+        tableau += np.linalg.solve(dense[:, basis], dense[:, outside] - dense[:, basis] @ tableau)
         tableau[np.abs(tableau) < 1e-15 * np.abs(tableau).max(initial=0.0)] = 0.0
         self.columns = (matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data.astype(np.float64))
         at = np.delete(codes, np.arange(program.n, program.n + equalities))[outside]
@@ -167,7 +169,11 @@ def _first_basis(solver: HiGHS) -> np.ndarray:
         if codes is not None and (codes[0] == Basis.BASIC).sum() == solver.start_width - program.n:
             found: np.ndarray = codes[0]
             return found
-    return np.where(np.arange(solver.start_width) < program.n, Basis.AT_LOWER, Basis.BASIC).astype(np.int8)
+    return _rows_basic(program.n, solver.start_width)
+
+
+def _rows_basic(n: int, width: int) -> np.ndarray:
+    return np.where(np.arange(width) < n, Basis.AT_LOWER, Basis.BASIC).astype(np.int8)
 
 
 def _independent(matrix: sp.csc_array, codes: np.ndarray, equalities: int) -> tuple[np.ndarray, np.ndarray]:
@@ -180,7 +186,7 @@ def _independent(matrix: sp.csc_array, codes: np.ndarray, equalities: int) -> tu
     whole = np.hstack([matrix[:, :n].toarray(), np.eye(rows)])
     basic = np.flatnonzero(codes == Basis.BASIC)
     others = np.setdiff1d(np.r_[:n, n + equalities : n + rows], basic)
-    tableau = scipy.linalg.solve(whole[:, basic], whole[:, others]) if rows else np.zeros((0, len(others)))
+    tableau = np.linalg.solve(whole[:, basic], whole[:, others]) if rows else np.zeros((0, len(others)))
     dependent = []
     for r in np.flatnonzero((basic >= n) & (basic < n + equalities)):
         size = np.abs(tableau[r])
