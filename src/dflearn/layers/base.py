@@ -354,6 +354,11 @@ class Exact(AroundSolver):
         return self.solver.solve(y.detach(), instance, start)
 
 
+def own_copy(y: Tensor, instance: Instance | None) -> tuple[Tensor, Instance | None]:
+    """Costs and instance for solves on the way back: what is written into the caller's tensors meanwhile does not change them."""
+    return y.detach().clone(), None if instance is None else instance.map(lambda part: part.detach().clone())
+
+
 def raised(objective: Objective, instance: Instance | None, by: Tensor) -> Instance:
     """The instance at costs c + `by` `(*batch, n)`: its d is raised, so that by need not be S y for any y."""
     d = instance.d if instance is not None and instance.d is not None else torch.tensor(objective.d)

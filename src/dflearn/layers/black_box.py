@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from dflearn.layers.base import AroundSolver, PositiveWeight, raised, with_gradient
+from dflearn.layers.base import AroundSolver, PositiveWeight, own_copy, raised, with_gradient
 from dflearn.program import Instance
 from dflearn.solvers.base import Solution, Solver
 
@@ -34,11 +34,12 @@ class BlackBox(AroundSolver):
         return f"{self.solver!r}, step={self.step}"
 
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
-        solution, step, costs = self.solver.solve(y.detach(), instance, start), self.step, y.detach()
+        solution, step = self.solver.solve(y.detach(), instance, start), self.step
         w, from_here = solution.decision, solution.start
+        costs, own = own_copy(y, instance)
 
         def way_back(gradient: Tensor) -> Tensor:
-            there = raised(self.objective, instance, step * gradient)
+            there = raised(self.objective, own, step * gradient)
             return (self.solver.solve(costs, there, from_here).check().decision - w) / step
 
         c = self.objective.vector(y, instance)

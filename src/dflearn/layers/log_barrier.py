@@ -66,7 +66,7 @@ class LogBarrier(Layer):
         return {**self.__dict__, "_shared": None}
 
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
-        batch, count, n = y.shape[:-1], y.shape[:-1].numel(), self.program.n
+        batch, count, n, mu = y.shape[:-1], y.shape[:-1].numel(), self.program.n, self.mu
         sides, costs = self.program.sides(instance, count), self.objective.vector(y, instance)
         c = costs.detach().double().cpu().reshape(count, n)
         groups = [slice(0, count)] if sides.is_shared else [slice(i, i + 1) for i in range(count)]
@@ -78,7 +78,7 @@ class LogBarrier(Layer):
             if inside.status is not Status.OPTIMAL:
                 status[group] = int(inside.status)
                 continue
-            centre = _centre(inside, c[group], self.mu)
+            centre = _centre(inside, c[group], mu)
             found.append((group, inside, centre))
             solved = centre.decrement <= ACCEPTED
             status[group] = torch.where(solved, int(Status.OPTIMAL), int(Status.FAILED)).to(torch.int8)
@@ -89,7 +89,7 @@ class LogBarrier(Layer):
         def way_back(gradient: Tensor) -> Tensor:
             g, slope = gradient.detach().double().cpu().reshape(count, n), torch.zeros(count, n).double()
             for group, inside, centre in found:
-                slope[group] = inside.newton.direction(centre.factor, -g[group] / self.mu)[0]
+                slope[group] = inside.newton.direction(centre.factor, -g[group] / mu)[0]
             return slope.reshape(costs.shape).to(gradient)
 
         why = "LogBarrier has no second derivatives: use Smoothed"
