@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # `make bench` takes all of them, on one thread. QUICK=1: a part of their rows. THREADS=2: those where everyone may use two,
 # for a machine with nothing else to do. OUT=results/bench renews the committed results.
-BENCHMARKS := epochs layers quadratic labelling growth training $(if $(QUICK),,knapsacks facilities solvers smoothed milliseconds davis_yin as_published paper_times)
+BENCHMARKS := epochs layers quadratic labelling growth training $(if $(QUICK),,knapsacks facilities small_lps solvers smoothed milliseconds davis_yin as_published paper_times)
 OUT ?= build/bench
 ifdef THREADS
 BENCHMARKS := epochs layers

@@ -60,8 +60,9 @@ def _task_loss(case: Case, predicted: torch.Tensor) -> list[Verdict]:
     for i in range(case.count):
         cost, sizes[i] = cost_of(case, i, decisions[i])
         sizes[i] *= case.cost
-        text = f"TaskLoss {float(value[i]):.9g}, by reference {case.cost * cost:.9g}"
-        verdicts.append(_compared(float(value[i]), case.cost * cost, sizes[i], text, i))
+        found = float(value[i].detach())
+        text = f"TaskLoss {found:.9g}, by reference {case.cost * cost:.9g}"
+        verdicts.append(_compared(found, case.cost * cost, sizes[i], text, i))
     if any(verdict.verdict != "right" for verdict in verdicts) or not torch.isfinite(value).all():
         return verdicts
     (slope,) = torch.autograd.grad(value.sum(), at)

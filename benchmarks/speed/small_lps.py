@@ -67,7 +67,9 @@ def solvers(repeats: int, quick: bool) -> list[dict[str, Any]]:
     for program in programs()[:: 4 if quick else 1]:
         for costs in ("positive", "any"):
             rng = np.random.default_rng(1)
-            drawn = rng.uniform(0.1, 1, (BATCH, program.p)) if costs == "positive" else rng.normal(size=(BATCH, program.p))
+            drawn = (
+                rng.uniform(0.1, 1, (BATCH, program.p)) if costs == "positive" else rng.normal(size=(BATCH, program.p))
+            )
             y, small, highs = torch.tensor(drawn), SmallLP(program), HiGHS(program)
             torch.testing.assert_close(small.solve(y).objective, highs.solve(y).objective)
             ways: dict[str, Callable[[], Any]] = {

@@ -19,6 +19,7 @@ BENCHMARKS = {
     "training": "what `fit` and `import dflearn` cost",
     "knapsacks": "exact knapsacks against HiGHS and Gurobi",
     "facilities": "exact facility location against HiGHS and Gurobi",
+    "small_lps": "small linear programs against HiGHS, and epochs against PyEPO with Gurobi",
     "solvers": "starts of HiGHS, oracles, the cost of Python",
     "smoothed": "the smoothed layer by itself",
     "davis_yin": "the Davis-Yin layer by itself",

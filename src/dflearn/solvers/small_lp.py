@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 import scipy.sparse as sp
 
 from dflearn.program import Program
@@ -18,8 +17,8 @@ from dflearn.solvers.oracles import refusal, refuse_quadratic
 from dflearn.solvers.scaling import Scales
 
 # Of the tableau: rows times variables outside the basis. A step costs as much as there are entries, and HiGHS, which keeps to the
-# nonzeros, some hundred microseconds to begin with: at 8,000 entries (SP-10) this is 6 times as fast as HiGHS, at 11,000 (CFL-50)
-# 2 times, at 20,000 of random sparse rows .7 to 2.6 times (`benchmarks/speed/small_lps.py`).
+# nonzeros, some hundred microseconds to begin with: at 8,000 entries (SP-10) this is 6 to 11 times as fast as HiGHS, at 11,000
+# (CFL-50) 2 times (`benchmarks/speed/small_lps.py`); at 20,900 of random sparse rows it was 0.7 to 2.6 times.
 MOST_ENTRIES = 12_000
 DEPENDENT = 1e-10  # a row of the tableau this small beside the largest is a row that others imply
 
@@ -88,7 +87,7 @@ class SmallLP(Solver):
 def tableau_entries(program: Program) -> int:
     """Of the tableau of a program without dependent rows: basic variables times others."""
     rows, others = program.A.shape[0] + program.G.shape[0], program.n - program.A.shape[0]
-    return rows * max(others, 1)
+    return int(rows * max(others, 1))
 
 
 class _Tableau:
@@ -102,13 +101,16 @@ class _Tableau:
         matrix = sp.csc_array(sp.hstack([sp.vstack([scaled.A, scaled.G]), slacks]))  # no slacks of equations
         matrix.eliminate_zeros()
         codes = _first_basis(solver)
-        basis, self.kept = _independent(matrix, codes, equalities)
+        try:
+            basis, self.kept = _independent(matrix, codes, equalities)
+        except np.linalg.LinAlgError:  # not one of these numbers
+            codes = _rows_basic(program.n, len(codes))
+            basis, self.kept = _independent(matrix, codes, equalities)
         matrix = sp.csc_array(matrix[self.kept])
         outside = np.setdiff1d(np.arange(matrix.shape[1]), basis)
         dense = matrix.toarray()
-        factors = scipy.linalg.lu_factor(dense[:, basis])
-        tableau = scipy.linalg.lu_solve(factors, dense[:, outside])
-        tableau += scipy.linalg.lu_solve(factors, dense[:, outside] - dense[:, basis] @ tableau)
+        tableau = np.linalg.solve(dense[:, basis], dense[:, outside])
+        tableau += np.linalg.solve(dense[:, basis], dense[:, outside] - dense[:, basis] @ tableau)
         tableau[np.abs(tableau) < 1e-15 * np.abs(tableau).max(initial=0.0)] = 0.0
         self.columns = (matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data.astype(np.float64))
         at = np.delete(codes, np.arange(program.n, program.n + equalities))[outside]
@@ -165,8 +167,13 @@ def _first_basis(solver: HiGHS) -> np.ndarray:
     for c in (ones + program.d, np.zeros(program.n)):
         codes = solver._solve(np.ascontiguousarray(c[None]), program.own_sides, blank).start
         if codes is not None and (codes[0] == Basis.BASIC).sum() == solver.start_width - program.n:
-            return codes[0]
-    return np.where(np.arange(solver.start_width) < program.n, Basis.AT_LOWER, Basis.BASIC).astype(np.int8)
+            found: np.ndarray = codes[0]
+            return found
+    return _rows_basic(program.n, solver.start_width)
+
+
+def _rows_basic(n: int, width: int) -> np.ndarray:
+    return np.where(np.arange(width) < n, Basis.AT_LOWER, Basis.BASIC).astype(np.int8)
 
 
 def _independent(matrix: sp.csc_array, codes: np.ndarray, equalities: int) -> tuple[np.ndarray, np.ndarray]:
@@ -179,7 +186,7 @@ def _independent(matrix: sp.csc_array, codes: np.ndarray, equalities: int) -> tu
     whole = np.hstack([matrix[:, :n].toarray(), np.eye(rows)])
     basic = np.flatnonzero(codes == Basis.BASIC)
     others = np.setdiff1d(np.r_[:n, n + equalities : n + rows], basic)
-    tableau = scipy.linalg.solve(whole[:, basic], whole[:, others]) if rows else np.zeros((0, len(others)))
+    tableau = np.linalg.solve(whole[:, basic], whole[:, others]) if rows else np.zeros((0, len(others)))
     dependent = []
     for r in np.flatnonzero((basic >= n) & (basic < n + equalities)):
         size = np.abs(tableau[r])
