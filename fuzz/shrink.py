@@ -29,6 +29,7 @@ CALLS: dict[str, tuple[str, str]] = {
     "Gurobi": ("Gurobi(program).solve(y{start})", "none"),
     "FewRowLP": ("FewRowLP(program.relax()).solve(y{start})", "relaxed"),
     "FewRowBinary": ("FewRowBinary(program).solve(y)", "none"),
+    "SmallLP": ("SmallLP(program.relax()).solve(y)", "relaxed"),
     "TopK": ("TopK.of(program).solve(y)", "none"),
     "DagShortestPath": ("DagShortestPath.of(program).solve(y)", "none"),
     "Parallel": ("Parallel(HiGHS(program), 2).solve(y)", "none"),

@@ -178,6 +178,7 @@ SUBJECTS: dict[str, Subject] = {
     "Gurobi": solver(gurobi),
     "FewRowLP": solver(dfl.FewRowLP, relax=True),
     "FewRowBinary": solver(dfl.FewRowBinary),
+    "SmallLP": solver(dfl.SmallLP, relax=True),
     "RelaxationFirst": solver(RelaxationFirst),
     "TopK": solver(TopK.of),
     "DagShortestPath": solver(DagShortestPath.of),

@@ -35,5 +35,6 @@ from .solvers.highs import HiGHS as HiGHS
 from .solvers.oracles import DagShortestPath as DagShortestPath
 from .solvers.relaxation_first import RelaxationFirst as RelaxationFirst
 from .solvers.scip import SCIP as SCIP
+from .solvers.small_lp import SmallLP as SmallLP
 from .solvers.wrappers import Parallel as Parallel, Pooled as Pooled
 from .training import Callback as Callback, History as History, fit as fit, tune as tune

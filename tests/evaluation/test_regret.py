@@ -203,6 +203,16 @@ def test_pessimistic_breaks_ties_against_the_prediction() -> None:
     assert (found.regrets <= found.pessimistic_regrets + 1e-6).all()
 
 
+@pytest.mark.parametrize("unit", [1e-9, 1e-6, 1e-3, 1.0, 1e6])
+def test_pessimistic_in_any_unit_of_decisions_at_zero(unit: float) -> None:
+    """Nothing is taken by the prediction, and any of it would cost: no tie."""
+    program = Program(G=[[1.0, 1.0]], h=[1.5 * unit], upper=unit)
+    found = evaluate(torch.tensor([[1.0, 1.0]]), program, dataset([[-1.0, 2.0]]), pessimistic=True, progress=False)
+    assert found.regrets / unit == pytest.approx(np.ones(1))
+    assert found.pessimistic_regrets is not None
+    assert found.pessimistic_regrets / unit == pytest.approx(np.ones(1), abs=1e-5)
+
+
 def test_pessimistic_is_infinite_where_ties_are_unbounded() -> None:
     program = Program(G=[[-1.0, 0.0]], h=[-1.0])  # w₀ ≥ 1, w₁ ≥ 0
     found = evaluate(torch.tensor([[1.0, 0.0]]), program, dataset([[1.0, 1.0]]), pessimistic=True)

@@ -108,3 +108,15 @@ def test_predicted_right_hand_sides_are_refused() -> None:
     y = torch.ones(3, 1).double()
     with pytest.raises(OptionError, match="predicted right-hand sides"):
         LODL.learn(DecisionDataset(y, y), HiGHS(program), 0.5)
+
+
+def test_other_data_with_the_same_ids_are_refused() -> None:
+    loss = LODL.learn(DATA, PROBLEM.relaxed_solver(), 0.5, 20)
+    batch = DATA.batch(torch.tensor([3, 1])).to(torch.float32)
+    loss(batch.require("costs"), batch)  # rounding is no other data
+    other = DecisionDataset(DATA.features, DATA.batch().require("costs").flip(0))
+    with pytest.raises(DataError, match="other data with the same ids"):
+        loss(other.batch().require("costs"), other.batch())
+    model = Linear(10, 4).double()
+    with pytest.raises(DataError, match="judge by regret"):
+        fit(model, loss, DATA, validation=other, epochs=1, progress=False)

@@ -452,3 +452,25 @@ def test_a_function_may_decide_for_neighbours() -> None:
     torch.testing.assert_close(robust.decisions.sum(1), torch.ones(6).double())
     with pytest.raises(ShapeError, match=f"the data have {P + 1}"):
         label_by_neighbours(dfl.DecisionDataset(numbers(1, 6, 2), numbers(2, 6, P + 1)), SOLVER, 2)
+
+
+@pytest.mark.parametrize("kind", ["cost-sensitive", "pear", "pointwise"])
+def test_errors_of_predictions_keep_their_digits_beside_a_large_d(kind: str) -> None:
+    """With d = 3·10⁶ a float32 number has no digit left behind the point; errors of predictions do not hold d."""
+    program = dfl.Program(A=np.ones((1, 4)), b=[1], upper=1, d=np.full(4, 3e6))
+    predicted, batch = example(program, 3)
+    known = torch.eye(4).double()
+    losses: dict[str, dfl.losses.Loss] = {
+        "cost-sensitive": CostSensitive(program, 0.1),
+        "pear": PEAR(dfl.Smoothed(program, 1.0)),
+        "pointwise": Ranking(dfl.Exact(dfl.Pooled(dfl.HiGHS(program), 0.0, initial=known)), "pointwise"),
+    }
+
+    def slope(dtype: torch.dtype) -> Tensor:
+        at = predicted.float().to(dtype).requires_grad_()
+        single = replace(
+            batch, costs=batch.require("costs").float().to(dtype), decisions=batch.require("decisions").to(dtype)
+        )
+        return torch.autograd.grad(losses[kind](at, single).sum(), at)[0].double()
+
+    torch.testing.assert_close(slope(torch.float32), slope(torch.float64), rtol=1e-5, atol=1e-5)

@@ -20,6 +20,7 @@ from dflearn.solvers.highs import HiGHS
 from dflearn.solvers.oracles import DagShortestPath, TopK
 from dflearn.solvers.relaxation_first import RelaxationFirst
 from dflearn.solvers.scip import SCIP
+from dflearn.solvers.small_lp import SmallLP
 from dflearn.solvers.wrappers import Parallel, Pooled
 from dflearn.testing.solvers import check_solver
 from support import programs
@@ -50,6 +51,7 @@ SOLVERS: dict[str, Callable[[Program], Solver]] = {
     "FewRowLP": FewRowLP,
     "FewRowLP in torch": FewRowLPInTorch,
     "FewRowBinary": FewRowBinary,
+    "SmallLP": SmallLP,
     "RelaxationFirst": RelaxationFirst,
     "Parallel HiGHS": lambda program: Parallel(HiGHS(program), workers=2),
     "Pooled HiGHS": lambda program: Pooled(HiGHS(program), ratio=1),
@@ -65,7 +67,7 @@ SPECIAL = {
     "FewRowBinary": {"knapsack", "at most k"},
     **{
         name: {"path", "relaxed knapsack", "relaxed facility location", "supply", "no rows", "predicted demand"}
-        for name in ("FewRowLP", "FewRowLP in torch")
+        for name in ("FewRowLP", "FewRowLP in torch", "SmallLP")
     },
 }
 

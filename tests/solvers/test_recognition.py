@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dflearn.program import Instance, Program
-from dflearn.solvers import DagShortestPath, FewRowBinary, FewRowLP, HiGHS, RelaxationFirst, Solver, TopK
+from dflearn.solvers import DagShortestPath, FewRowBinary, FewRowLP, HiGHS, RelaxationFirst, SmallLP, Solver, TopK
 from dflearn.solvers.recognition import Recognized, best_solver
 from support import programs
 
@@ -20,7 +20,10 @@ CASES: dict[str, tuple[Program, type[Solver]]] = {
     "facility location": (programs.facility_location(), RelaxationFirst),
     "many facilities": (programs.facility_location(1, 33), HiGHS),
     "no switches": (Program(G=np.ones((2, 3)), h=[1, 2], upper=1, integer=[0, 1]), HiGHS),
-    "free variables": (Program(G=np.ones((1, 3)), h=[1], lower=-np.inf, upper=1), HiGHS),
+    "free variables": (Program(G=np.ones((1, 3)), h=[1], lower=-np.inf, upper=1), SmallLP),
+    "relaxed facility location": (programs.facility_location().relax(), FewRowLP),
+    "assignment": (Program(A=np.vstack([np.kron(np.eye(5), np.ones((1, 5))), np.kron(np.ones((1, 5)), np.eye(5))]), b=np.ones(10)), SmallLP),
+    "large": (Program(G=np.ones((200, 100)), h=np.ones(200)), HiGHS),
 }
 
 

@@ -156,7 +156,7 @@ def test_without_a_program_nothing_is_said_about_ties() -> None:
         (problem_named("KP-8").program, "FewRowBinary", "FewRowLP"),
         (HiGHS(problem_named("KP-8").program), "HiGHS", "FewRowLP"),
         (problem_named("TopK-5x2").program, "TopK", "TopK"),
-        (problem_named("CFL-20x3").program, "RelaxationFirst", "HiGHS"),
+        (problem_named("CFL-20x3").program, "RelaxationFirst", "SmallLP"),
     ],
     ids=repr,
 )

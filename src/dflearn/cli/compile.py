@@ -68,15 +68,15 @@ def exercise() -> None:
 
 
 def exercise_solvers() -> None:
-    """The solvers of a shortest path and of a knapsack, and the check of answers."""
+    """The solvers of a shortest path, of a knapsack and of small linear programs, and the check of answers."""
     from dflearn.data.labels import label
     from dflearn.problems import problem_named
-    from dflearn.solvers import HiGHS
+    from dflearn.solvers import HiGHS, SmallLP
 
     for name in ("SP-3", "KP-10"):
         problem = problem_named(name, seed=1)
         data = label(problem.generate(4), problem)
-        for solver in (problem.solver(), HiGHS(problem.program)):
+        for solver in (problem.solver(), HiGHS(problem.program), SmallLP(problem.relaxation)):
             solver.solve(data.batch().require("costs"))
 
 

@@ -90,10 +90,18 @@ def _always(name: str, _: int) -> str:
     return name
 
 
+def _reach(sides: Sides, w: np.ndarray) -> np.ndarray:
+    """How large each variable may be, in its own unit; where no bound says so, as large as the others, or one."""
+    ends = np.stack([np.abs(side) for side in (sides.lower, sides.upper)])
+    known = np.maximum(np.where(np.isfinite(ends), ends, 0.0).max(0), np.abs(w))
+    known = np.where(np.isinf(ends).any(0), np.abs(w), known)
+    return np.where(known > 0, known, known.max(initial=0.0) or 1.0)
+
+
 def _face(program: Program, sides: Sides, c: np.ndarray, w: np.ndarray) -> Program:
     """The decisions of one instance that are optimal for c, by one that is: one more row, and with Q two for each of its squares."""
     G, h = program.G, sides.h
-    rows = [c[None]]
+    rows, reach = [c[None]], _reach(sides, w)
     if program.Q is not None:
         squares = np.vstack([program.Q.factor.toarray(), np.eye(program.n)[program.Q.diagonal > 0]])
         rows += [squares, -squares]
@@ -102,7 +110,7 @@ def _face(program: Program, sides: Sides, c: np.ndarray, w: np.ndarray) -> Progr
         if scale > 0:  # with c = 0 every decision is optimal
             terms = row * w / scale  # to a largest coefficient of 1
             G = sp.vstack([G, sp.csr_array(row[None] / scale)], format="csr")
-            h = np.append(h, terms.sum() + TIE * (np.abs(terms).sum() or 1.0))
+            h = np.append(h, terms.sum() + TIE * (np.abs(terms).sum() or float(np.abs(row / scale) @ reach)))
     return Program(
         A=program.A,
         b=sides.b,

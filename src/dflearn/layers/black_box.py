@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from dflearn.layers.base import AroundSolver, raised, weight, with_gradient
+from dflearn.layers.base import AroundSolver, PositiveWeight, own_copy, raised, with_gradient
 from dflearn.program import Instance
 from dflearn.solvers.base import Solution, Solver
 
@@ -24,29 +24,22 @@ class BlackBox(AroundSolver):
     """
 
     annealed = ("step",)
+    step = PositiveWeight("λ")
 
     def __init__(self, solver: Solver, step: float = 10.0) -> None:
         super().__init__(solver)
         self.step = step
 
-    @property
-    def step(self) -> float:
-        """λ; it may be set anew between two solves."""
-        return self._step
-
-    @step.setter
-    def step(self, step: float) -> None:
-        self._step = weight(step, "BlackBox", "a finite step > 0", lambda value: value > 0)
-
     def extra_repr(self) -> str:
         return f"{self.solver!r}, step={self.step}"
 
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
-        solution, step, costs = self.solver.solve(y.detach(), instance, start), self.step, y.detach()
+        solution, step = self.solver.solve(y.detach(), instance, start), self.step
         w, from_here = solution.decision, solution.start
+        costs, own = own_copy(y, instance)
 
         def way_back(gradient: Tensor) -> Tensor:
-            there = raised(self.objective, instance, step * gradient)
+            there = raised(self.objective, own, step * gradient)
             return (self.solver.solve(costs, there, from_here).check().decision - w) / step
 
         c = self.objective.vector(y, instance)

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from dflearn.errors import OptionError
-from dflearn.layers.base import raised, weight, with_gradient
+from dflearn.layers.base import PositiveWeight, own_copy, raised, weight, with_gradient
 from dflearn.layers.noise import Noise, check_noise, draw
 from dflearn.layers.sampled import Sampled
 from dflearn.program import Instance
@@ -44,8 +45,8 @@ class _Implicit(Sampled):
         return f"{super().extra_repr()}, noise={self.noise!r}{sides}"
 
     @abstractmethod
-    def _step_of(self, c: Tensor, gradient: Tensor) -> float:
-        """λ, for this gradient at these costs, both `(*batch, n)`."""
+    def _steps(self, c: Tensor) -> Callable[[Tensor], float]:
+        """What says λ for a gradient on the way back from these costs, both `(*batch, n)`."""
 
     def _learn(self, slope: Tensor) -> None:
         """Called with each gradient in c that was handed back."""
@@ -56,15 +57,16 @@ class _Implicit(Sampled):
         upwards = 1.0 if self.objective.sense == "maximize" else -1.0  # in y, where utilities rise
         noisy = y.detach().unsqueeze(-2) + upwards * self.sigma * z
         solution, c = self._solve_samples(noisy, instance, start), self.objective.vector(y, instance)
-        at, w, here = c.detach(), solution.decision.mean(-2), solution.start
+        w, here, step_of = solution.decision.mean(-2), solution.start, self._steps(c.detach())
         from_here = None if here is None else here.reshape(*y.shape[:-1], self.start_width)
+        _, own = own_copy(y, instance)
 
         def shifted(by: Tensor) -> Tensor:
-            there = raised(self.objective, instance, by)
+            there = raised(self.objective, own, by)
             return self._solve_samples(noisy, there, from_here).check().decision.mean(-2)
 
         def way_back(gradient: Tensor) -> Tensor:
-            step = self._step_of(at, gradient)
+            step = step_of(gradient)
             if not step:
                 slope = torch.zeros_like(gradient)
             elif self.two_sided:
@@ -98,6 +100,7 @@ class ImplicitMLE(_Implicit):
     """
 
     annealed = ("sigma", "step")
+    step = PositiveWeight("λ")
 
     def __init__(
         self,
@@ -114,20 +117,12 @@ class ImplicitMLE(_Implicit):
         super().__init__(solver, sigma, samples, generator, noise, kappa, two_sided)
         self.step = step
 
-    @property
-    def step(self) -> float:
-        """λ; it may be set anew between two solves."""
-        return self._step
-
-    @step.setter
-    def step(self, step: float) -> None:
-        self._step = weight(step, "ImplicitMLE", "a finite step > 0", lambda value: value > 0)
-
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, step={self.step}"
 
-    def _step_of(self, c: Tensor, gradient: Tensor) -> float:
-        return self.step
+    def _steps(self, c: Tensor) -> Callable[[Tensor], float]:
+        step = self.step  # that of the way there
+        return lambda gradient: step
 
 
 class AdaptiveImplicitMLE(_Implicit):
@@ -172,9 +167,14 @@ class AdaptiveImplicitMLE(_Implicit):
         super().set_extra_state(state)
         self.alpha, self.nonzeros = state["alpha"], state["nonzeros"]
 
-    def _step_of(self, c: Tensor, gradient: Tensor) -> float:
-        size = float(torch.linalg.vector_norm(gradient))
-        return self.alpha * float(torch.linalg.vector_norm(c)) / size if size > 0 else 0.0
+    def _steps(self, c: Tensor) -> Callable[[Tensor], float]:
+        length = float(torch.linalg.vector_norm(c))
+
+        def step(gradient: Tensor) -> float:
+            size = float(torch.linalg.vector_norm(gradient))
+            return self.alpha * length / size if size > 0 else 0.0
+
+        return step
 
     def _learn(self, slope: Tensor) -> None:
         count = slope.shape[:-1].numel()

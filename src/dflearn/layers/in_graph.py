@@ -21,6 +21,7 @@ from dflearn.program.sides import SIDES
 from dflearn.solvers.base import Solution, check_costs, check_instance, check_start_shape
 
 if TYPE_CHECKING:
+    from dflearn.layers.lifted import Lifted
     from dflearn.layers.smoothed import Smoothed
 
 LAYERS: weakref.WeakValueDictionary[int, Smoothed] = weakref.WeakValueDictionary()  # by number
@@ -80,9 +81,11 @@ def _solved(
     """The answer for c `(*batch, n)`, its decision like y, and its face."""
     if layer.program.Q is not None:
         layer.program.sides(instance, costs.shape[:-1].numel())  # checks the instance, in the user's words
-        wide, own = layer.lifted.widened(costs), layer.lifted.instance(instance)
-        solution, tensors = _solved(layer.lifted.layer, wide, own, start, training, wide)
-        return solution.with_decision(layer.lifted.narrowed(solution.decision).to(y)), tensors
+        lifted = layer.lifted
+        wide, own = lifted.widened(costs), lifted.instance(instance)
+        solution, (inside, in_force, kappa) = _solved(lifted.layer, wide, own, start, training, wide)
+        kept = torch.full_like(kappa, lifted.mu)  # the layer's μ; that of the lifted program is one
+        return solution.with_decision(lifted.narrowed(solution.decision).to(y)), (inside, in_force, kept)
     blocks = layer.blocks(costs.device)
     if blocks is not None:
         from dflearn.layers.norm_on_gpu import NormFace
@@ -97,6 +100,14 @@ def _solved(
     return solution, (inside, in_force, kappa)
 
 
+def _lifted_then(layer: Smoothed, mu: Tensor) -> Lifted:
+    """What solved a program with Q on the way there, with this μ `(1,)`. On a GPU, which nobody waits for, that of the present μ."""
+    lifted = layer.lifted
+    if mu.is_cuda or lifted.mu == float(mu):
+        return lifted
+    return type(lifted)(layer.program, float(mu), layer.tolerance)
+
+
 def _led_back(
     layer: Smoothed, gradient: Tensor, decision: Tensor, tensors: Tensors, instance: Instance | None
 ) -> tuple[Tensor, dict[str, Tensor]]:
@@ -104,9 +115,9 @@ def _led_back(
     given = {} if instance is None else instance.present()
     names: list[str] = [name for name in given if name in SIDES]
     if layer.program.Q is not None:
-        lifted = layer.lifted
-        wide = lifted.widened(decision, divide=True)
-        back, sides = _led_back(lifted.layer, lifted.widened(gradient), wide, tensors, lifted.instance(instance))
+        lifted, (inside, in_force, kappa) = _lifted_then(layer, tensors[2]), tensors
+        wide, inner = lifted.widened(decision, divide=True), (inside, in_force, torch.ones_like(kappa))
+        back, sides = _led_back(lifted.layer, lifted.widened(gradient), wide, inner, lifted.instance(instance))
         for name in ("lower", "upper"):
             if name in sides:
                 sides[name] = lifted.narrowed(sides[name], divide=True)

@@ -37,7 +37,7 @@ class Lifted:
         if q is not None:
             Q = Quadratic(diagonal=q) if Q is None else Q.plus(q)
         assert Q is not None
-        self.n, self.more = program.n, Q.factor.shape[0]
+        self.n, self.more, self.mu = program.n, Q.factor.shape[0], mu
         scale = 1 / np.sqrt(Q.diagonal + mu)
         D, z = sp.diags_array(scale), sp.eye_array(self.more)
         beside = [sp.csr_array((part.shape[0], self.more)) for part in (program.A, program.G)]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from dflearn.errors import ProgramError
-from dflearn.layers.base import Layer, weight, with_gradient
+from dflearn.layers.base import Layer, PositiveWeight, with_gradient
 from dflearn.layers.log_barrier_newton import BarrierForm, Newton, equations
 from dflearn.program import Instance, Program
 from dflearn.program.sides import Sides
@@ -51,21 +51,13 @@ class LogBarrier(Layer):
 
     program: Program
     annealed = ("mu",)
+    mu = PositiveWeight("μ")
 
     def __init__(self, program: Program, mu: float = 0.1) -> None:
         super().__init__(program.objective)
         self.program = program.relax()
         self.mu = mu
         self._shared: _Inside | None = None
-
-    @property
-    def mu(self) -> float:
-        """μ; it may be set anew between two solves."""
-        return self._mu
-
-    @mu.setter
-    def mu(self, mu: float) -> None:
-        self._mu = weight(mu, "LogBarrier", "a finite mu > 0", lambda value: value > 0)
 
     def extra_repr(self) -> str:
         return f"{self.program!r}, mu={self.mu}"
@@ -74,7 +66,7 @@ class LogBarrier(Layer):
         return {**self.__dict__, "_shared": None}
 
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
-        batch, count, n = y.shape[:-1], y.shape[:-1].numel(), self.program.n
+        batch, count, n, mu = y.shape[:-1], y.shape[:-1].numel(), self.program.n, self.mu
         sides, costs = self.program.sides(instance, count), self.objective.vector(y, instance)
         c = costs.detach().double().cpu().reshape(count, n)
         groups = [slice(0, count)] if sides.is_shared else [slice(i, i + 1) for i in range(count)]
@@ -86,7 +78,7 @@ class LogBarrier(Layer):
             if inside.status is not Status.OPTIMAL:
                 status[group] = int(inside.status)
                 continue
-            centre = _centre(inside, c[group], self.mu)
+            centre = _centre(inside, c[group], mu)
             found.append((group, inside, centre))
             solved = centre.decrement <= ACCEPTED
             status[group] = torch.where(solved, int(Status.OPTIMAL), int(Status.FAILED)).to(torch.int8)
@@ -97,7 +89,7 @@ class LogBarrier(Layer):
         def way_back(gradient: Tensor) -> Tensor:
             g, slope = gradient.detach().double().cpu().reshape(count, n), torch.zeros(count, n).double()
             for group, inside, centre in found:
-                slope[group] = inside.newton.direction(centre.factor, -g[group] / self.mu)[0]
+                slope[group] = inside.newton.direction(centre.factor, -g[group] / mu)[0]
             return slope.reshape(costs.shape).to(gradient)
 
         why = "LogBarrier has no second derivatives: use Smoothed"

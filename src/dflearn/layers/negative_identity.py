@@ -43,7 +43,7 @@ class NegativeIdentity(AroundSolver):
 
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
         solution, c = self.solver.solve(y.detach(), instance, start), self.objective.vector(y, instance)
-        at = c.detach()
+        at = c.detach().clone()  # whoever writes to y later does not move where the Jacobian is
 
         def way_back(gradient: Tensor) -> Tensor:
             return -self._pulled_back(at, gradient)

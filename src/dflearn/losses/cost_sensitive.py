@@ -42,7 +42,7 @@ class CostSensitive(Loss):
 
     def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
         objective, label = self.program.objective, batch.require("decisions")
-        error = objective.vector(predicted) - objective.vector(batch.require("costs"))
+        error = objective.predicted(predicted - batch.require("costs"))  # without d, which may be much larger
         sides = self.program.sides(batch.instance, label.shape[:-1].numel())
         lower, upper = (
             torch.tensor(bound).to(label).expand(label.shape[:-1].numel(), -1).reshape(label.shape)

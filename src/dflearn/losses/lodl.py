@@ -13,6 +13,8 @@ from dflearn.losses.base import Field, Loss, LossOutput
 from dflearn.randomness import Randomness, generator_of
 from dflearn.solvers.base import Solver
 
+SAME = 1e-5  # of the largest: costs that differ by less are the same, in another precision
+
 
 class LODL(Loss):
     """Σ_j a_ij (ŷ_j − y_ij)²  for instance i, with weights a_i ≥ 0 of its own: convex, and no solves while training.
@@ -24,14 +26,16 @@ class LODL(Loss):
     Args:
         ids: of the instances that have weights, int64 `(count,)`.
         weights: a, `(count, p)`.
+        costs: y that they were learned at, `(count, p)`. Other data may have the same ids: where these are known, the loss refuses them.
     """
 
     needs: tuple[Field, ...] = ("costs",)
 
     ids: Tensor
     weights: Tensor
+    _learned_at: np.ndarray | None = None  # costs; older files hold none
 
-    def __init__(self, ids: Tensor, weights: Tensor) -> None:
+    def __init__(self, ids: Tensor, weights: Tensor, costs: Tensor | None = None) -> None:
         super().__init__()
         if weights.ndim != 2 or ids.shape != weights.shape[:1]:
             raise OptionError(
@@ -39,7 +43,10 @@ class LODL(Loss):
             )
         if not bool((weights >= 0).all()) or len(torch.unique(ids)) != len(ids):
             raise OptionError("LODL takes weights that are at least 0, and each id once")
+        if costs is not None and costs.shape != weights.shape:
+            raise OptionError(f"LODL takes costs as many as weights, {tuple(weights.shape)}; got {tuple(costs.shape)}")
         order = torch.argsort(ids)
+        self._learned_at = None if costs is None else costs.detach().cpu().double()[order.cpu()].numpy()
         self.register_buffer("ids", ids[order].detach().clone())
         self.register_buffer("weights", weights[order].detach().clone())
 
@@ -96,7 +103,7 @@ class LODL(Loss):
                 f"larger sigma (mean |y| is {float(y.abs().mean()):.3g}) or more samples than {samples}"
             )
         weights = torch.as_tensor(found)
-        return cls(data.ids, weights.clamp(min=floor * float(weights.mean()) if weights.numel() else 0.0))
+        return cls(data.ids, weights.clamp(min=floor * float(weights.mean()) if weights.numel() else 0.0), y)
 
     def extra_repr(self) -> str:
         return f"{len(self.ids)} instances"
@@ -111,5 +118,19 @@ class LODL(Loss):
                 f"LODL has learned no weights for the instance with id {missing}: learn them on the data that it trains on, "
                 "LODL.learn(data, solver, sigma)"
             )
+        self._check_costs(batch.require("costs"), ids, place)
         error = predicted - batch.require("costs")
         return LossOutput((self.weights[place].to(predicted) * error.square()).sum(-1))
+
+    def _check_costs(self, costs: Tensor, ids: Tensor, place: Tensor) -> None:
+        """An error where instances with these ids have other costs than those that the weights were learned at."""
+        if self._learned_at is None or len(self._learned_at) != len(self.ids):
+            return
+        own, told = self._learned_at[place.cpu().numpy()], costs.detach().cpu().double().numpy()
+        other = ~np.isclose(own, told, rtol=0, atol=SAME * np.abs(self._learned_at).max(initial=0.0)).all(-1)
+        if other.any():
+            raise DataError(
+                f"the instance with id {int(ids.cpu().numpy()[other].reshape(-1)[0])} has other costs than the one of that id that LODL "
+                "learned its weights at: these are other data with the same ids. Split one data set, so that ids differ, and judge "
+                "by regret, fit(…, validation=…, problem=…)"
+            )

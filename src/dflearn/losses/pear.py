@@ -49,7 +49,7 @@ class PEAR(Loss):
         with torch.enable_grad():
             at = predicted.detach().requires_grad_()
             solution = self.layer.solve(at, batch.instance, batch.start).check()
-            error = objective.vector(at.detach() - truth) - objective.vector(torch.zeros_like(truth))
+            error = objective.predicted(at.detach() - truth)
             (back,) = torch.autograd.grad(solution.decision, at, error)
         w, slope = solution.decision.detach(), -back
         if self.injection:

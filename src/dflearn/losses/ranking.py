@@ -48,18 +48,19 @@ class Ranking(PoolLoss):
     def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
         pool, solution = self._pooled(predicted, batch)
         objective, instance = self.layer.objective, batch.instance
-        c, truth = objective.vector(predicted, instance), objective.vector(batch.require("costs"), instance)
+        costs = batch.require("costs")
+        off = objective.predicted(predicted - costs) @ pool.T  # f̂ − f, without d, which may be much larger
         if self.kind == "pointwise":
-            return LossOutput(((c - truth) @ pool.T).square().mean(-1), solution)
+            return LossOutput(off.square().mean(-1), solution)
+        c, truth = objective.vector(predicted, instance), objective.vector(costs, instance)
         guessed, true = c @ pool.T, truth @ pool.T
         if self.kind == "listwise":
             share = torch.softmax(-true / self.temperature, -1)
             return LossOutput(-(share * torch.log_softmax(-guessed / self.temperature, -1)).sum(-1), solution)
         best = true.argmin(-1, keepdim=True)
-        ahead = guessed - guessed.gather(-1, best)
         if self.kind == "pairwise":
-            each = (self.margin - ahead).clamp(min=0)
+            each = (self.margin - (guessed - guessed.gather(-1, best))).clamp(min=0)
         else:
-            each = (ahead - (true - true.gather(-1, best))).square()
+            each = (off - off.gather(-1, best)).square()
         others = torch.ones_like(true).scatter(-1, best, 0.0)
         return LossOutput((each * others).sum(-1) / max(len(pool) - 1, 1), solution)

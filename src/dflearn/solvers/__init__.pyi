@@ -9,4 +9,5 @@ from .highs import HiGHS as HiGHS
 from .oracles import DagShortestPath as DagShortestPath, TopK as TopK
 from .relaxation_first import RelaxationFirst as RelaxationFirst
 from .scip import SCIP as SCIP
+from .small_lp import SmallLP as SmallLP
 from .wrappers import Parallel as Parallel, Pooled as Pooled

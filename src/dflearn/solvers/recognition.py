@@ -1,4 +1,4 @@
-"""Which exact solver suits a program: an oracle where its structure is known, HiGHS otherwise."""
+"""Which exact solver suits a program: an oracle where its structure is known, `SmallLP` or HiGHS otherwise."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ def best_solver(program: Program) -> Solver:
     """The fastest exact solver that we have for this program.
 
     In this order: a shortest path in an acyclic graph, the k best items, few rows (a linear program with finite bounds, or
-    yes-or-no decisions under inequalities), facilities to open (rows whose capacity a switch turns on), anything else.
+    yes-or-no decisions under inequalities), any small linear program, facilities to open (rows whose capacity a switch turns on),
+    anything else.
     Integer programs with a quadratic objective are Gurobi's or SCIP's.
     """
     from dflearn.solvers.few_rows import FewRowBinary, FewRowLP
     from dflearn.solvers.highs import HiGHS
     from dflearn.solvers.oracles import DagShortestPath, TopK
     from dflearn.solvers.relaxation_first import RelaxationFirst
+    from dflearn.solvers.small_lp import SmallLP
 
     if program.Q is not None and program.is_integer:
         return _integer_quadratic(program)
@@ -35,7 +37,10 @@ def best_solver(program: Program) -> Solver:
             return Recognized(oracle(program))
         except ProgramError:
             continue
-    return RelaxationFirst(program) if RelaxationFirst.suits(program) else HiGHS(program)
+    for general in (SmallLP, RelaxationFirst):
+        if general.suits(program):
+            return general(program)
+    return HiGHS(program)
 
 
 def _integer_quadratic(program: Program) -> Solver:

@@ -1,0 +1,265 @@
+"""Small linear programs: the simplex method against HiGHS, in any units, and what is left to HiGHS."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dflearn.errors import ProgramError
+from dflearn.kernels import simplex
+from dflearn.program import Instance, Program
+from dflearn.solvers import HiGHS, Parallel, SmallLP
+from dflearn.solvers.base import Raw, Status
+from dflearn.solvers.recognition import best_solver
+from support import programs
+
+
+def draw(rng: np.random.Generator, rows: int, equations: int, n: int, *, whole: bool = False) -> Program:
+    """A feasible program with bounds of every kind, sparse rows, and, of whole numbers, many ties."""
+    M = rng.integers(-2, 3, (rows + equations, n)).astype(float) if whole else rng.normal(size=(rows + equations, n))
+    M *= rng.random(M.shape) < 0.5
+    M[~M.any(1), 0] = 1.0
+    inside = rng.integers(0, 3, n).astype(float) if whole else rng.uniform(0, 2, n)
+    lower = np.where(rng.random(n) < 0.2, -np.inf, np.where(rng.random(n) < 0.15, inside, 0.0))
+    upper = np.where(rng.random(n) < 0.6, np.maximum(inside, 2.0), np.where(rng.random(n) < 0.15, inside, np.inf))
+    room = rng.integers(0, 2, rows) if whole else rng.random(rows)
+    A, G = M[:equations], M[equations:]
+    return Program(A=A, b=A @ inside, G=G, h=G @ inside + room, lower=lower, upper=upper, n=n)
+
+
+def transport(sources: int, sinks: int, rng: np.random.Generator) -> Program:
+    demand = rng.integers(1, 9, sinks).astype(float)
+    return Program(
+        A=np.kron(np.ones((1, sources)), np.eye(sinks)),
+        b=demand,
+        G=np.kron(np.eye(sources), np.ones((1, sinks))),
+        h=np.full(sources, np.ceil(demand.sum() / sources)),
+    )
+
+
+def assignment(size: int) -> Program:
+    rows = np.vstack([np.kron(np.eye(size), np.ones((1, size))), np.kron(np.ones((1, size)), np.eye(size))])
+    return Program(A=rows, b=np.ones(2 * size), name="assignment")
+
+
+def agrees(program: Program, y: torch.Tensor, instance: Instance | None = None) -> dict[str, int]:
+    """The same statuses and optima as those of HiGHS, at feasible decisions; how many of each status."""
+    found, best = SmallLP(program).solve(y, instance), HiGHS(program).solve(y, instance)
+    assert found.status.tolist() == best.status.tolist()
+    terms = (program.objective.vector(y.double(), instance) * best.decision).abs().sum(-1)
+    off = (found.objective - best.objective).abs()
+    solved = best.status == Status.OPTIMAL
+    assert (off[solved] <= 1e-9 * terms[solved].clamp(min=1e-300)).all()
+    assert torch.equal(found.decision.isnan().any(-1), ~solved)
+    sides = program.sides(program.realize(y, instance), len(y))
+    errors = SmallLP(program)._tableau.certifier.violation(
+        found.decision[solved].numpy(), sides.rows(solved.numpy().nonzero()[0])
+    )
+    assert errors.max(initial=0.0) <= 1e-8
+    assert (found.bound <= found.objective)[solved].all()
+    return found.counts()
+
+
+@pytest.fixture
+def left(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many instances HiGHS was asked for by each call, whoever asked."""
+    asked, solve = [], HiGHS._solve
+
+    def watched(self: HiGHS, c: np.ndarray, *others: Any) -> Raw:
+        asked.append(len(c))
+        return solve(self, c, *others)
+
+    monkeypatch.setattr(HiGHS, "_solve", watched)
+    return asked
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(0, 8),
+    st.integers(0, 4),
+    st.integers(1, 12),
+    st.booleans(),
+    st.sampled_from([1e-6, 1e-3, 1.0, 1e3, 1e6]),
+)
+def test_any_program_has_the_optimum_and_the_status_of_highs(
+    seed: int, rows: int, equations: int, n: int, whole: bool, unit: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    program = draw(rng, rows, equations, n, whole=whole)
+    y = rng.integers(-2, 3, (6, n)).astype(float) if whole else rng.normal(size=(6, n))
+    agrees(program, torch.tensor(y * unit))
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e6])
+@pytest.mark.parametrize("what", ["rows", "columns", "sides"])
+def test_units(what: str, unit: float) -> None:
+    rng = np.random.default_rng(3)
+    plain = draw(rng, 6, 2, 10)
+    row = unit ** rng.uniform(0, 1, 8) if what == "rows" else np.ones(8)
+    column = unit ** rng.uniform(0, 1, 10) if what == "columns" else np.ones(10)
+    size = unit if what == "sides" else 1.0
+    program = Program(
+        A=row[:2, None] * plain.A.toarray() * column,
+        b=size * row[:2] * plain.b,
+        G=row[2:, None] * plain.G.toarray() * column,
+        h=size * row[2:] * plain.h,
+        lower=size * plain.lower / column,
+        upper=size * plain.upper / column,
+    )
+    y = torch.tensor(rng.normal(size=(20, 10)) * column)
+    assert agrees(program, y) == SmallLP(plain).solve(y / torch.tensor(column)).counts()
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        programs.shortest_path(5),
+        assignment(5),
+        transport(4, 6, np.random.default_rng(0)),
+        Program(A=[[1, 1, 1], [2, 2, 2], [1, 0, 0]], b=[2, 4, 1], upper=3),  # a row twice
+        Program(n=3, lower=[-1, 0, 2], upper=[1, 0, 2]),  # no rows, fixed variables
+        Program(A=[[1.0]], b=[2.0]),  # one decision
+        Program(A=np.eye(3), b=[1, 2, 3], lower=-np.inf),  # nothing outside the basis
+    ],
+)
+def test_degenerate_programs_and_ties(program: Program, left: list[int]) -> None:
+    rng = np.random.default_rng(1)
+    y = np.vstack([rng.integers(0, 3, (15, program.n)), rng.random((15, program.n)), np.zeros((1, program.n))])
+    assert agrees(program, torch.tensor(y)) == {"OPTIMAL": len(y)}
+    solver = SmallLP(program)
+    solver.solve(torch.tensor(y))
+    left.clear()
+    solver.solve(torch.tensor(y))
+    assert left == [], "HiGHS has nothing to do"
+
+
+def test_every_vertex_of_a_program_with_free_variables() -> None:
+    """|x − p| + |y − q| and its like, with free x and y."""
+    eye = np.eye(2)
+    program = Program(
+        G=np.vstack([np.hstack([eye, -eye]), np.hstack([-eye, -eye])]),
+        h=[1, 2, -1, -2],
+        lower=[-np.inf, -np.inf, 0, 0],
+    )
+    y = torch.tensor([[*pull, 1.0, 1.0] for pull in itertools.product([-2, -0.5, 0, 0.5, 1], repeat=2)])
+    counts = agrees(program, y.double())
+    assert counts["UNBOUNDED"] == 9
+    assert counts["OPTIMAL"] == 16
+
+
+def test_sides_of_their_own() -> None:
+    rng = np.random.default_rng(5)
+    program, count = programs.supply(), 40
+    own = Instance(
+        b=torch.tensor(program.b + rng.normal(size=(count, 2)) * 0.3),
+        h=torch.tensor(program.h + rng.normal(size=(count, 3))),
+        lower=torch.tensor(-1 - rng.random((count, 8))),
+        upper=torch.tensor(np.where(rng.random((count, 8)) < 0.2, np.inf, 1 + rng.random((count, 8)))),
+        d=torch.tensor(rng.normal(size=(count, 8))),
+    )
+    y = torch.tensor(rng.normal(size=(count, 8)))
+    for names in (("b",), ("h",), ("lower", "upper"), ("b", "h", "lower", "upper", "d")):
+        agrees(program, y, Instance(**{name: own.present()[name] for name in names}))
+    far = Instance(h=torch.tensor(program.h - rng.uniform(0, 7, (count, 3))))
+    counts = agrees(program, y, far)
+    assert counts["INFEASIBLE"] > 3
+    assert counts["OPTIMAL"] > 3
+
+
+def test_own_sides_are_solved_without_highs(left: list[int]) -> None:
+    """Right-hand sides that make the common basis infeasible."""
+    rng = np.random.default_rng(6)
+    program = transport(4, 6, rng)
+    solver, y = SmallLP(program), torch.tensor(rng.random((30, 24)))
+    demand = torch.tensor(rng.permuted(np.tile(program.b, (30, 1)), axis=1))
+    solver.solve(y[:1])
+    left.clear()
+    answer = solver.solve(y, Instance(b=demand)).check((Status.OPTIMAL,))
+    assert left == []
+    torch.testing.assert_close(answer.objective, HiGHS(program).solve(y, Instance(b=demand)).objective)
+
+
+def test_a_program_without_decisions_may_have_instances_with_some() -> None:
+    program = Program(A=[[1, 1, 1]], b=[9], G=[[1, -1, 0]], h=[0.5], upper=1)
+    y = torch.rand(4, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    assert agrees(program, y) == {"INFEASIBLE": 4}
+    assert agrees(program, y, Instance(b=torch.tensor([[1.0], [2.0], [3.0], [4.0]]).double())) == {
+        "OPTIMAL": 3,
+        "INFEASIBLE": 1,
+    }
+
+
+def test_answers_do_not_depend_on_the_batch() -> None:
+    """Bit by bit: in any order, alone, and on two threads; with ties."""
+    rng = np.random.default_rng(7)
+    program = assignment(5)
+    y = torch.tensor(np.vstack([rng.integers(0, 3, (20, 25)), rng.random((20, 25))]))
+    solver = SmallLP(program)
+    whole, order = solver.solve(y), torch.randperm(40, generator=torch.Generator().manual_seed(0))
+    again = SmallLP(program).solve(y[order])
+    for name in ("decision", "objective", "bound"):
+        assert torch.equal(getattr(again, name), getattr(whole, name)[order])
+    assert all(torch.equal(solver.solve(y[i : i + 1]).decision[0], whole.decision[i]) for i in range(0, 40, 7))
+    with Parallel(SmallLP(program), workers=2) as two:
+        assert torch.equal(two.solve(y).decision, whole.decision)
+
+
+def test_copies_and_identity() -> None:
+    solver = SmallLP(programs.supply())
+    y = torch.rand(3, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    wanted = solver.solve(y)
+    for other in (pickle.loads(pickle.dumps(solver)), copy.deepcopy(solver)):
+        assert torch.equal(other.solve(y).decision, wanted.decision)
+        assert other.identity == solver.identity
+    assert solver.identity != HiGHS(solver.program).identity
+    assert solver.identity.startswith("SmallLP on HiGHS 1.")
+
+
+def test_what_is_not_certified_goes_to_highs(monkeypatch: pytest.MonkeyPatch, left: list[int]) -> None:
+    program = programs.supply()
+    y = torch.rand(5, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    wanted, solver, solve = HiGHS(program).solve(y), SmallLP(program), simplex.solve_batch
+
+    def wrong(columns: Any, reference: Any, lines: Any, c: Any, w: Any, prices: Any, status: Any) -> None:
+        solve(columns, reference, lines, c, w, prices, status)
+        w[1] += 1e-5  # not feasible
+        prices[2] += 1e-5  # not proven
+        status[4] = Status.FAILED
+
+    solver.solve(y)
+    monkeypatch.setattr(simplex, "solve_batch", wrong)
+    left.clear()
+    answer = solver.solve(y).check((Status.OPTIMAL,))
+    assert left == [3]
+    torch.testing.assert_close(answer.objective, wanted.objective)
+
+
+def test_quadratic_costs_of_an_instance() -> None:
+    program = programs.supply()
+    y = torch.rand(2, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    own = Instance(q=torch.ones(2, 8, dtype=torch.float64))
+    torch.testing.assert_close(SmallLP(program).solve(y, own).objective, HiGHS(program).solve(y, own).objective)
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (programs.knapsack(), r"it has integer variables; did you mean program.relax\(\)"),
+        (programs.portfolio(), "its objective is quadratic"),
+        (Program(G=np.ones((200, 100)), h=np.ones(200)), "its tableau has 20000 entries, more than 12000; use HiGHS"),
+    ],
+)
+def test_programs_that_it_refuses(program: Program, message: str) -> None:
+    with pytest.raises(ProgramError, match=message):
+        SmallLP(program)
+    assert not SmallLP.suits(program)
+    assert not isinstance(best_solver(program.relax() if program.is_integer else program), SmallLP)
