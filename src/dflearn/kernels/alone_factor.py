@@ -133,7 +133,7 @@ def lists(factor: SparseFactor) -> tuple[np.ndarray, ...]:
     """The arrays of a `Tape`."""
     pattern, entries, m = factor.pattern, factor.entries, factor.rows
     start, row = pattern.column_start.astype(np.int64), pattern.row.astype(np.int64)
-    pairs = np.diff(pattern.pair_start.astype(np.int64))
+    pairs: np.ndarray = np.diff(pattern.pair_start.astype(np.int64))
     variable = np.repeat(np.arange(len(pairs)), pairs)
     shape = (entries + m, len(pairs))
     products = SparseRows.of(sp.csr_array((pattern.pair_product, (pattern.pair_target, variable)), shape=shape))

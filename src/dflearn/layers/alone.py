@@ -39,9 +39,10 @@ class Lone(NamedTuple):
         return self.whole().way_back_again(gradient, decision)
 
     def whole(self) -> Face:
-        short, inside = self.short, self.inside[None]
-        faces = inside[:, : short.n], inside[:, short.n :]
-        return Face(short.rows, *map(np.ascontiguousarray, faces), short.kappa, short.mu, short.objective, None, short)
+        short = self.short
+        inside, in_force = np.split(self.inside[None], [short.n], axis=1)
+        inside, in_force = np.ascontiguousarray(inside), np.ascontiguousarray(in_force)
+        return Face(short.rows, inside, in_force, short.kappa, short.mu, short.objective, None, short)
 
 
 class LoneAnswer(NamedTuple):
