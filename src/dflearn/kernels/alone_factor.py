@@ -123,7 +123,7 @@ class Ledger(NamedTuple):
             *sides,
             places.astype(np.uint32),
         )
-        kept = (*tape, *told)
+        kept: tuple[np.ndarray, ...] = (*tape, *told)
         sizes = [number for array in kept for number in (array.ctypes.data, array.size)]
         sizes.insert(TOLD - TAPE, p)
         return cls(np.array([*plan.numbers, *sizes], np.int64), (*plan.kept, *kept))
