@@ -111,7 +111,7 @@ class Ledger(NamedTuple):
         values, scaled = (wide_tile(factor.entries + m, 1, np.float64) for _ in range(2))
         numbers = [np.ascontiguousarray(part, np.float64) for part in (scale, d)]
         sides = [np.ascontiguousarray(part, np.float64) for part in (r, lower, upper)]
-        told = (
+        told: tuple[Any, ...] = (
             column.astype(np.uint32),
             *numbers,
             wide,
