@@ -420,7 +420,9 @@ def test_ten_thousand_calls_leave_nothing_behind(layer: Layer) -> None:
 @pytest.mark.parametrize("count", [1, 3, 11])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_short_way_leads_where_the_long_one_does(count: int, dtype: torch.dtype) -> None:
-    """An instance that changes nothing takes the long way."""
+    """An instance that changes nothing takes the long way. One alone has kernels of its own, which round otherwise."""
+    near = {"rtol": 1e-11, "atol": 1e-12} if dtype == torch.float64 else {"rtol": 1e-6, "atol": 1e-7}
+    near = near if count == 1 else {"rtol": 0.0, "atol": 0.0}
     for program in (knapsack().relax(), facility_location().relax(), shortest_path(4)):
         layer = Smoothed(program, 0.3)
         costs = torch.randn(count, program.objective.p, generator=torch.Generator().manual_seed(4), dtype=dtype)
@@ -432,13 +434,16 @@ def test_the_short_way_leads_where_the_long_one_does(count: int, dtype: torch.dt
             (slope,) = torch.autograd.grad(answers[-1].decision, y, incoming)
             slopes.append(slope)
         short, long = answers
-        assert torch.equal(*slopes)
+        torch.testing.assert_close(*slopes, **near)
         assert short.start is None
         assert short.seconds > 0
         for name in ("decision", "status", "objective", "bound", "residual", "fallback"):
             one, other = getattr(short, name), getattr(long, name)
             assert one.dtype == other.dtype, name
-            assert torch.equal(one, other), name
+            if count == 1 and name == "residual":  # what rounding leaves
+                assert max(one.item(), other.item()) <= layer.tolerance
+            else:
+                torch.testing.assert_close(one, other, **near, msg=name)
 
 
 def test_mu_that_is_set_anew_and_a_pickled_layer_take_the_short_way_with_their_own_mu() -> None:

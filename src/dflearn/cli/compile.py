@@ -81,7 +81,7 @@ def exercise_solvers() -> None:
 
 
 def exercise_layer(layer: Callable[[Program], Layer]) -> None:
-    """A layer there and back, in a batch of one and in a larger one, whose tiles are wider."""
+    """A layer there and back, in a batch of one and in a larger one, whose tiles are wider; and one from a start, in a tile of its width."""
     import torch
 
     from dflearn.problems import problem_named
@@ -89,4 +89,6 @@ def exercise_layer(layer: Callable[[Program], Layer]) -> None:
     program = problem_named("KP-10", seed=1).program.relax()
     for batch in (1, 32):
         y = torch.ones(batch, program.p, requires_grad=True)
-        layer(program)(y).sum().backward()
+        own = layer(program)
+        own(y).sum().backward()
+        own.solve(y, None, own.no_start(batch)).decision.sum().backward()

@@ -22,6 +22,8 @@ class ShortWay:
         self.rows, self.objective, self.tolerance = layer.rows, layer.objective, layer.tolerance
         self.n, self.m, self.p = self.rows.program.n, self.rows.factor.rows, self.objective.p
         self.d = self.objective.d if self.objective.has_d else None
+        self.mu, self.minus = layer.mu, -1.0 / layer.mu
+        self.one = (1, self.p) if self.rows.may_be_alone else None  # the shape of costs that are solved alone
         self.kappa = np.array([layer.mu])
         self.factor = -1.0 / self.kappa
         self.sides = self.rows.data(np.empty((0, 0)), self.kappa, self.rows.program.own_sides)[1:]
@@ -40,7 +42,9 @@ class ShortWay:
             np.empty(count), np.empty(count), np.empty(count, np.uint8), steps[0], steps[1],
         )  # fmt: skip
         self.rows.run(SmoothedData(c, *self.sides), None, COLD, self.tolerance, answer)
-        return answer if answer.residual.max() <= ACCEPTED_RESIDUAL else None  # not where one is not a number
+        return (
+            answer if max(answer.residual.tolist()) <= ACCEPTED_RESIDUAL else None
+        )  # for a few, quicker than in numpy
 
     def back(self, inside: np.ndarray, in_force: np.ndarray, gradient: np.ndarray) -> np.ndarray:
         """−(1/μ) Sᵀ P gradient, `(count, n)` → `(count, p)`, as of `Face.way_back`."""

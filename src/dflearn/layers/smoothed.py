@@ -42,9 +42,12 @@ from dflearn.program.sides import Sides
 from dflearn.solvers.base import Solution, Status, check_instance, check_start
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import scipy.sparse as sp
 
     from dflearn.kernels.smoothed import SmoothedAnswer
+    from dflearn.layers.alone import Lone, LoneAnswer
     from dflearn.layers.blocks import SmoothedBlocks
     from dflearn.layers.lifted import Bent, Lifted
     from dflearn.layers.rows import SmoothedRows
@@ -148,6 +151,7 @@ class Smoothed(Layer):
         own = (
             "rows",
             "short",
+            "_alone",
             "lifted",
             "bent",
             "watch",
@@ -246,6 +250,11 @@ class Smoothed(Layer):
     def solve_apart(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Apart | None:
         begun, short = perf_counter(), self.short
         if short is not None and instance is None and start is None:
+            alone = self._alone(y, short) if y.shape == short.one else None
+            if alone is not None:
+                led = alone.face.way_back
+                back = lambda gradient: led(torch.from_numpy(gradient)).numpy()  # noqa: E731
+                return Apart(alone.decision.numpy(), back, None, perf_counter() - begun)
             rows = y.numpy()
             answer = short.answer(rows)
             if answer is None:
@@ -270,23 +279,25 @@ class Smoothed(Layer):
                 return None
         return self.solve_here(self._costs(rows), instance, start, y, self.objective)
 
-    def _solve_shortly(self, y: Tensor, short: ShortWay) -> tuple[Solution, Face] | None:
+    def _solve_shortly(self, y: Tensor, short: ShortWay) -> tuple[Solution, Face | Lone] | None:
         """The answer to costs `(count, p)` on the CPU, float32 or float64, without a gradient; `None`: not so shortly."""
+        if y.shape == short.one:
+            alone = self._alone(y, short)
+            if alone is not None:
+                return _told(alone.decision, alone.objective, alone.residual), alone.face
         rows = y.detach().numpy()
         answer = short.answer(rows)
         if answer is None:
             return None
         face = Face(self.rows, answer.inside, answer.in_force, short.kappa, self._mu, self.objective, None, short)
-        objective, count = torch.from_numpy(answer.objective), len(rows)
-        solution = Solution(
-            decision=torch.from_numpy(answer.w.astype(rows.dtype, copy=False)),
-            status=torch.from_numpy(np.zeros(count, np.int8)),  # OPTIMAL
-            objective=objective,
-            bound=objective,
-            residual=torch.from_numpy(answer.residual),
-            fallback=torch.from_numpy(np.zeros(count, np.bool_)),
-        )
-        return solution, face
+        decision = torch.from_numpy(answer.w.astype(rows.dtype, copy=False))
+        return _told(decision, answer.objective, answer.residual), face
+
+    @cached_property
+    def _alone(self) -> Callable[[Tensor, ShortWay], LoneAnswer | None]:
+        from dflearn.layers.alone import answer_alone
+
+        return answer_alone
 
     def _costs(self, y: np.ndarray) -> np.ndarray:
         """c `(count, n)` in float64 of y `(count, p)`, with the program's own d."""
@@ -428,3 +439,16 @@ class Smoothed(Layer):
             answer.inside[i] = result.inside
             answer.in_force[i] = self.rows.ordered(result.in_force)
         return status, slow
+
+
+def _told(decision: Tensor, objective: np.ndarray, residual: np.ndarray) -> Solution:
+    """What is optimal, objective and residual `(count,)`."""
+    count, value = len(objective), torch.from_numpy(objective)
+    return Solution(
+        decision=decision,
+        status=torch.from_numpy(np.zeros(count, np.int8)),  # OPTIMAL
+        objective=value,
+        bound=value,
+        residual=torch.from_numpy(residual),
+        fallback=torch.from_numpy(np.zeros(count, np.bool_)),
+    )

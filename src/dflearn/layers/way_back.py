@@ -12,6 +12,7 @@ from dflearn.layers.base import NUMBERS, as_rows, like, symmetric
 from dflearn.program import Objective
 
 if TYPE_CHECKING:
+    from dflearn.layers.alone import Lone
     from dflearn.layers.rows import SmoothedRows
     from dflearn.layers.short_way import ShortWay
 
@@ -84,7 +85,7 @@ class Face(NamedTuple):
         return like(rows, v)
 
 
-def led_back(y: Tensor, decision: Tensor, face: Face) -> Tensor:
+def led_back(y: Tensor, decision: Tensor, face: Face | Lone) -> Tensor:
     """The decision, just made, that belongs to the costs y, differentiable: `with_gradient` with a call less."""
     if not (y.requires_grad and torch.is_grad_enabled()):
         return decision
@@ -94,7 +95,7 @@ def led_back(y: Tensor, decision: Tensor, face: Face) -> Tensor:
 
 class _Led(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, y: Tensor, held: tuple[Tensor], face: Face) -> Tensor:
+    def forward(ctx: Any, y: Tensor, held: tuple[Tensor], face: Face | Lone) -> Tensor:
         ctx.face = face
         ctx.save_for_backward(held[0])
         return held[0]

@@ -95,9 +95,11 @@ class Loss(nn.Module, ABC):
 
     def output_apart(self, predicted: Tensor, batch: Batch) -> LossOutput:
         """The same values and first derivatives, for a training step: with a `way_back`, where loss and layer know one."""
-        told, plain = (batch.costs, batch.decisions), type(predicted) is Tensor and predicted.ndim == 2
-        alike = all(one is None or (one.dtype == predicted.dtype and not one.requires_grad) for one in told)
-        usual = plain and predicted.is_cpu and predicted.dtype in NUMBERS and predicted.requires_grad
+        dtype, costs, decisions = predicted.dtype, batch.costs, batch.decisions
+        plain = type(predicted) is Tensor and predicted.ndim == 2
+        usual = plain and predicted.is_cpu and dtype in NUMBERS and predicted.requires_grad
+        alike = costs is None or (costs.dtype is dtype and not costs.requires_grad)
+        alike = alike and (decisions is None or (decisions.dtype is dtype and not decisions.requires_grad))
         if alike and usual and self._knows_way_back():
             self._check(predicted, batch)
             output = self._output_apart(predicted.detach(), batch)

@@ -56,17 +56,19 @@ class SCE(Loss):
 
     def _output_apart(self, predicted: Tensor, batch: Batch) -> LossOutput | None:
         """Shifted, with e = ŷ − y:  gradient Sᵀ(w* − w) − (∂w)ᵀ S e."""
-        found = None
+        found, layer = None, self.layer
         if self.variant == "shifted" and self.label == "exact":
-            found = self.layer.solve_apart(predicted, batch.instance, batch.start)
+            found = layer.solve_apart(predicted, batch.instance, batch.start)
         if found is None:
             return None
-        objective, error = self.layer.objective, predicted.numpy() - batch.require("costs").numpy()
+        objective, error = layer.objective, predicted.numpy() - batch.require("costs").numpy()
         difference = objective.rows_back(batch.require("decisions").numpy() - found.w)
 
         def back(weights: np.ndarray) -> np.ndarray:
             weights = weights[:, None]
-            slope: np.ndarray = weights * difference + found.way_back(-objective.rows(weights * error))
+            change = objective.rows(weights * error)
+            slope: np.ndarray = weights * difference
+            slope += found.way_back(np.negative(change, out=change))
             return slope
 
         return LossOutput(torch.from_numpy(error * difference).sum(-1), None, found, back)

@@ -135,13 +135,18 @@ class Objective:
 
     def rows(self, y: np.ndarray, dtype: Any = None) -> np.ndarray:
         """S y for arrays, y `(count, p)` → `(count, n)`, computed in that dtype, y's by default: the numbers of `predicted`."""
+        if self._diagonal:  # which rounds once, whether y is converted before or on the way
+            product: np.ndarray = np.multiply(
+                y, self._entries(y.dtype if dtype is None else np.dtype(dtype))[1], dtype=dtype
+            )
+            return product
         y = y if dtype is None else y.astype(dtype, copy=False)
         if self.S is None:
             return y
         if not self._single_entry_rows:
             return self.predicted(torch.from_numpy(y)).numpy()
         column, scale = self._entries(y.dtype)
-        scaled: np.ndarray = (y if self._diagonal else np.take(y, column, axis=1)) * scale
+        scaled: np.ndarray = np.take(y, column, axis=1) * scale
         return scaled
 
     def rows_back(self, v: np.ndarray) -> np.ndarray:
@@ -173,6 +178,15 @@ class Objective:
         filled = np.flatnonzero(np.diff(self.S.indptr))
         order = np.argsort(self.S.indices, kind="stable")
         return filled[order] if np.array_equal(self.S.indices[order], np.arange(self.p)) else None
+
+    @cached_property
+    def one_to_one(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        """S as S y = scale · y[column], column and scale `(n,)`, and the variable that depends on each cost `(p,)`; `None` where some
+        variable depends on several costs, or a cost is for several variables."""
+        if self.S is None:
+            return np.arange(self.n), np.ones(self.n), np.arange(self.n)
+        places = np.arange(self.p) if self._diagonal else self._places
+        return None if places is None else (*self._entries(np.dtype(np.float64)), places)
 
     def transpose(self, v: Tensor) -> Tensor:
         """Sᵀ v: a gradient with respect to c becomes one with respect to y.  `(*batch, n)` → `(*batch, p)`."""
