@@ -218,8 +218,8 @@ def test_a_schedule_goes_on_with_the_loss_that_it_has_changed(tmp_path: Path) ->
     assert torch.equal(scheduled(5, loss, checkpoint=tmp_path / "run.pt")[0], scheduled(5)[0])
     with pytest.raises(CheckpointError, match="another run"):
         scheduled(5, FenchelYoung(Smoothed(RELAXED, 4.0, regularizer="norm")), checkpoint=tmp_path / "run.pt")
+    other = FenchelYoung(Smoothed(RELAXED, 3.0))  # without a schedule, another μ is another run
     with pytest.raises(CheckpointError, match="another run"):
-        other = FenchelYoung(Smoothed(RELAXED, 3.0))  # without a schedule, another μ is another run
         fit(Linear(FEATURES, ITEMS), other, knapsack_data(24, 1), epochs=6, checkpoint=tmp_path / "run.pt")
 
 
