@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dflearn.kernels import ahead
-from dflearn.kernels.basis import Columns, Order, factorize, left_over, room_for_order, solve, solve_transposed
+from dflearn.kernels.basis import Columns, Order, factorize, inner, left_over, room_for_order, solve, solve_transposed
 
 OPTIMAL, FAILED = 0, 5  # as in `Status`
 AT_LOWER, AT_UPPER, AT_ZERO = 0, 2, 3  # as in `Basis`
@@ -31,6 +31,8 @@ SNAP = 1e-15  # a basic variable this near to its bound, in units of the largest
 ROUNDS = 4  # of steps, then numbers anew
 
 jit = ahead.jit(nogil=True, error_model="numpy")
+# Kernels that call others: LLVM works on all that a kernel calls once more for every kernel on the way to it, so there are few.
+inlined = ahead.jit(nogil=True, error_model="numpy", inline="always")
 
 
 class Place(NamedTuple):
@@ -108,12 +110,12 @@ def solve_batch(columns: Columns, reference: Place, lines: Lines, c: Any, w: Any
                 y[i, r] = room.prices[r]
 
 
-@jit
+@inner
 def copied(place: Place) -> Any:
     return Place(place.tableau.copy(), place.basis.copy(), place.outside.copy(), place.at.copy(), place.x.copy())
 
 
-@jit
+@inner
 def copy(one: Place, other: Place) -> None:
     m, k = one.tableau.shape
     for r in range(m):
@@ -129,7 +131,7 @@ def copy(one: Place, other: Place) -> None:
 # -- a feasible basis -------------------------------------------------------------------------------------------------
 
 
-@jit
+@inlined
 def begin(columns: Columns, order: Order, lines: Lines, here: Place, room: Room) -> Any:
     """From the reference to a basis that is feasible for these sides, by dual steps for costs of zero; whether one was found."""
     tableau, basis, outside, at, x = here
@@ -143,26 +145,31 @@ def begin(columns: Columns, order: Order, lines: Lines, here: Place, room: Room)
         else:
             at[j] = AT_LOWER
         x[outside[j]] = bound_of(lines, outside[j], at[j])
-    for step in range(4 * (m + k) + 1):
-        if step % (m + k) == 0 and not decide(columns, order, lines, here, room):
+    anew = True
+    for step in range(1, 4 * (m + k) + 2):
+        if anew and not decide(columns, order, lines, here, room):
             return False
         small = PRIMAL * largest_of(x, lines.right)
-        leaving, worst = -1, small
+        leaving, worst = m, small
         for r in range(m):
             broken = max(lines.lower[basis[r]] - x[basis[r]], x[basis[r]] - lines.upper[basis[r]])
             if broken > worst:
                 leaving, worst = r, broken
-        if leaving < 0:
-            return step == 0 or decide(columns, order, lines, here, room)
+        if leaving == m:
+            if anew:
+                return True
+            anew = True
+            continue
+        anew = step % (m + k) == 0
         up = x[basis[leaving]] < lines.lower[basis[leaving]]
-        entering, best = -1, PIVOT * largest_of(tableau[leaving], room.prices[:0])
+        entering, best = k, PIVOT * largest_of(tableau[leaving], room.prices[:0])
         for j in range(k):
             v = outside[j]
             rises = (tableau[leaving, j] < 0.0) == up  # x_v must rise for it
             can = at[j] == AT_ZERO or ((at[j] == AT_LOWER) == rises and lines.lower[v] < lines.upper[v])
             if can and abs(tableau[leaving, j]) > best:
                 entering, best = j, abs(tableau[leaving, j])
-        if entering < 0:
+        if entering == k:
             return False
         bound = lines.lower[basis[leaving]] if up else lines.upper[basis[leaving]]
         move = (x[basis[leaving]] - bound) / tableau[leaving, entering]
@@ -174,7 +181,7 @@ def begin(columns: Columns, order: Order, lines: Lines, here: Place, room: Room)
     return False
 
 
-@jit
+@inner
 def largest_of(one: Any, other: Any) -> Any:
     largest = 0.0
     for value in one:
@@ -184,7 +191,7 @@ def largest_of(one: Any, other: Any) -> Any:
     return largest
 
 
-@jit
+@inlined
 def decide(columns: Columns, order: Order, lines: Lines, here: Place, room: Room) -> Any:
     """The basic variables, anew; whether the basis has an inverse."""
     basis, outside, x, side = here.basis, here.outside, here.x, room.side
@@ -202,7 +209,7 @@ def decide(columns: Columns, order: Order, lines: Lines, here: Place, room: Room
     return True
 
 
-@jit
+@inner
 def exchange(here: Place, r: Any, q: Any, code: Any, room: Room) -> None:
     """The variable of row r goes to a bound, that of column q becomes basic; room.row: the row then, but for a zero in column q."""
     tableau, row = here.tableau, room.row
@@ -228,7 +235,7 @@ def exchange(here: Place, r: Any, q: Any, code: Any, room: Room) -> None:
 # -- an optimal one ---------------------------------------------------------------------------------------------------
 
 
-@jit
+@inlined
 def optimize(columns: Columns, order: Order, lines: Lines, cost: Any, here: Place, room: Room) -> Any:
     """From a feasible basis to an optimal one; whether it was found. x and room.prices are then exact but for rounding."""
     tableau, basis, outside, at, x = here
@@ -266,24 +273,24 @@ def optimize(columns: Columns, order: Order, lines: Lines, cost: Any, here: Plac
     return False
 
 
-@jit
+@inner
 def bound_of(lines: Lines, v: Any, at: Any) -> Any:
     return lines.upper[v] if at == AT_UPPER else 0.0 if at == AT_ZERO else lines.lower[v]
 
 
-@jit
+@inner
 def way_of(at: Any, width: Any) -> Any:
     """Where a variable may go from its bound: 1 up, −1 down, 0 nowhere, 2 wherever it likes."""
     return 2.0 if at == AT_ZERO else 0.0 if width <= 0.0 else -1.0 if at == AT_UPPER else 1.0
 
 
-@jit
+@inner
 def gain(way: Any, reduced: Any) -> Any:
     """How fast the objective falls as the variable goes where it may."""
     return abs(reduced) if way == 2.0 else -way * reduced
 
 
-@jit
+@inner
 def priced(columns: Columns, cost: Any, here: Place, room: Room) -> Any:
     """Reduced costs anew, with their terms; whether there is still one that asks for a step."""
     wanted = False
@@ -298,7 +305,7 @@ def priced(columns: Columns, cost: Any, here: Place, room: Room) -> Any:
     return wanted
 
 
-@jit
+@inner
 def settled(lines: Lines, here: Place) -> Any:
     """Basic variables within their bounds, but for rounding: there at last, and whether they were."""
     x, small = here.x, PRIMAL * largest_of(here.x, lines.right)
@@ -311,7 +318,7 @@ def settled(lines: Lines, here: Place) -> Any:
     return True
 
 
-@jit
+@inner
 def steepest(room: Room) -> Any:
     """The column of the steepest descent by reference weights; −1 where there is none."""
     entering, best = -1, 0.0
@@ -322,7 +329,7 @@ def steepest(room: Room) -> Any:
     return entering
 
 
-@jit
+@inner
 def first_of_all(outside: Any, room: Room) -> Any:
     """The column of the first variable that may improve the objective; −1 where there is none."""
     entering = -1
@@ -332,7 +339,7 @@ def first_of_all(outside: Any, room: Room) -> Any:
     return entering
 
 
-@jit
+@inner
 def descend(lines: Lines, here: Place, room: Room, small: Any, steps: Any) -> Any:
     """Primal steps while reduced costs ask for one; how many are left, or −1 where they do not end.
 
@@ -364,13 +371,13 @@ def descend(lines: Lines, here: Place, room: Room, small: Any, steps: Any) -> An
             if fast > least:
                 space = value[r] - low[r] if rate[r] > 0.0 else high[r] - value[r]
                 reach = min(reach, (max(space, 0.0) + small) / fast)
-        leaving, length, largest = -1, np.inf, 0.0
+        leaving, length, largest = m, np.inf, 0.0
         for r in range(m):
             fast = abs(rate[r])
             if fast > least:
                 space = max(value[r] - low[r] if rate[r] > 0.0 else high[r] - value[r], 0.0)
                 if space <= reach * fast and (
-                    (leaving < 0 or basis[r] < basis[leaving]) if careful else fast > largest
+                    (leaving == m or basis[r] < basis[leaving]) if careful else fast > largest
                 ):
                     leaving, length, largest = r, space / fast, fast
         length, flips = min(length, width[q]), width[q] <= length
