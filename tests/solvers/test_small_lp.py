@@ -255,6 +255,7 @@ def test_quadratic_costs_of_an_instance() -> None:
         (programs.knapsack(), r"it has integer variables; did you mean program.relax\(\)"),
         (programs.portfolio(), "its objective is quadratic"),
         (Program(G=np.ones((200, 100)), h=np.ones(200)), "its tableau has 20000 entries, more than 12000; use HiGHS"),
+        (Program(G=np.ones((1001, 3)), h=np.ones(1001)), "it has 1001 rows, more than 1000; use HiGHS"),
     ],
 )
 def test_programs_that_it_refuses(program: Program, message: str) -> None:
