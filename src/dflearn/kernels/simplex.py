@@ -4,8 +4,8 @@ x are the variables of a program and the slacks of its inequalities; M has no de
 variables at a bound (or at zero, where they have none), the tableau is B⁻¹ M without the columns of the basis: m × k numbers,
 which a step exchanges in place. Every instance begins at the same basis of the program, so that no answer depends on another.
 
-Where right-hand sides and bounds of an instance make that basis infeasible, dual steps for costs of zero, which any basis is
-optimal for, lead to a feasible one. Steps enter the variable of the steepest descent by reference weights (Devex; Forrest and
+Where right-hand sides and bounds of an instance make that basis infeasible, dual steps for costs that it is optimal for lead to
+a feasible one. Steps enter the variable of the steepest descent by reference weights (Devex; Forrest and
 Goldfarb, 1992), leave by the largest pivot among the rows that bind first, and follow Bland's rule after a stall.
 
 At the end decisions, prices and reduced costs are computed anew from the basis and the program's own numbers (`basis`); where
@@ -133,7 +133,11 @@ def copy(one: Place, other: Place) -> None:
 
 @inlined
 def begin(columns: Columns, order: Order, lines: Lines, here: Place, room: Room) -> Any:
-    """From the reference to a basis that is feasible for these sides, by dual steps for costs of zero; whether one was found."""
+    """From the reference to a basis that is feasible for these sides, by dual steps; whether one was found.
+
+    For costs of zero first, with the largest pivots. These may go round in circles: then for costs that the basis at hand is the
+    one optimum for, whose bound rises from step to step.
+    """
     tableau, basis, outside, at, x = here
     m, k = tableau.shape
     for j in range(k):
@@ -145,7 +149,7 @@ def begin(columns: Columns, order: Order, lines: Lines, here: Place, room: Room)
         else:
             at[j] = AT_LOWER
         x[outside[j]] = bound_of(lines, outside[j], at[j])
-    anew = True
+    reduced, careful, anew = room.reduced, m + k, True
     for step in range(1, 4 * (m + k) + 2):
         if anew and not decide(columns, order, lines, here, room):
             return False
@@ -161,14 +165,18 @@ def begin(columns: Columns, order: Order, lines: Lines, here: Place, room: Room)
             anew = True
             continue
         anew = step % (m + k) == 0
+        if step == careful:
+            for j in range(k):
+                reduced[j] = 0.0 if at[j] == AT_ZERO else -1.0 if at[j] == AT_UPPER else 1.0
         up = x[basis[leaving]] < lines.lower[basis[leaving]]
-        entering, best = k, PIVOT * largest_of(tableau[leaving], room.prices[:0])
+        least, entering, best = PIVOT * largest_of(tableau[leaving], room.prices[:0]), k, np.inf
         for j in range(k):
-            v = outside[j]
+            v, size = outside[j], abs(tableau[leaving, j])
             rises = (tableau[leaving, j] < 0.0) == up  # x_v must rise for it
             can = at[j] == AT_ZERO or ((at[j] == AT_LOWER) == rises and lines.lower[v] < lines.upper[v])
-            if can and abs(tableau[leaving, j]) > best:
-                entering, best = j, abs(tableau[leaving, j])
+            share = -size if step < careful else abs(reduced[j]) / size
+            if can and size > least and share < best:
+                entering, best = j, share
         if entering == k:
             return False
         bound = lines.lower[basis[leaving]] if up else lines.upper[basis[leaving]]
@@ -177,7 +185,11 @@ def begin(columns: Columns, order: Order, lines: Lines, here: Place, room: Room)
             x[basis[r]] -= move * tableau[r, entering]
         x[outside[entering]] += move
         x[basis[leaving]] = bound
+        price, pivot = reduced[entering], tableau[leaving, entering]
         exchange(here, leaving, entering, AT_LOWER if up else AT_UPPER, room)
+        for j in range(k):
+            reduced[j] -= price * room.row[j]
+        reduced[entering] = -price / pivot
     return False
 
 
