@@ -5,8 +5,8 @@ variables at a bound (or at zero, where they have none), the tableau is B⁻¹ M
 which a step exchanges in place. Every instance begins at the same basis of the program, so that no answer depends on another.
 
 Where right-hand sides and bounds of an instance make that basis infeasible, dual steps for costs that it is optimal for lead to
-a feasible one. Steps enter the variable of the steepest descent by reference weights (Devex; Forrest and
-Goldfarb, 1992), leave by the largest pivot among the rows that bind first, and follow Bland's rule after a stall.
+a feasible one. Steps enter the variable of the steepest descent by reference weights (Devex; Forrest and Goldfarb, 1992), leave
+by the largest pivot among the rows that bind first, and follow Bland's rule after a stall.
 
 At the end decisions, prices and reduced costs are computed anew from the basis and the program's own numbers (`basis`); where
 they say that the tableau has lost its digits, the steps go on from them. What is not optimal then is not called so. All
@@ -15,15 +15,29 @@ tolerances are relative to the terms that a number is the sum of.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from dflearn.kernels import ahead
-from dflearn.kernels.basis import Columns, Order, factorize, inner, left_over, room_for_order, solve, solve_transposed
+from dflearn.kernels.basis import Columns, Order, inner, left_over, room_for_order, solve_transposed
+from dflearn.kernels.tableau import (
+    AT_LOWER,
+    AT_UPPER,
+    AT_ZERO,
+    Lines,
+    Place,
+    Room,
+    bound_of,
+    copied,
+    copy,
+    decide,
+    exchange,
+    inlined,
+    largest_of,
+)
 
 OPTIMAL, FAILED = 0, 5  # as in `Status`
-AT_LOWER, AT_UPPER, AT_ZERO = 0, 2, 3  # as in `Basis`
 DUAL = 1e-12  # reduced costs, and
 PRIMAL = 1e-11  # decisions, that are smaller relative to their terms are rounding
 PIVOT = 1e-9  # entries of a column this small beside its largest are rounding
@@ -31,43 +45,6 @@ SNAP = 1e-15  # a basic variable this near to its bound, in units of the largest
 ROUNDS = 4  # of steps, then numbers anew
 
 jit = ahead.jit(nogil=True, error_model="numpy")
-# Kernels that call others: LLVM works on all that a kernel calls once more for every kernel on the way to it, so there are few.
-inlined = ahead.jit(nogil=True, error_model="numpy", inline="always")
-
-
-class Place(NamedTuple):
-    """A basis, its tableau, and the decision there."""
-
-    tableau: Any  # (m, k)
-    basis: Any  # the variable of each row (m,), and
-    outside: Any  # of each column (k,)
-    at: Any  # the bound that a variable of `outside` is at, a code
-    x: Any  # (m + k,)
-
-
-class Lines(NamedTuple):
-    """Right-hand sides and bounds, of one instance or of all."""
-
-    right: Any
-    lower: Any
-    upper: Any
-
-
-class Room(NamedTuple):
-    """What the steps write to: by column, by row."""
-
-    reduced: Any
-    size: Any  # the terms of a reduced cost
-    weight: Any
-    way: Any
-    width: Any
-    row: Any
-    value: Any
-    low: Any
-    high: Any
-    rate: Any
-    side: Any
-    prices: Any
 
 
 @jit
@@ -108,24 +85,6 @@ def solve_batch(columns: Columns, reference: Place, lines: Lines, c: Any, w: Any
                 w[i, j] = here.x[j]
             for r in range(m):
                 y[i, r] = room.prices[r]
-
-
-@inner
-def copied(place: Place) -> Any:
-    return Place(place.tableau.copy(), place.basis.copy(), place.outside.copy(), place.at.copy(), place.x.copy())
-
-
-@inner
-def copy(one: Place, other: Place) -> None:
-    m, k = one.tableau.shape
-    for r in range(m):
-        other.basis[r] = one.basis[r]
-        for j in range(k):
-            other.tableau[r, j] = one.tableau[r, j]
-    for j in range(k):
-        other.outside[j], other.at[j] = one.outside[j], one.at[j]
-    for v in range(m + k):
-        other.x[v] = one.x[v]
 
 
 # -- a feasible basis -------------------------------------------------------------------------------------------------
@@ -193,57 +152,6 @@ def begin(columns: Columns, order: Order, lines: Lines, here: Place, room: Room)
     return False
 
 
-@inner
-def largest_of(one: Any, other: Any) -> Any:
-    largest = 0.0
-    for value in one:
-        largest = max(largest, abs(value))
-    for value in other:
-        largest = max(largest, abs(value))
-    return largest
-
-
-@inlined
-def decide(columns: Columns, order: Order, lines: Lines, here: Place, room: Room) -> Any:
-    """The basic variables, anew; whether the basis has an inverse."""
-    basis, outside, x, side = here.basis, here.outside, here.x, room.side
-    if not factorize(columns, basis, order):
-        return False
-    for r in range(len(basis)):
-        side[r] = lines.right[r]
-    for v in outside:
-        if x[v] != 0.0:
-            for e in range(columns.start[v], columns.start[v + 1]):
-                side[columns.index[e]] -= columns.value[e] * x[v]
-    solve(columns, basis, order, side, room.value)
-    for r in range(len(basis)):
-        x[basis[r]] = room.value[r]
-    return True
-
-
-@inner
-def exchange(here: Place, r: Any, q: Any, code: Any, room: Room) -> None:
-    """The variable of row r goes to a bound, that of column q becomes basic; room.row: the row then, but for a zero in column q."""
-    tableau, row = here.tableau, room.row
-    m, k = tableau.shape
-    inverse = 1.0 / tableau[r, q]
-    for j in range(k):
-        row[j] = tableau[r, j] * inverse
-    row[q] = 0.0
-    for i in range(m):
-        factor = tableau[i, q]
-        if factor != 0.0 and i != r:
-            line = tableau[i]
-            for j in range(k):
-                line[j] -= factor * row[j]
-            line[q] = -factor * inverse
-    for j in range(k):
-        tableau[r, j] = row[j]
-    tableau[r, q] = inverse
-    here.basis[r], here.outside[q] = here.outside[q], here.basis[r]
-    here.at[q] = code
-
-
 # -- an optimal one ---------------------------------------------------------------------------------------------------
 
 
@@ -283,11 +191,6 @@ def optimize(columns: Columns, order: Order, lines: Lines, cost: Any, here: Plac
         if not priced(columns, cost, here, room):
             return settled(lines, here)
     return False
-
-
-@inner
-def bound_of(lines: Lines, v: Any, at: Any) -> Any:
-    return lines.upper[v] if at == AT_UPPER else 0.0 if at == AT_ZERO else lines.lower[v]
 
 
 @inner

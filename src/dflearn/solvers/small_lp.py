@@ -131,7 +131,8 @@ class _Tableau:
     def solve(self, c: np.ndarray, sides: Sides, out: Raw) -> np.ndarray:
         """Decisions and statuses into `out`, in the user's units; the prices `(count, rows)`."""
         from dflearn.kernels.basis import Columns
-        from dflearn.kernels.simplex import Lines, Place, solve_batch
+        from dflearn.kernels.simplex import solve_batch
+        from dflearn.kernels.tableau import Lines, Place
 
         own = sides is self.program.own_sides
         y = np.full((len(c), len(self.kept)), np.nan)
