@@ -101,7 +101,13 @@ TASKS = (
     Task("KP-40x4"),
     Task("scheduling-5x1", "shared", validation=100, test=200, **SMALL),
     Task("battery", "shared", validation=100, test=289, **SMALL),
-    Task("CFL-50", **SMALL),
+    Task("CFL-50", train=100, batch=8),
+    Task("flow", **SMALL),
+    Task("cover", **SMALL),
+    Task("jobs", **SMALL),
+    Task("production"),
+    Task("charging", "shared", validation=100, test=289, **SMALL),
+    Task("projects", train=60, validation=60, batch=5),
     Task("portfolio-20", methods="quadratic", test=200, validation=100, **SMALL),
 )
 
