@@ -101,13 +101,13 @@ TASKS = (
     Task("KP-40x4"),
     Task("scheduling-5x1", "shared", validation=100, test=200, **SMALL),
     Task("battery", "shared", validation=100, test=289, **SMALL),
-    Task("CFL-50", train=100, batch=8),
-    Task("flow", **SMALL),
-    Task("cover", **SMALL),
-    Task("jobs", **SMALL),
     Task("production"),
     Task("charging", "shared", validation=100, test=289, **SMALL),
     Task("projects", train=60, validation=60, batch=5),
+    Task("cover", **SMALL),
+    Task("jobs", **SMALL),
+    Task("flow", **SMALL),
+    Task("CFL-50", train=100, batch=8),
     Task("portfolio-20", methods="quadratic", test=200, validation=100, **SMALL),
 )
 
@@ -346,7 +346,9 @@ def main() -> None:
     arguments.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
     arguments.add_argument("--out", type=Path, default=OUT)
     arguments.add_argument("--until", type=float, help="minutes after which no run is begun")
-    arguments.add_argument("--again", action="store_true", help="run seeds 1 to 5 of what is there too: the later record counts")
+    arguments.add_argument(
+        "--again", action="store_true", help="run seeds 1 to 5 of what is there too: the later record counts"
+    )
     arguments.add_argument("--plan", action="store_true", help="one run of each, and what all would cost")
     arguments.add_argument("--no-run", action="store_true", help="show what is there")
     options = arguments.parse_args()

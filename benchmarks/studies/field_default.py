@@ -10,7 +10,6 @@ regret of the method that all validation rows choose. Confirmed is a method with
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -67,3 +66,59 @@ def choice(field: Field) -> dict[str, float]:
     """Mean ranks of the candidates by validation regret on the known problems, the best first."""
     ranks = field.by_problem([name for name in KNOWN if name in field.problems], "validation").mean
     return {name: rank for name, rank in ranks.items() if name in CANDIDATES}
+
+
+def parts(field: Field) -> tuple[list[str], list[str]]:
+    """The problems that the default is chosen on, and those that came after the choice, which confirm it or do not."""
+    return [name for name in field.problems if name in KNOWN], [name for name in field.problems if name not in KNOWN]
+
+
+def interval(values: np.ndarray) -> tuple[float, float]:
+    """95 %, of the mean over problems: the bootstrap that draws problems."""
+    drawn = np.random.default_rng(0).integers(len(values), size=(10_000, len(values)))
+    low, high = np.quantile(values[drawn].mean(1), [0.025, 0.975])
+    return float(low), float(high)
+
+
+def verdict(field: Field) -> str:
+    """Candidates and the best others: rank where chosen, by validation; then by test regret on the new problems and on all."""
+    known, new = parts(field)
+    if not known or not new:
+        return "No new problem is there yet, or no known one.\n"
+    chosen, confirmed, every = choice(field), field.by_problem(new), field.by_problem()
+    validated = field.by_problem(known, "validation").mean
+    places, best = list(confirmed.mean), next(iter(confirmed.mean))
+    column = {name: confirmed.ranks[:, i] for i, name in enumerate(confirmed.methods)}
+    shown = [name for name in places if name in CANDIDATES or places.index(name) < 10 or name in ("MSE", "SPO+")]
+    lines = []
+    for name in shown:
+        low, high = interval(column[name])
+        apart = interval(column[name] - column[CHOSEN])
+        lines.append(
+            [
+                f"**{name}**" if name == CHOSEN else name, f"{validated[name]:.1f}", f"{confirmed.mean[name]:.1f} [{low:.1f}, {high:.1f}]",
+                str(places.index(name) + 1), "" if name == CHOSEN else f"{np.mean(column[name] - column[CHOSEN]):+.1f} [{apart[0]:+.1f}, {apart[1]:+.1f}]",
+                f"{every.mean[name]:.1f}",
+            ]
+        )  # fmt: skip
+    header = (
+        "method", "rank where chosen, by validation", "rank on the new ones, by test", "place", f"less that of {CHOSEN}", "rank on all, by test",
+    )  # fmt: skip
+    place = places.index(CHOSEN) + 1
+    low, high = interval(column[CHOSEN] - column[best])
+    said = (
+        f"{CHOSEN} has the best mean rank on the new problems: confirmed."
+        if place == 1
+        else f"{CHOSEN} is place {place} on the new problems and {best} is first; their mean ranks differ by "
+        f"{np.mean(column[CHOSEN] - column[best]):.1f} [{low:.1f}, {high:.1f}]: not confirmed as the best"
+        + (", and within chance of it." if low <= 0 else ", and beyond chance.")
+    )
+    first = list(chosen.items())[:3]
+    return (
+        f"The rule is in `benchmarks/studies/field_default.py`: the candidate with the best mean rank, of {len(field.methods)} methods and selections, "
+        f"by *validation* regret on {len(known)} known problems, mean of seeds {', '.join(map(str, field.seeds))}. It says "
+        f"{', then '.join(f'{name} ({rank:.2f})' for name, rank in first)}. The choice was committed before anything was run on "
+        f"{', '.join(new)}. **{said}** In brackets: 95 % intervals by the bootstrap over problems. *best of*: several methods are trained, "
+        f"and the least validation regret chooses, by problem and seed: {'; '.join(f'{name}: {chr(44).join(of)}' for name, of in PICKS.items())}; "
+        "at the cost of all of them, and of their tuning.\n\n" + render(header, lines, "markdown") + "\n"
+    )

@@ -157,7 +157,9 @@ class Assignment(Tried):
         for machine in range(3):
             G[machine, :, machine] = structure["hours"][:, machine]
         A = np.kron(np.eye(8), np.ones(3))
-        return Program(A=A, b=np.ones(8), G=G.reshape(3, 24), h=structure["room"], upper=1, integer=True, name=self.name)
+        return Program(
+            A=A, b=np.ones(8), G=G.reshape(3, 24), h=structure["room"], upper=1, integer=True, name=self.name
+        )
 
     def noisy(self, rng: np.random.RandomState, z: np.ndarray, x: np.ndarray) -> np.ndarray:
         return np.log1p(np.exp(1 + 2 * z)) + (0.2 + 0.6 * np.abs(x[:, :1])) * rng.normal(size=z.shape)
