@@ -120,7 +120,9 @@ def test_solvers_of_the_new_problems_are_as_good_as_highs(name: str) -> None:
     """On their own costs, and on such as predictions may be: of either sign."""
     problem = NEW[name](seed=1)
     drawn = problem.generate(6).costs.double()
-    costs = torch.cat([drawn, -drawn[:2], torch.randn(4, problem.program.p, generator=torch.Generator().manual_seed(0))])
+    costs = torch.cat(
+        [drawn, -drawn[:2], torch.randn(4, problem.program.p, generator=torch.Generator().manual_seed(0))]
+    )
     objective = problem.program.objective
     for ours, program in ((problem.solver(), problem.program), (problem.relaxed_solver(), problem.relaxation)):
         found, wanted = ours.solve(costs).check().decision, HiGHS(program).solve(costs).check().decision
