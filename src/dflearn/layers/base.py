@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, overload
 
 import numpy as np
 import torch
@@ -166,6 +166,30 @@ def weight(mu: Any, layer: str, wanted: str, accepts: Callable[[float], bool]) -
     if not (math.isfinite(value) and accepts(value)):
         raise OptionError(f"{layer} needs {wanted}, got {mu}")
     return value
+
+
+class PositiveWeight:
+    """A layer's attribute, finite and > 0, that may be set anew between two solves."""
+
+    def __init__(self, symbol: str, remark: str = "") -> None:
+        self.__doc__ = f"{symbol}; it may be set anew between two solves."
+        self.remark = f" {remark}" if remark else ""
+
+    def __set_name__(self, layer: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, layer: None, kind: type) -> PositiveWeight: ...
+
+    @overload
+    def __get__(self, layer: object, kind: type) -> float: ...
+
+    def __get__(self, layer: object | None, kind: type) -> PositiveWeight | float:
+        return self if layer is None else layer.__dict__["_" + self.name]
+
+    def __set__(self, layer: object, value: float) -> None:
+        wanted = f"a finite {self.name} > 0{self.remark}"
+        layer.__dict__["_" + self.name] = weight(value, type(layer).__name__, wanted, lambda value: value > 0)
 
 
 # -- gradients --------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from dflearn.layers.base import AroundSolver, raised, weight, with_gradient
+from dflearn.layers.base import AroundSolver, PositiveWeight, raised, with_gradient
 from dflearn.program import Instance
 from dflearn.solvers.base import Solution, Solver
 
@@ -24,19 +24,11 @@ class BlackBox(AroundSolver):
     """
 
     annealed = ("step",)
+    step = PositiveWeight("λ")
 
     def __init__(self, solver: Solver, step: float = 10.0) -> None:
         super().__init__(solver)
         self.step = step
-
-    @property
-    def step(self) -> float:
-        """λ; it may be set anew between two solves."""
-        return self._step
-
-    @step.setter
-    def step(self, step: float) -> None:
-        self._step = weight(step, "BlackBox", "a finite step > 0", lambda value: value > 0)
 
     def extra_repr(self) -> str:
         return f"{self.solver!r}, step={self.step}"

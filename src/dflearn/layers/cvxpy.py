@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from dflearn.errors import MissingExtraError, OptionError
-from dflearn.layers.base import Layer, refuse_quadratic, symmetric, weight, with_gradient
+from dflearn.layers.base import Layer, PositiveWeight, refuse_quadratic, symmetric, with_gradient
 from dflearn.program import Instance, Program
 from dflearn.program.sides import Side, Sides
 from dflearn.solvers.base import Solution, Status
@@ -50,6 +50,7 @@ class CvxpySmoothed(Layer):
 
     program: Program
     annealed = ("mu",)
+    mu = PositiveWeight("μ", "(for mu = 0 use Exact)")  # where it is set anew, the program is compiled anew
 
     def __init__(
         self,
@@ -74,15 +75,6 @@ class CvxpySmoothed(Layer):
             **(solver_args or {}),
         }
         self._compiled: dict[tuple[Any, ...], _Compiled] = {}
-
-    @property
-    def mu(self) -> float:
-        """μ; it may be set anew between two solves, and the program is then compiled anew."""
-        return self._mu
-
-    @mu.setter
-    def mu(self, mu: float) -> None:
-        self._mu = weight(mu, "CvxpySmoothed", "a finite mu > 0 (for mu = 0 use Exact)", lambda value: value > 0)
 
     def extra_repr(self) -> str:
         return f"{self.program!r}, mu={self.mu}, regularizer={self.regularizer!r}"

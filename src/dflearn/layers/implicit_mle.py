@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dflearn.errors import OptionError
-from dflearn.layers.base import raised, weight, with_gradient
+from dflearn.layers.base import PositiveWeight, raised, weight, with_gradient
 from dflearn.layers.noise import Noise, check_noise, draw
 from dflearn.layers.sampled import Sampled
 from dflearn.program import Instance
@@ -98,6 +98,7 @@ class ImplicitMLE(_Implicit):
     """
 
     annealed = ("sigma", "step")
+    step = PositiveWeight("λ")
 
     def __init__(
         self,
@@ -113,15 +114,6 @@ class ImplicitMLE(_Implicit):
     ) -> None:
         super().__init__(solver, sigma, samples, generator, noise, kappa, two_sided)
         self.step = step
-
-    @property
-    def step(self) -> float:
-        """λ; it may be set anew between two solves."""
-        return self._step
-
-    @step.setter
-    def step(self, step: float) -> None:
-        self._step = weight(step, "ImplicitMLE", "a finite step > 0", lambda value: value > 0)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, step={self.step}"

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from dflearn.errors import ProgramError
-from dflearn.layers.base import Layer, weight, with_gradient
+from dflearn.layers.base import Layer, PositiveWeight, with_gradient
 from dflearn.layers.log_barrier_newton import BarrierForm, Newton, equations
 from dflearn.program import Instance, Program
 from dflearn.program.sides import Sides
@@ -51,21 +51,13 @@ class LogBarrier(Layer):
 
     program: Program
     annealed = ("mu",)
+    mu = PositiveWeight("μ")
 
     def __init__(self, program: Program, mu: float = 0.1) -> None:
         super().__init__(program.objective)
         self.program = program.relax()
         self.mu = mu
         self._shared: _Inside | None = None
-
-    @property
-    def mu(self) -> float:
-        """μ; it may be set anew between two solves."""
-        return self._mu
-
-    @mu.setter
-    def mu(self, mu: float) -> None:
-        self._mu = weight(mu, "LogBarrier", "a finite mu > 0", lambda value: value > 0)
 
     def extra_repr(self) -> str:
         return f"{self.program!r}, mu={self.mu}"

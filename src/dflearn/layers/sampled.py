@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from dflearn.errors import OptionError
-from dflearn.layers.base import AroundSolver, weight
+from dflearn.layers.base import AroundSolver, PositiveWeight
 from dflearn.program import Instance
 from dflearn.randomness import Randomness, generator_of
 from dflearn.solvers.base import Solution, Solver
@@ -24,6 +24,7 @@ class Sampled(AroundSolver):
     """
 
     annealed: ClassVar[tuple[str, ...]] = ("sigma",)
+    sigma = PositiveWeight("σ")
 
     def __init__(self, solver: Solver, sigma: float, samples: int, generator: Randomness) -> None:
         super().__init__(solver)
@@ -32,15 +33,6 @@ class Sampled(AroundSolver):
         self.sigma, self.samples = sigma, int(samples)
         self.generator = generator_of(generator)
         self.start_width = solver.start_width * self.samples
-
-    @property
-    def sigma(self) -> float:
-        """σ; it may be set anew between two solves."""
-        return self._sigma
-
-    @sigma.setter
-    def sigma(self, sigma: float) -> None:
-        self._sigma = weight(sigma, type(self).__name__, "a finite sigma > 0", lambda value: value > 0)
 
     def extra_repr(self) -> str:
         return f"{self.solver!r}, sigma={self.sigma}, samples={self.samples}"

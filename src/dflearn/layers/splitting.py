@@ -119,27 +119,10 @@ class Run:
         record: bool,
         q: np.ndarray | None = None,
     ) -> None:
-        self.layer, self.rows = layer, layer.rows
-        self.mu, self.gradient = layer.mu, layer.gradient  # as they are now: the layer's may change before the way back
-        self.dtype = torch.float64 if costs.dtype == torch.float64 else torch.float32
-        dtype = np.float64 if self.dtype == torch.float64 else np.float32
-        self.c = as_rows(costs, costs.shape[:-1].numel(), dtype)
-        self.system = self.rows.system(self.c.dtype)
-        self.q, self.curvature = q, self.rows.curvature(self.c.dtype, bent=q is not None)
-        self.bend = np.asarray(layer.bend if q is None else layer.bend + q.max(1, initial=0.0))  # of all, or of each
-        if layer.step is not None and (layer.step * (self.mu + self.bend) >= 2).any():
-            limit = float((2 / (self.mu + self.bend)).min())
-            raise OptionError(
-                f"with the instances' q, the iterations converge for steps 0 < α < {limit:g}; got {layer.step}"
-            )
-        self.given = sides
-        self.r, self.lower, self.upper, self.largest, self.smallest = self.rows.sides(sides, self.c.dtype)
-        self.faces: list[tuple[Lifted | None, Any]] = [(None, slice(None))]  # what knows the faces of which instances
-        if layer.gradient == "implicit":
-            if q is not None:
-                self.faces = list(layer.bent.groups(q))
-            elif layer.program.Q is not None:
-                self.faces = [(layer.lifted, slice(None))]
+        self._take(layer, costs, sides, q)
+        self.c = as_rows(costs, costs.shape[:-1].numel(), self.numbers)
+        self.system = self.rows.system(self.numbers)
+        self.r, self.lower, self.upper, self.largest, self.smallest = self.rows.sides(sides, self.numbers)
         self.alpha = self._steps()
         self.tiles = self._tiles()
         z = np.zeros((1, layer.width), self.c.dtype)
@@ -147,6 +130,26 @@ class Run:
             z = np.where(np.isfinite(start).all(1, keepdims=True), start, 0).astype(self.c.dtype)
         self.inside: dict[int, np.ndarray] = {}  # by the first instance of a tile
         self.answer = self._iterate(z, layer.iterations, record)
+
+    def _take(self, layer: DavisYin, costs: Tensor, sides: Sides, q: np.ndarray | None) -> None:
+        """What is asked for, as it is now: the layer's weights may change before the way back."""
+        self.layer, self.rows, self.given, self.q = layer, layer.rows, sides, q
+        self.mu, self.gradient = layer.mu, layer.gradient
+        self.dtype = torch.float64 if costs.dtype == torch.float64 else torch.float32
+        self.numbers = np.dtype(np.float64 if self.dtype == torch.float64 else np.float32)
+        self.curvature = self.rows.curvature(self.numbers, bent=q is not None)
+        self.bend = np.asarray(layer.bend if q is None else layer.bend + q.max(1, initial=0.0))  # of all, or of each
+        if layer.step is not None and (layer.step * (self.mu + self.bend) >= 2).any():
+            limit = float((2 / (self.mu + self.bend)).min())
+            raise OptionError(
+                f"with the instances' q, the iterations converge for steps 0 < α < {limit:g}; got {layer.step}"
+            )
+        self.faces: list[tuple[Lifted | None, Any]] = [(None, slice(None))]  # what knows the faces of which instances
+        if layer.gradient == "implicit":
+            if q is not None:
+                self.faces = list(layer.bent.groups(q))
+            elif layer.program.Q is not None:
+                self.faces = [(layer.lifted, slice(None))]
 
     def _steps(self) -> np.ndarray:
         """α `(count,)`, as of `DavisYin`; the costs of fixed variables do not count."""

@@ -58,18 +58,17 @@ def blocks_for(rows: SplittingRows, dtype: torch.dtype, device: torch.device) ->
     key = "blocks", dtype, device
     if key not in rows.elsewhere:
         matrix, Q = rows.factor.matrix, rows.program.Q
-        rows.elsewhere[key] = None
+        made: SplittingBlocks | None = None
         if matrix.shape[0] ** 2 <= MOST_ONE_READS and (Q is None or not Q.factor.shape[0]):
             try:
                 found = machine_of(device)
                 if found is not None:
                     inequality = rows.ordered(rows.form.is_inequality)
                     machine, threads = found
-                    rows.elsewhere[key] = SplittingBlocks(
-                        matrix, inequality, rows.program.n, machine, device, dtype, threads
-                    )
+                    made = SplittingBlocks(matrix, inequality, rows.program.n, machine, device, dtype, threads)
             except NotHere:
                 pass
+        rows.elsewhere[key] = made
     blocks: SplittingBlocks | None = rows.elsewhere[key]
     return blocks
 

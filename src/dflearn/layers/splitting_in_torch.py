@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from dflearn.cuda.splitting import SplittingSides
-from dflearn.errors import OptionError
 from dflearn.kernels.davis_yin import CHECK_EVERY, MOST_ROUNDING
 from dflearn.kernels.optimality import FAR_PRICE, SILENT
 from dflearn.layers.dense_rows import FullPrecision, constants_of
@@ -67,28 +66,11 @@ class TorchRun(Run):
         self.there = self._iterate_there(z, layer.iterations, record)
 
     def _take(self, layer: DavisYin, costs: Tensor, sides: Sides, q: np.ndarray | None) -> None:
-        """What is asked for."""
-        self.layer, self.rows, self.given, self.q = layer, layer.rows, sides, q
-        self.mu, self.gradient = layer.mu, layer.gradient
-        self.dtype = torch.float64 if costs.dtype == torch.float64 else torch.float32
+        super()._take(layer, costs, sides, q)
         self.device = costs.device
         self.count, n = costs.shape[:-1].numel(), layer.program.n
         self.costs = costs.detach().reshape(self.count, n).to(self.dtype)
         self.curved = layer.program.Q is not None or q is not None
-        dtype: Any = np.float64 if self.dtype == torch.float64 else np.float32
-        self.curvature = layer.rows.curvature(np.dtype(dtype), bent=q is not None)  # whether there is one
-        self.bend = np.asarray(layer.bend if q is None else layer.bend + q.max(1, initial=0.0))
-        if layer.step is not None and (layer.step * (self.mu + self.bend) >= 2).any():
-            limit = float((2 / (self.mu + self.bend)).min())
-            raise OptionError(
-                f"with the instances' q, the iterations converge for steps 0 < α < {limit:g}; got {layer.step}"
-            )
-        self.faces = [(None, slice(None))]
-        if layer.gradient == "implicit":
-            if q is not None:
-                self.faces = list(layer.bent.groups(q))
-            elif layer.program.Q is not None:
-                self.faces = [(layer.lifted, slice(None))]
 
     def _there(self, part: np.ndarray) -> Tensor:
         return torch.as_tensor(part).to(self.device, self.dtype)
@@ -96,8 +78,7 @@ class TorchRun(Run):
     def _sides_there(self, inverse: Tensor) -> SplittingSides:
         """The sides on the device, with (M Mᵀ)⁻¹ given; the program's own are made once."""
         own, key = self.given is self.layer.program.own_sides, ("sides", self.dtype, self.device)
-        dtype: Any = np.float64 if self.dtype == torch.float64 else np.float32
-        self.r, self.lower, self.upper, *lengths = self.rows.sides(self.given, dtype)
+        self.r, self.lower, self.upper, *lengths = self.rows.sides(self.given, self.numbers)
         if own and key in self.rows.elsewhere:
             kept: SplittingSides = self.rows.elsewhere[key]
             return kept
