@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dflearn.report.render import render
-from field_statistics import TUNED_ON, Field, Record
+from field_statistics import TUNED_ON, Field, Ranking, Record, ranking
 
 KNOWN = (
     "SP-5", "KP-100", "matching-8", "energy-60", "TopK-20x4", "TSP-7", "terrain-12", "SP-10", "CFL-10x3", "KP-40x4",
@@ -65,8 +65,8 @@ def crossed(parts: Sequence[Record]) -> float:
 
 def choice(field: Field) -> dict[str, float]:
     """Mean ranks of the candidates by validation regret on the known problems, the best first."""
-    ranks = field.by_problem([name for name in KNOWN if name in field.problems], "validation").mean
-    return {name: rank for name, rank in ranks.items() if name in CANDIDATES}
+    means = field.by_problem([name for name in KNOWN if name in field.problems], "validation").mean
+    return {name: rank for name, rank in means.items() if name in CANDIDATES}
 
 
 def compared(records: Sequence[Record]) -> Field:
@@ -76,6 +76,15 @@ def compared(records: Sequence[Record]) -> Field:
     on = [*(name for name in KNOWN if name in {one["problem"] for one in records}), *new]
     methods = [name for name in every.methods if all(every.seeds_of(problem, name) for problem in on)]
     return Field([one for one in every.records if one["problem"] in on and one["method"] in methods])
+
+
+def ranks(field: Field, problems: Sequence[str]) -> Ranking:
+    """By test regret, on each problem the mean of the seeds that all methods have there."""
+    table = [
+        [np.mean([field.value(problem, method, seed) for seed in field.common(problem, field.methods)]) for method in field.methods]
+        for problem in problems
+    ]  # fmt: skip
+    return ranking(field.methods, np.array(table))
 
 
 def interval(values: np.ndarray) -> tuple[float, float]:
@@ -94,7 +103,7 @@ def verdict(records: Sequence[Record]) -> str:
     before = Field([one for one in with_picks(records) if one["problem"] in known])
     before = Field([one for one in before.records if all(before.seeds_of(name, one["method"]) for name in known)])
     validated = before.by_problem(known, "validation").mean
-    confirmed, every = field.by_problem(new), field.by_problem()
+    confirmed, every = ranks(field, new), ranks(field, field.problems)
     places, best = list(confirmed.mean), next(iter(confirmed.mean))
     column = {name: confirmed.ranks[:, i] for i, name in enumerate(confirmed.methods)}
     shown = [name for name in places if name in CANDIDATES or places.index(name) < 10 or name in ("MSE", "SPO+")]
@@ -121,12 +130,16 @@ def verdict(records: Sequence[Record]) -> str:
         f"{np.mean(column[CHOSEN] - column[best]):.1f} [{low:.1f}, {high:.1f}]: not confirmed as the best"
         + (", and within chance of it." if low <= 0 else ", and beyond chance.")
     )
+    counts = {name: len(field.common(name, field.methods)) for name in new}
+    seeds = ", ".join(f"{count} ({name})" for name, count in counts.items())
+    if len(set(counts.values())) == 1:
+        seeds = str(counts[new[0]])
     first = list(choice(before).items())[:3]
     return (
         f"The rule is in `benchmarks/studies/field_default.py`: the candidate with the best mean rank, of {len(before.methods)} methods and selections, "
         f"by *validation* regret on {len(known)} known problems, mean of seeds {', '.join(map(str, before.seeds))}. It says "
         f"{', then '.join(f'{name} ({rank:.2f})' for name, rank in first)}. The choice was committed before anything was run on "
-        f"{', '.join(new)}, where {len(field.methods)} of them are compared, seeds {', '.join(map(str, field.seeds))}. **{said}** In brackets: 95 % intervals by the bootstrap over problems. *best of*: several methods are trained, "
+        f"{', '.join(new)}, where {len(field.methods)} of them are compared on {seeds} seeds. **{said}** In brackets: 95 % intervals by the bootstrap over problems. *best of*: several methods are trained, "
         f"and the least validation regret chooses, by problem and seed: {'; '.join(f'{name}: {chr(44).join(of)}' for name, of in PICKS.items())}; "
         "at the cost of all of them, and of their tuning.\n\n" + render(header, lines, "markdown") + "\n"
     )
