@@ -55,7 +55,7 @@ def headline() -> str:
     """Speed in one table: the range over the problems of a benchmark, and the worst row where it is one to know."""
     lines = []
     for what, peer, file, subject, column, chosen in HEADLINES:
-        rows = [row for row in measured(file, subject) if row["problem"] != "geometric mean" and chosen(row)]
+        rows = [row for row in measured(file, subject) if row.get("problem") != "geometric mean" and chosen(row)]
         figures = [float(row[column]) for row in rows]
         least, most = (two_digits(figure(figures)) for figure in (min, max))
         names = list(dict.fromkeys(str(row.get("problem") or row["loss"]) for row in rows))
