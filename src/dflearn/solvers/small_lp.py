@@ -91,7 +91,7 @@ class SmallLP(Solver):
 
 def tableau_entries(program: Program) -> int:
     """Of the tableau of a program without dependent rows: basic variables times others."""
-    return _rows(program) * max(program.n - program.A.shape[0], 1)
+    return _rows(program) * max(int(program.n - program.A.shape[0]), 1)
 
 
 def _rows(program: Program) -> int:
