@@ -345,7 +345,7 @@ def check_costs(y: Tensor, objective: Objective, *, values: bool = True) -> torc
 def _squares(y: Tensor) -> float:
     """The sum of all squares; numpy is the quicker one to ask."""
     if y.is_cpu and y.dtype in (torch.float32, torch.float64):
-        numbers = y.numpy()
+        numbers = y.numpy(force=True)
         return float(np.vdot(numbers, numbers))
     return float(y.square().sum())
 
