@@ -162,3 +162,18 @@ def test_derivatives_in_forward_mode_are_refused(count: int) -> None:
     layer, y = Smoothed(program), torch.ones(count, program.p)
     with forward_ad.dual_level(), pytest.raises(OptionError, match="forward mode"):
         layer(forward_ad.make_dual(y, y))
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script.:DeprecationWarning")
+@pytest.mark.parametrize("count", [1, 2])
+def test_tensors_without_numbers_are_refused(count: int) -> None:
+    program = problem_named("KP-20", seed=1).program.relax()
+    layer, y = Smoothed(program), torch.ones(count, program.p, dtype=torch.float64)
+    for under in (
+        lambda: torch.func.vmap(layer)(y[None]),
+        lambda: torch.func.jacrev(layer)(y),
+        lambda: torch.func.jvp(layer, (y,), (y,)),
+        lambda: torch.autograd.functional.jacobian(layer, y, vectorize=True),
+    ):
+        with pytest.raises(OptionError, match="needs numbers"):
+            under()

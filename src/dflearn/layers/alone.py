@@ -57,11 +57,14 @@ class LoneAnswer(NamedTuple):
 
 def lies_plain(x: Tensor) -> Tensor | None:
     """The tensor with its numbers one after the other in memory; `None` where its address does not lead to them: sparse ones, views that
-    torch negates when it reads them, and zeros that it only knows of, whose address is 0."""
+    torch negates when it reads them, zeros that it only knows of, whose address is 0, and what stands for other tensors."""
     if type(x) not in PLAIN or x.layout is not strided or x.is_neg():
         return None
-    x = x if x.is_contiguous() else x.detach().contiguous()
-    return x if x.data_ptr() else None
+    try:
+        x = x if x.is_contiguous() else x.detach().contiguous()
+        return x if x.data_ptr() else None
+    except RuntimeError:  # under torch.func
+        return None
 
 
 def answer_alone(y: Tensor, short: ShortWay) -> LoneAnswer | None:

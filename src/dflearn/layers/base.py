@@ -21,7 +21,7 @@ from torch.autograd.forward_ad import unpack_dual
 
 from dflearn.errors import OptionError
 from dflearn.program import Instance, Objective, Program
-from dflearn.solvers.base import Solution, Solver, TakesStart, check_costs, check_instance, check_start_shape
+from dflearn.solvers.base import Solution, Solver, TakesStart, check_costs, check_instance, check_start_shape, numbers_of
 
 NUMBERS = (torch.float32, torch.float64)  # that arrays hold as they are
 ACCEPTED_RESIDUAL = 1e-6  # relative, row by row and variable by variable; what `OPTIMAL` means here
@@ -141,7 +141,7 @@ def as_rows(x: Tensor, count: int, dtype: Any = None) -> np.ndarray:
         rows = rows.double()
     if not x.is_cpu:
         rows = rows.cpu()
-    array: np.ndarray = rows.numpy(force=True)
+    array = numbers_of(rows)
     return array if dtype is None and array.flags.c_contiguous else np.ascontiguousarray(array, dtype)
 
 

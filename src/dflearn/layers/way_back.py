@@ -10,6 +10,7 @@ from torch import Tensor
 
 from dflearn.layers.base import NUMBERS, as_rows, like, refuse_tangent, symmetric
 from dflearn.program import Objective
+from dflearn.solvers.base import numbers_of
 
 if TYPE_CHECKING:
     from dflearn.layers.alone import Lone
@@ -37,7 +38,7 @@ class Face(NamedTuple):
     def way_back(self, gradient: Tensor) -> Tensor:
         """(dw/dy)ᵀ gradient as stated in `Smoothed`, `(*batch, n)` → `(*batch, p)`."""
         if self.short is not None and gradient.dtype in NUMBERS:
-            return torch.from_numpy(self.short.back(self.inside, self.in_force, gradient.numpy(force=True)))
+            return torch.from_numpy(self.short.back(self.inside, self.in_force, numbers_of(gradient)))
         back = self._to_costs(gradient)
         return back if self.objective is None else self.objective.transpose(back)
 
