@@ -19,8 +19,9 @@ import numpy as np
 import torch
 
 from dflearn.kernels.cholesky import SparseFactor, assemble, factorize, substitute
-from dflearn.kernels.davis_yin import SplittingAnswer, SplittingData, adjoint, iterate, space_rows
+from dflearn.kernels.davis_yin import adjoint, iterate
 from dflearn.kernels.lanes import LANES, get, jit, put, wide_tile
+from dflearn.kernels.splitting_data import SplittingAnswer, SplittingData, space_rows
 from dflearn.layers import DavisYin, Smoothed
 from dflearn.problems import problem_named
 from dflearn.problems.base import Problem

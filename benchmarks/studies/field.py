@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from dflearn.data import DecisionDataset
 from dflearn.data.cache import default_cache
@@ -101,7 +101,13 @@ TASKS = (
     Task("KP-40x4"),
     Task("scheduling-5x1", "shared", validation=100, test=200, **SMALL),
     Task("battery", "shared", validation=100, test=289, **SMALL),
-    Task("CFL-50", **SMALL),
+    Task("production"),
+    Task("charging", "shared", validation=100, test=289, **SMALL),
+    Task("projects", train=60, validation=60, batch=5),
+    Task("cover", **SMALL),
+    Task("jobs", **SMALL),
+    Task("flow", **SMALL),
+    Task("CFL-50", train=100, batch=8),
     Task("portfolio-20", methods="quadratic", test=200, validation=100, **SMALL),
 )
 
@@ -146,7 +152,7 @@ class Check(Callback):
         self.optimum = self.objective(self.costs, batch.require("decisions").double())
         self.epochs = {round(epochs * (i + 1) / CHECKS) for i in range(CHECKS)}
         self.path: list[tuple[float, float]] = []
-        self.spent, self.weights = 0.0, dict[str, Any]()
+        self.spent, self.weights, self.lost = 0.0, dict[str, Any](), self.optimum
 
     def on_start(self, run: Run) -> None:
         self.begun = time.process_time()
@@ -154,18 +160,18 @@ class Check(Callback):
     def on_epoch_end(self, run: Run, row: dict[str, Any]) -> bool:
         self.spent += time.process_time() - self.begun
         if row["epoch"] in self.epochs:
-            regret = self.regret(run.model)
+            lost = self.regrets(run.model)
+            regret = float(lost.mean())
             self.path.append((self.spent, regret))
             if regret < self.best or not self.weights:
-                self.best, self.weights = regret, deepcopy(run.model.state_dict())
+                self.best, self.weights, self.lost = regret, deepcopy(run.model.state_dict()), lost
         self.begun = time.process_time()
         return self.spent > MOST_SECONDS
 
-    def regret(self, model: nn.Module) -> float:
-        """Σ regret / Σ |optimum|."""
+    def regrets(self, model: nn.Module) -> Tensor:
+        """Of each validation row, over the mean |optimum|: their mean is Σ regret / Σ |optimum|.  `(rows,)`"""
         found = self.solver.solve(predict(model, self.features).double()).check().decision
-        lost = self.objective(self.costs, found) - self.optimum
-        return float(lost.sum() / self.optimum.abs().sum())
+        return (self.objective(self.costs, found) - self.optimum) / self.optimum.abs().mean()
 
 
 def prepared(method: FieldMethod, trial: float, rows: Rows, seed: int) -> tuple[Prepared, float]:
@@ -226,6 +232,7 @@ def run(task: Task, method: FieldMethod, trial: float, seed: int, judge: bool) -
             "mean_of_ratios": _short(judged.mean_of_ratios),
             "mse": _short(judged.mse / made.scale**2),
             "regrets": [_short(regret / size, 3) for regret in judged.regrets],  # over the mean |optimum|
+            "validation_regrets": [_short(regret, 3) for regret in check.lost.tolist()],
         }
     return record | {"total": _short(time.process_time() - begun, 3)}
 
@@ -252,7 +259,7 @@ def wanted(options: argparse.Namespace, records: Sequence[Record]) -> Iterator[J
     """First the tuning, problem by problem; then the seeds, each across all problems."""
     tasks = [task for task in TASKS if task.name in options.problems]
     methods = [method for method in METHODS if method.name in options.methods]
-    for task in tasks:
+    for task in tasks if not options.again else ():
         for method, i in itertools.product(methods_of(task, methods), range(5)):
             yield task, method, method.trials[i], TUNED_ON
     for seed, task in itertools.product(options.seeds, tasks):
@@ -262,10 +269,12 @@ def wanted(options: argparse.Namespace, records: Sequence[Record]) -> Iterator[J
                 yield task, method, chosen, seed
 
 
-def complete(path: Path, jobs: Callable[[list[Record]], Iterator[Job]], minutes: float | None = None) -> list[Record]:
-    """The records there, and those of the jobs that are lacking, each kept as soon as it is there."""
+def complete(
+    path: Path, jobs: Callable[[list[Record]], Iterator[Job]], minutes: float | None = None, again: bool = False
+) -> list[Record]:
+    """The records there, and those of the jobs that are lacking, each kept as soon as it is there; `again`: of all jobs."""
     records, until = read(path), minutes and time.time() + 60 * minutes
-    have = {(one["problem"], one.get("level", ""), one["method"], one["trial"], one["seed"]) for one in records}
+    have = set() if again else {key_of(one) for one in records}
     path.parent.mkdir(parents=True, exist_ok=True)
     same, last = {"machine": machine()}, None
     with path.with_suffix("").open("a", encoding="utf-8") as file:
@@ -284,6 +293,7 @@ def complete(path: Path, jobs: Callable[[list[Record]], Iterator[Job]], minutes:
             shown = (record.get("regret", record.get("validation")), record["seconds"], record.get("error", ""))
             print(task.name, task.level, seed, method.name, trial, *shown, sep="\t", flush=True)
     if path.with_suffix("").exists():
+        records = read(path)
         keep(path, records)
     return records
 
@@ -307,14 +317,18 @@ def plan(options: argparse.Namespace) -> None:
     print(f"all: {total / 60:.1f} min of CPU")
 
 
+def key_of(record: Record) -> tuple[str, str, str, float, int]:
+    return record["problem"], record.get("level", ""), record["method"], record["trial"], record["seed"]
+
+
 def read(path: Path) -> list[Record]:
-    """The records of both files; a line that was cut off is left out."""
+    """The records of both files, of equal keys the last one; a line that was cut off is left out."""
     found: list[Record] = []
     for part, opened in ((path, lzma.open), (path.with_suffix(""), open)):
         if part.exists():
             with opened(part, "rt", encoding="utf-8") as file:  # type: ignore[operator]
                 found.extend(json.loads(line) for line in file if line.endswith("}\n"))
-    return found
+    return list({key_of(one): one for one in found}.values())
 
 
 def keep(path: Path, records: list[Record]) -> None:
@@ -332,6 +346,9 @@ def main() -> None:
     arguments.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
     arguments.add_argument("--out", type=Path, default=OUT)
     arguments.add_argument("--until", type=float, help="minutes after which no run is begun")
+    arguments.add_argument(
+        "--again", action="store_true", help="run seeds 1 to 5 of what is there too: the later record counts"
+    )
     arguments.add_argument("--plan", action="store_true", help="one run of each, and what all would cost")
     arguments.add_argument("--no-run", action="store_true", help="show what is there")
     options = arguments.parse_args()
@@ -340,7 +357,9 @@ def main() -> None:
         plan(options)
         return
     path = options.out / RECORDS
-    records = read(path) if options.no_run else complete(path, lambda known: wanted(options, known), options.until)
+    records = read(path)
+    if not options.no_run:
+        records = complete(path, lambda known: wanted(options, known), options.until, options.again)
     from field_page import brief, write
 
     everything = (options.methods, options.problems, options.seeds) == (names, problems, list(SEEDS))

@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dflearn.data.neighbours import label_by_neighbours
 from dflearn.data.scale import Scale
-from dflearn.layers import Layer, Smoothed
-from dflearn.losses import MSE, SCE, SmoothedSPOPlus
-from dflearn.studies.builtin import Prepare, smoothed
+from dflearn.layers import Exact, Layer, Smoothed
+from dflearn.losses import MSE, SCE, SmoothedSPOPlus, SPOPlus
+from dflearn.losses.base import Loss
+from dflearn.studies.builtin import Prepare, relaxed, smoothed
 from dflearn.studies.methods import Prepared, RunContext
 
 RATES = (0.002, 0.006, 0.02, 0.06, 0.2)
@@ -59,11 +61,41 @@ def _with_squared_error(loss: Callable[[Smoothed], Any]) -> Prepare:
     return prepare
 
 
+def _of_neighbours(*losses: Callable[[RunContext, float], Loss], squared: float = 0.0) -> Prepare:
+    """The sum of the losses, of the context and a μ, and a share of the squared error, on labels of neighbours."""
+
+    def prepare(context: RunContext) -> Prepared:
+        own, program = context.parameters, context.problem.program
+        mu = Scale.of(program.objective, context.train).mu
+        loss: Any = losses[0](context, mu)
+        for other in losses[1:]:
+            loss = loss + other(context, mu)
+        if squared:
+            loss = loss + squared * program.p / context.unit * MSE()
+        train = label_by_neighbours(context.train, relaxed(context), own["k"], own["share"], progress=False)
+        return Prepared(loss, train)
+
+    return prepare
+
+
+def _sce(context: RunContext, mu: float) -> Loss:
+    return SCE(Smoothed(context.problem.program, mu))
+
+
+def _smoothed_spo(context: RunContext, mu: float) -> Loss:
+    return SmoothedSPOPlus(Smoothed(context.problem.program, mu))
+
+
+def _spo(context: RunContext, mu: float) -> Loss:
+    return SPOPlus(Exact(relaxed(context)))
+
+
 _of_mu: dict[str, Any] = {"tuned": "mu", "trials": SHARES, "solves": 1, "quadratic": True}
 _noisy: dict[str, Any] = {"tuned": "sigma", "trials": SHARES, "solves": SAMPLES, "fixed": {"samples": SAMPLES}}
 _implicit: dict[str, Any] = {**_noisy, "solves": 2 * SAMPLES, "fixed": {"samples": SAMPLES, "noise": "gumbel"}}
 _pool: dict[str, Any] = {"solves": 0.1, "family": "pool"}
 _weighted: dict[str, Any] = {"tuned": "share", "trials": (0.003, 0.01, 0.03, 0.1, 0.3), "solves": 1, "family": "ours"}
+_kept: dict[str, Any] = {"tuned": "share", "trials": (0.1, 0.3, 0.5, 0.7, 0.9), "fixed": {"k": 10}}
 
 METHODS = (
     FieldMethod("MSE", "MSE", family="prediction", quadratic=True),
@@ -94,8 +126,13 @@ METHODS = (
     FieldMethod("LTR pairwise", "LTR pairwise", "margin", (0.0, 0.1, 0.3, 1.0, 3.0), **_pool),
     FieldMethod("LTR listwise", "LTR listwise", "temperature", SHARES, **_pool),
     FieldMethod("LODL", "LODL", "sigma", SHARES, fixed={"samples": 50}, family="prediction"),
-    FieldMethod("SPO+ kNN", "SPO+^relax kNN", "share", (0.1, 0.3, 0.5, 0.7, 0.9), 1, fixed={"k": 10}),
+    FieldMethod("SPO+ kNN", "SPO+^relax kNN", **_kept, solves=1),
     FieldMethod("IntOpt", "Regret^barrier", "mu", (0.01, 0.03, 0.1, 0.3, 1.0), 1, "direct", quadratic=True),
     FieldMethod("sSPO+ with MSE", "", **_weighted, prepare=_with_squared_error(SmoothedSPOPlus)),
     FieldMethod("SCE with MSE", "", **_weighted, prepare=_with_squared_error(SCE)),
+    FieldMethod("SCE kNN", "", **_kept, solves=1, family="ours", prepare=_of_neighbours(_sce)),
+    FieldMethod("SCE kNN with MSE", "", **_kept, solves=1, family="ours", prepare=_of_neighbours(_sce, squared=0.03)),
+    FieldMethod("sSPO+ kNN", "", **_kept, solves=1, family="ours", prepare=_of_neighbours(_smoothed_spo)),
+    FieldMethod("SPO+ kNN with MSE", "", **_kept, solves=1, prepare=_of_neighbours(_spo, squared=0.03)),
+    FieldMethod("SPO+ and SCE kNN", "", **_kept, solves=2, family="ours", prepare=_of_neighbours(_spo, _sce, squared=0.03)),
 )  # fmt: skip

@@ -7,32 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from dflearn.report.render import render
-from dflearn.report.style import (
-    BLUE,
-    FAINT,
-    GREEN,
-    GREY,
-    INK,
-    LINE,
-    ORANGE,
-    VERMILLION,
-    label_points,
-    log_ticks,
-    new_figure,
-    styled,
-    write_figure,
-)
+from dflearn.report.style import write_figure
+from field_default import KNOWN, verdict
+from field_figures import ranks_figure, relative, seconds, spent, time_figure, timed
 from field_methods import METHODS
 from field_statistics import Field, Ranking, Record
 
 BASELINE = "SPO+"
-LATER = ("KP-40x4", "scheduling-5x1", "battery", "CFL-50")  # problems that came after the default had been chosen
-SHOWN = ("MSE", "SPO+", "SCE", "PFY", "DBB", "LTR listwise")  # in the figure of regret against time
-FAMILIES = {"prediction": GREY, "ours": VERMILLION, "convex": BLUE, "direct": ORANGE, "pool": GREEN}
-FAMILY = {method.name: method.family for method in METHODS}
 SOLVES = {method.name: method.solves for method in METHODS}
 TUNED = {method.name: method.tuned for method in METHODS}
 
@@ -99,9 +82,9 @@ def page(records: Sequence[Record]) -> str:
     text += "\n## In short\n\n" + summary(field)
     text += "\n## Beside SPO+, paired\n\n" + _differences(field)
     text += "\n## Time, solves and sensitivity\n\n![Regret against time](time.svg)\n\n" + _costs(field)
-    text += "\n## A default\n\n" + _default(field)
+    text += "\n## A default\n\n" + verdict(records) + f"\n\n{fixed_default(field)}\n"
     for problem in field.others:
-        text += f"\n## {problem}, for the methods that are defined there\n\n" + _alone(Field(records), problem)
+        text += f"\n## {problem}, for the methods that ran there\n\n" + _alone(Field(records), problem)
     for method in apart:
         text += f"\n## {method}, on the problems that it was run on\n\n" + _beside(Field(records), field, method)
     text += "\n## What was run\n\n" + _settings(records)
@@ -144,7 +127,7 @@ def summary(field: Field, form: Any = "markdown") -> str:
     )  # fmt: skip
     return (
         "*Less* and *more*: on how many problems the paired difference is beyond chance, as below. Geometric means: regret over all "
-        "problems, seconds over the later ones.\n\n" + render(header, lines, form) + "\n"
+        "problems, seconds over three of them.\n\n" + render(header, lines, form) + "\n"
     )
 
 
@@ -168,36 +151,18 @@ def _differences(field: Field) -> str:
     )
 
 
-def spent(field: Field, problem: str, method: str) -> float:
-    """CPU seconds per run: what is prepared before training, and the training."""
-    return field.mean(problem, method, "set_up") + field.mean(problem, method, "seconds")
-
-
-def seconds(field: Field, method: str) -> float:
-    """CPU seconds per run over those of MSE, geometric mean over the later problems: there all methods ran one after another."""
-    timed = parts(field)[1] or field.problems
-    ratios = [spent(field, problem, method) / spent(field, problem, "MSE") for problem in timed]
-    return float(np.exp(np.mean(np.log(ratios))))
-
-
-def relative(field: Field, method: str) -> float:
-    """Regret over that of MSE, geometric mean over problems."""
-    ratios = [field.mean(problem, method) / field.mean(problem, "MSE") for problem in field.problems]
-    return float(np.exp(np.mean(np.log(ratios))))
-
-
 def _costs(field: Field) -> str:
     lines = []
-    timed = "MSE" in field.methods
+    beside = "MSE" in field.methods
     for method in field.by_problem().mean:
         middle, worst = field.sensitivity(method)
-        absolute = np.median([spent(field, problem, method) for problem in parts(field)[1] or field.problems])
+        absolute = np.median([spent(field, problem, method) for problem in timed(field)])
         lines.append(
             [
                 method,
-                f"{relative(field, method):.2f}" if timed else "",
+                f"{relative(field, method):.2f}" if beside else "",
                 f"{absolute:.2f}",
-                f"{seconds(field, method):.1f}" if timed else "",
+                f"{seconds(field, method):.1f}" if beside else "",
                 f"{400 * SOLVES[method]:.0f}",
                 TUNED[method],
                 f"{middle:.2f}",
@@ -210,7 +175,7 @@ def _costs(field: Field) -> str:
     )  # fmt: skip
     return (
         "Regret and seconds relative to MSE: geometric means over problems. CPU seconds of a whole run, with what is prepared before "
-        f"training, on {', '.join(parts(field)[1])}, where all methods ran on one day (median): solves are by HiGHS on the last two. Solves "
+        f"training, on {', '.join(timed(field))}, where all methods ran on one day (median): solves are by HiGHS on the last two. Solves "
         "inside the loss, smoothed ones included (pools: on average; LODL: 50 per instance before). Then validation regret on seed 0 with the middle "
         "and with the worst of the five values, over that with the best, medians over problems; and on how many problems the best value was the "
         "first or the last of the five, so that a wider grid might find better ones.\n\n"
@@ -219,31 +184,12 @@ def _costs(field: Field) -> str:
     )
 
 
-def parts(field: Field) -> tuple[list[str], list[str]]:
-    """The problems that the default is chosen on, and those that came later, which confirm it."""
-    return [name for name in field.problems if name not in LATER], [name for name in field.problems if name in LATER]
-
-
-def _default(field: Field) -> str:
-    chosen_on, confirmed_on = parts(field)
-    chosen = field.by_problem(chosen_on, "validation").mean
-    confirmed = field.by_problem(confirmed_on).mean
-    places = list(confirmed)
-    lines = [
-        [name, f"{rank:.1f}", f"{confirmed[name]:.1f}", str(places.index(name) + 1)]
-        for name, rank in list(chosen.items())[:8]
-    ]
-    return (
-        f"By mean rank of *validation* regret on {', '.join(chosen_on)} (seeds {', '.join(map(str, field.seeds))}); beside it the mean "
-        f"rank of *test* regret on the problems that were not looked at: {', '.join(confirmed_on)}.\n\n"
-        + render(("method", "rank where chosen", "rank where confirmed", "place there"), lines, "markdown")
-        + f"\n\n{fixed_default(field)}\n"
-    )
-
-
 def fixed_default(field: Field) -> str:
-    """One method with one value for all problems, chosen on one half by the tuning seed's validation regret."""
-    chosen_on, confirmed_on = parts(field)
+    """One method with one value for all problems, chosen on the first nine by the tuning seed's validation regret."""
+    chosen_on = [name for name in field.problems if name in KNOWN[:9]]
+    confirmed_on = [name for name in field.problems if name not in KNOWN[:9]]
+    if not chosen_on or not confirmed_on:
+        return ""
 
     def ranks(problems: list[str]) -> dict[tuple[str, float], float]:
         names = [(method, value) for method in field.methods for value, _ in field.trials(problems[0], method)]
@@ -323,85 +269,6 @@ def _failures(records: Sequence[Record]) -> str:
         return ""
     lines = [[*key, str(count)] for key, count in found.items()]
     return "\n### Runs that failed\n\n" + render(("problem", "method", "why", "runs"), lines, "markdown") + "\n"
-
-
-# -- figures --------------------------------------------------------------------------------------------------------------
-
-
-@styled
-def ranks_figure(field: Field) -> Figure:
-    """Mean ranks, best above, each problem's rank faint beside it; bars join those that Nemenyi does not tell apart."""
-    found = field.by_problem()
-    mean, count = found.mean, len(found.methods)
-    figure = new_figure(8.2, 0.235 * count + 1.3)
-    axes = figure.add_subplot()
-    for y, (method, rank) in enumerate(mean.items()):
-        colour = FAMILIES[FAMILY[method]]
-        axes.plot(found.ranks[:, found.methods.index(method)], [y] * len(found.ranks), "o", color=LINE, markersize=4)
-        axes.plot([rank], [y], "o", color=colour, markersize=7)
-        axes.annotate(f"{rank:.1f}", (rank, y), (6, 0), textcoords="offset points", va="center", fontsize=8, color=INK)
-    ordered = list(mean.values())
-    groups = []
-    for first, rank in enumerate(ordered):
-        last = max(i for i, other in enumerate(ordered) if other - rank <= found.distance)
-        if last > first and not any(low <= first and last <= high for low, high in groups):
-            groups.append((first, last))
-    for place, (first, last) in enumerate(groups):
-        axes.plot([count + 1.2 + 0.5 * place] * 2, [first - 0.2, last + 0.2], color=INK, linewidth=2)
-    axes.plot([1, 1 + found.distance], [-1.2, -1.2], color=INK, linewidth=2)
-    axes.annotate(f"critical difference {found.distance:.1f}", (1 + found.distance, -1.2), (6, 0), textcoords="offset points", va="center", fontsize=8)  # fmt: skip
-    axes.set_yticks(range(count), list(mean), color=INK)
-    axes.set_ylim(count - 0.4, -2)
-    axes.set_xlim(0.5, count + 2 + 0.5 * len(groups))
-    axes.set_xlabel(
-        f"rank over {len(field.problems)} problems, mean of seeds {', '.join(map(str, field.seeds))}; grey: one problem each"
-    )
-    for name, colour in FAMILIES.items():
-        axes.plot(
-            [], [], "o", color=colour, label={"ours": "SCE and sSPO+", "direct": "through the decision"}.get(name, name)
-        )
-    axes.legend(loc="lower left", fontsize=8)
-    return figure
-
-
-@styled
-def time_figure(field: Field) -> Figure:
-    """Left: what a whole run costs and brings, beside MSE. Right: validation regret as training goes on, relative to MSE's end."""
-    figure = new_figure(10.4, 4.6)
-    left, right = figure.add_subplot(1, 2, 1), figure.add_subplot(1, 2, 2)
-    points = []
-    for method in field.methods:
-        x, y = seconds(field, method), relative(field, method)
-        left.plot([x], [y], "o", color=FAMILIES[FAMILY[method]], markersize=5)
-        points.append((x, y, method, FAINT))
-    left.set_xscale("log")
-    left.set_yscale("log")
-    left.set_yticks([0.7, 0.8, 1, 1.5, 2, 3], ["0.7", "0.8", "1", "1.5", "2", "3"])
-    left.minorticks_off()
-    left.axhline(1, color=GREY, linewidth=0.8)
-    left.set_xlabel("CPU seconds of a run / those of MSE, later problems")
-    left.set_ylabel("test regret / that of MSE")
-    left.set_title(f"{len(field.problems)} problems, geometric means")
-    log_ticks(left.xaxis)
-    colours = dict(zip(SHOWN, (GREY, BLUE, VERMILLION, GREEN, ORANGE, INK), strict=True))
-    for method in (name for name in SHOWN if name in field.methods):
-        times, values = [], []
-        for problem in field.problems:
-            ends = [field.tested[problem, "MSE", seed]["path"][-1] for seed in field.seeds]
-            unit_time, unit = np.mean([end[0] for end in ends]), np.mean([end[1] for end in ends])
-            path = np.mean([field.tested[problem, method, seed]["path"] for seed in field.seeds], axis=0)
-            times.append(path[:, 0] / unit_time)
-            values.append(path[:, 1] / unit)
-        right.plot(np.exp(np.mean(np.log(times), 0)), np.exp(np.mean(np.log(values), 0)), "-o", markersize=3, linewidth=1.4, color=colours[method], label=method)  # fmt: skip
-    right.set_xscale("log")
-    right.set_xlabel("CPU seconds / those of a whole run of MSE")
-    right.set_ylabel("validation regret / MSE's at the end")
-    right.set_title("As training goes on")
-    right.legend(fontsize=8)
-    log_ticks(right.xaxis)
-    figure.draw_without_rendering()
-    label_points(left, points)
-    return figure
 
 
 def write(records: Sequence[Record], out: Path) -> None:

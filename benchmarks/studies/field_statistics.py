@@ -74,7 +74,14 @@ class Field:
         return [name for name in dict.fromkeys(p for p, _, _ in self.tested) if name not in self.problems]
 
     def seeds_of(self, problem: str, method: str) -> set[int]:
-        return {seed for p, m, seed in self.tested if (p, m) == (problem, method)}
+        return self._seeds.get((problem, method), set())
+
+    @cached_property
+    def _seeds(self) -> dict[tuple[str, str], set[int]]:
+        found: dict[tuple[str, str], set[int]] = {}
+        for problem, method, seed in self.tested:
+            found.setdefault((problem, method), set()).add(seed)
+        return found
 
     @cached_property
     def seeds(self) -> list[int]:
@@ -112,6 +119,16 @@ class Field:
 
     def difference(self, problem: str, method: str, other: str) -> Estimate:
         """Regret less that of `other`, over seeds and test instances."""
+        key = problem, method, other
+        if key not in self._differences:
+            self._differences[key] = self._difference(*key)
+        return self._differences[key]
+
+    @cached_property
+    def _differences(self) -> dict[tuple[str, str, str], Estimate]:
+        return {}
+
+    def _difference(self, problem: str, method: str, other: str) -> Estimate:
         seeds = self.common(problem, [method, other]) if problem not in self.problems else self.seeds
         pairs = [(self.tested[problem, method, seed], self.tested[problem, other, seed]) for seed in seeds]
         if any("regrets" not in one for pair in pairs for one in pair):

@@ -95,7 +95,8 @@ def test_levels(lacking: tuple[str, ...], levels: tuple[str, ...], monkeypatch: 
 
 
 def test_what_is_called_ahead_is_what_users_call() -> None:
-    from dflearn.kernels.smoothed import project_tiles, solve_tiles
+    from dflearn.kernels.projection import project_tiles
+    from dflearn.kernels.smoothed import solve_tiles
 
     command.exercise_layer(Smoothed)
     kinds = [set(kernel.signatures) for kernel in (solve_tiles, project_tiles)]

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import dflearn as dfl
-from dflearn.kernels.smoothed import OFF, ROUNDED
+from dflearn.kernels.projection import OFF, ROUNDED
 from dflearn.layers import faces
 from dflearn.layers.rows import SmoothedRows
 

@@ -9,11 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import field as study
+import field_default
 import field_levels
 from dflearn.evaluation import evaluate
+from dflearn.solvers.highs import HiGHS
 from field_levels_page import SHOWN
+from field_new_problems import NEW
+from field_page import ranked
 from field_statistics import ranking
 
 
@@ -108,3 +113,48 @@ def test_a_small_part_of_the_levels_makes_a_page(tmp_path: Path) -> None:
     assert "30 / 0" in row  # half the regret on every level, beyond chance
     assert row.count("0.50") == 8
     assert {path.name for path in tmp_path.iterdir()} == {"levels.md", "levels.svg", "rows.svg"}
+
+
+@pytest.mark.parametrize("name", NEW)
+def test_solvers_of_the_new_problems_are_as_good_as_highs(name: str) -> None:
+    """On their own costs, and on such as predictions may be: of either sign."""
+    problem = NEW[name](seed=1)
+    drawn = problem.generate(6).costs.double()
+    costs = torch.cat(
+        [drawn, -drawn[:2], torch.randn(4, problem.program.p, generator=torch.Generator().manual_seed(0))]
+    )
+    objective = problem.program.objective
+    for ours, program in ((problem.solver(), problem.program), (problem.relaxed_solver(), problem.relaxation)):
+        found, wanted = ours.solve(costs).check().decision, HiGHS(program).solve(costs).check().decision
+        torch.testing.assert_close(objective(costs, found), objective(costs, wanted), rtol=1e-6, atol=1e-6)
+        assert program.violation(found).max() < 1e-6
+
+
+def _part(method: str, lost: list[float], regret: float) -> dict[str, Any]:
+    same = {"problem": "SP-5", "seed": 1, "seconds": 1.0, "set_up": 0.5, "total": 2.0, "trial": 1.0}
+    return {**same, "method": method, "regret": regret, "validation": float(np.mean(lost)), "validation_regrets": lost}
+
+
+def test_a_selection_takes_the_least_validation_regret_and_is_ranked_by_crossed_halves() -> None:
+    steady, lucky = _part("SCE with MSE", [3.0, 3.0, 3.0, 3.0], 0.3), _part("SPO+ kNN", [0.0, 6.0, 0.0, 5.0], 0.1)
+    # even rows choose the lucky one, which loses 6 and 5 on the odd ones; odd rows choose the steady one: 3 and 3
+    assert field_default.crossed([steady, lucky]) == pytest.approx((6 + 5 + 3 + 3) / 4)
+    *kept, picked = field_default.with_picks([steady, lucky])
+    assert kept == [steady, lucky]
+    assert (picked["method"], picked["picked"], picked["regret"]) == ("best of 2", "SPO+ kNN", 0.1)
+    assert (picked["seconds"], picked["set_up"]) == (2.0, 1.0)
+
+
+def test_the_interval_over_problems() -> None:
+    assert field_default.interval(np.full(7, 4.0)) == (4.0, 4.0)
+    low, high = field_default.interval(np.arange(100.0))
+    assert (low, high) == pytest.approx((49.5 - 1.96 * 2.89, 49.5 + 1.96 * 2.89), abs=0.3)
+
+
+def test_the_default_is_what_the_rule_says_of_the_records() -> None:
+    """By validation regret on the problems known then; no test regret enters."""
+    records = [one for one in study.read(study.OUT / study.RECORDS) if one["problem"] in field_default.KNOWN]
+    for one in records:
+        one.pop("regret", None)
+    field, _ = ranked(field_default.with_picks(records))
+    assert next(iter(field_default.choice(field))) == field_default.CHOSEN

@@ -41,7 +41,7 @@ class SplittingSides(NamedTuple):
 
 
 class SplittingBlockAnswer(NamedTuple):
-    """As `kernels.davis_yin.SplittingAnswer`, with a status and a step for each instance; w and value are no numbers where there
+    """As `kernels.splitting_data.SplittingAnswer`, with a status and a step for each instance; w and value are no numbers where there
     is no decision. masks `(count, limit, N)`: where each z lies inside, if that was asked for."""
 
     z: Tensor

@@ -23,7 +23,8 @@ from dflearn.kernels.alone_factor import (
 )
 from dflearn.kernels.dual_newton import VANISHING_PIVOT
 from dflearn.kernels.lanes import absolute, array_at, get, inner, jit, put
-from dflearn.kernels.smoothed import ROUNDED, TWICE_ROUNDED, off_face, system_of
+from dflearn.kernels.projection import ROUNDED, TWICE_ROUNDED, off_face
+from dflearn.kernels.smoothed import system_of
 
 
 @inner

@@ -17,6 +17,7 @@ import scipy.sparse as sp
 from dflearn.kernels.alone_factor import MOST, Ledger, lists
 from dflearn.kernels.cholesky import SparseFactor
 from dflearn.kernels.lanes import LANES
+from dflearn.kernels.projection import project_tiles
 from dflearn.kernels.smoothed import (
     COLD,
     FINISHED,
@@ -27,7 +28,6 @@ from dflearn.kernels.smoothed import (
     SmoothedAnswer,
     SmoothedData,
     cone_tiles,
-    project_tiles,
     solve_tiles,
     workspace,
 )

@@ -16,18 +16,16 @@ import torch
 from torch import Tensor
 
 from dflearn.errors import OptionError
-from dflearn.kernels.davis_yin import (
+from dflearn.kernels.davis_yin import adjoint, iterate, jacobian_free
+from dflearn.kernels.lanes import Tile, all_tiles, load, wide_tile
+from dflearn.kernels.splitting_data import (
     ROW_BYTES,
     Curvature,
     SplittingAnswer,
     SplittingData,
     SplittingSystem,
-    adjoint,
-    iterate,
-    jacobian_free,
     space_rows,
 )
-from dflearn.kernels.lanes import Tile, all_tiles, load, wide_tile
 from dflearn.kernels.threads import run_tiles
 from dflearn.layers.base import ACCEPTED_RESIDUAL, as_rows, in_shape, symmetric
 from dflearn.layers.rows import RowSystem, SmoothedRows

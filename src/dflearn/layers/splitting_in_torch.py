@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Answer(NamedTuple):
-    """As of `kernels.davis_yin.SplittingAnswer`, as tensors."""
+    """As of `kernels.splitting_data.SplittingAnswer`, as tensors."""
 
     z: Tensor
     inside: Tensor

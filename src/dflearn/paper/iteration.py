@@ -24,8 +24,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dflearn.kernels.davis_yin import PaddedRows, less_fours
+from dflearn.kernels.davis_yin import less_fours
 from dflearn.kernels.lanes import BLOCK, bits, get, jit, load, maximum, minimum, put, where
+from dflearn.kernels.splitting_data import PaddedRows
 
 
 class PublishedSystem(NamedTuple):

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from dflearn.kernels.cholesky import SparseFactor
-from dflearn.kernels.davis_yin import ROW_BYTES, factor_rows
 from dflearn.kernels.lanes import Tile, all_tiles, wide_tile
+from dflearn.kernels.splitting_data import ROW_BYTES, factor_rows
 from dflearn.kernels.threads import run_tiles
 from dflearn.layers.base import as_rows, in_shape
 from dflearn.paper.iteration import PublishedSystem, adjoint, iterate, space_rows
