@@ -157,7 +157,9 @@ def test_intervals_of_what_is_never_negative_end_at_zero() -> None:
     assert estimates.mean(skewed, 0.95).low < 0
     assert found.metrics["mse"].low == found.metrics["absolute_regret"].low == found.metrics["ratio_of_sums"].low == 0
     assert found.metrics["mse"].high == estimates.mean(skewed, 0.95).high
-    inexact = example(40, squared_errors=skewed, regrets=skewed - 1e-3)  # a solver with a gap: regrets are taken as they are
+    inexact = example(
+        40, squared_errors=skewed, regrets=skewed - 1e-3
+    )  # a solver with a gap: regrets are taken as they are
     assert inexact.metrics["mse"].low == 0 > inexact.metrics["absolute_regret"].low
 
 

@@ -155,7 +155,9 @@ def test_a_program_in_which_nothing_is_predicted() -> None:
     assert y.grad.shape == (1, 0)
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script.:DeprecationWarning")  # of torch's own, when a first tangent is made
+@pytest.mark.filterwarnings(
+    "ignore:.torch.jit.script.:DeprecationWarning"
+)  # of torch's own, when a first tangent is made
 @pytest.mark.parametrize("count", [1, 2])
 def test_derivatives_in_forward_mode_are_refused(count: int) -> None:
     program = problem_named("KP-20", seed=1).program.relax()

@@ -21,7 +21,15 @@ from torch.autograd.forward_ad import unpack_dual
 
 from dflearn.errors import OptionError
 from dflearn.program import Instance, Objective, Program
-from dflearn.solvers.base import Solution, Solver, TakesStart, check_costs, check_instance, check_start_shape, numbers_of
+from dflearn.solvers.base import (
+    Solution,
+    Solver,
+    TakesStart,
+    check_costs,
+    check_instance,
+    check_start_shape,
+    numbers_of,
+)
 
 NUMBERS = (torch.float32, torch.float64)  # that arrays hold as they are
 ACCEPTED_RESIDUAL = 1e-6  # relative, row by row and variable by variable; what `OPTIMAL` means here
