@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 
 from dflearn import Program
@@ -143,6 +144,19 @@ def test_numbers_that_do_not_lie_where_the_address_says() -> None:
     (wanted,) = torch.autograd.grad(decision, costs, weights)
     back = found.face.way_back(torch.complex(torch.zeros_like(weights), -weights).conj().imag)
     torch.testing.assert_close(back, wanted, rtol=1e-12, atol=1e-12)
+
+
+def test_where_torch_makes_tensors_without_memory() -> None:
+    program = problem_named("KP-20", seed=1).program.relax()
+    layer, y = Smoothed(program), torch.linspace(1, 2, program.p, dtype=torch.float64)[None]
+    assert layer.short is not None
+    found, gradient = answer_alone(y, layer.short), torch.ones(1, program.n, dtype=torch.float64)
+    assert found is not None
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        assert answer_alone(y, layer.short) is None
+        for refused in (lambda: layer(y), lambda: found.face.way_back(gradient)):
+            with pytest.raises(OptionError, match="needs numbers"):
+                refused()
 
 
 def test_a_program_in_which_nothing_is_predicted() -> None:

@@ -32,7 +32,9 @@ class Lone(NamedTuple):
         if plain is not None:
             out, single = plain.new_empty((1, short.p)), plain.dtype is float32
             numbers = short.rows.ledger().numbers
-            if project_alone(numbers, plain.data_ptr(), out.data_ptr(), single, short.minus, self.inside):
+            if type(out) is Tensor and project_alone(
+                numbers, plain.data_ptr(), out.data_ptr(), single, short.minus, self.inside
+            ):
                 return out
         return self.whole().way_back(gradient)
 
@@ -72,8 +74,9 @@ def answer_alone(y: Tensor, short: ShortWay) -> LoneAnswer | None:
     plain = lies_plain(y)
     if plain is None:
         return None
-    y = plain
-    decision = y.new_empty((1, short.n))
+    y, decision = plain, plain.new_empty((1, short.n))
+    if type(decision) is not Tensor:  # a mode of torch makes tensors of its own, without memory
+        return None
     inside, objective, residual = np.empty(short.n + short.m, np.uint8), np.empty(1), np.empty(1)
     found = solve_alone(
         short.rows.ledger().numbers, y.data_ptr(), decision.data_ptr(), y.dtype is float32,

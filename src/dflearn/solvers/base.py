@@ -345,7 +345,7 @@ def check_costs(y: Tensor, objective: Objective, *, values: bool = True) -> torc
 def numbers_of(x: Tensor) -> np.ndarray:
     """The numbers of a tensor as an array, on the same memory where that holds them; an error where there are none to be read."""
     try:
-        return x.numpy(force=True)  # of negated views and zeros without memory too
+        return x.detach().numpy(force=True)  # of negated views and zeros without memory too
     except RuntimeError as error:
         raise OptionError(
             "a solver needs numbers, and this tensor holds none: torch.func (vmap, grad, jacrev, jvp) and vectorize=True hand over "
