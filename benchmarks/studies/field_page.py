@@ -106,8 +106,8 @@ def _tests(field: Field, by_problem: Ranking, by_run: Ranking) -> str:
 
 def summary(field: Field, form: Any = "markdown") -> str:
     """A line per method: ranks, regret beside MSE's, and on how many problems it has less or more than two others."""
-    lines = []
-    for method, rank in field.by_problem().mean.items():
+    lines, found = [], field.by_problem()
+    for method, rank in found.mean.items():
         counts = [
             f"{count}" if method != other else ""
             for other in ("MSE", BASELINE)
@@ -116,7 +116,7 @@ def summary(field: Field, form: Any = "markdown") -> str:
         own = [field.mean(problem, method) for problem in field.problems]
         least = [min(field.mean(problem, other) for other in field.methods) for problem in field.problems]
         first = sum(one == best for one, best in zip(own, least, strict=True))
-        ranks = field.by_problem().ranks[:, field.methods.index(method)]
+        ranks = found.ranks[:, field.methods.index(method)]
         lines.append(
             [method, f"{rank:.1f}", f"{ranks.min():.0f} to {ranks.max():.0f}", str(first), f"{relative(field, method):.2f}", *counts, f"{seconds(field, method):.1f}"]
         )  # fmt: skip
