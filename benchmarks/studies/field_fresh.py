@@ -23,7 +23,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dflearn.report.render import render
-from field_default import PICKS, interval, ranks, with_picks
+from field_default import KNOWN, NEW, PICKS, interval, ranks, with_picks
 from field_statistics import Field, Record
 
 FRESH = ("blending", "roster", "auction", "tree", "options", "ordering")
@@ -34,11 +34,11 @@ METHODS = (
 )  # fmt: skip
 
 
-def tested(records: Sequence[Record]) -> Field:
-    """The methods and selections on those fresh problems where all of them have a seed in common."""
+def all_of(records: Sequence[Record], problems: Sequence[str] = FRESH) -> Field:
+    """The methods and selections on those of the problems where all of them have a seed in common."""
     names = (*METHODS, *PICKS)
-    every = Field(with_picks([one for one in records if one["problem"] in FRESH and one["method"] in METHODS]))
-    there = [name for name in FRESH if every.common(name, names)]
+    every = Field(with_picks([one for one in records if one["problem"] in problems and one["method"] in METHODS]))
+    there = [name for name in problems if every.common(name, names)]
     return Field([one for one in every.records if one["problem"] in there])
 
 
@@ -51,18 +51,21 @@ def outcome(means: dict[str, float], single: str, high: float) -> str:
 
 def verdict(records: Sequence[Record]) -> str:
     """The mean ranks of all on the fresh problems, and what they say of the hypothesis."""
-    field = tested(records)
+    field = all_of(records)
     problems = [name for name in FRESH if name in field.problems]
     if not problems:
         return "No fresh problem has been run yet.\n"
     found = ranks(field, problems)
     column = dict(zip(found.methods, found.ranks.T, strict=True))
+    everywhere = all_of(records, (*KNOWN, *NEW, *FRESH))
+    whole, number = ranks(everywhere, everywhere.problems).mean, len(everywhere.problems)
     single = next(name for name in found.mean if name not in PICKS)
     lines = []
     for place, (name, rank) in enumerate(found.mean.items(), 1):
         low, high = interval(column[SUPPOSED] - column[name])
         apart = "" if name == SUPPOSED else f"{np.mean(column[SUPPOSED] - column[name]):+.1f} [{low:+.1f}, {high:+.1f}]"
         shown = [f"{one:g}" for one in column[name]]
+        shown += [f"{whole[name]:.1f}"]
         lines.append([f"**{name}**" if name == SUPPOSED else name, f"{rank:.2f}", str(place), apart, *shown])
     low, high = interval(column[SUPPOSED] - column[single])
     seeds = ", ".join(f"{name}: {', '.join(map(str, field.common(name, field.methods)))}" for name in problems)
@@ -74,7 +77,8 @@ def verdict(records: Sequence[Record]) -> str:
         f"Hypothesis and test are in `benchmarks/studies/field_fresh.py`, committed before anything was run on {', '.join(problems)}: "
         f"{SUPPOSED} has the best mean rank by test regret. It has {found.mean[SUPPOSED]:.2f}, place {list(found.mean).index(SUPPOSED) + 1} of "
         f"{len(found.methods)}; less that of the best single method, {single}: {np.mean(column[SUPPOSED] - column[single]):+.2f} [{low:+.2f}, {high:+.2f}], "
-        f"by the bootstrap over {len(problems)} problems. **{outcome(found.mean, single, high).capitalize()}.** It took {counts}. Seeds: {seeds}.\n\n"
-        + render(("method", "mean rank", "place", f"{SUPPOSED} less it", *problems), lines, "markdown")
+        f"by the bootstrap over {len(problems)} problems. **{outcome(found.mean, single, high).capitalize()}.** It took {counts}. Seeds: {seeds}. "
+        f"The last column is over all {number} problems that the {len(found.methods)} ran on, and no part of the test.\n\n"
+        + render(("method", "mean rank", "place", f"{SUPPOSED} less it", *problems, f"mean rank on all {number}"), lines, "markdown")
         + "\n"
     )  # fmt: skip

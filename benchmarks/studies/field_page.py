@@ -12,6 +12,7 @@ from dflearn.report.render import render
 from dflearn.report.style import write_figure
 from field_default import KNOWN, verdict
 from field_figures import ranks_figure, relative, seconds, spent, time_figure, timed
+from field_fresh import verdict as fresh_verdict
 from field_methods import METHODS
 from field_statistics import Field, Ranking, Record
 
@@ -83,6 +84,7 @@ def page(records: Sequence[Record]) -> str:
     text += "\n## Beside SPO+, paired\n\n" + _differences(field)
     text += "\n## Time, solves and sensitivity\n\n![Regret against time](time.svg)\n\n" + _costs(field)
     text += "\n## A default\n\n" + verdict(records) + f"\n\n{fixed_default(field)}\n"
+    text += "\n## A hypothesis on fresh problems\n\n" + fresh_verdict(records)
     for problem in field.others:
         text += f"\n## {problem}, for the methods that ran there\n\n" + _alone(Field(records), problem)
     for method in apart:

@@ -191,3 +191,9 @@ def test_a_fresh_problem_counts_where_all_methods_have_a_seed_in_common() -> Non
     assert "tree: 2," in field_fresh.verdict(cut)
     cut = [one for one in cut if (one["problem"], one["method"]) != ("tree", "SCE")]
     assert "tree" not in field_fresh.verdict(cut)
+
+
+def test_the_page_has_the_verdict_of_the_records() -> None:
+    text = field_fresh.verdict(study.read(study.OUT / study.RECORDS))
+    assert text in (study.OUT / "README.md").read_text(encoding="utf-8")
+    assert "**Refuted.**" in text  # as docs/field.md says
