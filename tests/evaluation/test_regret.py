@@ -76,8 +76,8 @@ def test_maximization_has_positive_optima_and_regrets() -> None:
 def example(count: int, seed: int = 0, **changes: object) -> Evaluation:
     rng = np.random.RandomState(seed)
     optima = rng.lognormal(size=count)
-    held = {"regrets": np.maximum(rng.normal(0.2, 0.3, count), 0) * optima, "optima": optima, **changes}
-    return Evaluation("example", "none", np.arange(count), squared_errors=rng.rand(count), **held)
+    held = {"regrets": np.maximum(rng.normal(0.2, 0.3, count), 0) * optima, "optima": optima}
+    return Evaluation("example", "none", np.arange(count), **{**held, "squared_errors": rng.rand(count), **changes})
 
 
 @pytest.mark.parametrize("count", [1, 31, 32, 33, 1000])
@@ -149,6 +149,18 @@ def test_intervals_are_no_narrower_than_students_and_follow_the_skewness() -> No
     exact = int((found.regrets == 0).sum())
     wilson = scipy.stats.binomtest(exact, 400).proportion_ci(0.95, method="wilson")
     assert found.metrics["exact_share"] == pytest.approx((exact / 400, *wilson))
+
+
+def test_intervals_of_what_is_never_negative_end_at_zero() -> None:
+    skewed = np.r_[np.zeros(39), 1000.0]
+    found = example(40, squared_errors=skewed, regrets=skewed)
+    assert estimates.mean(skewed, 0.95).low < 0
+    assert found.metrics["mse"].low == found.metrics["absolute_regret"].low == found.metrics["ratio_of_sums"].low == 0
+    assert found.metrics["mse"].high == estimates.mean(skewed, 0.95).high
+    inexact = example(
+        40, squared_errors=skewed, regrets=skewed - 1e-3
+    )  # a solver with a gap: regrets are taken as they are
+    assert inexact.metrics["mse"].low == 0 > inexact.metrics["absolute_regret"].low
 
 
 def test_ratio_interval_against_the_jackknife() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import cvxpy as cp
@@ -252,3 +253,15 @@ def test_an_instance_that_cannot_be_is_named(portfolio: dict[str, Any]) -> None:
     made = dfl.from_cvxpy(problem, portfolio["returns"])
     with pytest.raises(dfl.errors.ProgramError, match="of instance 1 holds no variable"):
         made.instance(cap=[[0.4, 0.5, 0.6], [0.6, 0.5, 0.6]])
+
+
+def test_solvers_and_layers_say_that_they_take_the_program_of_it() -> None:
+    cost, w = cp.Parameter(2, name="cost"), cp.Variable(2, nonneg=True, name="w")
+    made: Any = dfl.from_cvxpy(cp.Problem(cp.Minimize(cost @ w), [cp.sum(w) == 1]), costs=cost)
+    for wants_program in (dfl.HiGHS, dfl.SmallLP, dfl.Smoothed, dfl.DavisYin):
+        with pytest.raises(AttributeError, match=r"from_cvxpy\(…\)\.program"):
+            wants_program(made)
+    with pytest.raises(AttributeError, match="no attribute 'weights'"):
+        _ = made.weights
+    again = copy.deepcopy(made)
+    assert again.program.fingerprint == made.program.fingerprint

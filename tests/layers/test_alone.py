@@ -7,8 +7,11 @@ import threading
 import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import forward_ad
 
 from dflearn import Program
+from dflearn.errors import OptionError
 from dflearn.layers import Smoothed
 from dflearn.layers.alone import Lone, answer_alone
 from dflearn.problems import problem_named
@@ -117,3 +120,76 @@ def test_where_the_projection_is_off_the_face_the_batch_finds_it(monkeypatch: py
     usual = found.face.way_back(gradient)
     monkeypatch.setattr("dflearn.layers.alone.project_alone", lambda *arguments: False)
     torch.testing.assert_close(found.face.way_back(gradient), usual, rtol=1e-6, atol=1e-7)
+
+
+def test_numbers_that_do_not_lie_where_the_address_says() -> None:
+    program = problem_named("KP-20", seed=1).program.relax()
+    layer, y = Smoothed(program), torch.linspace(1, 2, program.p, dtype=torch.float64)[None]
+    zeros = torch._efficientzerotensor((1, program.p), dtype=torch.float64)  # without memory
+    assert torch.equal(layer(zeros), layer(torch.zeros_like(y)))
+    negated = torch.complex(torch.zeros_like(y), -y).conj().imag
+    assert negated.is_neg()
+    torch.testing.assert_close(layer(negated), layer(y), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(layer(negated.expand(2, -1)), layer(y.expand(2, -1)), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(layer(negated[0]), layer(y[0]), rtol=1e-12, atol=1e-12)
+    with pytest.raises(TypeError, match="to_dense"):
+        layer(y.to_sparse())
+    costs = y.clone().requires_grad_()
+    decision, weights = layer(costs), torch.linspace(-1, 1, program.n, dtype=torch.float64)[None]
+    (nothing,) = torch.autograd.grad(decision, costs, 0.0 * weights, retain_graph=True)
+    assert layer.short is not None
+    found = answer_alone(y, layer.short)
+    assert found is not None
+    assert torch.equal(found.face.way_back(torch._efficientzerotensor((1, program.n), dtype=torch.float64)), nothing)
+    (wanted,) = torch.autograd.grad(decision, costs, weights)
+    back = found.face.way_back(torch.complex(torch.zeros_like(weights), -weights).conj().imag)
+    torch.testing.assert_close(back, wanted, rtol=1e-12, atol=1e-12)
+
+
+def test_where_torch_makes_tensors_without_memory() -> None:
+    program = problem_named("KP-20", seed=1).program.relax()
+    layer, y = Smoothed(program), torch.linspace(1, 2, program.p, dtype=torch.float64)[None]
+    assert layer.short is not None
+    found, gradient = answer_alone(y, layer.short), torch.ones(1, program.n, dtype=torch.float64)
+    assert found is not None
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        assert answer_alone(y, layer.short) is None
+        for refused in (lambda: layer(y), lambda: found.face.way_back(gradient)):
+            with pytest.raises(OptionError, match="needs numbers"):
+                refused()
+
+
+def test_a_program_in_which_nothing_is_predicted() -> None:
+    layer = Smoothed(Program(A=[[1.0, 1.0]], b=[1.0], S=np.zeros((2, 0)), d=[1.0, 1.5]))
+    y = torch.zeros(1, 0, requires_grad=True)
+    decision = layer(y)
+    torch.testing.assert_close(decision, torch.tensor([[0.75, 0.25]]))
+    decision.sum().backward()
+    assert y.grad is not None
+    assert y.grad.shape == (1, 0)
+
+
+@pytest.mark.filterwarnings(
+    "ignore:.torch.jit.script.:DeprecationWarning"
+)  # of torch's own, when a first tangent is made
+@pytest.mark.parametrize("count", [1, 2])
+def test_derivatives_in_forward_mode_are_refused(count: int) -> None:
+    program = problem_named("KP-20", seed=1).program.relax()
+    layer, y = Smoothed(program), torch.ones(count, program.p)
+    with forward_ad.dual_level(), pytest.raises(OptionError, match="forward mode"):
+        layer(forward_ad.make_dual(y, y))
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script.:DeprecationWarning")
+@pytest.mark.parametrize("count", [1, 2])
+def test_tensors_without_numbers_are_refused(count: int) -> None:
+    program = problem_named("KP-20", seed=1).program.relax()
+    layer, y = Smoothed(program), torch.ones(count, program.p, dtype=torch.float64)
+    for under in (
+        lambda: torch.func.vmap(layer)(y[None]),
+        lambda: torch.func.jacrev(layer)(y),
+        lambda: torch.func.jvp(layer, (y,), (y,)),
+        lambda: torch.autograd.functional.jacobian(layer, y, vectorize=True),
+    ):
+        with pytest.raises(OptionError, match="needs numbers"):
+            under()

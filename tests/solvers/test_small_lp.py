@@ -187,6 +187,23 @@ def test_own_sides_are_solved_without_highs(left: list[int]) -> None:
     torch.testing.assert_close(answer.objective, HiGHS(program).solve(y, Instance(b=demand)).objective)
 
 
+def test_steps_to_a_feasible_basis_do_not_go_round_in_circles(left: list[int]) -> None:
+    """With the largest pivots alone they did, for these sides of many rows of small whole numbers."""
+    for seed in (1, 5):
+        rng = np.random.default_rng(seed)
+        rows = (rng.integers(-1, 2, (120, 80)) * (rng.random((120, 80)) < 0.3)).astype(float)
+        A, G = rows[:40], rows[40:]
+        inside = rng.integers(0, 2, 80).astype(float)
+        program = Program(A=A, b=A @ inside, G=G, h=G @ inside + rng.random(80), upper=2)
+        own = Instance(h=torch.tensor(G @ inside + rng.random((4, 80))))
+        solver, y = SmallLP(program), torch.tensor(rng.normal(size=(4, 80)))
+        solver.solve(y[:1])
+        left.clear()
+        answer = solver.solve(y, own).check((Status.OPTIMAL,))
+        assert left == []
+        torch.testing.assert_close(answer.objective, HiGHS(program).solve(y, own).objective)
+
+
 def test_a_program_without_decisions_may_have_instances_with_some() -> None:
     program = Program(A=[[1, 1, 1]], b=[9], G=[[1, -1, 0]], h=[0.5], upper=1)
     y = torch.rand(4, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -255,6 +272,7 @@ def test_quadratic_costs_of_an_instance() -> None:
         (programs.knapsack(), r"it has integer variables; did you mean program.relax\(\)"),
         (programs.portfolio(), "its objective is quadratic"),
         (Program(G=np.ones((200, 100)), h=np.ones(200)), "its tableau has 20000 entries, more than 12000; use HiGHS"),
+        (Program(G=np.ones((1001, 3)), h=np.ones(1001)), "it has 1001 rows, more than 1000; use HiGHS"),
     ],
 )
 def test_programs_that_it_refuses(program: Program, message: str) -> None:

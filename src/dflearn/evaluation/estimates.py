@@ -35,6 +35,11 @@ class Estimate(NamedTuple):
         return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
 
 
+def never_negative(estimate: Estimate) -> Estimate:
+    """The estimate of something that cannot be below zero, such as a regret: nor does its interval go there."""
+    return estimate._replace(low=max(estimate.low, 0.0))
+
+
 def mean(values: np.ndarray, confidence: float, weights: np.ndarray | None = None, block: int = 1) -> Estimate:
     """The mean of `values` `(count,)`, weighted by `weights` `(count,)`, with a studentized bootstrap interval."""
     return ratio_of_sums(values, np.ones_like(values, float), confidence, weights, block)

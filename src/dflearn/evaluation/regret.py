@@ -182,7 +182,16 @@ class Evaluation:
         if self.floor_regrets is not None:
             found["floor_absolute_regret"] = estimates.mean(self.floor_regrets, level, weights)
             found["floor_ratio_of_sums"] = estimates.ratio_of_sums(self.floor_regrets, size, level, weights)
-        return {name: found[name] for name in MEANINGS if name in found}
+        return self._in_order(found)
+
+    def _in_order(self, found: dict[str, Estimate]) -> dict[str, Estimate]:
+        """As in `MEANINGS`. Intervals stay above zero, unless regrets do not: those of a solver with a gap may be negative."""
+        above = bool((self.regrets >= 0).all())
+        return {
+            name: estimates.never_negative(found[name]) if above or name == "mse" else found[name]
+            for name in MEANINGS
+            if name in found
+        }
 
     def _infinite_metrics(self) -> dict[str, Estimate]:
         """Where some regrets are infinite: so are their means; the others have means of their own, by name."""
@@ -212,7 +221,7 @@ class Evaluation:
             mean = estimates.mean(self.floor_regrets, level, weights) if finite else Estimate(np.inf)
             ratio = estimates.ratio_of_sums(self.floor_regrets, size, level, weights) if finite else Estimate(np.inf)
             found |= {"floor_absolute_regret": mean, "floor_ratio_of_sums": ratio}
-        return {name: found[name] for name in MEANINGS if name in found}
+        return self._in_order(found)
 
     @property
     def mean_of_ratios(self) -> float:

@@ -43,6 +43,15 @@ class CvxpyProgram:
     def __repr__(self) -> str:
         return f"CvxpyProgram({self.program!r}, costs={list(self._predicted)}, instance={list(self._given)})"
 
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_") and name in {*vars(Program), *Program.__annotations__}:
+            raise AttributeError(
+                f"a CvxpyProgram has no {name!r}, its program has: solvers, layers and losses take `from_cvxpy(…).program`",
+                name=name,
+                obj=self,
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+
     def costs(self, **values: Any) -> Tensor:
         """y `(*batch, p)` from values `(*batch, *shape)` of the predicted parameters."""
         if set(values) != set(self._predicted):

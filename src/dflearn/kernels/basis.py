@@ -18,7 +18,8 @@ from dflearn.kernels import ahead
 
 SINGULAR = 1e-13  # a pivot of the dense rest this small beside its largest entry is rounding
 
-jit = ahead.jit(nogil=True, error_model="numpy")
+# Kernels that only kernels call: without a way in from Python, which takes long to compile where tuples of arrays go in.
+inner = ahead.jit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 class Columns(NamedTuple):
@@ -46,7 +47,7 @@ class Order(NamedTuple):
     small: Any
 
 
-@jit
+@inner
 def room_for_order(m: int, entries: int) -> Any:
     """entries: the most that a basis may have."""
     return Order(
@@ -56,7 +57,7 @@ def room_for_order(m: int, entries: int) -> Any:
     )  # fmt: skip
 
 
-@jit
+@inner
 def factorize(columns: Columns, basis: Any, order: Order) -> Any:
     """Find the order of the basis, and factorize the rest; whether there is an inverse."""
     start, index, value = columns
@@ -159,7 +160,7 @@ def factorize(columns: Columns, basis: Any, order: Order) -> Any:
     return factorize_dense(order.rest[:count, :count], order.exchange)
 
 
-@jit
+@inner
 def factorize_dense(matrix: Any, exchange: Any) -> Any:
     """P matrix = L U in place, by rows."""
     m = len(matrix)
@@ -188,7 +189,7 @@ def factorize_dense(matrix: Any, exchange: Any) -> Any:
     return True
 
 
-@jit
+@inner
 def solve(columns: Columns, basis: Any, order: Order, right: Any, x: Any) -> None:
     """B x = right, x by position; right is overwritten."""
     start, index, value = columns
@@ -223,7 +224,7 @@ def solve(columns: Columns, basis: Any, order: Order, right: Any, x: Any) -> Non
                 right[index[e]] -= value[e] * x[k]
 
 
-@jit
+@inner
 def solve_transposed(columns: Columns, basis: Any, order: Order, cost: Any, y: Any) -> None:
     """Bᵀy = cost, cost by position, y by row."""
     m, first, last = len(basis), order.ends[0], order.ends[1]
@@ -250,7 +251,7 @@ def solve_transposed(columns: Columns, basis: Any, order: Order, cost: Any, y: A
         y[order.row[t]] = left_over(columns, basis[order.position[t]], cost[order.position[t]], y) / order.pivot[t]
 
 
-@jit
+@inner
 def left_over(columns: Columns, j: Any, cost: Any, y: Any) -> Any:
     """cost − (column j)ᵀy; what is not known yet of y is zero."""
     for e in range(columns.start[j], columns.start[j + 1]):

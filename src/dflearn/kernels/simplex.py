@@ -4,9 +4,9 @@ x are the variables of a program and the slacks of its inequalities; M has no de
 variables at a bound (or at zero, where they have none), the tableau is B⁻¹ M without the columns of the basis: m × k numbers,
 which a step exchanges in place. Every instance begins at the same basis of the program, so that no answer depends on another.
 
-Where right-hand sides and bounds of an instance make that basis infeasible, dual steps for costs of zero, which any basis is
-optimal for, lead to a feasible one. Steps enter the variable of the steepest descent by reference weights (Devex; Forrest and
-Goldfarb, 1992), leave by the largest pivot among the rows that bind first, and follow Bland's rule after a stall.
+Where right-hand sides and bounds of an instance make that basis infeasible, dual steps for costs that it is optimal for lead to
+a feasible one. Steps enter the variable of the steepest descent by reference weights (Devex; Forrest and Goldfarb, 1992), leave
+by the largest pivot among the rows that bind first, and follow Bland's rule after a stall.
 
 At the end decisions, prices and reduced costs are computed anew from the basis and the program's own numbers (`basis`); where
 they say that the tableau has lost its digits, the steps go on from them. What is not optimal then is not called so. All
@@ -15,15 +15,29 @@ tolerances are relative to the terms that a number is the sum of.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from dflearn.kernels import ahead
-from dflearn.kernels.basis import Columns, Order, factorize, left_over, room_for_order, solve, solve_transposed
+from dflearn.kernels.basis import Columns, Order, inner, left_over, room_for_order, solve_transposed
+from dflearn.kernels.tableau import (
+    AT_LOWER,
+    AT_UPPER,
+    AT_ZERO,
+    Lines,
+    Place,
+    Room,
+    bound_of,
+    copied,
+    copy,
+    decide,
+    exchange,
+    inlined,
+    largest_of,
+)
 
 OPTIMAL, FAILED = 0, 5  # as in `Status`
-AT_LOWER, AT_UPPER, AT_ZERO = 0, 2, 3  # as in `Basis`
 DUAL = 1e-12  # reduced costs, and
 PRIMAL = 1e-11  # decisions, that are smaller relative to their terms are rounding
 PIVOT = 1e-9  # entries of a column this small beside its largest are rounding
@@ -31,41 +45,6 @@ SNAP = 1e-15  # a basic variable this near to its bound, in units of the largest
 ROUNDS = 4  # of steps, then numbers anew
 
 jit = ahead.jit(nogil=True, error_model="numpy")
-
-
-class Place(NamedTuple):
-    """A basis, its tableau, and the decision there."""
-
-    tableau: Any  # (m, k)
-    basis: Any  # the variable of each row (m,), and
-    outside: Any  # of each column (k,)
-    at: Any  # the bound that a variable of `outside` is at, a code
-    x: Any  # (m + k,)
-
-
-class Lines(NamedTuple):
-    """Right-hand sides and bounds, of one instance or of all."""
-
-    right: Any
-    lower: Any
-    upper: Any
-
-
-class Room(NamedTuple):
-    """What the steps write to: by column, by row."""
-
-    reduced: Any
-    size: Any  # the terms of a reduced cost
-    weight: Any
-    way: Any
-    width: Any
-    row: Any
-    value: Any
-    low: Any
-    high: Any
-    rate: Any
-    side: Any
-    prices: Any
 
 
 @jit
@@ -108,30 +87,16 @@ def solve_batch(columns: Columns, reference: Place, lines: Lines, c: Any, w: Any
                 y[i, r] = room.prices[r]
 
 
-@jit
-def copied(place: Place) -> Any:
-    return Place(place.tableau.copy(), place.basis.copy(), place.outside.copy(), place.at.copy(), place.x.copy())
-
-
-@jit
-def copy(one: Place, other: Place) -> None:
-    m, k = one.tableau.shape
-    for r in range(m):
-        other.basis[r] = one.basis[r]
-        for j in range(k):
-            other.tableau[r, j] = one.tableau[r, j]
-    for j in range(k):
-        other.outside[j], other.at[j] = one.outside[j], one.at[j]
-    for v in range(m + k):
-        other.x[v] = one.x[v]
-
-
 # -- a feasible basis -------------------------------------------------------------------------------------------------
 
 
-@jit
+@inlined
 def begin(columns: Columns, order: Order, lines: Lines, here: Place, room: Room) -> Any:
-    """From the reference to a basis that is feasible for these sides, by dual steps for costs of zero; whether one was found."""
+    """From the reference to a basis that is feasible for these sides, by dual steps; whether one was found.
+
+    For costs of zero first, with the largest pivots. These may go round in circles: then for costs that the basis at hand is the
+    one optimum for, whose bound rises from step to step.
+    """
     tableau, basis, outside, at, x = here
     m, k = tableau.shape
     for j in range(k):
@@ -143,26 +108,35 @@ def begin(columns: Columns, order: Order, lines: Lines, here: Place, room: Room)
         else:
             at[j] = AT_LOWER
         x[outside[j]] = bound_of(lines, outside[j], at[j])
-    for step in range(4 * (m + k) + 1):
-        if step % (m + k) == 0 and not decide(columns, order, lines, here, room):
+    reduced, careful, anew = room.reduced, m + k, True
+    for step in range(1, 4 * (m + k) + 2):
+        if anew and not decide(columns, order, lines, here, room):
             return False
         small = PRIMAL * largest_of(x, lines.right)
-        leaving, worst = -1, small
+        leaving, worst = m, small
         for r in range(m):
             broken = max(lines.lower[basis[r]] - x[basis[r]], x[basis[r]] - lines.upper[basis[r]])
             if broken > worst:
                 leaving, worst = r, broken
-        if leaving < 0:
-            return step == 0 or decide(columns, order, lines, here, room)
+        if leaving == m:
+            if anew:
+                return True
+            anew = True
+            continue
+        anew = step % (m + k) == 0
+        if step == careful:
+            for j in range(k):
+                reduced[j] = 0.0 if at[j] == AT_ZERO else -1.0 if at[j] == AT_UPPER else 1.0
         up = x[basis[leaving]] < lines.lower[basis[leaving]]
-        entering, best = -1, PIVOT * largest_of(tableau[leaving], room.prices[:0])
+        least, entering, best = PIVOT * largest_of(tableau[leaving], room.prices[:0]), k, np.inf
         for j in range(k):
-            v = outside[j]
+            v, size = outside[j], abs(tableau[leaving, j])
             rises = (tableau[leaving, j] < 0.0) == up  # x_v must rise for it
             can = at[j] == AT_ZERO or ((at[j] == AT_LOWER) == rises and lines.lower[v] < lines.upper[v])
-            if can and abs(tableau[leaving, j]) > best:
-                entering, best = j, abs(tableau[leaving, j])
-        if entering < 0:
+            share = -size if step < careful else abs(reduced[j]) / size
+            if can and size > least and share < best:
+                entering, best = j, share
+        if entering == k:
             return False
         bound = lines.lower[basis[leaving]] if up else lines.upper[basis[leaving]]
         move = (x[basis[leaving]] - bound) / tableau[leaving, entering]
@@ -170,65 +144,18 @@ def begin(columns: Columns, order: Order, lines: Lines, here: Place, room: Room)
             x[basis[r]] -= move * tableau[r, entering]
         x[outside[entering]] += move
         x[basis[leaving]] = bound
+        price, pivot = reduced[entering], tableau[leaving, entering]
         exchange(here, leaving, entering, AT_LOWER if up else AT_UPPER, room)
+        for j in range(k):
+            reduced[j] -= price * room.row[j]
+        reduced[entering] = -price / pivot
     return False
-
-
-@jit
-def largest_of(one: Any, other: Any) -> Any:
-    largest = 0.0
-    for value in one:
-        largest = max(largest, abs(value))
-    for value in other:
-        largest = max(largest, abs(value))
-    return largest
-
-
-@jit
-def decide(columns: Columns, order: Order, lines: Lines, here: Place, room: Room) -> Any:
-    """The basic variables, anew; whether the basis has an inverse."""
-    basis, outside, x, side = here.basis, here.outside, here.x, room.side
-    if not factorize(columns, basis, order):
-        return False
-    for r in range(len(basis)):
-        side[r] = lines.right[r]
-    for v in outside:
-        if x[v] != 0.0:
-            for e in range(columns.start[v], columns.start[v + 1]):
-                side[columns.index[e]] -= columns.value[e] * x[v]
-    solve(columns, basis, order, side, room.value)
-    for r in range(len(basis)):
-        x[basis[r]] = room.value[r]
-    return True
-
-
-@jit
-def exchange(here: Place, r: Any, q: Any, code: Any, room: Room) -> None:
-    """The variable of row r goes to a bound, that of column q becomes basic; room.row: the row then, but for a zero in column q."""
-    tableau, row = here.tableau, room.row
-    m, k = tableau.shape
-    inverse = 1.0 / tableau[r, q]
-    for j in range(k):
-        row[j] = tableau[r, j] * inverse
-    row[q] = 0.0
-    for i in range(m):
-        factor = tableau[i, q]
-        if factor != 0.0 and i != r:
-            line = tableau[i]
-            for j in range(k):
-                line[j] -= factor * row[j]
-            line[q] = -factor * inverse
-    for j in range(k):
-        tableau[r, j] = row[j]
-    tableau[r, q] = inverse
-    here.basis[r], here.outside[q] = here.outside[q], here.basis[r]
-    here.at[q] = code
 
 
 # -- an optimal one ---------------------------------------------------------------------------------------------------
 
 
-@jit
+@inlined
 def optimize(columns: Columns, order: Order, lines: Lines, cost: Any, here: Place, room: Room) -> Any:
     """From a feasible basis to an optimal one; whether it was found. x and room.prices are then exact but for rounding."""
     tableau, basis, outside, at, x = here
@@ -266,24 +193,19 @@ def optimize(columns: Columns, order: Order, lines: Lines, cost: Any, here: Plac
     return False
 
 
-@jit
-def bound_of(lines: Lines, v: Any, at: Any) -> Any:
-    return lines.upper[v] if at == AT_UPPER else 0.0 if at == AT_ZERO else lines.lower[v]
-
-
-@jit
+@inner
 def way_of(at: Any, width: Any) -> Any:
     """Where a variable may go from its bound: 1 up, −1 down, 0 nowhere, 2 wherever it likes."""
     return 2.0 if at == AT_ZERO else 0.0 if width <= 0.0 else -1.0 if at == AT_UPPER else 1.0
 
 
-@jit
+@inner
 def gain(way: Any, reduced: Any) -> Any:
     """How fast the objective falls as the variable goes where it may."""
     return abs(reduced) if way == 2.0 else -way * reduced
 
 
-@jit
+@inner
 def priced(columns: Columns, cost: Any, here: Place, room: Room) -> Any:
     """Reduced costs anew, with their terms; whether there is still one that asks for a step."""
     wanted = False
@@ -298,7 +220,7 @@ def priced(columns: Columns, cost: Any, here: Place, room: Room) -> Any:
     return wanted
 
 
-@jit
+@inner
 def settled(lines: Lines, here: Place) -> Any:
     """Basic variables within their bounds, but for rounding: there at last, and whether they were."""
     x, small = here.x, PRIMAL * largest_of(here.x, lines.right)
@@ -311,7 +233,7 @@ def settled(lines: Lines, here: Place) -> Any:
     return True
 
 
-@jit
+@inner
 def steepest(room: Room) -> Any:
     """The column of the steepest descent by reference weights; −1 where there is none."""
     entering, best = -1, 0.0
@@ -322,7 +244,7 @@ def steepest(room: Room) -> Any:
     return entering
 
 
-@jit
+@inner
 def first_of_all(outside: Any, room: Room) -> Any:
     """The column of the first variable that may improve the objective; −1 where there is none."""
     entering = -1
@@ -332,7 +254,7 @@ def first_of_all(outside: Any, room: Room) -> Any:
     return entering
 
 
-@jit
+@inner
 def descend(lines: Lines, here: Place, room: Room, small: Any, steps: Any) -> Any:
     """Primal steps while reduced costs ask for one; how many are left, or −1 where they do not end.
 
@@ -364,13 +286,13 @@ def descend(lines: Lines, here: Place, room: Room, small: Any, steps: Any) -> An
             if fast > least:
                 space = value[r] - low[r] if rate[r] > 0.0 else high[r] - value[r]
                 reach = min(reach, (max(space, 0.0) + small) / fast)
-        leaving, length, largest = -1, np.inf, 0.0
+        leaving, length, largest = m, np.inf, 0.0
         for r in range(m):
             fast = abs(rate[r])
             if fast > least:
                 space = max(value[r] - low[r] if rate[r] > 0.0 else high[r] - value[r], 0.0)
                 if space <= reach * fast and (
-                    (leaving < 0 or basis[r] < basis[leaving]) if careful else fast > largest
+                    (leaving == m or basis[r] < basis[leaving]) if careful else fast > largest
                 ):
                     leaving, length, largest = r, space / fast, fast
         length, flips = min(length, width[q]), width[q] <= length

@@ -17,10 +17,19 @@ from typing import Any, ClassVar, NamedTuple, overload
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.autograd.forward_ad import unpack_dual
 
 from dflearn.errors import OptionError
 from dflearn.program import Instance, Objective, Program
-from dflearn.solvers.base import Solution, Solver, TakesStart, check_costs, check_instance, check_start_shape
+from dflearn.solvers.base import (
+    Solution,
+    Solver,
+    TakesStart,
+    check_costs,
+    check_instance,
+    check_start_shape,
+    numbers_of,
+)
 
 NUMBERS = (torch.float32, torch.float64)  # that arrays hold as they are
 ACCEPTED_RESIDUAL = 1e-6  # relative, row by row and variable by variable; what `OPTIMAL` means here
@@ -140,7 +149,7 @@ def as_rows(x: Tensor, count: int, dtype: Any = None) -> np.ndarray:
         rows = rows.double()
     if not x.is_cpu:
         rows = rows.cpu()
-    array: np.ndarray = rows.numpy()
+    array = numbers_of(rows)
     return array if dtype is None and array.flags.c_contiguous else np.ascontiguousarray(array, dtype)
 
 
@@ -205,9 +214,18 @@ def with_gradient(
         there are no second derivatives, which is then the error of who asks for one.
     """
     if not (costs.requires_grad and torch.is_grad_enabled()):
+        refuse_tangent(costs)
         return w
     decision: Tensor = _WithGradient.apply(costs, w, way_back, again)  # type: ignore[no-untyped-call]
     return decision
+
+
+def refuse_tangent(costs: Tensor) -> None:
+    """An error where derivatives are carried forward (`torch.autograd.forward_ad`): the decision would silently have none."""
+    if unpack_dual(costs).tangent is not None:
+        raise OptionError(
+            "layers have no derivatives in forward mode: use backward(), torch.autograd.grad or torch.autograd.functional.jacobian"
+        )
 
 
 class _WithGradient(torch.autograd.Function):

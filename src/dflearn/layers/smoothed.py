@@ -39,7 +39,7 @@ from dflearn.layers.watch import Watch
 from dflearn.layers.way_back import Face, led_back
 from dflearn.program import Instance, Objective, Program
 from dflearn.program.sides import Sides
-from dflearn.solvers.base import Solution, Status, check_instance, check_start
+from dflearn.solvers.base import Solution, Status, check_instance, check_start, numbers_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -255,7 +255,7 @@ class Smoothed(Layer):
                 led = alone.face.way_back
                 back = lambda gradient: led(torch.from_numpy(gradient)).numpy()  # noqa: E731
                 return Apart(alone.decision.numpy(), back, None, perf_counter() - begun)
-            rows = y.numpy()
+            rows = numbers_of(y)
             answer = short.answer(rows)
             if answer is None:
                 return None
@@ -270,7 +270,7 @@ class Smoothed(Layer):
         return Apart(solution.check().decision.numpy(), face.rows_back, solution.start, perf_counter() - begun)
 
     def _solve_apart(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> tuple[Solution, Face] | None:
-        rows = y.numpy()
+        rows = numbers_of(y)
         if rows.ndim != 2 or rows.shape[1] != self.objective.p or not math.isfinite(np.vdot(rows, rows)):
             return None
         if instance is not None:
@@ -285,7 +285,7 @@ class Smoothed(Layer):
             alone = self._alone(y, short)
             if alone is not None:
                 return _told(alone.decision, alone.objective, alone.residual), alone.face
-        rows = y.detach().numpy()
+        rows = numbers_of(y)
         answer = short.answer(rows)
         if answer is None:
             return None

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dflearn.layers.base import NUMBERS, as_rows, like, symmetric
+from dflearn.layers.base import NUMBERS, as_rows, like, refuse_tangent, symmetric
 from dflearn.program import Objective
+from dflearn.solvers.base import numbers_of
 
 if TYPE_CHECKING:
     from dflearn.layers.alone import Lone
@@ -37,7 +38,7 @@ class Face(NamedTuple):
     def way_back(self, gradient: Tensor) -> Tensor:
         """(dw/dy)ᵀ gradient as stated in `Smoothed`, `(*batch, n)` → `(*batch, p)`."""
         if self.short is not None and gradient.dtype in NUMBERS:
-            return torch.from_numpy(self.short.back(self.inside, self.in_force, gradient.numpy()))
+            return torch.from_numpy(self.short.back(self.inside, self.in_force, numbers_of(gradient)))
         back = self._to_costs(gradient)
         return back if self.objective is None else self.objective.transpose(back)
 
@@ -88,6 +89,7 @@ class Face(NamedTuple):
 def led_back(y: Tensor, decision: Tensor, face: Face | Lone) -> Tensor:
     """The decision, just made, that belongs to the costs y, differentiable: `with_gradient` with a call less."""
     if not (y.requires_grad and torch.is_grad_enabled()):
+        refuse_tangent(y)
         return decision
     led: Tensor = _Led.apply(y, (decision,), face)  # type: ignore[no-untyped-call]
     return led

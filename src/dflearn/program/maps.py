@@ -50,7 +50,7 @@ class _SparseMap(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, matrix: Tensor, transpose: Tensor) -> Tensor:
         ctx.pair = (transpose, matrix)
-        return (matrix @ x.reshape(-1, x.shape[-1]).T).T.reshape(*x.shape[:-1], matrix.shape[0])
+        return (matrix @ x.reshape(x.shape[:-1].numel(), x.shape[-1]).T).T.reshape(*x.shape[:-1], matrix.shape[0])
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:

@@ -72,8 +72,8 @@ class Objective:
 
     @cached_property
     def _single_entry_rows(self) -> bool:
-        """Whether every variable depends on at most one cost: then S y is a gather and a product."""
-        return self.S is not None and bool((np.diff(self.S.indptr) <= 1).all())
+        """Whether every variable depends on at most one cost: then S y is a gather and a product. Not where there is no cost."""
+        return self.S is not None and self.p > 0 and bool((np.diff(self.S.indptr) <= 1).all())
 
     @cached_property
     def _diagonal(self) -> bool:

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dflearn.errors import ProgramError, ShapeError, SolverError
+from dflearn.errors import OptionError, ProgramError, ShapeError, SolverError
 from dflearn.program import Instance, Objective, Program
 from dflearn.program.arrays import alike
 from dflearn.program.sides import Sides
@@ -342,10 +342,22 @@ def check_costs(y: Tensor, objective: Objective, *, values: bool = True) -> torc
     return y.shape[:-1]
 
 
+def numbers_of(x: Tensor) -> np.ndarray:
+    """The numbers of a tensor as an array, on the same memory where that holds them; an error where there are none to be read."""
+    try:
+        return x.detach().numpy(force=True)  # of negated views and zeros without memory too
+    except RuntimeError as error:
+        raise OptionError(
+            "a solver needs numbers, and this tensor holds none: torch.func (vmap, grad, jacrev, jvp) and vectorize=True hand over "
+            "tensors without. Pass a batch of costs in place of vmap, and use backward(), torch.autograd.grad or "
+            "torch.autograd.functional.jacobian for derivatives"
+        ) from error
+
+
 def _squares(y: Tensor) -> float:
     """The sum of all squares; numpy is the quicker one to ask."""
     if y.is_cpu and y.dtype in (torch.float32, torch.float64):
-        numbers = y.numpy()
+        numbers = numbers_of(y)
         return float(np.vdot(numbers, numbers))
     return float(y.square().sum())
 

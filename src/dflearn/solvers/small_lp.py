@@ -20,6 +20,8 @@ from dflearn.solvers.scaling import Scales
 # nonzeros, some hundred microseconds to begin with: at 8,000 entries (SP-10) this is 6 to 11 times as fast as HiGHS, at 11,000
 # (CFL-50) 2 times (`benchmarks/speed/small_lps.py`); at 20,900 of random sparse rows it was 0.7 to 2.6 times.
 MOST_ENTRIES = 12_000
+# The first tableau takes the cube of the rows in time and their square in memory: 0.1 s at 1,000 rows, 2 s and 200 MB at 3,000.
+MOST_ROWS = 1_000
 DEPENDENT = 1e-10  # a row of the tableau this small beside the largest is a row that others imply
 
 
@@ -41,7 +43,9 @@ class SmallLP(Solver):
         refuse_quadratic("SmallLP", program)
         if program.is_integer:
             raise refusal("SmallLP", program, "it has integer variables; did you mean program.relax()?")
-        entries = tableau_entries(program)
+        entries, rows = tableau_entries(program), _rows(program)
+        if rows > MOST_ROWS:
+            raise refusal("SmallLP", program, f"it has {rows} rows, more than {MOST_ROWS}; use HiGHS")
         if entries > MOST_ENTRIES:
             raise refusal("SmallLP", program, f"its tableau has {entries} entries, more than {MOST_ENTRIES}; use HiGHS")
         self.program, self.objective = program, program.objective
@@ -50,7 +54,8 @@ class SmallLP(Solver):
     @staticmethod
     def suits(program: Program) -> bool:
         """Whether it takes the program."""
-        return program.Q is None and not program.is_integer and tableau_entries(program) <= MOST_ENTRIES
+        small = _rows(program) <= MOST_ROWS and tableau_entries(program) <= MOST_ENTRIES
+        return small and program.Q is None and not program.is_integer
 
     def __repr__(self) -> str:
         return f"SmallLP({self.program!r})"
@@ -86,8 +91,11 @@ class SmallLP(Solver):
 
 def tableau_entries(program: Program) -> int:
     """Of the tableau of a program without dependent rows: basic variables times others."""
-    rows, others = program.A.shape[0] + program.G.shape[0], program.n - program.A.shape[0]
-    return int(rows * max(others, 1))
+    return _rows(program) * max(int(program.n - program.A.shape[0]), 1)
+
+
+def _rows(program: Program) -> int:
+    return int(program.A.shape[0] + program.G.shape[0])
 
 
 class _Tableau:
@@ -123,7 +131,8 @@ class _Tableau:
     def solve(self, c: np.ndarray, sides: Sides, out: Raw) -> np.ndarray:
         """Decisions and statuses into `out`, in the user's units; the prices `(count, rows)`."""
         from dflearn.kernels.basis import Columns
-        from dflearn.kernels.simplex import Lines, Place, solve_batch
+        from dflearn.kernels.simplex import solve_batch
+        from dflearn.kernels.tableau import Lines, Place
 
         own = sides is self.program.own_sides
         y = np.full((len(c), len(self.kept)), np.nan)
