@@ -108,6 +108,12 @@ TASKS = (
     Task("jobs", **SMALL),
     Task("flow", **SMALL),
     Task("CFL-50", train=100, batch=8),
+    Task("blending", train=100, validation=100, batch=8),
+    Task("roster", train=300, batch=24),
+    Task("auction", **SMALL),
+    Task("tree", train=80, validation=80, batch=7),
+    Task("options"),
+    Task("ordering", train=150, validation=150, batch=12),
     Task("portfolio-20", methods="quadratic", test=200, validation=100, **SMALL),
 )
 

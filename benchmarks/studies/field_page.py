@@ -12,6 +12,7 @@ from dflearn.report.render import render
 from dflearn.report.style import write_figure
 from field_default import KNOWN, verdict
 from field_figures import ranks_figure, relative, seconds, spent, time_figure, timed
+from field_fresh import verdict as fresh_verdict
 from field_methods import METHODS
 from field_statistics import Field, Ranking, Record
 
@@ -83,6 +84,7 @@ def page(records: Sequence[Record]) -> str:
     text += "\n## Beside SPO+, paired\n\n" + _differences(field)
     text += "\n## Time, solves and sensitivity\n\n![Regret against time](time.svg)\n\n" + _costs(field)
     text += "\n## A default\n\n" + verdict(records) + f"\n\n{fixed_default(field)}\n"
+    text += "\n## A hypothesis on fresh problems\n\n" + fresh_verdict(records)
     for problem in field.others:
         text += f"\n## {problem}, for the methods that ran there\n\n" + _alone(Field(records), problem)
     for method in apart:
@@ -106,8 +108,8 @@ def _tests(field: Field, by_problem: Ranking, by_run: Ranking) -> str:
 
 def summary(field: Field, form: Any = "markdown") -> str:
     """A line per method: ranks, regret beside MSE's, and on how many problems it has less or more than two others."""
-    lines = []
-    for method, rank in field.by_problem().mean.items():
+    lines, found = [], field.by_problem()
+    for method, rank in found.mean.items():
         counts = [
             f"{count}" if method != other else ""
             for other in ("MSE", BASELINE)
@@ -116,7 +118,7 @@ def summary(field: Field, form: Any = "markdown") -> str:
         own = [field.mean(problem, method) for problem in field.problems]
         least = [min(field.mean(problem, other) for other in field.methods) for problem in field.problems]
         first = sum(one == best for one, best in zip(own, least, strict=True))
-        ranks = field.by_problem().ranks[:, field.methods.index(method)]
+        ranks = found.ranks[:, field.methods.index(method)]
         lines.append(
             [method, f"{rank:.1f}", f"{ranks.min():.0f} to {ranks.max():.0f}", str(first), f"{relative(field, method):.2f}", *counts, f"{seconds(field, method):.1f}"]
         )  # fmt: skip

@@ -15,19 +15,20 @@ from dflearn.problems.energy import EnergyDays, EnergyProblem
 from dflearn.problems.registry import problem_named
 from dflearn.program import Program
 from dflearn.solvers.base import Solver
+from field_fresh_problems import FRESH
 from field_new_problems import NEW
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def make_problem(name: str, seed: int, **options: Any) -> Problem:
-    """`TSP-7`, `battery`, one of `NEW`, or a name of the registry, whose options may be given."""
+    """`TSP-7`, `battery`, one of `NEW` or `FRESH`, or a name of the registry, whose options may be given."""
     if name.startswith("TSP"):
         return _tours(int(name.partition("-")[2]), seed)
     if name == "battery":
         return Battery(seed=seed)
-    if name in NEW:
-        return NEW[name](seed=seed)
+    if name in (drawn := NEW | FRESH):
+        return drawn[name](seed=seed)
     return problem_named(name, seed=seed, **options)
 
 

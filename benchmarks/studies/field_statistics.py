@@ -139,11 +139,15 @@ class Field:
 
     def trials(self, problem: str, method: str) -> list[tuple[float, float]]:
         """Value tried and validation regret on the tuning seed; infinite where it failed."""
-        return sorted(
-            (one["trial"], one.get("validation", math.inf))
-            for one in self.records
-            if (one["problem"], one["method"], one["seed"]) == (problem, method, TUNED_ON)
-        )
+        return self._tried.get((problem, method), [])
+
+    @cached_property
+    def _tried(self) -> dict[tuple[str, str], list[tuple[float, float]]]:
+        found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+        for one in (one for one in self.records if one["seed"] == TUNED_ON):
+            pair = one["trial"], one.get("validation", math.inf)
+            found.setdefault((one["problem"], one["method"]), []).append(pair)
+        return {key: sorted(pairs) for key, pairs in found.items()}
 
     def sensitivity(self, method: str) -> tuple[float, float]:
         """Validation regret with the middle and the worst of five values over that with the best, median over problems."""

@@ -13,9 +13,11 @@ import torch
 
 import field as study
 import field_default
+import field_fresh
 import field_levels
 from dflearn.evaluation import evaluate
 from dflearn.solvers.highs import HiGHS
+from field_fresh_problems import FRESH
 from field_levels_page import SHOWN
 from field_new_problems import NEW
 from field_page import ranked
@@ -115,10 +117,10 @@ def test_a_small_part_of_the_levels_makes_a_page(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"levels.md", "levels.svg", "rows.svg"}
 
 
-@pytest.mark.parametrize("name", NEW)
+@pytest.mark.parametrize("name", NEW | FRESH)
 def test_solvers_of_the_new_problems_are_as_good_as_highs(name: str) -> None:
     """On their own costs, and on such as predictions may be: of either sign."""
-    problem = NEW[name](seed=1)
+    problem = (NEW | FRESH)[name](seed=1)
     drawn = problem.generate(6).costs.double()
     costs = torch.cat(
         [drawn, -drawn[:2], torch.randn(4, problem.program.p, generator=torch.Generator().manual_seed(0))]
@@ -158,3 +160,40 @@ def test_the_default_is_what_the_rule_says_of_the_records() -> None:
         one.pop("regret", None)
     field, _ = ranked(field_default.with_picks(records))
     assert next(iter(field_default.choice(field))) == field_default.CHOSEN
+
+
+def _fresh(regrets: dict[str, float]) -> list[dict[str, Any]]:
+    """Runs on the fresh problems with these regrets, of all else 0.5 and worse; validation rows tell the truth."""
+    return [
+        _part(method, [regret] * 4, regret) | {"problem": problem, "seed": seed}
+        for problem in field_fresh.FRESH
+        for seed in (1, 2)
+        for i, method in enumerate(field_fresh.METHODS)
+        for regret in [regrets.get(method, 0.5 + 0.01 * i)]
+    ]
+
+
+def test_the_verdict_on_the_hypothesis() -> None:
+    """The best part is as good as the selection, which then shares the first rank: refuted, as all selections take that part."""
+    assert tuple(FRESH) == field_fresh.FRESH
+    text = field_fresh.verdict(_fresh({"MSE": 0.1}))
+    assert "2.00, place" in text  # with best of 5 and MSE: (1 + 2 + 3) / 3
+    assert "**Refuted.** It took MSE 12 times" in text
+    means = {"best of 3": 2.0, "best of 2": 2.5, "SCE": 3.0}
+    assert field_fresh.outcome(means, "SCE", -0.1) == "confirmed"
+    assert field_fresh.outcome(means, "SCE", 0.1) == "not confirmed, first within chance of SCE"
+    assert field_fresh.outcome(means | {"best of 2": 2.0}, "SCE", -0.1) == "refuted"
+
+
+def test_a_fresh_problem_counts_where_all_methods_have_a_seed_in_common() -> None:
+    records = _fresh({})
+    cut = [one for one in records if (one["problem"], one["method"], one["seed"]) != ("tree", "SCE", 1)]
+    assert "tree: 2," in field_fresh.verdict(cut)
+    cut = [one for one in cut if (one["problem"], one["method"]) != ("tree", "SCE")]
+    assert "tree" not in field_fresh.verdict(cut)
+
+
+def test_the_page_has_the_verdict_of_the_records() -> None:
+    text = field_fresh.verdict(study.read(study.OUT / study.RECORDS))
+    assert text in (study.OUT / "README.md").read_text(encoding="utf-8")
+    assert "**Refuted.**" in text  # as docs/field.md says

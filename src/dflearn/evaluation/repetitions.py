@@ -7,11 +7,14 @@ the bootstrap's and of Student's interval over the seeds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 
 import numpy as np
 
 from dflearn.evaluation.estimates import CHUNK, RESAMPLES, Estimate, student_quantile
+
+KEPT = 4_000_000  # rows of all resamples together, up to which the draws are kept for the next data of the same sizes
 
 
 def over_seeds(
@@ -39,10 +42,11 @@ def over_seeds(
         return Estimate(value)
     z = (means[:, 0] - value * means[:, 1]) * seeds / total
     reach = student_quantile(confidence, seeds) * float(np.sqrt(np.square(z).sum() / (seeds - 1) / seeds))
-    rng = np.random.default_rng(0)
-    drawn, columns = rng.integers(seeds, size=(RESAMPLES, seeds)), np.empty((RESAMPLES, seeds, 2))
-    for seed in range(seeds):
-        columns[drawn == seed] = _resampled(tables[seed], int((drawn == seed).sum()), rng)
+    columns = np.empty((RESAMPLES, seeds, 2))
+    for seed, (resample, place), times in _resamples(tuple(map(len, tables))):
+        above, below, counted = (times @ tables[seed]).T
+        counted = np.where(counted > 0, counted, 1.0)
+        columns[resample, place] = np.stack([above / counted, below / counted], 1)
     above, below = columns.sum(1).T
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = np.nan_to_num(above / below, nan=value)
@@ -50,15 +54,33 @@ def over_seeds(
     return Estimate(value, min(float(low), value - reach), max(float(high), value + reach))
 
 
-def _resampled(table: np.ndarray, times: int, rng: np.random.Generator) -> np.ndarray:
-    """Both means of so many resamples of the rows (numerator, denominator, 1) · weight, `(times, 2)`."""
-    out = np.empty((times, 2))
-    for first in range(0, times, CHUNK):
-        rows = rng.integers(len(table), size=(min(CHUNK, times - first), len(table)))
-        above, below, counted = table[rows].sum(1).T
-        counted = np.where(counted > 0, counted, 1.0)
-        out[first : first + CHUNK] = np.stack([above / counted, below / counted], 1)
-    return out
+_Draws = tuple[int, tuple[np.ndarray, np.ndarray], np.ndarray]
+
+
+def _resamples(sizes: tuple[int, ...]) -> Iterable[_Draws]:
+    """Some resamples at a time: a seed, (in which resamples, as which of its seeds) it was drawn, and how often each row was then.
+
+    They depend on the numbers of rows of the seeds alone, so that those of one size serve all comparisons on it.
+    """
+    return _kept(sizes) if RESAMPLES * sum(sizes) <= KEPT else _drawn(sizes)
+
+
+@lru_cache(maxsize=16)
+def _kept(sizes: tuple[int, ...]) -> list[_Draws]:
+    return [(seed, where, times.astype(np.uint16)) for seed, where, times in _drawn(sizes)]
+
+
+def _drawn(sizes: tuple[int, ...]) -> Iterator[_Draws]:
+    rng = np.random.default_rng(0)
+    drawn = rng.integers(len(sizes), size=(RESAMPLES, len(sizes)))
+    for seed, size in enumerate(sizes):
+        resamples, places = np.nonzero(drawn == seed)
+        for first in range(0, len(places), CHUNK):
+            some = slice(first, first + CHUNK)
+            count = len(places[some])
+            rows = rng.integers(size, size=(count, size)) + size * np.arange(count)[:, None]
+            times = np.bincount(rows.ravel(), minlength=count * size).reshape(count, size)
+            yield seed, (resamples[some], places[some]), times
 
 
 def signed_ranks(differences: np.ndarray) -> float:
