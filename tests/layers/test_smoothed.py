@@ -8,6 +8,7 @@ import resource
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import cvxpy
 import numpy as np
@@ -444,6 +445,19 @@ def test_the_short_way_leads_where_the_long_one_does(count: int, dtype: torch.dt
                 assert max(one.item(), other.item()) <= layer.tolerance
             else:
                 torch.testing.assert_close(one, other, **near, msg=name)
+
+
+def test_the_short_way_hands_over_what_has_no_residual(monkeypatch: pytest.MonkeyPatch) -> None:
+    short = Smoothed(knapsack().relax(), 0.3).short
+    y, run = np.linspace(1, 2, 36).reshape(3, 12), type(short.rows).run
+
+    def spoiled(rows: Any, *arguments: Any) -> None:
+        run(rows, *arguments)
+        arguments[-1].residual[1] = np.nan
+
+    assert short.answer(y) is not None
+    monkeypatch.setattr(type(short.rows), "run", spoiled)
+    assert short.answer(y) is None
 
 
 def test_mu_that_is_set_anew_and_a_pickled_layer_take_the_short_way_with_their_own_mu() -> None:
