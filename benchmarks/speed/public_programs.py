@@ -1,6 +1,11 @@
 """`Smoothed` on public LP and MIP files, one instance each, beside Clarabel on the same quadratic program.
 
     python benchmarks/speed/public_programs.py FOLDER... [--most 10000] [--mu 1e-5 1e-2 1] [--json FILE]
+    python benchmarks/speed/public_programs.py FOLDER... --exact [--against EARLIER] [--json FILE]
+
+With --exact the linear programs themselves are solved, by the solver that `label` chooses (`best_solver`) and by `HiGHS`, and
+compared with SciPy's own build of HiGHS and with Clarabel. With --against, the exit status is 1 if a file has lost the answer that
+it has in an earlier record.
 
 A folder holds .mps, .mps.gz or .lp files, or .npz files as SciPy's sources ship them, and is called by what they come from.
 None of the files is part of this repository; they lie in sources of the package registry:
@@ -12,7 +17,8 @@ None of the files is part of this repository; they lie in sources of the package
 μ is relative: that number times max |c| over the size of the right-hand sides and bounds. Times are CPU times of one thread, the
 best of up to REPEATS calls after the first, so that compilation and the symbolic factorization, which a training run pays once,
 do not count; Clarabel's include its setup. What takes longer than the limit is ended and counted as not solved, and so is what
-ends the process. With --json, rows of the same commit are kept and the others solved: an interrupted run goes on.
+ends the process. With --json, rows of the same commit are kept and the others solved: an interrupted run goes on. Errors of
+objectives are relative to Σ|c_j w_j| at the reference's answer.
 """
 
 from __future__ import annotations
@@ -20,6 +26,7 @@ from __future__ import annotations
 import json
 import math
 import multiprocessing
+import sys
 import time
 import warnings
 from collections.abc import Iterator
@@ -32,17 +39,24 @@ import highspy
 import numpy as np
 import scipy.sparse as sp
 import torch
+from scipy.optimize import linprog
 
 from dflearn.errors import DflearnError
 from dflearn.frontends.files import from_lp, from_mps
 from dflearn.layers import Smoothed
 from dflearn.program import Program
 from dflearn.solvers.base import Status
+from dflearn.solvers.highs import HiGHS
+from dflearn.solvers.recognition import best_solver
 from harness import command_line, earlier, parser, provenance, report
 
 REPEATS, SHORT = 3, 0.5  # calls after the first, while they take less than so many seconds
 SOLVED = ("Solved", "AlmostSolved")  # by Clarabel
 NO_POINT = ("PrimalInfeasible", "AlmostPrimalInfeasible")
+EXACT = {"default": best_solver, "HiGHS": HiGHS}
+RIGHT = 1e-6  # relative error of an objective
+ENDS = ("OPTIMAL", "TIME LIMIT", "INFEASIBLE", "UNBOUNDED", "FAILED")  # of SciPy's linprog, by its codes
+Way = float | str  # μ, or which exact solver
 
 
 def read(path: Path) -> tuple[Program, np.ndarray]:
@@ -146,12 +160,49 @@ def compare(program: Program, costs: np.ndarray, share: float, limit: float) -> 
     }
 
 
+def by_scipy(program: Program, c: np.ndarray, limit: float) -> tuple[str, np.ndarray | None]:
+    """Status and w of the linear program."""
+    rows = {"A_eq": program.A, "b_eq": program.b, "A_ub": program.G, "b_ub": program.h}
+    rows = {name: part for name, part in rows.items() if part.shape[0]}
+    bounds = np.column_stack([program.lower, program.upper])
+    answer = linprog(c, bounds=bounds, method="highs", options={"time_limit": limit}, **rows)
+    return ENDS[answer.status], answer.x if answer.status == 0 else None
+
+
+def compare_exact(program: Program, costs: np.ndarray, name: str, limit: float) -> Iterator[dict[str, Any]]:
+    """What Clarabel and SciPy say, then what the exact solver of that name says."""
+    y = torch.as_tensor(costs)[None]
+    c = program.objective.vector(y)[0].numpy()
+    status, w, seconds = by_clarabel(program, c, 0.0, limit)
+    yield {"n": program.n, "rows": program.A.shape[0] + program.G.shape[0], "clarabel_seconds": seconds}
+    scipy_status, vertex = by_scipy(program, c, limit)
+    yield {"clarabel": status, "scipy": scipy_status}
+    best_known = vertex if vertex is not None else w if status == "Solved" else None
+    solver = EXACT[name](program)
+    begun = time.process_time()
+    solution = solver.solve(y)
+    seconds = first = time.process_time() - begun
+    if first < limit:  # the very first call compiles
+        solution, seconds = best(lambda: solver.solve(y))
+    answer, error = Status(int(solution.status[0])).name, None
+    if best_known is not None and answer == "OPTIMAL":
+        error = float(c @ (solution.decision[0].numpy() - best_known) / max(np.abs(c * best_known).sum(), 1e-300))
+    yield {
+        "solver": repr(solver).partition("(")[0],
+        "status": answer if seconds <= limit else "TIME LIMIT",
+        "highs": None if solution.fallback is None else bool(solution.fallback[0]),
+        "first": first,
+        "seconds": seconds,
+        "value": error,
+    }
+
+
 def work(tasks: Connection) -> None:
-    """One process of solves: (path, share, limit) in, parts of a record out."""
+    """One process of solves: (path, most variables, way, limit) in, parts of a record out."""
     torch.set_num_threads(1)
     held: tuple[Path | None, Any] = None, None
     while (task := tasks.recv()) is not None:
-        path, most, share, limit = task
+        path, most, way, limit = task
         if held[0] != path:
             try:
                 held = path, read(path)
@@ -162,7 +213,7 @@ def work(tasks: Connection) -> None:
         elif held[1][0].n > most:
             tasks.send({"unread": f"{held[1][0].n} variables"})
         else:
-            for part in compare(*held[1], share, limit):
+            for part in (compare_exact if isinstance(way, str) else compare)(*held[1], way, limit):
                 tasks.send(part)
 
 
@@ -172,14 +223,14 @@ class Worker:
     def __init__(self) -> None:
         self.process: Any = None
 
-    def record(self, path: Path, most: int, share: float, limit: float) -> dict[str, Any]:
+    def record(self, path: Path, most: int, way: Way, limit: float) -> dict[str, Any]:
         if self.process is None or not self.process.is_alive():
             self.pipe, theirs = multiprocessing.get_context("spawn").Pipe()
             self.process = multiprocessing.get_context("spawn").Process(target=work, args=(theirs,), daemon=True)
             self.process.start()
             theirs.close()
-        record: dict[str, Any] = {"source": path.parent.name, "file": path.name.split(".")[0], "mu": share}
-        self.pipe.send((path, most, share, limit))
+        record: dict[str, Any] = {"source": path.parent.name, "file": path.name.split(".")[0], "mu": way}
+        self.pipe.send((path, most, way, limit))
         try:
             while not {"status", "unread"} & set(record):
                 # All calls of one part, on a machine that may be busy.
@@ -233,19 +284,54 @@ def summary(records: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         yield row | {"time beside Clarabel's": geometric_mean(both) if both else ""}
 
 
+def exact_summary(records: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """One row per source and exact solver, and one per solver for all files."""
+    groups = [(source, way) for way in EXACT for source in [*dict.fromkeys(r["source"] for r in records), "all"]]
+    for source, way in groups:
+        group = [r for r in records if r["mu"] == way and source in (r["source"], "all")]
+        optimal = [r for r in group if r["status"] == "OPTIMAL"]
+        theirs = [r for r in group if r["clarabel"] in SOLVED]
+        yield {
+            "files of": source,
+            "solver": way,
+            "programs": len(group),
+            "OPTIMAL": len(optimal),
+            "INFEASIBLE": sum(r["status"] == "INFEASIBLE" for r in group),
+            "wrong": sum(map(wrong, group)),
+            "SciPy solves": sum(r.get("scipy") == "OPTIMAL" for r in group),
+            "infeasible by SciPy": sum(r.get("scipy") == "INFEASIBLE" for r in group),
+            "Clarabel solves": len(theirs),
+            "of these OPTIMAL": sum(r["status"] == "OPTIMAL" for r in theirs),
+            "s in all": float(sum(r["seconds"] or 0.0 for r in group)),
+        }
+
+
+def wrong(record: dict[str, Any]) -> bool:
+    """Whether an exact answer contradicts SciPy: another objective, or no solution where there is one, or the reverse."""
+    theirs, none = record.get("scipy"), ("INFEASIBLE", "UNBOUNDED")
+    if theirs is not None and record["status"] == "OPTIMAL":
+        return theirs in none or abs(record["value"] or 0.0) > RIGHT
+    return theirs == "OPTIMAL" and record["status"] in none
+
+
+def lost(records: list[dict[str, Any]], before: list[dict[str, Any]]) -> list[str]:
+    """The files, and ways, that had an answer before and have none, or a wrong one, now."""
+    name = lambda r: (r["source"], r["file"], r["mu"])  # noqa: E731
+    answered = {name(r): r["status"] for r in before if r["status"] in ("OPTIMAL", "INFEASIBLE") and not wrong(r)}
+    return [
+        f"{name(r)}: {answered[name(r)]} before, now {r['status']}{' and wrong' if wrong(r) else ''}"
+        for r in records
+        if name(r) in answered and (r["status"] != answered[name(r)] or wrong(r))
+    ]
+
+
 def unsolved(records: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """What neither has an answer here nor is known to have none."""
     for record in records:
-        if record["status"] not in ("OPTIMAL", "INFEASIBLE"):
-            keys = {
-                "files of": "source",
-                "file": "file",
-                "μ": "mu",
-                "status": "status",
-                "s": "seconds",
-                "Clarabel": "clarabel",
-            }
-            yield {name: record[key] for name, key in keys.items()} | {"its s": record["clarabel_seconds"]}
+        if record["status"] not in ("OPTIMAL", "INFEASIBLE") or wrong(record):
+            keys = {"files of": "source", "file": "file", "μ": "mu", "status": "status", "s": "seconds"}
+            keys |= {"Clarabel": "clarabel", "its s": "clarabel_seconds"}
+            yield {name: record[key] for name, key in keys.items()}
 
 
 def by_file(records: list[dict[str, Any]], source: str) -> Iterator[dict[str, Any]]:
@@ -254,21 +340,25 @@ def by_file(records: list[dict[str, Any]], source: str) -> Iterator[dict[str, An
     for record in (record for record in records if record["source"] == source):
         row = rows.setdefault(record["file"], {"file": record["file"], "n": record["n"], "rows": record["rows"]})
         answered = record["status"] == "OPTIMAL"
-        row[f"{record['mu']:g}: ms"] = 1000 * record["seconds"] if answered else record["status"]
+        way = record["mu"] if isinstance(record["mu"], str) else f"{record['mu']:g}"
+        row[f"{way}: ms"] = 1000 * record["seconds"] if answered else record["status"]
         theirs = record["clarabel"]
-        row[f"{record['mu']:g}: beside Clarabel's"] = (
+        row[f"{way}: beside Clarabel's"] = (
             record["seconds"] / record["clarabel_seconds"] if answered and theirs in SOLVED else f"({theirs})"
         )
     yield from rows.values()
 
 
-def main() -> None:
+def main() -> int:
     arguments = parser(__doc__)
     arguments.add_argument("folders", type=Path, nargs="+")
     arguments.add_argument("--most", type=int, default=10_000, help="variables; larger files are skipped")
     arguments.add_argument("--mu", type=float, nargs="+", default=[1e-5, 1e-2, 1.0])
     arguments.add_argument("--limit", type=float, default=20.0, help="seconds of one solve, of either")
+    arguments.add_argument("--exact", action="store_true", help="the linear programs themselves, by exact solvers")
+    arguments.add_argument("--against", type=Path, help="an earlier record (JSON): status 1 where an answer was lost")
     options = arguments.parse_args()
+    ways: list[Way] = [*EXACT] if options.exact else options.mu
     kept: dict[Any, dict[str, Any]] = {}
     held = earlier(options.json, wanted=True)
     if held and held["commit"] == provenance()["commit"]:
@@ -278,10 +368,10 @@ def main() -> None:
         path for folder in options.folders for path in sorted(folder.iterdir(), key=lambda path: path.stat().st_size)
     ]
     for path in paths:
-        for share in options.mu:
-            name = path.parent.name, path.name.split(".")[0], share
+        for way in ways:
+            name = path.parent.name, path.name.split(".")[0], way
             fresh = name not in kept
-            record = kept.get(name) or worker.record(path, options.most, share, options.limit)
+            record = kept.get(name) or worker.record(path, options.most, way, options.limit)
             if "unread" in record:
                 unread[f"{name[0]}/{name[1]}"] = record["unread"]
                 break
@@ -292,15 +382,19 @@ def main() -> None:
             write(records, unread, options.json)
     worker.end()
     write(records, unread, options.json)
+    gone = lost(records, json.loads(options.against.read_text())["records"]) if options.against else []
+    print("\n".join(gone))
+    return 1 if gone else 0
 
 
 def write(records: list[dict[str, Any]], unread: dict[str, str], file: Path | None) -> None:
     sources = dict.fromkeys(record["source"] for record in records)
-    tables = {"solved": list(summary(records)), "not solved": list(unsolved(records))}
+    exact = any(isinstance(record["mu"], str) for record in records)
+    tables = {"solved": list((exact_summary if exact else summary)(records)), "not solved": list(unsolved(records))}
     tables |= {f"files of {source}": list(by_file(records, source)) for source in sources}
-    title = "Smoothed relaxations of public LP and MIP files, batch 1, beside Clarabel"
+    title = "Public LP and MIP files (relaxed), batch 1: " + ("exact solvers" if exact else "Smoothed, beside Clarabel")
     report(title, tables, file, command_line(), quiet=True, records=records, unread=unread)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
