@@ -1,0 +1,297 @@
+"""What OPTIMAL means: the one rule that every answer passes before a solver or a layer calls it optimal.
+
+An answer is a decision w within its bounds and a price y_i for each row (y_i ≤ 0 for an inequality). It is meant to solve
+
+    min over w of  cᵀw + ½ wᵀQ w   s.t.   A w = b,   G w ≤ h,   lower ≤ w ≤ upper.
+
+With M = (A, G), r = (b, h) and the reduced costs ρ = c + Q w − Mᵀy, its errors are
+
+    row i:         violation_i / t_i,                               t_i = |r_i| + Σ_j |M_ij w_j|
+    variable j:    |ρ_j| / s_j, or off_j / max(|w_j|, |bound_j|),   s_j = |c_j| + Σ_k |Q_jk w_k| + Σ_i |M_ij y_i|
+    inequality i:  slack_i / t_i, or max_j |M_ij y_i| / s_j         whichever is less, as for variables
+    objective:     gap / Σ_j (|c_j| + ½ Σ_k |Q_jk w_k|) |w_j|,      gap = Σ_i |y_i (M w − r)_i| + Σ_j |ρ_j| off_j
+
+where bound_j is the bound that ρ_j presses w_j to, and off_j = |w_j − bound_j|. Each error is relative to the terms of its own
+row or variable: units do not matter. The answer is optimal if all errors are at most `OPTIMAL`.
+
+Rounding is allowed for, and nothing else. Where all terms of a row are residues of an exact zero, their relative error says
+nothing. So row i may also be off by 64 ε Σ_j |M_ij| size_j. The size of variable j is the smaller of two numbers: the largest
+value that its bounds allow, those implied by rows included; and the largest term in the rows in force that it is tied to, in its
+own units. A variable at its bound has no rounding. Prices have an allowance of the same kind. Solvers first try to do without.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.csgraph import connected_components
+
+from dflearn.program import Program
+from dflearn.program.implied import implied_bounds
+from dflearn.program.sides import Sides
+
+OPTIMAL = 1e-6  # the largest error of an answer that is called optimal
+SURE = 1e-8  # solvers try to mend larger errors
+ZERO = 1e-10  # a smaller reduced cost, relative to its terms, counts as zero in the gap
+ROUNDING = 64 * float(np.finfo(float).eps)
+RESIDUE = 1e-11  # beside its size, what may be a residue of zero: it is set to zero, if the rule then holds
+
+
+class Verdict(NamedTuple):
+    """Errors `(count,)`: of the worst row, of the worst variable or price, of the objective, and the worst of these; and a lower
+    bound on the optimum."""
+
+    primal: np.ndarray
+    dual: np.ndarray
+    gap: np.ndarray
+    error: np.ndarray
+    bound: np.ndarray
+
+    def rows(self, index: np.ndarray) -> Verdict:
+        """The verdicts on the answers at `index`."""
+        return Verdict(*(part[index] for part in self))
+
+
+class Certifier:
+    """Checks answers to the relaxation of one program. The matrices are prepared once.
+
+    mu: (μ/2)‖w‖² is added to the objective; one number, or one for each instance.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program, self.equalities = program, program.A.shape[0]
+        self.matrix = sp.csr_array(sp.vstack([program.A, program.G], format="csr"))
+        self.stored = self.matrix.indptr, self.matrix.indices, self.matrix.data
+        self.sizes = abs(self.matrix)
+        diagonal = np.zeros(program.n) if program.Q is None else program.Q.diagonal
+        self.diagonal = np.ascontiguousarray(diagonal[None])
+        self.bends = program.Q is not None and program.Q.factor.nnz > 0
+
+    def check(self, c: np.ndarray, w: np.ndarray, y: np.ndarray, sides: Sides, mu: float | np.ndarray = 0.0) -> Verdict:
+        """The errors of answers without the allowance for rounding.  c, w `(count, n)`, w within its bounds; y `(count, rows)`;
+        sides as of `Program.sides`."""
+        from dflearn.kernels.certify import check_answers
+
+        right, lower, upper = self._own_lines if sides is self.program.own_sides else _lines(sides)
+        out = np.empty((5, len(c)))
+        bend = self.bend(w)
+        check_answers(
+            *self.stored, self.equalities, ZERO, c, bend, self.curve(mu), w, y, right, lower, upper, out
+        )  # fmt: skip
+        return Verdict(*out)
+
+    def curve(self, mu: float | np.ndarray) -> np.ndarray:
+        """The diagonal part of Q and μ, `(1, n)` or `(count, n)`."""
+        if isinstance(mu, float) and mu == 0.0:
+            return self.diagonal
+        return np.ascontiguousarray(self.diagonal + np.reshape(mu, (-1, 1)))
+
+    def bend(self, w: np.ndarray) -> np.ndarray:
+        """RᵀR w and the size of its terms, `(2, count, n)`; of no instances where Q has a diagonal alone."""
+        if not self.bends:
+            return np.empty((2, 0, 0))
+        assert self.program.Q is not None
+        R = self.program.Q.factor
+        return np.stack([(R.T @ (R @ w.T)).T, (abs(R).T @ (abs(R) @ np.abs(w).T)).T])
+
+    @cached_property
+    def _own_lines(self) -> tuple[np.ndarray, ...]:
+        return _lines(self.program.own_sides)
+
+    @cached_property
+    def scales(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of rows and columns, R and D with R_i |M_ij| D_j near one: sizes in one unit (Curtis and Reid, 1972)."""
+        matrix = sp.coo_array(self.sizes)
+        kept = matrix.data > 0
+        row, column, logs = matrix.coords[0][kept], matrix.coords[1][kept], np.log2(matrix.data[kept])
+        count_rows, count_columns = (
+            np.maximum(np.bincount(part, minlength=size), 1)
+            for part, size in zip((row, column), matrix.shape, strict=True)
+        )
+        high, low = np.zeros(matrix.shape[0]), np.zeros(matrix.shape[1])
+        for _ in range(20):
+            high = -np.bincount(row, logs + low[column], len(high)) / count_rows
+            low = -np.bincount(column, logs + high[row], len(low)) / count_columns
+        return np.exp2(high), np.exp2(low)
+
+    def examine(self, c: np.ndarray, w: np.ndarray, y: np.ndarray, sides: Sides, mu: float = 0.0) -> Examination:
+        """One answer, c and w `(n,)`, y `(rows,)`, sides of its instance, looked at closely."""
+        return Examination(self, c, w, y, sides, mu)
+
+    def tidy(
+        self, c: np.ndarray, w: np.ndarray, y: np.ndarray, sides: Sides, mu: float = 0.0
+    ) -> tuple[np.ndarray, np.ndarray, Verdict]:
+        """One answer, as of `examine`, without residues of zeros where that makes it better: w, y, and the verdict."""
+        found = self.examine(c, w, y, sides, mu)
+        verdict = found.verdict()
+        if verdict.error[0] > SURE and np.isfinite(w).all() and np.isfinite(y).all():
+            tidied = found.tidied()
+            again = self.examine(c, *tidied, sides, mu).verdict()
+            if again.error[0] < verdict.error[0]:
+                return *tidied, again
+        return w, y, verdict
+
+    def allow(self, c: np.ndarray, w: np.ndarray, y: np.ndarray, sides: Sides, mu: float = 0.0) -> Verdict:
+        """The verdict on one answer, as of `examine`, with the allowance for rounding."""
+        return self.examine(c, w, y, sides, mu).verdict(rounding=ROUNDING)
+
+    def violation(self, w: np.ndarray, sides: Sides) -> np.ndarray:
+        """The worst error of a row at w.  `(count, n)` → `(count,)`."""
+        right = sides.right_hand_sides()
+        excess = (self.matrix @ w.T).T - right
+        terms = (self.sizes @ np.abs(w).T).T + np.abs(right)
+        broken = np.where(np.arange(excess.shape[1]) < self.equalities, np.abs(excess), excess)
+        worst: np.ndarray = np.nan_to_num(_share(broken, terms), nan=np.inf).max(1, initial=0.0)
+        for i in np.flatnonzero((worst > OPTIMAL) & np.isfinite(w).all(1)):
+            look = self.examine(np.zeros(w.shape[1]), w[i], np.zeros(len(self.matrix.indptr) - 1), sides.row(i))
+            worst[i] = look.verdict(rounding=ROUNDING).primal[0]
+        return worst
+
+
+class Examination:
+    """One answer with all of its terms: its errors, and what to do about rounding."""
+
+    def __init__(
+        self, certifier: Certifier, c: np.ndarray, w: np.ndarray, y: np.ndarray, sides: Sides, mu: float
+    ) -> None:
+        self.certifier, self.c, self.w, self.sides, self.mu = certifier, c, w, sides, mu
+        self.inequality = np.arange(len(y)) >= certifier.equalities
+        self.y = np.where(self.inequality, np.minimum(y, 0.0), y)
+        self.right = sides.right_hand_sides()[0]
+        matrix, sizes = certifier.matrix, certifier.sizes
+        curve, bend = certifier.curve(mu)[0], certifier.bend(w[None])
+        pull, weight = curve * w, curve * np.abs(w)
+        if bend.shape[1]:
+            pull, weight = pull + bend[0, 0], weight + bend[1, 0]
+        self.curve = curve
+        self.excess, self.terms = matrix @ w - self.right, sizes @ np.abs(w) + np.abs(self.right)
+        self.reduced = c + pull - matrix.T @ self.y
+        self.weights = np.abs(c) + weight + sizes.T @ np.abs(self.y)
+        self.value = float((np.abs(c) + 0.5 * weight) @ np.abs(w))
+        self.objective = float((c + 0.5 * pull) @ w)
+
+    def errors(self, rounding: float = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+        """Errors of rows, of variables and of prices, and the gap; `rounding` units of rounding count as none."""
+        excess, reduced, off = self.excess, self.reduced, self.off()
+        if rounding:
+            row_floor, column_floor = (rounding * part for part in self.floors)
+            excess = np.where(np.abs(excess) <= row_floor, 0.0, excess)
+            reduced = np.where(np.abs(reduced) <= column_floor, 0.0, reduced)
+        violated = np.where(self.inequality, np.maximum(excess, 0.0), np.abs(excess))
+        rows = _share(violated, self.terms)
+        bound = np.where(self.reduced > 0, self.sides.lower, self.sides.upper)
+        near = np.where(np.isinf(bound), np.inf, _share(off, np.maximum(np.abs(self.w), np.abs(bound))))
+        share = _share(np.abs(reduced), self.weights)
+        variables = np.minimum(share, near)
+        felt = np.zeros(len(excess))
+        priced = np.flatnonzero(self.inequality & (self.y < 0) & (excess < 0))
+        if priced.size:
+            part = sp.csr_array(self.certifier.sizes[priced])
+            part.data = _share(part.data, self.weights[part.indices])
+            felt[priced] = -self.y[priced] * part.max(axis=1).toarray().ravel()
+        prices = np.minimum(felt, _share(-excess, self.terms))
+        reach = np.where(self.curve > 0, np.minimum(off, _share(np.abs(reduced), self.curve)), off)
+        counts = (share > ZERO) & (off > 0)
+        gap = np.abs(self.y * excess).sum() + (np.abs(reduced[counts]) * reach[counts]).sum()
+        return rows, variables, prices, float(gap)
+
+    def off(self) -> np.ndarray:
+        bound = np.where(self.reduced > 0, self.sides.lower, self.sides.upper)
+        return np.abs(self.w - bound)
+
+    def verdict(self, rounding: float = 0.0) -> Verdict:
+        """Of this one answer: arrays `(1,)`."""
+        if not (np.isfinite(self.w).all() and np.isfinite(self.y).all()):
+            worst = np.full(1, np.inf)
+            return Verdict(worst, worst, worst, worst, -worst)
+        rows, variables, prices, gap = self.errors(rounding)
+        primal, dual = rows.max(initial=0.0), max(variables.max(initial=0.0), prices.max(initial=0.0))
+        part = 0.0 if gap == 0 else gap / self.value if self.value > 0 else np.inf
+        parts = (primal, dual, part, max(primal, dual, part), self.objective - gap)
+        return Verdict(*(np.array([part]) for part in parts))
+
+    @cached_property
+    def in_force(self) -> np.ndarray:
+        """Rows that hold with equality, or are broken, `(rows,)`."""
+        return ~self.inequality | (self.excess >= -OPTIMAL * self.terms)
+
+    @cached_property
+    def moving(self) -> np.ndarray:
+        """Variables that are not at a bound, `(n,)`."""
+        return (self.w != self.sides.lower) & (self.w != self.sides.upper)
+
+    @cached_property
+    def magnitudes(self) -> tuple[np.ndarray, np.ndarray]:
+        """How large a variable `(n,)` and a price `(rows,)` may be, for its rounding: see the rule."""
+        rows, columns = self.certifier.scales
+        pattern = sp.coo_array(self.certifier.sizes[self.in_force])
+        force = np.flatnonzero(self.in_force)
+        row, column = force[pattern.coords[0]], pattern.coords[1]
+        m, n = len(self.excess), len(self.w)
+        joined = self.moving[column] & (pattern.data > 0)
+        graph = sp.coo_array((np.ones(int(joined.sum())), (row[joined], m + column[joined])), shape=(m + n, m + n))
+        _, group = connected_components(graph, directed=False)
+        largest, dearest = np.zeros(m + n), np.zeros(m + n)
+        np.maximum.at(largest, group[force], (rows * self.terms)[force])
+        np.maximum.at(dearest, group[m:][self.moving], (columns * self.weights)[self.moving])
+        low, high = implied_bounds(
+            self.certifier.matrix, self.certifier.equalities, self.right, self.sides.lower, self.sides.upper
+        )
+        allowed = np.maximum(np.abs(low), np.abs(high))
+        own = np.where(self.moving, columns * largest[group[m:]], 0.0)
+        return np.minimum(own, allowed), np.where(self.in_force, rows * dearest[group[:m]], 0.0)
+
+    @cached_property
+    def floors(self) -> tuple[np.ndarray, np.ndarray]:
+        """By how much one unit of rounding may put off each row `(rows,)` and each reduced cost `(n,)`."""
+        size, price = self.magnitudes
+        return self.certifier.sizes @ size, self.certifier.sizes.T @ price
+
+    def tidied(self) -> tuple[np.ndarray, np.ndarray]:
+        """w and y with the residues of zeros set to zero, and those of bounds to the bounds."""
+        size, price = self.magnitudes
+        w = self.w.copy()
+        for bound in (np.zeros_like(w), self.sides.lower, self.sides.upper):
+            with np.errstate(invalid="ignore"):
+                near = np.abs(w - bound) <= RESIDUE * np.maximum(size, np.where(np.isfinite(bound), np.abs(bound), 0.0))
+            w = np.where(near & (bound >= self.sides.lower) & (bound <= self.sides.upper), bound, w)
+        return w, np.where(np.abs(self.y) <= RESIDUE * price, 0.0, self.y)
+
+    def reason(self) -> str:
+        """Which row, variable or sum is worst, with its terms and its error: for messages."""
+        rows, variables, prices, gap = self.errors(ROUNDING)
+        program = self.certifier.program
+        worst = max(rows.max(initial=0.0), variables.max(initial=0.0), prices.max(initial=0.0))
+        total = gap / self.value if self.value > 0 else float(gap > 0)
+        if total > worst:
+            return f"the objective may be off by {gap:.3g}, {total:.1e} of its terms {self.value:.3g}"
+        if variables.max(initial=0.0) == worst:
+            j = int(variables.argmax())
+            name = f"variable {j}" if program.variable_names is None else f"variable {program.variable_names[j]!r}"
+            return (
+                f"the reduced cost of {name} is {self.reduced[j]:.3g}, {variables[j]:.1e} of its terms {self.weights[j]:.3g}, "
+                f"at the value {self.w[j]:.6g}"
+            )
+        i = int(np.maximum(rows, prices).argmax())
+        kind, place = ("h", i - self.certifier.equalities) if self.inequality[i] else ("b", i)
+        return (
+            f"row {kind}[{place}] is off by {abs(self.excess[i]):.3g}, {max(rows[i], prices[i]):.1e} of its terms "
+            f"{self.terms[i]:.3g}"
+        )
+
+
+def _lines(sides: Sides) -> tuple[np.ndarray, ...]:
+    """Right-hand sides and bounds as the kernel reads them."""
+    parts = (sides.right_hand_sides(), sides.lines("lower"), sides.lines("upper"))
+    return tuple(np.ascontiguousarray(part) for part in parts)
+
+
+def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """part / whole, where part is above zero; else 0."""
+    out = np.zeros(np.broadcast_shapes(part.shape, whole.shape))
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        np.divide(part, whole, out=out, where=part > 0)
+    return out

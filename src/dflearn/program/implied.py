@@ -1,0 +1,72 @@
+"""Bound propagation: the bounds on each variable that the rows imply.
+
+From a row Σ_j a_j w_j ≤ r and bounds on all other variables follows  a_k w_k ≤ r − Σ_{j≠k} min(a_j lower_j, a_j upper_j).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+ROUNDS = 10  # a chain of rows passes a bound on by one row a round
+PROGRESS = 1e-3  # a round that moves no bound by this share of its size is the last
+EPS = float(np.finfo(np.float64).eps)
+
+
+def implied_bounds(
+    matrix: sp.csr_array, equalities: int, right: np.ndarray, lower: np.ndarray, upper: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds that hold for every w with  M w = right in the first rows,  M w ≤ right in the others,  lower ≤ w ≤ upper.
+
+    They are at least as tight as `lower` and `upper`, and rounded outwards. Where they cross, no such w exists.
+
+    Args:
+        matrix: M `(rows, n)`; the first `equalities` rows are equations.
+        right: `(…, rows)`, may hold +inf in inequalities.
+        lower, upper: `(…, n)`, may be infinite.
+    """
+    rows = sp.csr_array(sp.vstack([matrix, -matrix[:equalities]], format="csr"))
+    rows.eliminate_zeros()
+    right = np.concatenate([right, -right[..., :equalities]], axis=-1)
+    shape = (*np.broadcast_shapes(right.shape[:-1], lower.shape[:-1], upper.shape[:-1]), matrix.shape[1])
+    low, high = (np.broadcast_to(bound, shape).copy() for bound in (lower, upper))
+    if not rows.nnz:
+        return low, high
+    a, column, lengths = rows.data, rows.indices, np.diff(rows.indptr)
+    filled = np.flatnonzero(lengths)
+    row, starts = np.repeat(np.arange(len(filled)), lengths[filled]), rows.indptr[:-1][filled]
+    right, rounding = right[..., filled], (lengths[filled] + 8) * EPS
+    groups = [_by_column(column, np.flatnonzero(a > 0)), _by_column(column, np.flatnonzero(a < 0))]
+    with np.errstate(all="ignore"):
+        for _ in range(ROUNDS):
+            term = np.where(a > 0, a * low[..., column], a * high[..., column])  # the least that an entry contributes
+            endless = np.isinf(term)
+            term[endless] = 0.0
+            missing = np.add.reduceat(endless, starts, axis=-1, dtype=np.int64)
+            room = right - np.add.reduceat(term, starts, axis=-1)
+            room += rounding * (np.abs(right) + np.add.reduceat(np.abs(term), starts, axis=-1))
+            bound = (room[..., row] + term) / a
+            bound = np.where((missing[..., row] - endless == 0) & ~np.isnan(bound), bound, np.copysign(np.inf, a))
+            new_low, new_high = low.copy(), high.copy()
+            for (entries, first, where), new, pick in zip(
+                groups, (new_high, new_low), (np.minimum, np.maximum), strict=True
+            ):
+                if len(entries):
+                    new[..., where] = pick(new[..., where], pick.reduceat(bound[..., entries], first, axis=-1))
+            moved = _moved(low, new_low) or _moved(high, new_high)
+            low, high = new_low, new_high
+            if not moved or (low > high).any():
+                break
+    return low, high
+
+
+def _by_column(column: np.ndarray, entries: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The entries in the order of their columns, where each column begins among them, and those columns."""
+    entries = entries[np.argsort(column[entries], kind="stable")]
+    where, first = np.unique(column[entries], return_index=True)
+    return entries, first, where
+
+
+def _moved(old: np.ndarray, new: np.ndarray) -> bool:
+    changed = old != new
+    return bool((np.abs(new - old)[changed] > PROGRESS * np.abs(new)[changed]).any())
