@@ -28,6 +28,7 @@ ORDER = [
     "randomness",
     "kernels",
     "program",
+    "certify",
     "cuda",
     "solvers",
     "frontends",
@@ -50,7 +51,7 @@ ORDER = [
 ]
 
 OPTIONAL = {
-    "cvxpy": ["cvxpy", "cvxpylayers", "clarabel", "diffcp"],
+    "cvxpy": ["cvxpy", "cvxpylayers", "diffcp"],
     "gurobi": ["gurobipy"],
     "lightning": ["lightning"],
     "mlflow": ["mlflow"],
@@ -185,7 +186,7 @@ def test_core_imports_without_compiled_solvers() -> None:
     blocked = [package for packages in OPTIONAL.values() for package in packages]
     assert (
         run(
-            blocking(*blocked, "numba", "llvmlite", "highspy")
+            blocking(*blocked, "numba", "llvmlite", "highspy", "clarabel")
             + """
 import importlib
 import numpy as np, torch
@@ -221,13 +222,13 @@ print(loss.tolist(), predicted.grad.tolist())
 
 
 def test_importing_dflearn_imports_nothing_heavy() -> None:
-    heavy = ["torch", "scipy", "numba", "highspy", "matplotlib", "cvxpy", "sklearn"]
+    heavy = ["torch", "scipy", "numba", "highspy", "clarabel", "matplotlib", "cvxpy", "sklearn"]
     assert run(f"import sys, dflearn; print([name for name in {heavy!r} if name in sys.modules])") == "[]\n"
 
 
 def test_all_extras_live_in_one_process() -> None:
     """What ships together imports together, in both orders, and HiGHS still solves afterwards."""
-    packages = ["highspy", *(package for packages in OPTIONAL.values() for package in packages)]
+    packages = ["highspy", "clarabel", *(package for packages in OPTIONAL.values() for package in packages)]
     solve = """
 import torch, dflearn
 solution = dflearn.HiGHS(dflearn.Program(A=[[1, 1]], b=[1])).solve(torch.tensor([[2.0, 3.0]])).check()

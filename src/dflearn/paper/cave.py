@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from dflearn.data import Batch
-from dflearn.errors import MissingExtraError
 from dflearn.losses.base import Field, Loss, LossOutput
 from dflearn.program import Program
 
@@ -37,12 +36,8 @@ class CaVEAsPublished(Loss):
 
     def __init__(self, program: Program, iterations: int = 3) -> None:
         super().__init__()
-        try:
-            import clarabel
-        except ImportError as error:
-            raise MissingExtraError(
-                "CaVE as published needs the package clarabel: pip install dflearn[cvxpy]"
-            ) from error
+        import clarabel
+
         self.program, self.clarabel = program, clarabel
         self.settings = clarabel.DefaultSettings()
         self.settings.verbose, self.settings.max_iter = False, int(iterations)

@@ -259,12 +259,13 @@ class Solver(TakesStart, ABC):
         else:
             self.program.sides(instance, batch.numel())  # checks it
         check_start(start, batch, self.start_width)
+        count = batch.numel()
         flat, rest = (
-            y.reshape(-1, y.shape[-1]),
-            replace(instance, q=None).map(lambda part: part.reshape(-1, part.shape[-1])),
+            y.reshape(count, y.shape[-1]),
+            replace(instance, q=None).map(lambda part: part.reshape(count, part.shape[-1])),
         )
         parts, places = [], []
-        for q, index in alike(instance.q.detach().cpu().double().reshape(-1, self.objective.n).numpy()):
+        for q, index in alike(instance.q.detach().cpu().double().reshape(count, self.objective.n).numpy()):
             solver = self.bent(q) if q.any() else self
             parts.append(solver.solve(flat[index], rest[index]))
             places.append(index)

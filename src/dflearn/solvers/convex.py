@@ -1,8 +1,8 @@
-"""Convex quadratic programs, one instance at a time: an interior-point method, finished on the face, certified.
+"""Linear and convex quadratic programs, one instance at a time: Clarabel, finished on the face, certified.
 
     min cᵀw + ½ wᵀQ w    s.t.   A w = b,   G w ≤ h,   lower ≤ w ≤ upper,    Q = RᵀR + diag(δ)
 
-`interior` finds an answer. It is judged in the user's units by `certificate`: obj is convex, so prices that prove w optimal
+`clarabel` finds an answer. It is judged in the user's units by `certificate`: obj is convex, so prices that prove w optimal
 for the linear costs c + Q w prove it for obj. Whether there is no decision at all is asked of HiGHS, by linear programs.
 """
 
@@ -19,11 +19,14 @@ from dflearn.program import Program, Quadratic
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Raw, Status
 from dflearn.solvers.certificate import ACTIVE, OPTIMAL, SURE, Certifier
-from dflearn.solvers.interior import DENSE, Attempt, equilibrated
+from dflearn.solvers.clarabel import Clarabel
+from dflearn.solvers.scaling import LARGEST
 
 if TYPE_CHECKING:
     from dflearn.solvers.highs import HiGHS
 
+ENOUGH = 1e-13  # an error at which no better answer is looked for
+AGAIN = 2  # further solves around the best answer, where that is not good
 FAR = 1e-7  # a direction without end must lower the objective by this much of its terms
 
 
@@ -56,14 +59,7 @@ class ConvexQP:
         self.n, self.equalities = program.n, program.A.shape[0]
         self.matrix = sp.vstack([program.A, program.G], format="csr")
         self.certifier = Certifier(program)
-        self.columns, self.rows = equilibrated(self.Q.factor, self.Q.diagonal, self.matrix)
-        scale = sp.diags_array(self.columns)
-        self.M = sp.csc_array(sp.diags_array(self.rows) @ self.matrix @ scale)
-        self.R = sp.csc_array(self.Q.factor @ scale)
-        self.delta = self.Q.diagonal * self.columns**2
-        self.curves = self.delta + np.asarray((self.R**2).sum(axis=0)).ravel()  # the diagonal of Q
-        small = self.n + self.M.shape[0] + self.R.shape[0] <= DENSE
-        self.dense = (self.M.toarray(), self.R.toarray()) if small else None
+        self.clarabel = Clarabel(self.matrix, self.equalities, self.Q, time_limit)
 
     @cached_property
     def linear(self) -> HiGHS:
@@ -78,7 +74,7 @@ class ConvexQP:
         from dflearn.solvers.highs import HiGHS
 
         program = self.program
-        flat = self.delta > 0
+        flat = self.Q.diagonal > 0
         rows = [program.A, sp.eye_array(self.n, format="csr")[flat], self.Q.factor]
         A = sp.csr_array(sp.vstack(rows))
         A = A[np.diff(A.indptr) > 0]
@@ -110,17 +106,20 @@ class ConvexQP:
 
     def best(self, c: np.ndarray, sides: Sides) -> Quality | None:
         """The best answer that is found; it may be none at all."""
-        if (sides.lower > sides.upper).any():
-            return None
-        attempt = Attempt(self, c, sides)
-        found: Quality | None = None
-        for point in attempt.points(self.time_limit):
-            judged = self.judge(c, point[0], point[1], sides)
-            if found is None or judged.error < found.error:
-                found = judged
-            if found.error <= SURE * SURE:
+        best: Quality | None = None
+        centre: Quality | None = None  # nearest in value: errors of small variables may be large in it
+        for _ in range(AGAIN + 1):
+            for w, y in self.clarabel.candidates(c, sides, None if centre is None else centre.w):
+                judged = self.judge(c, w, y, sides)
+                if best is None or judged.error < best.error:
+                    best = judged
+                if centre is None or max(judged.primal, judged.gap) < max(centre.primal, centre.gap):
+                    centre = judged
+                if best.error <= ENOUGH:
+                    return best
+            if best is None or best.error <= SURE:
                 break
-        return found
+        return best
 
     def judge(self, c: np.ndarray, w: np.ndarray, y: np.ndarray, sides: Sides) -> Quality:
         """What an answer is worth: c + Q w are the costs for which w must be optimal, and the terms those are summed from."""
@@ -139,7 +138,8 @@ class ConvexQP:
         """INFEASIBLE or UNBOUNDED, where that is proven."""
         if self.linear.proven_infeasible(sides, 1)[0]:
             return Status.INFEASIBLE
-        lower, upper = np.where(np.isinf(sides.lower), -1.0, 0.0), np.where(np.isinf(sides.upper), 1.0, 0.0)
+        lower = np.where(sides.lower <= -LARGEST, -1.0, 0.0)
+        upper = np.where(sides.upper >= LARGEST, 1.0, 0.0)
         own = self.directions.program
         around = Sides(own.b, own.h, lower, upper)
         found = self.directions._solve(c[None], around, None)

@@ -1,8 +1,9 @@
-"""HiGHS, the default exact solver of LPs and MILPs; and of convex QPs, with an interior-point method of our own."""
+"""HiGHS, the default exact solver of LPs and MILPs; and of convex QPs, with Clarabel."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,7 @@ class HiGHS(ModelSolver):
         import highspy
 
         limits = f"time_limit={self.time_limit} gap={self.gap} threads={self.threads} presolve={self.presolve}"
-        how = "" if self.program.Q is None else "convex-1 on "
+        how = "" if self.program.Q is None else f"convex-2 by Clarabel {version('clarabel')} on "
         return f"{how}HiGHS {highspy.Highs().version()} {limits}"
 
     def bent(self, q: np.ndarray) -> Solver:

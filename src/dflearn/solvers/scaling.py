@@ -11,9 +11,11 @@ keep their unit: theirs are D = 1, and σ = 1.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.sparse.csgraph import connected_components
 
 from dflearn.program import Program
 from dflearn.program.sides import Sides
@@ -22,6 +24,7 @@ SMALL, LARGE = 1e-2, 1e6  # numbers whose largest lies between these are taken a
 ENTRIES = 1e4  # a matrix is scaled where an entry, or its inverse, is larger
 LARGEST = 1e20  # what back ends take for infinite: a cost or an equality beyond it would be solved as something else
 ROUNDS = 4  # of scaling rows, then columns
+RUIZ = 8  # rounds of scaling rows and columns at once
 
 
 def power_of_two(x: np.ndarray) -> np.ndarray:
@@ -133,3 +136,73 @@ def _middle(logs: np.ndarray, group: np.ndarray, count: int) -> np.ndarray:
     np.maximum.at(largest, group, logs)
     np.minimum.at(smallest, group, logs)
     return np.where(np.isfinite(largest), -(largest + np.where(np.isfinite(smallest), smallest, 0.0)) / 2, 0.0)
+
+
+# -- quadratic programs -------------------------------------------------------------------------------------------
+
+
+def sizes(
+    right: np.ndarray,
+    lower: np.ndarray,
+    upper: np.ndarray,
+    c: np.ndarray,
+    curves: np.ndarray,
+    equality: np.ndarray,
+    columns: np.ndarray,
+    rows: np.ndarray,
+    far: float,
+) -> np.ndarray:
+    """About how large the decisions of each block are: what sides force upon them, how far costs pull them, or what sides name."""
+    count = int(max(columns.max(initial=-1), rows.max(initial=-1))) + 1
+    out, pulled = np.zeros(count), np.zeros(count)
+    np.maximum.at(out, rows, np.where(equality, np.abs(right), -right))
+    np.maximum.at(out, columns, np.maximum(lower, -upper))
+    curved = curves > 0
+    np.maximum.at(pulled, columns[curved], np.abs(c[curved]) / curves[curved])
+    for k in np.flatnonzero(out <= 0):
+        named = np.abs(np.concatenate([right[rows == k], lower[columns == k], upper[columns == k]]))
+        named = named[np.isfinite(named) & (named > 0)]
+        if len(named):
+            named = named[named <= far * np.median(named)]
+        out[k] = min(named.max(initial=0.0) or np.inf, pulled[k] or np.inf)
+    return power_of_two(np.where(np.isfinite(out) & (out > 0), out, 1.0))
+
+
+def blocks(M: Any, H: Any, places: np.ndarray | None = None, rows: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers of independent blocks that variables and rows belong to; `places`: the rows of M among so many, others are in 0."""
+    M, n = sp.csr_array(M), M.shape[1]
+    _, label = connected_components(sp.block_array([[H, M.T], [M, None]]) if M.shape[0] else H, directed=False)
+    if places is None:
+        return label[:n], label[n:]
+    out = np.zeros(rows, label.dtype)
+    out[places] = label[n:]
+    return label[:n], out
+
+
+def scaled(matrix: Any, rows: np.ndarray, columns: np.ndarray) -> sp.csc_array:
+    """diag(rows) · matrix · diag(columns)."""
+    out = sp.csc_array(matrix, copy=True)
+    out.data = out.data * rows[out.indices] * np.repeat(columns, np.diff(out.indptr))
+    return out
+
+
+def largest(matrix: Any, axis: int) -> np.ndarray:
+    """The largest entry of each column (axis 0) or row of a matrix without negative ones."""
+    if not matrix.nnz:
+        return np.zeros(matrix.shape[1 - axis])
+    return np.asarray(sp.csr_array(matrix).max(axis=axis).toarray()).ravel()
+
+
+def equilibrated(H: Any, M: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Powers of two for columns and rows that bring the entries of [H Mᵀ; M 0] to about one (Ruiz)."""
+    H, M = abs(H), abs(M)
+    own = H.diagonal()
+    H = H / np.median(own[own > 0]) if own.any() else H  # the unit of costs is another matter
+    columns, rows = np.ones(M.shape[1]), np.ones(M.shape[0])
+    for _ in range(RUIZ):
+        now = scaled(M, rows, columns)
+        by_column = np.maximum(largest(now, 0), largest(scaled(H, columns, columns), 0))
+        by_row = largest(now, 1)
+        columns = columns / np.sqrt(np.where(by_column > 0, by_column, 1.0))
+        rows = rows / np.sqrt(np.where(by_row > 0, by_row, 1.0))
+    return power_of_two(columns), power_of_two(rows)
