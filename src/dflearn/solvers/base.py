@@ -52,7 +52,7 @@ _MESSAGES = {
     Status.INFEASIBLE: "no decision satisfies the constraints; check the right-hand sides and bounds of this instance",
     Status.UNBOUNDED: "the objective falls without end; add the missing bounds or constraints",
     Status.NOT_FOUND: "a limit was reached before any feasible decision was found; raise the time limit",
-    Status.FAILED: "the solver gave up for numerical reasons; check the scale of costs and constraints",
+    Status.FAILED: "no solver found an answer that passes the check of optimality",
 }
 
 
@@ -67,7 +67,8 @@ class Solution:
         bound: a proven lower bound on the optimum, float64 `(*batch,)` (−inf where nothing is proven).
         start: what a later solve of the same instances may start from, `(*batch, width)`, or `None`.
         residual: relative optimality residual of an iterative layer, float64 `(*batch,)`, or `None`.
-        fallback: which instances a layer's own method did not finish, so that a slower one had to, bool `(*batch,)`, or `None`.
+        fallback: which instances the first method did not finish, so that a slower one had to, bool `(*batch,)`, or `None`.
+        reason: why an instance is not OPTIMAL, one text each, "" where nothing is to be said, flat `(count,)`, or `None`.
         slope: the gradient of `objective` in y, `(*batch, p)`, where it is not Sᵀ `decision`; otherwise `None`.
         seconds: wall time of the call that gave this answer; on a GPU, until its work was handed over.
         deferred: whether statuses are looked at later, by the layer, so that nothing waits for the GPU now (docs/gpu.md).
@@ -80,6 +81,7 @@ class Solution:
     start: Tensor | None = None
     residual: Tensor | None = None
     fallback: Tensor | None = None
+    reason: np.ndarray | None = None
     slope: Tensor | None = None
     seconds: float = 0.0
     deferred: bool = False
@@ -110,7 +112,8 @@ class Solution:
             first, *others = map(int, np.flatnonzero(status == code))
             shown = ", ".join(map(name, others[:NAMED])) + (", …" if len(others) > NAMED else "")
             more = f" (and {len(others)} more: {shown})" if others else ""
-            lines.append(f"{name(first)} is {Status(code).name}{more}: {Status(code).message}")
+            why = "" if self.reason is None or not self.reason[first] else f" ({self.reason[first]})"
+            lines.append(f"{name(first)} is {Status(code).name}{more}: {Status(code).message}{why}")
         if Status.FEASIBLE in status[bad]:
             lines.append("To use feasible decisions as they are, pass accept=(Status.OPTIMAL, Status.FEASIBLE)")
         error = SolverError(f"{bad.size} of {status.size} instances have no acceptable {what}. " + ". ".join(lines))
@@ -142,12 +145,14 @@ class Raw:
     objective: np.ndarray
     bound: np.ndarray
     start: np.ndarray | None = None
+    fallback: np.ndarray | None = None
+    reason: np.ndarray | None = None
 
     @classmethod
     def join(cls, parts: Sequence[Raw]) -> Raw:
         """The answers to the instances of all parts, in their order."""
         columns = ([getattr(part, field.name) for part in parts] for field in fields(cls))
-        return cls(*(None if column[0] is None else np.concatenate(column) for column in columns))  # type: ignore[arg-type]
+        return cls(*(None if any(part is None for part in column) else np.concatenate(column) for column in columns))  # type: ignore[arg-type]
 
     @classmethod
     def empty(cls, count: int, n: int) -> Raw:
@@ -157,6 +162,8 @@ class Raw:
             status=np.full(count, int(Status.FAILED), np.int8),
             objective=np.full(count, np.nan),
             bound=np.full(count, -np.inf),
+            fallback=np.zeros(count, bool),
+            reason=np.full(count, "", object),
         )
 
 
@@ -247,6 +254,8 @@ class Solver(TakesStart, ABC):
             objective=torch.as_tensor(raw.objective, dtype=torch.float64).reshape(batch),
             bound=torch.as_tensor(raw.bound, dtype=torch.float64).reshape(batch),
             start=None if raw.start is None else torch.as_tensor(raw.start).reshape(*batch, self.start_width),
+            fallback=None if raw.fallback is None else torch.as_tensor(raw.fallback).reshape(batch),
+            reason=raw.reason,
             seconds=perf_counter() - begun,
         )
 
@@ -320,7 +329,9 @@ def joined(parts: Sequence[Solution], places: Sequence[np.ndarray], batch: torch
         return together.reshape((*batch, *together.shape[1:]))
 
     names = ("decision", "status", "objective", "bound", "residual", "fallback")
-    return Solution(**{name: whole(name) for name in names})
+    reasons = [part.reason for part in parts if part.reason is not None]
+    reason = np.concatenate(reasons)[back.numpy()] if len(reasons) == len(parts) else None
+    return Solution(**{name: whole(name) for name in names}, reason=reason)
 
 
 def check_costs(y: Tensor, objective: Objective, *, values: bool = True) -> torch.Size:
