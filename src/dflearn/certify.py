@@ -17,7 +17,8 @@ row or variable: units do not matter. The answer is optimal if all errors are at
 Rounding is allowed for, and nothing else. Where all terms of a row are residues of an exact zero, their relative error says
 nothing. So row i may also be off by 64 ε Σ_j |M_ij| size_j. The size of variable j is the smaller of two numbers: the largest
 value that its bounds allow, those implied by rows included; and the largest term in the rows in force that it is tied to, in its
-own units. A variable at its bound has no rounding. Prices have an allowance of the same kind. Solvers first try to do without.
+own units. A variable at its bound has no rounding of its own; it counts a quarter, for sides that were summed from such terms
+(h = G w is −9e-16 where 0 is meant). Prices have an allowance of the same kind. Solvers first try to do without.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ OPTIMAL = 1e-6  # the largest error of an answer that is called optimal
 SURE = 1e-8  # solvers try to mend larger errors
 ZERO = 1e-10  # a smaller reduced cost, relative to its terms, counts as zero in the gap
 ROUNDING = 64 * float(np.finfo(float).eps)
+AT_BOUND = 0.25  # of that, for variables at their bounds
 RESIDUE = 1e-11  # beside its size, what may be a residue of zero: it is set to zero, if the rule then holds
 
 
@@ -231,18 +233,27 @@ class Examination:
         force = np.flatnonzero(self.in_force)
         row, column = force[pattern.coords[0]], pattern.coords[1]
         m, n = len(self.excess), len(self.w)
-        joined = self.moving[column] & (pattern.data > 0)
-        graph = sp.coo_array((np.ones(int(joined.sum())), (row[joined], m + column[joined])), shape=(m + n, m + n))
-        _, group = connected_components(graph, directed=False)
-        largest, dearest = np.zeros(m + n), np.zeros(m + n)
-        np.maximum.at(largest, group[force], (rows * self.terms)[force])
+
+        def largest(joined: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            """Groups of rows and variables that entries tie together, and the largest term of each, in one unit."""
+            graph = sp.coo_array((np.ones(int(joined.sum())), (row[joined], m + column[joined])), shape=(m + n, m + n))
+            _, group = connected_components(graph, directed=False)
+            out = np.zeros(m + n)
+            np.maximum.at(out, group[force], (rows * self.terms)[force])
+            return group, out
+
+        group, own = largest(self.moving[column] & (pattern.data > 0))
+        dearest = np.zeros(m + n)
         np.maximum.at(dearest, group[m:][self.moving], (columns * self.weights)[self.moving])
+        size = columns * own[group[m:]]
+        if not self.moving.all():
+            everyone, tied = largest(pattern.data > 0)
+            size = np.where(self.moving, size, AT_BOUND * columns * tied[everyone[m:]])
         low, high = implied_bounds(
             self.certifier.matrix, self.certifier.equalities, self.right, self.sides.lower, self.sides.upper
         )
-        allowed = np.maximum(np.abs(low), np.abs(high))
-        own = np.where(self.moving, columns * largest[group[m:]], 0.0)
-        return np.minimum(own, allowed), np.where(self.in_force, rows * dearest[group[:m]], 0.0)
+        allowed = np.maximum(np.abs(low), np.abs(high)) * np.where(self.moving, 1.0, AT_BOUND)
+        return np.minimum(size, allowed), np.where(self.in_force, rows * dearest[group[:m]], 0.0)
 
     @cached_property
     def floors(self) -> tuple[np.ndarray, np.ndarray]:

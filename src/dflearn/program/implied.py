@@ -1,4 +1,4 @@
-"""Bound propagation: the bounds on each variable that the rows imply.
+"""Bound propagation: the bounds on each variable that the rows imply, and what they make superfluous.
 
 From a row Σ_j a_j w_j ≤ r and bounds on all other variables follows  a_k w_k ≤ r − Σ_{j≠k} min(a_j lower_j, a_j upper_j).
 """
@@ -10,6 +10,8 @@ import scipy.sparse as sp
 
 ROUNDS = 10  # a chain of rows passes a bound on by one row a round
 PROGRESS = 1e-3  # a round that moves no bound by this share of its size is the last
+LOOSE = 1e3  # a bound or side that is so many times what the rows imply can be dropped
+LARGEST = 1e20  # what solvers take for infinite
 EPS = float(np.finfo(np.float64).eps)
 
 
@@ -58,6 +60,30 @@ def implied_bounds(
             if not moved or (low > high).any():
                 break
     return low, high
+
+
+def without_loose(
+    matrix: sp.csr_array, equalities: int, right: np.ndarray, lower: np.ndarray, upper: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
+    """right, lower and upper with infinity for what can never be active, since rows imply much tighter bounds; of one instance.
+
+    And the largest |w_j| that the rows allow, 0 where there is no end; `None` where no w exists. Solvers measure their errors by the
+    largest number that they are given, so that a side of 1e15, meant as "no limit", would hide all others.
+    """
+    inequality = np.arange(len(right)) >= equalities
+    right = np.where(inequality & (right >= LARGEST), np.inf, right)
+    lower, upper = np.where(lower <= -LARGEST, -np.inf, lower), np.where(upper >= LARGEST, np.inf, upper)
+    low, high = implied_bounds(matrix, equalities, right, lower, upper)
+    if (low > high).any():
+        return right, lower, upper, None
+    reach = np.maximum(np.abs(low), np.abs(high))
+    # A decision that breaks only what is dropped here cannot exist: on the way to it lies one at which that is active.
+    with np.errstate(invalid="ignore", over="ignore"):
+        terms = np.nan_to_num(abs(matrix) @ reach, nan=np.inf)
+        lower = np.where(-lower > LOOSE * reach, -np.inf, lower)
+        upper = np.where(upper > LOOSE * reach, np.inf, upper)
+        right = np.where(inequality & (right > LOOSE * terms), np.inf, right)
+    return right, lower, upper, np.where(np.isfinite(reach), reach, 0.0)
 
 
 def _by_column(column: np.ndarray, entries: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

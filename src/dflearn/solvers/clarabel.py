@@ -16,14 +16,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from dflearn.program import Quadratic
-from dflearn.program.implied import implied_bounds
+from dflearn.program.implied import LARGEST, LOOSE, without_loose
 from dflearn.program.sides import Sides
 from dflearn.solvers.kkt import kkt_solver
-from dflearn.solvers.scaling import LARGEST, blocks, equilibrated, largest, power_of_two, scaled, sizes
+from dflearn.solvers.scaling import blocks, equilibrated, largest, power_of_two, scaled, sizes
 
 TOLERANCE = 1e-10  # of Clarabel
 STEPS = 200  # of Clarabel
-LOOSE = 1e3  # a bound or side that is so many times what the rows imply can be dropped
 FAR = 1e5  # a bound or side that is so many times the size of decisions is left out at first
 FACES = 6  # corrections of a face
 # A bound or row is active if its multiplier is so many times its gap. Where that is not clear for all of them, the face of those for
@@ -87,7 +86,7 @@ class Clarabel:
             self.claim = "infeasible"
             return
         c = np.append(c + self.Q.times(shift), np.zeros(k))
-        right, lower, upper, reach = self.without_loose(right, lower, upper)
+        right, lower, upper, reach = self.relevant(right, lower, upper)
         for far, near in (
             (FAR, None),
             (np.inf, reach),
@@ -98,28 +97,14 @@ class Clarabel:
             if attempt.complete:
                 return
 
-    def without_loose(self, right: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> tuple[Any, ...]:
-        """right, lower, upper with infinity for what can never be active, as rows imply much tighter bounds.
-
-        A decision that breaks only what was dropped cannot exist: on the way to it from a decision of the program lies one at which
-        what was dropped is active.
-        """
-        right = np.where((np.arange(len(right)) >= self.equalities) & (right >= LARGEST), np.inf, right)
-        lower, upper = np.where(lower <= -LARGEST, -np.inf, lower), np.where(upper >= LARGEST, np.inf, upper)
-        sizes = np.abs(np.concatenate([right * self.rows, lower / self.columns, upper / self.columns]))
-        sizes = sizes[np.isfinite(sizes) & (sizes > 0)]
-        if not len(sizes) or sizes.max() <= LOOSE * sizes.min():
+    def relevant(self, right: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> tuple[Any, ...]:
+        """As `without_loose`, where sizes differ so much that it may matter."""
+        with np.errstate(over="ignore"):
+            found = np.abs(np.concatenate([right * self.rows, lower / self.columns, upper / self.columns]))
+        found = found[np.isfinite(found) & (found > 0)]
+        if not len(found) or (found.max() <= LOOSE * found.min() and found.max() < LARGEST):
             return right, lower, upper, None
-        low, high = implied_bounds(self.matrix, self.equalities, right, lower, upper)
-        if (low > high).any():
-            return right, lower, upper, None
-        reach = np.maximum(np.abs(low), np.abs(high))
-        with np.errstate(invalid="ignore"):
-            terms = np.nan_to_num(abs(self.matrix) @ reach, nan=np.inf)
-        lower = np.where(-lower > LOOSE * reach, -np.inf, lower)
-        upper = np.where(upper > LOOSE * reach, np.inf, upper)
-        idle = (np.arange(len(right)) >= self.equalities) & (right > LOOSE * terms)
-        return np.where(idle, np.inf, right), lower, upper, np.where(np.isfinite(reach), reach, 0.0)
+        return without_loose(self.matrix, self.equalities, right, lower, upper)
 
 
 class Attempt:

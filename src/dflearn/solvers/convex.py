@@ -2,8 +2,8 @@
 
     min cᵀw + ½ wᵀQ w    s.t.   A w = b,   G w ≤ h,   lower ≤ w ≤ upper,    Q = RᵀR + diag(δ)
 
-`clarabel` finds an answer. It is judged in the user's units by `certificate`: obj is convex, so prices that prove w optimal
-for the linear costs c + Q w prove it for obj. Whether there is no decision at all is asked of HiGHS, by linear programs.
+`clarabel` finds an answer, which the rule of `dflearn.certify` judges in the user's units. Whether there is no decision at all is
+asked of HiGHS, by linear programs.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from dflearn.certify import OPTIMAL, SURE, Certifier, Verdict
 from dflearn.program import Program, Quadratic
+from dflearn.program.implied import LARGEST, implied_bounds
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Raw, Status
-from dflearn.solvers.certificate import ACTIVE, OPTIMAL, SURE, Certifier
 from dflearn.solvers.clarabel import Clarabel
-from dflearn.solvers.scaling import LARGEST
 
 if TYPE_CHECKING:
     from dflearn.solvers.highs import HiGHS
@@ -31,10 +31,10 @@ FAR = 1e-7  # a direction without end must lower the objective by this much of i
 
 
 class Quality(NamedTuple):
-    """Decision w and prices y (≤ 0 on inequalities) in the user's units, and the certificate's word on them.
+    """Decision w and prices y (≤ 0 on inequalities) in the user's units, and the verdict on them.
 
-    primal, dual, gap: relative errors of the worst row, of the worst reduced cost, and of the objective; loss: how far the
-    objective may be from its optimum.
+    primal, dual, gap: relative errors of the worst row, of the worst reduced cost, and of the objective; error: the worst of them;
+    bound: on the optimum.
     """
 
     w: np.ndarray
@@ -42,12 +42,12 @@ class Quality(NamedTuple):
     primal: float
     dual: float
     gap: float
-    loss: float
+    error: float
+    bound: float
 
-    @property
-    def error(self) -> float:
-        worst = max(self.primal, self.dual, self.gap)
-        return worst if np.isfinite(worst) and np.isfinite(self.w).all() else np.inf
+    @classmethod
+    def of(cls, w: np.ndarray, y: np.ndarray, verdict: Verdict) -> Quality:
+        return cls(w, y, *(float(part[0]) for part in verdict))
 
 
 class ConvexQP:
@@ -95,14 +95,15 @@ class ConvexQP:
         elif (none := self.no_decision(c, sides)) is not None:
             out.status[i] = none
             return
-        elif best is not None and best.primal <= OPTIMAL:
-            status = Status.FEASIBLE
         else:
-            return  # FAILED
-        assert best is not None
+            if best is not None and out.reason is not None:
+                out.reason[i] = self.certifier.examine(c, best.w, best.y, sides).reason()
+            if best is None or best.primal > OPTIMAL:
+                return  # FAILED
+            status = Status.FEASIBLE
         out.status[i], out.decision[i] = status, best.w
-        out.objective[i] = value = float(c @ best.w + self.Q.value(best.w))
-        out.bound[i] = value - best.loss
+        out.objective[i] = float(c @ best.w + self.Q.value(best.w))
+        out.bound[i] = min(best.bound, out.objective[i])
 
     def best(self, c: np.ndarray, sides: Sides) -> Quality | None:
         """The best answer that is found; it may be none at all."""
@@ -110,7 +111,7 @@ class ConvexQP:
         centre: Quality | None = None  # nearest in value: errors of small variables may be large in it
         for _ in range(AGAIN + 1):
             for w, y in self.clarabel.candidates(c, sides, None if centre is None else centre.w):
-                judged = self.judge(c, w, y, sides)
+                judged = Quality.of(*self.certifier.tidy(c, np.clip(w, sides.lower, sides.upper) + 0.0, y, sides))
                 if best is None or judged.error < best.error:
                     best = judged
                 if centre is None or max(judged.primal, judged.gap) < max(centre.primal, centre.gap):
@@ -119,20 +120,20 @@ class ConvexQP:
                     return best
             if best is None or best.error <= SURE:
                 break
+        if best is not None and best.error > SURE:
+            best = Quality.of(best.w, best.y, self.certifier.allow(c, best.w, best.y, sides))
         return best
 
-    def judge(self, c: np.ndarray, w: np.ndarray, y: np.ndarray, sides: Sides) -> Quality:
-        """What an answer is worth: c + Q w are the costs for which w must be optimal, and the terms those are summed from."""
-        w = np.clip(w, sides.lower, sides.upper) + 0.0
-        slope, size = c + self.Q.times(w), np.abs(c) + self.Q.sizes(w)
-        excess, broken, terms = self.certifier.rows(w[None], sides.right_hand_sides())
-        inequality = np.arange(len(y)) >= self.equalities
-        spare = excess[0] < -ACTIVE * terms[0]  # what is left to spare has no price
-        y = np.where(inequality & ((y > 0) | spare), 0.0, y)
-        _, wrong, lost = self.certifier.columns(slope[None], w[None], y[None], sides, size[None])
-        loss, value = float(lost.sum() + np.abs(y * excess[0]).sum()), float(size @ np.abs(w))
-        gap = 0.0 if loss == 0 else loss / value if value > 0 else np.inf
-        return Quality(w, y, float(broken.max(initial=0.0)), float(wrong.max(initial=0.0)), gap, loss)
+    def agrees(self, claim: Status, c: np.ndarray, sides: Sides) -> bool:
+        """Whether Clarabel, too, says that an instance is INFEASIBLE or UNBOUNDED, after `best` found no answer that passes."""
+        said = self.clarabel.claim
+        if (
+            claim is Status.INFEASIBLE and said != "infeasible"
+        ):  # of two reasons for no answer it may have named the other
+            for _ in self.clarabel.candidates(np.zeros(self.n), sides):
+                return False
+            said = self.clarabel.claim
+        return said == claim.name.lower()
 
     def no_decision(self, c: np.ndarray, sides: Sides) -> Status | None:
         """INFEASIBLE or UNBOUNDED, where that is proven."""

@@ -52,7 +52,7 @@ class Gurobi(ModelSolver):
 
 class _GurobiModel(Model):
     def __init__(self, solver: Gurobi, program: Program) -> None:
-        super().__init__(program, solver._build)
+        super().__init__(program, solver._build, solver.time_limit)
         program = self.scaled
         self.gurobipy = _gurobipy()
         try:

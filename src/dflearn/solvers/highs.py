@@ -122,14 +122,13 @@ class HighsHandle:
 
 class _HighsModel(Model):
     def __init__(self, solver: HiGHS, program: Program) -> None:
-        super().__init__(program, solver._build)
+        super().__init__(program, solver._build, solver.time_limit)
         options: dict[str, Any] = {"threads": solver.threads, "mip_rel_gap": solver.gap, "mip_abs_gap": 1e-9}
         entries = np.concatenate([np.abs(self.scaled.A.data), np.abs(self.scaled.G.data)])
         if entries.size and entries.min() <= DROPPED:
             options["small_matrix_value"] = SMALLEST
         self.handle = HighsHandle(self.scaled, self.scaled.own_sides, **options)
         self.highs, self.highspy = self.handle.highs, self.handle.highspy
-        self.time_limit = solver.time_limit
         self.presolve = solver.presolve if program is solver.program else presolved(program)
         self.strict = False
         self.columns = np.arange(self.n, dtype=np.int32)

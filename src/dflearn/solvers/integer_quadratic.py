@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from dflearn.certify import OPTIMAL
 from dflearn.program import Program, Quadratic
 from dflearn.program.sides import Sides, integer_bounds
 from dflearn.solvers.base import Raw, Status
-from dflearn.solvers.certificate import OPTIMAL
 from dflearn.solvers.convex import ConvexQP
 from dflearn.solvers.scaling import Scales, power_of_two
 

@@ -5,7 +5,8 @@ state or from its own `start`, never from what the previous instance left behind
 the batch.
 
 Back ends have absolute tolerances. They are asked in units that suit them (`scaling`), and what they answer is checked in
-the user's units (`certificate`): what cannot be certified is mended, or is not called optimal.
+the user's units by the one rule of `dflearn.certify`. What does not pass is mended by refinement, then solved by Clarabel; what
+still does not pass is not called optimal, and `Solution.reason` says why. That there is no decision must be said by both.
 """
 
 from __future__ import annotations
@@ -21,18 +22,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
+from dflearn.certify import OPTIMAL, SURE, Certifier
 from dflearn.errors import OptionError, ProgramError
 from dflearn.program import Program
+from dflearn.program.implied import LARGEST, without_loose
 from dflearn.program.sides import Sides, integer_bounds
 from dflearn.solvers.base import Basis, Raw, Solver, Status, check_basis
-from dflearn.solvers.certificate import OPTIMAL, SURE, Certifier
 from dflearn.solvers.refinement import Refiner
-from dflearn.solvers.scaling import LARGEST, Scales, power_of_two, span, units
+from dflearn.solvers.scaling import Scales, power_of_two, span, spans, units
 
 if TYPE_CHECKING:
     from dflearn.solvers.convex import ConvexQP
 
 WIDE = 1e6  # costs of an integer program that span more are solved for twice, in two units
+LOOSE = 1e8  # sides and bounds that span more are looked through for such as can never be active
 SMALLEST = 1e-12  # back ends drop entries of a matrix that are no larger
 
 
@@ -132,12 +135,17 @@ class ModelSolver(Solver):
 
 
 class Answer(NamedTuple):
-    """What one solve of one instance found, in the user's units: w `(n,)` and, of an LP, prices y `(rows,)`."""
+    """What one solve of one instance found, in the user's units: w `(n,)` and, of an LP, prices y `(rows,)`.
+
+    fallback: whether another solver found it. reason: why it is not optimal.
+    """
 
     status: Status
     w: np.ndarray
     y: np.ndarray
     bound: float = -np.inf
+    fallback: bool = False
+    reason: str = ""
 
 
 class Model(ABC):
@@ -146,10 +154,11 @@ class Model(ABC):
     Args:
         program: in the user's units. The back end holds `scaled`, the same in units of its own.
         make: a model of another program, with the same limits.
+        time_limit: seconds per solve.
     """
 
-    def __init__(self, program: Program, make: Callable[[Program], Model]) -> None:
-        self.program, self.integer, self.make = program, program.is_integer, make
+    def __init__(self, program: Program, make: Callable[[Program], Model], time_limit: float) -> None:
+        self.program, self.integer, self.make, self.time_limit = program, program.is_integer, make, time_limit
         self.n, self.equalities, self.inequalities = program.n, program.A.shape[0], program.G.shape[0]
         self.rows = self.equalities + self.inequalities
         self.scales = Scales.of(program)
@@ -196,7 +205,7 @@ class Model(ABC):
 
     @cached_property
     def own_size(self) -> np.ndarray:
-        return self.scales.decision_sizes(self.program.own_sides)
+        return self.scales.decision_sizes(self.own_relevant)
 
     @cached_property
     def certifier(self) -> Certifier:
@@ -215,30 +224,49 @@ class Model(ABC):
         count = len(c)
         gamma = 1.0 / units(c if self.scales.plain else c * self.scales.columns)
         own = sides is self.program.own_sides
-        sigma = self.own_size if own else self.scales.decision_sizes(sides)  # one for each instance, or one for all
+        seen = self.own_relevant if own else self.relevant(sides)
+        sigma = self.own_size if own else self.scales.decision_sizes(seen)  # one for each instance, or one for all
         y = np.full((count, self.rows), np.nan) if prices is None else prices
-        shared, refused = own or sides.is_shared, self.refuses(c, sides)
+        shared, refused = own or sides.is_shared, self.refuses(c, sides, out)
         for i in range(count):
-            mine = sides if shared else sides.row(i)
             if refused[i]:
                 continue
             warm = None if start is None or start[i].min() == Basis.NONE else start[i]
-            found = self.attempt(
-                c[i], mine, gamma[i], sigma[min(i, len(sigma) - 1)], warm, None if out.start is None else out.start[i]
-            )
-            if not found.status.has_decision:
-                found = self.second_opinion(c[i], mine, found)
+            codes = None if out.start is None else out.start[i]
+            mine = seen if shared else seen.row(i)
+            found = self.attempt(c[i], mine, gamma[i], sigma[min(i, len(sigma) - 1)], warm, codes)
             out.status[i], out.decision[i], y[i] = int(found.status), found.w, found.y
         np.maximum(out.decision, sides.lower, out=out.decision)
         np.minimum(out.decision, sides.upper, out=out.decision)
-        self.certify(c, sides, y, out)
+        self.certify(c, sides, seen, y, out, refused)
 
-    def refuses(self, c: np.ndarray, sides: Sides) -> np.ndarray:
-        """Which instances have numbers that back ends would take for infinite.  `(count,)`"""
+    def refuses(self, c: np.ndarray, sides: Sides, out: Raw) -> np.ndarray:
+        """Which instances have numbers that back ends would take for infinite; `out` says so.  `(count,)`"""
         refused: np.ndarray = np.abs(c).max(1) >= LARGEST
         if sides.b.size:
-            refused |= np.abs(sides.lines("b")).max(1) >= LARGEST
+            refused = refused | (np.abs(sides.lines("b")).max(1) >= LARGEST)
+        if out.reason is not None:
+            out.reason[refused] = f"a cost or an equality's side is {LARGEST:g} or more; give it in a larger unit"
         return refused
+
+    def relevant(self, sides: Sides) -> Sides:
+        """The sides without what can never be active, where they span so much that it may matter."""
+        right, lower, upper = sides.right_hand_sides(), sides.lines("lower"), sides.lines("upper")
+        counts = [len(part) for part in (right, lower, upper)]
+        count = max(counts) if min(counts) else 0
+        parts = [np.broadcast_to(part, (count, part.shape[1])) for part in (right, lower, upper)]
+        together = np.hstack(parts)
+        wide = spans(np.where(np.isfinite(together), together, 0.0)) > LOOSE
+        if not wide.any():
+            return sides
+        parts = [part.copy() for part in parts]
+        for i in np.flatnonzero(wide):
+            tighter = without_loose(self.certifier.matrix, self.equalities, *(part[i] for part in parts))
+            for part, line in zip(parts, tighter[:3], strict=True):
+                part[i] = line
+        if sides.is_shared:
+            parts = [part[0] for part in parts]
+        return Sides(*np.split(parts[0], [self.equalities], axis=-1), *parts[1:])
 
     def attempt(
         self, c: np.ndarray, sides: Sides, gamma: float, sigma: float,
@@ -253,7 +281,7 @@ class Model(ABC):
         if status is None:
             status = self.tell_unbounded()
         if not status.has_decision:
-            return Answer(status, np.full(self.n, np.nan), np.full(self.rows, np.nan))
+            return self.nothing(status)
         w, y = self.decision_and_prices()
         if codes is not None and status is Status.OPTIMAL:
             self.basis(w, codes)
@@ -261,72 +289,71 @@ class Model(ABC):
             w, y = w * (self.scales.columns * sigma), y * (self.scales.rows / gamma)
         return Answer(status, w, y)
 
-    def certify(self, c: np.ndarray, sides: Sides, y: np.ndarray, out: Raw) -> None:
-        """Check every answer of a batch; what is in doubt is refined, and is optimal only if the check then says so."""
-        if not out.status.any():  # OPTIMAL is 0
-            verdict, found = self.certifier.check(c, out.decision, y, sides), None
-            out.bound[:] = verdict.bound
-        else:
-            found = np.flatnonzero(out.status <= int(Status.FEASIBLE))
-            verdict = self.certifier.check(c[found], out.decision[found], y[found], sides.rows(found))
-            optimal = out.status[found] == int(Status.OPTIMAL)
-            broken = ~optimal & (verdict.primal > OPTIMAL)
-            out.status[found[broken]], out.decision[found[broken]] = Status.NOT_FOUND, np.nan
-            out.bound[found[optimal]] = verdict.bound[optimal]
-            found, verdict = found[optimal], verdict.rows(optimal)
-        sure = verdict.error <= SURE
-        for k in () if sure.all() else np.flatnonzero(~sure):
-            i = int(k if found is None else found[k])
-            self.refine(c[i], sides.row(i), y[i], out, i, good=bool(verdict.error[k] <= OPTIMAL))
+    def nothing(self, status: Status, reason: str = "") -> Answer:
+        return Answer(status, np.full(self.n, np.nan), np.full(self.rows, np.nan), reason=reason)
+
+    def certify(self, c: np.ndarray, sides: Sides, seen: Sides, y: np.ndarray, out: Raw, refused: np.ndarray) -> None:
+        """Check every answer of a batch. What is in doubt is mended, and is optimal only if the check then says so."""
+        verdict = self.certifier.check(c, out.decision, y, sides)
+        sure = (out.status == int(Status.OPTIMAL)) & (verdict.error <= SURE)
+        out.bound[sure] = verdict.bound[sure]
+        for i in () if sure.all() else np.flatnonzero(~sure & ~refused & (out.status != int(Status.NOT_FOUND))):
+            first = Answer(Status(int(out.status[i])), out.decision[i], y[i])
+            last = self.mend(c[i], sides.row(i), seen.row(i), first)
+            out.status[i], out.decision[i], out.bound[i] = last.status, last.w, last.bound
+            if out.fallback is not None and out.reason is not None:
+                out.fallback[i], out.reason[i] = last.fallback, last.reason
+
+    @cached_property
+    def own_relevant(self) -> Sides:
+        return self.relevant(self.program.own_sides)
 
     @cached_property
     def refiner(self) -> Refiner:
         return Refiner(self)
 
-    def refine(self, c: np.ndarray, sides: Sides, y: np.ndarray, out: Raw, i: int, good: bool) -> None:
-        """Mend one answer in `out`. Called optimal where it is; else feasible, with its bound; else nothing at all.
+    @cached_property
+    def clarabel(self) -> ConvexQP:
+        """The next solver."""
+        from dflearn.solvers.convex import ConvexQP
 
-        good: the answer is within the tolerance as it stands, and stays where it cannot be mended: rows that depend on each
-        other and contradict by rounding hold no better.
+        return ConvexQP(self.program.relax(), self.time_limit)
+
+    def mend(self, c: np.ndarray, sides: Sides, seen: Sides, first: Answer) -> Answer:
+        """The answer to one instance whose first answer did not pass: that one tidied, then refined, then Clarabel's.
+
+        seen: the sides as the back end sees them.
         """
-        status, w, y = self.refiner.refine(c, sides, out.decision[i], y)
-        if good and not status.has_decision:
-            return
-        if not status.has_decision:
-            status, w, y, _ = self.refine_again(c, sides, status)
-        if not status.has_decision:
-            out.status[i], out.decision[i], out.bound[i] = status, np.nan, -np.inf
-            return
-        verdict = self.certifier.check(c[None], w[None], y[None], sides)
-        sure, feasible = verdict.error[0] <= OPTIMAL, verdict.primal[0] <= OPTIMAL
-        out.status[i] = Status.OPTIMAL if sure else Status.FEASIBLE if feasible else Status.FAILED
-        out.decision[i] = w if feasible else np.nan
-        out.bound[i] = verdict.bound[0] if feasible else -np.inf
-
-    def refine_again(self, c: np.ndarray, sides: Sides, first: Status) -> Answer:
-        """Refinement says that there is no decision: is that so from the answer of a cold solve too? Else nothing is known."""
-        size = float(np.broadcast_to(self.scales.decision_sizes(sides), 1)[0])
-        found = self.attempt(c, sides, 1.0 / float(units(c[None] * self.scales.columns)[0]), size)
-        if found.status is not Status.OPTIMAL:
-            return found if found.status is first else found._replace(status=Status.FAILED)
-        again = Answer(*self.refiner.refine(c, sides, np.clip(found.w, sides.lower, sides.upper), found.y))
-        return again if again.status.has_decision or again.status is first else again._replace(status=Status.FAILED)
-
-    def second_opinion(self, c: np.ndarray, sides: Sides, first: Answer) -> Answer:
-        """No decision: is that so in other units too, where large numbers count as little as small ones?
-
-        What differs from the first answer only in the tolerance of a row of large numbers is found here.
-        """
-        right = sides.right_hand_sides()[0]
-        if first.status is Status.NOT_FOUND or max(span(right), span(c)) <= WIDE:
-            return first
-        sizes = np.abs(right * (self.scales.rows / self.scales.sizes))
-        sigma = float(power_of_two(sizes.max())) if sizes.any() else 1.0
-        gamma = 1.0 / float(power_of_two(np.abs(c * self.scales.columns).max())) if c.any() else 1.0
-        second = self.attempt(c, sides, gamma, sigma)
-        if second.status is first.status or second.status.has_decision:
-            return second  # a decision is checked before it is believed
-        return first._replace(status=Status.FAILED)
+        best, claim = first, first.status
+        error, allowed = np.inf, None
+        if first.status.has_decision:
+            w, y, verdict = self.certifier.tidy(c, first.w, first.y, sides)
+            if verdict.error[0] > SURE and first.status is Status.OPTIMAL:
+                claim, *refined = self.refiner.refine(c, seen, w, y)
+                again = self.certifier.tidy(c, np.clip(refined[0], sides.lower, sides.upper), refined[1], sides)
+                if again[2].error[0] < verdict.error[0]:
+                    w, y, verdict = again
+            allowed = verdict if verdict.error[0] <= SURE else self.certifier.allow(c, w, y, sides)
+            best, error = Answer(first.status, w, y, float(allowed.bound[0])), float(allowed.error[0])
+            if error <= OPTIMAL:
+                return best._replace(status=Status.OPTIMAL)
+            if first.status is Status.FEASIBLE:  # a limit was reached
+                kept = allowed.primal[0] <= OPTIMAL
+                return best._replace(bound=-np.inf) if kept else self.nothing(Status.NOT_FOUND)
+        other = self.clarabel.best(c, sides)
+        if other is not None and other.error <= OPTIMAL:
+            return Answer(Status.OPTIMAL, other.w, other.y, other.bound, fallback=True)
+        if claim in (Status.INFEASIBLE, Status.UNBOUNDED) and self.clarabel.agrees(claim, c, sides):
+            return self.nothing(claim)
+        if other is not None and other.primal <= OPTIMAL:
+            why = self.certifier.examine(c, other.w, other.y, sides).reason()
+            return Answer(Status.FEASIBLE, other.w, other.y, other.bound, fallback=True, reason=why)
+        if allowed is not None:
+            status = Status.FEASIBLE if allowed.primal[0] <= OPTIMAL else Status.FAILED
+            why = self.certifier.examine(c, best.w, best.y, sides).reason()
+            return best._replace(status=status, reason=why) if status.has_decision else self.nothing(status, why)
+        why = f"the first solver says {claim.name}, Clarabel does not agree and has no answer that passes"
+        return self.nothing(Status.FAILED, why)
 
     # -- integer programs -------------------------------------------------------------------------------------------
 
@@ -336,7 +363,7 @@ class Model(ABC):
         Called optimal where the rows hold, the continuous variables are optimal for the integers, and the bound proves it.
         Where costs span more than `WIDE`, a second solve in another unit, with smaller tolerances, must agree.
         """
-        gammas, refused = 1.0 / units(c * self.scales.columns), self.refuses(c, sides)
+        gammas, refused = 1.0 / units(c * self.scales.columns), self.refuses(c, sides, out)
         for i, gamma in enumerate(gammas):
             mine = sides.row(i)
             lower, upper = integer_bounds(mine.lower, mine.upper, self.program.integer)

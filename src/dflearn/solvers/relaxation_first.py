@@ -12,12 +12,13 @@ import numpy as np
 
 from dflearn.errors import OptionError
 from dflearn.program import Program
+from dflearn.program.implied import LARGEST
 from dflearn.program.sides import Sides, integer_bounds
 from dflearn.solvers.base import Raw, Solver, Status
 from dflearn.solvers.certificate import SURE, Certifier
 from dflearn.solvers.highs import HiGHS
 from dflearn.solvers.oracles import refusal, refuse_quadratic
-from dflearn.solvers.scaling import LARGEST, units
+from dflearn.solvers.scaling import units
 from dflearn.solvers.strengthening import Relaxation, Strength, find_links
 
 NODES = 200  # of the tree on one instance; HiGHS's own solve costs about as much as so many

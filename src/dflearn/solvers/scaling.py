@@ -22,7 +22,6 @@ from dflearn.program.sides import Sides
 
 SMALL, LARGE = 1e-2, 1e6  # numbers whose largest lies between these are taken as they are
 ENTRIES = 1e4  # a matrix is scaled where an entry, or its inverse, is larger
-LARGEST = 1e20  # what back ends take for infinite: a cost or an equality beyond it would be solved as something else
 ROUNDS = 4  # of scaling rows, then columns
 RUIZ = 8  # rounds of scaling rows and columns at once
 
@@ -123,6 +122,7 @@ class Scales:
     def decision_sizes(self, sides: Sides) -> np.ndarray:
         """σ: the size of the decisions that right-hand sides, or else bounds, speak of.  `(count,)`, or `(1,)` for all."""
         right = sides.right_hand_sides()
+        right = np.where(np.isfinite(right), right, 0.0)
         if right.shape[1] and right.any():
             return units(right * (self.rows / self.sizes))
         both = (sides.lines("lower"), sides.lines("upper"))
