@@ -129,7 +129,7 @@ class Certifier:
         """One answer, as of `examine`, without residues of zeros where that makes it better: w, y, and the verdict."""
         found = self.examine(c, w, y, sides, mu)
         verdict = found.verdict()
-        if verdict.error[0] > SURE and np.isfinite(w).all() and np.isfinite(y).all():
+        if verdict.error[0] > SURE and found.finite:
             tidied = found.tidied()
             again = self.examine(c, *tidied, sides, mu).verdict()
             if again.error[0] < verdict.error[0]:
@@ -159,6 +159,8 @@ class Examination:
     def __init__(
         self, certifier: Certifier, c: np.ndarray, w: np.ndarray, y: np.ndarray, sides: Sides, mu: float
     ) -> None:
+        self.finite = bool(np.isfinite(w).all() and np.isfinite(y).all())
+        w, y = (w, y) if self.finite else (np.zeros_like(w), np.zeros_like(y))
         self.certifier, self.c, self.w, self.sides, self.mu = certifier, c, w, sides, mu
         self.inequality = np.arange(len(y)) >= certifier.equalities
         self.y = np.where(self.inequality, np.minimum(y, 0.0), y)
@@ -197,7 +199,8 @@ class Examination:
         prices = np.minimum(felt, _share(-excess, self.terms))
         reach = np.where(self.curve > 0, np.minimum(off, _share(np.abs(reduced), self.curve)), off)
         counts = (share > ZERO) & (off > 0)
-        gap = np.abs(self.y * excess).sum() + (np.abs(reduced[counts]) * reach[counts]).sum()
+        priced = self.y != 0
+        gap = np.abs(self.y[priced] * excess[priced]).sum() + (np.abs(reduced[counts]) * reach[counts]).sum()
         return rows, variables, prices, float(gap)
 
     def off(self) -> np.ndarray:
@@ -206,7 +209,7 @@ class Examination:
 
     def verdict(self, rounding: float = 0.0) -> Verdict:
         """Of this one answer: arrays `(1,)`."""
-        if not (np.isfinite(self.w).all() and np.isfinite(self.y).all()):
+        if not self.finite:
             worst = np.full(1, np.inf)
             return Verdict(worst, worst, worst, worst, -worst)
         rows, variables, prices, gap = self.errors(rounding)
@@ -252,6 +255,8 @@ class Examination:
         low, high = implied_bounds(
             self.certifier.matrix, self.certifier.equalities, self.right, self.sides.lower, self.sides.upper
         )
+        if (low > high).any():  # no decision meets the rows to the last digit: what they imply is rounding, too
+            low, high = self.sides.lower, self.sides.upper
         allowed = np.maximum(np.abs(low), np.abs(high)) * np.where(self.moving, 1.0, AT_BOUND)
         return np.minimum(size, allowed), np.where(self.in_force, rows * dearest[group[:m]], 0.0)
 
@@ -274,24 +279,22 @@ class Examination:
     def reason(self) -> str:
         """Which row, variable or sum is worst, with its terms and its error: for messages."""
         rows, variables, prices, gap = self.errors(ROUNDING)
-        program = self.certifier.program
-        worst = max(rows.max(initial=0.0), variables.max(initial=0.0), prices.max(initial=0.0))
-        total = gap / self.value if self.value > 0 else float(gap > 0)
-        if total > worst:
-            return f"the objective may be off by {gap:.3g}, {total:.1e} of its terms {self.value:.3g}"
-        if variables.max(initial=0.0) == worst:
+        program, worst = self.certifier.program, max(variables.max(initial=0.0), prices.max(initial=0.0))
+        if rows.max(initial=0.0) > OPTIMAL or (prices.max(initial=0.0) == worst > OPTIMAL):
+            errors = rows if rows.max(initial=0.0) > OPTIMAL else prices
+            i = int(errors.argmax())
+            kind, place = ("h", i - self.certifier.equalities) if self.inequality[i] else ("b", i)
+            what = "is off by" if errors is rows else f"has the price {self.y[i]:.3g} and is loose by"
+            return f"row {kind}[{place}] {what} {abs(self.excess[i]):.3g}, {errors[i]:.1e} of its terms {self.terms[i]:.3g}"
+        if worst > OPTIMAL:
             j = int(variables.argmax())
             name = f"variable {j}" if program.variable_names is None else f"variable {program.variable_names[j]!r}"
             return (
                 f"the reduced cost of {name} is {self.reduced[j]:.3g}, {variables[j]:.1e} of its terms {self.weights[j]:.3g}, "
                 f"at the value {self.w[j]:.6g}"
             )
-        i = int(np.maximum(rows, prices).argmax())
-        kind, place = ("h", i - self.certifier.equalities) if self.inequality[i] else ("b", i)
-        return (
-            f"row {kind}[{place}] is off by {abs(self.excess[i]):.3g}, {max(rows[i], prices[i]):.1e} of its terms "
-            f"{self.terms[i]:.3g}"
-        )
+        share = gap / self.value if self.value > 0 else float(gap > 0)
+        return f"the objective may be off by {gap:.3g}, {share:.1e} of its terms {self.value:.3g}"
 
 
 def _lines(sides: Sides) -> tuple[np.ndarray, ...]:

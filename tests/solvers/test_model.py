@@ -373,30 +373,33 @@ def test_two_solves_that_say_different_things_say_nothing(monkeypatch: pytest.Mo
         assert answer.decision.isnan().all()
 
 
-NOTHING = (Status.INFEASIBLE, Status.UNBOUNDED)
-
-
-@pytest.mark.parametrize("first", NOTHING)
-@pytest.mark.parametrize("second", NOTHING)
-def test_two_opinions_on_a_linear_program(first: Status, second: Status, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Costs that span much are looked at in other units where there is no decision: what both say holds, else nothing."""
+@pytest.mark.parametrize("claim", [Status.INFEASIBLE, Status.UNBOUNDED])
+def test_a_false_claim_of_no_decision_is_not_believed(claim: Status, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clarabel has an answer that passes, so that answer counts; without one, nothing is known."""
     solver = HiGHS(Program(n=2, upper=1))
-    said = iter([first, second])
-    monkeypatch.setattr(solver._model(), "run", lambda costs, basis: next(said))
-    answer = solver.solve(torch.tensor([1.0, 1e9], dtype=torch.float64))
-    assert Status(int(answer.status)) is (first if first is second else Status.FAILED)
-
-
-def test_what_refinement_finds_impossible_has_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A back end answers what breaks a row; refinement says that there is no decision, and that is the answer."""
-    solver = HiGHS(Program(G=[[-1, -1]], h=[-1], upper=1))
     model = solver._model()
-    monkeypatch.setattr(model, "decision_and_prices", lambda: (np.array([0.5, 0.0]), np.array([-3.0])))
-    monkeypatch.setattr(model.refiner, "refine", lambda c, sides, w, y: (Status.INFEASIBLE, w, y))
-    answer = solver.solve(torch.tensor([[3.0, 2.0]]))
-    assert answer.counts() == {"INFEASIBLE": 1}
-    assert answer.decision.isnan().all()
-    assert answer.bound.item() == -np.inf
+    monkeypatch.setattr(model, "run", lambda costs, basis: claim)
+    answer = solver.solve(torch.tensor([-1.0, 1e9], dtype=torch.float64))
+    assert answer.counts() == {"OPTIMAL": 1}
+    assert answer.decision.tolist() == [1, 0]
+    assert answer.fallback is not None
+    assert answer.fallback.item()
+    monkeypatch.setattr(model.clarabel, "best", lambda c, sides: None)
+    monkeypatch.setattr(model.clarabel, "agrees", lambda claim, c, sides: False)
+    with pytest.raises(SolverError, match=f"FAILED.*first solver says {claim.name}"):
+        solver.solve(torch.tensor([-1.0, 1e9], dtype=torch.float64)).check()
+
+
+@pytest.mark.parametrize("large", [1.0, 1e9, 1e15, 1e20, 1e30, np.inf])
+def test_sides_that_mean_no_limit(large: float) -> None:
+    """A second budget that can never bind: integer, linear, and with rows of both signs."""
+    G, h = [[3.0, 5, 2, 4], [1, 1, 1, 1], [-1, -1, -1, -1]], [7.0, 4 * large, large]
+    y = torch.tensor([6.0, 5, 4, 3], dtype=torch.float64)
+    for integer, wanted in ((False, [1, 0.4, 1, 0]), (True, [1, 0, 1, 0])):
+        program = Program(G=G, h=np.minimum(h, 1e300), upper=1, S=-np.eye(4), integer=integer)
+        for make in BACK_ENDS:
+            answer = make(program).solve(y).check((Status.OPTIMAL,))
+            np.testing.assert_allclose(answer.decision, wanted, rtol=1e-12, atol=1e-15)
 
 
 def test_strict_is_as_strict_as_it_gets_and_passes() -> None:

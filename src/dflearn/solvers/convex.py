@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from dflearn.certify import OPTIMAL, SURE, Certifier, Verdict
+from dflearn.certify import OPTIMAL, ROUNDING, SURE, Certifier, Verdict
 from dflearn.program import Program, Quadratic
 from dflearn.program.implied import LARGEST, implied_bounds
 from dflearn.program.sides import Sides
@@ -125,15 +125,22 @@ class ConvexQP:
         return best
 
     def agrees(self, claim: Status, c: np.ndarray, sides: Sides) -> bool:
-        """Whether Clarabel, too, says that an instance is INFEASIBLE or UNBOUNDED, after `best` found no answer that passes."""
-        said = self.clarabel.claim
-        if (
-            claim is Status.INFEASIBLE and said != "infeasible"
-        ):  # of two reasons for no answer it may have named the other
+        """Whether Clarabel, too, says that an instance is INFEASIBLE or UNBOUNDED, after `best` found no answer that passes.
+
+        Bounds that the rows imply and that cross are a proof of their own.
+        """
+        if claim is Status.INFEASIBLE and self.clarabel.claim != "infeasible":
+            low, high = implied_bounds(
+                self.matrix, self.equalities, sides.right_hand_sides()[0], sides.lower, sides.upper
+            )
+            named = np.abs(np.stack([sides.lower, sides.upper]))
+            rounding = ROUNDING * np.where(np.isfinite(named), named, 0.0).max(0)
+            if (low - high > np.maximum(SURE * np.maximum(np.abs(low), np.abs(high)), rounding)).any():
+                return True
+            # Of two reasons for no answer it may have named the other one. Without costs there is one only.
             for _ in self.clarabel.candidates(np.zeros(self.n), sides):
                 return False
-            said = self.clarabel.claim
-        return said == claim.name.lower()
+        return self.clarabel.claim == claim.name.lower()
 
     def no_decision(self, c: np.ndarray, sides: Sides) -> Status | None:
         """INFEASIBLE or UNBOUNDED, where that is proven."""

@@ -157,7 +157,7 @@ class Model(ABC):
         time_limit: seconds per solve.
     """
 
-    def __init__(self, program: Program, make: Callable[[Program], Model], time_limit: float) -> None:
+    def __init__(self, program: Program, make: Callable[[Program], Model], time_limit: float = np.inf) -> None:
         self.program, self.integer, self.make, self.time_limit = program, program.is_integer, make, time_limit
         self.n, self.equalities, self.inequalities = program.n, program.A.shape[0], program.G.shape[0]
         self.rows = self.equalities + self.inequalities
