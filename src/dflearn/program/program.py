@@ -29,7 +29,7 @@ from dflearn.program.maps import LinearMap
 from dflearn.program.names import Columns, RightHandSide, read_constraint_names, read_instance
 from dflearn.program.objective import Objective, Sense
 from dflearn.program.quadratic import Quadratic
-from dflearn.program.sides import ROUNDING, SIDES, Side, Sides, check_bounds
+from dflearn.program.sides import NO_LIMIT, ROUNDING, SIDES, Side, Sides, check_bounds
 
 if TYPE_CHECKING:
     from dflearn.program.equality_form import EqualityForm
@@ -45,7 +45,7 @@ class Program:
 
     Args:
         A, b: equality rows, `(rows, n)` (anything scipy.sparse reads) and `(rows,)`.
-        G, h: inequality rows, likewise.
+        G, h: inequality rows, likewise; +inf in h is no limit, and held as 1e30.
         lower, upper: bounds, scalars or `(n,)`; ±inf is allowed. Default: w ≥ 0.
         S, d: the known part of the objective, `(n, p)` and `(n,)`. Default: identity and zero.
         integer: which variables are integer: `True` (all), a boolean mask `(n,)` or indices.
@@ -312,6 +312,7 @@ class Program:
         for name, value in given.items():
             array = np.array(value.detach().cpu().double().numpy(), order="C").reshape(count, value.shape[-1])
             bounds = name in ("lower", "upper")
+            array = np.minimum(array, NO_LIMIT) if name == "h" else array
             wrong = np.isnan(array) if bounds else ~np.isfinite(array)
             if wrong.any():
                 bad, what = int(np.flatnonzero(wrong.any(1))[0]), "a NaN" if bounds else "a NaN or an infinity"
@@ -429,4 +430,7 @@ def _read_rows(name: str, matrix: Any, side_name: str, side: Any, n: int) -> tup
         )
     if side is None and rows.shape[0]:
         raise ProgramError(f"{name} has {rows.shape[0]} rows but {side_name} is missing")
-    return rows, read_vector(side_name, 0.0 if side is None else side, rows.shape[0], finite=True)
+    right = read_vector(side_name, 0.0 if side is None else side, rows.shape[0], finite=side_name != "h")
+    if side_name == "h":
+        right = read_vector("h", np.minimum(right, NO_LIMIT), rows.shape[0], finite=True)
+    return rows, right

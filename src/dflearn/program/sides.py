@@ -12,6 +12,7 @@ from dflearn.errors import ProgramError
 Side = Literal["b", "h", "lower", "upper"]
 SIDES: tuple[Side, ...] = get_args(Side)
 
+NO_LIMIT = 1e30  # what +inf on the right of an inequality is held as
 ROUNDING = 1e-9  # how far from what is meant a number may lie, relative to its size: 2.9999999999 is 3
 
 
