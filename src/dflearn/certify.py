@@ -85,6 +85,31 @@ class Certifier:
         )  # fmt: skip
         return Verdict(*out)
 
+    def judge(
+        self, c: np.ndarray, w: np.ndarray, y: np.ndarray, sides: Sides, mu: float = 0.0
+    ) -> tuple[np.ndarray, np.ndarray, Verdict]:
+        """`check`, and where an error is above `SURE`, the same without residues of zeros: w, y, and the better verdicts.
+
+        Here all that is small beside the largest term counts as a residue. That may be wrong, and then the check says so.
+        """
+        verdict = self.check(c, w, y, sides, mu)
+        doubtful = np.flatnonzero((verdict.error > SURE) & np.isfinite(w).all(1) & np.isfinite(y).all(1))
+        if not doubtful.size:
+            return w, y, verdict
+        rows, columns = self.scales
+        mine, some, prices = sides.rows(doubtful), w[doubtful], y[doubtful]
+        largest = ((self.sizes @ np.abs(some).T).T * rows).max(1, initial=0.0)
+        dearest = ((np.abs(c[doubtful]) + (self.sizes.T @ np.abs(prices).T).T) * columns).max(1, initial=0.0)
+        some, prices = _without_residues(some, prices, mine, np.outer(largest, columns), np.outer(dearest, rows))
+        again = self.check(np.ascontiguousarray(c[doubtful]), some, prices, mine, mu)
+        better = again.error < verdict.error[doubtful]
+        index = doubtful[better]
+        w, y = w.copy(), y.copy()
+        w[index], y[index] = some[better], prices[better]
+        for part, new in zip(verdict, again, strict=True):
+            part[index] = new[better]
+        return w, y, verdict
+
     def curve(self, mu: float | np.ndarray) -> np.ndarray:
         """The diagonal part of Q and μ, `(1, n)` or `(count, n)`."""
         if isinstance(mu, float) and mu == 0.0:
@@ -126,12 +151,15 @@ class Certifier:
     def tidy(
         self, c: np.ndarray, w: np.ndarray, y: np.ndarray, sides: Sides, mu: float = 0.0
     ) -> tuple[np.ndarray, np.ndarray, Verdict]:
-        """One answer, as of `examine`, without residues of zeros where that makes it better: w, y, and the verdict."""
-        found = self.examine(c, w, y, sides, mu)
-        verdict = found.verdict()
-        if verdict.error[0] > SURE and found.finite:
-            tidied = found.tidied()
-            again = self.examine(c, *tidied, sides, mu).verdict()
+        """One answer, as of `examine`, without residues of zeros where that makes it better: w, y, and the verdict.
+
+        Unlike in `judge`, each variable and price is compared with the terms that it is tied to.
+        """
+        some, prices, verdict = self.judge(c[None], w[None], y[None], sides, mu)
+        w, y = some[0], prices[0]
+        if verdict.error[0] > SURE and np.isfinite(w).all() and np.isfinite(y).all():
+            tidied = self.examine(c, w, y, sides, mu).tidied()
+            again = self.check(c[None], tidied[0][None], tidied[1][None], sides, mu)
             if again.error[0] < verdict.error[0]:
                 return *tidied, again
         return w, y, verdict
@@ -267,14 +295,9 @@ class Examination:
         return self.certifier.sizes @ size, self.certifier.sizes.T @ price
 
     def tidied(self) -> tuple[np.ndarray, np.ndarray]:
-        """w and y with the residues of zeros set to zero, and those of bounds to the bounds."""
-        size, price = self.magnitudes
-        w = self.w.copy()
-        for bound in (np.zeros_like(w), self.sides.lower, self.sides.upper):
-            with np.errstate(invalid="ignore"):
-                near = np.abs(w - bound) <= RESIDUE * np.maximum(size, np.where(np.isfinite(bound), np.abs(bound), 0.0))
-            w = np.where(near & (bound >= self.sides.lower) & (bound <= self.sides.upper), bound, w)
-        return w, np.where(np.abs(self.y) <= RESIDUE * price, 0.0, self.y)
+        """w and y without residues of zeros and of bounds."""
+        w, y = _without_residues(self.w, self.y, self.sides, *self.magnitudes)
+        return w, y
 
     def reason(self) -> str:
         """Which row, variable or sum is worst, with its terms and its error: for messages."""
@@ -295,6 +318,17 @@ class Examination:
             )
         share = gap / self.value if self.value > 0 else float(gap > 0)
         return f"the objective may be off by {gap:.3g}, {share:.1e} of its terms {self.value:.3g}"
+
+
+def _without_residues(
+    w: np.ndarray, y: np.ndarray, sides: Sides, size: np.ndarray, price: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """w and y with what is next to zero set to zero, and what is next to a bound to the bound; arrays `(…, n)`, `(…, rows)`."""
+    for bound in (np.zeros_like(w), sides.lower, sides.upper):
+        with np.errstate(invalid="ignore"):
+            near = np.abs(w - bound) <= RESIDUE * np.maximum(size, np.where(np.isfinite(bound), np.abs(bound), 0.0))
+        w = np.where(near & (bound >= sides.lower) & (bound <= sides.upper), bound, w)
+    return w, np.where(np.abs(y) <= RESIDUE * price, 0.0, y)
 
 
 def _lines(sides: Sides) -> tuple[np.ndarray, ...]:

@@ -294,7 +294,7 @@ class Model(ABC):
 
     def certify(self, c: np.ndarray, sides: Sides, seen: Sides, y: np.ndarray, out: Raw, refused: np.ndarray) -> None:
         """Check every answer of a batch. What is in doubt is mended, and is optimal only if the check then says so."""
-        verdict = self.certifier.check(c, out.decision, y, sides)
+        out.decision[:], y[:], verdict = self.certifier.judge(c, out.decision, y, sides)
         sure = (out.status == int(Status.OPTIMAL)) & (verdict.error <= SURE)
         out.bound[sure] = verdict.bound[sure]
         for i in () if sure.all() else np.flatnonzero(~sure & ~refused & (out.status != int(Status.NOT_FOUND))):
