@@ -10,12 +10,12 @@ Rng = np.random.Generator
 
 
 def numbers(rng: Rng, *shape: int, kind: str) -> np.ndarray:
-    """Small integers, eighths, or any floats."""
+    """Small integers, eighths, or floats; these with 30 binary digits, so that rows at w0 are exact sums."""
     if kind == "integers":
         return rng.integers(-4, 5, shape).astype(float)
     if kind == "eighths":
         return rng.integers(-32, 33, shape) / 8
-    return rng.normal(size=shape)
+    return np.round(rng.normal(size=shape) * 2.0**30) / 2.0**30
 
 
 def filled(rng: Rng, rows: np.ndarray) -> np.ndarray:

@@ -32,6 +32,9 @@ class Case:
         column, row, cost: the units D `(n,)`, R `(rows,)`, γ.
         starts: seed of the random starts.
         Q, B, H, recourse: as of `Program`, in base units; none by default.
+        sizes: the typical size of each variable in base units, `(n,)`; one by default.
+        block: the independent part of the program that each variable belongs to, `(n,)`; one part by default.
+        factor: what the costs of each part are multiplied with (they are so in y and Q), `(parts,)`.
     """
 
     family: str
@@ -56,6 +59,9 @@ class Case:
     B: np.ndarray | None = None
     H: np.ndarray | None = None
     recourse: np.ndarray | None = None
+    sizes: np.ndarray | None = None
+    block: np.ndarray | None = None
+    factor: np.ndarray | None = None
     remembered: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -92,6 +98,30 @@ class Case:
 
     def changed(self, **parts: Any) -> Case:
         return replace(self, remembered={}, **parts)
+
+    @cached_property
+    def parts(self) -> list[tuple[Case, np.ndarray]]:
+        """The independent parts, each in base units of its own, and the variables of each."""
+        if self.block is None or self.factor is None:
+            return [(self, np.arange(self.n))]
+        assert self.S is None
+        assert not self.predicts_rows
+        assert self.recourse is None
+        owner = [self.block[np.argmax(rows != 0, axis=1)] if len(rows) else np.zeros(0) for rows in (self.A, self.G)]
+        out = []
+        for k in np.unique(self.block):
+            own, factor = np.flatnonzero(self.block == k), float(self.factor[k])
+            equal, less = (np.flatnonzero(rows == k) for rows in owner)
+            part = self.changed(
+                A=self.A[np.ix_(equal, own)], b=self.b[..., equal], G=self.G[np.ix_(less, own)], h=self.h[..., less],
+                lower=self.lower[..., own], upper=self.upper[..., own], integer=self.integer[own],
+                y=self.y[:, own] / factor, d=self.d[..., own] / factor, cost=self.cost * factor,
+                Q=None if self.Q is None else self.Q[np.ix_(own, own)] / factor,
+                column=self.column[own], row=np.concatenate([self.row[equal], self.row[len(self.A) + less]]),
+                sizes=None if self.sizes is None else self.sizes[own], block=None, factor=None,
+            )  # fmt: skip
+            out.append((part.changed(mu=self.user_mu() * part.size**2 / part.cost), own))
+        return out
 
     # -- what the library sees ------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import numpy as np
 from fuzz.bases import Rng, boxed, exact_numbers, feasible, integral, numbers, resized
 
 
-def _units(rng: Rng, out: dict[str, Any]) -> dict[str, Any]:
+def in_units(rng: Rng, out: dict[str, Any]) -> dict[str, Any]:
     """In units of any kind, or none."""
     n, m = len(out["w0"]), len(out["A"]) + len(out["G"])
     draw = rng.random()
@@ -22,7 +22,7 @@ def _units(rng: Rng, out: dict[str, Any]) -> dict[str, Any]:
     return out | {"column": 2.0 ** rng.integers(-7, 8, n), "row": 2.0 ** rng.integers(-7, 8, m)}
 
 
-def _curve(rng: Rng, n: int) -> np.ndarray:
+def curve(rng: Rng, n: int) -> np.ndarray:
     """A positive semidefinite matrix of small numbers: of any rank, sometimes diagonal, with blocks, or definite."""
     R = numbers(rng, int(rng.integers(1, n + 2)), n, kind=exact_numbers(rng))
     R = R * (rng.random(R.shape) < rng.choice([0.3, 1.0]))
@@ -45,10 +45,10 @@ def quadratic(rng: Rng) -> dict[str, Any]:
         base = boxed(rng, base)
     elif draw < 0.85:
         base["lower"] = np.where(rng.random(n) < 0.5, -np.inf, base["lower"])
-    out = base | {"Q": _curve(rng, n)}
+    out = base | {"Q": curve(rng, n)}
     if rng.random() < 0.4:
         out["mu"] = 0.0
-    units = _units(rng, out)
+    units = in_units(rng, out)
     return out if out["integer"].any() else units
 
 
@@ -76,8 +76,8 @@ def predicted_sides(rng: Rng) -> dict[str, Any]:
         base["integer"][np.flatnonzero(base["integer"])[2:]] = False
         return base
     if draw < 0.4:
-        base = base | {"Q": _curve(rng, len(base["w0"]))}
-    return _units(rng, base)
+        base = base | {"Q": curve(rng, len(base["w0"]))}
+    return in_units(rng, base)
 
 
 def recourse(rng: Rng) -> dict[str, Any]:
@@ -107,6 +107,6 @@ def recourse(rng: Rng) -> dict[str, Any]:
         return base
     if rng.random() < 0.3:
         Q = np.zeros((n + k, n + k))
-        Q[:n, :n] = _curve(rng, n)
+        Q[:n, :n] = curve(rng, n)
         base["Q"] = Q
-    return _units(rng, base)
+    return in_units(rng, base)

@@ -11,7 +11,19 @@ import numpy as np
 
 from fuzz.cases import Case
 from fuzz.exact import exact_lp, solve_rationals
-from fuzz.references import MOST_MIXED, MOST_POINTS, UNSURE, Truth, all_rows, by_clarabel, emptiness_of, scale_of
+from fuzz.references import (
+    MOST_MIXED,
+    MOST_POINTS,
+    UNSURE,
+    Truth,
+    all_rows,
+    by_clarabel,
+    by_pivots,
+    emptiness_of,
+    integer_ranges,
+    scale_of,
+    wrong_side,
+)
 
 
 def curved_truth(case: Case, kind: str, c: np.ndarray, b: Any, h: Any, lower: Any, upper: Any) -> Truth:
@@ -23,7 +35,7 @@ def curved_truth(case: Case, kind: str, c: np.ndarray, b: Any, h: Any, lower: An
     whole = np.flatnonzero(case.integer)
     if kind != "none" or not whole.size:
         return _continuous(case, Q, c, b, h, lower, upper)
-    low, high = np.ceil(lower[whole]), np.floor(upper[whole])
+    low, high = integer_ranges(case, h, lower, upper)
     points = float(np.prod(high - low + 1))
     if whole.size == case.n and points <= MOST_POINTS:
         grid = np.array(list(itertools.product(*(np.arange(a, z + 1) for a, z in zip(low, high, strict=True)))))
@@ -61,14 +73,10 @@ def _continuous(case: Case, Q: np.ndarray, c: np.ndarray, b: Any, h: Any, lower:
     cones = [clarabel.ZeroConeT(equations), clarabel.NonnegativeConeT(len(right) - equations)]
     found = by_clarabel(Q, c, matrix, right, cones)
     slack, price = np.array(found.s), np.array(found.z)
-    binds, w, exact = np.arange(len(right)) < equations, None, True
-    for tolerance in (None, 1e-9, 1e-6):
-        active = binds | ((price > slack) if tolerance is None else (slack <= tolerance))
-        w = _on_face(Q, c, matrix, right, active, equations)
-        if w is not None:
-            break
+    w = by_pivots(slack, price, equations, lambda active: _on_face(Q, c, matrix, right, active, equations))
+    exact = w is not None
     if w is None:
-        w, exact = np.clip(np.array(found.x), lower, upper), False
+        w, binds = np.clip(np.array(found.x), lower, upper), np.arange(len(right)) < equations
         price = np.where(binds, price, np.maximum(price, 0.0))
         value, floor = float(c @ w + 0.5 * w @ Q @ w), float(-0.5 * w @ Q @ w - right @ price)
         gap = matrix @ w - right
@@ -82,18 +90,16 @@ def _continuous(case: Case, Q: np.ndarray, c: np.ndarray, b: Any, h: Any, lower:
 
 def _on_face(
     Q: np.ndarray, c: np.ndarray, matrix: np.ndarray, right: np.ndarray, active: np.ndarray, equations: int
-) -> np.ndarray | None:
-    """Q w + c + Mᵀλ = 0, M w = right on the active rows, in rationals: the solution, if it is one and the only one."""
+) -> np.ndarray | int | None:
+    """Q w + c + Mᵀλ = 0, M w = right on the active rows, in rationals; as of `by_pivots`."""
     n, rows = len(c), np.flatnonzero(active)
     M, exact = matrix[rows], lambda values: [Fraction(float(value)) for value in values]
     whole = np.block([[Q, M.T], [M, np.zeros((len(rows), len(rows)))]])
     system = [exact(row) + exact([side]) for row, side in zip(whole, np.concatenate([-c, right[rows]]), strict=True)]
     found = solve_rationals(system)
-    if found is None or any(value < 0 for i, value in zip(rows, found[n:], strict=True) if i >= equations):
+    if found is None:
         return None
-    w = found[:n]
-    for i, row in enumerate(matrix):
-        gap = sum((a * v for a, v in zip(exact(row), w, strict=True) if a), Fraction(0)) - Fraction(float(right[i]))
-        if gap > 0 or (i < equations and gap < 0):
-            return None
-    return np.array([float(value) for value in w])
+    wrong = wrong_side([exact(row) for row in matrix], exact(right), found[:n], rows, found[n:], equations)
+    if wrong is not None:
+        return wrong if wrong >= equations else None
+    return np.array([float(value) for value in found[:n]])

@@ -11,6 +11,8 @@ import numpy as np
 from fuzz.bases import Rng, boxed, exact_numbers, feasible, filled, integral, numbers, resized
 from fuzz.cases import Case
 from fuzz.convex import predicted_sides, quadratic, recourse
+from fuzz.extremes import blocks, loose, wide_quadratic
+from fuzz.planning import balances, big_m
 
 # -- the families ---------------------------------------------------------------------------------------------------
 
@@ -240,7 +242,7 @@ def rectangular(rng: Rng) -> dict[str, Any]:
 def batches(rng: Rng) -> dict[str, Any]:
     """0, 1, 33 or 1000 instances, of which few differ."""
     base = ordinary(rng)
-    count = int(rng.choice([0, 1, 33, 1000], p=[0.3, 0.3, 0.3, 0.1]))
+    count = int(rng.choice([0, 1, 33, 1000], p=[0.3, 0.3, 0.39, 0.01]))
     return base | {"y": base["y"][rng.integers(0, len(base["y"]), count)]}
 
 
@@ -338,7 +340,7 @@ FAMILIES: dict[str, Callable[[Rng], dict[str, Any]]] = {
         ordinary, degenerate, dependent, free_and_fixed, mixed_scales, penalties, tiny_decisions, huge_decisions,
         units_of_costs, units_of_rows, norms, integer, integer_degenerate, integer_dependent, integer_penalties,
         integer_units, infeasible, unbounded, sides, rectangular, batches, dtypes, knapsacks, choices, paths,
-        quadratic, predicted_sides, recourse,
+        quadratic, predicted_sides, recourse, loose, blocks, balances, big_m, wide_quadratic,
     )
 }  # fmt: skip
 

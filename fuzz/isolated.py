@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -16,32 +16,50 @@ from fuzz.shrink import as_test, failure, shrink
 from fuzz.subjects import SUBJECTS
 from fuzz.verdicts import Verdict
 
+TOGETHER = 100  # seeds of one process
 MOST_SECONDS = 120  # without a word from the process: it hangs
 
 Work = tuple[str, int, str]  # family, seed, subject
 
 
 def run_isolated(
-    seeds: Iterable[int], families: Sequence[str], subjects: Sequence[str], tally: Tally, turns: int = 1
-) -> None:
-    """As `run.run`, into `tally`."""
-    work: list[Work] = []
-    for seed in seeds:
-        for family in families:
-            tally.programs[family] += 1
-            work += [(family, seed, name) for name in in_turn(subjects, seed, turns)]
-    while work:
-        done, death = 0, ""
-        for message in _messages(_run_all, work):
-            if isinstance(message, str):
-                death = message
-            else:
-                tally.add(*work[done], *message)
+    seeds: Sequence[int], families: Sequence[str], subjects: Sequence[str], tally: Tally, turns: int = 1
+) -> Iterator[int]:
+    """As `run.run`, into `tally`; gives each seed that is done.
+
+    One process serves `TOGETHER` seeds, so that imports and compiled code are loaded once for many programs, and what a back end
+    never frees does not pile up.
+    """
+    for begin in range(0, len(seeds), TOGETHER):
+        work = [
+            (family, seed, name)
+            for seed in seeds[begin : begin + TOGETHER]
+            for family in families
+            for name in in_turn(subjects, seed, turns)
+        ]
+        while work:
+            done, death = 0, ""
+            for message in _messages(_run_all, work):
+                if isinstance(message, str):
+                    death = message
+                    continue
+                yield from _told(work, done, *message, tally)
                 done += 1
-        if death:
-            tally.add(*work[done], [Verdict("crash", f"the process died: {death}")], 0.0)
-            done += 1
-        work = work[done:]
+            if death:
+                yield from _told(work, done, [Verdict("crash", f"the process died: {death}")], 0.0, tally)
+                done += 1
+            work = work[done:]
+
+
+def _told(work: list[Work], k: int, verdicts: list[Verdict], seconds: float, tally: Tally) -> Iterator[int]:
+    """Count the k-th piece of work; the seed, where it was its last."""
+    family, seed, name = work[k]
+    tally.add(family, seed, name, verdicts, seconds)
+    after = work[k + 1] if k + 1 < len(work) else None
+    if after is None or after[:2] != (family, seed):
+        tally.programs[family] += 1
+    if after is None or after[1] != seed:
+        yield seed
 
 
 def _run_all(pipe: Connection, work: list[Work]) -> None:

@@ -9,17 +9,18 @@ import torch
 from torch import Tensor
 
 import dflearn as dfl
+from dflearn.errors import DflearnError
 from dflearn.layers.base import Layer
 from dflearn.losses import MSE, SCE, FenchelYoung, Loss, Regret, SmoothedSPOPlus, SPOPlus, SquaredDecisionError
-from dflearn.solvers.base import Status
+from dflearn.solvers.base import Solution, Solver, Status
 from fuzz.cases import Case
 from fuzz.references import truth_of
-from fuzz.verdicts import Verdict
+from fuzz.verdicts import Kind, Verdict, refusals
 
 STEP = 1e-5
 
 LAYERS: dict[str, Callable[[Case], Layer]] = {
-    "Exact": lambda case: dfl.Exact(dfl.HiGHS(case.program)),
+    "Exact": lambda case: dfl.Exact(highs(case)[0]),
     "squared": lambda case: dfl.Smoothed(case.program, case.user_mu()),
     "norm": lambda case: dfl.Smoothed(case.program, case.user_mu("norm"), regularizer="norm"),
 }
@@ -37,6 +38,15 @@ LOSSES: dict[str, Callable[[Layer], Loss]] = {
 MOVED = ("regret", "squared decision error", "SCE")
 
 
+def highs(case: Case) -> tuple[Solver, Solution]:
+    """HiGHS and its answer: one for several subjects."""
+    if "highs" not in case.remembered:
+        subject = dfl.HiGHS(case.program)
+        case.remembered["highs"] = subject, subject.solve(case.costs, case.instance)
+    found: tuple[Solver, Solution] = case.remembered["highs"]
+    return found
+
+
 def losses(case: Case) -> list[Verdict]:
     """One loss through one layer, by turns: its value is the formula's, its gradient lies between the slopes."""
     if case.dtype != "float64" or not 0 < case.count < 30:
@@ -44,14 +54,25 @@ def losses(case: Case) -> list[Verdict]:
     layer_name = list(LAYERS)[case.seed % len(LAYERS)]
     loss_name = list(LOSSES)[case.seed // len(LAYERS) % len(LOSSES)]
     rng = np.random.default_rng(case.starts)
-    label = dfl.HiGHS(case.program).solve(case.costs, case.instance)
+    if case.Q is not None and case.integer.any():
+        return []
+    label = highs(case)[1]
     if bool((label.status != int(Status.OPTIMAL)).any()):
         return []
-    layer = LAYERS[layer_name](case)
+    try:
+        layer = LAYERS[layer_name](case)
+    except DflearnError as error:
+        return [Verdict("declared", str(error))]
     loss = LOSSES[loss_name](layer)
-    predicted = torch.tensor(case.y + rng.normal(size=case.y.shape), requires_grad=True)
+    step = rng.normal(size=case.y.shape) * (1.0 if case.factor is None else case.factor[case.block])
+    predicted = torch.tensor(case.y + step, requires_grad=True)
     batch = dfl.Batch(torch.zeros(case.count, 1), case.costs, label.decision, case.instance)
-    value = loss(predicted, batch)
+    try:
+        value = loss(predicted, batch)
+    except DflearnError as error:
+        asked = 2 * predicted.detach() - batch.costs if "SPO+" in loss_name else predicted.detach()
+        kind: Kind = {"Exact": "none", "squared": "squared", "norm": "norm"}[layer_name]  # type: ignore[assignment]
+        return refusals(case.changed(y=asked.numpy()), kind, error)
     name = f"{loss_name} through {layer_name}"
     wanted, size = _formula(case, loss_name, layer, predicted.detach(), label.decision)
     verdicts = []
@@ -69,8 +90,11 @@ def slopes(
 ) -> list[Verdict]:
     """Along one direction, against differences on either side, where these tell a slope at all."""
     way = torch.tensor(np.random.default_rng(case.starts + 1).normal(size=case.y.shape))
-    with torch.no_grad():
-        steps = [loss(at + k * STEP * way, batch).numpy() for k in (-2, -1, 0, 1, 2)]
+    try:
+        with torch.no_grad():
+            steps = [loss(at + k * STEP * way, batch).numpy() for k in (-1, 0, 1)]
+    except DflearnError as error:  # where decisions run off on one side
+        return [Verdict("unsure", f"{type(error).__name__}: {error}")]
     sides = np.diff(np.stack(steps), axis=0) / STEP
     along = (slope * way).sum(-1).numpy()
     noise = 1e-3 * np.maximum(np.abs(sides).max(0), np.abs(along)) + 1e-4 * size
@@ -134,10 +158,16 @@ def evaluation(case: Case) -> list[Verdict]:
     if case.dtype != "float64" or not 0 < case.count < 30 or any(truth.status != "optimal" for truth in truths):
         return []
     data = dfl.DecisionDataset(torch.zeros(case.count, 1), case.costs, instance=case.instance)
-    labelled = dfl.label(data, dfl.HiGHS(case.program), progress=False)
-    perfect = dfl.evaluate(case.costs, case.program, labelled, progress=False)
-    other = case.y[::-1] + 1.0
-    judged = dfl.evaluate(torch.tensor(other.copy()), case.program, labelled, progress=False)
+    try:
+        labelled = dfl.label(data, case.program, progress=False)
+        perfect = dfl.evaluate(case.costs, case.program, labelled, progress=False)
+    except DflearnError as error:
+        return refusals(case, "none", error)
+    other = case.y[::-1] + (1.0 if case.factor is None else case.factor[case.block])
+    try:
+        judged = dfl.evaluate(torch.tensor(other.copy()), case.program, labelled, progress=False)
+    except DflearnError as error:
+        return refusals(case.changed(y=other), "none", error)
     verdicts = []
     for i, truth in enumerate(truths):
         scale, text = truth.scale * case.cost, ""

@@ -9,11 +9,12 @@ import numpy as np
 import torch
 
 import dflearn as dfl
+from dflearn.errors import DflearnError
 from fuzz.cases import Case
 from fuzz.exact import exact_lp
 from fuzz.pipeline import slopes
 from fuzz.references import by_clarabel, scale_of, truth_of
-from fuzz.verdicts import Verdict
+from fuzz.verdicts import Verdict, refusals
 
 ROOM, MOST_ROOM = 1e-9, 1e-5  # relative: what a reference lets rows be broken by, and where "infeasible" begins
 
@@ -29,7 +30,10 @@ def after_recourse(case: Case) -> list[Verdict]:
     predicted = torch.tensor(case.y[::-1].copy())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # rows without recourse
-        judged = dfl.evaluate(predicted, case.program, data, progress=False)
+        try:
+            judged = dfl.evaluate(predicted, case.program, data, progress=False)
+        except DflearnError as error:
+            return refusals(case.changed(y=case.y[::-1]), "none", error)
     verdicts = []
     assert judged.decisions is not None
     for i, truth in enumerate(truths):
@@ -48,13 +52,19 @@ def _compared(told: float, wanted: float, scale: float, text: str, i: int) -> Ve
 
 
 def _task_loss(case: Case, predicted: torch.Tensor) -> list[Verdict]:
-    layer = dfl.Smoothed(case.program, case.user_mu())
+    try:
+        layer = dfl.Smoothed(case.program, case.user_mu())
+    except DflearnError as error:
+        return [Verdict("declared", str(error))]
     loss = dfl.losses.TaskLoss(layer)
     batch = dfl.Batch(torch.zeros(case.count, 1), case.costs)
     # Off the kinks that round numbers make.
     predicted = predicted + 0.03 * torch.tensor(np.random.default_rng(case.starts).normal(size=case.y.shape))
     at = predicted.clone().requires_grad_()
-    value = loss(at, batch)
+    try:
+        value = loss(at, batch)
+    except DflearnError as error:
+        return refusals(case.changed(y=predicted.numpy()), "squared", error)
     decisions = layer(predicted).detach().numpy() / case.column
     sizes, verdicts = np.zeros(case.count), []
     for i in range(case.count):

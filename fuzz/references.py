@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -16,6 +17,8 @@ from fuzz.exact import ExactAnswer, exact_lp, solve_rationals
 MOST_POINTS = 20_000  # integer points that are enumerated
 MOST_MIXED = 32  # assignments of integer variables, where the others are solved for
 NEARLY = 1e-5  # relative violation up to which "infeasible" is a matter of tolerances
+LOOSE = 1e5  # rows and bounds this far from decisions of size one never bind, unless a decision runs off to them
+PIVOTS = 12  # rows that change sides before a guess is given up
 UNSURE = 1e-8  # relative duality gap above which a floating-point reference is not used
 
 
@@ -39,19 +42,57 @@ class Truth(NamedTuple):
 
 def truth_of(case: Case, kind: str, i: int) -> Truth:
     """The truth about instance i under Ω = "none", "relaxed" (none, integrality dropped), "squared" or "norm"."""
-    parts = [case.c(i), *(case.line(name, i) for name in ("b", "h", "lower", "upper"))]
-    key = (kind, *(part.tobytes() for part in parts))
+    if kind == "none" and not case.integer.any():
+        kind = "relaxed"
+    lines = [case.c(i), *(case.line(name, i) for name in ("b", "h", "lower", "upper"))]
+    key = (kind, *(line.tobytes() for line in lines))
     if key not in case.remembered:
-        c, b, h, lower, upper = parts
-        if case.Q is not None:
-            from fuzz.curvature import curved_truth
+        case.remembered[key] = _together(case, kind, i) if case.block is not None else _tight(case, kind, *lines)
+    found: Truth = case.remembered[key]
+    return found
 
-            case.remembered[key] = curved_truth(case, kind, c, b, h, lower, upper)
-            return case.remembered[key]
-        case.remembered[key] = {"none": _integer, "relaxed": _linear, "squared": _squared, "norm": _norm}[kind](
-            case, c, b, h, lower, upper
-        )
-    return case.remembered[key]
+
+def _together(case: Case, kind: str, i: int) -> Truth:
+    """The truth about all parts of a case, from that about each. A norm is no sum over parts."""
+    if kind == "norm":
+        return Truth("unknown")
+    truths = [truth_of(part, kind, i) for part, _ in case.parts]
+    for status in ("infeasible", "unknown", "unbounded"):
+        if any(truth.status == status for truth in truths):
+            return Truth(status)
+    w = np.zeros(case.n)
+    for (_, own), truth in zip(case.parts, truths, strict=True):
+        w[own] = truth.w
+    factors = [part.cost / case.cost for part, _ in case.parts]
+    objective, scale = (
+        float(sum(factor * getattr(truth, name) for factor, truth in zip(factors, truths, strict=True)))
+        for name in ("objective", "scale")
+    )
+    return Truth("optimal", objective, w, scale, all(truth.exact for truth in truths))
+
+
+def _tight(case: Case, kind: str, c: np.ndarray, b: Any, h: Any, lower: Any, upper: Any) -> Truth:
+    """Without the rows and bounds that are far off: what is optimal then, and satisfies them, is optimal with them."""
+    near = h < LOOSE * np.abs(case.G).sum(1)
+    low, high = np.where(lower > -LOOSE, lower, -np.inf), np.where(upper < LOOSE, upper, np.inf)
+    if near.all() and np.array_equal(low, lower) and np.array_equal(high, upper):
+        return _straight(case, kind, c, b, h, lower, upper)
+    key = ("tight", near.tobytes())
+    if key not in case.remembered:
+        case.remembered[key] = case.changed(G=case.G[near], h=h[near], H=None, row=np.ones(len(b) + int(near.sum())))
+    truth = _straight(case.remembered[key], kind, c, b, h[near], low, high)
+    if truth.status != "optimal" or truth.w is None:
+        return truth if truth.status == "infeasible" else Truth("unknown")
+    held = (lower <= truth.w).all() and (truth.w <= upper).all() and (case.G @ truth.w <= h)[~near].all()
+    return truth if held and np.abs(truth.w).max(initial=0.0) < LOOSE / 10 else Truth("unknown")
+
+
+def _straight(case: Case, kind: str, *lines: Any) -> Truth:
+    if case.Q is not None:
+        from fuzz.curvature import curved_truth
+
+        return curved_truth(case, kind, *lines)
+    return {"none": _integer, "relaxed": _linear, "squared": _squared, "norm": _norm}[kind](case, *lines)
 
 
 def scale_of(c: np.ndarray, w: np.ndarray, rest: float = 0.0) -> float:
@@ -97,7 +138,7 @@ def _integer(case: Case, c: np.ndarray, b: Any, h: Any, lower: Any, upper: Any) 
     whole = np.flatnonzero(case.integer)
     if not whole.size:
         return _linear(case, c, b, h, lower, upper)
-    low, high = np.ceil(lower[whole]), np.floor(upper[whole])
+    low, high = integer_ranges(case, h, lower, upper)
     if (low > high).any():
         return Truth("infeasible")
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
@@ -123,6 +164,17 @@ def _integer(case: Case, c: np.ndarray, b: Any, h: Any, lower: Any, upper: Any) 
         if answer.objective is not None and (best_answer.objective is None or answer.objective < best_answer.objective):
             best_answer = answer
     return _told(c, best_answer)
+
+
+def integer_ranges(case: Case, h: Any, lower: Any, upper: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The least and the largest value of each integer variable: by its bounds, and by rows that hold nothing else."""
+    low, high = lower.copy(), upper.copy()
+    for row, side in zip(case.G, h, strict=True):
+        (used,) = np.nonzero(row)
+        if used.size == 1 and abs(row[used[0]]) == 1:  # no rounding
+            j = int(used[0])
+            low[j], high[j] = (low[j], min(high[j], side)) if row[j] > 0 else (max(low[j], -side), high[j])
+    return np.ceil(low[case.integer]), np.floor(high[case.integer])
 
 
 def _unbounded_integer(case: Case, c: np.ndarray, b: Any, h: Any, lower: Any, upper: Any) -> Truth:
@@ -163,15 +215,10 @@ def _squared(case: Case, c: np.ndarray, b: Any, h: Any, lower: Any, upper: Any) 
     cones = [clarabel.ZeroConeT(equations), clarabel.NonnegativeConeT(len(right) - equations)]
     found = by_clarabel(np.diag(q), c, matrix, right, cones)
     slack, price = np.array(found.s), np.array(found.z)
-    binds = np.arange(len(right)) < equations
-    w, exact = None, True
-    for tolerance in (None, 1e-9, 1e-6):
-        active = binds | ((price > slack) if tolerance is None else (slack <= tolerance))
-        w = _exact_active_set(q, c, matrix, right, active, equations)
-        if w is not None:
-            break
+    w = by_pivots(slack, price, equations, lambda active: _exact_active_set(q, c, matrix, right, active, equations))
+    exact = w is not None
     if w is None:
-        w, exact = np.clip(np.array(found.x), lower, upper), False
+        w = np.clip(np.array(found.x), lower, upper)
         value, floor = _value(q, c, w), _dual_value(q, c, matrix, right, price, equations)
         feasible = (
             (matrix @ w - right)[equations:].max(initial=0.0),
@@ -182,6 +229,45 @@ def _squared(case: Case, c: np.ndarray, b: Any, h: Any, lower: Any, upper: Any) 
             return Truth("unknown")
     rest = float(0.5 * q @ w**2)
     return Truth("optimal", _value(q, c, w), w, scale_of(c, w, rest), exact)
+
+
+def by_pivots(
+    slack: np.ndarray, price: np.ndarray, equations: int, solve: Callable[[np.ndarray], np.ndarray | int | None]
+) -> np.ndarray | None:
+    """The decision at the rows that bind, guessed from slacks and prices and mended row by row (Murty's least index).
+
+    solve: takes which rows bind `(rows,)`; gives the decision, or the first row that should change sides, or nothing.
+    """
+    binds = np.arange(len(slack)) < equations
+    for guess in (price > slack, slack <= 1e-9, slack <= 1e-6):
+        active = binds | guess
+        for _ in range(PIVOTS):
+            found = solve(active)
+            if isinstance(found, np.ndarray):
+                return found
+            if found is None:
+                break
+            active[found] = not active[found]
+    return None
+
+
+def wrong_side(
+    matrix: Sequence[Sequence[Fraction]],
+    right: Sequence[Fraction],
+    w: Sequence[Fraction],
+    rows: np.ndarray,
+    price: Sequence[Fraction],
+    equations: int,
+) -> int | None:
+    """The first row that is broken or has a price of the wrong sign; `None` where all is well."""
+    negative = {int(i) for i, value in zip(rows, price, strict=True) if i >= equations and value < 0}
+    for i, (row, side) in enumerate(zip(matrix, right, strict=True)):
+        if i in negative:
+            return i
+        gap = sum((a * v for a, v in zip(row, w, strict=True) if a), Fraction(0)) - side
+        if gap > 0 or (i < equations and gap < 0):
+            return i
+    return None
 
 
 def _value(q: np.ndarray, c: np.ndarray, w: np.ndarray) -> float:
@@ -199,8 +285,8 @@ def _dual_value(
 
 def _exact_active_set(
     q: np.ndarray, c: np.ndarray, matrix: np.ndarray, right: np.ndarray, active: np.ndarray, equations: int
-) -> np.ndarray | None:
-    """The smoothed solution in rationals, if the rows `active` are those that bind: q w + c + Mᵀλ = 0, M w = right."""
+) -> np.ndarray | int | None:
+    """The smoothed solution in rationals where the rows `active` bind: q w + c + Mᵀλ = 0, M w = right; as of `by_pivots`."""
     n, rows = len(c), np.flatnonzero(active)
     exact = lambda values: [Fraction(float(value)) for value in values]  # noqa: E731
     M, r = [exact(row) for row in matrix], exact(right)
@@ -214,16 +300,13 @@ def _exact_active_set(
     price = solve_rationals(system) if system else []
     if price is None:
         return None
-    if any(value < 0 for i, value in zip(rows, price, strict=True) if i >= equations):
-        return None
     w = [
         -(costs[j] + sum((M[i][j] * value for i, value in zip(rows, price, strict=True) if value), Fraction(0))) / Q[j]
         for j in range(n)
     ]
-    for i in range(len(r)):
-        gap = sum((a * v for a, v in zip(M[i], w, strict=True) if a), Fraction(0)) - r[i]
-        if gap > 0 or (i < equations and gap < 0):
-            return None
+    wrong = wrong_side(M, r, w, rows, price, equations)
+    if wrong is not None:
+        return wrong if wrong >= equations else None
     return np.array([float(value) for value in w])
 
 

@@ -13,8 +13,9 @@ from dflearn.errors import DflearnError
 from fuzz.cases import Case
 from fuzz.families import FAMILIES, make
 from fuzz.subjects import SUBJECTS, Subject
-from fuzz.verdicts import BAD, Verdict
+from fuzz.verdicts import BAD, Verdict, refusals
 
+MOST_TEXT = 300  # characters of a failure's detail
 KEPT = 3  # failures that are kept for each family, subject and verdict
 
 
@@ -25,10 +26,13 @@ class Tally:
     Attributes:
         counts: family → subject → verdict → how many instances.
         programs: family → how many programs.
+        later: family → subject → how many instances the first method did not answer, so that another had to.
         failures: the first of each kind, as (family, seed, subject, verdict, detail).
+        seconds: subject → seconds, the reference's among them.
     """
 
     counts: dict[str, dict[str, Counter[str]]] = field(default_factory=dict)
+    later: dict[str, Counter[str]] = field(default_factory=dict)
     programs: Counter[str] = field(default_factory=Counter)
     failures: list[tuple[str, int, str, str, str]] = field(default_factory=list)
     seconds: Counter[str] = field(default_factory=Counter)
@@ -38,10 +42,12 @@ class Tally:
         self.seconds[subject] += seconds
         for verdict in verdicts:
             counter[verdict.verdict] += 1
-            if verdict.verdict in BAD:
+            if not verdict.first:
+                self.later.setdefault(family, Counter())[subject] += 1
+            if verdict.verdict in (*BAD, "missed"):
                 known = sum(f[0] == family and f[2:4] == (subject, verdict.verdict) for f in self.failures)
                 if known < KEPT:
-                    self.failures.append((family, seed, subject, verdict.verdict, verdict.detail))
+                    self.failures.append((family, seed, subject, verdict.verdict, verdict.detail[:MOST_TEXT]))
 
     def bad(self) -> list[tuple[str, str]]:
         """The (family, subject) pairs with a silent wrong answer or a crash."""
@@ -55,7 +61,14 @@ class Tally:
 
 def try_subject(subject: Subject, case: Case) -> list[Verdict]:
     """The subject's verdicts; errors of the library's own are refusals, all others crashes."""
-    return try_check(subject, case)
+
+    def check(case: Case) -> list[Verdict]:
+        try:
+            return subject(case)
+        except DflearnError as error:
+            return refusals(case, "none", error)
+
+    return try_check(check, case)
 
 
 def try_check(check: Callable[[Any], list[Verdict]], argument: Any) -> list[Verdict]:
@@ -96,10 +109,22 @@ def run(
     return tally
 
 
+def from_plain(held: dict[str, Any]) -> Tally:
+    """The other way round."""
+    tally = Tally()
+    tally.programs.update(held["programs"])
+    tally.counts = {f: {s: Counter(c) for s, c in by.items()} for f, by in held["counts"].items()}
+    tally.later = {f: Counter(by) for f, by in held["later"].items()}
+    tally.failures = [tuple(failure.values()) for failure in held["failures"]]
+    tally.seconds.update(held["seconds"])
+    return tally
+
+
 def plain(tally: Tally) -> dict[str, Any]:
     return {
         "programs": dict(tally.programs),
         "counts": {f: {s: dict(c) for s, c in subjects.items()} for f, subjects in tally.counts.items()},
+        "later": {f: dict(by) for f, by in tally.later.items()},
         "failures": [
             dict(zip(("family", "seed", "subject", "verdict", "detail"), failure, strict=True))
             for failure in tally.failures

@@ -24,6 +24,10 @@ CALLS: dict[str, tuple[str, str]] = {
     "Smoothed norm, warm": ('Smoothed(program, {mu}, regularizer="norm").solve(y, start=start)', "norm"),
     "Smoothed by the pattern of Q": ("Smoothed(program, {mu}).solve(y)", "squared"),
     "DavisYin": ("DavisYin(program, {mu}, iterations=3000, tolerance=1e-9).solve(y{start})", "squared"),
+    "default": ("best_solver(program).solve(y)", "none"),
+    "FewRowLP in torch": ("InTorch(program.relax()).solve(y{start})", "relaxed"),
+    "SCIP": ("SCIP(program).solve(y)", "none"),
+    "CvxpySmoothed": ("CvxpySmoothed(program, {mu}).solve(y)", "squared"),
     "HiGHS": ("HiGHS(program).solve(y{start})", "none"),
     "HiGHS, presolve": ("HiGHS(program, presolve=True).solve(y{start})", "none"),
     "Gurobi": ("Gurobi(program).solve(y{start})", "none"),
@@ -85,7 +89,10 @@ def _fewer(case: Case) -> Iterator[Case]:
         cut |= {name: np.delete(getattr(case, name), j, axis=1) for name in ("A", "G", "y")}
         if case.Q is not None:
             cut["Q"] = np.delete(np.delete(case.Q, j, 0), j, 1)
-        yield case.changed(**cut, column=np.delete(case.column, j), integer=np.delete(case.integer, j))
+        for name in ("column", "integer", "sizes", "block"):
+            if getattr(case, name) is not None:
+                cut[name] = np.delete(getattr(case, name), j)
+        yield case.changed(**cut)
     for i in range(me):
         B = None if case.B is None else np.delete(case.B, i, 0)
         yield case.changed(A=np.delete(case.A, i, 0), b=np.delete(case.b, i, -1), B=B, row=np.delete(case.row, i))

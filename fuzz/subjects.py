@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Literal
 from unittest import mock
 
 import numpy as np
@@ -10,35 +11,47 @@ import torch
 from torch import Tensor
 
 import dflearn as dfl
-from dflearn.errors import ProgramError
+from dflearn.errors import DflearnError, ProgramError
 from dflearn.kernels import curved
 from dflearn.losses import CaVE
-from dflearn.solvers.base import Solver
+from dflearn.solvers.base import Solver, Status
 from dflearn.solvers.oracles import DagShortestPath, TopK
+from dflearn.solvers.recognition import best_solver
 from dflearn.solvers.relaxation_first import RelaxationFirst
 from dflearn.solvers.wrappers import Parallel, Pooled
 from fuzz.cases import Case
 from fuzz.frontends import front_ends
-from fuzz.pipeline import evaluation, losses
+from fuzz.pipeline import evaluation, highs, losses
 from fuzz.recourse import after_recourse
-from fuzz.verdicts import Verdict, judge
+from fuzz.references import truth_of
+from fuzz.verdicts import Kind, Verdict, infeasible, judge, refusals
 
 Subject = Callable[[Case], list[Verdict]]
+# Subjects that are slow and differ from another subject in little: they meet the programs of every so-manieth seed.
+SCIP, PARALLEL, CVXPY, LOG_BARRIER = 5, 8, 20, 4
+NO_ANSWER = (Status.FEASIBLE, Status.NOT_FOUND, Status.FAILED)
 
 
-def solver(make: Callable[[dfl.Program], Solver], *, relax: bool = False) -> Subject:
-    """Cold and, where the solver takes one, from any start."""
+def solver(
+    make: Callable[[dfl.Program], Solver], *, relax: bool = False, general: bool = False, starts: bool = True
+) -> Subject:
+    """Cold and, where the solver takes one, from any start.
+
+    general: solves every program but integer ones with a quadratic objective; others say what they are not made for.
+    """
+    kind: Kind = "relaxed" if relax else "none"
 
     def run(case: Case) -> list[Verdict]:
-        program = case.program.relax() if relax else case.program
         try:
-            subject = make(program)
+            subject = make(case.program.relax() if relax else case.program)
             answer = subject.solve(case.costs, case.instance)
-        except ProgramError:
-            return []  # not made for it, and says so
-        kind = "relaxed" if relax else "none"
+        except ProgramError as error:
+            declared = not general or (case.Q is not None and case.integer.any())
+            return [] if declared else refusals(case, kind, error)
+        except DflearnError as error:
+            return refusals(case, kind, error)
         verdicts = judge(case, kind, answer)
-        for start in random_starts(case, subject.start_width, subject.start_dtype):
+        for start in random_starts(case, subject.start_width, subject.start_dtype) if starts else ():
             verdicts += judge(case, kind, subject.solve(case.costs, case.instance, start), start)
         return verdicts
 
@@ -46,40 +59,48 @@ def solver(make: Callable[[dfl.Program], Solver], *, relax: bool = False) -> Sub
 
 
 def random_starts(case: Case, width: int, dtype: torch.dtype) -> Iterator[Tensor]:
-    """Codes of a basis, or multipliers of every size, NaN among them."""
+    """Codes of a basis, or multipliers of every size, NaN among them: one kind for each seed, by turns."""
     if not width or not case.count:
         return
-    rng = np.random.default_rng(case.starts)
+    rng, turn = np.random.default_rng(case.starts), case.seed % 3
     shape = (case.count, width)
     if dtype == torch.int8:
-        yield torch.tensor(rng.integers(-1, 4, shape), dtype=dtype)
-        yield torch.tensor(rng.integers(0, 4, shape), dtype=dtype)
-        yield torch.full(shape, int(rng.integers(0, 4)), dtype=dtype)
+        one = np.full(shape, rng.integers(0, 4))
+        yield torch.tensor((rng.integers(-1, 4, shape), rng.integers(0, 4, shape), one)[turn], dtype=dtype)
         return
-    yield torch.full(shape, torch.nan, dtype=dtype)
-    yield torch.tensor(rng.normal(size=shape) * 10.0 ** rng.integers(-8, 9), dtype=dtype)
-    mixed = rng.normal(size=shape)
-    mixed[rng.random(shape) < 0.2] = np.nan
-    yield torch.tensor(mixed, dtype=dtype)
+    values = rng.normal(size=shape) * (10.0 ** rng.integers(-8, 9) if turn == 1 else 1.0)
+    values[rng.random(shape) < (1.0, 0.0, 0.2)[turn]] = np.nan
+    yield torch.tensor(values, dtype=dtype)
 
 
-def smoothed(regularizer: str, *, warm: bool) -> Subject:
+def seldom(subject: Subject, every: int) -> Subject:
+    """Only on the programs of every so-manieth seed: what it does differently does not depend on the program."""
+    return lambda case: subject(case) if case.seed % every == 0 else []
+
+
+def smoothed(regularizer: Literal["squared", "norm"], *, warm: bool) -> Subject:
     def run(case: Case) -> list[Verdict]:
         key = ("layer", regularizer)
-        if key not in case.remembered:
-            case.remembered[key] = dfl.Smoothed(case.program, case.user_mu(regularizer), regularizer=regularizer)
+        try:
+            if key not in case.remembered:
+                case.remembered[key] = dfl.Smoothed(case.program, case.user_mu(regularizer), regularizer=regularizer)
+        except DflearnError as error:
+            return [Verdict("declared", str(error))]
         layer = case.remembered[key]
-        if not warm:
-            return judge(case, regularizer, layer.solve(case.costs, case.instance))
-        start = layer.no_start(case.count)
-        if start is None:
-            return []  # without rows there is nothing to start from
-        own = layer.solve(case.costs, case.instance, start).start
-        assert own is not None
-        verdicts = []
-        for given in (own, own.flip(0), *random_starts(case, layer.start_width, layer.start_dtype)):
-            verdicts += judge(case, regularizer, layer.solve(case.costs, case.instance, given), given)
-        return verdicts
+        try:
+            if not warm:
+                return judge(case, regularizer, layer.solve(case.costs, case.instance))
+            start = layer.no_start(case.count)
+            if start is None:
+                return []  # without rows there is nothing to start from
+            own = layer.solve(case.costs, case.instance, start).start
+            assert own is not None
+            verdicts = []
+            for given in (own.flip(0), *random_starts(case, layer.start_width, layer.start_dtype)):
+                verdicts += judge(case, regularizer, layer.solve(case.costs, case.instance, given), given)
+            return verdicts
+        except DflearnError as error:
+            return refusals(case, regularizer, error)
 
     return run
 
@@ -89,40 +110,108 @@ def by_pattern(case: Case) -> list[Verdict]:
     if case.Q is None:
         return []
     with mock.patch.object(curved, "LEAST", 0.0), mock.patch.object(curved, "GAIN", np.inf):
-        return judge(case, "squared", dfl.Smoothed(case.program, case.user_mu()).solve(case.costs, case.instance))
+        try:
+            layer = dfl.Smoothed(case.program, case.user_mu())
+        except DflearnError as error:
+            return [Verdict("declared", str(error))]
+        try:
+            return judge(case, "squared", layer.solve(case.costs, case.instance))
+        except DflearnError as error:
+            return refusals(case, "squared", error)
+
+
+def by_cvxpy(case: Case) -> list[Verdict]:
+    """Through cvxpylayers, which compiles every program anew."""
+    if case.Q is not None or case.count > 30:
+        return []
+    regularizer: Kind = "norm" if case.seed // CVXPY % 2 else "squared"
+    layer = dfl.layers.CvxpySmoothed(case.program, case.user_mu(regularizer), regularizer=regularizer)
+    try:
+        return judge(case, regularizer, layer.solve(case.costs, case.instance))
+    except DflearnError as error:
+        return refusals(case, regularizer, error)
 
 
 def davis_yin(case: Case) -> list[Verdict]:
-    """With a tolerance: cold, and from a start."""
-    layer = dfl.DavisYin(case.program, case.user_mu(), iterations=3000, tolerance=1e-9)
-    verdicts = judge(case, "squared", layer.solve(case.costs, case.instance))
-    start = torch.tensor(np.random.default_rng(case.starts).normal(size=(case.count, layer.start_width))).float()
-    return verdicts + judge(case, "squared", layer.solve(case.costs, case.instance, start), start)
+    """With a tolerance: cold, or from a start, by turns."""
+    try:
+        layer = dfl.DavisYin(case.program, case.user_mu(), iterations=2000, tolerance=1e-9)
+    except DflearnError as error:
+        return [Verdict("declared", str(error))]
+    start = None
+    if case.seed % 2:
+        start = torch.tensor(np.random.default_rng(case.starts).normal(size=(case.count, layer.start_width))).float()
+    try:
+        return judge(case, "squared", layer.solve(case.costs, case.instance, start), start, NO_ANSWER)
+    except DflearnError as error:
+        return refusals(case, "squared", error)
+
+
+def log_barrier(case: Case) -> list[Verdict]:
+    """Feasible, and above the optimum by at most μ for each slack."""
+    units = (case.column != 1).any() or (case.row != 1).any() or case.cost != 1
+    if units or case.dtype != "float64" or not 0 < case.count < 30:
+        return []  # the point inside is looked for in the units of rows
+    mu = 2.0**-10
+    try:
+        found = dfl.layers.LogBarrier(case.program, mu).solve(case.costs, case.instance)
+    except ProgramError as error:
+        return [Verdict("declared", str(error))]  # no point inside
+    verdicts = []
+    for i in range(case.count):
+        truth, status = truth_of(case, "relaxed", i), Status(int(found.status[i]))
+        slacks = len(case.G) + int(np.isfinite(case.line("lower", i)).sum() + np.isfinite(case.line("upper", i)).sum())
+        if truth.status != "optimal" or status is not Status.OPTIMAL:
+            wrong = status is Status.OPTIMAL and truth.status == "infeasible"
+            wrong |= truth.status == "optimal" and status in (Status.INFEASIBLE, Status.UNBOUNDED)
+            missed = truth.status == "optimal" and not wrong
+            text = f"called {status.name}, is {truth.status}"
+            verdicts.append(Verdict("silent wrong" if wrong else "missed" if missed else "honest", text, i))
+            continue
+        w = found.decision[i].detach().double().numpy()
+        excess = float(case.c(i) @ w + case.bent(w)) - truth.objective
+        text = infeasible(case, "relaxed", i, w)
+        if not text and not -1e-6 * truth.scale <= excess <= mu * slacks + 1e-6 * truth.scale:
+            text = f"objective {excess:.6g} above the optimum, with {slacks} slacks at μ = {mu}"
+        verdicts.append(Verdict("silent wrong" if text else "right", text, i))
+    return verdicts
+
+
+class InTorch(dfl.FewRowLP):
+    """The form of `FewRowLP` for a GPU, here on the CPU."""
+
+    def _stays_on(self, y: Tensor) -> bool:
+        return True
 
 
 def parallel(case: Case) -> list[Verdict]:
     """The same answers as of the solver alone."""
-    with Parallel(dfl.HiGHS(case.program), workers=2) as many:
-        one, other = dfl.HiGHS(case.program).solve(case.costs, case.instance), many.solve(case.costs, case.instance)
+    if case.count < 2 or (case.Q is not None and case.integer.any()):
+        return []
+    alone, one = highs(case)
+    with Parallel(alone, workers=2) as many:
+        other = many.solve(case.costs, case.instance)
     same = torch.equal(one.status, other.status) and torch.equal(one.decision.nan_to_num(), other.decision.nan_to_num())
     return judge(case, "none", other) if same else [Verdict("silent wrong", "other answers in parallel")]
 
 
 def pooled(case: Case) -> list[Verdict]:
     """Decisions from the pool are feasible, and never called optimal unless they are."""
-    subject = Pooled(dfl.HiGHS(case.program), ratio=0.5, generator=case.starts % 1000)
+    if case.Q is not None and case.integer.any():
+        return []
+    subject = Pooled(highs(case)[0], ratio=0.5, generator=case.starts % 1000)
     try:
         answers = [subject.solve(case.costs, case.instance) for _ in range(2)]
     except ProgramError:
         return []  # instances with sides of their own
-    return [verdict for answer in answers for verdict in judge(case, "none", answer)]
+    except DflearnError as error:
+        return refusals(case, "none", error)
+    return [v for answer in answers for v in judge(case, "none", answer, declared=(Status.FEASIBLE,))]
 
 
 def cave(case: Case) -> list[Verdict]:
     """1 − cos(v, projection of v onto the normal cone at w*), against bounded least squares on what binds."""
     from scipy.optimize import lsq_linear
-
-    from fuzz.references import truth_of
 
     if case.Q is not None or case.dtype != "float64" or not case.count or (case.column != case.column[0]).any():
         return []  # angles depend on the units of single decisions
@@ -166,24 +255,33 @@ def gurobi(program: dfl.Program) -> Solver:
     return dfl.Gurobi(program)
 
 
+def scip(program: dfl.Program) -> Solver:
+    return dfl.SCIP(program)
+
+
 SUBJECTS: dict[str, Subject] = {
-    "Smoothed squared, cold": smoothed("squared", warm=False),
-    "Smoothed squared, warm": smoothed("squared", warm=True),
-    "Smoothed norm, cold": smoothed("norm", warm=False),
-    "Smoothed norm, warm": smoothed("norm", warm=True),
-    "Smoothed by the pattern of Q": by_pattern,
-    "DavisYin": davis_yin,
-    "HiGHS": solver(dfl.HiGHS),
-    "HiGHS, presolve": solver(lambda program: dfl.HiGHS(program, presolve=True)),
-    "Gurobi": solver(gurobi),
+    "default": solver(best_solver, general=True, starts=False),
+    "HiGHS": solver(dfl.HiGHS, general=True),
+    "HiGHS, presolve": solver(lambda program: dfl.HiGHS(program, presolve=True), general=True, starts=False),
+    "Gurobi": solver(gurobi, general=True),
+    "SCIP": seldom(solver(scip, general=True), SCIP),
     "FewRowLP": solver(dfl.FewRowLP, relax=True),
+    "FewRowLP in torch": solver(InTorch, relax=True),
     "FewRowBinary": solver(dfl.FewRowBinary),
     "SmallLP": solver(dfl.SmallLP, relax=True),
     "RelaxationFirst": solver(RelaxationFirst),
     "TopK": solver(TopK.of),
     "DagShortestPath": solver(DagShortestPath.of),
-    "Parallel": parallel,
+    "Parallel": seldom(parallel, PARALLEL),
     "Pooled": pooled,
+    "Smoothed squared, cold": smoothed("squared", warm=False),
+    "Smoothed squared, warm": smoothed("squared", warm=True),
+    "Smoothed norm, cold": smoothed("norm", warm=False),
+    "Smoothed norm, warm": smoothed("norm", warm=True),
+    "Smoothed by the pattern of Q": by_pattern,
+    "CvxpySmoothed": seldom(by_cvxpy, CVXPY),
+    "DavisYin": davis_yin,
+    "LogBarrier": seldom(log_barrier, LOG_BARRIER),
     "CaVE": cave,
     "losses": losses,
     "labels and evaluation": evaluation,
