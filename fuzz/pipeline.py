@@ -61,9 +61,9 @@ def losses(case: Case) -> list[Verdict]:
         return []
     try:
         layer = LAYERS[layer_name](case)
+        loss = LOSSES[loss_name](layer)
     except DflearnError as error:
         return [Verdict("declared", str(error))]
-    loss = LOSSES[loss_name](layer)
     step = rng.normal(size=case.y.shape) * (1.0 if case.factor is None else case.factor[case.block])
     predicted = torch.tensor(case.y + step, requires_grad=True)
     batch = dfl.Batch(torch.zeros(case.count, 1), case.costs, label.decision, case.instance)

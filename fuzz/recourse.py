@@ -10,6 +10,7 @@ import torch
 
 import dflearn as dfl
 from dflearn.errors import DflearnError
+from dflearn.solvers.base import Status
 from fuzz.cases import Case
 from fuzz.exact import exact_lp
 from fuzz.pipeline import slopes
@@ -64,6 +65,13 @@ def _task_loss(case: Case, predicted: torch.Tensor) -> list[Verdict]:
     try:
         value = loss(at, batch)
     except DflearnError as error:
+        found = layer.solve(predicted)
+        if bool((found.status == int(Status.OPTIMAL)).all()):
+            costs = [
+                cost_of(case, i, w.numpy() / case.column)[0] for i, w in enumerate(found.decision.detach().double())
+            ]
+            if not np.isfinite(costs).all():
+                return [Verdict("refused", f"{error}")]  # no recourse helps
         return refusals(case.changed(y=predicted.numpy()), "squared", error)
     decisions = layer(predicted).detach().numpy() / case.column
     sizes, verdicts = np.zeros(case.count), []
