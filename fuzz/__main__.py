@@ -26,6 +26,16 @@ from fuzz.verdicts import BAD, VERDICTS, Verdict
 # Families that are no programs: checks by seed, which take seconds each.
 OTHERS: dict[str, dict[str, Callable[[int], list[Verdict]]]] = {"damage": CHECKS}
 MOST_CHECKED = 4  # seeds of such a family
+IMPORTS = """import numpy as np
+import torch
+
+from dflearn import *
+from dflearn.layers import CvxpySmoothed
+from dflearn.solvers.oracles import DagShortestPath, TopK
+from dflearn.solvers.recognition import best_solver
+from dflearn.solvers.wrappers import Parallel, Pooled
+from dflearn.testing import check_optimal
+from fuzz.subjects import InTorch"""
 WRITTEN = 30.0  # seconds between two writes
 
 
@@ -91,7 +101,7 @@ def reproduce(family: str, seed: str, subject: str) -> int:
     """Print the smallest program that shows what went wrong there, whatever it was."""
     for verdict in (*BAD, "missed"):
         if text := shrink_isolated(family, int(seed), subject, verdict):
-            print(f"# {verdict}\n{text}")
+            print(f"# {verdict}\n{IMPORTS}\n\n\n{text}")
             return 0
     print(f"{subject} is right on {family} {seed}")
     return 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -12,6 +13,7 @@ from dflearn.studies.record import machine
 from fuzz.run import Tally, from_plain, plain
 from fuzz.verdicts import BAD, MEANINGS, VERDICTS
 
+FIRST = 0.99  # the share that the first method should answer
 CODE = ("src", "fuzz")  # folders whose last commit a result belongs to
 
 
@@ -99,7 +101,13 @@ def table(folder: Path) -> None:
     lines += _rows("family", "programs", {f: str(total.programs[f]) for f in by_family}, by_family)
     spent = {name: f"{1000 * total.seconds[name] / max(programs, 1):.2f}" for name in by_subject}
     lines += _rows("subject", "ms per program", spent, by_subject)
-    lines += ["Silent wrong answers, crashes and missed answers, by family and subject:", ""]
+    lines += [f"Below {100 * FIRST:.0f} % by the first method, by family and subject:", ""]
+    for family, by in total.later.items():
+        for subject, later in by.items():
+            answered = sum(total.counts[family][subject].values())
+            if later > (1 - FIRST) * answered:
+                lines.append(f"- {family}, {subject}: {100 * (1 - later / answered):.1f} % of {answered}")
+    lines += ["", "Silent wrong answers, crashes and missed answers, by family and subject:", ""]
     for verdicts in (BAD, ("missed",)):
         for family, by in total.counts.items():
             for subject, counts in by.items():
@@ -113,7 +121,7 @@ def table(folder: Path) -> None:
                     )
     if not lines[-1]:
         lines.append("none")
-    temporary = folder / "README.tmp"
+    temporary = folder / f"README.{os.getpid()}.tmp"
     temporary.write_text("\n".join([*lines, ""]))
     temporary.replace(folder / "README.md")
 
