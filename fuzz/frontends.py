@@ -10,10 +10,14 @@ from pathlib import Path
 import numpy as np
 
 import dflearn as dfl
+from dflearn.errors import ProgramError
 from fuzz.cases import Case
 from fuzz.exact import exact_lp
 from fuzz.references import truth_of
 from fuzz.verdicts import Verdict
+
+
+LEAST = 1e-9  # files are read by HiGHS, which takes no smaller coefficients
 
 
 def front_ends(case: Case) -> list[Verdict]:
@@ -29,7 +33,13 @@ def front_ends(case: Case) -> list[Verdict]:
     c = case.user_c(0)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        program, y = READERS[name](case, c)
+        try:
+            program, y = READERS[name](case, c)
+        except ProgramError as error:
+            entries = np.abs(np.concatenate([case.program.A.data, case.program.G.data]))
+            if entries.min(initial=1.0) < LEAST:
+                return [Verdict("declared", f"{name}: {error}")]
+            raise
     if told:
         return [Verdict("honest", f"{name}: {told[0].message}")]
     if int(program.integer.sum()) != int(case.integer.sum()):

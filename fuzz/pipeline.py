@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import dflearn as dfl
-from dflearn.errors import DflearnError
+from dflearn.errors import DflearnError, OptionError
 from dflearn.layers.base import Layer
 from dflearn.losses import MSE, SCE, FenchelYoung, Loss, Regret, SmoothedSPOPlus, SPOPlus, SquaredDecisionError
 from dflearn.solvers.base import Solution, Solver, Status
@@ -69,6 +69,8 @@ def losses(case: Case) -> list[Verdict]:
     batch = dfl.Batch(torch.zeros(case.count, 1), case.costs, label.decision, case.instance)
     try:
         value = loss(predicted, batch)
+    except OptionError as error:  # this loss is not for predicted right-hand sides
+        return [Verdict("declared", str(error))]
     except DflearnError as error:
         asked = 2 * predicted.detach() - batch.costs if "SPO+" in loss_name else predicted.detach()
         kind: Kind = {"Exact": "none", "squared": "squared", "norm": "norm"}[layer_name]  # type: ignore[assignment]

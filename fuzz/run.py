@@ -16,7 +16,7 @@ from fuzz.subjects import SUBJECTS, Subject
 from fuzz.verdicts import BAD, Verdict, refusals
 
 MOST_TEXT = 300  # characters of a failure's detail
-KEPT = 3  # failures that are kept for each family, subject and verdict
+KEPT = 3  # seeds of failures that are kept for each family, subject and verdict
 
 
 @dataclass
@@ -45,8 +45,8 @@ class Tally:
             if not verdict.first:
                 self.later.setdefault(family, Counter())[subject] += 1
             if verdict.verdict in (*BAD, "missed"):
-                known = sum(f[0] == family and f[2:4] == (subject, verdict.verdict) for f in self.failures)
-                if known < KEPT:
+                known = {f[1] for f in self.failures if f[0] == family and f[2:4] == (subject, verdict.verdict)}
+                if len(known) < KEPT and seed not in known:
                     self.failures.append((family, seed, subject, verdict.verdict, verdict.detail[:MOST_TEXT]))
 
     def bad(self) -> list[tuple[str, str]]:
