@@ -16,7 +16,6 @@ from fuzz.exact import exact_lp
 from fuzz.references import truth_of
 from fuzz.verdicts import Verdict
 
-
 LEAST = 1e-9  # files are read by HiGHS, which takes no smaller coefficients
 
 

@@ -75,11 +75,12 @@ def table(folder: Path) -> None:
     programs = sum(total.programs.values())
     every = Counter({v: sum(c[v] for by in total.counts.values() for c in by.values()) for v in VERDICTS})
     asked = sum(every.values()) - every["unsure"] - every["declared"]
+    rate = f" (1 in {asked // every['missed']})" if every["missed"] else ""
     lines = [
         "# Fuzzing",
         "",
         f"{programs} programs by seed, `make fuzz`. Verdicts count instances: {every['silent wrong']} silent wrong, "
-        f"{every['missed']} missed of {asked} (1 in {asked // max(every['missed'], 1)}), {every['crash']} crashes.",
+        f"{every['missed']} missed of {asked}{rate}, {every['crash']} crashes.",
         "",
         *runs,
         "",
