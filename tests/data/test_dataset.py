@@ -102,6 +102,19 @@ def test_indexing_takes_the_same_rows_of_everything() -> None:
         assert torch.equal(batch.ids, data.ids[index])
 
 
+def test_a_slice_is_a_data_set() -> None:
+    """One that can be trained on, split and judged, as `subset` gives it; an instance, or some by number, are a batch."""
+    data = dataset()
+    for index in (slice(5), slice(2, 9, 3), slice(-3, None), slice(0, 0)):
+        part = data[index]
+        assert isinstance(part, DecisionDataset)
+        assert part.origin == data.origin
+        for name, value in part._tensors().items():
+            assert torch.equal(value, data._tensors()[name][index])
+    assert isinstance(data[3], Batch)
+    assert isinstance(data[[3, 4]], Batch)
+
+
 def test_a_subset_keeps_the_ids_of_the_whole() -> None:
     data = dataset()
     part = data.subset([7, 1, 4]).subset([2, 0])

@@ -328,12 +328,127 @@ def test_a_mistake_among_numbers_is_no_category() -> None:
     assert column.kind == "category"
 
 
-@pytest.mark.parametrize("word", ["", " ", "NA", "n/a", "NaN", "null", "None", "-", "?", None, np.nan, pd.NA, pd.NaT])
+@pytest.mark.parametrize("word", ["", " ", "NA", "n/a", "NaN", "null", None, np.nan, pd.NA, pd.NaT])
 def test_what_counts_as_missing(word: Any) -> None:
     found = encoded({"a": [1.0, word, 4.0, 3.0], "b": ["u", word, "v", "v"]})
     np.testing.assert_array_equal(found["a"], [1, 3, 4, 3])
     np.testing.assert_array_equal(found["a missing"], [0, 1, 0, 0])
     np.testing.assert_array_equal(found["b missing"], [0, 1, 0, 0])
+
+
+@pytest.mark.parametrize("word", ["none", "None", "-", "?", "Na", "nAn"])
+def test_words_that_are_values_among_text_and_empty_elsewhere(word: str) -> None:
+    days, flags = ["2024-03-05", word, "2024-03-09", "2024-03-09"], ["yes", word, "no", "no"]
+    texts = ["u", word, "v", ""]
+    found = encoded({"a": [1.0, word, 4.0, 3.0], "b": texts, "day": days, "open": flags})
+    for name in ("a", "day", "open"):
+        np.testing.assert_array_equal(found[f"{name} missing"], [0, 1, 0, 0])
+    for level in ("u", word, "v"):
+        np.testing.assert_array_equal(found[f"b={level}"], [text == level for text in texts])
+    np.testing.assert_array_equal(found["b missing"], [0, 0, 0, 1])
+
+
+def test_words_that_pandas_takes_as_missing_are_empty_in_columns_of_text(tmp_path: Path) -> None:
+    """But for "None", which loses a value silently; the remark names the word."""
+    path = tmp_path / "x.csv"
+    words = ["NA", "N/A", "#N/A", "#NA", "n/a", "NULL", "null", "NaN", "nan", "<NA>", "None", "none", "b"]
+    path.write_text("b,i\n" + "".join(f"{word},{i}\n" for i, word in enumerate(words)))
+    mixed = read_mixed(path)
+    encoding = Encoding.of(mixed)
+    found = pd.DataFrame(encoding(mixed), columns=encoding.names)
+    by_pandas = pd.read_csv(path)["b"].isna() & (np.array(words) != "None")
+    np.testing.assert_array_equal(found["b missing"], by_pandas)
+    assert "line 2, column 'b' holds 'NA', which counts as empty (10 such rows)" in encoding.remarks(mixed)[0]
+
+
+@pytest.mark.parametrize("empty", ["", None, np.nan])
+@pytest.mark.parametrize("names", [["Christmas"], ["Christmas", "Easter"], [f"day {k}" for k in range(40)]])
+def test_a_column_that_is_nearly_empty(names: list[str], empty: Any) -> None:
+    cells = [empty] * 400
+    for k, name in enumerate(names):
+        cells[5 + 9 * k] = name
+    found = encoded({"holiday": cells})
+    held = np.array([isinstance(cell, str) and cell != "" for cell in cells])
+    np.testing.assert_array_equal(found["holiday missing"], ~held)
+    np.testing.assert_array_equal(found.filter(like="=").sum(axis=1), held)
+    if len(names) < 30:
+        np.testing.assert_array_equal(found["holiday=Christmas"], [cell == "Christmas" for cell in cells])
+    with pytest.raises(DataError, match="holds 'Easter', and nearly all other cells"):
+        Encoding.of(table({"a": [*map(str, range(20)), "Easter", *[empty] * 200]}))
+
+
+def test_only_words_that_may_be_values_and_nothing_else() -> None:
+    found = encoded({"a": ["none", "", "none"], "b": [1, 2, 3]})
+    np.testing.assert_array_equal(found["a missing"], [0, 1, 0])
+    assert "has the same value in all rows" in Encoding.of(table({"a": ["-", "-"], "b": [1, 2]})).notes[0]
+    assert "has the same value in all rows" in Encoding.of(table({"a": ["NA", None], "b": [1, 2]})).notes[0]
+
+
+# -- codes ----------------------------------------------------------------------------------------------------------
+
+CODES = ["01", "1", "10", "001", "2", "02"] * 3
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "frame", "dict", "category"])
+def test_leading_zeros_make_codes(ending: str, tmp_path: Path) -> None:
+    """As scikit-learn's encoder has them, of the same texts, whatever holds them."""
+    held, path = pd.DataFrame({"code": CODES, "a": range(18)}), tmp_path / f"x.{ending}"
+    if ending in ("csv", "parquet"):
+        held.to_csv(path, index=False) if ending == "csv" else held.to_parquet(path)
+        mixed = read_mixed(path)
+    else:
+        mixed = table(held.astype({"code": "category"}) if ending == "category" else held)
+        mixed = table(held.to_dict("list")) if ending == "dict" else mixed
+    encoding = Encoding.of(mixed)
+    ones = OneHotEncoder(sparse_output=False).fit(held[["code"]])
+    assert encoding.names == (*(f"code={level}" for level in ones.categories_[0]), "a")
+    np.testing.assert_array_equal(encoding(mixed)[:, :-1], ones.transform(held[["code"]]))
+    assert "'code' holds codes with leading zeros, as '001': they are categories" in encoding.notes[0]
+    assert encoding.remarks(mixed) == []
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_later_rows_have_the_codes_of_training(ending: str, tmp_path: Path) -> None:
+    """A later table of which each cell could be a number holds the same texts still."""
+    trained = ["01", "1", "1E5", "1.10", "1.1", "1.0", "x"] * 3
+    encoding = Encoding.of(table({"code": trained}))
+    place = {level: encoding.names.index(f"code={level}") for level in trained}
+    for texts in (["01", "01"], ["1", "1"], ["1E5", "1.10"], ["1.1", "1.0"], ["100000", "1.100"]):
+        path = tmp_path / f"new.{ending}"
+        frame_of = pd.DataFrame({"code": texts})
+        frame_of.to_csv(path, index=False) if ending == "csv" else frame_of.to_parquet(path)
+        expected = np.zeros((2, len(place)))
+        for row, text in enumerate(texts):
+            if text in place:
+                expected[row, place[text]] = 1
+        np.testing.assert_array_equal(encoding(read_mixed(path)), expected)
+        said = encoding.remarks(read_mixed(path))
+        assert len(said) == (not place.keys() >= set(texts))
+        assert all("which no row trained on does (2 such rows)" in one for one in said)
+    np.testing.assert_array_equal(encoding(table({"code": [1, 1.0]})).argmax(axis=1), [place["1"]] * 2)
+
+
+def test_zeros_before_numbers_with_signs_or_points_are_numbers_and_said() -> None:
+    for cells in (["-05", "007", "12"], ["007", "1.5", "3"]):
+        mixed = table({"a": cells})
+        encoding = Encoding.of(mixed)
+        np.testing.assert_array_equal(encoding(mixed)[:, 0], np.array(cells, float))
+        (remark,) = encoding.remarks(mixed)
+        assert "holds '007' in a column of numbers: taken as 7; if it is a code, write a letter" in remark
+    plain = Encoding.of(table({"a": ["0", "1", "10", "0.5", "-0"]}))
+    assert plain.columns[0].kind == "number"
+    assert plain.remarks(table({"a": ["0", "10"]})) == []
+    assert "holds '01' in a column of numbers" in plain.remarks(table({"a": ["01"]}))[0]
+
+
+def test_codes_that_name_each_row(tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"another text in each row .*; if it holds numbers, write them without leading"
+    ):
+        Encoding.of(table({"a": [f"{k:03}" for k in range(40)]}))
+    path = tmp_path / "y.csv"  # a table of numbers is one of numbers
+    path.write_text("a\n" + "".join(f"{k:03}\n" for k in range(40)))
+    np.testing.assert_array_equal(read_table(path).values[:, 0], np.arange(40))
 
 
 def test_types_of_pandas() -> None:

@@ -285,3 +285,70 @@ def test_a_missing_device_is_told_before_anything_is_trained(
     monkeypatch.setattr(torch.version, "cuda", None)
     with pytest.raises(OptionError, match="device='cuda' needs a build of torch for CUDA"):
         dfl.train(program(), **tables, device="cuda")
+
+
+def test_one_row_as_people_write_it(tables: dict[str, pd.DataFrame]) -> None:
+    """A dict of single values, a Series, a list of dicts, a file: the decision and the costs are those of the frame."""
+    days = [f"d{i}" for i in range(30)]
+    features, costs = (tables[name].assign(day=days) for name in ("features", "costs"))
+    model = dfl.train(program(), features, costs, id_column="day", **QUICK).model
+    whole = dfl.decide(model, features, costs)
+    row = features.iloc[3]
+    features.iloc[[3]].to_csv("one.csv", index=False)
+    features.iloc[[3]].to_parquet("one.parquet")
+    columns = {name: [cells[3]] for name, cells in whole.columns.items()}
+    for one in (
+        row.to_dict(),
+        row,
+        [row.to_dict()],
+        {name: [cell] for name, cell in row.items()},
+        "one.csv",
+        Path("one.parquet"),
+    ):
+        assert dfl.decide(model, one, costs.iloc[[3]]).columns == columns
+    assert dfl.decide(model, row.to_dict(), costs.iloc[3].to_dict()).columns == columns
+    del columns["day"], columns["true_objective"], columns["regret"]
+    for one in (row.drop("day").to_dict(), row[FEATURES].to_numpy(float)[None], features[FEATURES].iloc[[3]]):
+        assert dfl.decide(model, one).columns == columns  # rows need no name to be decided
+    with pytest.raises(DataError, match="'wind' is a single value, and 'rain' is a column of 2: give each one entry"):
+        dfl.decide(model, {"rain": [1.0, 2.0], "wind": 3.0})
+    with pytest.raises(DataError, match=r"got \(2,\); write one row as \[\[…\]\]"):
+        dfl.decide(model, row[FEATURES].to_numpy(float))
+    with pytest.raises(DataError, match="the table of features is a int: pass a pandas DataFrame"):
+        dfl.decide(model, 3)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="has no column 'date' to name the rows"):
+        dfl.decide(model, features, id_column="date")
+
+
+def test_a_trained_model_predicts_from_tables(tables: dict[str, pd.DataFrame]) -> None:
+    """Whatever the order of columns, with text and gaps among them: as `decide` reads them."""
+    zones = np.tile(["01", "1", "x"], 10)
+    features = tables["features"].assign(zone=zones, open=np.tile(["yes", "no"], 15))
+    result = dfl.train(program(), features, tables["costs"], **QUICK)
+    result.save("m.dfl")
+    features.to_csv("x.csv", index=False)
+    expected = result.model.predict(result.data.features.numpy())
+    loaded = dfl.estimator.decisions.load("m.dfl")
+    backward = features[features.columns[::-1]].assign(note="ignored")
+    for table in (
+        features,
+        backward,
+        features.to_dict("list"),
+        features.to_dict("records"),
+        features.to_numpy(),
+        "x.csv",
+    ):
+        np.testing.assert_array_equal(loaded.predict(table), expected)
+    first = result.model.predict(result.data.features[:1].numpy())
+    np.testing.assert_array_equal(loaded.predict(features.iloc[0].to_dict()), first)
+    decided = pd.DataFrame(dfl.decide(loaded, features).columns)[[*COSTS, "spare"]]
+    np.testing.assert_allclose(loaded.decide(backward), decided, atol=1e-9)
+    best, worth = (
+        dfl.HiGHS(program()).solve(torch.tensor(y)).decision.numpy() for y in (tables["costs"].to_numpy(), expected)
+    )
+    value = lambda w: (w * np.column_stack([tables["costs"], np.full(30, 0.5)])).sum()  # noqa: E731
+    assert loaded.score(backward, tables["costs"]) == pytest.approx(value(worth) / value(best) - 1, abs=1e-9)
+    with pytest.raises(DataError, match="X lacks the column 'wind' of the features in training"):
+        loaded.predict(features.drop(columns="wind"))
+    with pytest.raises(ValueError, match="expecting"):
+        loaded.predict(np.ones((2, 9)))

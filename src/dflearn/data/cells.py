@@ -12,7 +12,11 @@ from typing import Any
 
 import numpy as np
 
-MISSING = frozenset(("", "na", "n/a", "#n/a", "nan", "null", "none", "nat", "<na>", "-", "?"))  # in any case
+EMPTY = frozenset(  # in columns of text: what pandas takes as missing, but for "None", which may be a value
+    ("", "NA", "N/A", "n/a", "#N/A", "#N/A N/A", "#NA", "<NA>", "NaN", "nan", "-NaN", "-nan", "NULL", "null", "NaT")
+)  # fmt: skip
+MISSING = frozenset(word.lower() for word in EMPTY) | {"none", "-", "?"}  # in other columns, in any case
+CODE = re.compile(r"0[0-9]+")
 WORDS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?([eE][+-]?\d+)?")
 WITH_POINT = re.compile(r"[+-]?[\d,]*\d\.\d+")
@@ -37,22 +41,44 @@ class UnreadableError(ValueError):
         self.row, self.looks_right = row, looks_right
 
 
-def is_missing(cell: Any) -> bool:
-    """Whether a cell holds nothing: `None`, NaN, NaT, an empty text or a word for it."""
+def is_missing(cell: Any, text: bool = False) -> bool:
+    """Whether a cell holds nothing: `None`, NaN, NaT, an empty text or a word for it.
+
+    text: whether the column is one of text, in which "none", "-" and "?" are values.
+    """
     if isinstance(cell, str):
-        return cell.strip().lower() in MISSING
+        return cell.strip() in EMPTY if text else cell.strip().lower() in MISSING
     return cell is None or type(cell).__name__ in ("NAType", "NaTType") or (isinstance(cell, Real) and cell != cell)
 
 
-def missing(cells: Sequence[Any] | np.ndarray) -> np.ndarray:
-    """Which cells hold nothing, bool `(rows,)`."""
+def missing(cells: Sequence[Any] | np.ndarray, text: bool = False) -> np.ndarray:
+    """Which cells hold nothing, bool `(rows,)`. text: as of `is_missing`."""
     if isinstance(cells, np.ndarray) and cells.dtype.kind in "fiubmM":
         return np.isnat(cells) if cells.dtype.kind in "mM" else np.isnan(cells.astype(np.float64))
-    return np.fromiter(map(is_missing, cells), bool, len(cells))
+    return np.fromiter((is_missing(cell, text) for cell in cells), bool, len(cells))
+
+
+def coded(cells: Iterable[Any]) -> bool:
+    """Whether cells are codes: some begin with a zero, as 01 does, and none is written as only a number is, -1 or 1.5."""
+    texts = {str(cell).strip() for cell in cells if not isinstance(cell, float) or not cell.is_integer()}
+    return any(map(CODE.fullmatch, texts)) and not any(map(_is_measured, texts))
+
+
+def _is_measured(text: str) -> bool:
+    """Whether a text is a number with a sign, a decimal point or thousands separators, as no code has."""
+    if text[:1] not in ("+", "-", "−") and "." not in text and "," not in text:
+        return False
+    try:
+        number_of(text, lambda: True)
+    except CommaError:
+        return True
+    except ValueError:
+        return False
+    return True
 
 
 def text_of(cell: Any) -> str:
-    """A category's text: 3.0, 3 and " 3" are the same."""
+    """A category's text: the numbers 3.0 and 3 and the text " 3" are the same; the texts "3" and "03" are not."""
     if isinstance(cell, Real) and not isinstance(cell, bool) and float(cell).is_integer():
         return str(int(float(cell)))
     return str(cell).strip()

@@ -8,7 +8,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 import torch
@@ -90,7 +90,7 @@ class Split(NamedTuple):
 
 
 class DecisionDataset(torch.utils.data.Dataset[Batch]):
-    """A whole data set by named fields, held as tensors; indexing gives batches.
+    """A whole data set by named fields, held as tensors; a slice of it is one too, and other indices give batches.
 
     Args:
         features: `(count, k)` or `(count, p, k)` (or any shape that the predictor reads).
@@ -189,8 +189,12 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
                 own = {name: part[i] for name, part in parts.items()}
                 yield Batch(instance=instance, **own | {"features": own["features"].clone()})
 
-    def __getitem__(self, index: Any) -> Batch:
-        return self.batch(index)
+    @overload
+    def __getitem__(self, index: slice) -> DecisionDataset: ...
+    @overload
+    def __getitem__(self, index: Any) -> Batch: ...
+    def __getitem__(self, index: Any) -> Batch | DecisionDataset:
+        return self.subset(index) if isinstance(index, slice) else self.batch(index)
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
         """What `DataLoader` calls, so that a batch is gathered at once; pass it `collate_fn=collate`."""

@@ -11,9 +11,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dflearn.data.cells import (
+    CODE,
     ISO,
     UnreadableError,
     booleans,
+    coded,
     is_missing,
     missing,
     number_of,
@@ -60,16 +62,23 @@ class Column(ABC):
             raise DataError(
                 f"{table.cell(error.row, self.name)} {error}{'' if error.looks_right else remedy}"
             ) from error
-        return np.column_stack([values, missing(cells)]) if self.gaps else values
+        return np.column_stack([values, self._missing(cells)]) if self.gaps else values
 
     def remarks(self, table: MixedTable) -> list[str]:
         """What a user should know about the cells of a table."""
-        empty = np.flatnonzero(missing(table.columns[self.name]))
+        cells = table.columns[self.name]
+        empty = np.flatnonzero(self._missing(cells))
         if not empty.size:
             return []
+        word = cells[empty[0]].strip() if isinstance(cells[empty[0]], str) else ""
+        holds = f"holds {word!r}, which counts as empty" if word else "is empty"
         flag = "flagged" if self.gaps else "and the column had no gaps in training"
         filled = self._filled()
-        return [f"{table.cell(empty[0], self.name)} is empty{_such(empty)}: taken as {filled}, {flag}"]
+        return [f"{table.cell(empty[0], self.name)} {holds}{_such(empty)}: taken as {filled}, {flag}"]
+
+    def _missing(self, cells: np.ndarray) -> np.ndarray:
+        """Which cells are empty, bool `(rows,)`."""
+        return missing(cells)
 
     @abstractmethod
     def _names(self) -> Sequence[str]: ...
@@ -121,6 +130,13 @@ class NumberColumn(Column):
                 f"{table.cell(far[0], self.name)} holds {found[far[0]]:g}, far outside {self.low:g} … {self.high:g} "
                 f"of the rows trained on{_such(far)}"
             )
+        cells = table.columns[self.name]
+        codes = [row for row, cell in enumerate(cells) if isinstance(cell, str) and CODE.fullmatch(cell.strip())]
+        if codes:
+            said.append(
+                f"{table.cell(codes[0], self.name)} holds {cells[codes[0]].strip()!r} in a column of numbers{_such(codes)}: "
+                f"taken as {found[codes[0]]:g}; if it is a code, write a letter before all codes and train again"
+            )
         return said
 
     def _filled(self) -> str:
@@ -157,8 +173,16 @@ class CategoryColumn(Column):
     def _names(self) -> Sequence[str]:
         return [f"{self.name}={level}" for level in self.levels] + ([f"{self.name}=other"] if self.other else [])
 
+    @property
+    def codes(self) -> list[str]:
+        """Levels that a number would lose, as 01 its zero, where all levels are digits."""
+        return [level for level in self.levels if CODE.fullmatch(level)] if all(map(str.isdigit, self.levels)) else []
+
+    def _missing(self, cells: np.ndarray) -> np.ndarray:
+        return missing(cells, text=True)
+
     def _texts(self, cells: Iterable[Any]) -> list[str | None]:
-        return [None if is_missing(cell) else text_of(cell) for cell in cells]
+        return [None if is_missing(cell, text=True) else text_of(cell) for cell in cells]
 
     def _encode(self, cells: np.ndarray, table: MixedTable) -> np.ndarray:
         place = {level: k for k, level in enumerate(self.levels)}
@@ -284,27 +308,27 @@ KINDS: dict[str, Callable[..., Column]] = {
 def learn(table: MixedTable, name: str, rows: np.ndarray) -> Column:
     """What a column holds in these rows."""
     cells = table.columns[name][rows]
-    empty = missing(cells)
-    held, gaps = cells[~empty], bool(empty.any())
-    if not held.size:
-        return ConstantColumn(name, gaps)
+    if missing(cells, text=True).all():
+        return ConstantColumn(name, gaps=True)
     try:
-        column = _kind(table, name, cells, held, gaps)
+        column = _kind(table, name, cells)
     except UnreadableError as error:
         raise DataError(f"{table.cell(int(rows[error.row]), name)} {error}") from error
     except ValueError as error:
         raise DataError(f"{table.path}, column {name!r} {error}") from error
-    constant = not gaps and len(np.unique(column.encode(_of_rows(table, name, cells)), axis=0)) == 1
-    return ConstantColumn(name, gaps) if constant else column
+    constant = not column.gaps and len(np.unique(column.encode(_of_rows(table, name, cells)), axis=0)) == 1
+    return ConstantColumn(name, gaps=False) if constant else column
 
 
 def _of_rows(table: MixedTable, name: str, cells: np.ndarray) -> MixedTable:
     return MixedTable(table.path, {name: cells}, tuple(map(str, range(len(cells)))))
 
 
-def _kind(table: MixedTable, name: str, cells: np.ndarray, held: np.ndarray, gaps: bool) -> Column:
-    if name in table.categories:
-        return _category(table, name, held, gaps)
+def _kind(table: MixedTable, name: str, cells: np.ndarray) -> Column:
+    empty = missing(cells)
+    held, gaps = cells[~empty], bool(empty.any())
+    if name in table.categories or not held.size or (cells.dtype.kind == "O" and coded(held)):
+        return _category(table, name, cells)
     if cells.dtype.kind == "b" or (cells.dtype.kind == "O" and all(isinstance(cell, bool | np.bool_) for cell in held)):
         return _boolean(name, cells, gaps)
     if cells.dtype.kind == "M":
@@ -330,8 +354,8 @@ def _kind(table: MixedTable, name: str, cells: np.ndarray, held: np.ndarray, gap
             continue
         if column is not None:
             return column
-    _check_mistakes(table, cells)
-    return _category(table, name, held, gaps)
+    _check_mistakes(table, cells, len(held))
+    return _category(table, name, cells)
 
 
 def _form(held: np.ndarray, texts: list[str]) -> str | None:
@@ -339,8 +363,8 @@ def _form(held: np.ndarray, texts: list[str]) -> str | None:
     return time_form(texts) if texts or not len(held) else ISO
 
 
-def _check_mistakes(table: MixedTable, cells: np.ndarray) -> None:
-    """An error where nearly all cells are numbers, so that the others are no categories but mistakes."""
+def _check_mistakes(table: MixedTable, cells: np.ndarray, held: int) -> None:
+    """An error where nearly all of so many cells that are not empty are numbers: the others are no categories but mistakes."""
     wrong = []
     for row, cell in enumerate(cells):
         if not is_missing(cell):
@@ -348,7 +372,7 @@ def _check_mistakes(table: MixedTable, cells: np.ndarray) -> None:
                 number_of(cell, table.has_point)
             except ValueError:
                 wrong.append(row)
-    if len(wrong) <= (1 - MOST) * len(cells):
+    if len(wrong) <= (1 - MOST) * held:
         raise UnreadableError(
             wrong[0],
             f"holds {str(cells[wrong[0]])!r}, and nearly all other cells of the column hold numbers: write a number, leave "
@@ -372,12 +396,14 @@ def _boolean(name: str, cells: np.ndarray, gaps: bool) -> BooleanColumn:
     return BooleanColumn(name, gaps, float(np.nanmean(booleans(cells)) > 0.5))
 
 
-def _category(table: MixedTable, name: str, held: np.ndarray, gaps: bool) -> CategoryColumn:
-    counts = Counter(map(text_of, held))
-    if len(counts) > MOST_LEVELS and max(counts.values()) == 1:
+def _category(table: MixedTable, name: str, cells: np.ndarray) -> CategoryColumn:
+    empty = missing(cells, text=True)
+    gaps, counts = bool(empty.any()), Counter(map(text_of, cells[~empty]))
+    if len(counts) > MOST_LEVELS and max(counts.values()) == 1 and not gaps:
+        zeros = "; if it holds numbers, write them without leading zeros" if coded(cells) else ""
         raise ValueError(
             f"holds another text in each row ({next(iter(counts))!r}, …), which tells nothing about others: if it names the "
-            f"rows, pass id_column={name!r}; otherwise leave it out"
+            f"rows, pass id_column={name!r}; otherwise leave it out{zeros}"
         )
     other = len(counts) > MOST_LEVELS
     frequent = sorted(counts, key=lambda level: (-counts[level], level))[: MOST_LEVELS - 1 if other else None]

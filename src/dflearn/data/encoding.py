@@ -72,6 +72,12 @@ class Encoding:
             for column in self.columns
             if isinstance(column, ConstantColumn)
         ]
+        said += [
+            f"the feature {column.name!r} holds codes with leading zeros, as {column.codes[0]!r}: they are categories, and "
+            "01 is another one than 1; if they are numbers, write them without these zeros"
+            for column in self.columns
+            if isinstance(column, CategoryColumn) and column.codes
+        ]
         return said + [
             f"the feature {column.name!r} has many categories: the {len(column.levels)} most frequent have a column each, "
             "the others share one"

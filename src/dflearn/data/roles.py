@@ -65,7 +65,7 @@ def _in_order(what: Any, called: str, table: MixedTable) -> Any:
 def _labels(table: MixedTable, cells: np.ndarray, name: str) -> list[str]:
     if len(cells) != len(table):
         raise DataError(f"groups has {len(cells)} labels, and {table.path} has {len(table)} rows: give one to each row")
-    empty = np.flatnonzero(missing(cells))
+    empty = np.flatnonzero(missing(cells, text=True))
     if empty.size:
         raise DataError(f"{table.cell(empty[0], name)} is empty: each row needs the label of its group")
     return [text_of(cell) for cell in cells]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard
 
 import numpy as np
 
-from dflearn.data.cells import UnreadableError, has_point, numbers as read_numbers, underscored
+from dflearn.data.cells import UnreadableError, has_point, numbers as read_numbers
 from dflearn.data.rows import Rows as Rows, and_more as and_more
 from dflearn.data.table_files import (
     categories_of,
@@ -55,7 +55,10 @@ class Table(Rows):
         names: Sequence[str] | None = None,
         infinite: bool = False,
     ) -> Table:
-        """A table as it is; or one of columns by name (a DataFrame, a dict); or one of an array `(rows, columns)`.
+        """A table as it is, or one of what people have.
+
+        That is columns by name (a DataFrame, a dict), one row by name (a dict or Series of single values), a list of such rows,
+        an array `(rows, columns)`, or the path of a .csv or .parquet file.
 
         Args:
             called: what messages call it.
@@ -135,18 +138,29 @@ class MixedTable(Rows):
             return what
         if isinstance(what, Table):
             return cls(what.path, dict(zip(what.names, what.values.T, strict=True)), what.places, what.ids, what.index)
+        if isinstance(what, str | os.PathLike):
+            return read_mixed(what, id_column)
+        if _is_rows(what):
+            what = {name: [row.get(name) for row in what] for name in dict.fromkeys(key for row in what for key in row)}
         if isinstance(what, np.ndarray | list) or _is_tensor(what):
             array = np.asarray(what)
             if array.ndim != 2 or (names is not None and array.shape[1] != len(names)):
                 width = "" if names is None else f" of {len(names)}: {', '.join(names[:5])}"
-                raise DataError(f"{called} needs one row per instance and one column each{width}; got {array.shape}")
+                single = "; write one row as [[…]]" if array.ndim == 1 else ""
+                raise DataError(
+                    f"{called} needs one row per instance and one column each{width}; got {array.shape}{single}"
+                )
             columns: Mapping[str, Any] = dict(zip(names or map(str, range(array.shape[1])), array.T, strict=True))
             return _mixed(called, list(columns), list(columns.values()), None)
-        what = cast("Columns", what)
+        if not has_columns(what):
+            raise DataError(
+                f"{called} is a {type(what).__name__}: pass a pandas DataFrame, a dict of columns, an array, or the path of a "
+                ".csv or .parquet file"
+            )
         keys = list(what.keys())
         known = list(map(str, keys))
         check_unique(known, f"{called} ")  # pandas gives a frame for a name that stands twice
-        held = [what[key] for key in keys]
+        held = _columns(called, known, [what[key] for key in keys])
         table = _mixed(called, known, [_array(column) for column in held], id_column)
         declared = {name for name, column in zip(known, held, strict=True) if str(_dtype(column)) == "category"}
         return replace(table, categories=frozenset(declared), index=_index(what))
@@ -184,6 +198,36 @@ class MixedTable(Rows):
         return Table(self.path, self.names, np.column_stack(columns), self.places, self.ids, self.index)
 
 
+def has_columns(what: Any) -> TypeGuard[Columns]:
+    """Whether something has columns by name, as a DataFrame, a dict or a `Table` has."""
+    return isinstance(what, Mapping | Table) or callable(getattr(what, "keys", None))
+
+
+def is_table(what: Any) -> bool:
+    """Whether something is a table of what it holds by name: `Table.of` reads it, and it is no array."""
+    return isinstance(what, Rows | str | os.PathLike) or has_columns(what) or _is_rows(what)
+
+
+def _is_rows(what: Any) -> TypeGuard[list[Mapping[str, Any]]]:
+    return isinstance(what, list) and len(what) > 0 and all(isinstance(row, Mapping) for row in what)
+
+
+def _columns(called: str, names: Sequence[str], held: list[Any]) -> list[Any]:
+    """The columns that a mapping holds; single values are those of one row."""
+    single = [
+        isinstance(one, str | bytes) or not isinstance(one, Sized) or getattr(one, "ndim", 1) == 0 for one in held
+    ]
+    if all(single):
+        return [[one] for one in held]
+    if any(single):
+        one, other = single.index(True), single.index(False)
+        raise DataError(
+            f"{called}: {names[one]!r} is a single value, and {names[other]!r} is a column of {len(held[other])}: give each one "
+            "entry per row"
+        )
+    return held
+
+
 def _is_tensor(what: Any) -> bool:
     torch = sys.modules.get("torch")  # who passes a tensor has loaded it
     return torch is not None and isinstance(what, torch.Tensor)
@@ -203,20 +247,6 @@ def _array(column: Any) -> np.ndarray:
 def _objects(cells: Sequence[Any]) -> np.ndarray:
     held = np.empty(len(cells), object)
     held[:] = cells
-    return held
-
-
-def _read(cells: Sequence[Any]) -> np.ndarray:
-    """Numbers as such where all cells are, which is quick; otherwise the cells as they are."""
-    held = _objects(cells)
-    if all(type(cell) is str for cell in cells) and not underscored(cells):
-        for kind in (np.int64, np.float64):
-            try:
-                numbers = held.astype(kind)
-            except (ValueError, OverflowError):
-                continue
-            if np.isfinite(numbers).all():
-                return numbers
     return held
 
 
@@ -245,8 +275,7 @@ def read_mixed(path: str | os.PathLike[str], id_column: str | None = None) -> Mi
     """Read a .csv or .parquet file, whatever its columns hold; `id_column` names the rows."""
     path = Path(path)
     names, columns, places = read_columns(path)
-    texts = {id_column, *categories_of(path)}
-    held = [_objects(cells) if name in texts else _read(cells) for name, cells in zip(names, columns, strict=True)]
+    held = [_objects(cells) for cells in columns]  # text stays text: "01" and "1" are two codes
     return replace(_mixed(path, names, held, id_column, places), categories=categories_of(path) - {id_column})
 
 
@@ -276,7 +305,7 @@ def _mixed(
             raise DataError(
                 f"{path} has no column {id_column!r} to name the rows (id_column){closest(id_column, names)}"
             )
-        ids = tuple(str(cell).strip() for cell in held.pop(id_column))
+        ids = tuple("" if cell is None or cell != cell else str(cell).strip() for cell in held.pop(id_column))
         _check_ids(path, id_column, ids, places)
     if not held:
         raise DataError(f"{path} has no column of numbers")
@@ -288,7 +317,7 @@ def _mixed(
     return MixedTable(path, held, tuple(places), ids)
 
 
-TableLike: TypeAlias = "Table | MixedTable | Columns | np.ndarray | Tensor | list[Any]"  # what `Table.of` reads
+TableLike: TypeAlias = "Table | MixedTable | Columns | np.ndarray | Tensor | list[Any] | str | os.PathLike[str]"
 
 
 class Tables(NamedTuple):
@@ -376,7 +405,7 @@ def _numbers(table: MixedTable, name: str, cells: np.ndarray, infinite: bool) ->
 def _check_ids(path: Path | str, name: str, ids: Sequence[str], places: Sequence[str]) -> None:
     seen: dict[str, str] = {}
     for text, place in zip(ids, places, strict=True):
-        if text in ("", "None"):
+        if not text:
             raise DataError(f"{path}, {place}: the id column {name!r} is empty")
         if text in seen:
             raise DataError(f"{path}: id {text!r} stands in {seen[text]} and in {place}; each row needs its own")

@@ -11,7 +11,7 @@ import torch
 
 from dflearn.data import DecisionDataset
 from dflearn.data.encoding import Encoding
-from dflearn.data.tables import TableLike, Tables, write_table
+from dflearn.data.tables import TableLike, Tables, has_columns, write_table
 from dflearn.errors import DataError
 from dflearn.estimator.regressor import DecisionFocusedRegressor
 from dflearn.evaluation import regrets_of
@@ -70,9 +70,10 @@ def decide(
 
     Args:
         model: the `model` of what `train` gives, or the file that it was saved to.
-        features, instances: columns by the names that they had in training; an array has them in that order.
+        features, instances: columns by the names that they had in training, or one row as a dict of single values; an array has
+            them in that order; the path of a .csv or .parquet file.
         costs: the true costs, where they are known by now, to tell the regret.
-        id_column: the column that names the rows, by default that of training.
+        id_column: the column that names the rows, by default that of training if a table has it.
         partial: let rows without a decision be, with NaN, instead of an error that names the first.
         solver: an exact solver of the same program to take in place of the model's: one that is spread over several workers, say.
     """
@@ -173,4 +174,7 @@ def _tables_for(
         "instances": list(record["instances"]),
     }
     given = {"features": features, "costs": costs, "instances": instances}
-    return Tables.of(given, id_column or record["id"], wanted, "the {} in training")
+    named = [record["id"] in map(str, table.keys()) for table in given.values() if has_columns(table)]
+    if not named or any(named):
+        id_column = id_column or record["id"]
+    return Tables.of(given, id_column, wanted, "the {} in training")

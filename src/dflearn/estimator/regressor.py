@@ -12,8 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from dflearn.data import DecisionDataset
+from dflearn.data.encoding import Encoding
 from dflearn.data.labels import label
 from dflearn.data.scale import Scale
+from dflearn.data.tables import MixedTable, is_table
 from dflearn.errors import DataError, MissingExtraError, OptionError, ShapeError
 from dflearn.estimator import model_files
 from dflearn.estimator.building import build
@@ -355,15 +357,30 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
     # -- use ------------------------------------------------------------------------------------------------------
 
     def predict(self, X: Any) -> np.ndarray:
-        """Predicted costs, float64 `(n_samples, p)`; `(n_samples,)` where y had that shape."""
+        """Predicted costs, float64 `(n_samples, p)`; `(n_samples,)` where y had that shape.
+
+        A model that `train` made takes tables of features too, as `decide` does: a DataFrame, a dict, a file. An array holds
+        their columns in the order of training, or these columns encoded as numbers.
+        """
         check_is_fitted(self, "model_")
-        X = validate_data(self, X, dtype=np.float64, allow_nd=True, reset=False)
+        X = np.ascontiguousarray(validate_data(self, self._encoded(X), dtype=np.float64, allow_nd=True, reset=False))
         if X.shape[1:] != self._shape:
             raise ShapeError(
                 f"features had shape (n_samples, {', '.join(map(str, self._shape))}) in fit; got {X.shape}"
             )
         costs = predict(self.model_, torch.tensor(X)).numpy()
         return costs.reshape(-1) if self._one_dimensional else costs
+
+    def _encoded(self, X: Any) -> Any:
+        """The features as numbers, if this model was made of tables and X is one; X itself otherwise."""
+        held = vars(self).get("record_", {}).get("encoding")
+        if held is None:
+            return X
+        encoding = Encoding.from_dict(held)
+        width = np.shape(X)[1:] if not is_table(X) else None
+        if width is None or (width != self._shape and width == (len(encoding.inputs),)):
+            return encoding(MixedTable.of(X, "X", names=encoding.inputs))
+        return X
 
     def decide(self, X: Any, instance: Instance | None = None) -> np.ndarray:
         """For each row of X the decision that is optimal for the predicted costs, `(n_samples, n)`.
