@@ -16,6 +16,8 @@ import dflearn as dfl
 from dflearn.cli import main
 from dflearn.data.encoding import Encoding
 from dflearn.data.tables import read_mixed
+from dflearn.errors import SolverError
+from dflearn.estimator import fine_tuning
 
 Output = pytest.CaptureFixture[str]
 ROWS, NEW = 60, 4
@@ -169,3 +171,65 @@ def test_folds_and_weights(folder: Path, capsys: Output) -> None:
     assert decide() == 0
     assert train("--folds", "40") == 1
     assert "--test 0.5 of 60 rows is 30 for 40 folds" in capsys.readouterr().err
+
+
+def test_rows_in_order_of_a_column(folder: Path, capsys: Output) -> None:
+    assert train("--ordered", "day") == 0
+    expected = record()["test"]
+    order = np.random.default_rng(1).permutation(ROWS)
+    for name in ("x.csv", "y.csv"):
+        pd.read_csv(name).iloc[order].to_csv(name, index=False)
+    capsys.readouterr()
+    for more in (("--ordered",), ("--folds", "2")):
+        assert train(*more) == 1
+        said = capsys.readouterr().err
+        assert "x.csv, line 3, column 'day' holds" in said
+        assert "not in order of time by this column, and later ones would train the model: add --ordered day;" in said
+        assert "if the rows are in order as they stand, add --ordered as-is" in said
+    assert train("--ordered", "day") == 0
+    assert record()["test"] == expected
+    assert train("--ordered", "as-is") == 0
+    assert record()["test"] != expected
+    assert train("--ordered", "days") == 1
+    assert "x.csv has no column 'days' to sort the rows by; did you mean 'day'?" in capsys.readouterr().err
+
+
+def test_codes_and_words_from_training_to_decisions(folder: Path, capsys: Output) -> None:
+    """Rows of 01 and of 1 differ in their costs, and so do those of "none" and of an empty cell."""
+    x, y = pd.read_csv("x.csv"), pd.read_csv("y.csv")
+    code, event = np.tile(["01", "1", "02"], ROWS // 3), np.tile(["none", "", "fair", "none"], ROWS // 4)
+    x["code"], x["event"] = code, event
+    y["fuel"] += 5 * (code == "01")
+    x.to_csv("x.csv", index=False)
+    y.to_csv("y.csv", index=False)
+    assert train() == 0
+    out = capsys.readouterr().out
+    assert "note: the feature 'code' holds codes with leading zeros, as '01'" in out
+    assert "x.csv, line 3, column 'event' is empty (15 such rows)" in out
+    names = Encoding.from_dict(record()["encoding"]).names
+    assert {"code=01", "code=1", "code=02", "event=none", "event=fair", "event missing"} <= set(names)
+    new = pd.read_csv("new_x.csv").iloc[[0] * 4].assign(code=["01", "1", "02", "001"], event="none")
+    new.to_csv("new_x.csv", index=False)
+    assert decide() == 0
+    assert "line 5, column 'code' holds '001', which no row trained on does" in capsys.readouterr().out
+    model = dfl.DecisionFocusedRegressor.load("model.dfl")
+    fuel = model.predict("new_x.csv")[:, 2]
+    assert fuel[0] > fuel[1] + 2
+    for code in ("01", "1"):  # alone in a table, where it could be a number
+        new[new["code"] == code].to_csv("one.csv", index=False)
+        assert model.predict("one.csv")[0, 2] == pytest.approx(fuel[0 if code == "01" else 1])
+
+
+def test_the_next_command_works_after_an_error(folder: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise SolverError("something failed")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(fine_tuning, "fit", fail)
+        assert train() == 1
+    assert Path("model.dfl.unfinished").exists()
+    capsys.readouterr()
+    assert train("--test", "0.3") == 0
+    assert "model.dfl.unfinished still holds what runs with other options" in capsys.readouterr().err
+    assert train() == 0
+    assert not Path("model.dfl.unfinished").exists()

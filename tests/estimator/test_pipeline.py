@@ -13,7 +13,7 @@ from sklearn.model_selection import TimeSeriesSplit
 import dflearn as dfl
 from dflearn.cli import main
 from dflearn.data.split import Parts
-from dflearn.errors import CheckpointError, OptionError
+from dflearn.errors import OptionError, SolverError
 from dflearn.estimator import fine_tuning, pipeline, two_stage
 from dflearn.problems import problem_named
 from dflearn.solvers.task import DecisionTask
@@ -136,16 +136,54 @@ def test_an_interrupted_call_goes_on_and_ends_with_the_same_model(
     for _ in range(2):
         with pytest.raises(Interrupted):
             dfl.train(program, **tables, **QUICK, checkpoint=folder)
-        assert (folder / "boosting.stage").exists()
+        assert (folder / whole.record["run"] / "boosting.stage").exists()
         monkeypatch.setattr(pipeline, "boosting_left_out", None)  # they are not fitted again
-    with pytest.raises(CheckpointError, match="belongs to another run"):
-        dfl.train(program, **tables, **QUICK | {"epochs": 4}, checkpoint=folder)
     result = dfl.train(program, **tables, **QUICK, checkpoint=folder)
     assert same(result, whole)
     assert result.record["steps"] == whole.record["steps"]
     assert result.record["runs"] == whole.record["runs"]
     assert not folder.exists()
     assert len(seen) == uninterrupted + 2  # every epoch once, but for the two that were lost
+
+
+def test_a_run_with_other_options_leaves_an_unfinished_one_alone(
+    program: dfl.Program,
+    tables: dict[str, np.ndarray],
+    whole: dfl.TrainResult,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It is the model of a run in an empty folder, whatever differs; then the first goes on where it was."""
+    folder = tmp_path / "unfinished"
+    fits = fine_tuning.fit
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise SolverError("the first run ends in an error")
+
+    monkeypatch.setattr(fine_tuning, "fit", fail)
+    with pytest.raises(SolverError):
+        dfl.train(program, **tables, **QUICK, checkpoint=folder)
+    monkeypatch.setattr(fine_tuning, "fit", fits)
+    groups, weights = np.arange(120) // 4, np.linspace(1, 2, 120)
+    others = (
+        {"epochs": 2},
+        {"losses": ("spo+",)},
+        {"test": 0.3},
+        {"groups": groups},
+        {"weights": weights},
+        {"steps": {"": 1}},
+    )
+    for change in others:
+        options = QUICK | {"progress": True} | change
+        capsys.readouterr()
+        result = dfl.train(program, **tables, **options, checkpoint=folder)
+        assert f"{folder} still holds what runs with other options or data left unfinished" in capsys.readouterr().err
+        assert same(result, dfl.train(program, **tables, **QUICK | change))
+        assert [path.name for path in folder.iterdir()] == [whole.record["run"]]
+    monkeypatch.setattr(pipeline, "boosting_left_out", None)  # what is finished is not done again
+    assert same(dfl.train(program, **tables, **QUICK, checkpoint=folder), whole)
+    assert not folder.exists()
 
 
 def test_refitting_uses_all_rows_and_the_chosen_settings(

@@ -183,6 +183,34 @@ def test_in_order_of_time_nothing_of_later_rows_is_trained_on(tables: dict[str, 
     assert result.model.record_["options"].items() >= {"ordered": True, "gap": 2}.items()
 
 
+def test_a_named_column_puts_rows_in_order(tables: dict[str, pd.DataFrame]) -> None:
+    """The same model and tests as of tables that were sorted by hand, with groups and weights; by a feature and by the id."""
+    days = pd.date_range("2023-12-20", periods=30).strftime("%d.%m.%Y")  # as texts in another order
+    groups, weights_of_rows = np.arange(30) // 3, np.linspace(1, 2, 30)
+    shuffled = np.random.default_rng(1).permutation(30)
+    options = {**QUICK, "gap": 1}
+    for name, more in (("feature", {}), ("id", {"id_column": "day"})):
+        x, y = tables["features"].assign(day=days), tables["costs"].assign(**({"day": days} if name == "id" else {}))
+        sorted_by_hand = dfl.train(
+            program(), x, y, ordered=True, groups=groups, weights=weights_of_rows, **options, **more
+        )
+        x, y = x.iloc[shuffled], y.iloc[shuffled]
+        given = {"groups": groups[shuffled], "weights": weights_of_rows[shuffled], **options, **more}
+        with pytest.raises(DataError, match=r"not in order of time.*pass ordered='day'"):
+            dfl.train(program(), x, y, ordered=True, **given)
+        result = dfl.train(program(), x, y, ordered="day", **given)
+        assert [result.row_names[row] for row in result.parts.test] == [
+            sorted_by_hand.row_names[row] if name == "id" else f"row {np.flatnonzero(shuffled == row)[0]}"
+            for row in sorted_by_hand.parts.test
+        ]
+        for one, other in zip(weights(result.model), weights(sorted_by_hand.model), strict=True):
+            assert torch.equal(one, other)
+        assert result.record["test"] == sorted_by_hand.record["test"]
+        assert result.record["options"]["ordered"] == "day"
+    untold = dfl.train(program(), tables["features"], tables["costs"], ordered=True, **QUICK)
+    assert "nothing in the table of features tells the time of a row" in untold.notes[0]
+
+
 def test_groups_stay_whole(tables: dict[str, pd.DataFrame]) -> None:
     groups = np.arange(30) % 10
     parts = dfl.train(program(), tables["features"], tables["costs"], groups=groups, **QUICK).parts

@@ -26,6 +26,7 @@ OPTIONS = {
     r"^(gap|folds|groups|weights)(?:=| )": r"--\1 ",
     r"^groups:": "--groups:",
     r"pass ordered=True": "add --ordered",
+    r"pass ordered='([^']*)'": r"add --ordered \1",
     r"leave out ordered or groups": "leave out --ordered or --groups",
     r"positive=True": "--positive",
     r"trained (with|without) instances": r"trained \1 --instances",
@@ -101,7 +102,13 @@ def add_part_options(parser: argparse.ArgumentParser) -> None:
         "--test", type=float, metavar="SHARE", help="of rows to test on (default: 0.25; 0.5 with --folds)"
     )
     parser.add_argument(
-        "--ordered", action="store_true", help="rows are in order of time: choose by later rows, test on the last"
+        "--ordered",
+        nargs="?",
+        const=True,
+        default=False,
+        metavar="COLUMN",
+        help="choose by later rows and test on the last, in order of time: by this column, which may be that of --id, or, without "
+        "a name, as the rows stand, unless times in the tables say otherwise (as-is: unchecked)",
     )
     parser.add_argument(
         "--gap",

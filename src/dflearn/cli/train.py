@@ -116,7 +116,7 @@ def train(options: argparse.Namespace) -> Answer:
 
         program = with_slack(source.program(), options)
         options.loss = list(workflow.losses_for(program, options.loss))
-        in_folds = {"folds": options.folds, "test": options.test or 0.5}
+        in_folds = {"folds": options.folds, "test": options.test or 0.5, "ordered": options.ordered or True}
         at_once = {"ordered": options.ordered, "test": options.test or 0.25}
         result: Any = (train_rolling if options.folds else workflow.train)(
             program,

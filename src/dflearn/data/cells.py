@@ -22,7 +22,7 @@ THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?([eE][+-]?\d+)?")
 WITH_POINT = re.compile(r"[+-]?[\d,]*\d\.\d+")
 COMMA = re.compile(r"[+-]?[\d.]*\d,\d+([eE][+-]?\d+)?|[+-]?,\d+")
 _DATES = (
-    ("%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%d %b %Y", "%d %B %Y", "%d-%b-%Y", "%b %d, %Y", "%B %d, %Y")
+    ("%Y/%m/%d", "%Y-%m", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%d %b %Y", "%d %B %Y", "%d-%b-%Y", "%b %d, %Y", "%B %d, %Y")
 )  # fmt: skip
 _CLOCKS = ("", " %H:%M", " %H:%M:%S", " %I:%M %p")
 ISO = "ISO"

@@ -28,6 +28,11 @@ class Roles(NamedTuple):
     weights: np.ndarray | None
     aside: tuple[str, ...]
 
+    def take(self, rows: np.ndarray) -> Roles:
+        """The same of these rows."""
+        groups = None if self.groups is None else [self.groups[row] for row in rows]
+        return Roles(self.features.take(rows), groups, None if self.weights is None else self.weights[rows], self.aside)
+
     @classmethod
     def of(
         cls,

@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -133,7 +136,7 @@ class Pipeline:
     Attributes:
         task, solver: what is decided, and the exact solver to judge with.
         data, parts: labelled rows, and their division.
-        folder: where stages are kept, or `None`.
+        folder: where stages are kept, in a folder of their own for each run (see `key`), or `None`.
         cache: a folder that remembers exact solves, or `None`.
         groups: labels of all rows; rows of one label are never forecast from each other.
         device: where decision-focused models are trained.
@@ -329,7 +332,7 @@ class Pipeline:
                 epochs=self._epochs(start),
                 seed=self.settings.seed,
                 clock=self.clock,
-                folder=self.folder,
+                folder=self._stages,
                 device=self.device,
                 progress=self.progress,
             )
@@ -426,11 +429,20 @@ class Pipeline:
 
     # -- stages ---------------------------------------------------------------------------------------------------
 
+    @cached_property
+    def key(self) -> str:
+        """A hash of all that bears on the stages: a run with other rows or settings has another."""
+        return hashlib.sha256(json.dumps(self._config, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def _stages(self) -> Path | None:
+        return None if self.folder is None else self.folder / self.key
+
     def _stored(self, name: str, compute: Any, restore: Any) -> Any:
         """`restore(compute())`, computed once: from the folder, where it is there."""
-        if self.folder is None:
+        if self._stages is None:
             return restore(compute())
-        path = self.folder / f"{name.replace(' ', '_')}.stage"
+        path = self._stages / f"{name.replace(' ', '_')}.stage"
         held = files.load(path, self._config)
         if held is None:
             held = {"config": self._config, "content": compute()}
@@ -441,10 +453,24 @@ class Pipeline:
     def _config(self) -> dict[str, Any]:
         """What must be the same for a stage to be taken from the folder."""
         rows = hashlib.sha256(b"".join(np.ascontiguousarray(part).tobytes() for part in self.parts)).hexdigest()[:16]
+        groups = (
+            None if self.groups is None else hashlib.sha256(json.dumps(self.groups.tolist()).encode()).hexdigest()[:16]
+        )
         return {
+            "groups": groups,
+            "steps": json.dumps(dict(self.clock.steps)),
             "settings": json.dumps(asdict(self.settings)),
             "data": files.fingerprint(self.data),
             "parts": rows,
             "program": None if self.task.program is None else self.task.program.fingerprint,
             "solver": self.solver.identity,
         }
+
+
+def forget(folder: Path, keys: Sequence[str]) -> bool:
+    """Remove what runs of these keys left, and the folder itself once it is empty; whether something else is left in it."""
+    for key in keys:
+        shutil.rmtree(folder / key, ignore_errors=True)
+    with suppress(OSError):
+        folder.rmdir()
+    return folder.exists()

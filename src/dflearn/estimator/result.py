@@ -43,7 +43,7 @@ class TrainResult:
         validation: how each model did on the rows to choose by, when it was fitted to the rows to train on alone.
         tested: how each did on the rows to test on, after "average costs", which ignores the features.
         difference: `compared` − `baseline` on the rows to test on, row by row.
-        parts: the rows of the tables in each part.
+        parts: the rows in each part; by their numbers in the tables, or in time where `ordered` names a column.
         data: all rows, labelled, with encoded features.
         row_names: what each row is called: its id, or its place in the table.
         encoding: what turns a table of features into numbers, or `None` where they are numbers as they are.

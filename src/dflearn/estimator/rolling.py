@@ -14,9 +14,12 @@ from tabulate import tabulate
 from dflearn.data.roles import Roles
 from dflearn.data.split import rolling_origins
 from dflearn.data.tables import Table, TableLike, Tables
+from dflearn.data.time_order import AS_IS, order_in_time
+from dflearn.estimator.pipeline import forget
+from dflearn.estimator.progress import Progress
 from dflearn.estimator.regressor import DecisionFocusedRegressor
 from dflearn.estimator.result import AVERAGE, TrainResult
-from dflearn.estimator.workflow import train
+from dflearn.estimator.workflow import left_in, train
 from dflearn.evaluation import Comparison, Evaluation, compare
 from dflearn.problems import Problem
 from dflearn.program import Program
@@ -105,6 +108,7 @@ def train_rolling(
     *,
     folds: int,
     test: float = 0.5,
+    ordered: bool | str = True,
     gap: int = 0,
     groups: str | Sequence[Any] | None = None,
     weights: str | Sequence[float] | np.ndarray | Table | None = None,
@@ -119,15 +123,19 @@ def train_rolling(
         folds: how many.
         test: the share of rows, the last ones, that all folds test on together.
         minutes: as of `train`, of all folds together.
+        ordered: as of `train`, but never `False`.
         gap, groups, weights, id_column, checkpoint, options: as of `train`.
     """
     program = DecisionTask.of(problem).program
     wanted = {"costs": None if program is None else program.cost_names}
     tables = Tables.of({"features": features, "costs": costs, "instances": instances}, id_column, wanted, "the program")
     roles = Roles.of(tables.features, groups, weights)
+    order, said = order_in_time(tables.features, ordered or True, id_column, tables.costs)
+    if order is not None:
+        tables, roles = tables.take(order), roles.take(order)
     results = []
     origins = rolling_origins(len(tables.features), folds, test=test, gap=gap, groups=roles.groups)
-    for number, parts in enumerate(origins):
+    for parts in origins:
         known = np.arange(parts.test[-1] + 1)
         some = tables.take(known)
         results.append(
@@ -137,16 +145,20 @@ def train_rolling(
                 some.costs,  # type: ignore[arg-type]  # there are costs
                 some.instances,
                 test=len(parts.test),
-                ordered=True,
+                ordered=AS_IS,
                 gap=gap,
                 groups=None if roles.groups is None else roles.groups[: len(known)],
                 weights=None if roles.weights is None else roles.weights[: len(known)],
                 id_column=id_column,
-                checkpoint=None if checkpoint is None else Path(checkpoint) / f"fold {number + 1}",
+                checkpoint=checkpoint,
+                keep_checkpoint=True,
                 minutes=None if minutes is None else minutes / folds,
                 **options,
             )
         )
+    results[0].notes[:0] = said
+    if checkpoint is not None and forget(Path(checkpoint), [one.record["run"] for one in results]):
+        Progress(bool(options.get("progress", True))).tell(left_in(Path(checkpoint)))
     names = {AVERAGE: lambda _: AVERAGE, BASELINE: lambda fold: fold.baseline, CHOSEN: lambda fold: fold.chosen}
     tested = {said: _together([fold.tested[name(fold)] for fold in results]) for said, name in names.items()}
     return RollingResult(results, tested, compare(tested[CHOSEN], tested[BASELINE]))

@@ -10,7 +10,6 @@ In Python:
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -26,10 +25,11 @@ from dflearn.data.labels import solve_cached
 from dflearn.data.roles import Roles
 from dflearn.data.split import Parts, parts_of
 from dflearn.data.tables import Rows, Table, TableLike, Tables
+from dflearn.data.time_order import order_in_time
 from dflearn.errors import DataError, OptionError
 from dflearn.estimator.fine_tuning import Clock
 from dflearn.estimator.offered import check_choices, check_rows, default_losses
-from dflearn.estimator.pipeline import Pipeline, Settings, Trained
+from dflearn.estimator.pipeline import Pipeline, Settings, Trained, forget
 from dflearn.estimator.progress import Progress
 from dflearn.estimator.regressor import DecisionFocusedRegressor
 from dflearn.estimator.result import AVERAGE, TrainResult
@@ -59,7 +59,7 @@ def train(
     epochs: int | None = None,
     lr: float | None = None,
     test: float = 0.25,
-    ordered: bool = False,
+    ordered: bool | str = False,
     gap: int = 0,
     groups: str | Sequence[Any] | None = None,
     weights: str | Sequence[float] | np.ndarray | Table | None = None,
@@ -70,6 +70,7 @@ def train(
     steps: Mapping[str, int] | None = None,
     refit: bool = False,
     checkpoint: str | Path | None = None,
+    keep_checkpoint: bool = False,
     solver: Solver | None = None,
     cache: str | Path | None = None,
     device: str | None = None,
@@ -98,7 +99,9 @@ def train(
         epochs: of a run; by default as many as make for 160 steps, fewer where the program is large, and at least 4.
         lr: how far a step moves forecasts, in units of their error; by default further from ridge than from the blend.
         test: the share of rows to test on.
-        ordered: rows are in order of time: train on the first, choose by later ones, test on the last.
+        ordered: train on the first rows, choose by later ones, test on the last: in order of time. The name of a column, or
+            `id_column`, sorts the rows by its times or numbers. `True`: the rows are in order as they stand, and an error says
+            so where times in ids, index or columns are not; "as-is": the same unchecked.
         gap: how many rows are left out between the parts, in order of time.
         groups: a column of the features (which is none then), or a label for each row: rows of one label never lie in two
             parts. See `dflearn.data.parts_of`.
@@ -113,7 +116,9 @@ def train(
         refit: train the chosen model again on all rows, those to choose by and to test on included, with the chosen settings
             and number of steps; `result.model` is this one then, and no row is left to test it.
         checkpoint: a folder for what is done so far; a call that was interrupted goes on from there, and ends with the same
-            model as if it had not been. It is removed at the end.
+            model as if it had not been. What the call left there is removed at the end; what calls with other data or options
+            left stays.
+        keep_checkpoint: remove nothing at the end, as `train_rolling` needs it between its folds.
         solver: an exact solver of the program; default: the fastest that suits it.
         cache: a folder that remembers solves, as of `label`.
         device: where decision-focused models are trained, "cuda", say; see docs/gpu.md. The result lies on the CPU.
@@ -135,11 +140,14 @@ def train(
     if positive:
         _check_positive(tables.costs)
     roles = Roles.of(tables.features, groups, weights)
-    parts = _parts(tables.features, test, ordered, gap, roles.groups, seed)
+    order, said_of_order = order_in_time(tables.features, ordered, id_column, tables.costs)
+    if order is not None:
+        tables, roles = tables.take(order), roles.take(order)
+    parts = _parts(tables.features, test, bool(ordered), gap, roles.groups, seed)
     encoding = Encoding.of(roles.features, parts.train, roles.aside)
     places = {} if tables.instances is None else places_of(program, tables.instances.names, str(tables.instances.path))
     data = _labelled(program, encoding, tables, roles.weights, solver, cache, progress)
-    settings = Settings(tuple(losses), layer, positive, epochs, lr, ordered, gap, seed)
+    settings = Settings(tuple(losses), layer, positive, epochs, lr, bool(ordered), gap, seed)
     clock, said = Clock(minutes, dict(steps or {})), Progress(progress)
     folder = None if checkpoint is None else Path(checkpoint)
     labels = None if roles.groups is None else np.asarray(roles.groups)
@@ -165,13 +173,14 @@ def train(
     record = {
         "features": list(encoding.inputs),
         "encoding": encoding.as_dict(),
+        "run": pipeline.key,
         "id": id_column,
         "instances": places,
         "offset": offset,
         "baseline": choice.baseline,
         "chosen": choice.chosen,
         "compared": compared,
-        "options": {**asdict(settings), "losses": list(losses), "test": test, "minutes": minutes},
+        "options": {**asdict(settings), "losses": list(losses), "ordered": ordered, "test": test, "minutes": minutes},
         "steps": dict(clock.taken),
         "gain": choice.gain._asdict(),
         "runs": {name: [one.said() for one in found.candidates] for name, found in pipeline.models.items()},
@@ -186,8 +195,8 @@ def train(
         final = _regressor(problem, pipeline.refit(choice.chosen), pipeline)
         final.record_ = record | {"refit": len(data)}
         said.done()
-    if folder is not None:
-        shutil.rmtree(folder, ignore_errors=True)
+    if folder is not None and not keep_checkpoint and forget(folder, [pipeline.key]):
+        said.tell(left_in(folder))
     return TrainResult(
         models=models,
         baseline=choice.baseline,
@@ -200,11 +209,21 @@ def train(
         data=data,
         row_names=tuple(map(str, tables.features.ids or tables.features.places)),
         encoding=encoding,
-        notes=[*encoding.notes, *encoding.remarks(tables.features), *_notes_on_models(models, tested, data, parts)],
+        notes=[
+            *said_of_order,
+            *encoding.notes,
+            *encoding.remarks(tables.features),
+            *_notes_on_models(models, tested, data, parts),
+        ],
         record=record,
         seconds=time.perf_counter() - begun,
         final=final,
     )
+
+
+def left_in(folder: Path) -> str:
+    """What to say where other runs left something in the folder of checkpoints."""
+    return f"{folder} still holds what runs with other options or data left unfinished: repeat them, or delete it"
 
 
 def losses_for(program: Program, losses: Sequence[str] | None) -> tuple[str, ...]:
