@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import json
 import re
@@ -17,6 +18,7 @@ import torch
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from dflearn.cli import main
+from dflearn.cli.train import commands_after
 from dflearn.estimator import DecisionFocusedRegressor
 from dflearn.program import Instance
 
@@ -389,13 +391,13 @@ def test_doctor_looks_at_a_saved_model(folder: Path, capsys: Output) -> None:
     capsys.readouterr()
     tables = ["--features", "x.csv", "--costs", "y-pack.csv"]
     for more, words in (
-        ([], "MSE on"),
+        ([], "MSE on 10 instances that were not trained on"),
         (["--loss", "spo+"], "SPOPlus"),
     ):
         assert main(["doctor", "--model", "model.dfl", *tables, *more]) == 0
         out = capsys.readouterr().out
-        assert f"{metadata()['record']['chosen']} model. {words}" in out
-        assert "on 40 instances" in out
+        chosen = metadata()["record"]["chosen"]
+        assert f"{chosen} model, judged on the 10 of 40 rows that it was not trained on. {words}" in out
         assert "regret of the model" in out
     for command, message in (
         (["SP-5", "--model", "model.dfl", *tables], "name one"),
@@ -405,6 +407,47 @@ def test_doctor_looks_at_a_saved_model(folder: Path, capsys: Output) -> None:
     ):
         assert main(["doctor", *command]) == 1
         assert message in capsys.readouterr().err
+
+
+def test_doctor_judges_on_rows_that_were_not_trained_on(folder: Path, capsys: Output) -> None:
+    """The regret is that on the test rows, in whatever order the tables have their rows, and whatever rows are beside them."""
+
+    def looked(features: str, costs: str, *more: str) -> dict[str, Any]:
+        capsys.readouterr()
+        tables = ["--features", features, "--costs", costs]
+        assert main(["doctor", "--model", "model.dfl", *tables, "--json", *more]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    assert train() == 0
+    record = metadata()["record"]
+    tested = record["test"][record["chosen"]]["metrics"]["ratio_of_sums"]["value"]
+    least_squares = record["test"]["least squares"]["metrics"]["ratio_of_sums"]["value"]
+    order = np.random.default_rng(3).permutation(ROWS)
+    for name in ("x.csv", "y-pack.csv"):
+        pd.read_csv(name).iloc[order].to_csv(f"shuffled-{name}", index=False)
+    for tables in (("x.csv", "y-pack.csv"), ("shuffled-x.csv", "shuffled-y-pack.csv")):
+        found = looked(*tables)
+        assert found["rows"] == {"given": ROWS, "trained_on": 30, "judged": 10}
+        assert found["diagnoses"][0]["regret"] == pytest.approx(tested)
+        assert found["diagnoses"][0]["two_stage"] == pytest.approx(least_squares)
+    new = looked("new.csv", "new-y-pack.csv")
+    assert new["rows"] == {"given": NEW, "trained_on": 0, "judged": NEW}
+    for name, more in (("x.csv", "new.csv"), ("y-pack.csv", "new-y-pack.csv")):
+        pd.concat([pd.read_csv(name), pd.read_csv(more)]).to_csv(f"both-{name}", index=False)
+    both = looked("both-x.csv", "both-y-pack.csv")
+    assert both["rows"] == {"given": ROWS + NEW, "trained_on": 30, "judged": 10 + NEW}
+    assert train("pack.mps", "--refit") == 0
+    named = {"features": Path("x.csv"), "costs": Path("y.csv"), "program": "pack.mps", "out": "model.dfl"}
+    for refit, files in ((False, "--features x.csv --costs y.csv"), (True, "--features NEW.csv --costs TRUE.csv")):
+        options = argparse.Namespace(**named, instances=None, id=None, refit=refit)
+        assert commands_after(options)[-1][1] == f"dfl doctor --model model.dfl {files}"
+    capsys.readouterr()
+    assert main(["doctor", "--model", "model.dfl", "--features", "x.csv", "--costs", "y-pack.csv"]) == 1
+    assert (
+        "every row of x.csv was trained on, which says nothing about new rows: pass tables with"
+        in capsys.readouterr().err
+    )
+    assert looked("new.csv", "new-y-pack.csv")["rows"]["judged"] == NEW
 
 
 # -- errors ---------------------------------------------------------------------------------------------------------

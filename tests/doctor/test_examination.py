@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -122,6 +123,21 @@ def test_regrets_are_those_of_evaluate_and_of_least_squares() -> None:
     good = diagnose(Scaled(problem.expected_costs), SCE(Smoothed(problem.program, 1.0)), data, problem=problem)
     assert "The model's regret is" in texts(good, "fine")
     assert good.regret == good.floor
+
+
+def test_least_squares_of_what_the_model_was_trained_on() -> None:
+    """Judged on other instances, both are those that were fitted to the same."""
+    problem = problem_named("TopK-6x2", seed=1)
+    data, model = problem.generate(80), Linear(10, 6, seed=2)
+    train, new = data[:60], data[60:]
+    found = diagnose(model, MSE(), new, problem=problem, trained_on=train)
+    fitted = LinearRegression().fit(train.features.double().numpy(), train.costs.double().numpy())
+    predicted = torch.tensor(fitted.predict(new.features.double().numpy()))
+    assert found.two_stage == pytest.approx(evaluate(predicted, problem, new).ratio_of_sums)
+    assert found.regret == pytest.approx(evaluate(model, problem, new).ratio_of_sums)
+    assert found.setting == "MSE on 20 instances that were not trained on"
+    assert found.trained_on == 60
+    assert "regret of least squares, trained on the same" in str(found)
 
 
 class Scaled(nn.Module):
@@ -337,7 +353,7 @@ def test_the_text_is_readable() -> None:
 
 
 def test_the_demo_shows_the_paper_s_case(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor", "--demo", "--count", "60"]) == 0
+    assert main(["doctor", "--demo"]) == 0
     out = capsys.readouterr().out
     rows = {line.split()[0]: line.split()[1:] for line in out.splitlines()[-2:]}
     assert rows["regret"][0] == "100%"
@@ -345,6 +361,20 @@ def test_the_demo_shows_the_paper_s_case(capsys: pytest.CaptureFixture[str]) -> 
     assert rows["sce"][0] == "0%"
     assert float(rows["sce"][2].rstrip("%")) < 0.7 * float(rows["sce"][1].rstrip("%"))
     assert "Regret stands still" in out
+
+
+def test_the_command_judges_training_on_instances_held_out(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["doctor", "TopK-6x2", "--count", "40", "--loss", "mse", "--epochs", "5", "--json"]
+    assert main(command) == 0
+    (found,) = json.loads(capsys.readouterr().out)["diagnoses"]
+    problem = problem_named("TopK-6x2", seed=1)
+    data = label(problem.generate(40), problem.solver())
+    model = Linear(data.features.shape[-1], 6, seed=1)
+    assert found["regret_before"] == pytest.approx(evaluate(model, problem, data[30:]).ratio_of_sums)
+    fit(model, MSE(), data[:30], epochs=5, seed=1, progress=False)
+    assert found["regret_after"] == pytest.approx(evaluate(model, problem, data[30:]).ratio_of_sums)
+    assert main(["doctor", "TopK-6x2", "--count", "3"]) == 1
+    assert "3 rows are too few to train on some and judge on others" in capsys.readouterr().err
 
 
 def test_the_command_on_any_problem(capsys: pytest.CaptureFixture[str]) -> None:

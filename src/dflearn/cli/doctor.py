@@ -169,40 +169,64 @@ def examine(
 
     scale = Scale.of(DecisionTask.of(problem).objective, data)
     text, rows, documents = "", [], []
+    held_out = len(data) // 4
+    if options.epochs > 0 and not held_out:
+        raise OptionError(
+            f"{len(data)} rows are too few to train on some and judge on others: 4 is the least, or --epochs 0"
+        )
+    part, held = data[: len(data) - held_out], data[len(data) - held_out :]
     for name in names:
         model, loss = untrained(), _loss(name, problem, scale, options, seed, data)
         found = diagnose(model, loss, data, problem=problem, limit=options.count)
         text += f"{called}, untrained linear model. {found}\n\n"
-        after = None
+        before = after = None
         if options.epochs > 0:
-            fit(model, loss, data, epochs=options.epochs, seed=seed)
-            after = evaluate(model, problem, data, floor=False).ratio_of_sums
-        rows.append([name, f"{found.stuck:.0%}", _share(found.regret), _share(after)])
-        documents.append({"loss": name, **_document(found), "regret_after": after})
+            before = evaluate(model, problem, held, floor=False).ratio_of_sums
+            fit(model, loss, part, epochs=options.epochs, seed=seed)
+            after = evaluate(model, problem, held, floor=False).ratio_of_sums
+        rows.append([name, f"{found.stuck:.0%}", _share(before), _share(after)])
+        documents.append({"loss": name, **_document(found), "regret_before": before, "regret_after": after})
     if options.epochs > 0:
+        text += f"Trained on the first {len(part)} instances, regrets on the {held_out} others:\n\n"
         text += table(["loss", "wrong without gradient", "regret", f"after {options.epochs} epochs"], rows)
     return Answer(text.rstrip("\n"), {"looked_at": called, "epochs": options.epochs, "diagnoses": documents})
 
 
 def examine_saved(options: argparse.Namespace) -> Answer:
-    """The diagnosis of a model that dfl train saved, on the rows of these tables."""
+    """The diagnosis of a model that dfl train saved, on the rows of these tables that it was not trained on."""
     from dflearn.doctor import diagnose
+    from dflearn.errors import DataError
     from dflearn.estimator import decisions
+    from dflearn.estimator.seen_rows import seen
 
     with in_options(options.model):
         regressor = load_model(options)
         features, costs, instances = read_tables(options, options.id or regressor.record_["id"])
         assert costs is not None
-        data = decisions.dataset_for(regressor, features, costs, instances)
+        given = decisions.dataset_for(regressor, features, costs, instances)
+        known, whole = seen(given, regressor.record_.get("trained_on", ""))
+        if known.all():
+            raise DataError(
+                f"every row of {options.features} was trained on, which says nothing about new rows: pass tables with rows that "
+                "the model has not seen"
+            )
+    data = given.subset(~known)
+    trained_on = given.subset(known) if whole and known.any() else None
     program, loss = regressor.solver_.program, regressor.loss_
     assert program is not None
     if options.loss is not None:
         loss = _loss(options.loss, program, regressor.scale_, options, regressor.random_state, data)
-    found = diagnose(regressor.model_, loss, data, problem=program, limit=options.count)
+    found = diagnose(regressor.model_, loss, data, problem=program, limit=options.count, trained_on=trained_on)
+    rows = f"the {len(data)} of {len(given)} rows" if known.any() else f"{len(data)} rows"
     name = options.loss or regressor.loss
     return Answer(
-        f"{options.model}, the {regressor.record_['chosen']} model. {found}",
-        {"looked_at": options.model, "epochs": 0, "diagnoses": [{"loss": str(name), **_document(found)}]},
+        f"{options.model}, the {regressor.record_['chosen']} model, judged on {rows} that it was not trained on. {found}",
+        {
+            "looked_at": options.model,
+            "epochs": 0,
+            "rows": {"given": len(given), "trained_on": int(known.sum()), "judged": min(len(data), options.count)},
+            "diagnoses": [{"loss": str(name), **_document(found)}],
+        },
     )
 
 

@@ -202,6 +202,8 @@ def commands_after(options: argparse.Namespace) -> list[tuple[str, str]]:
     named = "" if options.id is None else f" --id {options.id}"
     known = f"--features {options.features} --costs {options.costs}"
     known += "" if options.instances is None else f" --instances {options.instances}"
+    if options.refit:  # no row is left that was not trained on
+        known = f"--features {new} --costs TRUE{options.costs.suffix}{more}"
     decide = f"dfl decide --model {options.out} --features {new}{more} --out decisions.csv"
     return [
         ("Decide for new rows, which have the same columns of features:", decide),

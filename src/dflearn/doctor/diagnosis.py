@@ -39,7 +39,9 @@ class Diagnosis:
         size, spread: mean |ŷ| / mean |y|, and the same for the deviations from the mean over instances.
         slopes: how many gradients finite differences confirm, of how many.
         regret, two_stage, floor: Σ regret / Σ |optimum| of the model, of least squares (each instance by a map
-            fitted without it), of E[y | x]. The model may have been trained on these data; least squares never was.
+            fitted without it), of E[y | x].
+        trained_on: how many instances, none of them among these, the model and least squares were trained on; `None`: unknown,
+            so that the model may have seen these, and least squares is cross-validated.
         behind: whether the model's regret is above that of least squares beyond chance (95 % interval of paired differences).
         findings: observations, the worst first.
     """
@@ -57,6 +59,7 @@ class Diagnosis:
     regret: float | None = None
     two_stage: float | None = None
     floor: float | None = None
+    trained_on: int | None = None
     behind: bool = False
     findings: list[Finding] = field(default_factory=list)
 
@@ -75,6 +78,11 @@ class Diagnosis:
     @property
     def _zero(self) -> np.ndarray:
         return self.gradients <= VANISHING
+
+    @property
+    def fitted(self) -> str:
+        """How least squares was fitted."""
+        return "cross-validated" if self.trained_on is None else "trained on the same"
 
     @property
     def healthy(self) -> bool:
@@ -106,7 +114,7 @@ class Diagnosis:
             yield "their spread over instances, likewise", f"{self.spread:.3g}"
         names = {
             "regret": "regret of the model",
-            "two_stage": "regret of least squares, cross-validated",
+            "two_stage": f"regret of least squares, {self.fitted}",
             "floor": "regret of E[y | x]",
         }
         for name, text in names.items():

@@ -28,6 +28,7 @@ def diagnose(
     data: Data,
     *,
     problem: Decided | None = None,
+    trained_on: Data | None = None,
     limit: int = 200,
     seed: Randomness = 0,
 ) -> Diagnosis:
@@ -36,9 +37,12 @@ def diagnose(
     Args:
         model: features → costs, at any stage of its training; it is not changed.
         loss: what it is (to be) trained with. Of an estimator: `regressor.model_` and `regressor.loss_`.
-        data: features with costs, decisions or both. Missing decisions are computed where `problem` is given.
+        data: features with costs, decisions or both. Missing decisions are computed where `problem` is given. The regret tells
+            how a trained model does on new instances only if these are ones that it was not trained on.
         problem: what is decided, as of `fit`: decisions are judged by it. Without it nothing is said about regret and ties;
             where it knows no program, nothing about ties.
+        trained_on: what the model was trained on, none of it among `data`: least squares is fitted to the same. Without it, each
+            instance is predicted by a map that was fitted to the others of `data`.
         seed: of random directions, or their generator.
     """
     check_model(model)
@@ -49,7 +53,9 @@ def diagnose(
     predicted = predict(model, data.features).cpu().double()
     generator = generator_of(seed)
     task = None if problem is None else DecisionTask.of(problem, predicted.shape[-1])
-    found: dict[str, Any] = {"setting": _setting(loss, data), "gradients": np.zeros(0)}
+    known = None if trained_on is None else as_dataset(trained_on, "trained_on")
+    found: dict[str, Any] = {"setting": _setting(loss, data, known), "gradients": np.zeros(0)}
+    found["trained_on"] = None if known is None else len(known)
     noted: list[Finding] = []
     try:
         if task is not None and data.decisions is None and data.costs is not None:
@@ -69,7 +75,7 @@ def diagnose(
             if data.costs is not None:
                 judged = evaluate(predicted, task, data, progress=False)
                 found |= measures.regrets(judged)
-                fitted = measures.least_squares(everything, len(data))
+                fitted = measures.least_squares(everything, len(data), known)
                 if fitted is not None:
                     two_stage = evaluate(fitted, task, data, progress=False, floor=False)
                     found["two_stage"] = two_stage.ratio_of_sums
@@ -84,6 +90,7 @@ def diagnose(
     return diagnosis
 
 
-def _setting(loss: Loss, data: DecisionDataset) -> str:
+def _setting(loss: Loss, data: DecisionDataset, known: DecisionDataset | None) -> str:
     through = "" if loss.layer is None else f" through {type(loss.layer).__name__}"
-    return f"{type(loss).__name__}{through} on {len(data)} instances"
+    new = "" if known is None else " that were not trained on"
+    return f"{type(loss).__name__}{through} on {len(data)} instances{new}"

@@ -135,7 +135,7 @@ def _about_predictions(found: Diagnosis) -> Iterator[Finding]:
 def _about_regret(found: Diagnosis) -> Iterator[Finding]:
     if found.regret is None or found.two_stage is None:
         return
-    what = f"The model's regret is {found.regret:.1%}, that of least squares {found.two_stage:.1%} (cross-validated)."
+    what = f"The model's regret is {found.regret:.1%}, that of least squares {found.two_stage:.1%} ({found.fitted})."
     if found.floor is not None:
         what += f" Deciding with E[y | x] has {found.floor:.1%}, which nothing beats on average."
     if found.behind:

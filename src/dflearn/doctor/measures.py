@@ -91,26 +91,40 @@ def regrets(judged: Evaluation) -> dict[str, float]:
     return found
 
 
-def least_squares(data: DecisionDataset, count: int) -> Tensor | None:
+def least_squares(data: DecisionDataset, count: int, trained_on: DecisionDataset | None = None) -> Tensor | None:
     """The costs that two-stage learning predicts for the first `count` instances, each by a map that did not see it.
 
-    A linear map of least squared error, fitted to four fifths of the data and applied to the fifth left out, five times;
-    one map for all costs where features are per cost. `None` where there are too few instances to fit one.
+    A linear map of least squared error, fitted to `trained_on`; without it, to four fifths of the data and applied to the fifth
+    left out, five times. One map for all costs where features are per cost. `None` where there are too few instances to fit one.
     """
-    x, y = data.features.double(), data.batch().require("costs").double()
-    x = torch.cat([x, torch.ones_like(x[..., :1])], -1)
+    x, y = _with_one(data), data.batch().require("costs").double()
     if x.ndim not in (2, 3):
         return None
+    if trained_on is not None:
+        return _fitted(_with_one(trained_on), trained_on.batch().require("costs").double(), x[:count])
     fold = torch.arange(len(x)) % FOLDS
     fitted = torch.empty_like(y)
     for left_out in range(min(FOLDS, count)):
         known = fold != left_out
-        seen, costs = (x[known], y[known]) if x.ndim == 2 else (x[known].flatten(0, 1), y[known].reshape(-1, 1))
-        if len(seen) < 2 * seen.shape[1]:
+        predicted = _fitted(x[known], y[known], x[~known])
+        if predicted is None:
             return None
-        predicted = x[~known] @ torch.linalg.lstsq(seen, costs, driver="gelsd").solution
-        fitted[~known] = predicted.squeeze(-1) if x.ndim == 3 else predicted
+        fitted[~known] = predicted
     return fitted[:count]
+
+
+def _with_one(data: DecisionDataset) -> Tensor:
+    x = data.features.double()
+    return torch.cat([x, torch.ones_like(x[..., :1])], -1)
+
+
+def _fitted(x: Tensor, y: Tensor, new: Tensor) -> Tensor | None:
+    """Costs of new instances by least squares on others; `None` where these are too few."""
+    seen, costs = (x, y) if x.ndim == 2 else (x.flatten(0, 1), y.reshape(-1, 1))
+    if len(seen) < 2 * seen.shape[1]:
+        return None
+    predicted = new @ torch.linalg.lstsq(seen, costs, driver="gelsd").solution
+    return predicted.squeeze(-1) if x.ndim == 3 else predicted
 
 
 def ties(program: Program, predicted: Tensor, data: DecisionDataset, generator: torch.Generator) -> float:

@@ -33,6 +33,7 @@ from dflearn.estimator.pipeline import Pipeline, Settings, Trained, forget
 from dflearn.estimator.progress import Progress
 from dflearn.estimator.regressor import DecisionFocusedRegressor
 from dflearn.estimator.result import AVERAGE, TrainResult
+from dflearn.estimator.seen_rows import packed
 from dflearn.evaluation import Evaluation, compare, evaluate
 from dflearn.problems import Problem
 from dflearn.program import Program
@@ -174,6 +175,7 @@ def train(
         "features": list(encoding.inputs),
         "encoding": encoding.as_dict(),
         "run": pipeline.key,
+        "trained_on": packed(data.subset(np.concatenate(parts[:2]))),
         "id": id_column,
         "instances": places,
         "offset": offset,
@@ -193,7 +195,7 @@ def train(
     final = None
     if refit:
         final = _regressor(problem, pipeline.refit(choice.chosen), pipeline)
-        final.record_ = record | {"refit": len(data)}
+        final.record_ = record | {"refit": len(data), "trained_on": packed(data)}
         said.done()
     if folder is not None and not keep_checkpoint and forget(folder, [pipeline.key]):
         said.tell(left_in(folder))
