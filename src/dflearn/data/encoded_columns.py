@@ -1,9 +1,8 @@
-"""What each kind of column becomes: `Column` and its classes, and `learn`, which tells from the rows trained on which it is."""
+"""What each kind of column becomes: `Column` and its classes."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -15,21 +14,16 @@ from dflearn.data.cells import (
     ISO,
     UnreadableError,
     booleans,
-    coded,
     is_missing,
     missing,
-    number_of,
     numbers,
     text_of,
     time_form,
     times,
-    usual_offset,
 )
 from dflearn.data.tables import MixedTable
 from dflearn.errors import DataError
 
-MOST_LEVELS = 30  # columns that a category may become
-MOST = 0.9  # a share of cells of one kind from which on the others are mistakes
 FAR = 1.0  # how far outside the range that was seen is far, in widths of that range
 DAY = np.timedelta64(1, "D")
 
@@ -249,15 +243,15 @@ class TimeColumn(Column):
         empty = np.isnat(moments)
         columns = []
         if "trend" in self.parts:
-            columns.append(np.where(empty, self.middle, _days(moments)) - self.low)
-        for part, phase in _phases(moments).items():
+            columns.append(np.where(empty, self.middle, days_of(moments)) - self.low)
+        for part, phase in phases_of(moments).items():
             if part in self.parts:
                 turn = 2 * np.pi * phase
                 columns += [np.where(empty, 0.0, wave(turn)) for wave in (np.sin, np.cos)]
         return np.column_stack(columns)
 
     def remarks(self, table: MixedTable) -> list[str]:
-        found = _days(self._moments(table.columns[self.name]))
+        found = days_of(self._moments(table.columns[self.name]))
         far = _far(found, self.low, self.high)
         said = super().remarks(table)
         if far.size:
@@ -302,136 +296,15 @@ KINDS: dict[str, Callable[..., Column]] = {
 }
 
 
-# -- learning -------------------------------------------------------------------------------------------------------
+# -- steps ---------------------------------------------------------------------------------------------------------
 
 
-def learn(table: MixedTable, name: str, rows: np.ndarray) -> Column:
-    """What a column holds in these rows."""
-    cells = table.columns[name][rows]
-    if missing(cells, text=True).all():
-        return ConstantColumn(name, gaps=True)
-    try:
-        column = _kind(table, name, cells)
-    except UnreadableError as error:
-        raise DataError(f"{table.cell(int(rows[error.row]), name)} {error}") from error
-    except ValueError as error:
-        raise DataError(f"{table.path}, column {name!r} {error}") from error
-    constant = not column.gaps and len(np.unique(column.encode(_of_rows(table, name, cells)), axis=0)) == 1
-    return ConstantColumn(name, gaps=False) if constant else column
-
-
-def _of_rows(table: MixedTable, name: str, cells: np.ndarray) -> MixedTable:
-    return MixedTable(table.path, {name: cells}, tuple(map(str, range(len(cells)))))
-
-
-def _kind(table: MixedTable, name: str, cells: np.ndarray) -> Column:
-    empty = missing(cells)
-    held, gaps = cells[~empty], bool(empty.any())
-    if name in table.categories or not held.size or (cells.dtype.kind == "O" and coded(held)):
-        return _category(table, name, cells)
-    if cells.dtype.kind == "b" or (cells.dtype.kind == "O" and all(isinstance(cell, bool | np.bool_) for cell in held)):
-        return _boolean(name, cells, gaps)
-    if cells.dtype.kind == "M":
-        return _time(name, cells, ISO, gaps)
-    if cells.dtype.kind in "fium":
-        return _number(table, name, cells, gaps)
-    try:
-        return _number(table, name, cells, gaps)
-    except UnreadableError as error:
-        if error.looks_right:
-            raise
-    texts = [cell for cell in held if isinstance(cell, str)]
-    readers: tuple[Callable[[], Column | None], ...] = (
-        lambda: _boolean(name, cells, gaps),
-        lambda: None if (form := _form(held, texts)) is None else _time(name, cells, form, gaps),
-    )
-    for read in readers:
-        try:
-            column = read()
-        except UnreadableError as error:
-            if error.looks_right:
-                raise
-            continue
-        if column is not None:
-            return column
-    _check_mistakes(table, cells, len(held))
-    return _category(table, name, cells)
-
-
-def _form(held: np.ndarray, texts: list[str]) -> str | None:
-    """How times are written; a column may hold objects of Python that are times."""
-    return time_form(texts) if texts or not len(held) else ISO
-
-
-def _check_mistakes(table: MixedTable, cells: np.ndarray, held: int) -> None:
-    """An error where nearly all of so many cells that are not empty are numbers: the others are no categories but mistakes."""
-    wrong = []
-    for row, cell in enumerate(cells):
-        if not is_missing(cell):
-            try:
-                number_of(cell, table.has_point)
-            except ValueError:
-                wrong.append(row)
-    if len(wrong) <= (1 - MOST) * held:
-        raise UnreadableError(
-            wrong[0],
-            f"holds {str(cells[wrong[0]])!r}, and nearly all other cells of the column hold numbers: write a number, leave "
-            "it empty if it is not known, or, for a column of categories, write letters before the numbers",
-        )
-
-
-def _number(table: MixedTable, name: str, cells: np.ndarray, gaps: bool) -> NumberColumn:
-    found = numbers(cells, table.has_point)
-    infinite = np.flatnonzero(np.isinf(found))
-    if infinite.size:
-        raise UnreadableError(
-            int(infinite[0]), f"holds {found[infinite[0]]}, no finite number: fill it in, or drop the row", True
-        )
-    low, middle, high = (float(np.nanquantile(found, share)) for share in (0, 0.5, 1))
-    thousands = cells.dtype.kind == "O" and any(isinstance(cell, str) and "," in cell for cell in cells)
-    return NumberColumn(name, gaps, low, high, middle, thousands)
-
-
-def _boolean(name: str, cells: np.ndarray, gaps: bool) -> BooleanColumn:
-    return BooleanColumn(name, gaps, float(np.nanmean(booleans(cells)) > 0.5))
-
-
-def _category(table: MixedTable, name: str, cells: np.ndarray) -> CategoryColumn:
-    empty = missing(cells, text=True)
-    gaps, counts = bool(empty.any()), Counter(map(text_of, cells[~empty]))
-    if len(counts) > MOST_LEVELS and max(counts.values()) == 1 and not gaps:
-        zeros = "; if it holds numbers, write them without leading zeros" if coded(cells) else ""
-        raise ValueError(
-            f"holds another text in each row ({next(iter(counts))!r}, …), which tells nothing about others: if it names the "
-            f"rows, pass id_column={name!r}; otherwise leave it out{zeros}"
-        )
-    other = len(counts) > MOST_LEVELS
-    frequent = sorted(counts, key=lambda level: (-counts[level], level))[: MOST_LEVELS - 1 if other else None]
-    return CategoryColumn(name, gaps, tuple(sorted(frequent)), other)
-
-
-def _time(name: str, cells: np.ndarray, form: str, gaps: bool) -> TimeColumn:
-    offset = usual_offset(cells, form)
-    moments = times(cells, form, offset)
-    moments = moments[~np.isnat(moments)]
-    days = _days(moments)
-    low, middle, high = (float(np.quantile(days, share)) for share in (0, 0.5, 1))
-    parts = ["trend"] if high > low else []
-    for part, phase in _phases(moments).items():
-        if high - low >= CYCLES[part] and len(np.unique(phase.round(9))) > 1:
-            parts.append(part)
-    return TimeColumn(name, gaps, form, low, high, middle, tuple(parts), offset)
-
-
-CYCLES = {"weekday": 6.0, "year": 364.0, "hour": 0.9}  # days that rows must span
-
-
-def _days(moments: np.ndarray) -> np.ndarray:
+def days_of(moments: np.ndarray) -> np.ndarray:
     """Days since 1970, NaN where there is no time."""
     return np.where(np.isnat(moments), np.nan, (moments - np.datetime64(0, "us")) / DAY)
 
 
-def _phases(moments: np.ndarray) -> dict[str, np.ndarray]:
+def phases_of(moments: np.ndarray) -> dict[str, np.ndarray]:
     """Where in the week, the year and the day a time lies, from 0 to 1."""
     day, year = moments.astype("datetime64[D]"), moments.astype("datetime64[Y]")
     number = np.where(np.isnat(day), 0, day.astype(np.int64))

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from dflearn.data.encoded_columns import KINDS, CategoryColumn, Column, ConstantColumn, NumberColumn, learn
+from dflearn.data.encoded_columns import KINDS, CategoryColumn, Column, ConstantColumn, NumberColumn
+from dflearn.data.learned_columns import learn
 from dflearn.data.tables import MixedTable, and_more
 from dflearn.errors import DataError
 from dflearn.program.names import closest
