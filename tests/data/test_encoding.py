@@ -389,7 +389,7 @@ def test_only_words_that_may_be_values_and_nothing_else() -> None:
 CODES = ["01", "1", "10", "001", "2", "02"] * 3
 
 
-@pytest.mark.parametrize("ending", ["csv", "parquet", "frame", "dict", "category"])
+@pytest.mark.parametrize("ending", ["csv", "parquet", "frame", "dict", "category", "array", "bytes"])
 def test_leading_zeros_make_codes(ending: str, tmp_path: Path) -> None:
     """As scikit-learn's encoder has them, of the same texts, whatever holds them."""
     held, path = pd.DataFrame({"code": CODES, "a": range(18)}), tmp_path / f"x.{ending}"
@@ -399,6 +399,8 @@ def test_leading_zeros_make_codes(ending: str, tmp_path: Path) -> None:
     else:
         mixed = table(held.astype({"code": "category"}) if ending == "category" else held)
         mixed = table(held.to_dict("list")) if ending == "dict" else mixed
+        if ending in ("array", "bytes"):
+            mixed = table({"code": np.array(CODES, "S" if ending == "bytes" else "U"), "a": range(18)})
     encoding = Encoding.of(mixed)
     ones = OneHotEncoder(sparse_output=False).fit(held[["code"]])
     assert encoding.names == (*(f"code={level}" for level in ones.categories_[0]), "a")

@@ -23,6 +23,7 @@ FORMS: dict[str, Any] = {
     "digits": lambda at: at.strftime("%Y%m%d").tolist(),
     "months": lambda at: at.strftime("%Y-%m").tolist(),
     "datetime64": lambda at: at,
+    "periods": lambda at: at.to_period("h").tolist(),
     "Python": lambda at: at.to_pydatetime().tolist(),
     "summer time": lambda at: (at + pd.Timedelta(days=125)).tz_localize("Europe/Berlin"),
     "offsets": lambda at: [

@@ -342,6 +342,8 @@ def test_one_row_as_people_write_it(tables: dict[str, pd.DataFrame]) -> None:
         dfl.decide(model, {"rain": [1.0, 2.0], "wind": 3.0})
     with pytest.raises(DataError, match=r"got \(2,\); write one row as \[\[…\]\]"):
         dfl.decide(model, row[FEATURES].to_numpy(float))
+    with pytest.raises(DataError, match="there is no table of features"):
+        dfl.decide(model, None)  # type: ignore[arg-type]
     with pytest.raises(DataError, match="the table of features is a int: pass a pandas DataFrame"):
         dfl.decide(model, 3)  # type: ignore[arg-type]
     with pytest.raises(DataError, match="has no column 'date' to name the rows"):

@@ -250,6 +250,15 @@ def _objects(cells: Sequence[Any]) -> np.ndarray:
     return held
 
 
+def _text(cells: np.ndarray) -> np.ndarray:
+    """The cells with text as `str`, whatever numpy or a file holds it as."""
+    if cells.dtype.kind in "SU" or (cells.dtype.kind == "O" and any(isinstance(cell, bytes) for cell in cells)):
+        return _objects(
+            [cell.decode("utf-8", "replace") if isinstance(cell, bytes) else cell for cell in cells.tolist()]
+        )
+    return cells
+
+
 def _dtype(column: Any) -> Any:
     """The dtype of a column of a DataFrame or an array; `None` of a list."""
     return getattr(column, "dtype", None)
@@ -298,7 +307,7 @@ def _mixed(
         places = [f"row {i}" for i in range(max(map(len, columns), default=0))]
     if not places:
         raise DataError(f"{path} has no rows")
-    held = dict(zip(names, columns, strict=True))
+    held = dict(zip(names, map(_text, columns), strict=True))
     ids = None
     if id_column is not None:
         if id_column not in held:
@@ -342,7 +351,8 @@ class Tables(NamedTuple):
         left as they are: an `Encoding` picks its columns.
         """
         given_features = given["features"]
-        assert given_features is not None
+        if given_features is None:
+            raise DataError("there is no table of features: pass a DataFrame, a dict of columns, an array or a file")
         features = MixedTable.of(
             given_features, "the table of features", id_column=id_column, names=wanted.get("features")
         )

@@ -97,6 +97,8 @@ def _times(cells: np.ndarray, dated: bool = False) -> np.ndarray | None:
     """
     if cells.dtype.kind == "M":
         return times(cells, ISO)
+    if any(type(cell).__name__ == "Period" for cell in cells):  # those of pandas begin at a time
+        cells = _as_cells(cell.to_timestamp() if type(cell).__name__ == "Period" else cell for cell in cells)
     held = cells[~missing(cells)] if cells.dtype.kind == "O" else cells[:0]
     if not all(isinstance(cell, str | date | np.datetime64) for cell in held) or not len(held):
         return None
