@@ -17,8 +17,9 @@ row or variable: units do not matter. The answer is optimal if all errors are at
 Rounding is allowed for, and nothing else. Where all terms of a row are residues of an exact zero, their relative error says
 nothing. So row i may also be off by 64 ε Σ_j |M_ij| size_j. The size of variable j is the smaller of two numbers: the largest
 value that its bounds allow, those implied by rows included; and the largest term in the rows in force that it is tied to, in its
-own units. A variable at its bound has no rounding of its own; it counts a quarter, for sides that were summed from such terms
-(h = G w is −9e-16 where 0 is meant). Prices have an allowance of the same kind. Solvers first try to do without.
+own units. Rows in force tie variables together. A variable at its bound has no rounding and ties nothing, but a quarter of the
+terms behind it counts, for sides that were summed from such terms (h = G w is −9e-16 where 0 is meant). Prices have an allowance
+of the same kind. Solvers first try to do without.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ OPTIMAL = 1e-6  # the largest error of an answer that is called optimal
 SURE = 1e-8  # solvers try to mend larger errors
 ZERO = 1e-10  # a smaller reduced cost, relative to its terms, counts as zero in the gap
 ROUNDING = 64 * float(np.finfo(float).eps)
-AT_BOUND = 0.25  # of that, for variables at their bounds
+FARTHER = 0.25  # of that, for terms that a variable is tied to by variables at their bounds
 RESIDUE = 1e-11  # beside its size, what may be a residue of zero: it is set to zero, if the rule then holds
 
 
@@ -273,20 +274,23 @@ class Examination:
             np.maximum.at(out, group[force], (rows * self.terms)[force])
             return group, out
 
-        group, own = largest(self.moving[column] & (pattern.data > 0))
+        tied, nearby = largest(self.moving[column] & (pattern.data > 0))
+        everyone, anywhere = largest(pattern.data > 0)
+        size = columns * np.maximum(np.where(self.moving, nearby[tied[m:]], 0.0), FARTHER * anywhere[everyone[m:]])
         dearest = np.zeros(m + n)
-        np.maximum.at(dearest, group[m:][self.moving], (columns * self.weights)[self.moving])
-        size = columns * own[group[m:]]
-        if not self.moving.all():
-            everyone, tied = largest(pattern.data > 0)
-            size = np.where(self.moving, size, AT_BOUND * columns * tied[everyone[m:]])
+        np.maximum.at(dearest, tied[m:][self.moving], (columns * self.weights)[self.moving])
+        allowed = np.maximum(*map(np.abs, self.implied))
+        return np.minimum(size, allowed), np.where(self.in_force, rows * dearest[tied[:m]], 0.0)
+
+    @cached_property
+    def implied(self) -> tuple[np.ndarray, np.ndarray]:
+        """The bounds that rows imply, `(n,)` each."""
         low, high = implied_bounds(
             self.certifier.matrix, self.certifier.equalities, self.right, self.sides.lower, self.sides.upper
         )
         if (low > high).any():  # no decision meets the rows to the last digit: what they imply is rounding, too
-            low, high = self.sides.lower, self.sides.upper
-        allowed = np.maximum(np.abs(low), np.abs(high)) * np.where(self.moving, 1.0, AT_BOUND)
-        return np.minimum(size, allowed), np.where(self.in_force, rows * dearest[group[:m]], 0.0)
+            return self.sides.lower, self.sides.upper
+        return low, high
 
     @cached_property
     def floors(self) -> tuple[np.ndarray, np.ndarray]:
@@ -296,8 +300,7 @@ class Examination:
 
     def tidied(self) -> tuple[np.ndarray, np.ndarray]:
         """w and y without residues of zeros and of bounds."""
-        w, y = _without_residues(self.w, self.y, self.sides, *self.magnitudes)
-        return w, y
+        return _without_residues(np.clip(self.w, *self.implied), self.y, self.sides, *self.magnitudes)
 
     def reason(self) -> str:
         """Which row, variable or sum is worst, with its terms and its error: for messages."""

@@ -69,11 +69,14 @@ class Clarabel:
         self.curves = curves * self.columns**2
         self.blocks = blocks(self.M, self.H)
 
-    def candidates(self, c: np.ndarray, sides: Sides, around: np.ndarray | None = None) -> Iterator[Pair]:
+    def candidates(
+        self, c: np.ndarray, sides: Sides, around: np.ndarray | None = None, guess: Pair | None = None
+    ) -> Iterator[Pair]:
         """Answers (w, y) to one instance, `(n,)` and `(rows,)`; y ≤ 0 on inequalities, and c + Q w − Mᵀy are reduced costs.
 
         around: a decision that is nearly right. The step from it is solved for, in units of its own: where some variables are
         1e9 and others 1, a first answer is right about the large ones only.
+        guess: an answer of another solver, whose face is finished in place of Clarabel's; then Clarabel is not asked.
         """
         self.claim, k = "", self.factors
         shift = np.zeros(self.n) if around is None else around
@@ -92,9 +95,9 @@ class Clarabel:
             (np.inf, reach),
         ):  # where what is far away counts, variables may be as large as that
             attempt = Attempt(self, c, right, lower, upper, far, near)
-            for x, y in attempt.points(self):
+            for x, y in attempt.points(self, guess):
                 yield shift + x[: self.n], y[self.own]
-            if attempt.complete:
+            if attempt.complete or guess is not None:
                 return
 
     def relevant(self, right: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> tuple[Any, ...]:
@@ -176,13 +179,27 @@ class Attempt:
         whole[self.free], prices[self.kept] = x, y
         return whole * self.scale, -prices * self.price
 
-    def points(self, solver: Clarabel) -> Iterator[Pair]:
+    def inwards(self, solver: Clarabel, guess: Pair) -> tuple[np.ndarray, ...]:
+        """Another solver's answer in the form of `by_clarabel`."""
+        w, y = guess
+        R = solver.Q.factor
+        x = (np.append(w, R @ w if solver.factors else np.zeros(0)) / self.scale)[self.free]
+        prices = np.zeros(len(self.price))
+        prices[solver.own] = -y
+        if solver.factors:  # of R w − t = 0: the slope of ½ t², which is t
+            prices[np.setdiff1d(np.arange(len(prices)), solver.own)] = R @ w
+        prices = (prices / self.price)[self.kept]
+        slope = self.c + self.H @ x + self.M.T @ prices
+        slack = np.where(self.inequality, np.maximum(self.right - self.M @ x, 0.0), 0.0)
+        return x, prices, slack, np.maximum(slope, 0.0), np.maximum(-slope, 0.0)
+
+    def points(self, solver: Clarabel, guess: Pair | None = None) -> Iterator[Pair]:
         """Decisions with prices, in the user's units: what the faces give, then Clarabel's own."""
         if not len(self.free):
             yield self.outwards(np.zeros(0), np.zeros(len(self.kept)))
             return
         with np.errstate(all="ignore"):
-            found = self.by_clarabel(solver)
+            found = self.by_clarabel(solver) if guess is None else self.inwards(solver, guess)
             if found is None:
                 return
             first, prices, slack, below, above = found

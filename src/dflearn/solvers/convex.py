@@ -105,20 +105,27 @@ class ConvexQP:
         out.objective[i] = float(c @ best.w + self.Q.value(best.w))
         out.bound[i] = min(best.bound, out.objective[i])
 
-    def best(self, c: np.ndarray, sides: Sides) -> Quality | None:
-        """The best answer that is found; it may be none at all."""
+    def best(self, c: np.ndarray, sides: Sides, guess: tuple[np.ndarray, np.ndarray] | None = None) -> Quality | None:
+        """The best answer that is found; it may be none at all.
+
+        guess: another solver's w and y, whose face is tried first.
+        """
         best: Quality | None = None
         centre: Quality | None = None  # nearest in value: errors of small variables may be large in it
-        for _ in range(AGAIN + 1):
-            for w, y in self.clarabel.candidates(c, sides, None if centre is None else centre.w):
+        tries = [guess] * (guess is not None) + [None] * (AGAIN + 1)
+        for first in tries:
+            around = None if centre is None or first is not None else centre.w
+            for w, y in self.clarabel.candidates(c, sides, around, first):
                 judged = Quality.of(*self.certifier.tidy(c, np.clip(w, sides.lower, sides.upper) + 0.0, y, sides))
                 if best is None or judged.error < best.error:
                     best = judged
-                if centre is None or max(judged.primal, judged.gap) < max(centre.primal, centre.gap):
+                if first is None and (
+                    centre is None or max(judged.primal, judged.gap) < max(centre.primal, centre.gap)
+                ):
                     centre = judged
                 if best.error <= ENOUGH:
                     return best
-            if best is None or best.error <= SURE:
+            if (best is None and first is None) or (best is not None and best.error <= SURE):
                 break
         if best is not None and best.error > SURE:
             best = Quality.of(best.w, best.y, self.certifier.allow(c, best.w, best.y, sides))

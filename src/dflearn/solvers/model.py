@@ -340,7 +340,7 @@ class Model(ABC):
             if first.status is Status.FEASIBLE:  # a limit was reached
                 kept = allowed.primal[0] <= OPTIMAL
                 return best._replace(bound=-np.inf) if kept else self.nothing(Status.NOT_FOUND)
-        other = self.clarabel.best(c, sides)
+        other = self.clarabel.best(c, sides, None if allowed is None else (best.w, best.y))
         if other is not None and other.error <= OPTIMAL:
             return Answer(Status.OPTIMAL, other.w, other.y, other.bound, fallback=True)
         if claim in (Status.INFEASIBLE, Status.UNBOUNDED) and self.clarabel.agrees(claim, c, sides):
