@@ -100,10 +100,17 @@ class _GurobiModel(Model):
         if basis is not None:
             model.setAttr("VBasis", self.variables, VARIABLE_CODES[basis[: self.n]].tolist())
             model.setAttr("CBasis", self.constraints, ROW_CODES[basis[self.n :]].tolist())
+        return self.optimize()
+
+    def optimize(self) -> Status | None:
+        """Solve what the object holds. Gurobi catches Ctrl-C in place of Python, and only reports it by a status."""
+        model = self.model
         try:
             model.optimize()
         except self.gurobipy.GurobiError as error:
             raise _explained(error, self.program) from error
+        if model.Status == self.gurobipy.GRB.INTERRUPTED:
+            raise KeyboardInterrupt
         if model.Status in self.limits:
             return Status.FEASIBLE if model.SolCount else Status.NOT_FOUND
         return self.statuses.get(model.Status, Status.FAILED)
@@ -154,14 +161,7 @@ class _GurobiQuadratic(QuadraticModel):
         curved = w @ sp.csr_matrix(sp.diags_array(0.5 * gamma * self.Q.diagonal)) @ w
         model.setObjective(c @ w + curved + 0.5 * gamma * (self.z @ self.z if self.z.size else 0.0))
         model.reset()
-        try:
-            model.optimize()
-        except held.gurobipy.GurobiError as error:
-            raise _explained(error, self.program) from error
-        if model.Status in held.limits:
-            status: Status | None = Status.FEASIBLE if model.SolCount else Status.NOT_FOUND
-        else:
-            status = held.statuses.get(model.Status, Status.FAILED)
+        status = held.optimize()
         if status is None or not status.has_decision:
             return Found(status, np.full(held.n, np.nan), -np.inf)
         return Found(status, held.decision(), held.bound())

@@ -84,6 +84,8 @@ class _SCIPModel(QuadraticModel):
             model.optimize()
         except Exception:  # numerical trouble is a bare Exception of pyscipopt
             return Found(Status.FAILED, np.full(n, np.nan), -np.inf)
+        if model.getStatus() == "userinterrupt":  # SCIP catches Ctrl-C in place of Python
+            raise KeyboardInterrupt
         status = _STATUSES.get(model.getStatus(), Status.FAILED)
         decided = model.getNSols() > 0
         if model.getStatus() in ("timelimit", "gaplimit", "memlimit", "nodelimit", "bestsollimit"):
