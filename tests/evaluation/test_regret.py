@@ -17,7 +17,7 @@ from dflearn.data.labels import label
 from dflearn.errors import DataError, OptionError, ShapeError, SolverError
 from dflearn.evaluation import METRICS, Evaluation, compare, estimates, evaluate
 from dflearn.evaluation.estimates import FEW
-from dflearn.problems import problem_named
+from dflearn.problems import ShortestPath, problem_named
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Raw, Status
 from dflearn.solvers.highs import HiGHS
@@ -223,6 +223,38 @@ def test_pessimistic_in_any_unit_of_decisions_at_zero(unit: float) -> None:
     assert found.regrets / unit == pytest.approx(np.ones(1))
     assert found.pessimistic_regrets is not None
     assert found.pessimistic_regrets / unit == pytest.approx(np.ones(1), abs=1e-5)
+
+
+def _paths(program: Program) -> np.ndarray:
+    """All paths of a small grid, `(count, n)`, by walking its arcs from the source (b = 1) to the sink (b = −1)."""
+    A = program.A.toarray()
+    tails, heads = (A == 1).argmax(0), (A == -1).argmax(0)
+    sink, found = int(np.argmin(program.b)), []
+    stack: list[tuple[int, list[int]]] = [(int(np.argmax(program.b)), [])]
+    while stack:
+        node, used = stack.pop()
+        if node == sink:
+            found.append(np.isin(np.arange(program.n), used).astype(float))
+        stack += [(int(heads[j]), [*used, int(j)]) for j in np.flatnonzero(tails == node)]
+    return np.array(found)
+
+
+@pytest.mark.parametrize(("rounded", "unit"), [(False, 1.0), (False, 1e-4), (True, 1.0), (True, 1e3)])
+def test_pessimistic_on_paths_against_all_paths(rounded: bool, unit: float) -> None:
+    """Rounded predictions have many ties."""
+    problem = ShortestPath(5, 5, seed=1)
+    data = problem.generate(300 if rounded else 1000)
+    predicted = data.features @ torch.randn(data.features.shape[1], 40, generator=torch.Generator().manual_seed(0))
+    predicted = unit * (predicted.round() if rounded else predicted)
+    found = evaluate(predicted, problem, data, pessimistic=True, progress=False)
+    paths = _paths(problem.program)
+    guess, true = predicted.double().numpy() @ paths.T, data.costs.double().numpy() @ paths.T  # type: ignore[union-attr]
+    above = guess - guess.min(1, keepdims=True)
+    clear = ~((above > 1e-9 * unit) & (above < 1e-4 * unit)).any(1)
+    assert clear.sum() > 0.9 * len(clear)
+    worst = np.where(above <= 1e-9 * unit, true, -np.inf).max(1) - true.min(1)
+    assert found.pessimistic_regrets is not None
+    assert found.pessimistic_regrets[clear] == pytest.approx(worst[clear], rel=1e-6, abs=1e-5)
 
 
 def test_pessimistic_is_infinite_where_ties_are_unbounded() -> None:

@@ -12,12 +12,15 @@ the question stays linear.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import scipy.sparse as sp
+import torch
 from torch import Tensor
 
+from dflearn.certify import OPTIMAL
 from dflearn.data.labels import progress_bar
 from dflearn.errors import OptionError
 from dflearn.program import Instance, Program
@@ -25,7 +28,7 @@ from dflearn.program.sides import Sides
 from dflearn.solvers.base import Solution, Status
 from dflearn.solvers.highs import HiGHS
 
-TIE = 1e-7  # decisions this close to the optimum, relative to the terms it sums, count as optimal too
+TIE = OPTIMAL  # decisions this close to the optimum, relative to its terms, count as optimal too, as in `certify`
 
 
 def worst_optimal(
@@ -78,12 +81,20 @@ def furthest_optimal(
     count = predicted.shape[0]
     guess = program.objective.vector(predicted.double(), instance).numpy()
     optimal = decisions.double().numpy()
+    optimal = np.where(program.integer, np.rint(optimal), optimal)
     sides = program.sides(program.realize(predicted, instance), count)
     names = called or [f"instance {i}" for i in range(count)]
+    slopes, sizes, prices = guess, np.abs(guess), np.full((count, program.A.shape[0] + program.G.shape[0]), np.nan)
+    if program.Q is not None:
+        slopes, sizes = slopes + program.Q.times(optimal), sizes + program.Q.sizes(optimal)
+    if not program.is_integer and count:
+        prices = HiGHS(replace(program, Q=None)).solve_with_prices(slopes, sides)[1]
     for i, name in enumerate(names):
-        solution = HiGHS(_face(program, sides.row(i), guess[i], optimal[i])).solve(-directions[i])
-        named = partial(_always, name)
-        yield solution.check((Status.OPTIMAL, Status.UNBOUNDED), name=named, what="worst optimal decision")
+        v, w = directions[i].double(), torch.as_tensor(optimal[i])
+        moves = _moves(program, sides.row(i), slopes[i], sizes[i], optimal[i], prices[i])
+        found = HiGHS(moves).solve(-v)
+        found.check((Status.OPTIMAL, Status.UNBOUNDED), name=partial(_always, name), what="worst optimal decision")
+        yield replace(found, decision=found.decision + w, objective=found.objective - v @ w, bound=found.bound - v @ w)
 
 
 def _always(name: str, _: int) -> str:
@@ -98,26 +109,43 @@ def _reach(sides: Sides, w: np.ndarray) -> np.ndarray:
     return np.where(known > 0, known, known.max(initial=0.0) or 1.0)
 
 
-def _face(program: Program, sides: Sides, c: np.ndarray, w: np.ndarray) -> Program:
-    """The decisions of one instance that are optimal for c, by one that is: one more row, and with Q two for each of its squares."""
-    G, h = program.G, sides.h
-    rows, reach = [c[None]], _reach(sides, w)
+def _moves(
+    program: Program, sides: Sides, slope: np.ndarray, size: np.ndarray, w: np.ndarray, y: np.ndarray
+) -> Program:
+    """The moves x from w, an optimal decision of one instance, to its other optimal decisions w + x.
+
+        A x = 0,   G x ≤ max(h − G w, 0),   R x = 0,   lower ≤ w + x ≤ upper,   x_j = 0 where δ_j > 0,
+
+    and, by prices y `(rows,)` that prove an optimum, G_i x = 0 for rows with a price and x_j = 0 for variables with a reduced cost
+    ρ = c + Q w − Mᵀy. These are all optimal decisions, whichever optimal y it is. Prices and reduced costs count from `TIE` of
+    their terms. Without prices (integers, NaN) the row (c + Q w)ᵀx ≤ `TIE` of its terms takes their place.
+
+    x = 0 is always a move, however w was rounded: the program is never infeasible.
+    slope c + Q w `(n,)`; size `(n,)`: the sum of its terms' sizes.
+    """
+    A, G, h = program.A, program.G, np.maximum(sides.h - program.G @ w, 0.0)
+    fixed = np.zeros(program.n, bool)
     if program.Q is not None:
-        squares = np.vstack([program.Q.factor.toarray(), np.eye(program.n)[program.Q.diagonal > 0]])
-        rows += [squares, -squares]
-    for row in np.vstack(rows):
-        scale = np.abs(row).max(initial=0.0)
-        if scale > 0:  # with c = 0 every decision is optimal
-            terms = row * w / scale  # to a largest coefficient of 1
-            G = sp.vstack([G, sp.csr_array(row[None] / scale)], format="csr")
-            h = np.append(h, terms.sum() + TIE * (np.abs(terms).sum() or float(np.abs(row / scale) @ reach)))
+        A, fixed = sp.vstack([A, program.Q.factor], format="csr"), program.Q.diagonal > 0
+    if np.isfinite(y).all():
+        M = sp.csr_array(sp.vstack([program.A, program.G], format="csr"))
+        terms = size + abs(M).T @ np.abs(y)
+        fixed = fixed | (np.abs(slope - M.T @ y) > TIE * terms)
+        price = y[program.A.shape[0] :]
+        felt = abs(G) @ np.divide(1.0, terms, out=np.zeros_like(terms), where=terms > 0) * np.abs(price)
+        tight = (price < 0) & (felt > TIE)
+        A, G, h = sp.vstack([A, G[tight]], format="csr"), G[~tight], h[~tight]
+    elif slope.any():
+        scale = np.abs(slope).max()  # to a largest coefficient of 1
+        terms = float(size @ np.abs(w)) or float(size @ _reach(sides, w))
+        G, h = sp.vstack([G, sp.csr_array(slope[None] / scale)], format="csr"), np.append(h, TIE * terms / scale)
     return Program(
-        A=program.A,
-        b=sides.b,
+        A=A,
+        b=np.zeros(A.shape[0]),
         G=G,
         h=h,
-        lower=sides.lower,
-        upper=sides.upper,
+        lower=np.where(fixed, 0.0, np.minimum(sides.lower - w, 0.0)),
+        upper=np.where(fixed, 0.0, np.maximum(sides.upper - w, 0.0)),
         integer=program.integer,
         n=program.n,
         name=f"{program.name}: optimal decisions",
