@@ -7,6 +7,7 @@ which a single bit has changed is refused.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import re
 import zipfile
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 
 from dflearn.data import DecisionDataset
 from dflearn.errors import CheckpointError
-from dflearn.files import check_target, replacing
+from dflearn.files import check_target, write_whole
 from dflearn.layers.base import Layer
 from dflearn.program import Program
 
@@ -32,12 +33,9 @@ SEAL_SIZE = len(SEAL) + 64
 
 def save(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
     """Write tensors and plain values to `path`, atomically."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as temporary:
-        with open(temporary, "wb") as file:
-            torch.save({"format": FORMAT, **content}, file)
-        _seal(temporary)
+    buffer = io.BytesIO()  # an interrupt inside the write to a file ends in an error of torch's own
+    torch.save({"format": FORMAT, **content}, buffer)
+    write_whole(Path(path), _sealed(buffer.getbuffer()))
 
 
 def load(
@@ -79,15 +77,10 @@ def _compared(name: str, value: Any, scheduled: Collection[str]) -> Any:
     return re.sub(rf"\b({'|'.join(map(re.escape, scheduled))})=[^,()\n]*", r"\1", value)
 
 
-def _seal(path: Path) -> None:
-    """Write the checksum of the zip at `path` into its comment, the last of its bytes."""
-    with open(path, "rb+") as file:
-        file.seek(-2, os.SEEK_END)  # the length of the comment, until now zero
-        file.write(SEAL_SIZE.to_bytes(2, "little"))
-        file.seek(0)
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        file.seek(0, os.SEEK_END)
-        file.write(SEAL + digest.encode())
+def _sealed(archive: memoryview) -> bytes:
+    """The bytes of a zip with their checksum in its comment, the last of its bytes."""
+    content = bytes(archive[:-2]) + SEAL_SIZE.to_bytes(2, "little")  # the length of the comment, until now zero
+    return content + SEAL + hashlib.sha256(content).hexdigest().encode()
 
 
 def _check_seal(file: BinaryIO) -> bool:
