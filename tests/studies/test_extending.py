@@ -217,6 +217,29 @@ def test_what_travels_to_other_machines(study: Path, tmp_path: Path) -> None:
     assert (Path(sys.path[0]) / "helper_of_mine.py").read_text() == "H = 0.25\n"
 
 
+def test_what_travels_from_the_folder_of_the_study_itself(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`torch.ops.__file__` is relative, and names no file."""
+    monkeypatch.chdir(study.parent)
+    read_study(study)
+    assert torch.ops.__file__ == "_ops.py"
+    assert sources(["methods_of_mine"]) == {"methods_of_mine.py": MODULE, "helper_of_mine.py": "H = 0.25\n"}
+
+
+def test_the_status_of_a_study_that_is_half_done(study: Path) -> None:
+    """In a process of its own, which has not imported the study's modules."""
+    study.write_text(STUDY.replace('["Billboards-6x2"]', '["Billboards-6x2", "Billboards-8x2"]'))
+    configs = read_study(study).runs()
+    done = [config for config in configs if config.problem == "Billboards-6x2" and config.method == "MSE"][:1]
+    with Store(study.with_suffix(".sqlite")) as store:
+        assert not run_study(done, store, InProcess(), progress=False).failed
+        store.put_wanted(configs)
+    for where in (study.parent, study.parents[1]):
+        command = [sys.executable, "-m", "dflearn", "status", str(study.relative_to(where))]
+        answer = subprocess.run(command, cwd=where, capture_output=True, text=True)
+        assert (answer.returncode, answer.stderr) == (0, "")
+        assert f"{len(configs)} runs, 1 done" in answer.stdout
+
+
 def test_the_command_line_runs_it(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", str(study), "--jobs", "1", "--no-cache"]) == 0
     assert "6 of 6 runs" in capsys.readouterr().out

@@ -209,7 +209,7 @@ def status(options: argparse.Namespace) -> Answer:
     from dflearn.studies.store import Store
 
     with Store(store_of(options.study), must_exist=True) as store:
-        progress, costs = store.progress(), Costs(store.records())
+        progress, costs = store.progress(), Costs(store.records(), folder=options.study.parent)
     total = len(progress.done) + len(progress.running) + len(progress.failed) + len(progress.missing)
     lines = [
         f"{store.path}: {total} runs, {len(progress.done)} done, {len(progress.running)} running, "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import mean, median
 
 from dflearn.studies.config import RunConfig, problem_of
@@ -58,9 +59,12 @@ class Costs:
     5. the prior's seconds of the slowest method on the problem, corrected as in 3; a guess without any.
 
     Solves: the mean of what other runs on the problem took; without one, the prior's, corrected by the nearest size.
+
+    folder: where the modules that runs import may lie; see `import_modules`.
     """
 
-    def __init__(self, records: Iterable[Record], prior: Prior | None = None) -> None:
+    def __init__(self, records: Iterable[Record], prior: Prior | None = None, folder: Path | None = None) -> None:
+        self.folder = folder
         self.prior = Prior() if prior is None else prior
         training: dict[tuple[str, str], list[float]] = {}
         solving: dict[str, list[float]] = {}
@@ -133,7 +137,7 @@ class Costs:
         if problem not in self._sizes:
             config = self.configs[problem]
             load_plugins()
-            import_modules(config.imports)
+            import_modules(config.imports, self.folder)
             self._sizes[problem] = float(problem_of(config).program.p)
         return self._sizes[problem]
 

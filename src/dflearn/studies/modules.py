@@ -56,7 +56,10 @@ def sources(names: Iterable[str]) -> dict[str, str]:
         if folder in _installed():
             continue
         for module in list(sys.modules.values()):
-            path = Path(getattr(module, "__file__", None) or "/").resolve()
+            path = Path(getattr(module, "__file__", None) or "/")
+            if not path.is_absolute():  # of modules that no file holds, torch.ops for one
+                continue
+            path = path.resolve()
             if path.suffix == ".py" and path.is_relative_to(folder) and not path.is_relative_to(_package()):
                 found[path.relative_to(folder).as_posix()] = path.read_text()
     return found
