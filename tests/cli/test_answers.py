@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import html
 import json
+import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +23,8 @@ import dflearn
 from dflearn.cli import main, parser
 from dflearn.cli.answers import as_json
 from dflearn.cli.completion import commands_of
+from dflearn.estimator.methods import METHODS
+from dflearn.kernels import ahead
 from dflearn.problems import PROBLEMS
 from dflearn.studies.store import Store
 from support import own_nets
@@ -178,11 +184,52 @@ def test_documents_say_what_the_texts_say(folder: Path, capsys: Output) -> None:
     assert looked["diagnoses"][0]["regret_after"] >= 0
 
 
-def test_errors_leave_stdout_empty(folder: Path, capsys: Output) -> None:
+def test_an_error_is_a_document_too(folder: Path, capsys: Output) -> None:
     assert main(["status", "none.sqlite", "--json"]) == 1
     seen = capsys.readouterr()
-    assert seen.out == ""
-    assert seen.err.startswith("dfl: error: ")
+    document = json.loads(seen.out)
+    assert (document["command"], document["error"]["type"]) == ("dfl status", "DataError")
+    assert seen.err == f"dfl: error: {document['error']['message']}\n"
+    assert main(["methods", "none", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["error"] == {
+        "type": "OptionError",
+        "message": "no method is named 'none'; dfl methods lists them",
+        "remedy": "dfl methods lists them",
+    }
+
+
+def test_an_encoding_that_lacks_characters(folder: Path) -> None:
+    """Question marks in the text, escapes in the document."""
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    command = [sys.executable, "-m", "dflearn", "methods"]
+    text, document = (
+        subprocess.run([*command, *more], env=environment, capture_output=True, check=True).stdout
+        for more in ([], ["--json"])
+    )
+    assert "μ" in str([asdict(entry) for entry in METHODS])
+    assert text.isascii()
+    assert json.loads(document.decode("ascii"))["methods"] == as_json([asdict(entry) for entry in METHODS])
+
+
+def test_next_commands_are_quoted_for_the_shell(folder: Path, capsys: Output) -> None:
+    odd = Path("it's a $model & more.dfl")
+    assert main(["train", *OWN, "--out", str(odd), "--epochs", "1", "--loss", "spo+"]) == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("Next: "))
+    words = shlex.split(line.removeprefix("Next: "))
+    assert words[:4] == ["dfl", "decide", "--model", str(odd)]
+    page = html.unescape(odd.with_suffix(".html").read_text())
+    assert f"--model {shlex.quote(str(odd))} --features" in page
+
+
+def test_kernels_are_not_compiled_into_a_package_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    (tmp_path / "compiled").write_text("in the way")
+    monkeypatch.setattr(ahead, "FOLDER", tmp_path / "compiled")
+    monkeypatch.setattr(ahead, "levels", lambda: ("x86-64-v3",))
+    assert main(["compile"]) == 1
+    assert "cannot be written" in (told := capsys.readouterr().err)
+    assert "NUMBA_CACHE_DIR" in told
 
 
 def test_what_json_cannot_hold_is_told_otherwise() -> None:

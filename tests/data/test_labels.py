@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from dflearn.data import DecisionDataset
-from dflearn.data.cache import default_cache
+from dflearn.data.cache import Cache, default_cache
 from dflearn.data.labels import label, solve_cached
 from dflearn.errors import DataError, ShapeError, SolverError
 from dflearn.evaluation import evaluate
@@ -174,10 +174,34 @@ def test_a_damaged_file_is_moved_aside(
     assert solver.solved == 20
 
 
-def test_an_unusable_folder_is_an_error_with_a_remedy(program: Program, costs: torch.Tensor, tmp_path: Path) -> None:
+def test_without_a_writable_folder_it_goes_on_uncached(program: Program, costs: torch.Tensor, tmp_path: Path) -> None:
+    expected = HiGHS(program).solve(costs)
     (tmp_path / "solutions").write_text("in the way")
-    with pytest.raises(DataError, match="name another folder"):
-        solve_cached(HiGHS(program), costs, cache=tmp_path)
+    with pytest.warns(RuntimeWarning, match="answers are not kept. Name another folder") as told:
+        found = solve_cached(HiGHS(program), costs, cache=tmp_path)
+    assert len(told) == 1
+    assert torch.equal(found.decision, expected.decision)
+
+
+def test_a_cache_file_that_is_read_only(
+    program: Program, costs: torch.Tensor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read, and what it lacks is solved and not kept."""
+    solver = Counting(program)
+    solve_cached(solver, costs[:5], cache=tmp_path)
+    opened = Cache._open
+
+    def read_only(self: Cache, *place: str) -> sqlite3.Connection:
+        connection = opened(self, *place)
+        connection.execute("PRAGMA query_only = 1")
+        return connection
+
+    monkeypatch.setattr(Cache, "_open", read_only)
+    with pytest.warns(RuntimeWarning, match="answers are not kept") as told:
+        found = solve_cached(solver, costs, cache=tmp_path, chunk=3)
+    assert len(told) == 1
+    assert solver.solved == len(costs)
+    assert torch.equal(found.decision, HiGHS(program).solve(costs).decision)
 
 
 def test_default_cache_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

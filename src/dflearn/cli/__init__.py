@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 from dflearn._version import __version__
-from dflearn.cli.answers import document_text, only_the_answer
+from dflearn.cli.answers import document_text, error_document, only_the_answer, said
 from dflearn.errors import DflearnError
 
 EPILOG = """\
@@ -32,37 +33,66 @@ examples:
   dfl compile                                 compile the kernels now, so that no first call waits for it
   dfl completion bash                         the Tab key knows all of this
 
-every command takes --json: one JSON document on stdout instead of its text, and everything else on stderr
+every command takes --json: one JSON document on stdout instead of its text (after an error, with the key error), and
+everything else on stderr
 exit status: 0 done; 1 an error, said in one line on stderr; 2 wrong usage; 130 interrupted
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
+    _print_what_can_be()
     options = parser().parse_args(arguments)
     alone = options.json is True
     try:
         with only_the_answer(alone), _plain_notes():
             answer = options.run(options)
-        if alone or answer.text:
-            print(document_text(options.command, answer.document) if alone else answer.text)
+        if alone:
+            content = answer.document if answer.error is None else {**answer.document, **error_document(answer.error)}
+            _print_document(options, content)
+        elif answer.text:
+            print(answer.text)
         sys.stdout.flush()
         if answer.error is not None:
-            raise answer.error
+            return _failed(options, answer.error, told=True)
         return 0
     except BrokenPipeError:  # the reader of our output has left, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (DflearnError, OSError) as error:
+        return _failed(options, error, told=not alone)
+    except KeyboardInterrupt as error:
         if options.debug:
             raise
-        print(f"dfl: error: {' '.join(_said(error).split())}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        if options.debug:
-            raise
+        if alone:
+            _print_document(options, error_document(error))
         print("dfl: interrupted", file=sys.stderr)
         return 130
+
+
+def _failed(options: argparse.Namespace, error: Exception, told: bool) -> int:
+    """The exit status of an error, which is said on stderr, and in the document where it is not told there yet."""
+    if options.debug:
+        raise error
+    if not told:
+        _print_document(options, error_document(error))
+    print(f"dfl: error: {' '.join(said(error).split())}", file=sys.stderr)
+    return 1
+
+
+def _print_document(options: argparse.Namespace, content: Mapping[str, Any]) -> None:
+    print(document_text(options.command, content, ascii_only=not _any_character(sys.stdout)))
+
+
+def _print_what_can_be() -> None:
+    """Where an encoding lacks a character (PYTHONIOENCODING=ascii), a question mark takes its place."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and not _any_character(stream):
+            stream.reconfigure(errors="replace")
+
+
+def _any_character(stream: TextIO) -> bool:
+    return (stream.encoding or "utf-8").lower().startswith("utf")
 
 
 @contextmanager
@@ -81,13 +111,6 @@ def _plain_notes() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.showwarning = note
         yield
-
-
-def _said(error: Exception) -> str:
-    """An error of the system begins with its file."""
-    if isinstance(error, OSError) and not isinstance(error, DflearnError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
-    return str(error)
 
 
 def parser() -> argparse.ArgumentParser:

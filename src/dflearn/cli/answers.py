@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
@@ -38,10 +39,25 @@ def only_the_answer(wanted: bool) -> Iterator[None]:
         yield
 
 
-def document_text(command: str, content: Mapping[str, Any]) -> str:
+def said(error: BaseException) -> str:
+    """An error of the system begins with its file."""
+    if isinstance(error, OSError) and not isinstance(error, DflearnError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error) or type(error).__name__
+
+
+def error_document(error: BaseException) -> dict[str, Any]:
+    """What `--json` tells of an error. Our messages are "cause: remedy" or "cause; remedy"; others name no remedy."""
+    message, remedy = " ".join(said(error).split()), None
+    if isinstance(error, DflearnError) and (parts := re.split(r"(?<=[^:;]{3})[:;] (?=[a-z])", message))[1:]:
+        remedy = parts[-1]
+    return {"error": {"type": type(error).__name__, "message": message, "remedy": remedy}}
+
+
+def document_text(command: str, content: Mapping[str, Any], *, ascii_only: bool = False) -> str:
     """One JSON document: what was asked, by which version, and the answer."""
     whole = {"command": command, "dflearn": __version__, **content}
-    return json.dumps(as_json(whole), indent=2, ensure_ascii=False, allow_nan=False)
+    return json.dumps(as_json(whole), indent=2, ensure_ascii=ascii_only, allow_nan=False)
 
 
 def as_json(value: Any) -> Any:

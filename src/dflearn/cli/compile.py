@@ -10,11 +10,12 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dflearn.cli.answers import Answer
 from dflearn.cli.arguments import add_command
-from dflearn.errors import SolverError
+from dflearn.errors import SolverError, StorageError
 
 if TYPE_CHECKING:
     from dflearn.layers.base import Layer
@@ -44,8 +45,7 @@ def compile_kernels(options: argparse.Namespace) -> Answer:
         where = "numba's cache, for this processor"
     else:
         where = f"{ahead.FOLDER}, for {' and '.join(levels)}"
-        shutil.rmtree(ahead.FOLDER, ignore_errors=True)
-        ahead.FOLDER.mkdir()
+        _empty(ahead.FOLDER)
     for level in levels:
         script = "from dflearn.cli.compile import exercise; exercise()"
         environment = os.environ | ahead.recording(level) | {"OMP_NUM_THREADS": "1"}
@@ -55,6 +55,20 @@ def compile_kernels(options: argparse.Namespace) -> Answer:
             raise SolverError(f"the kernels could not be compiled for {level}: {done.stderr.strip()[-2000:]}")
     seconds = time.perf_counter() - begun
     return Answer(f"compiled in {seconds:.0f} s, into {where}", {"levels": list(levels), "seconds": seconds})
+
+
+def _empty(folder: Path) -> None:
+    """An empty folder at this place, in the package; an error where the package cannot be written."""
+    try:
+        if folder.exists():
+            shutil.rmtree(folder)
+        folder.mkdir()
+    except OSError as error:
+        raise StorageError(
+            f"compiled kernels belong into {folder}, which cannot be written ({error.strerror}): run dfl compile as the user who "
+            "installed dflearn, or while the image is built. Without it numba compiles at the first call, and keeps the code in "
+            "the folder that the environment variable NUMBA_CACHE_DIR names"
+        ) from error
 
 
 def exercise() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import warnings
 from dataclasses import replace
@@ -199,24 +200,29 @@ def commands_after(options: argparse.Namespace) -> list[tuple[str, str]]:
     """What to do next, and what to type for it."""
     new = f"NEW{options.features.suffix}"
     more = "" if options.instances is None else f" --instances NEW_INSTANCES{options.instances.suffix}"
-    named = "" if options.id is None else f" --id {options.id}"
-    known = f"--features {options.features} --costs {options.costs}"
-    known += "" if options.instances is None else f" --instances {options.instances}"
+    named = "" if options.id is None else f" --id {_quoted(options.id)}"
+    known = f"--features {_quoted(options.features)} --costs {_quoted(options.costs)}"
+    known += "" if options.instances is None else f" --instances {_quoted(options.instances)}"
     if options.refit:  # no row is left that was not trained on
         known = f"--features {new} --costs TRUE{options.costs.suffix}{more}"
-    decide = f"dfl decide --model {options.out} --features {new}{more} --out decisions.csv"
+    decide = f"dfl decide --model {_quoted(options.out)} --features {new}{more} --out decisions.csv"
     return [
         ("Decide for new rows, which have the same columns of features:", decide),
         (
             "Once their true costs are known, see what the decisions were worth:",
-            f"dfl decide --model {options.out} --features {new}{more} --costs TRUE{options.costs.suffix} --out judged.csv",
+            f"dfl decide --model {_quoted(options.out)} --features {new}{more} --costs TRUE{options.costs.suffix} --out judged.csv",
         ),
         (
             "Judge forecasts of your own, from whatever made them, by the decisions they lead to:",
-            f"dfl evaluate FORECASTS.csv --program {options.program} --costs TRUE{options.costs.suffix}{more}{named}",
+            f"dfl evaluate FORECASTS.csv --program {_quoted(options.program)} --costs TRUE{options.costs.suffix}{more}{named}",
         ),
-        ("Ask what keeps the model from getting better:", f"dfl doctor --model {options.out} {known}"),
+        ("Ask what keeps the model from getting better:", f"dfl doctor --model {_quoted(options.out)} {known}"),
     ]
+
+
+def _quoted(word: object) -> str:
+    """A file or a name as a shell reads it."""
+    return shlex.quote(str(word))
 
 
 def document_of(result: TrainResult, options: argparse.Namespace) -> dict[str, Any]:

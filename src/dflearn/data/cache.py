@@ -18,7 +18,6 @@ import platformdirs
 import torch
 from torch import Tensor
 
-from dflearn.errors import DataError
 from dflearn.files import transaction
 from dflearn.program import Instance
 from dflearn.solvers.base import Solution, Solver, Status
@@ -98,7 +97,7 @@ class Cache:
 
     def __init__(self, folder: Path, solver: Solver) -> None:
         self.path = folder / "solutions" / f"{_solver_key(solver).hex()[:24]}.sqlite"
-        self.n = solver.objective.n
+        self.n, self.kept = solver.objective.n, True
 
     def __enter__(self) -> Cache:
         try:
@@ -116,16 +115,25 @@ class Cache:
                 )
                 self.connection = self._open()
         except (OSError, sqlite3.OperationalError) as error:
-            raise DataError(
-                f"the cache file {self.path} cannot be used: {error}; name another folder, or None for no cache"
-            ) from error
+            self._go_without(error)
+            self.connection = self._open(":memory:")
         return self
+
+    def _go_without(self, error: Exception) -> None:
+        """A cache that cannot be written saves no time, and costs no answer."""
+        self.kept = False
+        warnings.warn(
+            f"the cache file {self.path} cannot be used ({error}): answers are not kept. Name another folder, by cache= or by the "
+            "environment variable DFLEARN_CACHE, or None for no cache",
+            RuntimeWarning,
+            stacklevel=4,
+        )
 
     def __exit__(self, *exception: object) -> None:
         self.connection.close()
 
-    def _open(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.path, timeout=60)
+    def _open(self, place: str | Path | None = None) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path if place is None else place, timeout=60)
         try:
             with connection:
                 connection.execute("CREATE TABLE IF NOT EXISTS solutions (key BLOB PRIMARY KEY, packed BLOB NOT NULL)")
@@ -151,7 +159,14 @@ class Cache:
         return record
 
     def put(self, records: Iterable[tuple[Hashable, CachedSolve]]) -> None:
-        with transaction(self.connection, self.path):
-            self.connection.executemany(
-                "INSERT OR REPLACE INTO solutions VALUES (?, ?)", ((key, record.pack()) for key, record in records)
-            )
+        if not self.kept:
+            return
+        try:
+            with transaction(self.connection, self.path):
+                self.connection.executemany(
+                    "INSERT OR REPLACE INTO solutions VALUES (?, ?)", ((key, record.pack()) for key, record in records)
+                )
+        except sqlite3.OperationalError as error:
+            if not error.sqlite_errorname.startswith("SQLITE_READONLY"):
+                raise
+            self._go_without(error)
