@@ -1,12 +1,16 @@
 """The public names of dflearn, each imported when it is first used."""
 
 from . import (
+    data as data,
     errors as errors,
+    evaluation as evaluation,
     layers as layers,
     losses as losses,
     models as models,
     problems as problems,
     solvers as solvers,
+    testing as testing,
+    training as training,
 )
 from ._version import __version__ as __version__
 from .data import Batch as Batch, DecisionDataset as DecisionDataset

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, overload
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data._utils.collate import default_collate_fn_map
 
 from dflearn.data.split import split_rows
 from dflearn.errors import DataError
@@ -45,6 +46,9 @@ class Batch:
     start: Tensor | None = None
     weights: Tensor | None = None
 
+    def __iter__(self) -> Iterator[Tensor]:
+        raise DataError("a batch has names, and is not unpacked: write batch.features, batch.costs, batch.decisions")
+
     def require(self, field: Literal["costs", "decisions", "ids"]) -> Tensor:
         value = getattr(self, field)
         if value is None:
@@ -62,10 +66,16 @@ class Batch:
         return replace(self, **moved, weights=weights)
 
 
-def collate(batches: Batch | Sequence[Batch]) -> Batch:
-    """What a `DataLoader` needs as `collate_fn`: single instances are stacked, a whole batch passes through."""
+class Together(list[Batch]):
+    """One whole batch, gathered at once: for a `DataLoader`, which asks for a list."""
+
+
+def collate(batches: Batch | Sequence[Batch], **_: Any) -> Batch:
+    """The `collate_fn` of a `DataLoader`: single instances are stacked, a whole batch passes through."""
     if isinstance(batches, Batch):
         return batches
+    if isinstance(batches, Together):
+        return batches[0]
 
     def stack(values: Iterable[Any]) -> Any:
         held = list(values)
@@ -196,9 +206,11 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
     def __getitem__(self, index: Any) -> Batch | DecisionDataset:
         return self.subset(index) if isinstance(index, slice) else self.batch(index)
 
-    def __getitems__(self, indices: Sequence[int]) -> Batch:
-        """What `DataLoader` calls, so that a batch is gathered at once; pass it `collate_fn=collate`."""
-        return self.batch(torch.as_tensor(indices, dtype=torch.int64))
+    def __getitems__(self, indices: Sequence[int]) -> Together:
+        """What `DataLoader` calls, so that a batch is gathered at once. Its usual `collate_fn` learns of batches here, since an
+        import has no side effects."""
+        default_collate_fn_map.setdefault(Batch, collate)
+        return Together([self.batch(torch.as_tensor(indices, dtype=torch.int64))])
 
     def subset(self, index: Any) -> DecisionDataset:
         """The instances at `index` (a slice, a mask or numbers) as a data set; ids are kept."""
@@ -210,6 +222,10 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
         Each size is a number of instances, or a share (below 1) of what there is at that point, rounded up. The same
         instances in the same order as from scikit-learn's `train_test_split` with `random_state=seed`, called twice.
         """
+        if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
+            raise DataError(
+                f"the first argument of split is the seed, and {seed!r} is none: write split(0, test={seed!r})"
+            )
         held_out, rest = split_rows(len(self), {"test": test}, seed)
         checked, train = split_rows(len(rest), {"validation": validation}, seed)
         return Split(self.subset(rest[train]), self.subset(rest[checked]), self.subset(held_out))

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from abc import ABC, abstractmethod
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from time import perf_counter
 from typing import Any, ClassVar, NamedTuple, overload
@@ -30,6 +30,7 @@ from dflearn.solvers.base import (
     check_start_shape,
     numbers_of,
 )
+from dflearn.solvers.construction import FROM_PROGRAMS, Constructed, Conversion
 
 NUMBERS = (torch.float32, torch.float64)  # that arrays hold as they are
 ACCEPTED_RESIDUAL = 1e-6  # relative, row by row and variable by variable; what `OPTIMAL` means here
@@ -47,7 +48,7 @@ class Apart(NamedTuple):
     seconds: float
 
 
-class Layer(nn.Module, TakesStart, ABC):
+class Layer(nn.Module, TakesStart, metaclass=Constructed):
     """y → w.  Subclasses write `_solve`, whose arguments have fitting shapes and whose costs are finite.
 
     Attributes:
@@ -60,6 +61,7 @@ class Layer(nn.Module, TakesStart, ABC):
         bends: whether instances may have a q.
     """
 
+    conversions: ClassVar[Mapping[str, Conversion]] = FROM_PROGRAMS
     program: Program | None = None
     solver: Solver | None = None
     compiles_by_batch: ClassVar[bool] = False

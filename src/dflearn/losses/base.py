@@ -6,8 +6,8 @@ obj(y, w) = (S y + d)ᵀ w + ½ wᵀQ w.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -16,9 +16,10 @@ from torch import Tensor, nn
 
 from dflearn.data import Batch
 from dflearn.errors import DataError, OptionError, ShapeError
-from dflearn.layers.base import NUMBERS, Apart, Layer
+from dflearn.layers.base import NUMBERS, Apart, Exact, Layer
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Solution
+from dflearn.solvers.construction import FROM_PROGRAMS, Constructed, Conversion, refused, solver_of
 
 Field = Literal["costs", "decisions"]
 
@@ -38,7 +39,16 @@ class LossOutput:
     way_back: Callable[[np.ndarray], np.ndarray] | None = None
 
 
-class Loss(nn.Module, ABC):
+def layer_of(cls: type, what: Any) -> Layer | None:
+    """For a parameter `layer`. Losses that need no Jacobian (`exact`) take `Exact`; for others there is a choice to make."""
+    if what is None or isinstance(what, Layer):
+        return what
+    if issubclass(cls, Loss) and cls.exact:
+        return Exact(solver_of(cls, what))
+    raise refused(cls, "a Layer", what, "Smoothed(program)")
+
+
+class Loss(nn.Module, metaclass=Constructed):
     """Predicted costs ŷ `(*batch, p)`, batch → loss `(*batch,)`.
 
     Subclasses write `_output` and declare in `needs` what the data must hold.
@@ -48,13 +58,16 @@ class Loss(nn.Module, ABC):
         needs: the fields of a `Batch` that the loss reads.
         known_rows: whether the loss is defined only where right-hand sides do not depend on what is predicted.
         linear: whether it is defined only for linear objectives.
+        exact: whether it needs no Jacobian of its layer, so that a program or a solver stands for `Exact` of it.
         by_layer: whether right-hand sides, bounds and q enter through the layer's decision alone, whose gradient in them is the loss's.
     """
 
+    conversions: ClassVar[Mapping[str, Conversion]] = {**FROM_PROGRAMS, "layer": layer_of}
     layer: Layer | None
     known_rows: ClassVar[bool] = False
     linear: ClassVar[bool] = False
     by_layer: ClassVar[bool] = False
+    exact: ClassVar[bool] = False
     needs: tuple[Field, ...] = ("costs", "decisions")
     _written_for: ClassVar[Callable[..., LossOutput] | None] = (
         None  # the `_output` that `_output_apart` was written for

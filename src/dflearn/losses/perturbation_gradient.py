@@ -36,7 +36,7 @@ class PerturbationGradient(Loss):
     """
 
     layer: Layer
-    known_rows = linear = True
+    known_rows = linear = exact = True
     needs: tuple[Field, ...] = ("costs",)
 
     def __init__(self, layer: Layer, width: float = 0.1, *, difference: Difference = "backward") -> None:

@@ -20,7 +20,7 @@ class PoolLoss(Loss):
     """
 
     layer: Layer
-    known_rows = linear = True
+    known_rows = linear = exact = True
 
     def __init__(self, layer: Layer) -> None:
         super().__init__(layer)

@@ -33,6 +33,7 @@ class ScoreFunction(Loss):
     """
 
     layer: Layer
+    exact = True
     needs: tuple[Field, ...] = ("costs",)
 
     def __init__(

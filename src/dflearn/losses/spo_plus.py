@@ -23,6 +23,7 @@ class SPOPlus(Loss):
     layer: Layer
     known_rows = True
     by_layer = True
+    exact = True
 
     def __init__(self, layer: Layer) -> None:
         super().__init__(layer)

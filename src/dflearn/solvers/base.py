@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import enum
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from dflearn.errors import OptionError, ProgramError, ShapeError, SolverError
 from dflearn.program import Instance, Objective, Program
 from dflearn.program.arrays import alike
 from dflearn.program.sides import Sides
+from dflearn.solvers.construction import FROM_PROGRAMS, Constructed, Conversion
 
 NAMED = 8  # instances that an error names for each status
 
@@ -199,7 +200,7 @@ class TakesStart:
         return torch.full((*batch, self.start_width), self.start_blank, dtype=self.start_dtype)
 
 
-class Solver(TakesStart, ABC):
+class Solver(TakesStart, metaclass=Constructed):
     """Costs y → optimal decision w. Abstract or final; subclasses write `_solve` and declare what they can do.
 
     Class attributes:
@@ -210,6 +211,7 @@ class Solver(TakesStart, ABC):
         on_devices: whether it solves costs where they are, on a GPU say; others bring them to the CPU.
     """
 
+    conversions: ClassVar[Mapping[str, Conversion]] = FROM_PROGRAMS
     on_devices: bool = False
     quadratic: bool = False
     remembered: bool = True
