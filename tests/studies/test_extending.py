@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+import dflearn
 from dflearn.cli import main
 from dflearn.errors import DataError, OptionError
 from dflearn.problems import registry as problems
@@ -233,9 +235,10 @@ def test_the_status_of_a_study_that_is_half_done(study: Path) -> None:
     with Store(study.with_suffix(".sqlite")) as store:
         assert not run_study(done, store, InProcess(), progress=False).failed
         store.put_wanted(configs)
+    environment = {**os.environ, "PYTHONPATH": str(Path(dflearn.__file__).resolve().parents[1])}
     for where in (study.parent, study.parents[1]):
         command = [sys.executable, "-m", "dflearn", "status", str(study.relative_to(where))]
-        answer = subprocess.run(command, cwd=where, capture_output=True, text=True)
+        answer = subprocess.run(command, cwd=where, env=environment, capture_output=True, text=True)
         assert (answer.returncode, answer.stderr) == (0, "")
         assert f"{len(configs)} runs, 1 done" in answer.stdout
 
