@@ -198,6 +198,18 @@ def test_an_error_is_a_document_too(folder: Path, capsys: Output) -> None:
     }
 
 
+def test_wrong_usage_is_a_document_too(capsys: Output) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["status", "--json"])
+    assert end.value.code == 2
+    document = json.loads(capsys.readouterr().out)
+    assert document["command"] == "dfl status"
+    assert document["error"]["remedy"] == "dfl status --help"
+    with pytest.raises(SystemExit):
+        main(["status"])
+    assert capsys.readouterr().out == ""
+
+
 def test_an_encoding_that_lacks_characters(folder: Path) -> None:
     """Question marks in the text, escapes in the document."""
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}

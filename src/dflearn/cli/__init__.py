@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 from dflearn._version import __version__
 from dflearn.cli.answers import document_text, error_document, only_the_answer, said
@@ -113,6 +113,22 @@ def _plain_notes() -> Iterator[None]:
         yield
 
 
+class _Parser(argparse.ArgumentParser):
+    """Wrong usage (exit status 2) is a document too, where `--json` asks for one."""
+
+    json_wanted = False
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        _Parser.json_wanted = "--json" in (sys.argv[1:] if args is None else args)
+        return super().parse_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        if _Parser.json_wanted:
+            told = {"type": "UsageError", "message": message, "remedy": f"{self.prog} --help"}
+            print(document_text(self.prog, {"error": told}, ascii_only=not _any_character(sys.stdout)))
+        super().error(message)
+
+
 def parser() -> argparse.ArgumentParser:
     """All commands and their options."""
     from dflearn.cli import (
@@ -131,7 +147,7 @@ def parser() -> argparse.ArgumentParser:
         train,
     )
 
-    whole = argparse.ArgumentParser(
+    whole = _Parser(
         prog="dfl",
         description="Decision-focused learning for linear and mixed-integer programs.",
         epilog=EPILOG,
