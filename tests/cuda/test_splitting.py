@@ -22,7 +22,6 @@ from dflearn.program import Instance, Program
 from dflearn.solvers.base import Status
 from support.emulator import COMPILER, MISSING, Emulator
 from support.layer_examples import PROGRAMS
-from support.reference import random_case
 from support.splitting import InTorch, both, equal
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason=MISSING)
@@ -79,34 +78,22 @@ def test_quadratic_objectives(mu: float, runs: list[int]) -> None:
     assert len(runs) == before
 
 
-def test_instances_stop_where_the_cpus_do(runs: list[int]) -> None:
-    """With a tolerance: statuses, numbers of iterations by way of gradients, and starts that save them."""
-    for seed in range(12):
-        case = random_case(seed)
-        equal(both(case.program, case.y, case.instance, mu=case.mu, iterations=3000, tolerance=1e-8), 1e-6)
+def test_with_a_tolerance_products_in_torch_iterate(runs: list[int]) -> None:
+    """The CPU judges on the way, which blocks of one launch do not wait for."""
     program, y = PROGRAMS["knapsack"]().program, PROGRAMS["knapsack"]().y
     found = both(program, y, mu=0.7, iterations=2000, tolerance=1e-8, gradient="unrolled")
     assert found[1][4].tolist() == [Status.OPTIMAL] * len(y)
     equal(found, 1e-9)
-    layer = InTorch(program, 0.7, iterations=2000, tolerance=1e-8)
-    start = layer.solve(y, None, layer.no_start(len(y))).start
-    assert start is not None
-    start[0] = torch.nan  # nothing is known of the first
-    again = InTorch(program, 0.7, iterations=10, tolerance=1e-5).solve(y, None, start)
-    assert again.status.tolist() == [Status.NOT_FOUND, *[Status.OPTIMAL] * (len(y) - 1)]
-    assert bool(torch.isnan(again.decision[0]).all())
-    assert len(runs) == 15
+    assert not runs
 
 
 def test_what_has_no_decision_is_explained(runs: list[int]) -> None:
     program = Program(A=[[1.0, 1, 1]], b=[1], upper=1)
-    b = torch.tensor([[1.0], [9.0]], dtype=torch.float64)
-    equal(both(program, torch.ones(2, 3, dtype=torch.float64), Instance(b=b), iterations=500, tolerance=1e-8))
     y = torch.tensor([[1.0, torch.nan, 1], [1, 2, 3]], dtype=torch.float64)
     solution = Unchecked(program, iterations=20).solve(y)
     assert solution.status.tolist() == [Status.FAILED, Status.FEASIBLE]
     assert torch.isnan(solution.decision).tolist() == [[True] * 3, [False] * 3]
-    assert len(runs) == 2
+    assert len(runs) == 1
 
 
 class Unchecked(InTorch):
@@ -173,8 +160,8 @@ class Anywhere(Emulator):
 def test_pieces_hold_every_entry_of_a_row_once(seed: int, m: int, n: int, share: float) -> None:
     rng = np.random.RandomState(seed)
     dense = np.hstack([rng.normal(size=(m, n)) * (rng.rand(m, n) < share), np.eye(m)])
-    blocks = SplittingBlocks(sp.csr_array(dense), np.ones(m, bool), n, Anywhere(), CPU, torch.float64)
-    piece_start, column, value, row_piece, inverse, column_start, row, by_column, _ = (
+    blocks = SplittingBlocks(sp.csr_array(dense), n, Anywhere(), CPU, torch.float64)
+    piece_start, column, value, row_piece, inverse, column_start, row, by_column = (
         part.numpy() for part in blocks._shared
     )
     v = rng.normal(size=n + m)

@@ -18,6 +18,7 @@ from dflearn.program import Instance, Program
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Status
 from support.reference import RandomCase, clarabel_smoothed, jacobian, random_case, smoothed_objective
+from support.splitting import InTorch
 
 ITERATIONS = 25
 KINK = 1e-9  # where some z comes this close to a bound, derivatives are not compared
@@ -432,3 +433,61 @@ def test_float32_calls_no_broken_row_rounding() -> None:
     solution = layer.solve(torch.tensor([[-0.5017, -0.3121], [0.8712, -1.3915]]))
     optimal = solution.status == int(Status.OPTIMAL)
     assert (solution.decision[optimal].abs() <= 3e-5).all()
+
+
+# -- what OPTIMAL means ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [DavisYin, InTorch])
+def test_a_block_in_small_units_is_not_forgotten(kind: type[DavisYin]) -> None:
+    """w₁ ≤ 1e7, w₂ ≤ 1e-8, both pressed upwards: (5e6, 0) was called optimal."""
+    program = Program(G=[[1.0, 0], [0, 1]], h=[1e7, 1e-8])
+    solution = kind(program, 0.0, iterations=2000, tolerance=1e-9).solve(torch.tensor([[-1e-7, -1e8]]).double())
+    optimal = solution.status == int(Status.OPTIMAL)
+    np.testing.assert_allclose(solution.decision[optimal], [[1e7, 1e-8]] * int(optimal.sum()), rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [DavisYin, InTorch])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("loose", [1e9, 1e15, 1e30, None])
+@pytest.mark.parametrize("unit", [1e-8, 1.0, 1e8])
+def test_optimal_in_mixed_units_is_right(
+    kind: type[DavisYin], dtype: torch.dtype, loose: float | None, unit: float
+) -> None:
+    """Two blocks of other units, a loose row, balances with right-hand sides zero: where it says OPTIMAL, it is Clarabel's."""
+    generator, found = np.random.RandomState(0), 0
+    row = np.array([[1.0, 1, 1]])
+    balance = np.array([[1.0, -1, 0]])
+    A = np.block([[balance, np.zeros((1, 3))], [np.zeros((1, 3)), balance * unit]])
+    G = np.block([[row, np.zeros((1, 3))], [np.zeros((1, 3)), row]])
+    h = np.array([2.0, 2.0 * unit])
+    if loose is not None:
+        G, h = np.vstack([G, np.ones((1, 6))]), np.append(h, loose)
+    upper = np.repeat([1.0, unit], 3)
+    program = Program(A=A, b=0.0, G=G, h=h, upper=upper)
+    costs = torch.tensor(generator.normal(size=(6, 6)) * np.repeat([1.0, 1 / unit], 3)).to(dtype)
+    solution = kind(program, 0.1, iterations=2000, tolerance=1e-7).solve(costs)
+    for i in np.flatnonzero(solution.status == int(Status.OPTIMAL)):
+        c = costs[i].double().numpy()
+        value, exact = clarabel_smoothed(program, c, 0.1, program.own_sides, "squared")
+        w = solution.decision[i].double().numpy()
+        assert (np.abs(w - exact)[:3] <= 1e-3).all() or smoothed_objective(c, w, 0.1, "squared") <= value + 1e-5
+        excess = np.abs(A @ w) / np.maximum(np.abs(A) @ np.abs(w), 1e-300)
+        assert (excess <= 1e-5).all(), "a balance is off beside its own terms"
+        found += 1
+    if unit == 1.0 and loose is None:
+        assert found == 6
+
+
+@pytest.mark.parametrize("kind", [DavisYin, InTorch])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_nothing_is_optimal_without_a_tolerance(kind: type[DavisYin], dtype: torch.dtype) -> None:
+    program, y = problem_named("SP-5").program, costs_of("SP-5", 3, dtype)
+    assert kind(program, 5.0, iterations=3000).solve(y).counts() == {"FEASIBLE": 3}
+    solved = kind(program, 5.0, iterations=3000, tolerance=1e-6).solve(y)
+    assert solved.counts() == {"OPTIMAL": 3}
+    from dflearn.certify import Certifier
+
+    assert bool((solved.residual <= (1e-5 if dtype == torch.float32 else 1e-6)).all())  # type: ignore[operator]
+    w = solved.decision.double().numpy()
+    assert float(Certifier(program.relax()).violation(w, program.own_sides).max()) <= 1e-5

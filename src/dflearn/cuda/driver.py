@@ -27,8 +27,8 @@ BUFFER_POINTER, BUFFER_SIZE = 1, 2  # what follows, in the list that tells of a 
 KERNELS = {
     "smoothed_solve": "iPPPdPiiPPPPiPiPiPiPPPPPPPP",
     "smoothed_project": "iPPPPiPiPiiPPiPiPPPP",
-    "splitting_iterate": 5 * "i" + 9 * "P" + "PPPiPPiPiPiPPiPddiddi" + 9 * "P",
-    "splitting_back": 5 * "i" + 9 * "P" + "PPiPPdPiP",
+    "splitting_iterate": 5 * "i" + 8 * "P" + "PPiPPiPiPiPPiddi" + 7 * "P",
+    "splitting_back": 5 * "i" + 8 * "P" + "PPiiPdPiP",
 }
 
 

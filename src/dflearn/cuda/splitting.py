@@ -16,7 +16,7 @@ from torch import Tensor
 from dflearn.cuda.driver import RESERVED, Machine
 from dflearn.cuda.errors import NotHere
 
-MOST_SUMS = 4  # of source/splitting.cu
+MOST_SUMS = 3  # of source/splitting.cu
 LEAST_THREADS, MOST_THREADS = 32, 512
 MOST_EACH = 8  # columns of a thread
 # Columns of a thread where rows are few; otherwise fewer of them, and threads for each row. Measured: docs/gpu.md.
@@ -29,10 +29,9 @@ MOST_NUMBERS = 2**31 - 1  # what an int of the kernels counts
 
 
 class SplittingSides(NamedTuple):
-    """One line for each instance, or one for all: r and (M Mᵀ)⁻¹ r `(·, m)`, bounds of variables and slacks `(·, N)`; the largest
+    """One line for each instance, or one for all: (M Mᵀ)⁻¹ r `(·, m)`, bounds of variables and slacks `(·, N)`; the largest
     distance of a row from the origin and the smallest length that sides name `(·,)`, float64."""
 
-    r: Tensor
     shift: Tensor
     lower: Tensor
     upper: Tensor
@@ -41,16 +40,14 @@ class SplittingSides(NamedTuple):
 
 
 class SplittingBlockAnswer(NamedTuple):
-    """As `kernels.splitting_data.SplittingAnswer`, with a status and a step for each instance; w and value are no numbers where there
-    is no decision. masks `(count, limit, N)`: where each z lies inside, if that was asked for."""
+    """As `kernels.splitting_data.SplittingAnswer`, with a step for each instance. masks `(count, limit, N)`: where each z lies
+    inside, if that was asked for."""
 
     z: Tensor
     inside: Tensor
     w: Tensor
     value: Tensor
     residual: Tensor
-    iterations: Tensor
-    status: Tensor
     alpha: Tensor
     masks: Tensor | None
 
@@ -66,7 +63,6 @@ class SplittingBlocks:
     def __init__(
         self,
         matrix: sp.csr_array,
-        inequality: np.ndarray,
         n: int,
         machine: Machine,
         device: torch.device,
@@ -95,13 +91,13 @@ class SplittingBlocks:
         self._shared = [
             self._there(starts), self._there(rows.indices), self._there(rows.data), self._there(row_piece),
             self._there(np.repeat(inverse, pieces_of, axis=1)), self._there(columns.indptr), self._there(columns.indices),
-            self._there(columns.data), torch.from_numpy(np.array(inequality, np.uint8)).to(device),
+            self._there(columns.data),
         ]  # fmt: skip
         self._pointers = [part.data_ptr() for part in self._shared]
         size = torch.finfo(dtype).bits // 8
         warps = max(1, self.threads // machine.warp)
         sums = 2 * warps * few if few else self.pieces + N
-        memory = 8 * MOST_SUMS * warps + size * (N + 2 * n + m + sums)
+        memory = 8 * MOST_SUMS * warps + size * (m + sums)
         if memory + RESERVED > machine.fast_memory[0]:
             raise NotHere(f"{N} variables and {m} rows do not fit into a block's memory")
         numbers = {
@@ -126,16 +122,12 @@ class SplittingBlocks:
         *,
         step: float | None,
         limit: int,
-        tolerance: float,
-        rounding: float,
-        usual: int,
-        start: Tensor | None = None,
         record: bool = False,
         delta: Tensor | None = None,
         bend: Tensor | None = None,
     ) -> SplittingBlockAnswer:
-        """c `(count, n)`; start `(count, N)`, zero unless given. δ `(count or 1, n)` is Q's diagonal, bend `(count or 1,)` Q's norm
-        in float64; `usual` is the status of a decision. Without a tolerance (zero) all iterations are made."""
+        """c `(count, n)`; all iterations, from zero. δ `(count or 1, n)` is Q's diagonal, bend `(count or 1,)` Q's norm in
+        float64."""
         count, n, N = len(c), self.n, self.N
 
         def empty(*shape: int, dtype: Any = self.dtype) -> Tensor:
@@ -147,8 +139,6 @@ class SplittingBlocks:
             empty(count, n),
             empty(count, dtype=torch.float64),
             empty(count, dtype=torch.float64),
-            empty(count, dtype=torch.int32),
-            empty(count, dtype=torch.int8),
             empty(count),
             empty(count, limit, N, dtype=torch.uint8) if record else None,
         )
@@ -157,10 +147,9 @@ class SplittingBlocks:
         c, bend = c.contiguous(), self._nothing if bend is None else bend
         self._module.launch(
             "splitting_iterate", count, count, n, N, self.m, self.pieces, *self._pointers, c.data_ptr(), sides.shift.data_ptr(),
-            sides.r.data_ptr(), _line(sides.r), sides.lower.data_ptr(), sides.upper.data_ptr(), _line(sides.lower),
+            _line(sides.shift), sides.lower.data_ptr(), sides.upper.data_ptr(), _line(sides.lower),
             0 if delta is None else delta.data_ptr(), 0 if delta is None else _line(delta), bend.data_ptr(), _line(bend),
-            sides.largest.data_ptr(), sides.smallest.data_ptr(), _line(sides.largest), 0 if start is None else start.data_ptr(),
-            mu, -1.0 if step is None else step, limit, tolerance, rounding, usual,
+            sides.largest.data_ptr(), sides.smallest.data_ptr(), _line(sides.largest), mu, -1.0 if step is None else step, limit,
             *(0 if part is None else part.data_ptr() for part in answer),
         )  # fmt: skip
         return answer
@@ -169,11 +158,10 @@ class SplittingBlocks:
         """(dw/dc)ᵀ gradient `(count, n)` through every iteration, or through the last alone where none were recorded."""
         out, gradient, masks = torch.empty_like(answer.w), gradient.contiguous(), answer.masks
         if len(out):
-            every = masks is not None and (masks, masks.shape[1] * self.N, answer.iterations.data_ptr())
-            marks, line, taken = every or (answer.inside, self.N, 0)
+            marks, line = (answer.inside, self.N) if masks is None else (masks, masks.shape[1] * self.N)
             self._module.launch(
                 "splitting_back", len(out), len(out), self.n, self.N, self.m, self.pieces, *self._pointers, gradient.data_ptr(),
-                marks.data_ptr(), line, taken, answer.alpha.data_ptr(), mu, 0 if delta is None else delta.data_ptr(),
+                marks.data_ptr(), line, line // self.N, answer.alpha.data_ptr(), mu, 0 if delta is None else delta.data_ptr(),
                 0 if delta is None else _line(delta), out.data_ptr(),
             )  # fmt: skip
         return out

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from dflearn.kernels.certify import check_answers
 from dflearn.kernels.lanes import (
     BLOCK,
     absolute,
@@ -29,11 +30,10 @@ from dflearn.kernels.lanes import (
     store,
     where,
 )
-from dflearn.kernels.optimality import FAR_PRICE, SILENT
-from dflearn.kernels.splitting_data import Curvature, PaddedRows, SplittingAnswer, SplittingData, SplittingSystem
+from dflearn.kernels.splitting_data import Curvature, PaddedRows, Rule, SplittingAnswer, SplittingData, SplittingSystem
 
-CHECK_EVERY = 5  # iterations between two looks at the residual
-MOST_ROUNDING = 1.2e-7  # beside the largest decision: in float32 too, an error of 1e-5 is none
+CHECK_EVERY = 5  # iterations between two looks at how far z moves
+CLOSER = 0.5  # where an answer was not good enough, the next look is when z moves by this much of what it moved then
 
 
 @jit
@@ -84,15 +84,6 @@ def bend(curvature: Curvature, j: Any, x: Any, image: Any) -> Any:
 
 
 @jit
-def bend_size(curvature: Curvature, j: Any, x: Any, image: Any) -> Any:
-    """(|R|ᵀ|R x| + δ |x|)_j: the size of the terms that (Q x)_j is summed from."""
-    total, rows = get(curvature.diagonal, j) * absolute(get(x, j)), curvature.transpose
-    for k in range(rows.start[j], rows.start[j + 1]):
-        total = total + absolute(rows.value[k] * get(image, rows.column[k]))
-    return total
-
-
-@jit
 def copy_out(c: Any, mu: float, z: Any, y: Any, inside: Any, chosen: Any, index: Any, answer: SplittingAnswer) -> None:
     """The chosen lanes become rows `index` of the answer."""
     n, N = c.shape[1], answer.z.shape[1]
@@ -116,83 +107,79 @@ def copy_out(c: Any, mu: float, z: Any, y: Any, inside: Any, chosen: Any, index:
 
 
 @jit
-def relative_residual(
-    system: SplittingSystem,
-    cost: Any,
-    alpha: Any,
-    mu: float,
-    r: Any,
-    lower: Any,
-    upper: Any,
-    w: Any,
-    x: Any,
-    least: Any,
-    rounding: float,
-    n: int,
-    snap: bool,
-    terms: Any,
-    curvature: Curvature | None,
-    image: Any,
-) -> Any:
-    """The relative KKT residual of w and the prices x/α, row by row and variable by variable: see `kernels.optimality`.
+def errors_of(rule: Rule, c: Any, least: Any, index: Any, w: Any, prices: Any, out: Any) -> None:
+    """out (count,): the errors of instances `index`, by the rule of `dflearn.certify` without its allowance for rounding.
 
-    cost: α c. image: −R w, with a curvature. x: the multipliers of a step towards w; what presses an inequality the wrong way
-    is cut off. With `snap`, what rounding leaves of zeros in w becomes zero. terms (n or more) is scratch.
+    w (count, n), prices (count, rows). If the rule does not hold, what may be rounding of zeros is set to zero, and the rule asked
+    again. least: lengths beside which decisions are small, of all instances of the batch, as c.
     """
-    m, none = len(system.pivot), alpha * 0.0
-    prices, felt = none, none
-    one, worst, largest, costs, value, loss = none + 1.0, none, least, none, none, none
-    for i in range(m):
-        if system.inequality[i]:
-            put(x, i, maximum(get(x, i), 0.0))
-        prices = maximum(prices, absolute(get(x, i)))
+    parts, n = np.empty((5, 1)), c.shape[1]
+    for k in range(len(index)):
+        i = index[k]
+        lower, upper = rule.lower[min(i, len(rule.lower) - 1)], rule.upper[min(i, len(rule.upper) - 1)]
+        own, right = rule.curve[min(i, len(rule.curve) - 1)], rule.right[min(i, len(rule.right) - 1)]
+        out[k], point, price = np.inf, w[k], prices[k]
+        for j in range(n):
+            point[j] = min(max(point[j], lower[j]), upper[j])
+        for tidied in range(2):
+            check_answers(
+                *rule.rows, rule.equalities, rule.zero, c[i : i + 1], bent_by(rule, point), own.reshape(1, n), w[k : k + 1],
+                prices[k : k + 1], right.reshape(1, -1), lower.reshape(1, n), upper.reshape(1, n), parts,
+            )  # fmt: skip
+            out[k] = min(out[k], parts[3, 0])
+            if out[k] <= rule.tolerance or tidied:
+                break
+            largest, dearest = np.float64(least[i]), 0.0
+            for j in range(n):
+                largest = max(largest, abs(point[j]))
+            for row in range(len(price)):
+                dearest = max(dearest, abs(price[row]))
+            for j in range(n):
+                if abs(point[j]) <= rule.left * largest:
+                    point[j] = min(max(0.0, lower[j]), upper[j])
+            for row in range(len(price)):
+                if abs(price[row]) <= rule.left * dearest:
+                    price[row] = 0.0
+
+
+@jit
+def error_of(
+    rule: Rule, data: SplittingData, row: Any, z: Any, w: Any, x: Any, t: Any, answer: SplittingAnswer
+) -> float:
+    """The error of lane t, which is instance `row`: z, w and x are tiles, x the multipliers of a step towards w.
+
+    Prices of the program's rows, answer.prices, are x/α, and zero where a row has slack. w becomes what was judged.
+    """
+    n, index, out = data.c.shape[1], np.empty(1, np.int64), np.empty(1)
+    point, index[0] = np.empty((1, n)), row
+    for i in range(len(rule.place)):
+        k = rule.place[i] - rule.equalities
+        slack = k >= 0 and z[n + k].lane[t] > 0.0
+        answer.prices[row, rule.place[i]] = 0.0 if slack else -rule.scale[i] * x[i].lane[t] / data.alpha[row]
     for j in range(n):
-        own, pull = absolute(get(cost, j)), absolute(alpha * mu * get(w, j))
-        if curvature is not None:
-            pull = pull + alpha * bend_size(curvature, j, w, image)
-        costs = maximum(costs, maximum(own, pull))
-        inside = (get(w, j) > get(lower, j)) & (get(w, j) < get(upper, j))
-        felt = maximum(felt, where(inside, maximum(own, pull), pull))
-        largest = maximum(largest, absolute(get(w, j)))
-    faint, quiet = rounding * maximum(felt, minimum(prices, FAR_PRICE * costs)), rounding * largest
+        point[0, j] = w[j].lane[t]
+    errors_of(rule, data.c, data.least, index, point, answer.prices[row : row + 1], out)
     for j in range(n):
-        if snap:
-            rest = minimum(maximum(none, get(lower, j)), get(upper, j))
-            put(w, j, where(absolute(get(w, j)) > quiet, get(w, j), rest))
-        point, pull = get(w, j), alpha * mu * get(w, j)
-        reduced, total = get(cost, j) + pull, absolute(get(cost, j)) + absolute(pull)
-        if curvature is not None:
-            turn = alpha * bend(curvature, j, w, image)
-            reduced, total = reduced + turn, total + alpha * bend_size(curvature, j, w, image)
-            value = value + 0.5 * absolute(turn * point)
-        for k in range(system.columns.start[j], system.columns.start[j + 1]):
-            term = system.columns.value[k] * get(x, system.columns.column[k])
-            reduced, total = reduced + term, total + absolute(term)
-        up, down = where(point < get(upper, j), one, none), where(point > get(lower, j), one, none)
-        wrong = maximum(up * maximum(-1.0 * reduced, 0.0), down * maximum(reduced, 0.0))
-        wrong = where(total > faint, wrong, none)
-        worst = maximum(worst, where(wrong > 0.0, wrong / total, none))
-        value = value + absolute(get(cost, j) * point) + 0.5 * absolute(pull * point)
-        room = where(reduced > 0.0, point - get(lower, j), get(upper, j) - point)
-        loss = loss + wrong * minimum(room, largest)
-        put(terms, j, total)
-    for i in range(m):
-        gap, total, share = none - get(r, i), absolute(get(r, i)), none
-        for k in range(system.negated.start[i], system.negated.start[i + 1]):
-            j = system.negated.column[k]
-            if j < n:
-                term = system.negated.value[k] * get(w, j)
-                gap, total = gap - term, total + absolute(term)
-                part = absolute(system.negated.value[k] * get(x, i))
-                share = maximum(share, where(part > faint, part / get(terms, j), none))
-        wrong = where(absolute(gap) > quiet, absolute(gap), where(total > SILENT * quiet, absolute(gap), none))
-        loss = loss + wrong * absolute(get(x, i))
-        wrong = where(wrong > 0.0, wrong / total, none)
-        if system.inequality[i]:
-            wrong = where(gap > 0.0, wrong, minimum(wrong, share))
-        worst = maximum(worst, wrong)
-    loss = where(loss > faint * largest, loss, none)
-    return maximum(worst, where(loss > 0.0, loss / (value + loss), none))
+        w[j].lane[t] = point[0, j]
+    return out[0]
+
+
+@jit
+def bent_by(rule: Rule, w: Any) -> Any:
+    """As of `Certifier.bend`, for w (n,): RᵀR w and the size of its terms, (2, 1, n)."""
+    start, index, value = rule.factor
+    if len(start) == 1:
+        return np.empty((2, 0, 0))
+    out = np.zeros((2, 1, len(w)))
+    for i in range(len(start) - 1):
+        total, size = 0.0, 0.0
+        for k in range(start[i], start[i + 1]):
+            total += value[k] * w[index[k]]
+            size += abs(value[k] * w[index[k]])
+        for k in range(start[i], start[i + 1]):
+            out[0, 0, index[k]] += value[k] * total
+            out[1, 0, index[k]] += abs(value[k]) * size
+    return out
 
 
 @jit
@@ -203,7 +190,7 @@ def iterate(
     upper: Any,
     mu: float,
     limit: int,
-    tolerance: float,
+    rule: Rule | None,
     index: Any,
     used: int,
     space: Any,
@@ -212,9 +199,10 @@ def iterate(
     answer: SplittingAnswer,
     curvature: Curvature | None = None,
 ) -> None:
-    """Instances `index` of the batch: `limit` iterations, or fewer for those whose residual reaches the tolerance.
+    """Instances `index` of the batch: `limit` iterations, or fewer for those that the rule calls optimal at its tolerance.
 
-    The residual is looked at where z moves by no more than the tolerance, beside the size of the decisions.
+    The rule is asked where z moves by no more than the tolerance, beside the size of the decisions. Without a rule, the residual
+    is how far z moved last.
 
     An instance that is done is copied out and iterates on unseen, so that its answer does not depend on its neighbours.
     lower, upper: numbers (N,) that all instances share, or tiles of this one's own. inside: unsigned integers of one bit
@@ -222,9 +210,8 @@ def iterate(
     """
     n, N, m = data.c.shape[1], answer.z.shape[1], len(system.pivot)
     z, v, cost, y_last = space[:N], space[N : 2 * N], space[2 * N : 3 * N], space[3 * N : 4 * N]
-    terms, x, r = space[4 * N : 5 * N], space[5 * N : 5 * N + m], space[5 * N + m : 5 * N + 2 * m]
-    scratch, rounding = space[5 * N + 2 * m :], min(16.0 * np.finfo(answer.w.dtype).eps, MOST_ROUNDING)
-    bent, image = space[5 * N + 2 * m + 2 :], space[6 * N + 2 * m + 2 :]  # α Q y and −R y, with a curvature
+    x, r, scratch = space[4 * N : 4 * N + m], space[4 * N + m : 4 * N + 2 * m], space[4 * N + 2 * m :]
+    bent, image = space[4 * N + 2 * m + 2 :], space[5 * N + 2 * m + 2 :]  # α Q y and −R y, with a curvature
     load(data.start, index, z.lane)
     load(data.r, index, r.lane)
     load(data.c, index, cost.lane)
@@ -247,9 +234,11 @@ def iterate(
         for j in range(n):
             put(bent, j, alpha * bend(curvature, j, y_last, image))
             put(v, j, get(v, j) - get(bent, j))
-    done, leaving = np.zeros(used, np.bool_), np.zeros(used, np.bool_)
+    done, leaving, goal = np.zeros(used, np.bool_), np.zeros(used, np.bool_), np.zeros(used)
+    if rule is not None:
+        goal[:] = rule.tolerance
     for k in range(1, limit + 1):
-        look = k == limit or (tolerance > 0.0 and k % CHECK_EVERY == 0)
+        look = k == limit or (rule is not None and k % CHECK_EVERY == 0)
         place = k - 1 if record else 0
         gap, size, total = plain * 0.0, least, plain * 0.0
         multipliers(system, v, r, x)
@@ -282,24 +271,20 @@ def iterate(
                 put(bent, j, alpha * bend(curvature, j, y_last, image))
                 put(v, j, get(v, j) - get(bent, j))
         if look:
-            # A sum that is not a number makes the residual one that is none.
-            put(scratch, 0, gap / size + total * 0.0)
-            near = k == limit
+            put(scratch, 0, gap / size + total * 0.0)  # a sum that is no number makes this one
             for t in range(used):
-                near |= not done[t] and scratch[0].lane[t] <= tolerance
-            if not near:
-                continue
-            missing = relative_residual(
-                system, cost, alpha, mu, r, lower, upper, y_last, x, least, rounding, n, tolerance > 0.0, terms,
-                curvature, image,
-            )  # fmt: skip
-            put(scratch, 0, maximum(gap / size, missing) + total * 0.0)
-            for t in range(used):
-                residual = scratch[0].lane[t]
-                leaving[t] = not done[t] and (residual <= tolerance or k == limit)
+                moved, row = np.float64(scratch[0].lane[t]), index[t]
+                leaving[t] = not done[t] and k == limit
+                if done[t] or not (leaving[t] or moved <= goal[t]):
+                    continue
+                residual = moved
+                if rule is not None:
+                    residual = error_of(rule, data, row, z, y_last, x, t, answer)
+                    leaving[t] |= residual <= rule.tolerance
+                    goal[t] = CLOSER * moved
                 if leaving[t]:
                     done[t] = True
-                    answer.residual[index[t]], answer.iterations[index[t]] = residual, k
+                    answer.residual[row], answer.iterations[row], answer.moved[row] = residual + 0.0 * moved, k, moved
             if leaving.any():
                 copy_out(data.c, mu, z, y_last, inside[place], leaving, index, answer)
             if done.all():

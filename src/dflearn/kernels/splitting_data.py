@@ -96,11 +96,34 @@ class SplittingData(NamedTuple):
     least: np.ndarray
 
 
+class Rule(NamedTuple):
+    """What OPTIMAL means, as `kernels.certify.check_answers` reads it, in float64 and in the units of the program.
+
+    rows: those of the program, by rows, and R of Q by rows. place, scale: row i of the iterations is row place[i] of the
+    program, times scale[i]. curve, right, lower, upper: a line for each instance, or one for all. left: beside the largest
+    decision or price, what may be left of a zero.
+    """
+
+    tolerance: float
+    left: float
+    rows: tuple[np.ndarray, np.ndarray, np.ndarray]
+    equalities: int
+    zero: float
+    factor: tuple[np.ndarray, np.ndarray, np.ndarray]
+    place: np.ndarray
+    scale: np.ndarray
+    curve: np.ndarray
+    right: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+
+
 class SplittingAnswer(NamedTuple):
     """One row per instance.
 
     z: the last one (count, N). inside: where it lies strictly within its bounds (1 or 0). w: clip(z) on the decision
-    variables (count, n). value: cᵀw + (μ/2)‖w‖², residual, and the number of iterations (count,).
+    variables (count, n). value: cᵀw + (μ/2)‖w‖², residual, and the number of iterations (count,). With a rule: prices of the
+    program's rows (count, rows), and how far z moved last (count,).
     """
 
     z: np.ndarray
@@ -109,9 +132,11 @@ class SplittingAnswer(NamedTuple):
     value: np.ndarray
     residual: np.ndarray
     iterations: np.ndarray
+    prices: np.ndarray
+    moved: np.ndarray
 
     @classmethod
-    def empty(cls, count: int, n: int, N: int, dtype: Any) -> SplittingAnswer:
+    def empty(cls, count: int, n: int, N: int, rows: int, dtype: Any) -> SplittingAnswer:
         return cls(
             np.empty((count, N), dtype),
             np.empty((count, N), np.uint8),
@@ -119,10 +144,12 @@ class SplittingAnswer(NamedTuple):
             np.empty(count),
             np.empty(count),
             np.empty(count, np.int64),
+            np.zeros((count, rows)),
+            np.empty(count),
         )
 
 
 def space_rows(system: SplittingSystem, variables: int, curvature: Curvature | None = None) -> int:
     """Rows of the tile that `iterate` and the two ways back need as work space."""
     more = 0 if curvature is None else variables + len(curvature.factor.start)
-    return 5 * variables + 2 * len(system.pivot) + 2 + more
+    return 4 * variables + 2 * len(system.pivot) + 2 + more

@@ -60,14 +60,13 @@ class DavisYin(Layer):
             the largest bound, takes its place. So units of costs and decisions do not matter (if μ is in the same). With Q
             at most 1.5/(‖Q‖ + μ).
         iterations: how many; with a tolerance, at most how many.
-        tolerance: stop an instance when its residual is at most this, looked at every five iterations; float32 is taken
-            to reach 1e-5. An instance that does not get there has no decision: its status says whether it is infeasible
+        tolerance: an instance is OPTIMAL where the rule of `dflearn.certify` holds with errors of at most this, in float32 at most
+            1e-5; it stops there. An instance that does not get there has no decision: its status says whether it is infeasible
             or unbounded, where that can be proven, and is NOT_FOUND otherwise. Without a tolerance every decision counts
             as FEASIBLE, and nothing is proven.
         gradient: "jfb", "unrolled" or "implicit".
 
-    `Solution.residual` is the largest of ‖z⁺ − z‖/‖x‖, in the largest norm, and of the relative KKT residuals of the decision,
-    row by row and variable by variable, as of `Smoothed`. b, h, lower, upper and q of an instance that require a gradient get
+    `Solution.residual` is the error by that rule; without a tolerance it is ‖z⁺ − z‖/‖x‖, in the largest norm. b, h, lower, upper and q of an instance that require a gradient get
     theirs with the implicit rule. A start is z, float32 `(*batch, n + inequalities)`, and is
     taken only with a tolerance, since otherwise the decision would depend on it. Computes in the dtype of the costs.
     """

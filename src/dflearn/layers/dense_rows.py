@@ -14,42 +14,29 @@ from dflearn.layers.splitting import SplittingRows
 
 
 class Matrices(NamedTuple):
-    """The rows on one device in one dtype: M and T `(m, N)`, (M Mᵀ)⁻¹ `(m, m)`, |M| of the decisions `(m, n)`; which rows are
-    inequalities `(m,)`, and their entries (row, column, |value|); R `(k, n)` and δ `(n,)` of Q, zero where there is none."""
+    """The rows on one device in one dtype: M and T `(m, N)`, (M Mᵀ)⁻¹ `(m, m)`; R `(k, n)` and δ `(n,)` of Q, zero without Q."""
 
     M: Tensor
     T: Tensor
     inverse: Tensor
-    sizes: Tensor
-    inequality: Tensor
-    entries: tuple[Tensor, Tensor, Tensor]
     R: Tensor
     delta: Tensor
 
     @classmethod
     def of(cls, rows: SplittingRows, dtype: torch.dtype, device: torch.device) -> Matrices:
         matrix, n, Q = rows.factor.matrix, rows.program.n, rows.program.Q
-        inequality = rows.ordered(rows.form.is_inequality)
         M = torch.from_numpy(matrix.toarray()).to(device)
         factor = torch.linalg.cholesky(M @ M.T)
-        own = matrix[:, :n].tocoo()
-        kept = inequality[own.row]
-        entries = (own.row[kept].astype(np.int64), own.col[kept].astype(np.int64), np.abs(own.data[kept]))
         R = np.zeros((0, n)) if Q is None else Q.factor.toarray()
         delta = np.zeros(n) if Q is None else Q.diagonal
 
         def there(part: Tensor | np.ndarray) -> Tensor:
-            tensor = (part if isinstance(part, Tensor) else torch.tensor(part)).to(device)
-            return tensor.to(dtype) if tensor.is_floating_point() else tensor
+            return (part if isinstance(part, Tensor) else torch.tensor(part)).to(device, dtype)
 
-        row, column, value = (there(part) for part in entries)
         return cls(
             there(M),
             there(torch.cholesky_solve(M, factor)),
             there(torch.cholesky_inverse(factor)),
-            there(M[:, :n].abs()),
-            there(inequality),
-            (row, column, value),
             there(R),
             there(delta),
         )

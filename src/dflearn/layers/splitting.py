@@ -12,15 +12,18 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from dflearn.certify import RESIDUE, ZERO, Certifier
 from dflearn.errors import OptionError
 from dflearn.kernels.davis_yin import adjoint, iterate, jacobian_free
 from dflearn.kernels.lanes import Tile, all_tiles, load, wide_tile
 from dflearn.kernels.splitting_data import (
     ROW_BYTES,
     Curvature,
+    Rule,
     SplittingAnswer,
     SplittingData,
     SplittingSystem,
@@ -41,7 +44,7 @@ if TYPE_CHECKING:
 
 STEP = 0.3  # of the default step; a third or three times as much converges more slowly on the paper's problems
 CURVED_STEP = 1.5  # of the largest default step with Q, beside 1/(‖Q‖ + μ); twice that is the end of convergence
-RESOLUTION = {torch.float32: 1e-5, torch.float64: 1e-12}  # residuals that each dtype reaches
+RESOLUTION = {torch.float32: 1e-5, torch.float64: 1e-12}  # errors that each dtype reaches
 LARGEST = float(np.finfo(float).max)
 NEAREST = 1e-10  # relative residual of the feasible point nearest to zero
 FALLS = 1e-6  # what is left of costs on directions without end, beside the costs, from which on they are felt
@@ -62,6 +65,16 @@ class SplittingRows(RowSystem):
     def faces(self) -> SmoothedRows:
         """The rows without slacks, whose faces the implicit gradient projects onto."""
         return SmoothedRows(self.program)
+
+    @cached_property
+    def certifier(self) -> Certifier:
+        return Certifier(self.program)
+
+    @cached_property
+    def places(self) -> np.ndarray:
+        """Which row of the program each row of the iterations is."""
+        equalities = self.program.A.shape[0]
+        return self.ordered(np.concatenate([self.form.kept, equalities + np.arange(self.form.slacks)]))
 
     def curvature(self, dtype: Any, *, bent: bool = False) -> Curvature | None:
         """Q in one dtype; where the objective is linear `None`, or zero if instances have a q."""
@@ -181,6 +194,19 @@ class Run:
     def tolerance(self) -> float:
         return 0.0 if self.layer.tolerance is None else max(self.layer.tolerance, RESOLUTION[self.dtype])
 
+    def _rule(self) -> Rule | None:
+        """What the kernel calls optimal; `None` without a tolerance."""
+        if self.layer.tolerance is None:
+            return None
+        own, given, rounding = self.rows.certifier, self.given, 16.0 * torch.finfo(self.dtype).eps
+        R = sp.csr_array((0, self.layer.program.n)) if self.layer.program.Q is None else self.layer.program.Q.factor
+        curve = own.curve(self.mu) if self.q is None else own.curve(self.mu) + self.q
+        lines = curve, given.right_hand_sides(), given.lines("lower"), given.lines("upper")
+        return Rule(
+            self.tolerance, max(RESIDUE, rounding), own.stored, own.equalities, max(ZERO, rounding), (R.indptr, R.indices, R.data), self.rows.places,
+            self.rows.factor.scale, *(np.ascontiguousarray(part) for part in lines),
+        )  # fmt: skip
+
     def _tiles(self) -> list[Tile]:
         """Wide rows are cheaper per instance; narrow ones where there are threads enough to take a tile each."""
         count, lanes = len(self.c), ROW_BYTES // self.c.itemsize
@@ -214,7 +240,8 @@ class Run:
     def _iterate(self, z: np.ndarray, limit: int, record: bool) -> SplittingAnswer:
         count, width = len(self.c), self.layer.width
         data = SplittingData(self.c, self.r, self.alpha, z, self._smallest_length())
-        answer = SplittingAnswer.empty(count, self.c.shape[1], width, self.c.dtype)
+        rule, rows = self._rule(), len(self.rows.certifier.matrix.indptr) - 1
+        answer = SplittingAnswer.empty(count, self.c.shape[1], width, rows, self.c.dtype)
 
         def solve(tile: Tile) -> None:
             index, used = tile
@@ -222,7 +249,7 @@ class Run:
             inside = np.empty((limit if record else 1, width), f"u{lanes // 8}")
             lower, upper = self._bound(self.lower, index), self._bound(self.upper, index)
             iterate(
-                self.system, data, lower, upper, self.mu, limit, self.tolerance, index, used, self._space(lanes),
+                self.system, data, lower, upper, self.mu, limit, rule, index, used, self._space(lanes),
                 record, inside, answer, self._curvature(index),
             )  # fmt: skip
             if record:
@@ -246,19 +273,36 @@ class Run:
 
     def status(self) -> np.ndarray:
         """One code per instance; those without a decision lose what is in its place."""
-        residual = self.answer.residual
-        usual = Status.FEASIBLE if self.layer.tolerance is None else Status.OPTIMAL
-        status = np.full(len(residual), int(usual), np.int8)
+        answer, residual = self.answer, self.answer.residual
+        if self.layer.tolerance is not None:
+            for i in np.flatnonzero((residual > self.tolerance) & (answer.moved <= self.tolerance)):
+                self._allow(i)
         found = residual <= (self.tolerance or LARGEST)
+        status = np.where(np.isnan(residual), int(Status.FAILED), int(Status.NOT_FOUND)).astype(np.int8)
+        status[found] = int(Status.FEASIBLE if self.layer.tolerance is None else Status.OPTIMAL)
         if not found.all():
-            missing = ~found
-            status[missing] = int(Status.NOT_FOUND)
-            status[~np.isfinite(residual)] = int(Status.FAILED)
             if self.layer.tolerance is not None:
                 with np.errstate(invalid="ignore", over="ignore"):
                     self._explain(status)
-            self.answer.w[missing], self.answer.value[missing] = np.nan, np.nan
+            answer.w[~found], answer.value[~found] = np.nan, np.nan
         return status
+
+    def _allow(self, i: int | np.integer) -> None:
+        """Instance i, which moves no more, is not optimal: is that rounding?"""
+        answer, sides, certifier = self.answer, self.given.row(i), self.rows.certifier
+        if self.q is not None:
+            certifier = Certifier(replace(self.layer.program, Q=self._quadratic(i)))
+        c, w = self.c[i].astype(np.float64), np.clip(answer.w[i].astype(np.float64), sides.lower, sides.upper)
+        w, y, verdict = certifier.tidy(c, w, answer.prices[i], sides, self.mu)
+        if verdict.error[0] > self.tolerance:
+            verdict = certifier.allow(c, w, y, sides, self.mu)
+        answer.residual[i], answer.w[i] = verdict.error[0], w
+
+    def _quadratic(self, i: int | np.integer) -> Quadratic:
+        """Q of an instance."""
+        program = self.layer.program
+        Q = Quadratic(diagonal=np.zeros(program.n)) if program.Q is None else program.Q
+        return Q if self.q is None else Q.plus(self.q[i])
 
     def _explain(self, status: np.ndarray) -> None:
         """Prove that instances which were not found are infeasible or, without smoothing, unbounded.
@@ -273,10 +317,8 @@ class Run:
         nearest = faces.solve(faces.data(np.zeros_like(c), np.ones(1), sides), None, NEAREST)
         status[missing[nearest.infeasible.astype(bool)]] = Status.INFEASIBLE
         if not self.mu and self.curvature is not None:
-            program = self.layer.program
-            Q = Quadratic(diagonal=np.zeros(program.n)) if program.Q is None else program.Q
             for k, i in enumerate(missing):
-                whole = ConvexQP(replace(program, Q=Q if self.q is None else Q.plus(self.q[i])))
+                whole = ConvexQP(replace(self.layer.program, Q=self._quadratic(i)))
                 if (none := whole.no_decision(c[k], sides.row(k))) is not None:
                     status[i] = none
         elif not self.mu:

@@ -1,11 +1,13 @@
 """The batches of `DavisYin` on a GPU, for programs with few rows: all iterations in one launch, by a block for each instance.
 
+With a tolerance the CPU judges the answers on the way, and `splitting_in_torch` iterates: blocks make a fixed number of iterations.
+
 Which way a program goes is a rule of its size, measured (docs/gpu.md): many rows are products with dense matrices, `splitting_in_torch`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,11 +16,9 @@ from torch import Tensor
 from dflearn.cuda.driver import Machine, gpu
 from dflearn.cuda.errors import NotHere
 from dflearn.cuda.splitting import MOST_NUMBERS, SplittingBlocks
-from dflearn.kernels.davis_yin import MOST_ROUNDING
 from dflearn.layers.splitting import SplittingRows
-from dflearn.layers.splitting_in_torch import TorchRun
+from dflearn.layers.splitting_in_torch import Answer, TorchRun
 from dflearn.program.sides import Sides
-from dflearn.solvers.base import Status
 
 if TYPE_CHECKING:
     from dflearn.layers.davis_yin import DavisYin
@@ -30,7 +30,9 @@ MOST_ONE_READS, MOST_READ = 2**16, 2**23
 def run_there(
     layer: DavisYin, costs: Tensor, sides: Sides, start: np.ndarray | None, record: bool, q: np.ndarray | None = None
 ) -> TorchRun:
-    """A batch where its costs are: in blocks, if its rows are few."""
+    """A batch where its costs are: in blocks, if its rows are few and the number of iterations is fixed."""
+    if layer.tolerance is not None:
+        return TorchRun(layer, costs, sides, start, record, q)
     dtype = torch.float64 if costs.dtype == torch.float64 else torch.float32
     blocks = blocks_of_batch(layer.rows, dtype, costs.device, costs.shape[:-1].numel())
     if blocks is None or (record and layer.iterations * layer.width > MOST_NUMBERS):
@@ -63,9 +65,8 @@ def blocks_for(rows: SplittingRows, dtype: torch.dtype, device: torch.device) ->
             try:
                 found = machine_of(device)
                 if found is not None:
-                    inequality = rows.ordered(rows.form.is_inequality)
                     machine, threads = found
-                    made = SplittingBlocks(matrix, inequality, rows.program.n, machine, device, dtype, threads)
+                    made = SplittingBlocks(matrix, rows.program.n, machine, device, dtype, threads)
             except NotHere:
                 pass
         rows.elsewhere[key] = made
@@ -86,6 +87,7 @@ class BlockRun(TorchRun):
         record: bool,
         q: np.ndarray | None = None,
     ) -> None:
+        assert start is None  # which a layer takes with a tolerance alone
         self._take(layer, costs, sides, q)
         self.blocks, self.diagonal, bend = blocks, None, None
         if self.curved:
@@ -93,36 +95,21 @@ class BlockRun(TorchRun):
             own = np.zeros((1, layer.program.n)) if Q is None else Q.diagonal[None]
             self.diagonal = self._there(own + (0.0 if q is None else q)).contiguous()
             bend = torch.tensor(np.atleast_1d(self.bend)).to(self.device, torch.float64)
-        z = None
-        if start is not None:
-            given = self._there(start)
-            z = torch.where(torch.isfinite(given).all(1, keepdim=True), given, 0).contiguous()
-        self.there: Any = blocks.iterate(
+        self.found = blocks.iterate(
             self.costs,
             self.mu,
             self._sides_there(blocks.inverse),
             step=layer.step,
             limit=layer.iterations,
-            tolerance=self.tolerance,
-            rounding=min(16.0 * torch.finfo(self.dtype).eps, MOST_ROUNDING),
-            usual=int(Status.FEASIBLE if layer.tolerance is None else Status.OPTIMAL),
-            start=z,
             record=record,
             delta=self.diagonal,
             bend=bend,
         )
-
-    def outcome(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        status = self.there.status
-        if self.layer.tolerance is not None and bool((status == int(Status.NOT_FOUND)).any()):
-            codes = status.cpu().numpy().copy()
-            with np.errstate(invalid="ignore", over="ignore"):
-                self._explain(codes)
-            status = torch.from_numpy(codes).to(self.device)
-        return self.there.w, status, self.there.value, self.there.residual
+        residual = self.found.residual
+        self.there = Answer(*self.found[:5], self.found.alpha, residual[:, None], residual)
 
     def way_back(self, gradient: Tensor) -> Tensor:
         if self.gradient == "implicit":
             return super().way_back(gradient)
         g = gradient.detach().reshape(self.there.w.shape).to(self.dtype)
-        return self.blocks.back(g, self.there, self.mu, self.diagonal).reshape(gradient.shape).to(gradient)
+        return self.blocks.back(g, self.found, self.mu, self.diagonal).reshape(gradient.shape).to(gradient)

@@ -10,15 +10,16 @@ A loop of a fixed number of iterations is captured as a CUDA graph when it comes
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from dflearn.cuda.splitting import SplittingSides
-from dflearn.kernels.davis_yin import CHECK_EVERY, MOST_ROUNDING
-from dflearn.kernels.optimality import FAR_PRICE, SILENT
+from dflearn.kernels.davis_yin import CHECK_EVERY, CLOSER, errors_of
+from dflearn.kernels.splitting_data import Rule, SplittingAnswer
 from dflearn.layers.dense_rows import FullPrecision, constants_of
 from dflearn.layers.splitting import CURVED_STEP, LARGEST, STEP, Run
 from dflearn.program.sides import Sides
@@ -37,6 +38,8 @@ class Answer(NamedTuple):
     value: Tensor
     residual: Tensor
     iterations: Tensor
+    prices: Tensor
+    moved: Tensor
 
 
 class TorchRun(Run):
@@ -55,7 +58,7 @@ class TorchRun(Run):
         self.matrices, self.captured = constants_of(layer.rows, self.dtype, costs.device)
         self.delta = self.matrices.delta if q is None else self.matrices.delta + self._there(q)
         own = self._sides_there(self.matrices.inverse)
-        self.right, self.shift, self.low, self.high = own.r, own.shift, own.lower, own.upper
+        self.shift, self.low, self.high = own.shift, own.lower, own.upper
         self.step = self._step_lengths(own.largest).to(self.dtype)[:, None]
         self.least = self._least_sizes(own.smallest).to(self.dtype)
         z = self.costs.new_zeros(self.count, layer.width)
@@ -87,7 +90,7 @@ class TorchRun(Run):
             shift = r @ inverse
         largest, smallest = (torch.from_numpy(np.array(part, np.float64)).to(self.device) for part in lengths)
         count = max(len(largest), len(smallest))
-        found = SplittingSides(r, shift, *ends, *(part.expand(count).contiguous() for part in (largest, smallest)))
+        found = SplittingSides(shift, *ends, *(part.expand(count).contiguous() for part in (largest, smallest)))
         if own:
             self.rows.elsewhere[key] = found
         return found
@@ -96,9 +99,10 @@ class TorchRun(Run):
     def c(self) -> np.ndarray:  # type: ignore[override]
         return self.costs.cpu().numpy()
 
-    @property
-    def answer(self) -> Any:  # type: ignore[override]
-        return self.there
+    @cached_property
+    def answer(self) -> SplittingAnswer:  # type: ignore[override]
+        """What was found, as arrays, for what the CPU does."""
+        return SplittingAnswer(*(part.cpu().numpy().copy() for part in self.there))
 
     def _step_lengths(self, largest: Tensor) -> Tensor:
         """As `Run._steps`."""
@@ -165,91 +169,66 @@ class TorchRun(Run):
         return run
 
     def _iterate_there(self, z: Tensor, limit: int, record: bool) -> Answer:
-        n, N, tolerance = self.costs.shape[1], z.shape[1], self.tolerance
+        n, N, rule = self.costs.shape[1], z.shape[1], self._rule()
         cost = torch.nn.functional.pad(self.step * self.costs, (0, N - n))
-        keep = self._kept_shares()
-        constants = (cost, keep, self.step, self.delta, self.low, self.high, self.shift)
-        chunk = CHECK_EVERY if tolerance > 0 else limit
+        constants = (cost, self._kept_shares(), self.step, self.delta, self.low, self.high, self.shift)
         whole: list[Tensor] = []
-        done, answer, taken = torch.zeros(self.count, dtype=torch.bool, device=self.device), None, 0
+        steps, taken = torch.full((self.count,), limit, device=self.device), 0
+        w, residual, moved, last = z[:, :n], torch.zeros_like(steps).double(), torch.zeros_like(steps).double(), z
+        prices = residual.new_zeros(self.count, 0 if rule is None else len(self.rows.certifier.stored[0]) - 1)
+        undone, goal = torch.ones_like(steps, dtype=torch.bool), torch.full_like(residual, self.tolerance)
         while taken < limit:
-            steps = min(chunk, limit - taken)
-            taken += steps
+            chunk = limit if rule is None else min(CHECK_EVERY, limit - taken)
+            taken += chunk
             with FullPrecision():
                 z, before, x, *masks = self.captured(
-                    (steps, record, self.curved), self._loop(steps, record), z, *constants
+                    (chunk, record, self.curved), self._loop(chunk, record), z, *constants
                 )
-                whole += masks
-                fresh = self._looked_at(z, before, x, cost, taken)
-            if answer is None:
-                answer = fresh
-            else:
-                answer = Answer(*(_chosen(done, old, new) for old, new in zip(answer, fresh, strict=True)))
-            if tolerance > 0:
-                done = done | (fresh.residual <= tolerance)
-                if bool(done.all()):
-                    break
-        assert answer is not None
+            whole += masks
+            far = self._way(z, before)
+            if rule is None:
+                w, residual, last = torch.clamp(z, self.low, self.high)[:, :n], far, z
+                break
+            near = (undone & ((far <= goal) | (taken == limit))).nonzero().squeeze(1)
+            if not len(near):
+                continue
+            point, price, error = self._judged(rule, near, z[near], x[near])
+            good = (error <= self.tolerance) | (taken == limit)
+            goal[near] = CLOSER * far[near]
+            chosen = near[good]
+            last = _put(last, chosen, z[chosen])
+            w, prices = _put(w, chosen, point[good]), _put(prices, chosen, price[good])
+            residual = _put(residual, chosen, error[good] + 0.0 * far[chosen])
+            moved, steps = _put(moved, chosen, far[chosen]), _put(steps, chosen, steps.new_full(chosen.shape, taken))
+            undone[chosen] = False
+            if not bool(undone.any()):
+                break
         self.masks = torch.cat(whole) if record else None
-        return answer
+        inside = ((last > self.low) & (last < self.high)).to(torch.uint8)
+        return Answer(last, inside, w, self._values(w), residual, steps, prices, moved)
 
-    def _looked_at(self, z: Tensor, before: Tensor, x: Tensor, cost: Tensor, taken: int) -> Answer:
-        n = self.costs.shape[1]
-        y = torch.clamp(z, self.low, self.high)
-        gap = (z - before).abs().amax(1)
-        size = torch.maximum(torch.clamp(before, self.low, self.high).abs().amax(1), self.least)
-        w, missing = self._residual(y[:, :n], x, cost[:, :n])
-        residual = torch.maximum(gap / size, missing) + z.sum(1) * 0
+    def _way(self, z: Tensor, before: Tensor) -> Tensor:
+        """How far z moved last, beside the size of the decisions, `(count,)`."""
+        size = torch.maximum(_most(torch.clamp(before, self.low, self.high).abs()), self.least)
+        return (_most((z - before).abs()) / size + z.sum(1) * 0).double()
+
+    def _values(self, w: Tensor) -> Tensor:
         wide, c = w.double(), self.costs.double()
         value = (wide * (c + 0.5 * self.mu * wide)).sum(1)
         if self.curved:
-            value = value + 0.5 * (wide * self._bent(w, self.delta)[:, :n].double()).sum(1)
-        inside = ((z > self.low) & (z < self.high)).to(torch.uint8)
-        steps = torch.full((self.count,), taken, device=self.device)
-        return Answer(z, inside, w, value, residual.double(), steps)
+            value = value + 0.5 * (wide * self._bent(w, self.delta).double()).sum(1)
+        return value
 
-    def _residual(self, w: Tensor, x: Tensor, cost: Tensor) -> tuple[Tensor, Tensor]:
-        """w, what rounding left of zeros in it removed where there is a tolerance; and as `relative_residual` of the kernels."""
-        own, alpha, mu, n = self.matrices, self.step, self.mu, w.shape[1]
-        low, high = self.low[:, :n], self.high[:, :n]
-        x = torch.where(own.inequality, x.clamp(min=0), x)
-        turn = torch.zeros_like(w)
-        turn_size = turn
-        if self.curved:
-            image = w @ own.R.T
-            turn_size = alpha * (image.abs() @ own.R.abs() + self.delta * w.abs())
-            turn = alpha * (image @ own.R + self.delta * w)
-        pull = (alpha * mu * w).abs() + turn_size
-        felt = torch.where((w > low) & (w < high), torch.maximum(cost.abs(), pull), pull)
-        largest = torch.maximum(self.least, _most(w.abs()))
-        prices, costs = _most(x.abs()), _most(torch.maximum(cost.abs(), pull))
-        rounding = min(16.0 * torch.finfo(self.dtype).eps, MOST_ROUNDING)
-        faint = rounding * torch.maximum(_most(felt), torch.minimum(prices, FAR_PRICE * costs))
-        quiet = rounding * largest
-        if self.tolerance > 0:
-            w = torch.where(w.abs() > quiet[:, None], w, torch.clamp(torch.zeros_like(w), low, high))
-        smooth = alpha * mu * w
-        reduced = cost + smooth + turn + x @ own.M[:, :n]
-        total = cost.abs() + smooth.abs() + turn_size + x.abs() @ own.sizes
-        wrong = torch.maximum((w < high) * (-reduced).clamp(min=0), (w > low) * reduced.clamp(min=0))
-        wrong = torch.where(total > faint[:, None], wrong, 0)
-        worst = _most(torch.where(wrong > 0, wrong / total, 0))
-        value = ((cost * w).abs() + 0.5 * (smooth * w).abs() + 0.5 * (turn * w).abs()).sum(1)
-        room = torch.where(reduced > 0, w - low, high - w)
-        loss = torch.where(wrong > 0, wrong * torch.minimum(room, largest[:, None]), 0).sum(1)
-        gap, size = w @ own.M[:, :n].T - self.right, w.abs() @ own.sizes.T + self.right.abs()
-        broken = (gap.abs() > quiet[:, None]) | (size > SILENT * quiet[:, None])
-        wrong = torch.where(broken, gap.abs(), 0)
-        loss = loss + (wrong * x.abs()).sum(1)
-        wrong = torch.where(wrong > 0, wrong / size, 0)
-        row, column, entry = own.entries
-        part = entry * x.abs().index_select(1, row)
-        share = torch.where(part > faint[:, None], part / total.index_select(1, column), 0)
-        shares = torch.zeros_like(wrong).scatter_reduce(1, row.expand(len(w), -1), share, "amax")
-        wrong = torch.where(own.inequality & ~(gap > 0), torch.minimum(wrong, shares), wrong)
-        worst = torch.maximum(worst, _most(wrong))
-        loss = torch.where(loss > faint * largest, loss, 0)
-        return w, torch.maximum(worst, torch.where(loss > 0, loss / (value + loss), 0))
+    def _judged(self, rule: Rule, index: Tensor, z: Tensor, x: Tensor) -> tuple[Tensor, ...]:
+        """Decisions, prices and errors of the instances at `index`, by the CPU: see `kernels.davis_yin.error_of`."""
+        n = self.costs.shape[1]
+        at, given = z.double().cpu().numpy(), x.double().cpu().numpy()
+        w, prices = at[:, :n].copy(), np.zeros((len(at), len(rule.rows[0]) - 1))
+        prices[:, rule.place] = -rule.scale * given / self.step[index].double().cpu().numpy()
+        prices[:, rule.equalities :][at[:, n:] > 0] = 0.0
+        out, least = np.empty(len(at)), self.least.double().cpu().numpy()
+        errors_of(rule, self.c, least, index.cpu().numpy(), w, prices, out)
+        return tuple(torch.from_numpy(part).to(self.device) for part in (w, prices, out))
 
     # -- statuses, and the way back -------------------------------------------------------------------------------
 
@@ -257,16 +236,10 @@ class TorchRun(Run):
         return self.there.z.to(self.layer.start_dtype)
 
     def outcome(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        residual = self.there.residual
-        usual = Status.FEASIBLE if self.layer.tolerance is None else Status.OPTIMAL
-        found = residual <= (self.tolerance or LARGEST)
-        status = torch.where(torch.isfinite(residual), int(Status.NOT_FOUND), int(Status.FAILED))
-        status = torch.where(found, int(usual), status).to(torch.int8)
-        if self.layer.tolerance is not None and not bool(found.all()):
-            codes = status.cpu().numpy()
-            with np.errstate(invalid="ignore", over="ignore"):
-                self._explain(codes)
-            status = torch.from_numpy(codes).to(self.device)
+        if self.layer.tolerance is not None:
+            return tuple(part.to(self.device) for part in super().outcome())  # type: ignore[return-value]
+        residual, found = self.there.residual, self.there.residual <= LARGEST
+        status = torch.where(found, int(Status.FEASIBLE), int(Status.FAILED)).to(torch.int8)
         w, value = torch.where(found[:, None], self.there.w, torch.nan), torch.where(found, self.there.value, torch.nan)
         return w, status, value, residual
 
@@ -318,7 +291,6 @@ class TorchRun(Run):
             out, off = blocks.rows.project(inside, blocks.rows.ordered(in_force), g.double())
             if not bool(off.status.any()):
                 return out / -self.mu
-        self._bring_home()
         return torch.from_numpy(self._implicit(g.cpu().numpy())).to(g)
 
     def _masks_of_face(self) -> tuple[Tensor, Tensor]:
@@ -329,20 +301,11 @@ class TorchRun(Run):
         in_force[:, is_inequality] = 1 - inside[:, n:]
         return inside[:, :n].contiguous(), in_force
 
-    def _bring_home(self) -> None:
-        """What the CPU needs to know of a face, as an array."""
-        if isinstance(self.there.inside, Tensor):
-            self.there = self.there._replace(inside=self.there.inside.cpu().numpy())  # type: ignore[arg-type]
-
-    def side_gradients(self, w: np.ndarray, v: np.ndarray) -> dict[str, np.ndarray]:
-        self._bring_home()
-        return super().side_gradients(w, v)
-
 
 def _most(parts: Tensor) -> Tensor:
     """The largest of each row of numbers ≥ 0; zero where there is none."""
     return parts.amax(1) if parts.shape[1] else parts.new_zeros(len(parts))
 
 
-def _chosen(done: Tensor, old: Tensor, new: Tensor) -> Tensor:
-    return torch.where(done if old.ndim == 1 else done[:, None], old, new)
+def _put(whole: Tensor, index: Tensor, part: Tensor) -> Tensor:
+    return whole.index_copy(0, index, part.to(whole))
