@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from dflearn.certify import Certifier
 from dflearn.cuda.rows import BlockAnswer
 from dflearn.layers import Smoothed
 from dflearn.layers.blocks import SmoothedBlocks
@@ -155,6 +156,8 @@ def test_random_programs_have_the_answers_gradients_and_statuses_of_the_cpu(firs
         for layer in (Smoothed(case.program, case.mu), InBlocks(case.program, case.mu)):
             y = case.y.clone().requires_grad_()
             solution = layer.solve(y, case.instance)
+            if layer.unsettled():  # zeros of which rounding is left are the CPU's
+                solution = layer.solve(y, case.instance)
             weight = torch.randn(
                 solution.decision.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
             )
@@ -168,6 +171,36 @@ def test_random_programs_have_the_answers_gradients_and_statuses_of_the_cpu(firs
         torch.testing.assert_close(
             own_slope, slope, rtol=1e-7, atol=1e-7, msg=lambda text, seed=seed: f"seed {seed}: {text}"
         )
+
+
+def test_what_the_kernels_call_optimal_passes_the_rule(machine: Emulator) -> None:
+    """As `Certifier.check` says, which makes no allowance for rounding; most random programs need none."""
+    optimal = []
+    for seed in range(60):
+        case = random_case(seed)
+        program, count = case.program.relax(), len(case.y)
+        c, blocks = program.objective.vector(case.y, case.instance).double(), SmoothedBlocks(program, machine, CPU, 1)
+        answer, form = blocks.solve(c, case.mu, case.instance, None, 1e-10), program.equality_form()
+        prices = np.zeros((count, program.A.shape[0] + program.G.shape[0]))
+        places = np.concatenate([form.kept, program.A.shape[0] + np.arange(form.slacks)])
+        prices[:, places] = -blocks.rows.outwards(answer.y)
+        sides = program.sides(case.instance, count)
+        error = Certifier(program).check(c.numpy(), answer.w.numpy(), prices, sides, case.mu).error
+        solved = answer.status.numpy() == Status.OPTIMAL
+        assert (error[solved] <= 1e-6).all(), f"seed {seed}"
+        np.testing.assert_allclose(answer.residual.numpy()[solved], error[solved], atol=1e-8)
+        optimal.append(solved)
+    assert np.concatenate(optimal).mean() > 0.95
+
+
+def test_a_block_in_small_units_is_not_rounded_away(machine: Emulator) -> None:
+    """w₁ ≤ 1e7 and w₂ ≤ 1e-8, both pressed upwards: (1e7, 0) is no answer."""
+    layer = Smoothed(Program(G=[[1.0, 0], [0, 1]], h=[1e7, 1e-8]), 1e-20)
+    answer = in_blocks(layer, machine).solve(torch.tensor([[-1e-7, -1e8]]).double(), 1e-20, None, None, 1e-10)
+    if int(answer.status) == Status.OPTIMAL:
+        np.testing.assert_allclose(answer.w, [[1e7, 1e-8]], rtol=1e-6)
+    else:
+        assert answer.status.tolist() == [Status.FAILED]
 
 
 @pytest.mark.parametrize("decision", [1e-6, 1.0, 1e6])

@@ -470,7 +470,10 @@ def test_optimal_in_mixed_units_is_right(
     costs = torch.tensor(generator.normal(size=(6, 6)) * np.repeat([1.0, 1 / unit], 3)).to(dtype)
     solution = kind(program, 0.1, iterations=2000, tolerance=1e-7).solve(costs)
     for i in np.flatnonzero(solution.status == int(Status.OPTIMAL)):
-        for block, size in ((slice(0, 3), 1.0), (slice(3, 6), min(unit, 1 / unit))):  # each in a unit in which it is about one
+        for block, size in (
+            (slice(0, 3), 1.0),
+            (slice(3, 6), min(unit, 1 / unit)),
+        ):  # each in a unit in which it is about one
             c, mu = costs[i, block].double().numpy() * size, 0.1 * size**2
             scale = np.abs(c).max()
             own = Program(A=balance, b=0.0, G=row, h=[2.0 * upper[block][0] / size], upper=upper[block] / size)

@@ -155,7 +155,7 @@ struct Task {  // the instance at hand, and where its answer goes
     const double *r, *lower, *upper;
     double *scratch, *far, *w, *y;
     unsigned char *inside, *in_force;
-    double mu, least, sigma, gamma, per_sigma, per_gamma;
+    double mu, sigma, gamma, per_sigma, per_gamma;
     int number;
 
     // in its own units (see solve.cuh)

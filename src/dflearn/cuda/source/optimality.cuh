@@ -2,82 +2,60 @@
 #pragma once
 #include "factor.cuh"
 
-#define EPS 2.220446049250313e-16
-#define ROUNDING (16 * EPS)
-#define SILENT 64.0
-#define FAR_PRICE 10.0
-#define DOUBT 1e-7
+#define ROUNDING (16 * 2.220446049250313e-16)
+#define ZERO 1e-10  // a smaller reduced cost, relative to its terms, counts as zero in the gap
 #define PROOF 1e-7
 #define PROOF_EPSILON 1e-7
 #define FAINT 1e-11
 #define CANCELLED 1e-10
 #define FAR_AWAY 1e6
 
-// The relative residual of w, a field of columns, and Y; infinite where one of them is no number.
+// The error of w, a field of columns, and Y by the rule of dflearn.certify, without its allowance for rounding (what passes here passes
+// there): kernels.certify.check_answers by one block, in the units of the block. Infinite where one of them is no number.
 NOINLINE double measure(int w) {
     const Task& q = *TASK;
     double* const scratch = q.scratch;
     const double *y = Y, mu = q.mu;
-    Sum all;
-    double a[4] = {0, 0, 0, 0};  // largest decision, cost, felt cost, price
-    COLUMNS {
-        double at = v[w], cost = fabs(v[COST]), pull = fabs(mu * at);
-        bool inside = at > q.low(j) && at < q.high(j);
-        all.add(j / NT, fabs(at));
-        a[0] = larger(a[0], fabs(at));
-        a[1] = larger(a[1], fmax(cost, pull));
-        a[2] = larger(a[2], inside ? fmax(cost, pull) : pull);
-    }
-    ROWS { (void)v; all.add(i / NT, fabs(y[i])); a[3] = larger(a[3], fabs(y[i])); }
-    reduce<1, 4>(&all, a);
-    const double largest = a[0], faint = ROUNDING * fmax(a[2], fmin(a[3], FAR_PRICE * a[1]));
-    Sum t[3];  // value, loss, doubt
+    Sum all, t[2];  // all numbers; value, gap
     double worst = 0;
+    ROWS { (void)v; all.add(i / NT, fabs(y[i])); }
     COLUMNS {
         double at = v[w], cost = v[COST], pull = mu * at, reduced = cost + pull, total = fabs(cost) + fabs(pull);
         column_terms(j, [&](double value, int i) {
-            double term = value * y[i];
+            double term = p.inequality[i] && !(y[i] > 0) ? 0 : value * y[i];
             reduced += term;
             total += fabs(term);
         });
-        t[0].add(j / NT, fabs(cost * at) + 0.5 * fabs(pull * at));
-        t[2].add(j / NT, EPS * total * fabs(at));
-        double wrong = 0, low = q.low(j), high = q.high(j);
-        if (at < high) wrong = larger(wrong, -reduced);
-        if (at > low) wrong = larger(wrong, reduced);
-        if (!(total > faint)) wrong = 0;
-        if (wrong > 0) {
-            t[1].add(j / NT, wrong * fmin(reduced > 0 ? at - low : high - at, largest));
-            worst = larger(worst, wrong / total);
-        }
+        all.add(j / NT, fabs(at));
+        t[0].add(j / NT, (fabs(cost) + 0.5 * fabs(pull)) * fabs(at));
         v[SIZE] = total;
+        const double bound = reduced > 0 ? q.low(j) : q.high(j), off = fabs(at - bound);
+        if (reduced == 0 || off == 0) continue;
+        const double share = fabs(reduced) / total;
+        worst = larger(worst, fabs(bound) <= LARGEST ? fmin(share, off / fmax(fabs(at), fabs(bound))) : share);
+        if (share > ZERO) t[1].add(j / NT, fabs(reduced) * (mu > 0 ? fmin(off, fabs(reduced) / mu) : off));
     }
     SYNC();
-    const double loud = fmax(largest, q.least), quiet = ROUNDING * loud;
     row_totals<2, 1, 1>(
         [&](int i, double value, int at, double* row) {
             double term = value * scratch[w + at];
             row[0] += term;
             row[1] += fabs(term);
-            if (i >= 0 && p.inequality[i]) {
-                double part = fabs(value * y[i]);
-                if (part > faint) row[2] = larger(row[2], part / scratch[SIZE + at]);
-            }
+            if (i >= 0 && p.inequality[i] && y[i] > 0) row[2] = larger(row[2], fabs(value * y[i]) / scratch[SIZE + at]);
         },
         [&](int i, const double* row, int turn) {
-            double gap = row[0] - q.side(i), total = row[1] + fabs(q.side(i));
-            double wrong = fabs(gap) > quiet || total > SILENT * quiet ? fabs(gap) : 0;
-            t[1].add(turn, wrong * fabs(y[i]));
-            if (!(wrong > 0)) return;
-            wrong /= total;
-            if (p.inequality[i] && !(gap > 0)) wrong = y[i] > 0 ? fmin(wrong, row[2]) : 0;
-            worst = larger(worst, wrong);
+            const double gap = row[0] - q.side(i), total = row[1] + fabs(q.side(i));
+            if (gap == 0) return;
+            const bool spare = p.inequality[i] && gap < 0;
+            if (!p.inequality[i] || y[i] > 0) t[1].add(turn, fabs(gap * y[i]));
+            if (!spare) worst = larger(worst, fabs(gap) / total);
+            else if (y[i] > 0) worst = larger(worst, fmin(fabs(gap) / total, row[2]));
         });
-    reduce<3, 1>(t, &worst);
-    const double value = t[0], loss = t[1], doubt = t[2];
-    if (loss > faint * loud) worst = larger(worst, loss / (value + loss));
-    if (doubt > DOUBT * value) worst = larger(worst, doubt / (value + doubt));
-    return worst <= LARGEST && all <= LARGEST ? worst : INFINITE;
+    Sum sums[3] = {t[0], t[1], all};
+    reduce<3, 1>(sums, &worst);
+    const double value = sums[0], gap = sums[1], number = sums[2];
+    if (gap > 0) worst = larger(worst, value > 0 ? gap / value : INFINITE);
+    return worst <= LARGEST && number <= LARGEST ? worst : INFINITE;
 }
 
 // margin: by how much min yᵀM w over the bounds exceeds yᵀr, y in X, beside the terms; the same less what variables without

@@ -30,12 +30,12 @@ DEVICE double power_of_two(double x, double otherwise) {  // the smallest from x
     return ldexp(1.0, mantissa == 0.5 ? exponent - 1 : exponent);
 }
 
-// σ, γ, and μ and the shortest length in those units. The task's numbers are the user's until then.
+// σ, γ, and μ in those units. The task's numbers are the user's until then.
 NOINLINE void to_units() {
     const Task& q = *TASK;
     double* const scratch = q.scratch;
     const double mu = q.mu;
-    double t[6] = {0, 0, 0, 0, 0, 0};  // forced, cost, pull, bound, side, 1/least
+    double t[5] = {0, 0, 0, 0, 0};  // forced, cost, pull, bound, side
     COLUMNS {
         double low = q.lower[j], high = q.upper[j], cost = v[COST];
         t[0] = larger(t[0], fmax(low, -high));
@@ -43,8 +43,6 @@ NOINLINE void to_units() {
         t[2] = larger(t[2], fabs(fmin(fmax(-cost / mu, low), high)));
         low = fabs(low);
         high = fabs(high);
-        if (low > 0) t[5] = larger(t[5], 1 / low);
-        if (high > 0) t[5] = larger(t[5], 1 / high);
         if (low <= LARGEST) t[3] = larger(t[3], low);
         if (high <= LARGEST) t[3] = larger(t[3], high);
     }
@@ -52,17 +50,14 @@ NOINLINE void to_units() {
         (void)v;
         double size = fabs(q.r[i]);
         t[4] = larger(t[4], size);
-        if (size > 0) t[5] = larger(t[5], 1 / size);
         t[0] = larger(t[0], p.inequality[i] ? fmax(-q.r[i], 0.0) : size);
     }
-    reduce<0, 6>(nullptr, t);
+    reduce<0, 5>(nullptr, t);
     double pull = t[4] > 0 ? fmin(t[2], t[4]) : t[2];
     double sigma = power_of_two(fmax(t[0], pull), power_of_two(fmax(t[4], t[3]), 1.0));
     double gamma = power_of_two(fmax(t[1], mu * sigma), 1.0);
-    double least = t[5] > 0 ? 1 / t[5] : t[1] > 0 ? t[1] / mu : sigma;
     if (TID == 0) {
         TASK->mu = mu * sigma * (1 / gamma);
-        TASK->least = least * (1 / sigma);
         TASK->sigma = sigma;
         TASK->gamma = gamma;
         TASK->per_sigma = 1 / sigma;
