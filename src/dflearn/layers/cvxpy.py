@@ -10,24 +10,24 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from dflearn.certify import OPTIMAL, SURE, Certifier
 from dflearn.errors import MissingExtraError, OptionError
 from dflearn.layers.base import Layer, PositiveWeight, refuse_quadratic, symmetric, with_gradient
-from dflearn.program import Instance, Program
+from dflearn.program import Instance, Program, Quadratic
 from dflearn.program.sides import Side, Sides
 from dflearn.solvers.base import Solution, Status
+from dflearn.solvers.convex import ConvexQP
 
-SOLVED = 1e-5  # relative residual up to which an answer counts as optimal; Clarabel reaches about 1e-7 on cone programs
-NOTHING = 1e-7  # a decision this small beside right-hand sides and bounds may be zero
-LITTLE = 1e-3
-AT_ZERO = 1e-6  # relative length below which a decision counts as the kink of ‖w‖₂
+RECEDES = 1e-5  # by how much a ray of length one may break a row of length one
+AT_ZERO = 1e-6  # beside right-hand sides and bounds: a shorter decision may be the kink of ‖w‖₂
+SECANTS, FAR = 12, 0.1  # steps of the search for κ; the share of μ from which on the solver's answer is no start for it
 BACKWARD_ONLY = ("mode", "n_jobs_backward", "derivative_kwargs")
 NO_SECOND = "CvxpySmoothed(regularizer='norm') has no second derivatives: use Smoothed(…, regularizer='norm')"
 KEPT = 32  # how many shapes of the constraints stay compiled
@@ -36,8 +36,9 @@ KEPT = 32  # how many shapes of the constraints stay compiled
 class CvxpySmoothed(Layer):
     """w minimizes obj(y, w) + (μ/2)‖w‖² ("squared") or obj(y, w) + μ‖w‖₂ ("norm") over the LP relaxation.
 
-    The gradient is the implicit one. Clarabel's statuses do not come through cvxpylayers: they are worked out again from the
-    optimality conditions and, for an instance that fails them, by HiGHS. Needs the extra `cvxpy`.
+    The gradient is the implicit one. Clarabel's statuses do not come through cvxpylayers: the rule of `certify` judges its answers. An
+    answer that does not pass is finished on its face. Then an instance without an optimal answer is INFEASIBLE, UNBOUNDED or
+    FAILED, and `Solution.reason` says why. Needs the extra `cvxpy`.
 
     Args:
         program: its integrality is dropped.
@@ -75,6 +76,8 @@ class CvxpySmoothed(Layer):
             **(solver_args or {}),
         }
         self._compiled: dict[tuple[Any, ...], _Compiled] = {}
+        self._certifier, equalities = Certifier(self.program), program.A.shape[0]
+        self._places = np.append(self.program.equality_form().kept, equalities + np.arange(program.G.shape[0]))
 
     def extra_repr(self) -> str:
         return f"{self.program!r}, mu={self.mu}, regularizer={self.regularizer!r}"
@@ -94,15 +97,29 @@ class CvxpySmoothed(Layer):
         sides = self.program.sides(instance, count)
         self.program.equality_form().right_hand_side(sides)  # refuses what contradicts dropped rows
         c = self.objective.vector(y, instance).reshape(count, n).cpu().double()
-        w, residual = c * 0, np.zeros(count)
+        w, prices = c * 0, np.zeros((count, self.program.A.shape[0] + self.program.G.shape[0]))
         for rows in _alike(sides, count):
-            part = sides.rows(rows)
-            found, multipliers = self._implicit(c[rows], part)
+            found, multipliers = self._implicit(c[rows], sides.rows(rows))
             w = w.index_put((torch.as_tensor(rows),), found)
-            residual[rows] = self._residual(c[rows].detach().numpy(), found.detach().numpy(), multipliers.numpy(), part)
-        status = self._status(c.detach(), w.detach(), residual, sides)
+            prices[rows[:, None], self._places] = -multipliers.numpy()
+        status, residual, reasons = np.zeros(count, np.int8), np.zeros(count), np.full(count, "", object)  # OPTIMAL
+        exact = np.empty((count, n))
+        for i in range(count):
+            own, at, line = c[i].detach().numpy(), w[i].detach().numpy(), sides.row(i)
+            if (
+                self.regularizer == "norm"
+                and np.linalg.norm(at) <= AT_ZERO * _size(line)
+                and self._stays_at_zero(own, line)
+            ):
+                exact[i] = 0.0
+                continue
+            answer, reasons[i] = self._certified(own, at, prices[i], line)
+            exact[i], residual[i] = answer.w, answer.error
+            if not answer.error <= OPTIMAL:
+                exact[i], status[i] = np.nan, self._why(own, at, line)
+        w = w + (torch.from_numpy(exact) - w).detach()  # the gradient is diffcp's
         solved = torch.as_tensor(status == Status.OPTIMAL)
-        w = torch.where((solved | torch.as_tensor(status == Status.FEASIBLE))[:, None], w, torch.nan)
+        w = torch.where(solved[:, None], w, torch.nan)
         value = ((c * w).sum(-1) + self.regularization(w)).detach()
         return Solution(
             decision=w.to(y).reshape(*batch, n),
@@ -110,6 +127,7 @@ class CvxpySmoothed(Layer):
             objective=value.reshape(batch),
             bound=torch.where(solved, value, -torch.inf).reshape(batch),
             residual=torch.as_tensor(residual).reshape(batch),
+            reason=None if solved.all() else reasons,
         )
 
     def _implicit(self, c: Tensor, sides: Sides) -> tuple[Tensor, Tensor]:
@@ -189,57 +207,64 @@ class CvxpySmoothed(Layer):
         variables = [w, *(row.dual_variables[0] for row in rows)]
         return _Compiled(CvxpyLayer(problem, parameters, variables), slots)
 
-    def _residual(self, c: np.ndarray, w: np.ndarray, multipliers: np.ndarray, sides: Sides) -> np.ndarray:
-        """The distance of w and the multipliers from the optimality conditions, relative to the sizes of c, w and sides:
-        the same in any units.
+    def _certified(self, c: np.ndarray, w: np.ndarray, y: np.ndarray, sides: Sides) -> tuple[Quality, str]:
+        """An answer to one instance, c and w `(n,)`, y `(rows,)`, that passes the rule of `certify` if one is found, and why not.
 
-        Stationarity and bounds in one, with s = ∇(obj + Ω) + Aᵀλ + Gᵀν:  w = clip(w − s, lower, upper);
-        rows:  A w = b  and  min(ν, h − G w) = 0.
+        An interior point is near bounds, never at them: what does not pass is finished on its face. The norm is the squared
+        regularizer with κ = μ/‖w‖, where w ≠ 0.
         """
-        A, G = self.program.A[self.program.equality_form().kept], self.program.G
-        b = sides.b[..., self.program.equality_form().kept]
-        nu = multipliers[:, A.shape[0] :]
-        slope = c + (sp.vstack([A, G]).T @ multipliers.T).T
-        size_of_w = _sizes(w, sides)
-        pull = self.mu * size_of_w if self.regularizer == "squared" else self.mu
-        size_of_c = np.maximum(np.abs(c).max(1, initial=0, keepdims=True), pull)
-        step = size_of_w / size_of_c  # makes costs comparable with decisions
-        length = np.linalg.norm(w, axis=1, keepdims=True)
-        kink = (length <= AT_ZERO * size_of_w) & (self.regularizer == "norm")
-        if self.regularizer == "squared":
-            slope = slope + self.mu * w
-        else:
-            slope = slope + np.where(kink, 0, self.mu * w / np.maximum(length, np.finfo(float).tiny))
-        gap = w - np.clip(w - step * slope, sides.lower, sides.upper)
-        # At w = 0 every vector of length up to μ is a subgradient of μ‖w‖₂.
-        excess = np.maximum(np.linalg.norm(gap, axis=1, keepdims=True) - step * self.mu, 0)
-        parts = (
-            np.where(kink, excess, np.abs(gap)) / size_of_w,
-            np.abs((A @ w.T).T - b) / _terms(A, w, b, size_of_w),
-            np.abs(np.minimum(step * nu, sides.h - (G @ w.T).T)) / _terms(G, w, sides.h, size_of_w),
-        )
-        worst: np.ndarray = np.max([part.max(1, initial=0) for part in parts], axis=0)
-        return worst
+        norm = self.regularizer == "norm"
+        kappa = self.mu / max(float(np.linalg.norm(w)), np.finfo(float).tiny) if norm else self.mu
+        if not (np.isfinite(w).all() and np.isfinite(kappa)):
+            return Quality(w, y, np.inf), "the solver found no decision"
+        w = np.clip(w, sides.lower, sides.upper)
+        error, off = float(self._certifier.check(c[None], w[None], y[None], sides, kappa).error[0]), 0.0
+        before = [(0.0, 0.0)]  # κ and how far κ‖w‖ was from μ
+        for _ in range(SECANTS if error > OPTIMAL else 0):
+            curve = Quadratic(diagonal=np.full(self.program.n, kappa))
+            found = ConvexQP(replace(self.program, Q=curve)).best(c, sides)
+            if found is None or not np.isfinite(found.w).all():
+                break
+            w, y = found.w, found.y
+            error = float(self._certifier.allow(c, w, y, sides, kappa).error[0])
+            off = kappa * float(np.linalg.norm(w)) / self.mu - 1.0 if norm else 0.0
+            if abs(off) <= SURE or abs(off) > FAR:
+                break
+            before.append((kappa, off))
+            (last, then), (now, _) = before[-2:]
+            secant = now - off * (now - last) / (off - then) if last and off != then else 0.0
+            kappa = secant if 0.5 * now < secant < 2 * now else now / (1 + off)
+        reason = f"κ‖w‖ is off by {abs(off):.1e} of μ"
+        if error > abs(off):
+            reason = self._certifier.examine(c, w, y, sides, kappa).reason()
+        error = max(error, abs(off))
+        return Quality(w, y, error), "" if error <= OPTIMAL else reason
 
-    def _status(self, c: Tensor, w: Tensor, residual: np.ndarray, sides: Sides) -> np.ndarray:
-        status = np.full(len(residual), int(Status.OPTIMAL), np.int8)
-        for i in np.flatnonzero(~(residual <= SOLVED)):
-            own = {name: torch.tensor(side) for name, side in sides.row(i).parts().items()}
-            status[i] = self._why(c[i], w[i], Instance(**own))
-        return status
+    def _stays_at_zero(self, c: np.ndarray, sides: Sides) -> bool:
+        """Whether w = 0 minimizes cᵀw + μ‖w‖₂: −c pulls by no more than μ into the directions in which one may leave it."""
+        program = self.program
+        inside = (sides.lower <= 0).all() and (sides.upper >= 0).all() and not sides.b.any() and (sides.h >= 0).all()
+        if not inside:
+            return False
+        cone = Program(
+            A=program.A, b=0.0, G=program.G[sides.h == 0], h=0.0, n=program.n, Q=Quadratic(diagonal=np.ones(program.n)),
+            lower=np.where(sides.lower < 0, -np.inf, 0.0), upper=np.where(sides.upper > 0, np.inf, 0.0),
+        )  # fmt: skip
+        found = ConvexQP(cone).best(c, cone.own_sides)
+        if found is None:
+            return False
+        error = Certifier(cone).allow(c, found.w, found.y, cone.own_sides).error[0]
+        return bool(error <= OPTIMAL and np.linalg.norm(found.w) <= self.mu * (1 + OPTIMAL))
 
-    def _why(self, c: Tensor, w: Tensor, instance: Instance) -> Status:
-        """The status of one instance, c and w `(n,)`, whose answer fails the optimality conditions."""
-        ray = (w / torch.linalg.vector_norm(w)).numpy()
-        falls = self.regularizer == "norm" and bool(c.numpy() @ ray + self.mu < 0)
-        if falls and self._recedes(ray, instance):
+    def _why(self, c: np.ndarray, w: np.ndarray, sides: Sides) -> Status:
+        """The status of one instance, c and w `(n,)`, without an optimal answer."""
+        ray, instance = w / np.linalg.norm(w), Instance(**{k: torch.tensor(v) for k, v in sides.parts().items()})
+        if self.regularizer == "norm" and bool(c @ ray + self.mu < 0) and self._recedes(ray, instance):
             return Status.UNBOUNDED
-        if bool(self.program.violation(w, instance) <= SOLVED):
-            return Status.FEASIBLE
         from dflearn.solvers.highs import HiGHS
 
         zero = torch.zeros(self.program.p, dtype=torch.float64)
-        anywhere = Instance(**instance.present(), d=torch.zeros_like(c))
+        anywhere = Instance(**instance.present(), d=torch.zeros(len(c), dtype=torch.float64))
         found = Status(int(HiGHS(self.program).solve(zero, anywhere).status))
         return Status.INFEASIBLE if found is Status.INFEASIBLE else Status.FAILED
 
@@ -248,12 +273,20 @@ class CvxpySmoothed(Layer):
         A, G, sides = self.program.A, self.program.G, self.program.sides(instance, 1).row(0)
         lengths = [np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)).reshape(-1)) for rows in (A, G)]
         gaps = (
-            np.abs(A @ ray) - SOLVED * lengths[0],
-            G @ ray - SOLVED * lengths[1],
-            np.where(np.isfinite(sides.lower), -ray, -np.inf) - SOLVED,
-            np.where(np.isfinite(sides.upper), ray, -np.inf) - SOLVED,
+            np.abs(A @ ray) - RECEDES * lengths[0],
+            G @ ray - RECEDES * lengths[1],
+            np.where(np.isfinite(sides.lower), -ray, -np.inf) - RECEDES,
+            np.where(np.isfinite(sides.upper), ray, -np.inf) - RECEDES,
         )
         return all(bool((gap <= 0).all()) for gap in gaps)
+
+
+class Quality(NamedTuple):
+    """An answer, decision and prices, and its error by the rule."""
+
+    w: np.ndarray
+    y: np.ndarray
+    error: float
 
 
 @dataclass(frozen=True)
@@ -271,19 +304,9 @@ class _Compiled:
         return self.layer, [torch.as_tensor(value) for value in values]
 
 
-def _sizes(w: np.ndarray, sides: Sides) -> np.ndarray:
-    """The largest of each decision, `(count, 1)`; where that is rounding beside right-hand sides and bounds, the largest of those."""
-    own = np.abs(w).max(1, initial=0, keepdims=True)
-    known = [np.where(np.isfinite(part), np.abs(part), 0.0).max(initial=0.0) for part in sides.parts().values()]
-    size = max(known) or 1.0  # where all of them are zero, any length is as good as another
-    return np.where(own > NOTHING * size, own, size)
-
-
-def _terms(rows: Any, w: np.ndarray, right: np.ndarray, size: np.ndarray) -> np.ndarray:
-    """|r_i| + Σ_j |a_ij w_j| of each row, `(count, rows)`, and at least a little of what decisions of that size could make it."""
-    least = LITTLE * size * abs(rows).max(axis=1).toarray().reshape(1, -1) if rows.shape[0] else 0.0
-    terms: np.ndarray = np.maximum(np.abs(right) + (abs(rows) @ np.abs(w).T).T, least)
-    return np.where(terms > 0, terms, 1.0)
+def _size(sides: Sides) -> float:
+    """The largest right-hand side or bound of an instance; one, if all of them are zero."""
+    return max(float(np.abs(part[np.isfinite(part)]).max(initial=0.0)) for part in sides.parts().values()) or 1.0
 
 
 def _alike(sides: Sides, count: int) -> list[np.ndarray]:
