@@ -11,6 +11,7 @@ from dflearn.layers import LogBarrier, log_barrier, log_barrier_newton as newton
 from dflearn.losses import Regret
 from dflearn.problems import problem_named
 from dflearn.program import Program
+from dflearn.solvers.base import Status
 from dflearn.solvers.highs import HiGHS
 
 
@@ -119,3 +120,26 @@ def test_rows_may_be_in_other_units(n: int, unit: float) -> None:
     decision = other.solve(y).check().decision
     torch.testing.assert_close(decision @ torch.tensor(A.T), torch.tensor(b).expand(2, 2))
     torch.testing.assert_close(decision, plain.solve(y).decision, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("unit", [1e-7, 1e-4, 1.0, 1e4, 1e8])
+@pytest.mark.parametrize("loose", [1e9, 1e12, 1e15])
+def test_optimal_in_mixed_units_is_right(unit: float, loose: float) -> None:
+    """Two variables with bounds 1 and `unit`, and a loose row: each is its own closed form, or the layer says that it failed."""
+    mu, c = 0.3, torch.tensor([[-2.0, -2 / unit], [0.7, 0.5 / unit], [-0.1, 5 / unit]]).double()
+    solution = LogBarrier(Program(G=[[1.0, 1.0]], h=[max(loose, 1e9 * unit)], upper=[1.0, unit]), mu).solve(c)
+    each = c * torch.tensor([1.0, unit]).double()
+    root = ((each + 2 * mu) - torch.sqrt((each + 2 * mu) ** 2 - 4 * each * mu)) / (2 * each)
+    solved = (solution.status == int(Status.OPTIMAL)).numpy()
+    found = solution.decision / torch.tensor([1.0, unit]).double()
+    torch.testing.assert_close(found[solved], root[solved], rtol=1e-6, atol=0)
+    assert unit not in (1e-4, 1.0, 1e4) or solution.counts() == {"OPTIMAL": 3}
+
+
+def test_a_decision_that_newton_did_not_centre_is_not_optimal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equations whose decrement is wrong, as of a factorization that broke down, do not make an answer optimal."""
+    broken = newton.ByRows.direction
+    monkeypatch.setattr(newton.ByRows, "direction", lambda *given: (broken(*given)[0], torch.zeros(len(given[2]))))
+    problem = problem_named("KP-8x3", seed=1)
+    y = problem.generate(3, dtype=torch.float64).batch().require("costs")
+    assert LogBarrier(problem.program, 1e-3).solve(y).counts() == {"FAILED": 3}

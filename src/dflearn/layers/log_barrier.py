@@ -14,6 +14,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from dflearn.certify import OPTIMAL, ROUNDING, Certifier
 from dflearn.errors import ProgramError
 from dflearn.layers.base import Layer, PositiveWeight, with_gradient
 from dflearn.layers.log_barrier_newton import BarrierForm, Newton, equations
@@ -28,7 +29,6 @@ FIRST, FASTER = (
 STEPS = 500  # of Newton's method
 NEAR = 0.25  # Newton's decrement below which whole steps are taken
 DONE, CENTRED = 1e-10, 0.1  # the decrement at which the last stage ends, and the others
-ACCEPTED = 1e-6  # the decrement that counts as solved
 ROOM = 1e-9  # the least slack of a point that counts as inside
 
 
@@ -44,6 +44,9 @@ class LogBarrier(Layer):
     nor of `regularization`. So this layer is for `Regret` (IntOpt) and `SquaredDecisionError`; for Fenchel-Young losses, which
     compare Ω of the label, take `Smoothed`.
 
+    OPTIMAL: rows hold as `certify` wants, the decision is strictly inside, and Newton's decrement and every variable's reduced cost of
+    the problem with its barrier, beside its terms, are at most 1e-6. The decision is then the barrier's optimum, not the program's.
+
     Args:
         program: integrality is dropped. It needs a point strictly inside its inequality rows and bounds (fixed variables apart).
         mu: μ > 0, in units of the objective.
@@ -58,6 +61,7 @@ class LogBarrier(Layer):
         self.program = program.relax()
         self.mu = mu
         self._shared: _Inside | None = None
+        self._certifier = Certifier(self.program)
 
     def extra_repr(self) -> str:
         return f"{self.program!r}, mu={self.mu}"
@@ -80,10 +84,12 @@ class LogBarrier(Layer):
                 continue
             centre = _centre(inside, c[group], mu)
             found.append((group, inside, centre))
-            solved = centre.decrement <= ACCEPTED
+            own = sides if sides.is_shared else sides.row(group.start)
+            w[group] = torch.from_numpy(np.clip(centre.w.numpy(), own.lower, own.upper))  # fixed variables are fixed
+            error, value[group] = torch.from_numpy(self._errors(c[group].numpy(), w[group].numpy(), own)), centre.value
+            residual[group] = torch.maximum(centre.decrement, error).nan_to_num(nan=torch.inf)
+            solved = residual[group] <= OPTIMAL
             status[group] = torch.where(solved, int(Status.OPTIMAL), int(Status.FAILED)).to(torch.int8)
-            w[group], value[group] = centre.w, centre.value
-            residual[group] = torch.nan_to_num(centre.decrement, nan=torch.inf)
         w[status != int(Status.OPTIMAL)] = torch.nan
 
         def way_back(gradient: Tensor) -> Tensor:
@@ -101,6 +107,53 @@ class LogBarrier(Layer):
             start=start,
             residual=residual.reshape(batch),
         )
+
+    def _errors(self, c: np.ndarray, w: np.ndarray, sides: Sides) -> np.ndarray:
+        """The worst error of a row, as of `certify`, or of a variable, `(count,)`; infinite off the inside.
+
+        With the prices π = μ/s of the slacks the variable's is |ρ_j| / s_j, ρ = c + Q w + Gᵀπ + π_upper − π_lower − Aᵀλ, beside its
+        terms. λ is the best. By how much rounding of the slacks may change ρ_j is allowed for.
+        """
+        program, free = self.program, sides.lower < sides.upper
+        with np.errstate(all="ignore"):
+            slacks = sides.h - (program.G @ w.T).T, w - sides.lower, sides.upper - w
+            ends = (np.abs(w) + np.abs(end) for end in (sides.lower, sides.upper))
+            sizes = np.abs(sides.h) + (abs(program.G) @ np.abs(w).T).T, *ends
+            prices = [np.where(np.isinf(slack), 0.0, self.mu / slack) for slack in slacks]
+            noise = [
+                ROUNDING * np.where(pi > 0, pi * size / slack, 0.0)
+                for pi, size, slack in zip(prices, sizes, slacks, strict=True)
+            ]
+            inside = np.all(
+                [(part[:, kept] > 0).all(1) for part, kept in zip(slacks, (slice(None), free, free), strict=True)],
+                axis=0,
+            )
+            pull = c + (program.G.T @ prices[0].T).T - prices[1] + prices[2]
+            terms = np.abs(c) + (abs(program.G).T @ prices[0].T).T + prices[1] + prices[2]
+            allowed = (abs(program.G).T @ noise[0].T).T + noise[1] + noise[2]
+        if program.Q is not None:
+            pull, terms = pull + program.Q.times(w), terms + program.Q.sizes(w)
+        inside &= np.isfinite(pull[:, free]).all(1) & np.isfinite(w).all(1)
+        worst = np.full(len(c), np.inf)
+        if inside.any():
+            pull, terms, allowed = (part[inside][:, free] for part in (pull, terms, allowed))
+            A = program.A.toarray()[:, free]
+            weighted = A.T / np.where(terms > 0, terms, 1.0)[..., None]
+            lengths = np.linalg.norm(weighted, axis=1, keepdims=True)
+            scaled = torch.from_numpy(weighted / np.where(lengths > 0, lengths, 1.0))
+            wanted = torch.from_numpy(pull / np.where(terms > 0, terms, 1.0))[..., None]
+            best = (
+                torch.linalg.lstsq(scaled, wanted, driver="gelsd").solution.numpy()[..., 0]
+                if len(A)
+                else np.zeros((1, 0))
+            )
+            prices_of_rows = best / np.where(lengths > 0, lengths, 1.0)[:, 0]
+            wrong = np.maximum(np.abs(pull - prices_of_rows @ A) - allowed, 0.0)
+            beside = terms + np.abs(prices_of_rows) @ np.abs(A)
+            share = np.divide(wrong, beside, where=wrong > 0, out=np.zeros_like(wrong))
+            rows = self._certifier.violation(w[inside], sides)
+            worst[inside] = np.maximum(share.max(1, initial=0.0), rows)
+        return worst
 
     def _inside(self, sides: Sides) -> _Inside:
         """The slacks of these sides and a point inside; remembered where they are the program's own."""
