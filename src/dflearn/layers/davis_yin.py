@@ -61,7 +61,7 @@ class DavisYin(Layer):
             at most 1.5/(‖Q‖ + μ).
         iterations: how many; with a tolerance, at most how many.
         tolerance: an instance is OPTIMAL where the rule of `dflearn.certify` holds with errors of at most this, in float32 at most
-            1e-5; it stops there. An instance that does not get there has no decision: its status says whether it is infeasible
+            1e-5 and beside float32's rounding; it stops there. An instance that does not get there has no decision: its status says whether it is infeasible
             or unbounded, where that can be proven, and is NOT_FOUND otherwise. Without a tolerance every decision counts
             as FEASIBLE, and nothing is proven.
         gradient: "jfb", "unrolled" or "implicit".

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from dflearn.certify import RESIDUE, ZERO, Certifier
+from dflearn.certify import RESIDUE, ROUNDING, ZERO, Certifier
 from dflearn.errors import OptionError
 from dflearn.kernels.davis_yin import adjoint, iterate, jacobian_free
 from dflearn.kernels.lanes import Tile, all_tiles, load, wide_tile
@@ -295,7 +295,8 @@ class Run:
         c, w = self.c[i].astype(np.float64), np.clip(answer.w[i].astype(np.float64), sides.lower, sides.upper)
         w, y, verdict = certifier.tidy(c, w, answer.prices[i], sides, self.mu)
         if verdict.error[0] > self.tolerance:
-            verdict = certifier.allow(c, w, y, sides, self.mu)
+            rounding = max(ROUNDING, 4 * torch.finfo(self.dtype).eps)  # of the numbers that were computed with
+            verdict = certifier.examine(c, w, y, sides, self.mu).verdict(rounding=rounding)
         answer.residual[i], answer.w[i] = verdict.error[0], w
 
     def _quadratic(self, i: int | np.integer) -> Quadratic:
