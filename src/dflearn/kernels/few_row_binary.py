@@ -26,7 +26,6 @@ from dflearn.kernels.few_row_lp import (
     INFEASIBLE,
     OPTIMAL,
     ROUNDING,
-    invert,
     room,
     simplex,
     slack_basis,
@@ -35,6 +34,7 @@ from dflearn.kernels.few_row_lp import (
 FIRST, GROWTH = 0.05, 1.4  # the first budget, in prices of a row's largest entry, and how budgets grow
 PATIENCE = 20_000  # steps after which a part is split, about half a millisecond
 DEPTH = 64  # splits on the way to a part
+SUMS, SURE = 1e-13, 1e-8  # rounding of a long sum, relative to its terms, and what of it an answer may have
 
 jit = ahead.jit(nogil=True, error_model="numpy")
 
@@ -44,7 +44,7 @@ def solve_batch(rows: Any, c: Any, side: Any, lower: Any, upper: Any, limit: Any
     """Solve every instance.  rows `(m, n)`; c and w `(count, n)`; status `(count,)`.
 
     side, lower and upper have one line per instance or one for all; bounds are whole numbers at most 1 apart. An instance
-    that needs more than `limit` steps is left `FAILED`.
+    that needs more than `limit` steps is left `FAILED`, and so is one whose sums are not precise enough to compare decisions.
     """
     n = rows.shape[1]
     parts = np.empty((2, DEPTH, n))
@@ -66,7 +66,7 @@ def solve_parts(rows: Any, c: Any, side: Any, parts: Any, limit: Any, w: Any) ->
     largest = np.empty(m)
     for r in range(m):
         largest[r] = np.abs(rows[r]).max()
-    best, better, steps, count = np.inf, 0.0, limit, 1
+    best, better, terms, unsure, steps, count = np.inf, 0.0, 0.0, 0.0, limit, 1
     while count > 0:
         last = count - 1
         lower, upper = parts[0, last], parts[1, last]
@@ -74,17 +74,19 @@ def solve_parts(rows: Any, c: Any, side: Any, parts: Any, limit: Any, w: Any) ->
         for r in range(m):
             slack_room[r] = room(rows[r], side[r], lower, upper)
         slack_basis(code, basis)
-        status = simplex(rows, largest, c, side, lower, upper, slack_room, code, basis, work, candidate, relaxed)
+        status = simplex(rows, largest, c, side, lower, upper, slack_room, code, basis, work, candidate, relaxed, price)
         if status == INFEASIBLE:
             continue
         if status == FAILED:
             return FAILED
-        row_prices(rows, c, basis, price)
-        value, left = best_flips(rows, c, side, lower, upper, price, best - better, PATIENCE, found)
+        for r in range(m):
+            price[r] = max(-price[r], 0.0)  # λ; of either sign, rounding apart, where the row is at its least
+        value, left, size = best_flips(rows, c, side, lower, upper, price, best - better, PATIENCE, found)
+        unsure = max(unsure, SUMS * size)
         if value < best:
             best = value
             w[:] = found
-            better = gain(c, w)
+            better, terms = gain(c, w)
         if left >= 0:
             continue
         steps -= PATIENCE
@@ -97,18 +99,21 @@ def solve_parts(rows: Any, c: Any, side: Any, parts: Any, limit: Any, w: Any) ->
         parts[:, last, split] = lower[split] + upper[split] - near
         parts[:, last + 1, split] = near
         count = last + 2
-    return OPTIMAL if best < np.inf else INFEASIBLE
+    if best == np.inf:
+        return INFEASIBLE
+    return OPTIMAL if unsure <= SURE * terms or unsure == 0.0 else FAILED
 
 
 @jit
 def gain(c: Any, w: Any) -> Any:
-    """By how much a decision that beats w is better at least: 1 where all is whole, otherwise what rounding leaves."""
+    """By how much a decision that beats w is better at least: 1 where all is whole, otherwise what rounding leaves; and the
+    terms of the objective at w."""
     total, terms, whole = 0.0, 0.0, True
     for j in range(c.size):
         total += abs(c[j])
         terms += abs(c[j] * w[j])
         whole &= c[j] == np.round(c[j])
-    return 1.0 - 1e-6 if whole and total < 1e9 else 1e-12 * terms
+    return (1.0 - 1e-6 if whole and total < 1e9 else 1e-12 * terms), terms
 
 
 @jit
@@ -123,24 +128,11 @@ def most_fractional(relaxed: Any, lower: Any, upper: Any) -> Any:
 
 
 @jit
-def row_prices(rows: Any, c: Any, basis: Any, price: Any) -> None:
-    """λ of an optimal basis; rounding may leave a price below zero, where it has no business."""
-    m, n = rows.shape
-    inverse, matrix = np.empty((m, m)), np.empty((m, m))
-    invert(rows, basis, inverse, matrix)
-    for r in range(m):
-        total = 0.0
-        for k in range(m):
-            if basis[k] < n:
-                total -= c[basis[k]] * inverse[k, r]
-        price[r] = max(total, 0.0)
-
-
-@jit
 def best_flips(
     rows: Any, c: Any, side: Any, lower: Any, upper: Any, price: Any, target: Any, patience: Any, w: Any
 ) -> Any:
-    """The best decision below `target`, written to w: its value, infinite where there is none, and the steps left.
+    """The best decision below `target`, written to w: its value, infinite where there is none; the steps left; and the size of
+    the terms that the loss of a better one would be the sum of.
 
     Fewer than zero steps left: given up, and there may be better ones.
     """
@@ -150,8 +142,9 @@ def best_flips(
         for j in range(n):
             reduced[j] += price[r] * rows[r, j]
     left = np.empty(m)  # what the unflipped decision leaves of each row, which may be broken by its tolerance
-    bound = 0.0
+    bound, size = 0.0, 0.0
     for r in range(m):
+        size += price[r] * abs(side[r])
         left[r] = side[r] + FEASIBILITY * abs(side[r])
         for j in range(n):
             left[r] += ROUNDING * abs(rows[r, j]) * max(abs(lower[j]), abs(upper[j]))
@@ -161,8 +154,10 @@ def best_flips(
     for j in np.argsort(np.abs(reduced)):
         w[j] = upper[j] if reduced[j] < 0.0 else lower[j]
         bound += reduced[j] * w[j]
+        size += abs(c[j] * w[j])
         for r in range(m):
             left[r] -= rows[r, j] * w[j]
+            size += price[r] * abs(rows[r, j] * w[j])
         if lower[j] < upper[j]:
             cost[flips], index[flips] = abs(reduced[j]), j
             most += cost[flips]
@@ -176,7 +171,7 @@ def best_flips(
         budget += FIRST * price[r] * largest[r]
         most += price[r] * abs(left[r])
     if budget == 0.0:
-        budget = most + 1.0  # no row has a price: where the flips cost nothing, whatever is feasible will do
+        budget = 2.0 * most if most > 0.0 else 1.0  # no row has a price: where flips cost nothing, any feasible set will do
 
     path, chosen = np.empty(flips + 1, np.int64), np.empty(flips, np.int64)
     at, spent = np.empty((flips + 1, m)), np.empty(flips + 1)
@@ -188,9 +183,10 @@ def best_flips(
             for k in range(found):
                 j = index[chosen[k]]
                 w[j] = lower[j] + upper[j] - w[j]
-            return np.dot(c, w), patience
+            value = np.dot(c, w)
+            return value, patience, size + max(value - bound, 0.0)
         if last or patience < 0:
-            return np.inf, patience
+            return np.inf, patience, 0.0 if np.isinf(target) else size + max(target - bound, 0.0)
         budget *= GROWTH
 
 

@@ -27,12 +27,12 @@ jit = ahead.jit(nogil=True, error_model="numpy")
 
 @jit
 def solve_batch(
-    rows: Any, equalities: Any, c: Any, side: Any, lower: Any, upper: Any, start: Any, w: Any, status: Any
+    rows: Any, equalities: Any, c: Any, side: Any, lower: Any, upper: Any, start: Any, w: Any, prices: Any, status: Any
 ) -> None:
     """Solve every instance.  rows `(m, n)`, the first `equalities` of them equations; c and w `(count, n)`.
 
-    side, lower and upper have one line per instance or one for all; status `(count,)`. start `(count, n + m)` holds
-    basis codes, and is overwritten with the optimal ones; without starts it is `(0, n + m)`.
+    side, lower and upper have one line per instance or one for all; prices `(count, m)`, status `(count,)`. start
+    `(count, n + m)` holds basis codes, and is overwritten with the optimal ones; without starts it is `(0, n + m)`.
     """
     m, n = rows.shape
     code, basis, slack_room = np.empty(n + m, np.int8), np.empty(m, np.int64), np.empty(m)
@@ -54,7 +54,9 @@ def solve_batch(
         while status[i] != OPTIMAL:
             if not warm:
                 slack_basis(code, basis)
-            status[i] = simplex(rows, largest, c[i], s, lo, up, slack_room, code, basis, work, candidate, w[i])
+            status[i] = simplex(
+                rows, largest, c[i], s, lo, up, slack_room, code, basis, work, candidate, w[i], prices[i]
+            )
             if not warm:
                 break
             warm = False  # a start may save time, never change what is found out
@@ -105,25 +107,36 @@ def read_basis(start: Any, code: Any, basis: Any) -> Any:
 
 
 @jit
-def invert(rows: Any, basis: Any, inverse: Any, matrix: Any) -> Any:
-    """inverse = (columns of the basis)⁻¹ by Gauss-Jordan with row exchanges; whether there is one."""
+def invert(rows: Any, basis: Any, inverse: Any, matrix: Any, own: Any) -> Any:
+    """inverse = (columns of the basis)⁻¹ by Gauss-Jordan with row exchanges; whether there is one.
+
+    A basic slack takes its own row. The other columns are then solved without these rows: their entries of the inverse are zero
+    there, without rounding. own `(m,)` is room for the row that each line came from.
+    """
     m, n = rows.shape
     largest = 0.0
     for k in range(m):
+        own[k] = k
         for r in range(m):
             inverse[r, k] = 1.0 if r == k else 0.0
             matrix[r, k] = rows[r, basis[k]] if basis[k] < n else (1.0 if basis[k] - n == r else 0.0)
             largest = max(largest, abs(matrix[r, k]))
     for k in range(m):
+        if basis[k] >= n:
+            place = 0
+            while own[place] != basis[k] - n:
+                place += 1
+            exchange(matrix, inverse, own, k, place)
+    for k in range(m):
+        if basis[k] >= n:
+            continue
         pivot = k
         for r in range(k + 1, m):
-            if abs(matrix[r, k]) > abs(matrix[pivot, k]):
+            if basis[r] < n and abs(matrix[r, k]) > abs(matrix[pivot, k]):
                 pivot = r
         if abs(matrix[pivot, k]) <= PIVOT * largest:
             return False
-        for q in range(m):
-            matrix[k, q], matrix[pivot, q] = matrix[pivot, q], matrix[k, q]
-            inverse[k, q], inverse[pivot, q] = inverse[pivot, q], inverse[k, q]
+        exchange(matrix, inverse, own, k, pivot)
         scale = 1.0 / matrix[k, k]
         for q in range(m):
             matrix[k, q] *= scale
@@ -142,6 +155,16 @@ def invert(rows: Any, basis: Any, inverse: Any, matrix: Any) -> Any:
 
 
 @jit
+def exchange(matrix: Any, inverse: Any, own: Any, one: Any, other: Any) -> None:
+    """Exchange two lines."""
+    if one != other:
+        own[one], own[other] = own[other], own[one]
+        for q in range(own.size):
+            matrix[one, q], matrix[other, q] = matrix[other, q], matrix[one, q]
+            inverse[one, q], inverse[other, q] = inverse[other, q], inverse[one, q]
+
+
+@jit
 def cost_terms(rows: Any, c: Any, price: Any, j: Any) -> Any:
     """|c_j| + Σ_r |price_r rows_rj|, or |price_r| for the slack of row r."""
     m, n = rows.shape
@@ -154,17 +177,29 @@ def cost_terms(rows: Any, c: Any, price: Any, j: Any) -> Any:
 
 
 @jit
+def all_terms(rows: Any, side: Any, lower: Any, upper: Any, multiplier: Any) -> Any:
+    """Σ_r |multiplier_r| (|side_r| + Σ_j |rows_rj| max |bound_j|): what a sum of the rows is the sum of, at any decision."""
+    total = 0.0
+    for r in range(side.size):
+        part = abs(side[r])
+        for j in range(rows.shape[1]):
+            part += abs(rows[r, j]) * max(abs(lower[j]), abs(upper[j]))
+        total += abs(multiplier[r]) * part
+    return total
+
+
+@jit
 def simplex(
     rows: Any, largest: Any, c: Any, side: Any, lower: Any, upper: Any, slack_room: Any,
-    code: Any, basis: Any, work: Any, candidate: Any, w: Any,
+    code: Any, basis: Any, work: Any, candidate: Any, w: Any, price: Any,
 ) -> Any:  # fmt: skip
-    """From the basis in `code` and `basis` to an optimal one; w is written on the way. Gives the status.
+    """From the basis in `code` and `basis` to an optimal one; w and price `(m,)` are written on the way. Gives the status.
 
-    largest `(m,)`: the largest entry of each row.
+    INFEASIBLE is proven, up to `FEASIBILITY` of all terms. largest `(m,)`: the largest entry of each row.
     """
     m, n = rows.shape
-    inverse, matrix = np.empty((m, m)), np.empty((m, m))
-    price, left, value, held, terms = np.empty(m), np.empty(m), np.empty(m), np.empty(m), np.empty(m)
+    inverse, matrix, own = np.empty((m, m)), np.empty((m, m)), np.empty(m, np.int64)
+    left, value, held, terms = np.empty(m), np.empty(m), np.empty(m), np.empty(m)
     reduced, ratio, weight, alpha = work[0], work[1], work[2], work[3]
     for r in range(m):
         if slack_room[r] < 0.0:
@@ -179,7 +214,7 @@ def simplex(
     patience = 50 + 10 * m
     for iteration in range(20 * patience):
         careful = iteration >= patience  # Bland's rule: slow, and cannot cycle
-        if not invert(rows, basis, inverse, matrix):
+        if not invert(rows, basis, inverse, matrix, own):
             return FAILED
 
         # Prices and reduced costs; every nonbasic variable goes to the bound that its reduced cost asks for.
@@ -216,18 +251,22 @@ def simplex(
                 term = rows[r, j] * w[j]
                 total += term
                 terms[r] += abs(term)
-            left[r] -= total + (slack_room[r] if code[n + r] == AT_UPPER else 0.0)
+            slack = slack_room[r] if code[n + r] == AT_UPPER else 0.0
+            left[r] -= total + slack
+            terms[r] += slack
 
-        # Basic variables; the one that breaks a bound most leaves.
-        leaving, worst, margin, up = -1, 0.0, 0.0, False
+        # Basic variables, and the terms of each row with them; the one that breaks a bound most leaves.
         for k in range(m):
-            j = basis[k]
-            value[k], noise, entry = 0.0, 0.0, 0.0
-            for r in range(m):
-                entry = max(entry, abs(inverse[k, r]))
+            value[k], j = 0.0, basis[k]
             for r in range(m):
                 value[k] += inverse[k, r] * left[r]
-                noise += entry * terms[r]  # an entry of the inverse has the rounding of the largest of its row
+            for r in range(m):
+                terms[r] += abs(value[k] * (rows[r, j] if j < n else (1.0 if j - n == r else 0.0)))
+        leaving, worst, margin, up = -1, 0.0, 0.0, False
+        for k in range(m):
+            j, noise = basis[k], 0.0
+            for r in range(m):
+                noise += abs(inverse[k, r]) * terms[r]
             low, high = (lower[j], upper[j]) if j < n else (0.0, slack_room[j - n])
             violation, allowed = max(low - value[k], value[k] - high), 0.0
             if violation > 0.0:
@@ -267,7 +306,7 @@ def simplex(
             reach += weight[found] if helps else 0.0
             found += 1 if helps else 0
         if reach < worst - margin:
-            return INFEASIBLE
+            return INFEASIBLE if worst - reach > FEASIBILITY * all_terms(rows, side, lower, upper, alpha[n:]) else FAILED
         entering = candidate[0]
         if careful:
             lowest = ratio[0]

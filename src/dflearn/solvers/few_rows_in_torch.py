@@ -26,9 +26,11 @@ LOOK_EVERY = 4  # steps between two looks at whether all are through
 
 
 class Vertices(NamedTuple):
-    """w `(count, n)`, the codes of its basis `(count, n + m)` as of `Basis`, and which instances are solved `(count,)`."""
+    """w `(count, n)`, prices of the rows `(count, m)`, the codes of the basis `(count, n + m)` as of `Basis`, and which instances
+    are solved `(count,)`."""
 
     w: Tensor
+    prices: Tensor
     codes: Tensor
     solved: Tensor
 
@@ -51,14 +53,15 @@ def few_row_lp(
     )
     largest, scale = rows.abs().amax(1), c.abs().amax(1) if n else c.new_zeros(count)
     codes, basis = _first_basis(start, count, n, m, c.device)
-    w, lines = torch.zeros_like(c), torch.arange(count, device=c.device)
+    w, prices, lines = torch.zeros_like(c), torch.zeros_like(room), torch.arange(count, device=c.device)
     for step in range(50 + 10 * m):
         if step % LOOK_EVERY == 0 and bool((solved | hopeless).all()):
             break
         going = ~(solved | hopeless)
         inverse, info = torch.linalg.inv_ex(F.T[basis].transpose(1, 2))
         hopeless = hopeless | (going & ((info != 0) | ~torch.isfinite(inverse).all(-1).all(-1)))
-        inverse = torch.where(hopeless[:, None, None], 0.0, inverse)
+        residue = inverse.abs() <= ROUNDING * inverse.abs().amax(-1, keepdim=True)
+        inverse = torch.where(hopeless[:, None, None] | residue, 0.0, inverse)
         # Prices and reduced costs; every nonbasic variable goes to the bound that its reduced cost asks for.
         price = (costs.gather(1, basis)[:, None] @ inverse)[:, 0]
         reduced = costs - price @ F
@@ -68,9 +71,9 @@ def few_row_lp(
         codes = torch.where((codes == BASIC) | ~going[:, None], codes, asked)
         basic = codes == BASIC
         at = torch.where(basic, 0.0, torch.where(codes == AT_UPPER, high, low))
-        terms = side.abs() + at[:, :n].abs() @ rows.abs().T
         value = (inverse @ (side - at @ F.T)[..., None])[..., 0]
-        noise = inverse.abs().amax(-1) * terms.sum(-1, keepdim=True)
+        terms = side.abs() + at.scatter(1, basis, value).abs() @ F.abs().T
+        noise = (inverse.abs() @ terms[..., None])[..., 0]
         # Basic variables; the one that breaks a bound most leaves.
         least, most = low.gather(1, basis), high.gather(1, basis)
         violation = torch.maximum(least - value, value - most)
@@ -82,7 +85,8 @@ def few_row_lp(
         held = torch.where(value - least <= ROUNDING * noise, least, held)
         through = going & ~hopeless & ~broken.any(1)
         point = at.scatter(1, basis, torch.where(broken, 0.0, held))[:, :n]
-        w, solved = torch.where(through[:, None], point, w), solved | through
+        w, prices = torch.where(through[:, None], point, w), torch.where(through[:, None], price, prices)
+        solved = solved | through
         # Along its row: the candidate at which the weights, added in the order of the ratios, reach what is missing.
         leaving = torch.where(broken, violation, -1.0).argmax(1)
         worst, margin = (part.gather(1, leaving[:, None]) for part in (violation, allowed))
@@ -106,7 +110,7 @@ def few_row_lp(
         basis = torch.where(moves, basis.scatter(1, leaving[:, None], entering), basis)
     at_side = torch.arange(n + m, device=c.device) >= n + equalities  # a slack of zero is a row at its upper side
     told = torch.where(at_side & (codes == AT_LOWER), AT_UPPER, codes)
-    return Vertices(w, torch.where(solved[:, None], told, NONE).to(torch.int8), solved)
+    return Vertices(w, prices, torch.where(solved[:, None], told, NONE).to(torch.int8), solved)
 
 
 def _first_basis(start: Tensor | None, count: int, n: int, m: int, device: torch.device) -> tuple[Tensor, Tensor]:
