@@ -59,7 +59,7 @@ def agrees(program: Program, y: torch.Tensor, instance: Instance | None = None) 
     assert (off[solved] <= 1e-9 * terms[solved].clamp(min=1e-300)).all()
     assert torch.equal(found.decision.isnan().any(-1), ~solved)
     sides = program.sides(program.realize(y, instance), len(y))
-    errors = SmallLP(program)._tableau.certifier.violation(
+    errors = SmallLP(program).certifier.violation(
         found.decision[solved].numpy(), sides.rows(solved.numpy().nonzero()[0])
     )
     assert errors.max(initial=0.0) <= 1e-8

@@ -41,7 +41,8 @@ OPTIMAL, FAILED = 0, 5  # as in `Status`
 DUAL = 1e-12  # reduced costs, and
 PRIMAL = 1e-11  # decisions, that are smaller relative to their terms are rounding
 PIVOT = 1e-9  # entries of a column this small beside its largest are rounding
-SNAP = 1e-15  # a basic variable this near to its bound, in units of the largest, is at it
+SNAP = 1e-15  # a basic variable this near to its bound, relative to its terms, is at it
+NEAR = 1e-9  # farther from its bound, relative to all numbers of the instance, it is not looked at so closely
 ROUNDS = 4  # of steps, then numbers anew
 
 jit = ahead.jit(nogil=True, error_model="numpy")
@@ -56,10 +57,10 @@ def solve_batch(columns: Columns, reference: Place, lines: Lines, c: Any, w: Any
     m, k = reference.tableau.shape
     first, here = copied(reference), copied(reference)
     order = room_for_order(m, len(columns.value))
-    by_column, by_row = np.empty((6, k)), np.empty((6, m))
+    by_column, by_row = np.empty((6, k)), np.empty((7, m))
     room = Room(
         by_column[0], by_column[1], by_column[2], by_column[3], by_column[4], by_column[5],
-        by_row[0], by_row[1], by_row[2], by_row[3], by_row[4], by_row[5],
+        by_row[0], by_row[1], by_row[2], by_row[3], by_row[4], by_row[5], by_row[6],
     )  # fmt: skip
     shared = max(len(lines.right), len(lines.lower), len(lines.upper)) == 1
     cost = np.zeros(m + k)
@@ -112,17 +113,18 @@ def begin(columns: Columns, order: Order, lines: Lines, here: Place, room: Room)
     for step in range(1, 4 * (m + k) + 2):
         if anew and not decide(columns, order, lines, here, room):
             return False
-        small = PRIMAL * largest_of(x, lines.right)
-        leaving, worst = m, small
+        leaving, worst = m, PRIMAL * largest_of(x, lines.right)
         for r in range(m):
-            broken = max(lines.lower[basis[r]] - x[basis[r]], x[basis[r]] - lines.upper[basis[r]])
+            broken = beyond(lines, basis[r], x)
             if broken > worst:
                 leaving, worst = r, broken
-        if leaving == m:
-            if anew:
-                return True
+        if leaving == m and not anew:
             anew = True
             continue
+        if leaving == m:
+            leaving = broken_still(columns, order, lines, here, room)
+            if leaving == m:
+                return True
         anew = step % (m + k) == 0
         if step == careful:
             for j in range(k):
@@ -169,6 +171,7 @@ def optimize(columns: Columns, order: Order, lines: Lines, cost: Any, here: Plac
     for r in range(m):
         v = basis[r]
         room.value[r], room.low[r], room.high[r] = x[v], lines.lower[v], lines.upper[v]
+        room.extent[r] = abs(x[v])
         price = cost[v]
         if price != 0.0:
             for j in range(k):
@@ -189,7 +192,7 @@ def optimize(columns: Columns, order: Order, lines: Lines, cost: Any, here: Plac
             room.rate[r] = cost[basis[r]]
         solve_transposed(columns, basis, order, room.rate, room.prices)
         if not priced(columns, cost, here, room):
-            return settled(lines, here)
+            return settled(columns, order, lines, here, room)
     return False
 
 
@@ -221,15 +224,77 @@ def priced(columns: Columns, cost: Any, here: Place, room: Room) -> Any:
 
 
 @inner
-def settled(lines: Lines, here: Place) -> Any:
-    """Basic variables within their bounds, but for rounding: there at last, and whether they were."""
-    x, small = here.x, PRIMAL * largest_of(here.x, lines.right)
-    near = SNAP * largest_of(here.x, lines.right[:0])
-    for v in here.basis:
+def beyond(lines: Lines, v: Any, x: Any) -> Any:
+    """By how much a variable breaks its bounds; not above zero where it holds them."""
+    return max(lines.lower[v] - x[v], x[v] - lines.upper[v])
+
+
+@inner
+def row_terms(columns: Columns, lines: Lines, x: Any, terms: Any) -> None:
+    """terms = |right| + Σ_v |M_v x_v|, by row."""
+    for r in range(len(terms)):
+        terms[r] = abs(lines.right[r])
+    for v in range(len(x)):
+        if x[v] != 0.0:
+            for e in range(columns.start[v], columns.start[v + 1]):
+                terms[columns.index[e]] += abs(columns.value[e] * x[v])
+
+
+@inner
+def size_of(columns: Columns, order: Order, basis: Any, r: Any, terms: Any, unit: Any, inverse: Any) -> Any:
+    """Σ_i |(B⁻¹)_ri| terms_i: the size of the terms that the basic variable of position r is the sum of, those of other variables
+    included that it follows from. Times ε it bounds the rounding error (Skeel, 1979). unit and inverse are room."""
+    for k in range(len(basis)):
+        unit[k] = 0.0
+    unit[r] = 1.0
+    solve_transposed(columns, basis, order, unit, inverse)
+    size = 0.0
+    for i in range(len(basis)):
+        size += abs(inverse[i]) * terms[i]
+    return size
+
+
+@inner
+def broken_still(columns: Columns, order: Order, lines: Lines, here: Place, room: Room) -> Any:
+    """The position of a basic variable that breaks a bound by more than rounding, relative to its own terms; m if there is none.
+
+    It is for violations that are small beside all numbers of the instance, and for the basis that was factorized last.
+    """
+    basis, x = here.basis, here.x
+    m, known = len(basis), False
+    for r in range(m):
+        broken = beyond(lines, basis[r], x)
+        if broken > 0.0:
+            if not known:
+                row_terms(columns, lines, x, room.side)
+                known = True
+            if broken > PRIMAL * size_of(columns, order, basis, r, room.side, room.rate, room.value):
+                return r
+    return m
+
+
+@inner
+def settled(columns: Columns, order: Order, lines: Lines, here: Place, room: Room) -> Any:
+    """Basic variables within their bounds, but for rounding: there at last, and whether they were.
+
+    Only variables near a bound, and not at it, need the size of their terms. The basis is the one that was factorized last.
+    """
+    basis, x = here.basis, here.x
+    near, known = NEAR * largest_of(x, lines.right), False
+    for r in range(len(basis)):
+        v = basis[r]
         low, high = lines.lower[v], lines.upper[v]
-        if not (low - small <= x[v] <= high + small):
-            return False
-        x[v] = low if x[v] - low <= near else high if high - x[v] <= near else x[v]
+        gap = min(abs(x[v] - low), abs(high - x[v]))
+        broken = beyond(lines, v, x)
+        if broken > 0.0 or 0.0 < gap <= near:
+            if not known:
+                row_terms(columns, lines, x, room.side)
+                known = True
+            size = size_of(columns, order, basis, r, room.side, room.rate, room.value)
+            if broken > PRIMAL * size:
+                return False
+            if broken > 0.0 or gap <= SNAP * size:
+                x[v] = low if x[v] - low < high - x[v] else high
     return True
 
 
@@ -258,11 +323,12 @@ def first_of_all(outside: Any, room: Room) -> Any:
 def descend(lines: Lines, here: Place, room: Room, small: Any, steps: Any) -> Any:
     """Primal steps while reduced costs ask for one; how many are left, or −1 where they do not end.
 
-    small: what is rounding in a decision. All but here.x follows the steps.
+    What is rounding in a basic variable is relative to the largest that it was, and moved, on the way. small: steps that are no
+    longer count as a stall. All but here.x follows the steps.
     """
     tableau, basis, outside, at = here.tableau, here.basis, here.outside, here.at
     reduced, size, weight, way, width = room.reduced, room.size, room.weight, room.way, room.width
-    value, low, high, rate, row = room.value, room.low, room.high, room.rate, room.row
+    value, low, high, rate, row, extent = room.value, room.low, room.high, room.rate, room.row, room.extent
     m, k = tableau.shape
     for j in range(k):
         weight[j] = 1.0
@@ -285,7 +351,7 @@ def descend(lines: Lines, here: Place, room: Room, small: Any, steps: Any) -> An
             fast = abs(rate[r])
             if fast > least:
                 space = value[r] - low[r] if rate[r] > 0.0 else high[r] - value[r]
-                reach = min(reach, (max(space, 0.0) + small) / fast)
+                reach = min(reach, (max(space, 0.0) + PRIMAL * extent[r]) / fast)
         leaving, length, largest = m, np.inf, 0.0
         for r in range(m):
             fast = abs(rate[r])
@@ -302,10 +368,12 @@ def descend(lines: Lines, here: Place, room: Room, small: Any, steps: Any) -> An
         if length > 0.0:
             for r in range(m):
                 value[r] -= length * rate[r]
+                extent[r] = max(extent[r], abs(value[r]))
         if flips:  # from one bound to the other
             at[q], way[q] = AT_UPPER if up else AT_LOWER, -sign
             continue
         value[leaving] = sign * length + bound_of(lines, outside[q], at[q])
+        extent[leaving] = max(abs(value[leaving]), length)
         price, pivot, reference = reduced[q], tableau[leaving, q], weight[q]
         exchange(here, leaving, q, AT_LOWER if rate[leaving] > 0.0 else AT_UPPER, room)
         low[leaving], high[leaving] = lines.lower[basis[leaving]], lines.upper[basis[leaving]]

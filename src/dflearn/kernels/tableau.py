@@ -46,6 +46,7 @@ class Room(NamedTuple):
     rate: Any
     side: Any
     prices: Any
+    extent: Any  # the largest that a basic variable was on the way
 
 
 @inner

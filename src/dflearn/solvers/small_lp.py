@@ -1,4 +1,4 @@
-"""Small linear programs of any kind: a simplex method of our own, whose answers are certified as those of HiGHS are."""
+"""Small linear programs of any kind: a simplex method of our own."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import scipy.sparse as sp
 
 from dflearn.program import Program
 from dflearn.program.sides import Sides
-from dflearn.solvers.base import Basis, Raw, Solver, Status
-from dflearn.solvers.certificate import SURE, Certifier
+from dflearn.solvers.base import Basis, Raw, Solver
+from dflearn.solvers.gate import Certified
 from dflearn.solvers.highs import HiGHS
 from dflearn.solvers.oracles import refusal, refuse_quadratic
 from dflearn.solvers.scaling import Scales
@@ -25,19 +25,17 @@ MOST_ROWS = 1_000
 DEPENDENT = 1e-10  # a row of the tableau this small beside the largest is a row that others imply
 
 
-class SmallLP(Solver):
+class SmallLP(Certified):
     """Exact linear programs with a small dense tableau, of any structure: a primal simplex method of its own.
 
     HiGHS takes some hundred microseconds to begin with; on a shortest path of 40 edges this one is done after ten. Every instance
     begins at the same basis, that of the program's own right-hand sides at costs S 1 + d, so that no answer depends on the batch.
     Right-hand sides and bounds may differ from instance to instance.
 
-    Each answer is certified in the user's units, from the program's own numbers (`Certifier`). What is not certified, and what has
-    no decision, HiGHS solves, and has the last word on.
+    HiGHS solves what is not certified, and what has no decision.
     """
 
     parallel = "threads"
-    program: Program
 
     def __init__(self, program: Program) -> None:
         refuse_quadratic("SmallLP", program)
@@ -49,7 +47,6 @@ class SmallLP(Solver):
         if entries > MOST_ENTRIES:
             raise refusal("SmallLP", program, f"its tableau has {entries} entries, more than {MOST_ENTRIES}; use HiGHS")
         self.program, self.objective = program, program.objective
-        self.general = HiGHS(program)
 
     @staticmethod
     def suits(program: Program) -> bool:
@@ -76,17 +73,9 @@ class SmallLP(Solver):
 
     def _solve(self, c: np.ndarray, sides: Sides | None, start: np.ndarray | None) -> Raw:
         assert sides is not None
-        tableau, out = self._tableau, Raw.empty(*c.shape)
-        prices = tableau.solve(c, sides, out)
-        verdict = tableau.certifier.check(c, out.decision, prices, sides)
-        out.objective[:] = np.einsum("ij,ij->i", c, out.decision)
-        np.fmin(verdict.bound, out.objective, out=out.bound)
-        left = np.flatnonzero(~((out.status == int(Status.OPTIMAL)) & (verdict.error <= SURE)))
-        if left.size:
-            rest = self.general._solve(c[left], sides.rows(left), None)
-            out.decision[left], out.status[left] = rest.decision, rest.status
-            out.objective[left], out.bound[left] = rest.objective, rest.bound
-        return out
+        out = Raw.empty(*c.shape)
+        prices = self._tableau.solve(c, sides, out)
+        return self.certified(c, sides, out, prices)
 
 
 def tableau_entries(program: Program) -> int:
@@ -103,7 +92,7 @@ class _Tableau:
 
     def __init__(self, solver: HiGHS) -> None:
         program = solver.program
-        self.program, self.certifier, self.scales = program, Certifier(program), Scales.of(program)
+        self.program, self.scales = program, Scales.of(program)
         scaled, equalities, inequalities = self.scales.program(program), program.A.shape[0], program.G.shape[0]
         slacks = sp.vstack([sp.csr_array((equalities, inequalities)), sp.eye_array(inequalities)])
         matrix = sp.csc_array(sp.hstack([sp.vstack([scaled.A, scaled.G]), slacks]))  # no slacks of equations
