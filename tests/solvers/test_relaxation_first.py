@@ -188,8 +188,8 @@ def test_more_nodes_than_allowed_go_to_highs() -> None:
     y = draw(6, program.p)
     calls = []
     solver = RelaxationFirst(program, nodes=1)
-    solve = solver._general._solve
-    solver._general._solve = lambda c, *others: calls.append(len(c)) or solve(c, *others)  # type: ignore
+    solve = solver.general._solve
+    solver.general._solve = lambda c, *others: calls.append(len(c)) or solve(c, *others)  # type: ignore
     assert_same(solver.solve(y).check(OPTIMAL), HiGHS(program).solve(y), program)
     assert calls
     assert calls[0] > 1, "most of them need more than the root"

@@ -171,7 +171,9 @@ def best_flips(
         budget += FIRST * price[r] * largest[r]
         most += price[r] * abs(left[r])
     if budget == 0.0:
-        budget = 2.0 * most if most > 0.0 else 1.0  # no row has a price: where flips cost nothing, any feasible set will do
+        budget = (
+            2.0 * most if most > 0.0 else 1.0
+        )  # no row has a price: where flips cost nothing, any feasible set will do
 
     path, chosen = np.empty(flips + 1, np.int64), np.empty(flips, np.int64)
     at, spent = np.empty((flips + 1, m)), np.empty(flips + 1)

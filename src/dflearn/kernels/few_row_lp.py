@@ -41,14 +41,16 @@ def solve_batch(
     largest = np.empty(m)
     for r in range(m):
         largest[r] = np.abs(rows[r]).max()
+    shared = max(side.shape[0], lower.shape[0], upper.shape[0]) == 1
     for i in range(c.shape[0]):
         s, lo, up = (
             side[min(i, side.shape[0] - 1)],
             lower[min(i, lower.shape[0] - 1)],
             upper[min(i, upper.shape[0] - 1)],
         )
-        for r in range(m):
-            slack_room[r] = 0.0 if r < equalities else room(rows[r], s[r], lo, up)
+        if i == 0 or not shared:
+            for r in range(m):
+                slack_room[r] = 0.0 if r < equalities else room(rows[r], s[r], lo, up)
         warm = start.shape[0] > 0 and read_basis(start[i], code, basis)
         status[i] = FAILED
         while status[i] != OPTIMAL:
@@ -306,7 +308,9 @@ def simplex(
             reach += weight[found] if helps else 0.0
             found += 1 if helps else 0
         if reach < worst - margin:
-            return INFEASIBLE if worst - reach > FEASIBILITY * all_terms(rows, side, lower, upper, alpha[n:]) else FAILED
+            return (
+                INFEASIBLE if worst - reach > FEASIBILITY * all_terms(rows, side, lower, upper, alpha[n:]) else FAILED
+            )
         entering = candidate[0]
         if careful:
             lowest = ratio[0]

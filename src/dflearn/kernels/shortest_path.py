@@ -36,13 +36,30 @@ def distances(start: Any, arc: Any, tail: Any, c: Any, first: Any, out: Any) -> 
 
 
 @jit
-def shortest_paths(start: Any, arc: Any, tail: Any, c: Any, w: Any, value: Any) -> None:
+def check(start: Any, arc: Any, tail: Any, c: Any, first: Any, distance: Any, wrong: Any) -> None:
+    """wrong[j] is 0 where the distances prove the path of instance `first + j`, by the rule of `dflearn.certify`.
+
+    The distance of a node is the price of its row. The path meets the rows exactly, and the reduced costs on it are zero. So what
+    is left of the rule is that no arc has a reduced cost c + distance[tail] − distance[head] below zero.
+    """
+    for j in range(LANES):
+        wrong[j] = 0.0
+    for v in range(1, start.size - 1):
+        for k in range(start[v], start[v + 1]):
+            t, a = tail[k], arc[k]
+            for j in range(LANES):
+                wrong[j] = max(wrong[j], distance[v, j] - (distance[t, j] + c[first + j, a]))
+
+
+@jit
+def shortest_paths(start: Any, arc: Any, tail: Any, c: Any, w: Any, value: Any, sure: Any) -> None:
     """w[i] = arcs of the shortest path of instance i, on zeros; value[i] = its length.  c, w `(count, arcs)`, value `(count,)`.
 
-    Of arcs that are equally good the first counts.
+    Of arcs that are equally good the first counts. sure[i]: whether the distances prove the path, which they do but for costs that
+    are too large to be added.
     """
     count, last = c.shape[0], start.size - 2
-    distance = np.empty((last + 1, LANES))
+    distance, wrong = np.empty((last + 1, LANES)), np.empty(LANES)
     costs = c
     if 0 < count < LANES:  # the lanes left over repeat the last instance
         costs = np.empty((LANES, c.shape[1]), c.dtype)
@@ -51,9 +68,11 @@ def shortest_paths(start: Any, arc: Any, tail: Any, c: Any, w: Any, value: Any) 
     for tile in range(0, count, LANES):
         first = max(0, min(tile, count - LANES))
         distances(start, arc, tail, costs, first, distance)
+        check(start, arc, tail, costs, first, distance, wrong)
         for j in range(min(LANES, count)):
             i, v = first + j, last
             value[i] = distance[v, j]
+            sure[i] = wrong[j] == 0.0 and np.isfinite(value[i])
             while v:
                 k = start[v]
                 while distance[tail[k], j] + costs[i, arc[k]] != distance[v, j]:

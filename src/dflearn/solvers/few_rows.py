@@ -180,9 +180,7 @@ class FewRowLP(_FewRows):
             if rest.reason is not None:
                 reason = np.full(len(c), "", object)
                 reason[left.numpy()] = rest.reason
-        return Solution(
-            w, status, objective, bound, None if start is None else codes, fallback=fallback, reason=reason
-        )
+        return Solution(w, status, objective, bound, None if start is None else codes, fallback=fallback, reason=reason)
 
     def _solve(self, c: np.ndarray, sides: Sides | None, start: np.ndarray | None) -> Raw:
         from dflearn.kernels.few_row_lp import solve_batch
@@ -199,13 +197,15 @@ class FewRowLP(_FewRows):
         solve_batch(self._rows, self.program.A.shape[0], costs, *lines[:3], codes, out.decision, prices, out.status)
         if not self._scales.plain:
             out.decision[:] *= self._scales.columns
-        out = replace(out, start=None if start is None else codes)
+        if start is not None:
+            out = replace(out, start=codes)
         return self.certified(c, sides, out, self._prices(prices, lines))
 
     def _prices(self, found: np.ndarray, lines: _Lines) -> np.ndarray:
         """In the user's units. A row that cannot be broken has none."""
         prices = found if self._scales.plain else found * self._scales.rows
-        return np.where(lines.loose, 0.0, prices) if lines.loose.any() else prices
+        prices[np.broadcast_to(lines.loose, prices.shape)] = 0.0
+        return prices
 
 
 class FewRowBinary(_FewRows):
@@ -240,5 +240,6 @@ class FewRowBinary(_FewRows):
         out = Raw.empty(*c.shape)
         solve_batch(self._rows, c, *self._lines(sides)[:3], STEPS, out.decision, out.status)
         out.objective[:] = out.bound[:] = np.einsum("ij,ij->i", c, out.decision)
-        holds = self.certifier.violation(out.decision, sides) <= OPTIMAL
+        nothing = np.zeros((len(c), len(self._rows)))  # the rows are checked, not the relaxation
+        holds = self.certifier.check(c, out.decision, nothing, sides).primal <= OPTIMAL
         return self.handed_over(c, sides, out, (out.status == int(Status.OPTIMAL)) & holds & (spans(c) <= WIDEST))

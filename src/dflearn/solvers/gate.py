@@ -49,19 +49,19 @@ class Certified(Solver):
         solved = out.status == int(Status.OPTIMAL)
         sure = solved & (verdict.error <= SURE)
         out.bound[:] = verdict.bound
-        for i in np.flatnonzero(solved & ~sure):
-            w, _, again = self.certifier.tidy(c[i], out.decision[i], prices[i], sides.row(i))
-            if again.error[0] <= SURE:
-                out.decision[i], out.bound[i], sure[i] = w, again.bound[0], True
+        if not sure.all():
+            for i in np.flatnonzero(solved & ~sure):
+                w, _, again = self.certifier.tidy(c[i], out.decision[i], prices[i], sides.row(i))
+                if again.error[0] <= SURE:
+                    out.decision[i], out.bound[i], sure[i] = w, again.bound[0], True
         out.objective[:] = np.einsum("ij,ij->i", c, out.decision)
         np.fmin(out.bound, out.objective, out=out.bound)
         return self.handed_over(c, sides, out, sure)
 
     def handed_over(self, c: np.ndarray, sides: Sides, out: Raw, sure: np.ndarray) -> Raw:
         """`out` with the answers of HiGHS where `sure`, bool `(count,)`, is false."""
-        fallback = ~sure
-        left = np.flatnonzero(fallback)
-        if left.size:
+        if not sure.all():
+            left = np.flatnonzero(~sure)
             blank = None if out.start is None else np.full_like(out.start[left], self.start_blank)
             rest = self.general._solve(c[left], sides.rows(left), blank)
             out.decision[left], out.status[left] = rest.decision, rest.status
@@ -70,4 +70,5 @@ class Certified(Solver):
                 out.start[left] = rest.start
             if out.reason is not None and rest.reason is not None:
                 out.reason[left] = rest.reason
-        return replace(out, fallback=fallback)
+            out = replace(out, fallback=~sure)
+        return out

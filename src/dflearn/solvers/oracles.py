@@ -17,19 +17,21 @@ from torch import Tensor
 from dflearn.errors import OptionError, ProgramError
 from dflearn.program import Instance, Program
 from dflearn.program.sides import ROUNDING, Sides
-from dflearn.solvers.base import Raw, Solution, Solver, Status, check_costs, check_instance, check_start
+from dflearn.solvers.base import Raw, Solution, Status, check_costs, check_instance, check_start
+from dflearn.solvers.gate import Certified
 from dflearn.solvers.graph import Graph
 
 
-class Oracle(Solver):
-    """A solver whose every answer is optimal. It works on tensors, on the device of the costs.
+class Oracle(Certified):
+    """A solver that knows the program's structure. It works on tensors, on the device of the costs.
+
+    Its decisions are integral, and optimal for the relaxation: so they are for the integer program.
 
     Instances may have their own d, no constraints of their own. Subclasses write `_decide`.
     """
 
     parallel = "threads"
     on_devices = True
-    program: Program
 
     def __init__(self, program: Program) -> None:
         refuse_quadratic(type(self).__name__, program)
@@ -59,7 +61,9 @@ class Oracle(Solver):
             c = self.objective.vector(c.double(), instance)
         # At a microsecond per instance, tensor operations that change nothing would be most of the time.
         flat = c.ndim == 2
-        decision, value = self._decide(c if flat else c.reshape(-1, self.objective.n))
+        decision, value, sure = self._decide(c if flat else c.reshape(-1, self.objective.n))
+        if not sure.all():
+            return super().solve(y, instance, start)
         if decision.dtype != y.dtype:
             decision = decision.to(y.dtype)
         if not flat:
@@ -69,14 +73,17 @@ class Oracle(Solver):
             status=torch.zeros(batch, dtype=torch.int8),
             objective=value.cpu(),
             bound=value.cpu().clone(),
+            fallback=torch.zeros(batch, dtype=torch.bool),
             seconds=perf_counter() - begun,
         )
 
     def _solve(self, c: np.ndarray, sides: Sides | None, start: np.ndarray | None) -> Raw:
         assert sides is not None
         self._refuse_sides(sides)
-        decision, value = (part.numpy() for part in self._decide(torch.from_numpy(c)))
-        return Raw(decision, np.full(len(c), int(Status.OPTIMAL), np.int8), value, value.copy())
+        decision, value, sure = self._decide(torch.from_numpy(c))
+        out = Raw.empty(*c.shape)
+        out.decision[:], out.objective[:], out.bound[:], out.status[:] = decision, value, value, int(Status.OPTIMAL)
+        return self.handed_over(c, sides, out, sure)
 
     def _refuse_sides(self, sides: Sides) -> None:
         if not sides.is_shared:
@@ -86,8 +93,9 @@ class Oracle(Solver):
             )
 
     @abstractmethod
-    def _decide(self, c: Tensor) -> tuple[Tensor, Tensor]:
-        """c `(count, n)` → the optimal decision `(count, n)` and its objective, float64 `(count,)`."""
+    def _decide(self, c: Tensor) -> tuple[Tensor, Tensor, np.ndarray]:
+        """c `(count, n)` → the optimal decision `(count, n)`, its objective, float64 `(count,)`, and whether it passes the rule of
+        `certify`, bool `(count,)`."""
 
 
 class DagShortestPath(Oracle):
@@ -115,7 +123,7 @@ class DagShortestPath(Oracle):
         self.graph = graph
         self._incoming = graph.incoming()
 
-    def _decide(self, c: Tensor) -> tuple[Tensor, Tensor]:
+    def _decide(self, c: Tensor) -> tuple[Tensor, Tensor, np.ndarray]:
         if c.device.type != "cpu":
             return self._decide_by_levels(c)
         from dflearn.kernels.shortest_path import shortest_paths
@@ -123,28 +131,32 @@ class DagShortestPath(Oracle):
         if c.dtype not in (torch.float32, torch.float64):
             c = c.double()
         decision = torch.zeros_like(c, memory_format=torch.contiguous_format)
-        value = torch.empty(len(c), dtype=torch.float64)
-        shortest_paths(*self._incoming, c.contiguous().numpy(), decision.numpy(), value.numpy())
-        return decision, value
+        value, sure = torch.empty(len(c), dtype=torch.float64), np.empty(len(c), bool)
+        shortest_paths(*self._incoming, c.contiguous().numpy(), decision.numpy(), value.numpy(), sure)
+        return decision, value, sure
 
-    def _decide_by_levels(self, c: Tensor) -> tuple[Tensor, Tensor]:
+    def _decide_by_levels(self, c: Tensor) -> tuple[Tensor, Tensor, np.ndarray]:
         """The same in plain torch, for any device: all nodes at the same depth at once, then all paths back at once."""
         graph, count, last = self.graph, len(c), self.graph.size - 1
         distance = torch.zeros(count, graph.size, dtype=torch.float64, device=c.device)
         # One column more than arcs: a path that is back at the source goes on along an arc that is none.
         chosen = torch.full((count, graph.size), graph.arcs, device=c.device)
         decision = torch.zeros(count, graph.arcs + 1, dtype=c.dtype, device=c.device)
+        sure = torch.ones(count, dtype=torch.bool, device=c.device)
         levels, tail = graph.levels(c.device)
         for nodes, arcs, tails in levels:
-            best, which = (distance[:, tails] + c[:, arcs]).min(-1)
+            here, cost = distance[:, tails], c[:, arcs].double()
+            best, which = (here + cost).min(-1)
             distance[:, nodes] = best
+            sure &= (best.unsqueeze(-1) <= here + cost).all(-1).all(-1)  # the check of `kernels.shortest_path`
             chosen[:, nodes] = arcs.expand(count, *arcs.shape).gather(-1, which.unsqueeze(-1)).squeeze(-1)
         node = torch.full((count, 1), last, device=c.device)
         for _ in range(graph.depth):
             arc = chosen.gather(1, node)
             decision.scatter_(1, arc, 1.0)
             node = tail[arc]
-        return decision[:, : graph.arcs].contiguous(), distance[:, last]
+        value = distance[:, last]
+        return decision[:, : graph.arcs].contiguous(), value, (sure & value.isfinite()).cpu().numpy()
 
 
 class TopK(Oracle):
@@ -182,11 +194,15 @@ class TopK(Oracle):
         super().__init__(program)
         self.k, self.at_most = k, at_most
 
-    def _decide(self, c: Tensor) -> tuple[Tensor, Tensor]:
+    def _decide(self, c: Tensor) -> tuple[Tensor, Tensor, np.ndarray]:
+        """The k-th cost, in the unit of the row, is the price that proves the choice by the rule of `certify`: no other item may
+        cost less. Of an inequality it counts below zero only, and no item that costs more than nothing is chosen."""
         least = c.topk(self.k, largest=False)
         chosen = (least.values < 0).to(c.dtype) if self.at_most else torch.ones_like(least.values)
         decision = torch.zeros_like(c).scatter_(-1, least.indices, chosen)
-        return decision, (least.values.double() * chosen).sum(-1)
+        others, value = c.scatter(-1, least.indices, torch.inf), (least.values.double() * chosen).sum(-1)
+        sure = (others.amin(-1) >= least.values[:, -1]) & value.isfinite()
+        return decision, value, sure.cpu().numpy()
 
 
 def refuse_quadratic(oracle: str, program: Program) -> None:

@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dflearn.certify import SURE, Certifier
 from dflearn.errors import OptionError
 from dflearn.program import Program
 from dflearn.program.implied import LARGEST
 from dflearn.program.sides import Sides, integer_bounds
-from dflearn.solvers.base import Raw, Solver, Status
-from dflearn.solvers.certificate import SURE, Certifier
+from dflearn.solvers.base import Raw, Status
+from dflearn.solvers.gate import Certified
 from dflearn.solvers.highs import HiGHS
 from dflearn.solvers.oracles import refusal, refuse_quadratic
 from dflearn.solvers.scaling import units
@@ -30,7 +31,7 @@ ROUNDS, LATER = 20, 2  # of adding links at the root, and at each other node
 PRUNED = 1e-10  # of the incumbent's terms: what a node must promise to be opened
 
 
-class RelaxationFirst(Solver):
+class RelaxationFirst(Certified):
     """Exact integer programs whose relaxation is integral, or nearly so, such as facility location.
 
     What all cost vectors share is found once, by proven bounds of the relaxation (`strengthening`). Where that leaves one value
@@ -50,7 +51,6 @@ class RelaxationFirst(Solver):
     """
 
     parallel = "threads"
-    program: Program
 
     def __init__(self, program: Program, *, nodes: int = NODES) -> None:
         if not program.is_integer:
@@ -59,7 +59,6 @@ class RelaxationFirst(Solver):
         if nodes < 1:
             raise OptionError(f"nodes must be at least 1; got {nodes}")
         self.program, self.objective, self.nodes = program, program.objective, int(nodes)
-        self._general = HiGHS(program)
         self._local = threading.local()
 
     @staticmethod
@@ -74,7 +73,7 @@ class RelaxationFirst(Solver):
 
     @property
     def identity(self) -> str:
-        return f"RelaxationFirst nodes={self.nodes}, {self._general.identity}"
+        return f"RelaxationFirst nodes={self.nodes}, {self.general.identity}"
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_local"}
@@ -117,19 +116,15 @@ class RelaxationFirst(Solver):
             sides = self.program.own_sides
         if own and self._linear is not None:
             out = self._linear._solve(c, self._linear.program.own_sides, None)
-            rest = np.isin(out.status, (Status.FEASIBLE, Status.NOT_FOUND, Status.FAILED))
+            sure = ~np.isin(out.status, (Status.FEASIBLE, Status.NOT_FOUND, Status.FAILED))
         else:
-            out, rest = Raw.empty(*c.shape), np.ones(len(c), bool)
+            out, sure = Raw.empty(*c.shape), np.zeros(len(c), bool)
             for i in np.flatnonzero((np.abs(c).max(1) < LARGEST) & self._holds):
                 found = self._search(own).solve(c[i], sides if own else sides.row(i))
                 if found is not None:
                     out.status[i], out.decision[i], out.objective[i], out.bound[i] = found
-                    rest[i] = False
-        if rest.any():
-            part = self._general._solve(c[rest], sides.rows(rest), None)
-            out.decision[rest], out.status[rest] = part.decision, part.status
-            out.objective[rest], out.bound[rest] = part.objective, part.bound
-        return out
+                    sure[i] = True
+        return self.handed_over(c, sides, out, sure)
 
 
 def _same(one: Sides, other: Sides) -> bool:

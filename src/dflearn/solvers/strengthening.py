@@ -19,10 +19,10 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from dflearn.certify import SURE, ZERO
 from dflearn.program import Program
 from dflearn.program.sides import Sides, integer_bounds
 from dflearn.solvers.base import Status
-from dflearn.solvers.certificate import SURE, ZERO
 from dflearn.solvers.highs import DROPPED, DUAL, HighsHandle
 from dflearn.solvers.scaling import Scales
 
