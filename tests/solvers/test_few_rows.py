@@ -10,11 +10,10 @@ import pytest
 import torch
 
 from dflearn.errors import ProgramError
-from dflearn.kernels import few_row_binary
 from dflearn.kernels.few_row_binary import search
 from dflearn.program import Instance, Program
 from dflearn.solvers import few_rows
-from dflearn.solvers.base import Basis, Raw, Status
+from dflearn.solvers.base import Basis, Status
 from dflearn.solvers.few_rows import FewRowBinary, FewRowLP
 from dflearn.solvers.highs import HiGHS
 from support import programs
@@ -207,35 +206,6 @@ def test_bounds_of_an_instance_fix_variables() -> None:
     assert answer.decision[:, 3].eq(1).all()
     assert answer.decision[:, 7].eq(0).all()
     torch.testing.assert_close(answer.objective, HiGHS(program).solve(y, own).objective)
-
-
-def test_highs_solves_what_is_left_to_it_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Instances that need too many steps, and those whose costs span much."""
-    program, asked, solve = programs.knapsack(12, 2), [], HiGHS._solve
-
-    def watched(self: HiGHS, c: np.ndarray, *others: Any) -> Raw:
-        asked.append(len(c))
-        return solve(self, c, *others)
-
-    y = torch.rand(5, 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 0.5
-    wide = torch.cat([y, y])
-    wide[7, 3] = 1e9
-    wanted = [HiGHS(program).solve(costs).objective for costs in (y, wide)]
-    monkeypatch.setattr(HiGHS, "_solve", watched)
-    solver = FewRowBinary(program)
-    torch.testing.assert_close(solver.solve(y).check((Status.OPTIMAL,)).objective, wanted[0])
-    assert asked == []
-    torch.testing.assert_close(solver.solve(wide).check((Status.OPTIMAL,)).objective, wanted[1])
-    assert asked == [1]
-    search_all = few_row_binary.solve_batch
-
-    def give_up(*arguments: Any) -> None:  # on two instances, whose rows are the last two arguments'
-        search_all(*arguments)
-        arguments[-2][[1, 4]], arguments[-1][[1, 4]] = np.nan, Status.FAILED
-
-    monkeypatch.setattr(few_row_binary, "solve_batch", give_up)
-    torch.testing.assert_close(solver.solve(y).check((Status.OPTIMAL,)).objective, wanted[0])
-    assert asked == [1, 2]
 
 
 def test_what_takes_too_long_is_left_to_highs(monkeypatch: pytest.MonkeyPatch) -> None:

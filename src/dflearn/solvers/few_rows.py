@@ -29,11 +29,10 @@ from dflearn.solvers.base import (
 )
 from dflearn.solvers.gate import Certified
 from dflearn.solvers.oracles import refusal, refuse_quadratic
-from dflearn.solvers.scaling import Scales, spans
+from dflearn.solvers.scaling import Scales
 
 MOST_ROWS = 16  # above, the dense inverse of `FewRowLP` is no longer small
 MOST_BINARY_ROWS = 4  # above, `FewRowBinary` enumerates more than branch and bound
-WIDEST = 1e8  # costs that span more leave rounding errors of the largest in the sum of the others
 STEPS = 10_000_000  # of `FewRowBinary` on one instance, a few tenths of a second; HiGHS solves what needs more
 
 
@@ -212,8 +211,8 @@ class FewRowBinary(_FewRows):
     """Exact yes-or-no decisions under few inequalities, such as the multi-dimensional knapsack: branch and bound by loss.
 
     Right-hand sides and bounds may differ from instance to instance. The enumeration of all better decisions proves an answer; the
-    rows are checked in the user's units. HiGHS solves an instance that needs more than `STEPS` steps, or whose costs span more
-    than `WIDEST`.
+    rows are checked in the user's units. HiGHS solves an instance that needs more than `STEPS` steps, or whose costs span so much
+    that rounding hides which decision is better.
     """
 
     def __init__(self, program: Program) -> None:
@@ -242,4 +241,4 @@ class FewRowBinary(_FewRows):
         out.objective[:] = out.bound[:] = np.einsum("ij,ij->i", c, out.decision)
         nothing = np.zeros((len(c), len(self._rows)))  # the rows are checked, not the relaxation
         holds = self.certifier.check(c, out.decision, nothing, sides).primal <= OPTIMAL
-        return self.handed_over(c, sides, out, (out.status == int(Status.OPTIMAL)) & holds & (spans(c) <= WIDEST))
+        return self.handed_over(c, sides, out, (out.status == int(Status.OPTIMAL)) & holds)

@@ -43,7 +43,7 @@ def units(values: np.ndarray) -> np.ndarray:
     if largest.min(initial=SMALL) >= SMALL and largest.max(initial=SMALL) <= LARGE:
         return found
     for i in np.flatnonzero((largest > 0) & ((largest < SMALL) | (largest > LARGE))):
-        middle = np.median(size[i][(size[i] > 0) & np.isfinite(size[i])])
+        middle = np.median(np.minimum(size[i][size[i] > 0], 1e300))  # a median may be a sum of two
         found[i] = power_of_two(max(middle, largest[i] * 1e-15))
     return found
 
