@@ -52,18 +52,9 @@ class _Lines(NamedTuple):
 class _FewRows(Certified):
     """Rows as one dense matrix, equations first."""
 
-    parallel = "threads"
-
     def __init__(self, program: Program) -> None:
-        refuse_quadratic(self.identity, program)
+        refuse_quadratic(type(self).__name__, program)
         self.program, self.objective = program, program.objective
-
-    def __repr__(self) -> str:
-        return f"{self.identity}({self.program!r})"
-
-    @property
-    def identity(self) -> str:
-        return type(self).__name__
 
     @abstractmethod
     def _require_bounds(self, lower: np.ndarray, upper: np.ndarray) -> None:
@@ -92,7 +83,7 @@ class _FewRows(Certified):
     def _take_rows(self, most: int) -> None:
         rows = sp.vstack([self.program.A, self.program.G])
         if rows.shape[0] > most:  # dense, they might not fit into memory
-            raise refusal(self.identity, self.program, f"it has {rows.shape[0]} rows, more than {most}")
+            raise refusal(type(self).__name__, self.program, f"it has {rows.shape[0]} rows, more than {most}")
         self._scales = Scales.of(self.program)
         scaled = self._scales.program(self.program)
         self._rows = np.ascontiguousarray(sp.vstack([scaled.A, scaled.G]).toarray())

@@ -26,7 +26,15 @@ class Certified(Solver):
         certifier: checks answers to the relaxation of the program.
     """
 
+    parallel = "threads"
     program: Program
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.program!r})"
+
+    @property
+    def identity(self) -> str:
+        return f"{type(self).__name__} on {self.general.identity}"
 
     @cached_property
     def general(self) -> HiGHS:

@@ -30,7 +30,6 @@ class Oracle(Certified):
     Instances may have their own d, no constraints of their own. Subclasses write `_decide`.
     """
 
-    parallel = "threads"
     on_devices = True
 
     def __init__(self, program: Program) -> None:
@@ -39,9 +38,6 @@ class Oracle(Certified):
             raise refusal(type(self).__name__, program, "its right-hand sides are predicted")
         self.program, self.objective = program, program.objective
         self._plain = program.S is None and not program.d.any()
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.program!r})"
 
     @property
     def identity(self) -> str:

@@ -50,8 +50,6 @@ class RelaxationFirst(Certified):
         nodes: how many nodes one instance may take.
     """
 
-    parallel = "threads"
-
     def __init__(self, program: Program, *, nodes: int = NODES) -> None:
         if not program.is_integer:
             raise refusal("RelaxationFirst", program, "it has no integer variables; use HiGHS or FewRowLP")

@@ -35,8 +35,6 @@ class SmallLP(Certified):
     HiGHS solves what is not certified, and what has no decision.
     """
 
-    parallel = "threads"
-
     def __init__(self, program: Program) -> None:
         refuse_quadratic("SmallLP", program)
         if program.is_integer:
@@ -53,13 +51,6 @@ class SmallLP(Certified):
         """Whether it takes the program."""
         small = _rows(program) <= MOST_ROWS and tableau_entries(program) <= MOST_ENTRIES
         return small and program.Q is None and not program.is_integer
-
-    def __repr__(self) -> str:
-        return f"SmallLP({self.program!r})"
-
-    @property
-    def identity(self) -> str:
-        return f"SmallLP on {self.general.identity}"
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_tableau"}
