@@ -200,8 +200,9 @@ def simplex(
     INFEASIBLE is proven, up to `FEASIBILITY` of all terms. largest `(m,)`: the largest entry of each row.
     """
     m, n = rows.shape
-    inverse, matrix, own = np.empty((m, m)), np.empty((m, m)), np.empty(m, np.int64)
-    left, value, held, terms = np.empty(m), np.empty(m), np.empty(m), np.empty(m)
+    square, line, own = np.empty((2, m, m)), np.empty((4, m)), np.empty(m, np.int64)
+    inverse, matrix = square[0], square[1]
+    left, value, held, terms = line[0], line[1], line[2], line[3]
     reduced, ratio, weight, alpha = work[0], work[1], work[2], work[3]
     for r in range(m):
         if slack_room[r] < 0.0:

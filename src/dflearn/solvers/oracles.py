@@ -197,8 +197,8 @@ class TopK(Oracle):
         chosen = (least.values < 0).to(c.dtype) if self.at_most else torch.ones_like(least.values)
         decision = torch.zeros_like(c).scatter_(-1, least.indices, chosen)
         others, value = c.scatter(-1, least.indices, torch.inf), (least.values.double() * chosen).sum(-1)
-        sure = (others.amin(-1) >= least.values[:, -1]) & value.isfinite()
-        return decision, value, sure.cpu().numpy()
+        sure = others.amin(-1) >= least.values[:, -1]
+        return decision, value, sure.cpu().numpy() & np.isfinite(value.cpu().numpy())
 
 
 def refuse_quadratic(oracle: str, program: Program) -> None:
