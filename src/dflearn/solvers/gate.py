@@ -53,15 +53,9 @@ class Certified(Solver):
             out: decisions `(count, n)` within their bounds, of a linear program, where the status is OPTIMAL.
             prices: of the rows `(count, rows)`; the signs are those of `certify`.
         """
-        verdict = self.certifier.check(c, out.decision, prices, sides)
-        solved = out.status == int(Status.OPTIMAL)
-        sure = solved & (verdict.error <= SURE)
-        out.bound[:] = verdict.bound
-        if not sure.all():
-            for i in np.flatnonzero(solved & ~sure):
-                w, _, again = self.certifier.tidy(c[i], out.decision[i], prices[i], sides.row(i))
-                if again.error[0] <= SURE:
-                    out.decision[i], out.bound[i], sure[i] = w, again.bound[0], True
+        w, _, verdict = self.certifier.judge(c, out.decision, prices, sides)
+        sure = (out.status == int(Status.OPTIMAL)) & (verdict.error <= SURE)
+        out.decision[:], out.bound[:] = w, verdict.bound
         out.objective[:] = np.einsum("ij,ij->i", c, out.decision)
         np.fmin(out.bound, out.objective, out=out.bound)
         return self.handed_over(c, sides, out, sure)
