@@ -41,6 +41,13 @@ class Gurobi(ModelSolver):
         version = ".".join(map(str, _gurobipy().gurobi.version()))
         return f"Gurobi {version} time_limit={self.time_limit} gap={self.gap} threads={self.threads}"
 
+    @property
+    def next_solver(self) -> ModelSolver:
+        """HiGHS. Gurobi counts 1e-5 as an integer, which a big M turns into a broken row."""
+        from dflearn.solvers.highs import HiGHS
+
+        return HiGHS(self.program, time_limit=self.time_limit, gap=self.gap, threads=self.threads)
+
     def _build(self, program: Program) -> Model:
         return _GurobiModel(self, program)
 

@@ -105,12 +105,27 @@ class ModelSolver(Solver):
             out = replace(out, start=np.full((count, self.start_width), Basis.NONE, np.int8))
         if self.program.is_integer:
             model.solve_integers(c, sides, self.gap, out)
+            self._hand_on(c, sides, out)
         else:
             model.solve_linear(c, sides, start, out)
         np.add(out.decision, 0.0, out=out.decision)  # turns −0 into 0
         out.objective[:] = np.einsum("ij,ij->i", c, out.decision)
         np.fmin(out.bound, out.objective, out=out.bound)  # where there is no objective, there is no bound either
         return out
+
+    @property
+    def next_solver(self) -> ModelSolver | None:
+        """What solves integer programs whose answers do not pass, if there is another back end."""
+        return None
+
+    def _hand_on(self, c: np.ndarray, sides: Sides, out: Raw) -> None:
+        failed = np.flatnonzero(out.status == int(Status.FAILED))
+        if failed.size and (other := self.next_solver) is not None:
+            rest = other._solve(c[failed], sides.rows(failed), None)
+            for name in ("decision", "status", "bound", "reason"):
+                getattr(out, name)[failed] = getattr(rest, name)
+            assert out.fallback is not None
+            out.fallback[failed] = True
 
     def solve_with_prices(self, c: np.ndarray, sides: Sides) -> tuple[Raw, np.ndarray]:
         """The answers to an LP, as of `_solve`, and the prices y `(count, rows)` that prove them, as of `Model`; NaN where an
