@@ -119,7 +119,9 @@ class ModelSolver(Solver):
         return None
 
     def _hand_on(self, c: np.ndarray, sides: Sides, out: Raw) -> None:
-        failed = np.flatnonzero(out.status == int(Status.FAILED))
+        # Without a time limit, what is feasible and no more was not proven optimal.
+        doubtful = (Status.FAILED, Status.FEASIBLE) if np.isinf(self.time_limit) else (Status.FAILED,)
+        failed = np.flatnonzero(np.isin(out.status, doubtful))
         if failed.size and (other := self.next_solver) is not None:
             rest = other._solve(c[failed], sides.rows(failed), None)
             for name in ("decision", "status", "bound", "reason"):
