@@ -1,24 +1,19 @@
-"""Files that appear whole or not at all, whatever happens while they are written; and a look at what others wrote."""
+"""Files that appear whole or not at all, whatever happens while they are written. `reading` reads what others wrote."""
 
 from __future__ import annotations
 
 import errno
 import os
+import secrets
 import shutil
 import sqlite3
 import tempfile
-import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
 
 from dflearn.errors import DataError, StorageError
 
-if TYPE_CHECKING:
-    import numpy as np
-
-SMALL, SWELLING = 2**26, 100  # what a zip may unpack to: so many bytes, or so many times its own size
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
@@ -65,14 +60,19 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
     with replacing("model.dfl") as temporary:
         temporary.write_bytes(content)
+
+    The file keeps the permissions of the one before; a new one has those that the umask leaves.
     """
     path = Path(path)
     check_target(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = None
     try:
+        temporary = _new_file(path)
         yield temporary
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())  # else, after a power cut, the new name might stand for an empty file
+        with suppress(OSError):  # there is no file before, or the disk knows no permissions
+            os.chmod(temporary, os.stat(path).st_mode & 0o777)
         os.replace(temporary, path)
     except (OSError, RuntimeError) as error:
         cause = error if isinstance(error, OSError) else error.__context__  # torch.save hides the one behind the other
@@ -80,7 +80,20 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
             raise no_room(path, cause.strerror) from error
         raise
     finally:
-        temporary.unlink(missing_ok=True)
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+def _new_file(path: Path) -> Path:
+    """An empty file beside `path`, with a name that nobody can guess; nothing that stands there, a link included, is opened.
+
+    `tempfile.mkstemp` does the same, but its files are readable by their owner alone.
+    """
+    while True:
+        temporary = path.with_name(f".{path.name[:40]}.{secrets.token_hex(8)}.tmp")
+        with suppress(FileExistsError):
+            os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+            return temporary
 
 
 def write_whole(path: Path, content: bytes) -> Path:
@@ -101,40 +114,3 @@ def transaction(connection: sqlite3.Connection, path: str | os.PathLike[str]) ->
         if error.sqlite_errorname.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
             raise no_room(path, error) from error
         raise
-
-
-def check_npz(file: str | os.PathLike[str] | IO[bytes]) -> None:
-    """An error where an .npz file would unpack to far more than its size, or its arrays to more than is there.
-
-    Only sizes and headers are read, so that a small file that means harm costs no memory.
-    """
-    import numpy as np
-
-    with zipfile.ZipFile(file) as archive:
-        members = archive.infolist()
-        whole, packed = sum(member.file_size for member in members), sum(member.compress_size for member in members)
-        if swells(whole, packed):
-            raise DataError(
-                f"it would unpack {packed} bytes to {whole}: if you trust it, save its arrays with np.savez"
-            )
-        for member in members:
-            with archive.open(member) as content:
-                shape, dtype = _npy_header(content)
-                size = int(np.prod(shape, dtype=object)) * dtype.itemsize
-                if size != member.file_size - content.tell() and not dtype.hasobject:  # np.load tells about objects
-                    raise DataError(f"its array {member.filename} should have {size} bytes, and has others")
-
-
-def swells(whole: int, packed: int) -> bool:
-    """Whether this many bytes are too many to come out of so few."""
-    return whole > max(SMALL, SWELLING * packed)
-
-
-def _npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
-    """Shape and dtype of the array that follows in the file."""
-    import numpy as np
-
-    version = np.lib.format.read_magic(file)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, dtype = read(file)
-    return shape, dtype

@@ -213,6 +213,20 @@ class Trees(nn.Module):
         for name, array in (empty | {"base": torch.zeros(costs)} | dict(arrays or {})).items():
             self.register_buffer(name, array.to(self.KINDS[name]))
 
+    def check(self, features: int) -> None:
+        """An error unless every tree looks at one of so many features and ends: children stand after their parent."""
+        nodes, costs = len(self.feature), len(self.base)
+        own = torch.arange(nodes)
+        lengths = {getattr(self, name).shape for name in self.KINDS if name not in ("root", "base")}
+        if lengths != {(nodes,)} or self.root.shape[:1] != (costs,) or self.root.ndim != 2:
+            raise ShapeError("the arrays of its trees do not fit one another")
+        for name, most in (("root", nodes), ("feature", features), ("left", nodes), ("right", nodes)):
+            part = getattr(self, name)
+            if bool(((part < 0) | (part >= most)).any()):
+                raise ShapeError(f"its trees name a {name} that is not there")
+        if not bool((((self.left > own) & (self.right > own)) | ((self.left == own) & (self.right == own))).all()):
+            raise ShapeError("its trees run in circles")
+
     def forward(self, x: Tensor) -> Tensor:
         flat = x.reshape(-1, x.shape[-1])
         rows = max(1, NODES // max(1, self.root.numel()))

@@ -244,7 +244,8 @@ class Scripted(Solver):
     def _solve(self, c: np.ndarray, sides: Sides | None, start: np.ndarray | None) -> Raw:
         raw = Raw.empty(len(c), N)
         raw.status[:] = self.script[: len(c)]
-        raw.decision[[Status(int(code)).has_decision for code in raw.status]] = 0.0
+        decided = [Status(int(code)).has_decision for code in raw.status]
+        raw.decision[decided] = raw.objective[decided] = raw.bound[decided] = 0.0
         self.solved += len(c)
         return raw
 
@@ -288,9 +289,9 @@ def test_what_says_nothing_is_not_kept(program: Program, costs: torch.Tensor, tm
     solver = Scripted(program, [Status.OPTIMAL, Status.NOT_FOUND, Status.INFEASIBLE, Status.FAILED])
     first = solve_cached(solver, costs[:4], cache=tmp_path)
     assert first.status.tolist() == [0, 4, 2, 5]
-    solver.script = [Status.OPTIMAL, Status.OPTIMAL]
-    assert solve_cached(solver, costs[:4], cache=tmp_path).status.tolist() == [0, 0, 2, 0]
-    assert solver.solved == 6
+    solver.script = [Status.OPTIMAL, Status.OPTIMAL, Status.OPTIMAL]
+    assert solve_cached(solver, costs[:4], cache=tmp_path).status.tolist() == [0, 0, 0, 0]
+    assert solver.solved == 7
 
 
 def test_functions_without_a_name_are_not_remembered(tmp_path: Path) -> None:

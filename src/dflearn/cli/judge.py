@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import csv
 import warnings
-import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,7 @@ from dflearn.cli.inputs import (
     with_slack,
 )
 from dflearn.errors import DataError, OptionError
-from dflearn.files import check_npz
+from dflearn.reading import UNREADABLE, check_dense, read_npz
 
 if TYPE_CHECKING:
     import numpy as np
@@ -231,9 +230,9 @@ def read_predictions(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
 
     try:
         if path.suffix == ".npz":
-            check_npz(path)
-            with np.load(path, allow_pickle=False) as file:
-                costs, ids = file["costs"].astype(np.float64), file.get("ids")
+            arrays = read_npz(path)
+            costs = check_dense(arrays, "costs", "numbers of any kind", (None, None)).astype(np.float64)
+            ids = check_dense(arrays, "ids", "whole numbers", (len(costs),)) if "ids" in arrays else None
         elif path.suffix == ".csv":
             costs, ids = _read_csv(path)
         else:
@@ -241,7 +240,9 @@ def read_predictions(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
         if costs.ndim != 2 or (ids is not None and ids.shape != costs.shape[:1]):
             raise DataError(f"costs have shape {costs.shape}; one row per instance is wanted, and one id per row")
         return costs, None if ids is None else ids.astype(np.int64)
-    except (ValueError, KeyError, zipfile.BadZipFile) as error:
+    except FileNotFoundError:
+        raise
+    except UNREADABLE as error:
         raise DataError(f"{path} holds no predictions that can be read: {error}") from error
 
 

@@ -9,7 +9,7 @@ import struct
 import time
 import warnings
 import zlib
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,12 +18,15 @@ import platformdirs
 import torch
 from torch import Tensor
 
+from dflearn.certify import OPTIMAL, Certifier
 from dflearn.files import transaction
 from dflearn.program import Instance
+from dflearn.reading import UNREADABLE, unpack
 from dflearn.solvers.base import Solution, Solver, Status
 
-# A proof or a decision is worth keeping; "nothing found in time" and a numerical failure say nothing about tomorrow.
-KEPT = (Status.OPTIMAL, Status.FEASIBLE, Status.INFEASIBLE, Status.UNBOUNDED)
+KEPT = (Status.OPTIMAL, Status.FEASIBLE)  # a decision can be checked later; that there is none cannot
+BOUND = 1e-9  # by how much a decision may miss a bound of zero
+LONGEST = 2**27  # bytes of an entry that SQLite hands out
 
 
 def default_cache() -> Path:
@@ -32,6 +35,7 @@ def default_cache() -> Path:
     return Path(named) if named else platformdirs.user_cache_path("dflearn", appauthor=False)
 
 
+TABLE = "CREATE TABLE solutions (key BLOB PRIMARY KEY, packed BLOB NOT NULL)"
 _HEADER = struct.Struct("<bdd")  # status, objective, bound; the decision follows as float64
 
 
@@ -51,8 +55,8 @@ class CachedSolve(NamedTuple):
     def unpack(cls, packed: bytes, n: int) -> CachedSolve | None:
         """The record, or `None` where the bytes are not what `pack` wrote."""
         try:
-            content = zlib.decompress(packed)
-        except zlib.error:
+            content = unpack(packed, "zlib", _HEADER.size + 8 * n)
+        except UNREADABLE:
             return None
         if len(content) != _HEADER.size + 8 * n:
             return None
@@ -64,6 +68,43 @@ def solves_of(solution: Solution) -> list[CachedSolve]:
     columns = (solution.status.tolist(), solution.objective.tolist(), solution.bound.tolist())
     rows = zip(*columns, solution.decision.numpy(), strict=True)
     return [CachedSolve(status, objective, bound, decision) for status, objective, bound, decision in rows]
+
+
+def believable(solver: Solver, y: Tensor, instance: Instance | None, solves: Sequence[CachedSolve]) -> np.ndarray:
+    """Which answers to these instances may be kept, and believed when they are read again: bool `(count,)`.
+
+    Shown for each that is: w keeps its bounds and rows (the rule of `dflearn.certify`) and is integral where it must be; the
+    objective is that of w; an OPTIMAL one is within the rule, and the solver's gap, of its bound. Not shown: the bound itself. A
+    proof of it needs prices, which are not kept. So who can write to the cache can put a feasible decision and a false bound
+    there. Solvers that know no program (`from_callable`): only the objective is compared.
+
+    y float64 `(count, p)`; instance fields `(count, k)`.
+    """
+    w = np.stack([one.decision for one in solves])
+    status = np.array([one.status for one in solves])
+    objective, bound = (np.array([getattr(one, name) for one in solves]) for name in ("objective", "bound"))
+    good = np.isfinite(w).all(1) & np.isfinite(objective) & ~np.isnan(bound) & np.isin(status, KEPT)
+    w = np.where(good[:, None], w, 0.0)
+    program = solver.program
+    if program is not None:
+        instance = program.realize(y, instance)
+    decided = torch.as_tensor(w)
+    with np.errstate(over="ignore", invalid="ignore"):
+        true = solver.objective.true_cost(y, decided, instance).numpy()
+        linear = (solver.objective.vector(y, instance) * decided).numpy()
+        terms = OPTIMAL * (np.abs(linear).sum(1) + np.abs(true - linear.sum(1)) + np.abs(true))
+        good &= np.abs(objective - true) <= terms
+        if program is None:
+            return good
+        gap = getattr(getattr(solver, "solver", solver), "gap", 0.0) * np.abs(objective)
+        good &= (objective - bound >= -terms) & ((objective - bound <= terms + gap) | (status != Status.OPTIMAL))
+        sides = program.sides(instance, len(w))
+        for side, sign in ((sides.lower, 1.0), (sides.upper, -1.0)):
+            size = np.where(np.isfinite(side), np.abs(side), 0.0)
+            good &= (sign * (side - w) <= OPTIMAL * size + BOUND).all(1)
+        good &= (np.abs(w - np.round(w))[:, program.integer] <= OPTIMAL).all(1)
+        good &= Certifier(program).violation(w, sides) <= OPTIMAL
+    return good
 
 
 def _solver_key(solver: Solver) -> bytes:
@@ -135,8 +176,12 @@ class Cache:
     def _open(self, place: str | Path | None = None) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path if place is None else place, timeout=60)
         try:
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
             with connection:
-                connection.execute("CREATE TABLE IF NOT EXISTS solutions (key BLOB PRIMARY KEY, packed BLOB NOT NULL)")
+                connection.execute(TABLE.replace("TABLE", "TABLE IF NOT EXISTS"))
+            schema = connection.execute("SELECT type, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
+            if schema != [("table", TABLE)]:  # a view, say, that never ends
+                raise _DamagedError("it holds other tables than those of a cache")
             (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
             if verdict != "ok":
                 raise _DamagedError(verdict.splitlines()[-1])
@@ -148,7 +193,10 @@ class Cache:
         return connection
 
     def get(self, key: Hashable) -> CachedSolve | None:
-        row = self.connection.execute("SELECT packed FROM solutions WHERE key = ?", (key,)).fetchone()
+        try:
+            row = self.connection.execute("SELECT packed FROM solutions WHERE key = ?", (key,)).fetchone()
+        except sqlite3.DataError:  # longer than is handed out
+            row = (b"",)
         if row is None:
             return None
         record = CachedSolve.unpack(row[0], self.n)
@@ -157,6 +205,15 @@ class Cache:
                 f"an entry of the cache file {self.path} is damaged: it is solved again", RuntimeWarning, stacklevel=3
             )
         return record
+
+    def disbelieve(self, count: int) -> None:
+        """Say that so many entries did not pass `believable`."""
+        warnings.warn(
+            f"{count} entries of the cache file {self.path} are no answers to their instances (infeasible, or with another "
+            "objective): they are solved again",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
     def put(self, records: Iterable[tuple[Hashable, CachedSolve]]) -> None:
         if not self.kept:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, NamedTuple, overload
+from typing import IO, Any, Literal, NamedTuple, overload
 
 import numpy as np
 import torch
@@ -17,8 +15,9 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from dflearn.data.split import split_rows
 from dflearn.errors import DataError
-from dflearn.files import check_npz, replacing
+from dflearn.files import replacing
 from dflearn.program import Instance
+from dflearn.reading import UNREADABLE, check_dense, read_npz
 
 GATHERED = 2**21  # bytes of instances that `batches` gathers at once
 FORMAT, VERSION = "dflearn dataset", 2  # the marker of a saved file, and the newest version that this code reads
@@ -262,30 +261,24 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> DecisionDataset:
         """Read what `save` wrote; a file that is anything else, or damaged, is refused with the reason."""
-        try:
-            arrays = _read(path)
-            origin = json.loads(str(arrays.pop("origin", "{}")))
-            return cls._of({name: torch.as_tensor(array) for name, array in arrays.items()}, origin)
-        except _UNREADABLE as error:
-            raise DataError(f"{path} is not a data set that can be read here: {error}") from error
+        with open(path, "rb") as file:
+            try:
+                arrays = _read(file)
+                origin = json.loads(str(arrays.pop("origin", "{}")))
+                return cls._of({name: torch.as_tensor(array) for name, array in arrays.items()}, origin)
+            except UNREADABLE as error:
+                raise DataError(f"{path} is not a data set that can be read here: {error}") from error
 
 
-_UNREADABLE = (ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
-
-
-def _read(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    with open(path, "rb") as handle:
-        if zipfile.is_zipfile(handle):
-            check_npz(handle)
-        handle.seek(0)
-        file = np.load(handle, allow_pickle=False)
-        if not isinstance(file, np.lib.npyio.NpzFile):
-            raise DataError("it holds a single array")
-        if "format" not in file or str(file["format"]) != FORMAT:
-            raise DataError(f"its marker {FORMAT!r} is missing")
-        if int(file["version"]) > VERSION:
-            raise DataError(f"its version is {file['version']}, newer than {VERSION}: update dflearn")
-        return {name: file[name] for name in file.files if name not in ("format", "version")}
+def _read(file: IO[bytes]) -> dict[str, np.ndarray]:
+    arrays = read_npz(file)
+    if str(arrays.pop("format", "")) != FORMAT:
+        raise DataError(f"its marker {FORMAT!r} is missing")
+    version = int(check_dense(arrays, "version", "whole numbers", ()))
+    if version > VERSION:
+        raise DataError(f"its version is {version}, newer than {VERSION}: update dflearn")
+    del arrays["version"]
+    return arrays
 
 
 def _check_numbers(name: str, value: Any) -> None:

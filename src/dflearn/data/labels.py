@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from dflearn.data.cache import KEPT, Cache, CachedSolve, keys_of, solves_of
+from dflearn.data.cache import Cache, CachedSolve, believable, keys_of, solves_of
 from dflearn.data.conversion import Data, as_dataset
 from dflearn.data.dataset import DecisionDataset
 from dflearn.errors import DataError, SolverError
@@ -20,6 +20,7 @@ from dflearn.solvers.base import Solution, Solver, Status, check_costs, check_in
 from dflearn.solvers.task import Decided, DecisionTask
 
 CHUNK = 32  # solves between two writes: what an interruption can cost at most
+CHECKED = 1024  # answers of a cache that are checked at once
 PROGRESS_DELAY = 2.0  # seconds before a progress bar appears
 
 
@@ -71,6 +72,8 @@ def solve_cached(
 ) -> Solution:
     """`solver.solve(y, instance)`, in chunks, where each instance that `cache` remembers is not solved again.
 
+    What the cache holds is checked before it is believed (`cache.believable`), and solved again where it does not pass.
+
     Always cold. Equal instances are solved once. Every finished chunk is stored at once, so an interruption loses
     at most the chunks under way. y `(*batch, p)`; instance fields `(*batch, k)`.
     """
@@ -99,23 +102,33 @@ def solve_cached(
         rows: dict[Hashable, list[int]] = {}
         for row, key in enumerate(keys):
             rows.setdefault(key, []).append(row)
-        missing = []
-        for key, places in rows.items():
-            record = None if store is None else store.get(key)
-            if record is None:
-                missing.append(key)
-            else:
-                answers.put(places, record)
+        known: set[Hashable] = set()
+        if store is not None:
+            held = [(key, record) for key in rows if (record := store.get(key)) is not None]
+            for first in range(0, len(held), CHECKED):
+                some = held[first : first + CHECKED]
+                own = [rows[key][0] for key, _ in some]
+                parts = (costs[own].double(), None if instance is None else instance[own])
+                fine = believable(solver, *parts, [record for _, record in some])
+                for (key, record), passes in zip(some, fine, strict=True):
+                    if passes:
+                        known.add(key)
+                        answers.put(rows[key], record)
+            if len(known) < len(held):
+                store.disbelieve(len(held) - len(known))
+        missing = [key for key in rows if key not in known]
         bar = stack.enter_context(progress_bar(len(missing), "solving", progress))
-        parts = [missing[first : first + chunk] for first in range(0, len(missing), chunk)]
-        firsts = ([rows[key][0] for key in part] for part in parts)
+        pieces = [missing[first : first + chunk] for first in range(0, len(missing), chunk)]
+        firsts = ([rows[key][0] for key in part] for part in pieces)
         batches = ((costs[index].double(), None if instance is None else instance[index]) for index in firsts)
         for number, solution in solver.solve_each(batches):
-            part = parts[number]
+            part = pieces[number]
             answers.take([rows[key] for key in part], solution)
             if store is not None:
-                records = zip(part, solves_of(solution), strict=True)
-                store.put((key, record) for key, record in records if record.status in KEPT)
+                records = solves_of(solution)
+                index = [rows[key][0] for key in part]
+                fine = believable(solver, costs[index].double(), None if instance is None else instance[index], records)
+                store.put((key, record) for key, record, passes in zip(part, records, fine, strict=True) if passes)
             bar.update(len(part))
     return answers.solution(y, batch, time.perf_counter() - begun)
 

@@ -9,15 +9,18 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from dflearn.data.scale import Scale
 from dflearn.errors import DataError
 from dflearn.estimator import saving
 from dflearn.estimator.choices import make_loss
 from dflearn.estimator.modules import from_saved
+from dflearn.models import Trees
 from dflearn.problems import Problem
 from dflearn.program import Program
+from dflearn.reading import UNREADABLE
 from dflearn.solvers.base import Solver
 from dflearn.training import History
 
@@ -67,7 +70,7 @@ def load(kind: type[Regressor], path: str | os.PathLike[str], *, trust: bool) ->
         if isinstance(parameters.get("model"), dict):
             parameters["model"] = from_saved(parameters["model"], trust=trust)
         return _filled(kind(problem, **parameters), metadata, weights)
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+    except UNREADABLE as error:
         raise DataError(f"{path} is not a model that can be read here: {error}") from error
 
 
@@ -80,11 +83,32 @@ def _filled(empty: Regressor, metadata: dict[str, Any], weights: dict[str, Tenso
     if metadata["feature_names"]:
         empty.feature_names_in_ = np.array(metadata["feature_names"], dtype=object)
     empty.scale_, empty.history_ = Scale(**metadata["scale"]), History(**metadata["history"])
+    if not all(0 < number < np.inf for number in metadata["scale"].values()):
+        raise DataError(f"its scales are {metadata['scale']}, and positive numbers are wanted")
     task = empty._task(None)
     empty.solver_ = saving.solver_named(metadata, task)
-    empty.model_ = empty._build(task.objective.p, empty.scale_.costs, seed=0)
-    empty.model_.load_state_dict(weights)
+    empty.model_ = _model(empty, task.objective.p, weights)
     empty.loss_ = make_loss(
         empty.loss, empty.layer, task, empty.scale_, mu=empty.mu, sigma=empty.sigma, step=empty.step
     )
     return empty
+
+
+def _model(empty: DecisionFocusedRegressor, p: int, weights: dict[str, Tensor]) -> nn.Module:
+    """The model with its weights. One that would be larger than the weights in the file is refused before it takes memory."""
+    if len(empty.hidden) > len(weights):
+        raise DataError(f"it names {len(empty.hidden)} hidden layers, and has {len(weights)} weights")
+    if isinstance(empty.model, str):
+        with torch.device("meta"):
+            wanted = sum(part.numel() for part in empty._build(p, 1.0, seed=0).state_dict().values())
+        held = sum(part.numel() for part in weights.values())
+        if wanted > held:
+            raise DataError(f"its model has {wanted} weights, and the file {held}")
+    model = empty._build(p, empty.scale_.costs, seed=0)
+    if any(weights[name].dtype != part.dtype for name, part in model.state_dict().items() if name in weights):
+        raise DataError("its weights are of another type than those of its model")
+    model.load_state_dict(weights)
+    for part in model.modules():
+        if isinstance(part, Trees):
+            part.check(empty._shape[-1])
+    return model

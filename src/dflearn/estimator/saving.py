@@ -12,41 +12,26 @@ from __future__ import annotations
 import io
 import json
 import os
-import struct
 import zipfile
-import zlib
 from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 from torch import Tensor, nn
 
 from dflearn.errors import DataError, MissingExtraError, OptionError, ProgramError
 from dflearn.estimator.modules import as_saved
-from dflearn.files import check_npz, replacing, swells
+from dflearn.files import replacing
 from dflearn.problems import Problem, problem_of_origin
 from dflearn.program import Program, Quadratic
+from dflearn.reading import COLUMNS, UNREADABLE, check_dense, check_sparse, check_zip, limit, read_npz
 from dflearn.solvers.base import Solver
 from dflearn.solvers.task import Decided, DecisionTask
 
 FORMAT, VERSION = "dflearn model", 1  # the marker of a saved file, and the newest version that this code reads
 METADATA, WEIGHTS, PROGRAM = "metadata.json", "weights.safetensors", "program.npz"
 PACKAGES = ("dflearn", "torch", "numpy", "scipy", "highspy")
-
-# What reading raises where the bytes are not as they were written; RuntimeError is zipfile's word for what it cannot do.
-_DAMAGED = (
-    ValueError,
-    TypeError,
-    KeyError,
-    EOFError,
-    OSError,
-    RuntimeError,
-    struct.error,
-    zipfile.BadZipFile,
-    zlib.error,
-)
 
 
 class Saved(NamedTuple):
@@ -97,13 +82,13 @@ def read(path: str | os.PathLike[str]) -> Saved:
                 raise DataError(f"its marker {FORMAT!r} is missing")
             if not metadata["version"] <= VERSION:
                 raise DataError(f"its version is {metadata['version']}, newer than {VERSION}: update dflearn")
-            program = _unpack(parts[PROGRAM])
+            program = _unpack(parts[PROGRAM], columns=max(COLUMNS, len(parts[WEIGHTS])))
             if program.fingerprint != metadata["program"]:
                 raise DataError("its program is not the one that it was saved with")
             weights = load(parts[WEIGHTS])
             check_weights(weights)
             return Saved(metadata, weights, program)
-        except (*_DAMAGED, _safetensors_error()) as error:
+        except (*UNREADABLE, _safetensors_error()) as error:
             raise DataError(f"{path} is not a model that can be read here: {error}") from error
 
 
@@ -134,7 +119,9 @@ def other_versions(metadata: Mapping[str, Any]) -> list[str]:
 def _parts(file: Any) -> dict[str, bytes]:
     if not zipfile.is_zipfile(file):
         raise DataError("it is no zip file, or is cut short")
+    size = file.seek(0, os.SEEK_END)
     with zipfile.ZipFile(file) as archive:
+        check_zip(archive, size)
         missing = {METADATA, WEIGHTS, PROGRAM} - set(archive.namelist())
         if missing:
             raise DataError(f"it lacks {', '.join(sorted(missing))}")
@@ -241,29 +228,32 @@ def _pack(program: Program) -> bytes:
     arrays |= {"sense": np.array(program.sense), "name": np.array(program.name)}
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
-    if swells(sum(array.nbytes for array in arrays.values()), len(buffer.getvalue()) // 2):  # readers would refuse it
+    if sum(array.nbytes for array in arrays.values()) > limit(len(buffer.getvalue())) // 2:  # readers might refuse it
         buffer = io.BytesIO()
         np.savez(buffer, allow_pickle=False, **arrays)
     return buffer.getvalue()
 
 
-def _unpack(packed: bytes) -> Program:
-    check_npz(io.BytesIO(packed))
-    with np.load(io.BytesIO(packed), allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
-    parts: dict[str, Any] = {name: arrays[name] for name in _VECTORS}
-    parts |= {name: arrays[name].tolist() for name in _NAMES if name in arrays}
+def _unpack(packed: bytes, columns: int = COLUMNS) -> Program:
+    """What `_pack` packed. Every array is checked before scipy, which trusts its caller, gets it."""
+    arrays = read_npz(io.BytesIO(packed))
+    d = check_dense(arrays, "d", "numbers", (None,))
+    n = len(d)
+    parts: dict[str, Any] = {"d": d, "integer": check_dense(arrays, "integer", "booleans", (n,))}
+    parts |= {name: check_dense(arrays, name, "numbers", (None,)) for name in ("b", "h")}
+    parts |= {name: check_dense(arrays, name, "numbers", (n,), finite=False) for name in ("lower", "upper")}
+    parts |= {name: check_dense(arrays, name, "text", (None,)).tolist() for name in _NAMES if name in arrays}
+    sense, name = (str(check_dense(arrays, one, "text", ())) for one in ("sense", "name"))
     if "constraint_names" in arrays:  # a later addition
-        parts["constraint_names"] = json.loads(str(arrays["constraint_names"]))
-    for name in _MATRICES:
-        if f"{name}.data" in arrays:
-            data, indices, indptr, shape = (arrays[f"{name}.{part}"] for part in ("data", "indices", "indptr", "shape"))
-            parts[name] = sp.csr_array((data, indices, indptr), shape=tuple(shape.tolist()))
+        parts["constraint_names"] = json.loads(str(check_dense(arrays, "constraint_names", "text", ())))
+    for one in _MATRICES:
+        if f"{one}.data" in arrays:
+            parts[one] = check_sparse(arrays, one, columns=columns)
     if "Q.diagonal" in arrays:
-        parts["Q"] = Quadratic(parts.pop("Q.factor"), arrays["Q.diagonal"])
+        parts["Q"] = Quadratic(parts.pop("Q.factor"), check_dense(arrays, "Q.diagonal", "numbers", (n,)))
     if "recourse" in arrays:
-        parts["recourse"] = arrays["recourse"]
-    return Program(**parts, n=len(parts["d"]), sense=str(arrays["sense"]), name=str(arrays["name"]))  # type: ignore[arg-type]
+        parts["recourse"] = check_dense(arrays, "recourse", "booleans", (n,))
+    return Program(**parts, n=n, sense=sense, name=name)  # type: ignore[arg-type]
 
 
 def _safetensors() -> Any:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
+import io
 import re
 import subprocess
 import sys
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dflearn.errors import ProgramError
+from dflearn.reading import UNREADABLE, unpack
 
 NAN = re.compile(r"[+-]?nan(\(\w*\))?", re.IGNORECASE)  # as C reads it
 # In LP files HiGHS takes the first letters of "nano" for a number; a row may be called nan.
@@ -25,13 +25,17 @@ SECTIONS = {
 }  # fmt: skip
 BINARIES = re.compile(r"\s*(binary|binaries|bin)\s*$", re.IGNORECASE)
 ROWS_END = re.compile(r"\s*(bounds?|generals?|gen|integers?|binar(y|ies)|bin|semi.*|sos.*|end)\s*$", re.IGNORECASE)
+PACKED = (b"\x1f\x8b", b"x\x01", b"x\x9c", b"x\xda")  # how gzip and zlib begin
 PATIENCE = 60.0  # seconds in which HiGHS reads a file whose names have spaces; usually far less than one
 
 
 def lines_of(path: Path) -> Iterator[str]:
-    """The lines of a text file, packed or not."""
-    with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
-        for raw in file:
+    """The lines of a text file, packed or not. What unpacks to too much, and would in HiGHS too, is refused by `unpack`."""
+    with open(path, "rb") as plain:
+        packed = plain.peek(2).startswith(PACKED)
+        if packed and path.suffix != ".gz":  # HiGHS would unpack it all the same
+            raise ProgramError(f"{path} is compressed, and its name does not end in .gz: rename it")
+        for raw in io.BytesIO(unpack(plain.read(), "gzip")) if path.suffix == ".gz" else plain:
             yield raw.decode(errors="replace").rstrip()
 
 
@@ -42,7 +46,9 @@ def screen(path: Path, ending: str) -> None:
             _screen_mps(path)
         else:
             _screen_lp(path)
-    except (OSError, EOFError, zlib.error) as error:
+    except ProgramError:
+        raise
+    except UNREADABLE as error:
         raise ProgramError(f"{path} cannot be read: {error}") from error
 
 

@@ -3,7 +3,7 @@
 `dfl compile` calls every kernel once and leaves what numba made of it in the folder `compiled` beside this module, for a level
 of x86-64 processors rather than for the one at hand, so that an image, a wheel or a shared disk may carry it to others. It is
 used where Python, numba, llvmlite and the source of all kernels are those that it was made from, and where the processor has
-the level; otherwise numba compiles at the first call, and keeps that in a cache of its own.
+the level; otherwise numba compiles at the first call, and keeps that in a cache of its own, if there is a folder for it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -52,7 +53,11 @@ def jit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """`numba.njit`, which looks for compiled code in the folder and in numba's own cache before it compiles."""
 
     def decorate(function: Callable[..., Any]) -> Any:
-        compiled: Any = numba.njit(cache=True, **options)(function)
+        compiled: Any = numba.njit(**options)(function)
+        try:
+            compiled.enable_caching()
+        except RuntimeError:  # numba finds no folder that can be written
+            compiled._cache = _Nowhere()
         if os.environ.get(RECORDING) or FOLDER.is_dir():
             compiled._cache = _Both(function, compiled._cache)
         return compiled
@@ -66,6 +71,22 @@ def _sources() -> bytes:
     parts = [path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))]
     versions = f"{sys.version_info[:2]} {numba.__version__} {llvmlite.__version__}".encode()
     return hashlib.sha256(b"".join([versions, *parts])).digest()
+
+
+class _Nowhere(caching.NullCache):
+    """In place of numba's own cache where no folder can be written: nothing is kept, and the first time says so."""
+
+    told = False
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        if not _Nowhere.told:
+            _Nowhere.told = True
+            warnings.warn(
+                "no folder can be written to keep compiled code in, so that every process compiles its kernels anew: name one in "
+                "the environment variable NUMBA_CACHE_DIR, or run `dfl compile` where the package is installed",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
 
 class _Place(caching._CacheLocator):

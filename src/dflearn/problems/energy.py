@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import zipfile
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,9 +19,9 @@ import torch
 
 from dflearn.data import DecisionDataset, Split, split_rows
 from dflearn.errors import DataError, OptionError, ProgramError
-from dflearn.files import check_npz
 from dflearn.problems.base import Problem
 from dflearn.program import Program
+from dflearn.reading import UNREADABLE, check_dense, read_npz
 from dflearn.solvers.base import Solver
 
 SLOTS, FEATURES = 48, 8
@@ -91,10 +90,10 @@ def load_energy_days(path: str | os.PathLike[str] | None = None, *, days: int = 
     if not named:
         return synthetic_energy_days(days, seed)
     try:
-        check_npz(named)
-        with np.load(named, allow_pickle=False) as file:
-            features, values, weights = (file[name] for name in ("features", "values", "weights"))
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        arrays, kind = read_npz(named), "numbers of any kind"
+        sizes = {"features": (None,) * 3, "values": (None,) * 2, "weights": (None,)}
+        features, values, weights = (check_dense(arrays, name, kind, shape) for name, shape in sizes.items())
+    except UNREADABLE as error:
         raise DataError(
             f"{named} is not a file of energy days ({error}): it must be an .npz archive with features (days, 48, 8), "
             f"values (days, 48) and weights (48,); without a path and without {VARIABLE}, synthetic days are drawn"

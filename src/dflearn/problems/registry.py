@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -60,6 +61,7 @@ class ProblemForm:
         return [option for option in inspect.signature(self.make).parameters if option not in sizes]
 
 
+MOST = 250_000  # the product of the sizes of a problem that a file names, and any other number of it
 _FORMS: dict[str, ProblemForm] = {}
 
 
@@ -118,6 +120,12 @@ def problem_of_origin(origin: Mapping[str, Any]) -> Problem:
         raise DataError("these data do not say which problem they were generated from: name it, with its seed")
     name, given = str(origin["problem"]), {key: value for key, value in origin.items() if key != "problem"}
     _, sizes = _form_of(name)
+    if math.prod(size for size in sizes.values() if isinstance(size, int) and size > 0) > MOST or any(
+        isinstance(value, int) and value > MOST for key, value in given.items() if key != "seed"
+    ):
+        raise DataError(
+            f"these data ask for the problem {dict(origin)}, larger than is made for a file: make it in Python"
+        )
     options = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
     problem = problem_named(name, **{key: value for key, value in options.items() if key not in sizes})
     if problem.origin != dict(origin):

@@ -16,14 +16,18 @@ import numpy as np
 
 from dflearn.errors import DataError, MissingExtraError, OptionError
 from dflearn.files import write_whole
+from dflearn.reading import UNREADABLE, unpack
 from dflearn.studies.config import RESULTS_VERSION
 from dflearn.studies.record import ARRAYS, Record
 
 # Ending → how bytes are packed and unpacked; the same content gives the same file.
 LINES: dict[str, tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]] = {
     ".jsonl": (bytes, bytes),
-    ".jsonl.gz": (lambda content: gzip.compress(content, mtime=0), gzip.decompress),
-    ".jsonl.xz": (lambda content: lzma.compress(content, preset=9 | lzma.PRESET_EXTREME), lzma.decompress),
+    ".jsonl.gz": (lambda content: gzip.compress(content, mtime=0), lambda packed: unpack(packed, "gzip")),
+    ".jsonl.xz": (
+        lambda content: lzma.compress(content, preset=9 | lzma.PRESET_EXTREME),
+        lambda packed: unpack(packed, "xz"),
+    ),
 }
 
 
@@ -65,9 +69,10 @@ def read_lines(path: str | Path) -> list[Record]:
     ending = _ending(path)
     if ending is None:
         raise OptionError(f"an export of whole records ends in {', '.join(LINES)}, got {Path(path).name!r}")
+    packed = Path(path).read_bytes()
     try:
-        lines = LINES[ending][1](Path(path).read_bytes()).decode().splitlines()
-    except (gzip.BadGzipFile, lzma.LZMAError, EOFError, UnicodeDecodeError) as error:
+        lines = LINES[ending][1](packed).decode().splitlines()
+    except UNREADABLE as error:
         raise DataError(f"{path} is damaged, or no {ending} file: {error}") from error
     found = []
     for number, line in enumerate(lines, 1):
@@ -75,7 +80,7 @@ def read_lines(path: str | Path) -> list[Record]:
             content = json.loads(line)
             if content["results_version"] == RESULTS_VERSION:
                 found.append(Record.from_dict(content, **_arrays(content)))
-        except (ValueError, KeyError, TypeError) as error:
+        except UNREADABLE as error:
             raise DataError(f"line {number} of {path} is not an exported run: {error!r}") from error
     return found
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import importlib
+import shutil
 import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 
-from dflearn.errors import OptionError
+from dflearn.errors import DataError, OptionError
 from dflearn.files import write_whole
 
 
@@ -71,18 +73,29 @@ def digest_of(names: Iterable[str]) -> str:
     return hashlib.sha256(b"\0".join(texts)).hexdigest()[:16]
 
 
+_INSTALLED: set[str] = set()  # by this process
+
+
 def install(texts: Mapping[str, str]) -> None:
     """Put what `sources` gave elsewhere on the path of this process."""
     if not texts:
         return
-    digest = hashlib.sha256(repr(sorted(texts.items())).encode()).hexdigest()[:16]
-    folder = Path(tempfile.gettempdir()) / f"dflearn-modules-{digest}"
-    if str(folder) in sys.path:
+    digest = hashlib.sha256(repr(sorted(texts.items())).encode()).hexdigest()
+    if digest in _INSTALLED:
         return
+    for name in texts:
+        if PurePath(name).is_absolute() or ".." in PurePath(name).parts or PurePath(name).suffix != ".py":
+            raise DataError(
+                f"a module of the study is called {name!r}, which is no .py file inside of its folder: rename it"
+            )
+    folder = Path(
+        tempfile.mkdtemp(prefix="dflearn-modules-")
+    )  # for this user alone, under a name that nobody can guess
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     for name, text in texts.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         write_whole(folder / name, text.encode())
     sys.path.insert(0, str(folder))
+    _INSTALLED.add(digest)
 
 
 def _installed() -> set[Path]:

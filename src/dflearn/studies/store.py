@@ -18,6 +18,7 @@ import numpy as np
 
 from dflearn.errors import DataError
 from dflearn.files import transaction
+from dflearn.reading import UNREADABLE, unpack
 from dflearn.studies.config import RESULTS_VERSION, RunConfig
 from dflearn.studies.export import is_lines, read_lines, write_records
 from dflearn.studies.record import ARRAYS, Record
@@ -143,7 +144,7 @@ class Store:
         for condition, value in (("key = ?", config.key), ("question = ? ORDER BY key", config.question)):
             row = self.connection.execute(columns + condition, (RESULTS_VERSION, value)).fetchone()
             if row is not None:
-                return _record(*row)
+                return _record(self.path, *row)
         return None
 
     def has(self, config: RunConfig) -> bool:
@@ -158,11 +159,11 @@ class Store:
             "SELECT record, regrets, optima, ids FROM runs WHERE results_version = ? ORDER BY problem, method, seed, key",
             (RESULTS_VERSION,),
         )
-        return [_record(*row) for row in rows]
+        return [_record(self.path, *row) for row in rows]
 
     def failures(self) -> list[Failure]:
         rows = self.connection.execute("SELECT key, config, error FROM failures ORDER BY ended")
-        found = [(key, Failure(RunConfig.from_dict(json.loads(config)), error)) for key, config, error in rows]
+        found = [(key, Failure(_config(self.path, config), error)) for key, config, error in rows]
         return [failure for key, failure in found if failure.config.key == key]  # others are of an old results version
 
     def failure(self, config: RunConfig) -> Failure | None:
@@ -172,7 +173,7 @@ class Store:
     def progress(self) -> Progress:
         """Where the runs stand that were asked for last."""
         rows = self.connection.execute("SELECT config FROM wanted ORDER BY position")
-        wanted = [RunConfig.from_dict(json.loads(config)) for (config,) in rows]
+        wanted = [_config(self.path, config) for (config,) in rows]
         under_way = {key: began for key, began, process in self._running() if _alive(process)}
         failures = {failure.config.key: failure for failure in self.failures()}
         found = Progress([], {}, [], [])
@@ -216,12 +217,29 @@ def read_records(path: str | Path) -> list[Record]:
         return store.records()
 
 
-def _record(text: str, *packed: bytes | None) -> Record:
-    arrays = {
-        name: None if content is None else np.frombuffer(zlib.decompress(content), kind)
-        for (name, kind), content in zip(ARRAYS.items(), packed, strict=True)
-    }
-    return Record.from_dict(json.loads(text), **arrays)
+def _record(path: Path, text: str, *packed: bytes | None) -> Record:
+    """A row of the table; the arrays have one number for each test instance, all as many."""
+    try:
+        arrays = {
+            name: None if content is None else np.frombuffer(unpack(content, "zlib"), kind)
+            for (name, kind), content in zip(ARRAYS.items(), packed, strict=True)
+        }
+        if len({len(array) for array in arrays.values() if array is not None}) > 1:
+            raise DataError("its arrays have different lengths")
+        return Record.from_dict(json.loads(text), **arrays)
+    except UNREADABLE as error:
+        raise _unreadable(path, error) from error
+
+
+def _config(path: Path, text: str) -> RunConfig:
+    try:
+        return RunConfig.from_dict(json.loads(text))
+    except UNREADABLE as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: BaseException) -> DataError:
+    return DataError(f"{path} holds a run that cannot be read ({error}): take it from a copy, or name another file")
 
 
 def _alive(process: int) -> bool:

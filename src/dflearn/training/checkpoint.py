@@ -24,6 +24,7 @@ from dflearn.errors import CheckpointError
 from dflearn.files import check_target, write_whole
 from dflearn.layers.base import Layer
 from dflearn.program import Program
+from dflearn.reading import check_zip
 
 FORMAT = "dflearn checkpoint 2"
 UNSEALED = "dflearn checkpoint 1"  # from before there was a checksum
@@ -51,14 +52,18 @@ def load(
     try:
         with open(path, "rb") as file:
             sealed = _check_seal(file)
+            _check_parts(file)
             content = torch.load(file, weights_only=True, map_location="cpu")
+            _check_tensors(content)
     except Exception as error:  # whatever bytes may do to zipfile and pickle
         raise CheckpointError(f"{path} cannot be read as a checkpoint: {error}; delete it to start afresh") from error
     if not isinstance(content, dict) or content.get("format") not in (FORMAT, UNSEALED):
         raise CheckpointError(f"{path} is not a {FORMAT!r}; name another file")
     if content["format"] == FORMAT and not sealed:
         raise CheckpointError(f"{path} is damaged: its checksum is missing; delete it to start afresh")
-    held = content["config"]
+    held = content.get("config")
+    if not isinstance(held, dict):
+        raise CheckpointError(f"{path} does not say which run it belongs to; delete it to start afresh")
     differences = [
         f"{name}: {held.get(name)!r} there, {config.get(name)!r} here"
         for name in sorted(held.keys())  # what an older file does not know cannot differ
@@ -104,6 +109,28 @@ def _check_seal(file: BinaryIO) -> bool:
         raise CheckpointError(f"it is damaged, its part {damaged} is another than when it was written")
     file.seek(0)
     return False
+
+
+def _check_parts(file: BinaryIO) -> None:
+    """An error where the parts are compressed, which `torch.save` never does, so that reading takes no more than the file's size."""
+    size = file.seek(0, os.SEEK_END)
+    with zipfile.ZipFile(file) as archive:
+        check_zip(archive, size)
+        if any(part.compress_type != zipfile.ZIP_STORED for part in archive.infolist()):
+            raise CheckpointError("its parts are compressed")
+    file.seek(0)
+
+
+def _check_tensors(content: Any) -> None:
+    """An error where a tensor has more numbers than bytes stand behind it, as one with a stride of zero."""
+    seen, rest = set(), [content]
+    while rest:
+        one = rest.pop()
+        if isinstance(one, Tensor) and (one.layout != torch.strided or one.nbytes > one.untyped_storage().nbytes()):
+            raise CheckpointError(f"it holds a tensor of shape {tuple(one.shape)} without its numbers")
+        if isinstance(one, (dict, list, tuple, set)) and id(one) not in seen:
+            seen.add(id(one))
+            rest += [*one.values()] if isinstance(one, dict) else [*one]
 
 
 def describe(thing: Any) -> str:

@@ -18,6 +18,7 @@ from dflearn.errors import CheckpointError, DataError, DivergenceError, OptionEr
 from dflearn.layers.base import Layer
 from dflearn.models import predict
 from dflearn.program import Program
+from dflearn.reading import UNREADABLE
 from dflearn.solvers.task import Decided
 from dflearn.training import checkpoint as files
 from dflearn.training.adam import Steps
@@ -384,6 +385,15 @@ class Run:
         content = None if path is None else files.load(path, self.config, scheduled)
         if content is None:
             return
+        try:
+            self._go_back(path, content)
+        except CheckpointError:
+            raise
+        except UNREADABLE as error:
+            raise CheckpointError(f"{path} does not fit this run: {error}; delete it to start afresh") from error
+
+    def _go_back(self, path: str | os.PathLike[str] | None, content: dict[str, Any]) -> None:
+        """Take the state of the run from what a checkpoint holds."""
         if content["epoch"] > self.settings.epochs:
             raise CheckpointError(
                 f"{path} has {content['epoch']} epochs, more than the {self.settings.epochs} asked for"
@@ -396,10 +406,16 @@ class Run:
             for number, value in annealed.get(name, {}).items():
                 setattr(layer, number, value)
         self.optimizer.load_state_dict(content["optimizer"])
+        for weight, state in self.optimizer.state.items():
+            for name in MOMENTS & set(state):
+                _check_like(name, state[name], weight)
         if self.scheduler is not None:
             self.scheduler.load_state_dict(content["scheduler"])
         if self.starts is not None:
+            _check_like("starts", content["starts"], self.starts.rows)
             self.starts.rows = content["starts"]
+        for name, weight in (content["best_weights"] or {}).items():
+            _check_like(name, weight, self.model.state_dict()[name])
         self.best_weights = content["best_weights"]
         self.history.rows[:] = content["history"]["rows"]
         self.history.stopped = content["history"]["stopped"]
@@ -430,6 +446,20 @@ class Run:
     def _keyed_callbacks(self) -> list[tuple[str, Callback]]:
         """The callbacks by place and class: what a checkpoint calls them."""
         return [(f"{place} {type(one).__name__}", one) for place, one in enumerate(self.callbacks)]
+
+
+MOMENTS = {
+    "exp_avg",
+    "exp_avg_sq",
+    "max_exp_avg_sq",
+    "momentum_buffer",
+    "square_avg",
+}  # of optimizers, shaped like a weight
+
+
+def _check_like(name: str, value: Any, wanted: Tensor) -> None:
+    if not isinstance(value, Tensor) or value.shape != wanted.shape:
+        raise CheckpointError(f"its {name} has not the shape {tuple(wanted.shape)}; delete it to start afresh")
 
 
 def _annealed(layer: Layer) -> dict[str, float]:
