@@ -17,6 +17,7 @@ import torch
 
 from fuzz.durability import CHECKS
 from fuzz.families import FAMILIES
+from fuzz.hostile import CHECKS as HOSTILE
 from fuzz.isolated import run_isolated, shrink_isolated
 from fuzz.report import commit_of_code, resumed, table, write
 from fuzz.run import Tally, try_check
@@ -24,7 +25,7 @@ from fuzz.subjects import SUBJECTS
 from fuzz.verdicts import BAD, VERDICTS, Verdict
 
 # Families that are no programs: checks by seed, which take seconds each.
-OTHERS: dict[str, dict[str, Callable[[int], list[Verdict]]]] = {"damage": CHECKS}
+OTHERS: dict[str, dict[str, Callable[[int], list[Verdict]]]] = {"damage": CHECKS, "hostile files": HOSTILE}
 MOST_CHECKED = 4  # seeds of such a family
 IMPORTS = """import numpy as np
 import torch

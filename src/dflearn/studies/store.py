@@ -10,15 +10,16 @@ import os
 import sqlite3
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from dflearn.errors import DataError
 from dflearn.files import transaction
-from dflearn.reading import UNREADABLE, unpack
+from dflearn.reading import LEAST, UNREADABLE, unpack
 from dflearn.studies.config import RESULTS_VERSION, RunConfig
 from dflearn.studies.export import is_lines, read_lines, write_records
 from dflearn.studies.record import ARRAYS, Record
@@ -75,6 +76,10 @@ class Store:
             (version,) = self.connection.execute("PRAGMA user_version").fetchone()
             if version > FORMAT:
                 raise DataError(f"{self.path} was written by a newer dflearn (format {version}): update dflearn")
+            self.connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(LEAST, 2 * os.path.getsize(self.path)))
+            kinds = "SELECT count(*) FROM sqlite_master WHERE type NOT IN ('table', 'index') OR upper(sql) LIKE '%GENERATED%'"
+            if self.connection.execute(kinds).fetchone() != (0,):  # a view, say, that never ends
+                raise DataError(f"{self.path} cannot be used as a study: it holds more than tables; name another file")
             with self.connection:
                 self.connection.executescript(SCHEMA)
                 if version == 1:
@@ -138,41 +143,50 @@ class Store:
 
     # -- reading ------------------------------------------------------------------------------------------------
 
+    def _rows(self, question: str, values: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
+        try:
+            yield from self.connection.execute(question, values)
+        except sqlite3.Error as error:
+            raise _unreadable(self.path, error) from error
+
+    def _first(self, question: str, values: Sequence[object]) -> tuple[Any, ...] | None:
+        return next(self._rows(question, values), None)
+
     def get(self, config: RunConfig) -> Record | None:
         """The finished run of this config, or else one that differs in nothing but the exact solver."""
         columns = "SELECT record, regrets, optima, ids FROM runs WHERE results_version = ? AND "
         for condition, value in (("key = ?", config.key), ("question = ? ORDER BY key", config.question)):
-            row = self.connection.execute(columns + condition, (RESULTS_VERSION, value)).fetchone()
+            row = self._first(columns + condition, (RESULTS_VERSION, value))
             if row is not None:
                 return _record(self.path, *row)
         return None
 
     def has(self, config: RunConfig) -> bool:
-        row = self.connection.execute(
+        row = self._first(
             "SELECT 1 FROM runs WHERE question = ? AND results_version = ?", (config.question, RESULTS_VERSION)
-        ).fetchone()
+        )
         return row is not None
 
     def records(self) -> list[Record]:
         """Every finished run of this results version, by problem, method and seed."""
-        rows = self.connection.execute(
+        rows = self._rows(
             "SELECT record, regrets, optima, ids FROM runs WHERE results_version = ? ORDER BY problem, method, seed, key",
             (RESULTS_VERSION,),
         )
         return [_record(self.path, *row) for row in rows]
 
     def failures(self) -> list[Failure]:
-        rows = self.connection.execute("SELECT key, config, error FROM failures ORDER BY ended")
+        rows = self._rows("SELECT key, config, error FROM failures ORDER BY ended")
         found = [(key, Failure(_config(self.path, config), error)) for key, config, error in rows]
         return [failure for key, failure in found if failure.config.key == key]  # others are of an old results version
 
     def failure(self, config: RunConfig) -> Failure | None:
-        row = self.connection.execute("SELECT error FROM failures WHERE key = ?", (config.key,)).fetchone()
+        row = self._first("SELECT error FROM failures WHERE key = ?", (config.key,))
         return None if row is None else Failure(config, row[0])
 
     def progress(self) -> Progress:
         """Where the runs stand that were asked for last."""
-        rows = self.connection.execute("SELECT config FROM wanted ORDER BY position")
+        rows = self._rows("SELECT config FROM wanted ORDER BY position")
         wanted = [_config(self.path, config) for (config,) in rows]
         under_way = {key: began for key, began, process in self._running() if _alive(process)}
         failures = {failure.config.key: failure for failure in self.failures()}
@@ -189,7 +203,7 @@ class Store:
         return found
 
     def _running(self) -> list[tuple[str, float, int]]:
-        return self.connection.execute("SELECT key, began, process FROM running ORDER BY began").fetchall()
+        return list(self._rows("SELECT key, began, process FROM running ORDER BY began"))
 
     # -- out and in ---------------------------------------------------------------------------------------------
 
