@@ -107,7 +107,8 @@ def test_a_model_with_a_matrix_that_lies_does_not_end_the_process(
 ) -> None:
     """In a process of its own: before, scipy read memory outside of the array."""
     path = tmp_path / "model.dfl"
-    dfl.DecisionFocusedRegressor(PROGRAM, epochs=1).fit(DATA.features.numpy(), DATA.costs.numpy()).save(path)
+    two = dfl.Program(G=np.ones((2, PROGRAM.n)), h=[2.0, 3.0], upper=1)
+    dfl.DecisionFocusedRegressor(two, epochs=1).fit(DATA.features.numpy(), DATA.costs.numpy()).save(path)
     with zipfile.ZipFile(path) as archive:
         held = {name: archive.read(name) for name in archive.namelist()}
     arrays = read_npz(io.BytesIO(held[saving.PROGRAM]))

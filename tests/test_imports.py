@@ -25,6 +25,7 @@ ORDER = [
     "_version",
     "errors",
     "files",
+    "reading",
     "randomness",
     "kernels",
     "program",

@@ -60,7 +60,7 @@ def _from_table(path: Path) -> list[tuple[str, Any, Any, Any]]:
 def _from_json(path: Path) -> list[tuple[str, Any, Any, Any]]:
     try:
         held = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path} cannot be read as JSON: {error}") from error
     if not isinstance(held, Mapping) or not all(isinstance(factors, Mapping) for factors in held.values()):
         raise DataError(f'{path} should hold {{"cost": {{"variable": factor, …}}, …}}')

@@ -80,6 +80,8 @@ def read(path: str | os.PathLike[str]) -> Saved:
             metadata = json.loads(parts[METADATA])
             if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
                 raise DataError(f"its marker {FORMAT!r} is missing")
+            if not isinstance(metadata.get("packages"), dict):
+                raise DataError("it does not say which packages wrote it")
             if not metadata["version"] <= VERSION:
                 raise DataError(f"its version is {metadata['version']}, newer than {VERSION}: update dflearn")
             program = _unpack(parts[PROGRAM], columns=max(COLUMNS, len(parts[WEIGHTS])))

@@ -419,6 +419,8 @@ class Run:
         self.best_weights = content["best_weights"]
         self.history.rows[:] = content["history"]["rows"]
         self.history.stopped = content["history"]["stopped"]
+        if not isinstance(self.epoch, int) or not isinstance(self.history.stopped, str | None):
+            raise CheckpointError(f"{path} does not say how far its run came; delete it to start afresh")
         if self.history.stopped == "callback" and self.epoch < self.settings.epochs:
             self._note(
                 f"a callback ended this run after epoch {self.epoch}, so it is not trained on: to go on, name another file"
