@@ -8,8 +8,9 @@ import pytest
 import scipy.sparse as sp
 import torch
 
+from dflearn.certify import Certifier
 from dflearn.kernels.smoothed import NEWTON, SmoothedAnswer
-from dflearn.layers.quadratic import solve_alone
+from dflearn.layers.quadratic import Hard
 from dflearn.layers.smoothed import Smoothed
 from dflearn.problems import problem_named
 from dflearn.program import Program
@@ -31,7 +32,7 @@ CASES = [(name, mu) for name in ("SP-6", "KP-40", "CFL-12x4") for mu in (0.01, 1
 
 @pytest.mark.parametrize(("name", "mu"), CASES)
 def test_every_way_leads_to_clarabels_answer(name: str, mu: float) -> None:
-    """Cold interior points, cold and warm Newton steps, and HiGHS, on the same costs."""
+    """Cold interior points, cold and warm Newton steps, and Clarabel finished on its face, on the same costs."""
     problem = problem_named(name, seed=2)
     program = problem.relaxation
     costs = problem.generate(11, dtype=torch.float64).costs
@@ -43,7 +44,7 @@ def test_every_way_leads_to_clarabels_answer(name: str, mu: float) -> None:
     assert float(cold.residual.max()) < 1e-9
     near = layer.solve(costs * 1.01, None, cold.start)
     np.testing.assert_allclose(near.decision, layer.solve(costs * 1.01).decision, atol=1e-6)
-    slow = solve_alone(program, c[0], mu, program.sides(None, 1))
+    slow = Hard(Certifier(program)).solve(c[0], mu, program.own_sides)
     np.testing.assert_allclose(slow.w, expected[0], atol=2e-5)
     np.testing.assert_array_equal(slow.inside == 1, (expected[0] > 1e-5) & (expected[0] < 1 - 1e-5))
 

@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 import torch
 
+from dflearn.certify import Certifier
 from dflearn.kernels.smoothed import SmoothedAnswer
-from dflearn.layers.augmented import Quadratic, usual_size
-from dflearn.layers.quadratic import judge, no_feasible_point, solve_alone
+from dflearn.layers.quadratic import Hard, Result
 from dflearn.layers.rows import SmoothedRows
 from dflearn.layers.smoothed import Smoothed
 from dflearn.program import Instance, Program
@@ -20,6 +19,10 @@ from dflearn.solvers.base import Status
 
 SUM = Program(A=np.ones((1, 3)), b=[1.0], upper=1)
 C = np.array([1.0, 2.0, 6.0])
+
+
+def solve_alone(program: Program, c: np.ndarray, mu: float, sides: Sides) -> Result:
+    return Hard(Certifier(program)).solve(c, mu, sides)
 
 
 def instances(*sums: float) -> Instance:
@@ -42,7 +45,13 @@ def test_no_decision_where_the_bounds_do_not_allow_the_sum(b: float) -> None:
 
 def test_which_instances_have_no_feasible_point() -> None:
     sums = (1.0, 5.0, 3.0, -1e-3, 0.0)
-    assert no_feasible_point(SUM, SUM.sides(instances(*sums), 5), 5).tolist() == [False, True, False, True, False]
+    assert Hard(Certifier(SUM)).no_feasible_point(SUM.sides(instances(*sums), 5), 5).tolist() == [
+        False,
+        True,
+        False,
+        True,
+        False,
+    ]
 
 
 def test_what_the_kernels_leave_is_first_asked_for_a_feasible_point(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,21 +143,6 @@ def test_many_more_rows_than_variables() -> None:
     assert np.flatnonzero(result.in_force).tolist() == [10]
 
 
-@pytest.mark.parametrize(
-    ("right", "lower", "upper", "c", "expected"),
-    [
-        ([5.0, 0.0, 1e9, 4.0], 0.0, 1e6, [1.0], 4.0),  # the middle one of right-hand sides that are not zero
-        ([0.0], -np.inf, 17.0, [1.0], 16.0),  # or else of bounds
-        ([0.0], -np.inf, np.inf, [-600.0], 256.0),  # or else how far costs pull, with μ = 2
-        ([0.0], 0.0, np.inf, [0.0], 1.0),
-    ],
-)
-def test_the_size_of_decisions(right: list[float], lower: float, upper: float, c: list[float], expected: float) -> None:
-    matrix = sp.csr_array(np.ones((len(right), 1)))
-    sides = np.array(right), 1, np.array([lower]), np.array([upper])
-    assert usual_size(Quadratic(np.array(c), np.full(1, 2.0), matrix, *sides)) == expected
-
-
 @pytest.mark.parametrize("unit", [1e-8, 1.0, 1e8])
 def test_units_in_which_nothing_changes(unit: float) -> None:
     """Free variables, rows from 1e-6 to 1e6, one of them twice, tiny μ: known by construction, in any unit of decisions."""
@@ -184,31 +178,3 @@ def test_rows_that_fill_up_are_left_to_the_slow_way(monkeypatch: pytest.MonkeyPa
     torch.testing.assert_close(found.decision, expected.decision, atol=1e-9, rtol=0)
     assert found.fallback is not None
     assert found.fallback.all()
-
-
-@pytest.mark.parametrize(
-    ("w", "y", "expected"),
-    [
-        ([0.5, 0.5], [0.0, 0.0], max(1.25 / 1.25, 2.75 / 3.25)),  # both pulled, neither at a bound
-        ([0.0, 1.0], [0.0, 0.0], 0.0),  # both where they are pulled to
-        ([1.0, 0.0], [0.0, 0.0], 1.0),  # both at the wrong bound
-        ([0.0, 0.2], [3.0, 0.0], 2.42 / (0.61 + 2.42)),  # the equation is missed, at a price: the objective too
-        ([0.0, 1.0], [-1.0, 0.0], 0.0),
-    ],
-)
-def test_residuals_by_hand(w: list[float], y: list[float], expected: float) -> None:
-    """c = (1, −3), μ = 1/2, w₁ + w₂ = 1, w₂ − w₁ ≤ 3, 0 ≤ w ≤ 1: each error beside the terms of its own row or variable."""
-    matrix, sides = sp.csr_array(np.array([[1.0, 1], [-1, 1]])), Sides(np.ones(1), np.ones(1), np.zeros(2), np.ones(2))
-    found, _ = judge(np.array(w), np.array(y), np.array([1.0, -3.0]), 0.5, matrix, np.array([1.0, 3.0]), 1, sides)
-    assert found == pytest.approx(expected, rel=1e-12)
-
-
-@pytest.mark.parametrize(("slack", "price"), [(0.0, 2.0), (1.0, 0.0), (1.0, 0.5), (4.0, 0.5), (0.1, 2.0), (-1.0, 0.0)])
-def test_residuals_of_an_inequality_by_hand(slack: float, price: float) -> None:
-    """One free variable w = 3 that is stationary, and one row w ≤ 3 + slack: broken, or, with a price, not met."""
-    w, mu, right = np.array([3.0]), 0.5, np.array([3.0 + slack])
-    c, sides = -mu * w - price, Sides(np.zeros(0), right, np.array([-np.inf]), np.array([np.inf]))
-    found, _ = judge(w, np.array([price]), c, mu, sp.csr_array(np.array([[1.0]])), right, 0, sides)
-    row, share = abs(slack) / (6 + slack), price / (2 * (1.5 + price))
-    missed = price * abs(slack) / (price * abs(slack) + 3 * abs(c[0]) + 0.25 * 9)
-    assert found == pytest.approx(max(row if slack < 0 else min(row, share), missed), rel=1e-12)

@@ -17,10 +17,11 @@ import scipy.optimize
 import torch
 from torch import Tensor
 
+from dflearn.certify import Certifier
 from dflearn.data import Batch
 from dflearn.kernels.smoothed import SmoothedAnswer, SmoothedData
 from dflearn.layers import CvxpySmoothed, DavisYin, Layer, Smoothed
-from dflearn.layers.quadratic import solve_alone
+from dflearn.layers.quadratic import Hard
 from dflearn.layers.rows import CONE_TOLERANCE, SmoothedRows
 from dflearn.losses import SCE
 from dflearn.program import Instance, Program
@@ -278,7 +279,7 @@ def test_the_slow_way_with_little_smoothing() -> None:
         for c, sides in case.rows():
             mu = 1e-6 * max(1.0, np.abs(c).max())
             _, reference = clarabel_smoothed(case.program, c, mu, sides, "squared")
-            result = solve_alone(case.program, c, mu, sides)
+            result = Hard(Certifier(case.program)).solve(c, mu, sides)
             assert result.status is Status.OPTIMAL, f"seed {seed}"
             assert result.residual <= 1e-6, f"seed {seed}"
             value, wanted = (smoothed_objective(c, w, mu, "squared") for w in (result.w, reference))
@@ -482,5 +483,7 @@ def test_a_start_on_many_rows_leads_where_none_does(noise: float) -> None:
         warm, cold = layer.solve(near, None, start), layer.solve(near)
         assert not warm.status.any()
         assert warm.residual is not None
-        assert warm.residual.max() <= 1e-9
+        assert (
+            warm.residual.max() <= 1e-8
+        )  # the equality that depends on all others included, which the kernels do not see
         torch.testing.assert_close(warm.decision, cold.decision, rtol=0, atol=1e-8)

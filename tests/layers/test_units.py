@@ -11,7 +11,6 @@ import scipy.sparse as sp
 import torch
 
 from dflearn.layers import DavisYin, Smoothed
-from dflearn.layers.quadratic import judge
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Status
 from dflearn.testing import check_optimal
@@ -194,23 +193,6 @@ def test_far_decisions_are_not_called_impossible() -> None:
     assert solution.status[0] != Status.INFEASIBLE
     if solution.status[0] == Status.OPTIMAL:
         torch.testing.assert_close(solution.decision[0, 1].item(), 5e9, rtol=1e-6, atol=0.0)
-
-
-def test_a_broken_row_does_not_hide() -> None:
-    """Row 0 is broken by a percent of its terms; row 1 has a right-hand side of a million."""
-    matrix, right = sp.csr_array(np.eye(2)), np.array([1.0, 1e6])
-    program = Program(G=np.eye(2), h=right, n=2, lower=-np.inf)
-    sides = program.own_sides
-    w, y, c = np.array([1.01, 1e6]), np.array([1.0, 1.0]), np.array([-2.01, -1e6 - 1])
-    assert judge(w, y, c, 1.0, matrix, right, 0, sides).residual == pytest.approx(0.01 / 2.01)
-
-
-def test_a_large_decision_does_not_hide_a_broken_row_of_small_ones() -> None:
-    """Row 0 is about 1e-6 and broken by 1e-11, which is less than the rounding of another row's decision, 1e5."""
-    matrix, right = sp.csr_array(np.eye(2)), np.array([1e-6, 1e5])
-    sides = Program(G=np.eye(2), h=right, n=2, lower=-np.inf).own_sides
-    w, y = np.array([1.00001e-6, 1e5]), np.array([1.0, 1.0])
-    assert judge(w, y, -w - y, 1.0, matrix, right, 0, sides).residual == pytest.approx(1e-11 / 2.00001e-6)
 
 
 @pytest.mark.parametrize("regularizer", ["squared", "norm"])

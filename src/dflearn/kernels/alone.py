@@ -366,7 +366,7 @@ def solve_alone(
         _correct(system, tape, own, a, b, x, z, m_, few)
         _evaluate(system, tile, tolerance, prices, place, x.zl[:n], z.work[:m], state)
         if state.lane[2, 0] <= 0.0:
-            measure(system, tile, prices, place, x.image[:n], found)
+            measure(system, tile, prices, place, x.image[:n], 0.0, found)
             if found[0] <= tolerance:
                 break
     else:

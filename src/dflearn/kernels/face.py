@@ -18,7 +18,7 @@ import numpy as np
 from dflearn.kernels.cholesky import assemble, factorize, mask_rows, substitute
 from dflearn.kernels.interior_point import InteriorScratch
 from dflearn.kernels.lanes import cut, gather, get, inner, lanes, maximum, minimum, put, where
-from dflearn.kernels.optimality import measure
+from dflearn.kernels.optimality import NOISE, measure
 from dflearn.kernels.smoothed_lp import SmoothedSystem, SmoothedTile
 
 CORRECTIONS = 6
@@ -170,7 +170,7 @@ def finish_on_face(
     for _ in range(CORRECTIONS):
         before[:] = best
         correct(system, tile, face)
-        measure(system, tile, face.y, face.w, face.image, found)
+        measure(system, tile, face.y, face.w, face.image, NOISE, found)
         keep_better(face, found, best, w, y, inside, in_force)
         hopeful = False  # a lane that is all but there and no longer gets closer is at its rounding
         for t in range(lanes(w)):

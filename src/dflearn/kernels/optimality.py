@@ -1,17 +1,11 @@
-"""What a tile's answer is worth: the relative KKT residual of (w, y), row by row and variable by variable.
+"""What a tile's answer is worth, by the rule of `dflearn.certify`; and the proof that an instance has no feasible point.
 
-    row i:        violation_i / (|r_i| + Σ_j |M_ij w_j|)
-    variable j:   stationarity_j / (|c_j| + μ|w_j| + Σ_i |M_ij y_i|)
-    inequality i: slack_i / (|r_i| + Σ_j |M_ij w_j|), or the largest of |M_ij| y_i beside the terms of variable j, if less
+`measure` is the rule for lanes, with y ≥ 0 on inequality rows and reduced costs c + μ w + Mᵀy. While a method runs, it takes a
+simple allowance for rounding, so that the method stops: a row, or a variable, whose terms are all noise beside the largest
+decision, or beside the largest cost or price, counts as satisfied. The last word on an answer is said without it, and where that
+is no, by `dflearn.certify`.
 
-    objective:    gap / (gap + Σ_j |c_j w_j| + (μ/2)‖w‖²), gap = Σ_i |y_i| (violation_i or slack_i) + Σ_j stationarity_j room_j
-                  (room_j: the way from w_j to the bound that its reduced cost points to, or max |w| if less)
-
-A variable at its bound may have a reduced cost that presses it there. A row, or a variable, whose terms are all rounding
-noise counts as satisfied: beside the decision's size, max |w|, and at least the shortest length that right-hand sides and
-bounds name; beside the largest cost or price. Nothing here depends on the units of w, of c, or of a row.
-
-And the proof that an instance has no feasible point: a y (y ≥ 0 on inequality rows) whose combination of the rows, yᵀM w,
+The proof is a y (y ≥ 0 on inequality rows) whose combination of the rows, yᵀM w,
 is larger than yᵀr for every w within the bounds (Farkas).
 """
 
@@ -27,10 +21,10 @@ from dflearn.kernels.lanes import absolute, any_lane, get, inner, lanes, maximum
 from dflearn.kernels.smoothed_lp import SmoothedSystem, SmoothedTile
 
 EPS = float(np.finfo(np.float64).eps)
-ROUNDING = 16 * EPS
-SILENT = 64.0  # times the rounding of the largest decision: a row whose terms are smaller says nothing
+NOISE = 16 * EPS  # beside the largest cost or price; in rows times SILENT, beside the largest decision
+SILENT = 64.0
 FAR_PRICE = 10.0  # times the largest cost
-DOUBT = 1e-7  # what rounding may hide of the gap, beside the objective, before it counts: prices far beyond all costs
+ZERO = 1e-10  # as of `dflearn.certify`
 PROOF = 1e-7  # yᵀM w − yᵀr, beside its terms, from which on a proof counts
 EPSILON = 1e-7  # of the projection in `no_feasible_point`
 FAINT = 1e-11  # multipliers this small beside the largest are rounding
@@ -39,75 +33,73 @@ FAR = 1e6  # in units of the decisions
 
 
 @inner
-def measure(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, size: Any, residual: Any) -> None:
-    """residual, one number per lane, of w (n items) and y (m items). size (n items) is scratch."""
+def measure(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, size: Any, noise: float, error: Any) -> None:
+    """error, one number per lane: the worst error of w (n items) and y (m items), as of `dflearn.certify`.
+
+    noise: 0, or NOISE for the allowance of a method that runs. size (n items) becomes the terms of the variables.
+    """
     by_rows, by_columns, inequality = system.by_rows, system.by_columns, system.inequality
     c, r, lower, upper, mu = tile.c, tile.r, tile.lower, tile.upper, get(tile.mu, 0)
-    largest, costs, worst, sum_ = spread(0.0, y), spread(0.0, y), spread(0.0, y), spread(0.0, y)
-    value, loss, doubt = spread(0.0, y), spread(0.0, y), spread(0.0, y)
-    prices, felt = spread(0.0, y), spread(0.0, y)
+    worst, value, loss, sum_ = spread(0.0, y), spread(0.0, y), spread(0.0, y), spread(0.0, y)
+    faint, quiet, least, reach, per_mu = spread(0.0, y), spread(0.0, y), spread(0.0, y), spread(np.inf, y), 1.0 / mu
+    if noise > 0.0:
+        costs, prices, felt, largest = spread(0.0, y), spread(0.0, y), spread(0.0, y), get(tile.mu, 1)
+        for j in range(c.shape[0]):
+            cost, pull = absolute(get(c, j)), absolute(mu * get(w, j))
+            costs = maximum(costs, maximum(cost, pull))
+            inside = (get(w, j) > get(lower, j)) & (get(w, j) < get(upper, j))
+            felt = maximum(felt, where(inside, maximum(cost, pull), pull))
+            largest = maximum(largest, absolute(get(w, j)))
+        for i in range(r.shape[0]):
+            prices = maximum(prices, absolute(get(y, i)))
+        # Neither the cost of a variable at its bound nor a price without bound makes other costs faint.
+        faint, quiet = noise * maximum(felt, minimum(prices, FAR_PRICE * costs)), noise * SILENT * largest
+        least, reach = faint * largest, largest  # far from the solution, costs that pull without end hide no progress
     for j in range(c.shape[0]):
-        cost, pull = absolute(get(c, j)), absolute(mu * get(w, j))
-        costs = maximum(costs, maximum(cost, pull))
-        inside = (get(w, j) > get(lower, j)) & (get(w, j) < get(upper, j))
-        felt = maximum(felt, where(inside, maximum(cost, pull), pull))
-        largest = maximum(largest, absolute(get(w, j)))
-    for i in range(r.shape[0]):
-        prices, sum_ = maximum(prices, absolute(get(y, i))), sum_ + absolute(get(y, i))
-    # Neither the cost of a variable at its bound nor a price without bound makes other costs faint.
-    faint = ROUNDING * maximum(felt, minimum(prices, FAR_PRICE * costs))
-    for j in range(c.shape[0]):
-        pull = mu * get(w, j)
+        x = get(w, j)
+        pull = mu * x
         reduced, total = get(c, j) + pull, absolute(get(c, j)) + absolute(pull)
+        value = value + (absolute(get(c, j)) + 0.5 * absolute(pull)) * absolute(x)
         for k in range(by_columns.start[j], by_columns.start[j + 1]):
             term = by_columns.value[k] * get(y, by_columns.column[k])
             reduced = reduced + term
             total = total + absolute(term)
-        sum_ = sum_ + absolute(get(w, j))
-        value = value + absolute(get(c, j) * get(w, j)) + 0.5 * absolute(pull * get(w, j))
-        doubt = doubt + EPS * total * absolute(get(w, j))
-        up, down = where(get(w, j) < get(upper, j), 1.0, 0.0), where(get(w, j) > get(lower, j), 1.0, 0.0)
-        wrong = maximum(up * maximum(-1.0 * reduced, 0.0), down * maximum(reduced, 0.0))
-        wrong = where(total > faint, wrong, 0.0)
-        room = where(reduced > 0.0, get(w, j) - get(lower, j), get(upper, j) - get(w, j))
-        loss = loss + wrong * minimum(
-            room, largest
-        )  # large prices hide a cost from its own terms, not from the objective
-        if any_lane(wrong > worst * total):  # divisions are dear
-            worst = maximum(worst, where(wrong > 0.0, wrong / total, 0.0))
         put(size, j, total)
-    quiet = ROUNDING * maximum(largest, get(tile.mu, 1))
+        sum_ = sum_ + absolute(x) + total
+        bound = where(reduced > 0.0, get(lower, j), get(upper, j))
+        off, wrong = absolute(x - bound), where(total > faint, absolute(reduced), 0.0)
+        wrong = where(off > 0.0, wrong, 0.0)
+        loss = loss + where(wrong > ZERO * total, wrong * minimum(minimum(off, reach), wrong * per_mu), 0.0)
+        if any_lane(wrong > worst * total):  # divisions are dear
+            near = where(absolute(bound) < np.inf, off / maximum(absolute(x), absolute(bound)), np.inf)
+            worst = maximum(worst, where(wrong > 0.0, minimum(wrong / total, near), 0.0))
     for i in range(r.shape[0]):
-        gap, total = spread(0.0, y) - get(r, i), absolute(get(r, i))
+        gap, total, price = spread(0.0, y) - get(r, i), absolute(get(r, i)), get(y, i)
         for k in range(by_rows.start[i], by_rows.start[i + 1]):
             term = by_rows.value[k] * get(w, by_rows.column[k])
             gap = gap + term
             total = total + absolute(term)
-        wrong = where(absolute(gap) > quiet, absolute(gap), where(total > SILENT * quiet, absolute(gap), 0.0))
-        loss = loss + wrong * absolute(get(y, i))
+        wrong, sum_ = where(total > quiet, absolute(gap), 0.0), sum_ + total
+        loss = loss + wrong * absolute(price)
         if not any_lane(wrong > worst * total):
             continue
         wrong = where(wrong > 0.0, wrong / total, 0.0)
         if inequality[i]:
-            price = get(y, i)
+            share = spread(0.0, y)
             if any_lane((wrong > 0.0) & (price > 0.0)):
-                share = spread(0.0, y)
                 for k in range(by_rows.start[i], by_rows.start[i + 1]):
                     part = absolute(by_rows.value[k] * price)
                     share = maximum(share, where(part > faint, part / get(size, by_rows.column[k]), 0.0))
-                wrong = where(gap > 0.0, wrong, minimum(wrong, share))
-            else:
-                wrong = where(gap > 0.0, wrong, 0.0)
+            wrong = where(gap > 0.0, wrong, minimum(wrong, share))
         worst = maximum(worst, wrong)
-    loss = where(loss > faint * maximum(largest, get(tile.mu, 1)), loss, 0.0)
+    loss = where(loss > least, loss, 0.0)
     worst = maximum(worst, where(loss > 0.0, loss / (value + loss), 0.0))
-    worst = maximum(worst, where(doubt > DOUBT * value, doubt / (value + doubt), 0.0))
     out: Any = np.empty(2, y.dtype)
     put(out, 0, worst)
     put(out, 1, sum_)  # comparisons with what is not a number do not hold, so that it must be looked for
     number = out.lane
     for t in range(lanes(y)):
-        residual[t] = number[0, t] if np.isfinite(number[0, t]) and np.isfinite(number[1, t]) else np.inf
+        error[t] = number[0, t] if np.isfinite(number[0, t]) and np.isfinite(number[1, t]) else np.inf
 
 
 @inner

@@ -57,7 +57,7 @@ from dflearn.kernels.lanes import (
     where,
     wide_tile,
 )
-from dflearn.kernels.optimality import in_force, measure
+from dflearn.kernels.optimality import NOISE, in_force, measure
 from dflearn.kernels.smoothed_lp import SmoothedSystem, SmoothedTile
 from dflearn.kernels.symbolic import Pattern
 
@@ -336,17 +336,16 @@ def solve_tile(
             for t in range(used):
                 answer.residual[index[t]], answer.newton_steps[index[t]] = np.inf, -1
             return
-        measure(system, tile, y, w, last.image, residual)
+        measure(system, tile, y, w, last.image, 0.0 if way == NEWTON else NOISE, residual)
         in_force(system, tile, y, w, last.g, last.image, last.mask)
         if way != NEWTON:
             for t in range(width):  # an answer that Newton's method confirms stays as it is
                 on_face[t] = on_face[t] if residual[t] > FINISHED * limits.tolerance else np.inf
             keep_better(kept_face(side), on_face, residual, w, y, last.inside, last.mask)
-            final = np.zeros(width)  # residuals of lanes that are done: what others still need leaves them as they are
             for attempt in range(limits.attempts + 1):
                 for t in range(width):
-                    if proven[t] or 0.0 < residual[t] <= FINISHED * limits.tolerance:
-                        final[t], residual[t] = residual[t], 0.0
+                    if proven[t] or residual[t] <= FINISHED * limits.tolerance:
+                        residual[t] = 0.0  # done: what other lanes still need leaves it as it is
                 if (residual <= FINISHED * limits.tolerance).all() or (attempt > 1 and (residual <= ENOUGH).all()):
                     break
                 if attempt > 0:
@@ -366,8 +365,7 @@ def solve_tile(
                 finish_on_face(
                     system, tile, point, prices, limits.tolerance, True, side, residual, w, y, last.inside, last.mask
                 )
-            for t in range(width):
-                residual[t] = max(residual[t], final[t])
+            measure(system, tile, y, w, last.image, 0.0, residual)  # the last word, without any allowance
     value, half = spread(0.0, c), 0.5 * get(mu, 0)
     for j in range(n):
         value = value + get(w, j) * (get(c, j) + half * get(w, j))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dflearn.layers.base import ACCEPTED_RESIDUAL
+from dflearn.certify import OPTIMAL
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Status
 
@@ -18,10 +18,18 @@ ROOT_STEPS = 100  # of the search for κ
 ELSEWHERE = (1e-3, 1e-6, 1e3)  # times the usual κ: where to begin if nothing is found there
 
 
+class Finished(NamedTuple):
+    """Status, whether Clarabel was asked, and why it is not OPTIMAL, of each instance `(count,)`."""
+
+    status: np.ndarray
+    slow: np.ndarray
+    reason: np.ndarray
+
+
 def solve_norm(
     layer: Smoothed, c: np.ndarray, sides: Sides, start: np.ndarray | None
-) -> tuple[SmoothedAnswer, np.ndarray, np.ndarray, np.ndarray]:
-    """The answer, κ (infinite where w = 0), the status, and which instances were solved alone.
+) -> tuple[SmoothedAnswer, np.ndarray, Finished]:
+    """The answer, κ (infinite where w = 0), and how the instances ended.
 
     w solves the squared problem with κ where κ‖w(κ)‖ = μ: the root of a function of κ that never falls. Newton's method
     finds it, with the derivative ‖w‖ − wᵀP w/‖w‖, inside a bracket. Two projections of −c say whether there is a root:
@@ -34,7 +42,11 @@ def solve_norm(
         usual = 0.1 * np.maximum(np.abs(c).max(1, initial=0.0), mu) / rows.decision_sizes(sides, count)
     low, high, kappa, reach = np.zeros(count), np.full(count, np.inf), usual.copy(), np.full(count, 10.0)
     answer = rows.empty_answer(count)
-    status, slow = np.full(count, int(Status.FEASIBLE), np.int8), np.zeros(count, bool)
+    status, slow, reason = (
+        np.full(count, int(Status.FEASIBLE), np.int8),
+        np.zeros(count, bool),
+        np.full(count, "", object),
+    )
     answer.y[:] = np.nan
     if start is not None:
         known = np.isfinite(start).all(1) & (start[:, -1] > 0)
@@ -45,11 +57,12 @@ def solve_norm(
     active, met, tried = np.arange(count), np.zeros(count, bool), np.zeros(count, int)
     for _ in range(ROOT_STEPS):
         part = rows.solve(rows.data(c[active], kappa[active], sides.rows(active)), answer.y[active], layer.tolerance)
-        status[active], finished_slowly = layer.finish(c[active], kappa[active], sides.rows(active), part)
-        slow[active] |= finished_slowly
+        end = layer.finish(c[active], kappa[active], sides.rows(active), part)
+        status[active], slow[active], reason[active] = end.status, slow[active] | end.slow, end.reason
         for whole, own in zip(answer, part, strict=True):
             whole[active] = own
-        norm = np.linalg.norm(part.w, axis=1)
+        with np.errstate(over="ignore"):
+            norm = np.linalg.norm(part.w, axis=1)
         gap = kappa[active] * norm - mu
         answer.residual[active] = np.maximum(part.residual, np.abs(gap) / mu)
         solved = status[active] == int(Status.OPTIMAL)
@@ -88,7 +101,7 @@ def solve_norm(
         usable = np.isfinite(newton) & (newton > least) & (newton < most)
         kappa[active] = np.where(usable, newton, middle)
         active = np.concatenate([active, lost])
-    wrong = (answer.residual > ACCEPTED_RESIDUAL) & (status == int(Status.OPTIMAL))
-    status[wrong] = int(Status.FEASIBLE)
+    wrong = (answer.residual > OPTIMAL) & (status == int(Status.OPTIMAL))
+    status[wrong], reason[wrong] = int(Status.FEASIBLE), "no weight κ was found with κ‖w‖ = μ"
     objective = (c * answer.w).sum(1) + mu * np.linalg.norm(answer.w, axis=1)
-    return answer._replace(objective=objective), kappa, status, slow
+    return answer._replace(objective=objective), kappa, Finished(status, slow, reason)

@@ -154,14 +154,14 @@ def _finish(
     sides = sides.rows(here)
     c, mu = as_rows(costs.detach().reshape(count, -1)[index], len(here), np.float64), np.array([layer.mu])
     if kappa is not None:
-        part, own, status, alone = solve_norm(layer, c, sides, None)
+        part, own, (status, alone, _) = solve_norm(layer, c, sides, None)
         kappa[index] = torch.from_numpy(own).to(kappa)
     else:
         nothing = np.full(
             (len(here), layer.start_width), np.nan
         )  # so that multipliers come as those of the program's rows
         part = layer.rows.solve(layer.rows.data(c, mu, sides), nothing, layer.tolerance)
-        status, alone = layer.finish(c, mu, sides, part)
+        status, alone, _ = layer.finish(c, mu, sides, part)
     blocks.replace(answer, index, part, status, layer.rows)
     slow = torch.zeros(count, dtype=torch.bool, device=costs.device)
     slow[index] = torch.from_numpy(alone).to(slow.device)

@@ -1,172 +1,162 @@
-"""One smoothed LP alone: the slow way for what the kernels did not finish.
+"""The instances of a smoothed LP that the kernels leave: by Clarabel, finished on the face, one at a time.
 
-And the check of its answers, row by row and variable by variable, in plain linear algebra.
+    min cᵀw + (μ/2)‖w‖²   s.t.   A w = b,   G w ≤ h,   lower ≤ w ≤ upper
+
+What is OPTIMAL is decided by the rule of `dflearn.certify`.
 """
 
 from __future__ import annotations
 
-import contextlib
-import time
-from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.sparse.csgraph import connected_components
 
+from dflearn.certify import OPTIMAL, ROUNDING, Certifier, Examination
 from dflearn.errors import ProgramError
-from dflearn.layers.augmented import ATTEMPTS, Face, InteriorPoint, Quadratic, balanced
-from dflearn.program import Program, Quadratic as Curvature
+from dflearn.program import Quadratic
+from dflearn.program.implied import implied_bounds
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Status
-from dflearn.solvers.convex import ConvexQP, Quality
+from dflearn.solvers.convex import ConvexQP
 from dflearn.solvers.highs import HiGHS
 
-TIME_LIMIT = 20.0  # seconds of one instance
-TOLERANCE = 1e-11  # of the relative residual
-ENOUGH = 1e-6  # a residual that needs no other attempt
-ROUNDING = 16 * float(np.finfo(np.float64).eps)
-SILENT = 64.0  # times the rounding of the largest decision: a row whose terms are smaller says nothing
-FAR_PRICE = 10.0  # times the largest cost
-NO_PRICE = 1e-9  # beside the terms of every variable of its row
-NOTHING = 1e-9  # a price beside the largest, or a gap to a bound beside the largest decision, that may be rounding
+NOTHING = 1e-11  # beside the largest of its block, what may be a residue of zero
+DEAR = 1e-3  # beside the largest reduced cost
+TIME_LIMIT = 20.0  # seconds of one call of Clarabel or HiGHS
 
 
 class Result(NamedTuple):
-    """Decision `(n,)`, relative KKT residual, and the face: variables inside their bounds, rows of Â in force."""
+    """Decision `(n,)`, NaN where there is none; prices of the program's rows, ≤ 0 on inequalities; the rule's error; the face:
+    variables inside their bounds, rows in force; and why the instance is not OPTIMAL."""
 
     status: Status
     w: np.ndarray
+    y: np.ndarray
     residual: float
     inside: np.ndarray
     in_force: np.ndarray
+    reason: str = ""
 
 
-def no_result(program: Program, status: Status) -> Result:
-    """The result of an instance without a decision."""
-    rows = program.equality_form().matrix.shape[0]
-    return Result(status, np.full(program.n, np.nan), np.inf, np.zeros(program.n, np.uint8), np.ones(rows, np.uint8))
+class Hard:
+    """Solves single instances of one program, with any μ; what it prepared for the last μ is kept."""
+
+    def __init__(self, certifier: Certifier) -> None:
+        self.program, self.certifier = certifier.program.relax(), certifier
+        self._kept: tuple[float, ConvexQP] | None = None
+
+    def cleared(self, c: np.ndarray, w: np.ndarray, y: np.ndarray, mu: float, sides: Sides) -> Result | None:
+        """An answer without residues of zeros, if the rule lets that pass with its allowance for rounding."""
+        with np.errstate(all="ignore"):
+            return self._cleared(c, w, y, mu, sides)
+
+    def _cleared(self, c: np.ndarray, w: np.ndarray, y: np.ndarray, mu: float, sides: Sides) -> Result | None:
+        # A variable that neither costs nor prices pull is zero, or as near to it as its bounds let it.
+        alone = np.abs(c) + self.certifier.sizes.T @ np.abs(y) == 0
+        w = np.where(alone, np.clip(0.0, sides.lower, sides.upper), w)
+        for point, prices in ((w, y), self.rounded(c, w, y, mu, sides)):
+            tidied, cheap, verdict = self.certifier.tidy(c, point, prices, sides, mu)
+            look = self.certifier.examine(c, tidied, cheap, sides, mu)
+            if verdict.error[0] > OPTIMAL:
+                verdict = look.verdict(ROUNDING)
+            if verdict.error[0] <= OPTIMAL:
+                return Result(Status.OPTIMAL, look.w, look.y, float(verdict.error[0]), *face(look))
+        return None
+
+    def rounded(
+        self, c: np.ndarray, w: np.ndarray, y: np.ndarray, mu: float, sides: Sides
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """w and y with what is next to nothing set to nothing: beside the largest of its block in common units; and for w beside
+        the rounding of −(c + Mᵀy)/μ, which it is."""
+        columns, rows = self.blocks
+        high, low = self.certifier.scales
+        most, dearest = np.zeros((2, len(w) + len(y)))
+        np.maximum.at(most, columns, np.abs(w) / low)
+        np.maximum.at(dearest, columns, low * np.maximum(np.abs(c), mu * np.abs(w)))
+        noise = ROUNDING / mu * (np.abs(c) + self.certifier.sizes.T @ np.abs(y))
+        noise = np.maximum(noise, NOTHING * low * most[columns])
+        for bound in (np.zeros_like(w), sides.lower, sides.upper):
+            near = (np.abs(w - bound) <= noise) & (bound >= sides.lower) & (bound <= sides.upper)
+            w = np.where(near, bound, w)
+        return w, np.where(np.abs(y) <= NOTHING * high * dearest[rows], 0.0, y)
+
+    @cached_property
+    def blocks(self) -> tuple[np.ndarray, np.ndarray]:
+        """The independent block of each variable and of each row."""
+        matrix = self.certifier.sizes
+        _, label = connected_components(sp.block_array([[None, matrix.T], [matrix, None]]), directed=False)
+        return label[: matrix.shape[1]], label[matrix.shape[1] :]
+
+    def solve(self, c: np.ndarray, mu: float, sides: Sides) -> Result:
+        """c `(n,)`, the sides of one instance."""
+        rows = self.certifier.matrix.shape[0]
+        nothing = Result(
+            Status.FAILED,
+            np.full(self.program.n, np.nan),
+            np.full(rows, np.nan),
+            np.inf,
+            np.zeros(self.program.n, np.uint8),
+            np.ones(rows, np.uint8),
+        )
+        solver, ends, result = self._solver(mu), sides, nothing._replace(reason="Clarabel found no point")
+        for again in (False, True):
+            with np.errstate(all="ignore"):
+                best = solver.best(c, ends)
+            if best is None:
+                break
+            passed = self.cleared(c, best.w, best.y, mu, sides)
+            if passed is not None:
+                return passed
+            if not again:
+                look = self.certifier.examine(c, best.w, best.y, sides, mu)
+                result = nothing._replace(reason=look.reason())
+                if best.primal <= OPTIMAL:
+                    result = Result(Status.FEASIBLE, look.w, look.y, best.error, *face(look), result.reason)
+                ends = self.held(look)
+        return result
+
+    def held(self, look: Examination) -> Sides:
+        """The sides with variables fixed that rows and bounds leave one value, or that by far the largest costs press to their
+        bounds: others then set the units."""
+        pressed = np.where(look.moving, 0.0, np.abs(look.reduced) * self.certifier.scales[1])
+        right, sides = look.sides.right_hand_sides()[0], look.sides
+        low, high = implied_bounds(self.certifier.matrix, self.certifier.equalities, right, sides.lower, sides.upper)
+        fixed = (pressed > DEAR * pressed.max(initial=0.0)) | (low == high)
+        ends = (np.where(fixed, look.w, bound) for bound in (look.sides.lower, look.sides.upper))
+        return Sides(look.sides.b, look.sides.h, *ends)
+
+    def _solver(self, mu: float) -> ConvexQP:
+        kept = self._kept
+        if kept is None or kept[0] != mu:
+            smoothed = replace(self.program, Q=Quadratic(diagonal=np.full(self.program.n, mu)))
+            self._kept = kept = mu, ConvexQP(smoothed, TIME_LIMIT)
+        return kept[1]
+
+    def no_feasible_point(self, sides: Sides, count: int) -> np.ndarray:
+        """Which of so many instances HiGHS proves to have no feasible point.  bool `(count,)`"""
+        try:
+            return HiGHS(self.program, time_limit=TIME_LIMIT).proven_infeasible(sides, count)
+        except ProgramError:  # its numbers span more than HiGHS can hold
+            return np.zeros(count, bool)
 
 
-def no_feasible_point(program: Program, sides: Sides, count: int) -> np.ndarray:
-    """Which of so many instances are proven to have no feasible point.  bool `(count,)`"""
-    try:
-        return HiGHS(program, time_limit=TIME_LIMIT).proven_infeasible(sides, count)
-    except ProgramError:  # its numbers span more than HiGHS can hold
-        return np.zeros(count, bool)
+def face(look: Examination) -> tuple[np.ndarray, np.ndarray]:
+    """Variables inside their bounds `(n,)` and rows in force `(rows,)`, 1 or 0.
 
-
-def solve_alone(program: Program, c: np.ndarray, mu: float, sides: Sides, time_limit: float = TIME_LIMIT) -> Result:
-    """min cᵀw + (μ/2)‖w‖² over the program's rows and bounds, for one instance, in at most so many seconds.
-
-    OPTIMAL with the residual of the best answer found, which may be large; FAILED where there is none.
+    Of the way to a bound and the reduced cost that presses there, and of a row's slack and its price, the one that is larger
+    beside its terms is real, and the other is rounding.
     """
-    ends, best = time.monotonic() + time_limit, no_result(program, Status.FAILED)
-    equalities, form = program.A.shape[0], program.equality_form()
-    matrix = sp.csr_array(sp.vstack([program.A, program.G]))
-    lengths = np.sqrt(np.asarray(matrix.multiply(matrix).sum(axis=1)).reshape(-1))
-    lengths[lengths == 0] = 1.0
-    matrix = sp.csr_array(sp.diags_array(1 / lengths) @ matrix)
-    right = np.concatenate([sides.b, sides.h]) / lengths
-    free, kept = sides.lower < sides.upper, np.concatenate([form.kept, np.arange(equalities, len(right))])
-    w, y = np.where(free, 0.0, sides.lower), np.zeros(len(right))
-    if not free.any():  # nothing is left to decide
-        residual, _ = judge(w, y, c, mu, matrix, right, equalities, sides)
-        return best if residual > ENOUGH else best._replace(status=Status.OPTIMAL, w=w, residual=residual)
-    sums, bounds = (right - matrix @ w)[kept], (sides.lower[free], sides.upper[free])
-    own = Quadratic(c[free], np.full(int(free.sum()), mu), matrix[kept][:, free], sums, len(form.kept), *bounds)
-    for regularization, wider in ATTEMPTS:
-        same, units = balanced(own, wider)
-        for found in _answers(same, regularization, ends):
-            w[free] = np.clip(units.columns * found[0], *bounds)
-            y[kept] = units.rows * np.where(same.inequality, np.maximum(found[1], 0.0), found[1])
-            residual, shares = judge(w, y, c, mu, matrix, right, equalities, sides)
-            if residual < best.residual:
-                inside, in_force = (w > sides.lower) & (w < sides.upper), ~same.inequality | (shares[kept] > NO_PRICE)
-                best = Result(Status.OPTIMAL, w.copy(), residual, inside.astype(np.uint8), in_force.astype(np.uint8))
-            if residual <= TOLERANCE:
-                return best
-        if best.residual <= ENOUGH:
-            return best
-    other = _by_other_scales(program, c, mu, sides, ends - time.monotonic())
-    if other is not None:
-        w, y = np.clip(other.w, sides.lower, sides.upper), -other.y * lengths
-        y[equalities:] = np.maximum(y[equalities:], 0.0)
-        residual, shares = judge(w, y, c, mu, matrix, right, equalities, sides)
-        if residual <= ENOUGH:
-            inside, in_force = (w > sides.lower) & (w < sides.upper), ~same.inequality | (shares[kept] > NO_PRICE)
-            best = Result(Status.OPTIMAL, w, residual, inside.astype(np.uint8), in_force.astype(np.uint8))
-    return best
-
-
-def _by_other_scales(program: Program, c: np.ndarray, mu: float, sides: Sides, seconds: float) -> Quality | None:
-    """What the solver of quadratic programs finds, which scales rows and columns in another way."""
-    smoothed = replace(program.relax(), Q=Curvature(diagonal=np.full(program.n, mu)))
-    with np.errstate(all="ignore"):
-        return ConvexQP(smoothed, max(seconds, 1.0)).best(c, sides)
-
-
-def _answers(program: Quadratic, regularization: float, ends: float) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """w and y of each point of the interior-point method that may be the answer: put onto its face, then corrected."""
-    with contextlib.suppress(FloatingPointError), np.errstate(all="ignore"):
-        for point in InteriorPoint(program, regularization).run(ends):
-            face = Face.of(program, point)
-            found = face.snapped(program, point)
-            yield found
-            found = face.corrected(program, *found, regularization)
-            if all(np.isfinite(part).all() for part in found):
-                yield found
-                yield _rounded(program, *found)
-
-
-def _rounded(program: Quadratic, w: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """w and y with what is next to nothing set to nothing: where costs and sides are zero, both only ever get smaller."""
-    near = NOTHING * np.abs(w).max(initial=0.0)
-    for bound in (program.lower, program.upper):
-        w = np.where(np.abs(w - bound) <= near, bound, w)
-    return w, np.where(np.abs(y) <= NOTHING * np.abs(y).max(initial=0.0), 0.0, y)
-
-
-class Judgement(NamedTuple):
-    """residual: the largest of all relative residuals. shares `(rows,)`: what the price of each row means to the variable that
-    feels it most, its term beside all of that variable's."""
-
-    residual: float
-    shares: np.ndarray
-
-
-def judge(
-    w: np.ndarray,
-    y: np.ndarray,
-    c: np.ndarray,
-    mu: float,
-    matrix: sp.csr_array,
-    right: np.ndarray,
-    equalities: int,
-    sides: Sides,
-) -> Judgement:
-    """w and the prices y, y ≥ 0 on inequalities; rows are equalities first.
-
-    Each violation is divided by the terms of its own row or variable. What is rounding and what is not: see `kernels.optimality`.
-    """
-    sizes, costs, pulls = abs(matrix), np.abs(c), mu * np.abs(w)
-    reduced, terms = c + mu * w + matrix.T @ y, costs + pulls + sizes.T @ np.abs(y)
-    wrong = np.maximum(np.where(w < sides.upper, -reduced, 0.0), np.where(w > sides.lower, reduced, 0.0))
-    wrong = np.maximum(wrong, 0.0)
-    inside, largest = (w > sides.lower) & (w < sides.upper), np.abs(w).max(initial=0.0)
-    felt = np.where(inside, np.maximum(costs, pulls), pulls).max(initial=0.0)
-    most = FAR_PRICE * max(costs.max(initial=0.0), pulls.max(initial=0.0))
-    faint, quiet = ROUNDING * max(felt, min(np.abs(y).max(initial=0.0), most)), ROUNDING * largest
-    with np.errstate(divide="ignore", invalid="ignore"):
-        stationarity = np.where(terms > faint, wrong / terms, 0.0)
-        gap, around = matrix @ w - right, np.abs(right) + sizes @ np.abs(w)
-        rows = np.where((np.abs(gap) > quiet) | (around > SILENT * quiet), np.abs(gap) / around, 0.0)
-        beside = sp.csr_array(sizes @ sp.diags_array(np.where(terms > faint, 1 / terms, 0.0))).max(axis=1).toarray()
-    shares: np.ndarray = np.abs(y) * beside.reshape(-1)
-    idle = (np.arange(len(right)) >= equalities) & (gap <= 0)
-    room = np.minimum(np.where(reduced > 0, w - sides.lower, sides.upper - w), largest)
-    loss = np.where(rows > 0, np.abs(gap * y), 0.0).sum() + np.where(stationarity > 0, wrong * room, 0.0).sum()
-    value = np.abs(c * w).sum() + 0.5 * mu * (w @ w)
-    rows[idle] = np.minimum(rows, shares)[idle]
-    missed = loss / (value + loss) if loss > faint * largest else 0.0
-    return Judgement(float(max(stationarity.max(initial=0.0), rows.max(initial=0.0), missed)), shares)
+    with np.errstate(divide="ignore", over="ignore"):
+        per = np.where(look.weights > 0, 1 / look.weights, 0.0)
+    share = np.abs(look.reduced) * per
+    bound, off = np.where(look.reduced > 0, look.sides.lower, look.sides.upper), look.off()
+    size = np.maximum(np.abs(look.w), np.where(np.isfinite(bound), np.abs(bound), 0.0))
+    inside = look.moving & (off > share * size)
+    part = sp.diags_array(np.abs(look.y)) @ look.certifier.sizes @ sp.diags_array(per)
+    felt = part.max(axis=1).toarray().ravel() if part.nnz else np.zeros(len(look.y))
+    in_force = ~look.inequality | ((look.y < 0) & (felt * look.terms >= -look.excess))
+    return inside.astype(np.uint8), in_force.astype(np.uint8)

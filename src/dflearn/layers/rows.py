@@ -9,11 +9,12 @@ import math
 import threading
 from collections.abc import Callable
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 
+from dflearn.certify import Certifier
 from dflearn.kernels.alone_factor import MOST, Ledger, lists
 from dflearn.kernels.cholesky import SparseFactor
 from dflearn.kernels.lanes import LANES
@@ -34,6 +35,9 @@ from dflearn.kernels.smoothed import (
 from dflearn.kernels.threads import run_tiles, threads
 from dflearn.program import Program
 from dflearn.program.sides import Sides
+
+if TYPE_CHECKING:
+    from dflearn.layers.quadratic import Hard
 
 # At which interior points end and the face is looked for. With many rows, and MANY more so, steps more save corrections of the face.
 INTERIOR_TOLERANCE, CLOSE_TOLERANCE, CLOSEST_TOLERANCE = 1e-8, 1e-9, 1e-10
@@ -167,7 +171,7 @@ class SmoothedRows(RowSystem):
             return answer
         if start is None:
             self.run(data, None, COLD, tolerance, answer)
-            return answer
+            return answer._replace(y=self.outwards(answer.y))
         answer = answer._replace(y=self.inwards(start))  # residuals are infinite as long as nothing ran
         known, finished = finite_rows(start), np.zeros(count, bool)
         for way in (NEWTON, RESTART):
@@ -183,12 +187,49 @@ class SmoothedRows(RowSystem):
 
     def solve_again(self, data: SmoothedData, rows: np.ndarray, tolerance: float, answer: SmoothedAnswer) -> None:
         """Write the answers to the instances at `rows`, from scratch, with every start that is known."""
-        if self.heavy:
+        if self.heavy or not len(rows):
             return
         again = self.empty_answer(len(answer.residual))
         self.run(data, rows, COLD, tolerance, again, thorough=True)
         for whole, own in zip(answer, again._replace(y=self.outwards(again.y)), strict=True):
             whole[rows] = own[rows]
+
+    def look_at_dropped(self, answer: SmoothedAnswer, sides: Sides) -> None:
+        """Raise residuals where an equality that depends on others, which the kernels do not see, is broken by more."""
+        dropped = self.form.dropped
+        if not len(dropped):
+            return
+        rows, b = self._dropped, sides.b[..., dropped]
+        off, terms = np.abs((rows @ answer.w.T).T - b), (abs(rows) @ np.abs(answer.w.T)).T + np.abs(b)
+        with np.errstate(invalid="ignore"):
+            errors = np.nan_to_num(off / np.where(off > 0, terms, 1.0), nan=np.inf)
+            np.maximum(answer.residual, errors.max(1), out=answer.residual)
+
+    @cached_property
+    def _dropped(self) -> sp.csr_array:
+        return sp.csr_array(self.program.A[self.form.dropped])
+
+    @cached_property
+    def hard(self) -> Hard:
+        """What judges doubtful answers, and solves the instances that the kernels leave."""
+        from dflearn.layers.quadratic import Hard
+
+        return Hard(Certifier(self.program))
+
+    @cached_property
+    def used(self) -> np.ndarray:
+        """The rows of (A, G) that are rows here too, in the program's order."""
+        return np.concatenate([self.form.kept, np.arange(self.program.A.shape[0], self._all)])
+
+    @property
+    def _all(self) -> int:
+        return int(self.program.A.shape[0] + self.program.G.shape[0])
+
+    def prices_of_all(self, y: np.ndarray) -> np.ndarray:
+        """Multipliers of the program's rows `(m,)`, ≥ 0 on inequalities → prices of all rows of (A, G) as of `dflearn.certify`."""
+        prices = np.zeros(self._all)
+        prices[self.used] = -y
+        return prices
 
     @cached_property
     def heavy(self) -> bool:
@@ -298,6 +339,14 @@ class SmoothedRows(RowSystem):
         length[length == 0] = 1.0
         data = SmoothedData(c, length, np.ascontiguousarray(r), fixed(lower), fixed(upper))
         answer = self.solve(data, None, CONE_TOLERANCE)
+        for i in np.flatnonzero(
+            (answer.residual > CONE_ACCEPTED) & (answer.residual < np.inf)
+        ):  # rounding is allowed for
+            sides = np.take(r[i % len(r)] / self.factor.scale, self._places)[len(self.form.kept) :]
+            own = Sides(np.zeros(self.program.A.shape[0]), sides, lower[i % len(lower)], upper[i % len(upper)])
+            found = self.hard.cleared(c[i], answer.w[i], self.prices_of_all(answer.y[i]), float(length[i]), own)
+            if found is not None:
+                answer.w[i], answer.residual[i] = found.w, 0.0
         # With μ = ‖c‖ the projection is of length one at most; where the kernels failed, nothing is claimed.
         pull = np.where(answer.residual <= CONE_ACCEPTED, length * np.linalg.norm(answer.w, axis=1), np.nan)
         return pull, answer.w

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dflearn.certify import OPTIMAL
 from dflearn.kernels.smoothed import COLD, SmoothedAnswer, SmoothedData
-from dflearn.layers.base import ACCEPTED_RESIDUAL
 
 if TYPE_CHECKING:
     from dflearn.layers.smoothed import Smoothed
@@ -42,7 +42,8 @@ class ShortWay:
             np.empty(count), np.empty(count), np.empty(count, np.uint8), steps[0], steps[1],
         )  # fmt: skip
         self.rows.run(SmoothedData(c, *self.sides), None, COLD, self.tolerance, answer)
-        return answer if answer.residual.max() <= ACCEPTED_RESIDUAL else None  # not where one is not a number
+        self.rows.look_at_dropped(answer, self.rows.program.own_sides)
+        return answer if answer.residual.max() <= OPTIMAL else None
 
     def back(self, inside: np.ndarray, in_force: np.ndarray, gradient: np.ndarray) -> np.ndarray:
         """−(1/μ) Sᵀ P gradient, `(count, n)` → `(count, p)`, as of `Face.way_back`."""

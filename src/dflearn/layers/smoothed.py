@@ -4,8 +4,8 @@
 
 A cold instance is solved by a batched interior-point method, whose number of steps hardly depends on μ, and finished on the
 face it leads to, and by a dual Newton method, which finds the exact active set. An instance with a start goes to the Newton
-method at once, and where that is not quick to interior points near the start. What none of them finishes is solved one by one
-on the augmented system (`augmented`), and counted.
+method at once, and where that is not quick to interior points near the start. Every answer is judged by the rule of
+`dflearn.certify`; what does not pass is solved one by one by Clarabel (`quadratic`), and counted.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dflearn.certify import OPTIMAL
 from dflearn.errors import OptionError
 from dflearn.layers.base import (
-    ACCEPTED_RESIDUAL,
     NUMBERS,
     Apart,
     Layer,
@@ -34,7 +34,7 @@ from dflearn.layers.base import (
     with_gradient,
 )
 from dflearn.layers.in_graph import number_of, solve_in_graph
-from dflearn.layers.norm import solve_norm
+from dflearn.layers.norm import Finished, solve_norm
 from dflearn.layers.watch import Watch
 from dflearn.layers.way_back import Face, led_back
 from dflearn.program import Instance, Objective, Program
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from dflearn.layers.alone import Lone, LoneAnswer
     from dflearn.layers.blocks import SmoothedBlocks
     from dflearn.layers.lifted import Bent, Lifted
+    from dflearn.layers.quadratic import Result
     from dflearn.layers.rows import SmoothedRows
     from dflearn.layers.short_way import ShortWay
 
@@ -72,7 +73,8 @@ class Smoothed(Layer):
     b, h, lower, upper, d and q of an instance that require a gradient get theirs, with the squared regularizer: see `sides`, and
     `lifted` for q. Instances with the same q are solved together, those with different ones one after the other: some milliseconds each.
 
-    Every optimal answer has a relative KKT residual of at most 1e-6 (usually 1e-12), reported in `Solution.residual`.
+    An answer is OPTIMAL if it passes the rule of `dflearn.certify`. `Solution.residual` is its error there (usually 1e-12),
+    `Solution.fallback` says which instances were left to Clarabel, and `Solution.reason` why one is not OPTIMAL.
 
     Costs on a GPU are solved there; `repr` says where, and why not where they are not. A
     training step then does not wait for its statuses: see `blocks` and docs/gpu.md.
@@ -101,8 +103,8 @@ class Smoothed(Layer):
         super().__init__(program.objective)
         if regularizer not in ("squared", "norm"):
             raise OptionError(f"regularizer is 'squared' or 'norm', got {regularizer!r}")
-        if not 0 < tolerance <= ACCEPTED_RESIDUAL:
-            raise OptionError(f"tolerance must lie in (0, {ACCEPTED_RESIDUAL}], got {tolerance}")
+        if not 0 < tolerance <= OPTIMAL:
+            raise OptionError(f"tolerance must lie in (0, {OPTIMAL}], got {tolerance}")
         self.program = program.relax()
         self.objective.make_ready(*NUMBERS)
         if regularizer == "norm" and program.Q is not None:
@@ -369,11 +371,11 @@ class Smoothed(Layer):
         sides = self.program.sides(instance, count)
         given = check_start(start, batch, self.start_width)
         if self.regularizer == "norm":
-            answer, kappa, status, slow = solve_norm(self, c, sides, given)
+            answer, kappa, (status, slow, reason) = solve_norm(self, c, sides, given)
         else:
             kappa = np.array([self._mu])  # one for all instances
             answer = self.rows.solve(self.rows.data(c, kappa, sides), given, self.tolerance)
-            status, slow = self.finish(c, kappa, sides, answer)
+            status, slow, reason = self.finish(c, kappa, sides, answer)
         decision = like(answer.w, y)
         face = Face(self.rows, answer.inside, answer.in_force, kappa, self.mu, objective)
         if self.regularizer == "norm":
@@ -396,6 +398,7 @@ class Smoothed(Layer):
             start=new_start,
             residual=in_shape(answer.residual, batch),
             fallback=in_shape(slow, batch),
+            reason=reason,
         )
         return solution, face
 
@@ -407,38 +410,48 @@ class Smoothed(Layer):
 
     # -- what the kernels did not finish --------------------------------------------------------------------------
 
-    def finish(
-        self, c: np.ndarray, mu: np.ndarray, sides: Sides, answer: SmoothedAnswer
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Status per instance, and which of them were solved alone.
+    def finish(self, c: np.ndarray, mu: np.ndarray, sides: Sides, answer: SmoothedAnswer) -> Finished:
+        """The gate. What the rule of `dflearn.certify` lets pass, with its allowance for rounding, is OPTIMAL. For the others: is
+        there a feasible point at all? Then the kernels try from other starts, and what still does not pass goes to Clarabel."""
+        count = len(c)
+        status, slow, reason = np.zeros(count, np.int8), np.zeros(count, bool), np.full(count, "", object)  # OPTIMAL
+        self.rows.look_at_dropped(answer, sides)
+        if max(answer.residual.tolist(), default=0.0) <= OPTIMAL:  # for a few, quicker than in numpy
+            return Finished(status, slow, reason)
+        rows, hard = self.rows, self.rows.hard
 
-        What is above the accepted residual and not proven infeasible: is there a feasible point at all? Then the kernels try
-        from other starts, and what they still leave is solved alone.
-        """
-        status, slow = np.zeros(c.shape[0], np.int8), np.zeros(c.shape[0], bool)  # OPTIMAL
-        if max(answer.residual.tolist(), default=0.0) <= ACCEPTED_RESIDUAL:  # for a few, quicker than in numpy
-            return status, slow
-        from dflearn.layers.quadratic import no_feasible_point, no_result, solve_alone
+        def write(i: int, result: Result) -> None:
+            status[i], reason[i], own, value = int(result.status), result.reason, c[i], float(mu[i % len(mu)])
+            answer.w[i], answer.residual[i], answer.y[i] = result.w, result.residual, -result.y[rows.used]
+            answer.objective[i] = own @ result.w + 0.5 * value * (result.w @ result.w)
+            answer.inside[i], answer.in_force[i] = result.inside, rows.ordered(result.in_force[rows.used])
 
-        open_ = np.flatnonzero(~(answer.residual <= ACCEPTED_RESIDUAL) & (answer.infeasible == 0))
-        empty = no_feasible_point(self.program, sides.rows(open_), len(open_))
-        answer.infeasible[open_[empty]] = 1
-        if not empty.all():
-            self.rows.solve_again(self.rows.data(c, mu, sides), open_[~empty], self.tolerance, answer)
-        for i in np.flatnonzero(~(answer.residual <= ACCEPTED_RESIDUAL)):
-            own_mu, own_c = mu[i % len(mu)], c[i]
-            if answer.infeasible[i]:
-                result = no_result(self.program, Status.INFEASIBLE)
-            else:
-                result, slow[i] = solve_alone(self.program, own_c, own_mu, sides.row(i)), True
-            accurate = result.residual <= ACCEPTED_RESIDUAL or result.status is not Status.OPTIMAL
-            status[i] = int(result.status if accurate else Status.FEASIBLE)
-            answer.w[i] = result.w
-            answer.objective[i] = own_c @ result.w + 0.5 * own_mu * (result.w @ result.w)
-            answer.residual[i] = result.residual
-            answer.inside[i] = result.inside
-            answer.in_force[i] = self.rows.ordered(result.in_force)
-        return status, slow
+        def clear(index: np.ndarray) -> np.ndarray:
+            """Those of the instances that do not pass."""
+            left = []
+            for i in index[(~(answer.residual <= OPTIMAL) & (answer.infeasible == 0))[index]]:
+                prices, found = rows.prices_of_all(answer.y[i]), None
+                if answer.residual[i] < np.inf:
+                    found = hard.cleared(c[i], answer.w[i], prices, float(mu[i % len(mu)]), sides.row(i))
+                if found is None:
+                    left.append(i)
+                else:
+                    write(i, found)
+            return np.array(left, int)
+
+        open_ = clear(np.arange(count))
+        if len(open_):
+            answer.infeasible[open_] = hard.no_feasible_point(sides.rows(open_), len(open_))
+            open_ = open_[answer.infeasible[open_] == 0]
+            rows.solve_again(rows.data(c, mu, sides), open_, self.tolerance, answer)
+            rows.look_at_dropped(answer, sides)
+            open_ = clear(open_)
+        for i in open_:
+            write(i, hard.solve(c[i], float(mu[i % len(mu)]), sides.row(i)))
+        slow[open_] = True
+        none = answer.infeasible == 1
+        answer.w[none], answer.residual[none], status[none] = np.nan, np.inf, int(Status.INFEASIBLE)
+        return Finished(status, slow, reason)
 
 
 def _told(decision: Tensor, objective: np.ndarray, residual: np.ndarray) -> Solution:
