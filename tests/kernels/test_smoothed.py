@@ -14,6 +14,7 @@ from dflearn.layers.quadratic import Hard
 from dflearn.layers.smoothed import Smoothed
 from dflearn.problems import problem_named
 from dflearn.program import Program
+from dflearn.solvers.base import Status
 
 
 def by_clarabel(program: Program, c: np.ndarray, mu: float) -> np.ndarray:
@@ -96,7 +97,8 @@ def test_lanes_that_are_done_stay_as_they_are_while_another_goes_on() -> None:
     rows, mu = Smoothed(program, 3e-4).rows, np.array([3e-4])
     c = np.random.RandomState(86).randint(0, 2, (8, 48)).astype(float)
     answer = rows.solve(rows.data(c, mu, program.own_sides), None, 1e-10)
-    assert answer.residual.max() <= 1e-9
     done = answer.newton_steps >= 0
-    assert done.sum() == 7
+    assert done.sum() >= 7
+    assert Smoothed(program, 3e-4).finish(c, mu, program.own_sides, answer).status.tolist() == 8 * [Status.OPTIMAL]
+    assert answer.residual.max() <= 1e-9
     assert np.where(answer.inside[done] == 1, answer.w[done], 1.0).min() > 1e-12

@@ -178,3 +178,71 @@ def test_rows_that_fill_up_are_left_to_the_slow_way(monkeypatch: pytest.MonkeyPa
     torch.testing.assert_close(found.decision, expected.decision, atol=1e-9, rtol=0)
     assert found.fallback is not None
     assert found.fallback.all()
+
+
+def blocks(small: float, large: float) -> tuple[Program, np.ndarray]:
+    """Two independent blocks in units of their own, a loose row and a large bound; w₁ + w₂ = 1 and w₃ ≤ 1 in those units."""
+    program = Program(
+        A=[[1.0, 1.0, 0.0]], b=[small], G=[[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]], h=[large, 1e9 * large], upper=1e9 * large
+    )
+    return program, np.array([1.0, 1.5, -4.0])
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("warm", [False, True])
+@pytest.mark.parametrize(("small", "large"), [(1e-8, 1e8), (1.0, 1.0), (1e-6, 1e10)])
+def test_independent_blocks_in_mixed_units(small: float, large: float, warm: bool, batch: int) -> None:
+    """μ = 1e-6: with w₁ + w₂ = s, w₁ − w₂ = min(s, 0.5/μ); w₃ = min(large, 4/μ). Nothing of the small block may be lost."""
+    program, c = blocks(small, large)
+    layer, mu, y = Smoothed(program, 1e-6), 1e-6, torch.as_tensor(np.tile(c, (batch, 1)))
+    solution = layer.solve(y, None, layer.no_start(batch) if warm else None).check((Status.OPTIMAL,))
+    wanted = np.tile([small, 0.0, min(large, 4 / mu)], (batch, 1))
+    np.testing.assert_allclose(solution.decision.numpy(), wanted, rtol=1e-6, atol=0)
+    assert solution.residual is not None
+    assert float(solution.residual.max()) <= 1e-6
+
+
+@pytest.mark.parametrize("far", [1e9, 1e15, 1e20, 1e30, np.inf])
+def test_a_row_without_limit_changes_nothing(far: float) -> None:
+    """min −6w₁ − 5w₂ − 4w₃ − 3w₄ + ¼‖w‖² with 3w₁ + 5w₂ + 2w₃ + 4w₄ ≤ 7, w ≤ 1: (1, 0.4, 1, 0)."""
+    program = Program(G=[[3.0, 5, 2, 4], [1, 1, 1, 1]], h=[7.0, far], upper=1)
+    solution = Smoothed(program, 0.5).solve(-torch.tensor([[6.0, 5, 4, 3]], dtype=torch.float64))
+    torch.testing.assert_close(
+        solution.check((Status.OPTIMAL,)).decision,
+        torch.tensor([[1.0, 0.4, 1, 0]], dtype=torch.float64),
+        rtol=0,
+        atol=1e-9,
+    )
+
+
+def test_gradients_of_what_clarabel_solves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against central differences, with all instances left to Clarabel."""
+    from dflearn.layers import rows
+
+    monkeypatch.setattr(rows, "HEAVY", -1.0)
+    program = Program(A=np.ones((1, 5)), b=[2.0], G=[[1.0, 2, 0, 1, 0]], h=[1.5], upper=1)
+    y = torch.tensor(np.random.RandomState(3).normal(size=(2, 5)), requires_grad=True)
+    layer = Smoothed(program, 0.8)
+    found = layer.solve(y)
+    assert found.fallback is not None
+    assert found.fallback.all()
+    assert torch.autograd.gradcheck(lambda y: layer.solve(y, None, layer.no_start(2)).decision, y, eps=1e-4, atol=1e-6)
+
+
+def test_an_answer_that_does_not_pass_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels and Clarabel made worthless: FEASIBLE, with the variable that is wrong."""
+    from dflearn.layers import rows
+    from dflearn.solvers.convex import ConvexQP
+
+    monkeypatch.setattr(rows, "HEAVY", -1.0)
+    best = ConvexQP.best
+
+    def badly(self: ConvexQP, c: np.ndarray, sides: Sides) -> Any:
+        found = best(self, c, sides)
+        return None if found is None else found._replace(w=np.full(3, 1 / 3), y=0 * found.y, error=1.0, primal=0.0)
+
+    monkeypatch.setattr(ConvexQP, "best", badly)
+    found = Smoothed(SUM, 2.0).solve(torch.as_tensor(C)[None])
+    assert found.status.tolist() == [Status.FEASIBLE]
+    assert found.reason is not None
+    assert "reduced cost of variable" in found.reason[0] or "objective" in found.reason[0]

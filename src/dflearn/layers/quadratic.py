@@ -93,6 +93,10 @@ class Hard:
 
     def solve(self, c: np.ndarray, mu: float, sides: Sides) -> Result:
         """c `(n,)`, the sides of one instance."""
+        with np.errstate(all="ignore"):
+            return self._solve(c, mu, sides)
+
+    def _solve(self, c: np.ndarray, mu: float, sides: Sides) -> Result:
         rows = self.certifier.matrix.shape[0]
         nothing = Result(
             Status.FAILED,
@@ -102,10 +106,9 @@ class Hard:
             np.zeros(self.program.n, np.uint8),
             np.ones(rows, np.uint8),
         )
-        solver, ends, result = self._solver(mu), sides, nothing._replace(reason="Clarabel found no point")
+        solver, costs, ends, result = self._solver(mu), c, sides, nothing._replace(reason="Clarabel found no point")
         for again in (False, True):
-            with np.errstate(all="ignore"):
-                best = solver.best(c, ends)
+            best = solver.best(costs, ends)
             if best is None:
                 break
             passed = self.cleared(c, best.w, best.y, mu, sides)
@@ -116,18 +119,18 @@ class Hard:
                 result = nothing._replace(reason=look.reason())
                 if best.primal <= OPTIMAL:
                     result = Result(Status.FEASIBLE, look.w, look.y, best.error, *face(look), result.reason)
-                ends = self.held(look)
+                costs, ends = self.held(look)
         return result
 
-    def held(self, look: Examination) -> Sides:
-        """The sides with variables fixed that rows and bounds leave one value, or that by far the largest costs press to their
+    def held(self, look: Examination) -> tuple[np.ndarray, Sides]:
+        """Costs and sides with variables fixed that rows and bounds leave one value, or that by far the largest costs press to their
         bounds: others then set the units."""
         pressed = np.where(look.moving, 0.0, np.abs(look.reduced) * self.certifier.scales[1])
         right, sides = look.sides.right_hand_sides()[0], look.sides
         low, high = implied_bounds(self.certifier.matrix, self.certifier.equalities, right, sides.lower, sides.upper)
         fixed = (pressed > DEAR * pressed.max(initial=0.0)) | (low == high)
         ends = (np.where(fixed, look.w, bound) for bound in (look.sides.lower, look.sides.upper))
-        return Sides(look.sides.b, look.sides.h, *ends)
+        return np.where(fixed, 0.0, look.c), Sides(look.sides.b, look.sides.h, *ends)
 
     def _solver(self, mu: float) -> ConvexQP:
         kept = self._kept
