@@ -242,7 +242,7 @@ def test_an_answer_that_does_not_pass_says_why(monkeypatch: pytest.MonkeyPatch) 
         return None if found is None else found._replace(w=np.full(3, 1 / 3), y=0 * found.y, error=1.0, primal=0.0)
 
     monkeypatch.setattr(ConvexQP, "best", badly)
-    found = Smoothed(SUM, 2.0).solve(torch.as_tensor(C)[None])
-    assert found.status.tolist() == [Status.FEASIBLE]
+    found = Smoothed(SUM, 2.0).solve(torch.as_tensor(C).expand(2, 3))
+    assert found.status.tolist() == 2 * [Status.FEASIBLE]
     assert found.reason is not None
     assert "reduced cost of variable" in found.reason[0] or "objective" in found.reason[0]

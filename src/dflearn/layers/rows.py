@@ -52,6 +52,8 @@ PATIENCE, PATIENT_ROWS = 6, 600
 CONE_TOLERANCE = 1e-12
 CONE_ACCEPTED = 1e-9
 HEAVY = 1e9  # multiplications of a factorization, for each of the lanes, from which on an instance alone is faster
+DENSE = 20_000  # entries of rows that are multiplied as dense ones
+TINY = 1e-300
 ONE = np.ones(1)
 
 
@@ -199,15 +201,16 @@ class SmoothedRows(RowSystem):
         dropped = self.form.dropped
         if not len(dropped):
             return
-        rows, b = self._dropped, sides.b[..., dropped]
-        off, terms = np.abs((rows @ answer.w.T).T - b), (abs(rows) @ np.abs(answer.w.T)).T + np.abs(b)
-        with np.errstate(invalid="ignore"):
-            errors = np.nan_to_num(off / np.where(off > 0, terms, 1.0), nan=np.inf)
-            np.maximum(answer.residual, errors.max(1), out=answer.residual)
+        (rows, sizes), b = self._dropped, sides.b[..., dropped]
+        with np.errstate(all="ignore"):  # where w is no number, the residual is infinite
+            errors = np.abs(answer.w @ rows - b) / (np.abs(answer.w) @ sizes + np.abs(b) + TINY)
+        np.fmax(answer.residual, errors.max(1), out=answer.residual)
 
     @cached_property
-    def _dropped(self) -> sp.csr_array:
-        return sp.csr_array(self.program.A[self.form.dropped])
+    def _dropped(self) -> tuple[Any, Any]:
+        """Those rows as columns, and their sizes; dense where they are few, which is faster."""
+        rows = sp.csc_array(self.program.A[self.form.dropped].T)
+        return (rows.toarray(), abs(rows).toarray()) if rows.shape[0] * rows.shape[1] <= DENSE else (rows, abs(rows))
 
     @cached_property
     def hard(self) -> Hard:
