@@ -40,6 +40,7 @@ SURE = 1e-8  # solvers try to mend larger errors
 ZERO = 1e-10  # a smaller reduced cost, relative to its terms, counts as zero in the gap
 ROUNDING = 64 * float(np.finfo(float).eps)
 FARTHER = 0.25  # of that, for terms that a variable is tied to by variables at their bounds
+NOTHING = 1e-13  # a sum that is smaller, relative to its terms, is rounding
 RESIDUE = 1e-11  # beside its size, what may be a residue of zero: it is set to zero, if the rule then holds
 
 
@@ -168,6 +169,23 @@ class Certifier:
     def allow(self, c: np.ndarray, w: np.ndarray, y: np.ndarray, sides: Sides, mu: float = 0.0) -> Verdict:
         """The verdict on one answer, as of `examine`, with the allowance for rounding."""
         return self.examine(c, w, y, sides, mu).verdict(rounding=ROUNDING)
+
+    def proves_infeasible(self, y: np.ndarray, sides: Sides) -> bool:
+        """Whether y `(rows,)`, ≤ 0 on inequalities, proves that no decision meets the rows of one instance (Farkas):
+        yᵀM w < yᵀr for all w within their bounds, those implied by rows included."""
+        right = sides.right_hand_sides()[0]
+        y = np.where(np.arange(len(y)) < self.equalities, y, np.minimum(y, 0.0))
+        if not np.isfinite(y).all() or not y.any():
+            return False
+        slope, terms = self.matrix.T @ y, self.sizes.T @ np.abs(y)
+        bounds = implied_bounds(self.matrix, self.equalities, right, sides.lower, sides.upper)
+        bound = np.where(slope > 0, bounds[1], bounds[0])
+        bound[np.abs(slope) <= NOTHING * terms] = 0.0
+        if np.isinf(bound).any():
+            return False
+        side = y[y != 0] * right[y != 0]
+        whole = np.abs(side).sum() + np.abs(slope * bound).sum()
+        return bool(side.sum() - slope @ bound > SURE * whole)
 
     def violation(self, w: np.ndarray, sides: Sides) -> np.ndarray:
         """The worst error of a row at w.  `(count, n)` → `(count,)`."""

@@ -188,6 +188,10 @@ class _HighsModel(Model):
         y = np.fromiter(found.row_dual, np.float64, self.rows) if found.dual_valid else np.zeros(self.rows)
         return np.fromiter(found.col_value, np.float64, self.n), y
 
+    def ray(self) -> np.ndarray | None:
+        _, there, ray = self.highs.getDualRay()
+        return np.asarray(ray) if there else None
+
     def be_strict(self, strict: bool) -> None:
         self.strict = strict  # presolve is left out then: a cost of 1e10 misleads it in any unit
         self.handle.set_option("mip_feasibility_tolerance", 1e-9 if strict else 1e-6)

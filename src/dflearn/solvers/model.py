@@ -336,6 +336,16 @@ class Model(ABC):
 
         return ConvexQP(self.program.relax(), self.time_limit)
 
+    def proves_infeasible(self, sides: Sides, seen: Sides) -> bool:
+        """Whether the back end's proof that an instance has no decision holds in the user's units."""
+        self.attempt(np.zeros(self.n), seen, 1.0, float(self.scales.decision_sizes(seen)[0]))
+        ray = self.ray()
+        return ray is not None and self.certifier.proves_infeasible(ray * self.scales.rows, sides)
+
+    def ray(self) -> np.ndarray | None:
+        """y `(rows,)` of the last run that proves an LP infeasible, signs as of prices, where the back end has one."""
+        return None
+
     def mend(self, c: np.ndarray, sides: Sides, seen: Sides, first: Answer) -> Answer:
         """The answer to one instance whose first answer did not pass: that one tidied, then refined, then Clarabel's.
 
@@ -357,6 +367,8 @@ class Model(ABC):
             if first.status is Status.FEASIBLE:  # a limit was reached
                 kept = allowed.primal[0] <= OPTIMAL
                 return best._replace(bound=-np.inf) if kept else self.nothing(Status.NOT_FOUND)
+        if claim is Status.INFEASIBLE and self.proves_infeasible(sides, seen):
+            return self.nothing(claim)
         other = self.clarabel.best(c, sides, None if allowed is None else (best.w, best.y))
         if other is not None and other.error <= OPTIMAL:
             return Answer(Status.OPTIMAL, other.w, other.y, other.bound, fallback=True)
