@@ -447,7 +447,8 @@ class Smoothed(Layer):
             rows.look_at_dropped(answer, sides)
             open_ = clear(open_)
         for i in open_:
-            write(i, hard.solve(c[i], float(mu[i % len(mu)]), sides.row(i)))
+            guess = np.clip(answer.w[i], sides.row(i).lower, sides.row(i).upper), rows.prices_of_all(answer.y[i])
+            write(i, hard.solve(c[i], float(mu[i % len(mu)]), sides.row(i), guess))
         slow[open_] = True
         none = answer.infeasible == 1
         answer.w[none], answer.residual[none], status[none] = np.nan, np.inf, int(Status.INFEASIBLE)
