@@ -65,9 +65,11 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     path = Path(path)
     check_target(path)
-    temporary = None
+    # A name that nobody can guess, and a file that is made anew: no link that stands there is followed. `tempfile.mkstemp` does
+    # the same, but its files are readable by their owner alone.
+    temporary = path.with_name(f".{path.name[:40]}.{secrets.token_hex(8)}.tmp")
     try:
-        temporary = _new_file(path)
+        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         yield temporary
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())  # else, after a power cut, the new name might stand for an empty file
@@ -80,20 +82,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
             raise no_room(path, cause.strerror) from error
         raise
     finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
-
-
-def _new_file(path: Path) -> Path:
-    """An empty file beside `path`, with a name that nobody can guess; nothing that stands there, a link included, is opened.
-
-    `tempfile.mkstemp` does the same, but its files are readable by their owner alone.
-    """
-    while True:
-        temporary = path.with_name(f".{path.name[:40]}.{secrets.token_hex(8)}.tmp")
-        with suppress(FileExistsError):
-            os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-            return temporary
+        temporary.unlink(missing_ok=True)
 
 
 def write_whole(path: Path, content: bytes) -> Path:

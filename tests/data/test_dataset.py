@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 from pathlib import Path
 
@@ -100,6 +101,18 @@ def test_indexing_takes_the_same_rows_of_everything() -> None:
         assert torch.equal(batch.decisions, data.decisions[index])
         assert torch.equal(batch.instance.b, data.instance.b[index])
         assert torch.equal(batch.ids, data.ids[index])
+
+
+def test_replace_makes_another_data_set() -> None:
+    data = problem_named("SP-3", seed=1).generate(6)
+    assert data.costs is not None
+    other = dataclasses.replace(data, costs=2 * data.costs)
+    assert isinstance(other, DecisionDataset)
+    assert other.costs is not None
+    torch.testing.assert_close(other.costs, 2 * data.costs)
+    assert (other.features is data.features, other.ids is data.ids, other.origin) == (True, True, data.origin)
+    with pytest.raises(DataError, match="costs has 3 rows"):
+        dataclasses.replace(data, costs=data.costs[:3])
 
 
 def test_a_slice_is_a_data_set() -> None:

@@ -384,7 +384,7 @@ def test_a_false_claim_of_no_decision_is_not_believed(claim: Status, monkeypatch
     assert answer.decision.tolist() == [1, 0]
     assert answer.fallback is not None
     assert answer.fallback.item()
-    monkeypatch.setattr(model.clarabel, "best", lambda c, sides: None)
+    monkeypatch.setattr(model.clarabel, "best", lambda c, sides, guess: None)
     monkeypatch.setattr(model.clarabel, "agrees", lambda claim, c, sides: False)
     with pytest.raises(SolverError, match=f"FAILED.*first solver says {claim.name}"):
         solver.solve(torch.tensor([-1.0, 1e9], dtype=torch.float64)).check()

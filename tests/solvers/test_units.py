@@ -297,7 +297,7 @@ def test_what_cannot_be_certified_is_not_called_optimal(
     assert answer.decision.tolist() == [[0, 1, 0]]
     assert answer.fallback is not None
     assert answer.fallback.all()
-    monkeypatch.setattr(model.clarabel, "best", lambda c, sides: None)
+    monkeypatch.setattr(model.clarabel, "best", lambda c, sides, guess: None)
     answer = solver.solve(y)
     assert answer.counts() == {"FEASIBLE": 1}
     with pytest.raises(SolverError, match=r"reduced cost of variable 1 is -0\.1"):

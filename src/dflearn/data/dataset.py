@@ -98,6 +98,7 @@ class Split(NamedTuple):
     test: DecisionDataset
 
 
+@dataclass(init=False, repr=False, eq=False)
 class DecisionDataset(torch.utils.data.Dataset[Batch]):
     """A whole data set by named fields, held as tensors; a slice of it is one too, and other indices give batches.
 
@@ -112,6 +113,14 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
         weights: how much each instance counts in every mean, float64 `(count,)`, nonnegative and not all zero; `None`: all
             the same. An instance of weight 2 counts as two, one of weight 0 as none.
     """
+
+    features: Tensor
+    costs: Tensor | None
+    decisions: Tensor | None
+    instance: Instance | None
+    ids: Tensor
+    origin: dict[str, Any]
+    weights: Tensor | None
 
     def __init__(
         self,

@@ -76,7 +76,8 @@ class Store:
             (version,) = self.connection.execute("PRAGMA user_version").fetchone()
             if version > FORMAT:
                 raise DataError(f"{self.path} was written by a newer dflearn (format {version}): update dflearn")
-            self.connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(LEAST, 2 * os.path.getsize(self.path)))
+            size = os.path.getsize(self.path) if self.path.exists() else 0  # ":memory:" is no file
+            self.connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(LEAST, 2 * size))
             kinds = "SELECT count(*) FROM sqlite_master WHERE type NOT IN ('table', 'index') OR upper(sql) LIKE '%GENERATED%'"
             if self.connection.execute(kinds).fetchone() != (0,):  # a view, say, that never ends
                 raise DataError(f"{self.path} cannot be used as a study: it holds more than tables; name another file")
