@@ -462,3 +462,13 @@ def test_presolve_is_asked_for_the_solvers_own_program() -> None:
     own, other = solver._build(solver.program), solver._build(Program(G=[[1.0, 2.0]], h=[1], upper=1))
     assert own.presolve is True  # type: ignore[attr-defined]
     assert other.presolve is False  # type: ignore[attr-defined]
+
+
+def test_small_costs_beside_huge_ones_are_not_lost() -> None:
+    """Items worth 1e-6 and less beside one that costs 1e15: to take none is feasible, and never called optimal."""
+    worth = [-2e-6, -3e-7, 1e15, -1e-9, 1e12]
+    program = Program(G=[[1.0, 1, 1, 1, 1]], h=[3], upper=1, integer=True)
+    for make in BACK_ENDS:
+        answer = make(program).solve(torch.tensor(worth, dtype=torch.float64))
+        best = float(answer.objective) <= -2.301e-6 * (1 - 1e-9)
+        assert best or Status(int(answer.status)) is not Status.OPTIMAL

@@ -13,7 +13,8 @@ from dflearn.errors import OptionError, ProgramError
 from dflearn.program import Program, Quadratic
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Basis, Solver, Status
-from dflearn.solvers.model import SMALLEST, Model, ModelSolver
+from dflearn.solvers.linear import SMALLEST
+from dflearn.solvers.model import Model, ModelSolver
 
 DROPPED = 1e-9  # entries of a matrix that are no larger are taken for zero, unless HiGHS is told otherwise
 DUAL, PRIMAL = 1, 4  # HiGHS's codes of its simplex methods

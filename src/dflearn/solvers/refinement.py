@@ -21,7 +21,7 @@ from dflearn.solvers.base import Status
 from dflearn.solvers.scaling import power_of_two, units
 
 if TYPE_CHECKING:
-    from dflearn.solvers.model import Model
+    from dflearn.solvers.linear import LinearModel
 
 ROUNDS = 8
 ACTIVE = 1e-9  # a row that a decision misses by less, relative to its terms, is active
@@ -31,7 +31,7 @@ STEEP = 1e12  # enlarged reduced costs beyond this are cut: nobody wants those v
 class Refiner:
     """Refines answers to the program of a model, on a second model with slacks, which `model.make` builds."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: LinearModel) -> None:
         program = model.program
         inequalities = program.G.shape[0]
         # Slacks have the size of their rows' entries.
