@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dflearn.layers.smoothed import Smoothed
 
 ROOT_STEPS = 100  # of the search for κ
+LARGEST = 1e250  # κ beyond it would overflow
 ELSEWHERE = (1e-3, 1e-6, 1e3)  # times the usual κ: where to begin if nothing is found there
 
 
@@ -99,7 +100,7 @@ def solve_norm(
             middle = np.where(open_end, np.where(gap > 0, least, most), np.sqrt(low[active]) * np.sqrt(high[active]))
         reach[active] = np.where(open_end, np.minimum(reach[active] ** 2, 1e8), reach[active])
         usable = np.isfinite(newton) & (newton > least) & (newton < most)
-        kappa[active] = np.where(usable, newton, middle)
+        kappa[active] = np.minimum(np.where(usable, newton, middle), LARGEST)
         active = np.concatenate([active, lost])
     wrong = (answer.residual > OPTIMAL) & (status == int(Status.OPTIMAL))
     status[wrong], reason[wrong] = int(Status.FEASIBLE), "no weight κ was found with κ‖w‖ = μ"

@@ -30,6 +30,7 @@ from dflearn.solvers.scaling import power_of_two, span, units
 if TYPE_CHECKING:
     from dflearn.solvers.convex import ConvexQP
 
+MOVES = 100  # of single variables
 WIDE = 1e6  # costs of an integer program that span more are solved for twice, in two units
 
 
@@ -186,6 +187,7 @@ class Model(LinearModel):
         w, sure = self.with_exact_integers(c, np.clip(w, sides.lower, sides.upper), sides)
         if not self.certifier.violation(w[None], sides)[0] <= OPTIMAL:
             return Answer(Status.FAILED, np.full(self.n, np.nan), np.zeros(1))
+        w = self.improved(c, w, sides)
         value = float(c @ w)
         allowed = OPTIMAL * float(np.abs(c * w).sum())
         if bound > value + allowed:  # it bounds nothing
@@ -194,23 +196,26 @@ class Model(LinearModel):
         claimed = status is Status.OPTIMAL
         if claimed and self.has_no_end(c, sides):
             return Answer(Status.UNBOUNDED, np.full(self.n, np.nan), np.zeros(1))
-        if claimed and not (sure and value - bound <= allowed and not self.improvable(c, w, sides)):
+        if claimed and not (sure and value - bound <= allowed):
             status = Status.FEASIBLE
         return Answer(status, w, np.full(1, claimed and status is not Status.OPTIMAL), bound)
 
-    def improvable(self, c: np.ndarray, w: np.ndarray, sides: Sides) -> bool:
-        """Whether one integer variable alone can be moved by one, to a better decision.
+    def improved(self, c: np.ndarray, w: np.ndarray, sides: Sides) -> np.ndarray:
+        """w, or what is found from it by moving single integer variables by one to better decisions, where costs span much.
 
         Back ends lose costs of 1e-9 beside others of 1e15, and then prove bounds that do not hold.
         """
-        step = np.where(self.program.integer, -np.sign(c), 0.0)
-        free = (step != 0) & (w + step >= sides.lower) & (w + step <= sides.upper)
-        if span(c) <= WIDE or not free.any():
-            return False
-        index = np.flatnonzero(free)
-        moved = np.tile(w, (len(index), 1))
-        moved[np.arange(len(index)), index] += step[index]
-        return bool((self.certifier.violation(moved, sides) <= 0.0).any())
+        for _ in range(MOVES if span(c) > WIDE else 0):
+            step = np.where(self.program.integer, -np.sign(c), 0.0)
+            index = np.flatnonzero((step != 0) & (w + step >= sides.lower) & (w + step <= sides.upper))
+            moved = np.tile(w, (len(index), 1))
+            moved[np.arange(len(index)), index] += step[index]
+            feasible = index[self.certifier.violation(moved, sides) <= 0.0] if index.size else index
+            if not feasible.size:
+                break
+            best = feasible[np.abs(c[feasible]).argmax()]
+            w = np.where(np.arange(self.n) == best, w + step, w)
+        return w
 
     def has_no_end(self, c: np.ndarray, sides: Sides) -> bool:
         """Whether a MILP that has a feasible point is unbounded, since its relaxation is (its numbers are rational).
