@@ -10,7 +10,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -20,6 +20,7 @@ from torch import Tensor
 from dflearn.certify import OPTIMAL, SURE, Certifier
 from dflearn.errors import MissingExtraError, OptionError
 from dflearn.layers.base import Layer, PositiveWeight, refuse_quadratic, symmetric, with_gradient
+from dflearn.layers.quadratic import Hard
 from dflearn.program import Instance, Program, Quadratic
 from dflearn.program.sides import Side, Sides
 from dflearn.solvers.base import Solution, Status
@@ -221,12 +222,10 @@ class CvxpySmoothed(Layer):
         error, off = float(self._certifier.check(c[None], w[None], y[None], sides, kappa).error[0]), 0.0
         before = [(0.0, 0.0)]  # κ and how far κ‖w‖ was from μ
         for _ in range(SECANTS if error > OPTIMAL else 0):
-            curve = Quadratic(diagonal=np.full(self.program.n, kappa))
-            found = ConvexQP(replace(self.program, Q=curve)).best(c, sides)
-            if found is None or not np.isfinite(found.w).all():
+            found = Hard(self._certifier).solve(c, kappa, sides, (w, y))
+            if not np.isfinite(found.w).all():
                 break
-            w, y = found.w, found.y
-            error = float(self._certifier.allow(c, w, y, sides, kappa).error[0])
+            w, y, error = found.w, found.y, found.residual
             off = kappa * float(np.linalg.norm(w)) / self.mu - 1.0 if norm else 0.0
             if abs(off) <= SURE or abs(off) > FAR:
                 break
