@@ -11,7 +11,8 @@ With M = (A, G), r = (b, h) and the reduced costs ρ = c + Q w − Mᵀy, its er
     inequality i:  slack_i / t_i, or max_j |M_ij y_i| / s_j         whichever is less, as for variables
     objective:     gap / Σ_j (|c_j| + ½ Σ_k |Q_jk w_k|) |w_j|,      gap = Σ_i |y_i (M w − r)_i| + Σ_j |ρ_j| off_j
 
-where bound_j is the bound that ρ_j presses w_j to, and off_j = |w_j − bound_j|. Each error is relative to the terms of its own
+where bound_j is the bound that ρ_j presses w_j to, and off_j = |w_j − bound_j|. Prices far beyond all costs cancel, and hide a wrong
+reduced cost: where ε Σ_j s_j |w_j| is more than 1e-7 of the objective, it counts as a gap. Each error is relative to the terms of its own
 row or variable: units do not matter. The answer is optimal if all errors are at most `OPTIMAL`.
 
 Rounding is allowed for, and nothing else. Where all terms of a row are residues of an exact zero, their relative error says
@@ -37,7 +38,8 @@ from dflearn.program.sides import Sides
 
 OPTIMAL = 1e-6  # the largest error of an answer that is called optimal
 SURE = 1e-8  # solvers try to mend larger errors
-ZERO = 1e-10  # a smaller reduced cost, relative to its terms, counts as zero in the gap
+ZERO = 1e-10  # a smaller reduced cost, relative to its terms, does not pull further than |w_j|
+DOUBT = 1e-7  # of the objective: what rounding may hide before it counts, as in the kernel
 ROUNDING = 64 * float(np.finfo(float).eps)
 FARTHER = 0.25  # of that, for terms that a variable is tied to by variables at their bounds
 NOTHING = 1e-13  # a sum that is smaller, relative to its terms, is rounding
@@ -245,10 +247,17 @@ class Examination:
             felt[priced] = -self.y[priced] * part.max(axis=1).toarray().ravel()
         prices = np.minimum(felt, _share(-excess, self.terms))
         reach = np.where(self.curve > 0, np.minimum(off, _share(np.abs(reduced), self.curve)), off)
-        counts = (share > ZERO) & (off > 0)
+        reach = np.where(share > ZERO, reach, np.minimum(reach, np.abs(self.w)))
         priced = self.y != 0
+        counts = (reduced != 0) & (off > 0)
         gap = np.abs(self.y[priced] * excess[priced]).sum() + (np.abs(reduced[counts]) * reach[counts]).sum()
         return rows, variables, prices, float(gap)
+
+    @property
+    def doubt(self) -> float:
+        """What of the objective the rounding of reduced costs may hide; 0 where it is little."""
+        hidden = float(np.finfo(float).eps * (self.weights @ np.abs(self.w)))
+        return hidden if hidden > DOUBT * self.value else 0.0
 
     def off(self) -> np.ndarray:
         bound = np.where(self.reduced > 0, self.sides.lower, self.sides.upper)
@@ -261,7 +270,8 @@ class Examination:
             return Verdict(worst, worst, worst, worst, -worst)
         rows, variables, prices, gap = self.errors(rounding)
         primal, dual = rows.max(initial=0.0), max(variables.max(initial=0.0), prices.max(initial=0.0))
-        part = 0.0 if gap == 0 else gap / self.value if self.value > 0 else np.inf
+        lost = max(gap, self.doubt)
+        part = 0.0 if lost == 0 else lost / self.value if self.value > 0 else np.inf
         parts = (primal, dual, part, max(primal, dual, part), self.objective - gap)
         return Verdict(*(np.array([part]) for part in parts))
 
@@ -337,6 +347,7 @@ class Examination:
                 f"the reduced cost of {name} is {self.reduced[j]:.3g}, {variables[j]:.1e} of its terms {self.weights[j]:.3g}, "
                 f"at the value {self.w[j]:.6g}"
             )
+        gap = max(gap, self.doubt)
         share = gap / self.value if self.value > 0 else float(gap > 0)
         return f"the objective may be off by {gap:.3g}, {share:.1e} of its terms {self.value:.3g}"
 

@@ -8,6 +8,8 @@ import numpy as np
 
 from dflearn.kernels import ahead
 
+EPS = float(np.finfo(np.float64).eps)
+DOUBT = 1e-7  # of the objective, what rounding of reduced costs may hide before it counts
 jit = ahead.jit(nogil=True, error_model="numpy")
 
 
@@ -29,7 +31,7 @@ def check_answers(
     for t in range(c.shape[0]):
         q, low, high = right[min(t, len(right) - 1)], lower[min(t, len(lower) - 1)], upper[min(t, len(upper) - 1)]
         bent = curve[min(t, len(curve) - 1)]
-        primal, dual, gap, value, objective = 0.0, 0.0, 0.0, 0.0, 0.0
+        primal, dual, gap, value, objective, doubt = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
         for j in range(n):
             x = w[t, j]
             pull, weight = bent[j] * x, bent[j] * abs(x)
@@ -64,6 +66,7 @@ def check_answers(
                 dual = max(dual, min(felt, -excess[i] / size[i]))
         for j in range(n):
             r, x = slope[j], w[t, j]
+            doubt += EPS * terms[j] * abs(x)
             bound = low[j] if r > 0.0 else high[j]
             off = abs(x - bound)
             if r == 0.0 or off == 0.0:
@@ -72,11 +75,11 @@ def check_answers(
             dual = max(dual, share if np.isinf(bound) else min(share, off / max(abs(x), abs(bound))))
             if bent[j] > 0.0:
                 off = min(off, abs(r) / bent[j])
-            if share > zero:
-                gap += abs(r) * off
+            gap += abs(r) * (off if share > zero else min(off, abs(x)))
         if np.isnan(objective) or np.isnan(gap) or np.isnan(dual):
             primal = gap = np.inf
-        part = 0.0 if gap == 0.0 else gap / value if value > 0.0 else np.inf
+        lost = max(gap, doubt if doubt > DOUBT * value else 0.0)
+        part = 0.0 if lost == 0.0 else lost / value if value > 0.0 else np.inf
         out[0, t], out[1, t], out[2, t] = primal, dual, part
         out[3, t] = np.inf if np.isinf(primal) else max(primal, dual, part)
         out[4, t] = objective - gap

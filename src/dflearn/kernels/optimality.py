@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from dflearn.kernels.certify import DOUBT
 from dflearn.kernels.cholesky import assemble, factorize, substitute
 from dflearn.kernels.curved import own_rows_of
 from dflearn.kernels.lanes import absolute, any_lane, get, inner, lanes, maximum, minimum, put, spread, where
@@ -40,7 +41,7 @@ def measure(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, size: An
     """
     by_rows, by_columns, inequality = system.by_rows, system.by_columns, system.inequality
     c, r, lower, upper, mu = tile.c, tile.r, tile.lower, tile.upper, get(tile.mu, 0)
-    worst, value, loss, sum_ = spread(0.0, y), spread(0.0, y), spread(0.0, y), spread(0.0, y)
+    worst, value, loss, sum_, doubt = spread(0.0, y), spread(0.0, y), spread(0.0, y), spread(0.0, y), spread(0.0, y)
     faint, quiet, least, reach, per_mu = spread(0.0, y), spread(0.0, y), spread(0.0, y), spread(np.inf, y), 1.0 / mu
     if noise > 0.0:
         costs, prices, felt, largest = spread(0.0, y), spread(0.0, y), spread(0.0, y), get(tile.mu, 1)
@@ -65,11 +66,12 @@ def measure(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, size: An
             reduced = reduced + term
             total = total + absolute(term)
         put(size, j, total)
-        sum_ = sum_ + absolute(x) + total
+        sum_, doubt = sum_ + absolute(x) + total, doubt + EPS * total * absolute(x)
         bound = where(reduced > 0.0, get(lower, j), get(upper, j))
         off, wrong = absolute(x - bound), where(total > faint, absolute(reduced), 0.0)
         wrong = where(off > 0.0, wrong, 0.0)
-        loss = loss + where(wrong > ZERO * total, wrong * minimum(minimum(off, reach), wrong * per_mu), 0.0)
+        far = where(wrong > ZERO * total, minimum(off, reach), minimum(off, absolute(x)))
+        loss = loss + wrong * minimum(far, wrong * per_mu)
         if any_lane(wrong > worst * total):  # divisions are dear
             near = where(absolute(bound) < np.inf, off / maximum(absolute(x), absolute(bound)), np.inf)
             worst = maximum(worst, where(wrong > 0.0, minimum(wrong / total, near), 0.0))
@@ -92,7 +94,7 @@ def measure(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, size: An
                     share = maximum(share, where(part > faint, part / get(size, by_rows.column[k]), 0.0))
             wrong = where(gap > 0.0, wrong, minimum(wrong, share))
         worst = maximum(worst, wrong)
-    loss = where(loss > least, loss, 0.0)
+    loss = maximum(where(loss > least, loss, 0.0), where(doubt > DOUBT * value, doubt, 0.0))
     worst = maximum(worst, where(loss > 0.0, loss / (value + loss), 0.0))
     out: Any = np.empty(2, y.dtype)
     put(out, 0, worst)

@@ -3,7 +3,8 @@
 #include "factor.cuh"
 
 #define ROUNDING (16 * 2.220446049250313e-16)
-#define ZERO 1e-10  // a smaller reduced cost, relative to its terms, counts as zero in the gap
+#define ZERO 1e-10   // a smaller reduced cost, relative to its terms, does not pull further than |w_j|
+#define DOUBT 1e-7   // of the objective, what rounding of reduced costs may hide before it counts
 #define PROOF 1e-7
 #define PROOF_EPSILON 1e-7
 #define FAINT 1e-11
@@ -16,7 +17,7 @@ NOINLINE double measure(int w) {
     const Task& q = *TASK;
     double* const scratch = q.scratch;
     const double *y = Y, mu = q.mu;
-    Sum all, t[2];  // all numbers; value, gap
+    Sum all, t[3];  // all numbers; value, gap, doubt
     double worst = 0;
     ROWS { (void)v; all.add(i / NT, fabs(y[i])); }
     COLUMNS {
@@ -29,11 +30,13 @@ NOINLINE double measure(int w) {
         all.add(j / NT, fabs(at));
         t[0].add(j / NT, (fabs(cost) + 0.5 * fabs(pull)) * fabs(at));
         v[SIZE] = total;
+        t[2].add(j / NT, ROUNDING / 16 * total * fabs(at));
         const double bound = reduced > 0 ? q.low(j) : q.high(j), off = fabs(at - bound);
         if (reduced == 0 || off == 0) continue;
         const double share = fabs(reduced) / total;
         worst = larger(worst, fabs(bound) <= LARGEST ? fmin(share, off / fmax(fabs(at), fabs(bound))) : share);
-        if (share > ZERO) t[1].add(j / NT, fabs(reduced) * (mu > 0 ? fmin(off, fabs(reduced) / mu) : off));
+        const double far = share > ZERO ? off : fmin(off, fabs(at));
+        t[1].add(j / NT, fabs(reduced) * (mu > 0 ? fmin(far, fabs(reduced) / mu) : far));
     }
     SYNC();
     row_totals<2, 1, 1>(
@@ -51,9 +54,9 @@ NOINLINE double measure(int w) {
             if (!spare) worst = larger(worst, fabs(gap) / total);
             else if (y[i] > 0) worst = larger(worst, fmin(fabs(gap) / total, row[2]));
         });
-    Sum sums[3] = {t[0], t[1], all};
-    reduce<3, 1>(sums, &worst);
-    const double value = sums[0], gap = sums[1], number = sums[2];
+    Sum sums[4] = {t[0], t[1], all, t[2]};
+    reduce<4, 1>(sums, &worst);
+    const double value = sums[0], number = sums[2], doubt = sums[3], gap = fmax(sums[1], doubt > DOUBT * value ? doubt : 0);
     if (gap > 0) worst = larger(worst, value > 0 ? gap / value : INFINITE);
     return worst <= LARGEST && number <= LARGEST ? worst : INFINITE;
 }
