@@ -237,8 +237,8 @@ def test_an_answer_that_does_not_pass_says_why(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(rows, "HEAVY", -1.0)
     best = ConvexQP.best
 
-    def badly(self: ConvexQP, c: np.ndarray, sides: Sides) -> Any:
-        found = best(self, c, sides)
+    def badly(self: ConvexQP, c: np.ndarray, sides: Sides, guess: Any = None) -> Any:
+        found = best(self, c, sides, guess)
         return None if found is None else found._replace(w=np.full(3, 1 / 3), y=0 * found.y, error=1.0, primal=0.0)
 
     monkeypatch.setattr(ConvexQP, "best", badly)

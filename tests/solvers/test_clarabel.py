@@ -99,3 +99,16 @@ def test_bounds_pass_along_a_chain_and_a_batch() -> None:
     assert (low == 0).all()
     np.testing.assert_allclose(high, [[1, 1, 2], [2, 3, 6]], rtol=1e-14)
     assert (high >= [[1, 1, 2], [2, 3, 6]]).all()
+
+
+def test_a_face_that_cannot_meet_a_row_lets_go_of_the_cheapest_variable() -> None:
+    """min −w₀ + 0.001 w₁ + ½‖w‖², w₀ = 5 w₁, w₀ ≤ 1e-5: both at bounds is no decision; by hand it is w₁ that moves."""
+    program = Program(A=[[1.0, -5.0]], b=[0.0], upper=[1e-5, np.inf], Q=np.eye(2))
+    c, guess = np.array([-1.0, 1e-3]), (np.array([1e-5, 0.0]), np.zeros(1))
+    solver = ConvexQP(program)
+    found = list(solver.clarabel.candidates(c, program.own_sides, guess=guess))
+    errors = [solver.certifier.tidy(c, w, y, program.own_sides)[2].error[0] for w, y in found]
+    w, y = found[int(np.argmin(errors))]
+    assert min(errors) < 1e-12
+    np.testing.assert_allclose(w, [1e-5, 2e-6], rtol=1e-12)
+    np.testing.assert_allclose(y, [-(1e-3 + 2e-6) / 5], rtol=1e-12)  # c₁ + w₁ + 5 y = 0

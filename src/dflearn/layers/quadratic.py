@@ -91,12 +91,14 @@ class Hard:
         _, label = connected_components(sp.block_array([[None, matrix.T], [matrix, None]]), directed=False)
         return label[: matrix.shape[1]], label[matrix.shape[1] :]
 
-    def solve(self, c: np.ndarray, mu: float, sides: Sides, guess: tuple[np.ndarray, np.ndarray]) -> Result:
+    def solve(
+        self, c: np.ndarray, mu: float, sides: Sides, guess: tuple[np.ndarray, np.ndarray] | None = None
+    ) -> Result:
         """c `(n,)`, the sides of one instance; guess: w and y of the kernels, whose face is tried first if they are numbers."""
         with np.errstate(all="ignore"):
             return self._solve(c, mu, sides, guess)
 
-    def _solve(self, c: np.ndarray, mu: float, sides: Sides, guess: tuple[np.ndarray, np.ndarray]) -> Result:
+    def _solve(self, c: np.ndarray, mu: float, sides: Sides, guess: tuple[np.ndarray, np.ndarray] | None) -> Result:
         rows = self.certifier.matrix.shape[0]
         nothing = Result(
             Status.FAILED,
@@ -108,7 +110,7 @@ class Hard:
         )
         solver, costs, ends, result = self._solver(mu), c, sides, nothing._replace(reason="Clarabel found no point")
         for again in (False, True):
-            known = not again and all(np.isfinite(part).all() for part in guess)
+            known = not again and guess is not None and all(np.isfinite(part).all() for part in guess)
             best = solver.best(costs, ends, guess if known else None)
             if best is None:
                 break

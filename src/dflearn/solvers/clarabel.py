@@ -21,14 +21,16 @@ from dflearn.program.sides import Sides
 from dflearn.solvers.kkt import kkt_solver
 from dflearn.solvers.scaling import blocks, equilibrated, largest, power_of_two, scaled, sizes
 
-TOLERANCE = 1e-10  # of Clarabel
+# Clarabel's tolerance and regularization; and those with which it goes as far as it can, where its answer is not good enough.
+USUAL, FARTHEST = (1e-10, 1e-8), (1e-15, 1e-10)
 STEPS = 200  # of Clarabel
 FAR = 1e5  # a bound or side that is so many times the size of decisions is left out at first
 FACES = 6  # corrections of a face
 # A bound or row is active if its multiplier is so many times its gap. Where that is not clear for all of them, the face of those for
 # which it is comes next, then the face of all that may be.
 MARGINS = (1.0, 1e4, 1e-4)
-NOTHING = 1e-9  # a gap to a bound or to zero, or a price, that may be rounding
+NOTHING, LEAST = 1e-9, 1e-15  # a gap to a bound or to zero, or a price, that may be rounding, and one that surely is
+BROKEN = 1e-6  # a row in force that is off by more of its terms cannot be met with what is held
 Pair = tuple[np.ndarray, np.ndarray]
 
 
@@ -70,13 +72,19 @@ class Clarabel:
         self.blocks = blocks(self.M, self.H)
 
     def candidates(
-        self, c: np.ndarray, sides: Sides, around: np.ndarray | None = None, guess: Pair | None = None
+        self,
+        c: np.ndarray,
+        sides: Sides,
+        around: np.ndarray | None = None,
+        guess: Pair | None = None,
+        accuracy: tuple[float, float] = USUAL,
     ) -> Iterator[Pair]:
         """Answers (w, y) to one instance, `(n,)` and `(rows,)`; y ≤ 0 on inequalities, and c + Q w − Mᵀy are reduced costs.
 
         around: a decision that is nearly right. The step from it is solved for, in units of its own: where some variables are
         1e9 and others 1, a first answer is right about the large ones only.
         guess: an answer of another solver, whose face is finished in place of Clarabel's; then Clarabel is not asked.
+        accuracy: of Clarabel, `USUAL` or `FARTHEST`.
         """
         self.claim, k = "", self.factors
         shift = np.zeros(self.n) if around is None else around
@@ -95,7 +103,7 @@ class Clarabel:
             (np.inf, reach),
         ):  # where what is far away counts, variables may be as large as that
             attempt = Attempt(self, c, right, lower, upper, far, near)
-            for x, y in attempt.points(self, guess):
+            for x, y in attempt.points(self, guess, accuracy):
                 yield shift + x[: self.n], y[self.own]
             if attempt.complete or guess is not None:
                 return
@@ -193,13 +201,15 @@ class Attempt:
         slack = np.where(self.inequality, np.maximum(self.right - self.M @ x, 0.0), 0.0)
         return x, prices, slack, np.maximum(slope, 0.0), np.maximum(-slope, 0.0)
 
-    def points(self, solver: Clarabel, guess: Pair | None = None) -> Iterator[Pair]:
+    def points(
+        self, solver: Clarabel, guess: Pair | None = None, accuracy: tuple[float, float] = USUAL
+    ) -> Iterator[Pair]:
         """Decisions with prices, in the user's units: what the faces give, then Clarabel's own."""
         if not len(self.free):
             yield self.outwards(np.zeros(0), np.zeros(len(self.kept)))
             return
         with np.errstate(all="ignore"):
-            found = self.by_clarabel(solver) if guess is None else self.inwards(solver, guess)
+            found = self.by_clarabel(solver, accuracy) if guess is None else self.inwards(solver, guess)
             if found is None:
                 return
             first, prices, slack, below, above = found
@@ -216,6 +226,9 @@ class Attempt:
                     same = all((old == new).all() for old, new in zip((low, high, force), face[2:], strict=True))
                     x, y, low, high, force = face
                     yield self.outwards(x, y)
+                    clean = self.rounded(x, y, LEAST)
+                    if (clean[0] != x).any() or (clean[1] != y).any():
+                        yield self.outwards(*clean)
                     if same:
                         break
                 yield self.outwards(*self.rounded(x, y))
@@ -234,15 +247,15 @@ class Attempt:
         over: np.ndarray = (self.whole @ whole - right)[out]
         return bool((over <= 0).all() and (whole >= lower - 1e-6).all() and (whole <= upper + 1e-6).all())
 
-    def rounded(self, x: np.ndarray, y: np.ndarray) -> Pair:
+    def rounded(self, x: np.ndarray, y: np.ndarray, nothing: float = NOTHING) -> Pair:
         """What is next to nothing set to nothing: where all terms of a row or of a reduced cost are zero, they cannot be met
         but to the last digit."""
         for value in (self.lower, self.upper, np.zeros(len(x))):
-            x = np.where(np.abs(x - value) <= NOTHING, value, x)
+            x = np.where(np.abs(x - value) <= nothing, value, x)
         most = max(np.abs(self.c).max(initial=0.0), np.abs(y).max(initial=0.0))
-        return x, np.where(np.abs(y) <= NOTHING * most, 0.0, y)
+        return x, np.where(np.abs(y) <= nothing * most, 0.0, y)
 
-    def by_clarabel(self, solver: Clarabel) -> tuple[np.ndarray, ...] | None:
+    def by_clarabel(self, solver: Clarabel, accuracy: tuple[float, float]) -> tuple[np.ndarray, ...] | None:
         """x, prices (≥ 0 on inequalities), slacks, multipliers of lower and of upper bounds; `None` where there is no point."""
         import clarabel
 
@@ -257,7 +270,8 @@ class Attempt:
         cones = [clarabel.ZeroConeT(equalities), clarabel.NonnegativeConeT(len(right) - equalities)]
         settings = clarabel.DefaultSettings()
         settings.verbose, settings.max_iter = False, STEPS
-        settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = TOLERANCE
+        settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = accuracy[0]
+        settings.static_regularization_constant = accuracy[1]
         if np.isfinite(solver.time_limit):
             settings.time_limit = solver.time_limit
         H = sp.csc_matrix(sp.triu(self.H, format="csc"))
@@ -298,9 +312,26 @@ class Attempt:
         # What leaves its bounds is held there, what its slope or price pulls off comes free, what breaks comes into force.
         broken = ~force & (self.right - self.M @ new < 0)
         idle = force & self.inequality & (prices < 0)
+        released = self.released(new, slope, low, high, force)
         low, high = (
-            (low & ~(slope < 0)) | (~held & (new < self.lower)),
-            (high & ~(slope > 0)) | (~held & (new > self.upper)),
+            (low & ~(slope < 0) & ~released) | (~held & (new < self.lower)),
+            (high & ~(slope > 0) & ~released) | (~held & (new > self.upper)),
         )
         prices = np.where(self.inequality, np.maximum(prices, 0.0), prices)
         return np.clip(new, self.lower, self.upper), prices, low, high, (force & ~idle) | broken
+
+    def released(
+        self, x: np.ndarray, slope: np.ndarray, low: np.ndarray, high: np.ndarray, force: np.ndarray
+    ) -> np.ndarray:
+        """Of what is held, what must come free for rows in force that are broken: in each of them one variable that would mend it,
+        the one whose slope vanishes first as the row's price grows (the ratio test of the dual simplex method)."""
+        rows, out = self.rows, np.zeros(len(x), bool)
+        off, terms = self.right - rows @ x, np.abs(self.right) + abs(rows) @ np.abs(x)
+        for i in np.flatnonzero(force & (np.abs(off) > BROKEN * terms)):
+            part = slice(rows.indptr[i], rows.indptr[i + 1])
+            column, entry = rows.indices[part], np.sign(off[i]) * rows.data[part]
+            mends = (low[column] & (entry > 0)) | (high[column] & (entry < 0))
+            if mends.any():
+                column, entry = column[mends], entry[mends]
+                out[column[np.argmin(np.abs(slope[column] / entry))]] = True
+        return out

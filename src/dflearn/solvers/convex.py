@@ -20,7 +20,7 @@ from dflearn.program import Program, Quadratic
 from dflearn.program.implied import LARGEST, implied_bounds
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Raw, Status
-from dflearn.solvers.clarabel import Clarabel
+from dflearn.solvers.clarabel import FARTHEST, USUAL, Clarabel
 
 if TYPE_CHECKING:
     from dflearn.solvers.highs import HiGHS
@@ -112,11 +112,19 @@ class ConvexQP:
         """
         best: Quality | None = None
         centre: Quality | None = None  # nearest in value: errors of small variables may be large in it
-        tries = [guess] * (guess is not None) + [None] * (AGAIN + 1)
-        for first in tries:
-            around = None if centre is None or first is not None else centre.w
-            for w, y in self.clarabel.candidates(c, sides, around, first):
-                judged = Quality.of(*self.certifier.tidy(c, np.clip(w, sides.lower, sides.upper) + 0.0, y, sides))
+        asks = [(guess, USUAL, False)] * (guess is not None)
+        asks += [(None, accuracy, again > 0) for accuracy in (USUAL, FARTHEST) for again in range(AGAIN + 1)]
+        for first, accuracy, near in asks:
+            if accuracy is FARTHEST and best is not None and best.error <= OPTIMAL:
+                break
+            centre = centre if near else None
+            around = None if centre is None else centre.w
+            for w, y in self.clarabel.candidates(c, sides, around, first, accuracy):
+                w, y, verdict = self.certifier.tidy(c, np.clip(w, sides.lower, sides.upper) + 0.0, y, sides)
+                if verdict.error[0] > OPTIMAL:
+                    verdict = self.certifier.allow(c, w, y, sides)
+                    verdict = verdict._replace(error=np.maximum(verdict.error, SURE))  # without an allowance is better
+                judged = Quality.of(w, y, verdict)
                 if best is None or judged.error < best.error:
                     best = judged
                 if first is None and (
@@ -127,8 +135,6 @@ class ConvexQP:
                     return best
             if (best is None and first is None) or (best is not None and best.error <= SURE):
                 break
-        if best is not None and best.error > SURE:
-            best = Quality.of(best.w, best.y, self.certifier.allow(c, best.w, best.y, sides))
         return best
 
     def agrees(self, claim: Status, c: np.ndarray, sides: Sides) -> bool:
