@@ -40,8 +40,8 @@ def written_out(
             near = np.inf if np.isinf(bound) else off / max(abs(w[j]), abs(bound))
             dual = max(dual, min(abs(rho) / s[j], near))
             curve = mu + (0.0 if program.Q is None else program.Q.diagonal[j])
-            if abs(rho) / s[j] > 1e-10:
-                gap += abs(rho) * (min(off, abs(rho) / curve) if curve else off)
+            reach = min(off, abs(rho) / curve) if curve else off
+            gap += abs(rho) * (reach if abs(rho) / s[j] > 1e-10 else min(reach, abs(w[j])))
         value += (abs(c[j]) + 0.5 * sum(parts[j] * abs(w))) * abs(w[j])
         objective += (c[j] + 0.5 * Q[j] @ w) * w[j]
     return primal, dual, gap / value, objective - gap
@@ -137,6 +137,18 @@ def test_a_side_that_was_summed_from_terms_of_one_may_be_off_by_their_rounding()
     assert Certifier(program).allow(c, np.array([0.0, 1, 0]), y, program.own_sides).primal[0] == 0
     apart = Program(A=[[0, 1.0, 1]], b=[1.0], G=[[4.5, 0, 0]], h=[-9e-16], lower=-1e-15, upper=[1e-15, 1, 1])
     assert Certifier(apart).allow(c, np.array([0.0, 1, 0]), y, apart.own_sides).primal[0] == 1
+
+
+def test_prices_that_cancel_hide_nothing() -> None:
+    """w₁ + w₂ = 1 twice, as an equation and as an inequality: prices of ±1e12 cancel, and no decision is proven by them."""
+    program = Program(A=[[1.0, 1]], b=[1.0], G=[[1.0, 1]], h=[1.0], upper=2)
+    certifier, sides, c = Certifier(program), program.own_sides, np.array([1.0, 2.0])
+    for large in (1e3, 1e12):
+        wrong = certifier.check(c[None], np.array([[0.5, 0.5]]), np.array([[large + 1.0, -large]]), sides)
+        assert wrong.error[0] > OPTIMAL
+    assert certifier.check(c[None], np.array([[1.0, 0.0]]), np.array([[1.0, 0.0]]), sides).error[0] == 0
+    smoothed = certifier.check(c[None], np.array([[0.75005, 0.24995]]), np.array([[1e13 + 3.0, -1e13]]), sides, 2.0)
+    assert smoothed.error[0] > OPTIMAL
 
 
 def test_what_is_wrong_is_named() -> None:

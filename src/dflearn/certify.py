@@ -15,12 +15,10 @@ where bound_j is the bound that ρ_j presses w_j to, and off_j = |w_j − bound_
 reduced cost: where ε Σ_j s_j |w_j| is more than 1e-7 of the objective, it counts as a gap. Each error is relative to the terms of its own
 row or variable: units do not matter. The answer is optimal if all errors are at most `OPTIMAL`.
 
-Rounding is allowed for, and nothing else. Where all terms of a row are residues of an exact zero, their relative error says
-nothing. So row i may also be off by 64 ε Σ_j |M_ij| size_j. The size of variable j is the smaller of two numbers: the largest
-value that its bounds allow, those implied by rows included; and the largest term in the rows in force that it is tied to, in its
-own units. Rows in force tie variables together. A variable at its bound has no rounding and ties nothing, but a quarter of the
-terms behind it counts, for sides that were summed from such terms (h = G w is −9e-16 where 0 is meant). Prices have an allowance
-of the same kind. Solvers first try to do without.
+Rounding is allowed for, and nothing else. Residues of zeros have a relative error of one: they are set to zero first, and the check
+decides (`judge`, `tidy`). What is left are sides that were summed from terms of one (h = G w is −9e-16 where 0 is meant). So row i may
+also be off by 64 ε Σ_j |M_ij| size_j. The size of variable j is the least of its finite bounds, of the bounds that rows imply, and of the
+largest term in the rows in force that it is tied to, in its own units. Without finite bounds it is zero.
 """
 
 from __future__ import annotations
@@ -230,9 +228,7 @@ class Examination:
         """Errors of rows, of variables and of prices, and the gap; `rounding` units of rounding count as none."""
         excess, reduced, off = self.excess, self.reduced, self.off()
         if rounding:
-            row_floor, column_floor = (rounding * part for part in self.floors)
-            excess = np.where(np.abs(excess) <= row_floor, 0.0, excess)
-            reduced = np.where(np.abs(reduced) <= column_floor, 0.0, reduced)
+            excess = np.where(np.abs(excess) <= rounding * self.floors, 0.0, excess)
         violated = np.where(self.inequality, np.maximum(excess, 0.0), np.abs(excess))
         rows = _share(violated, self.terms)
         bound = np.where(self.reduced > 0, self.sides.lower, self.sides.upper)
@@ -321,10 +317,12 @@ class Examination:
         return low, high
 
     @cached_property
-    def floors(self) -> tuple[np.ndarray, np.ndarray]:
-        """By how much one unit of rounding may put off each row `(rows,)` and each reduced cost `(n,)`."""
-        size, price = self.magnitudes
-        return self.certifier.sizes @ size, self.certifier.sizes.T @ price
+    def floors(self) -> np.ndarray:
+        """By how much one unit of rounding may put off each row, `(rows,)`: see the rule."""
+        named = np.maximum(np.abs(self.sides.lower), np.abs(self.sides.upper))
+        size, _ = self.magnitudes
+        floor: np.ndarray = self.certifier.sizes @ np.where(np.isfinite(named), np.minimum(named, size), 0.0)
+        return floor
 
     def tidied(self) -> tuple[np.ndarray, np.ndarray]:
         """w and y without residues of zeros and of bounds."""

@@ -17,6 +17,7 @@ from dflearn.solvers.base import Basis, Raw, Status
 from dflearn.solvers.gurobi import Gurobi
 from dflearn.solvers.highs import HiGHS
 from dflearn.solvers.model import Model, ModelSolver
+from dflearn.solvers.recognition import best_solver
 from dflearn.solvers.wrappers import Parallel
 from support import programs
 
@@ -472,3 +473,34 @@ def test_small_costs_beside_huge_ones_are_not_lost() -> None:
         answer = make(program).solve(torch.tensor(worth, dtype=torch.float64))
         best = float(answer.objective) <= -2.301e-6 * (1 - 1e-9)
         assert best or Status(int(answer.status)) is not Status.OPTIMAL
+
+
+@pytest.mark.parametrize("large", [1e4, 1e7, 1e8, 1e9])
+def test_a_big_m_does_not_hide_what_it_switches(large: float) -> None:
+    """x ≤ M z with z binary: to open pays, whatever M is. By hand."""
+    one = Program(G=[[1, -large]], h=[0], upper=[3, 1], integer=[1])
+    shared = Program(
+        G=[[1, 1, 1, 0], [1, 0, 0, -large], [0, 1, 0, -large], [0, 0, 1, -large]],
+        h=[10, 0, 0, 0], upper=[np.inf, np.inf, np.inf, 1], integer=[3],
+    )  # fmt: skip
+    for make in (*BACK_ENDS, best_solver):
+        for program, costs, wanted in ((one, [-1.0, 2], -1.0), (shared, [-1.0, -2, -1.5, 5], -15.0)):
+            answer = make(program).solve(torch.tensor(costs, dtype=torch.float64)).check((Status.OPTIMAL,))
+            assert answer.objective.item() == pytest.approx(wanted, rel=1e-9)
+
+
+@pytest.mark.parametrize(("missing", "cash", "link"), [(5.0, 1e6, 1e-9), (5e-3, 1e6, 1e-6), (1e-5, 1e9, 1.0)])
+def test_a_demand_that_nobody_meets_is_infeasible(missing: float, cash: float, link: float) -> None:
+    """stock = production − demand, and nothing can be produced; the cash row, in force, knows production by a tiny number."""
+    program = Program(A=[[1, -1, 0], [0, link, 1]], b=[-missing, cash], upper=[np.inf, 0, np.inf])
+    for make in (*BACK_ENDS, best_solver):
+        assert make(program).solve(torch.ones(3, dtype=torch.float64)).counts() == {"INFEASIBLE": 1}
+
+
+@pytest.mark.parametrize("gain", [0.1, 1e-2, 1e-3, 1e-4])
+def test_what_falls_without_end_is_not_called_optimal(gain: float) -> None:
+    """x₁ = x₂ + 5e-6 can grow for ever and gains a little; a cost of 1e9 stands beside."""
+    program = Program(A=[[1, -1, 1e-6], [0, 0, 1]], b=[5e-6, 5.0])
+    for make in (*BACK_ENDS, best_solver):
+        answer = make(program).solve(torch.tensor([3.0, -3.0 - gain, 1e9], dtype=torch.float64))
+        assert Status(int(answer.status)) in (Status.UNBOUNDED, Status.FEASIBLE)

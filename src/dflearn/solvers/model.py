@@ -170,6 +170,8 @@ class Model(LinearModel):
             if found.status is Status.FAILED or (found.status is Status.OPTIMAL and wide) or self.doubts(found):
                 found = self.settle(c[i], whole, gamma, gap, found, wide)
             out.status[i], out.decision[i], out.bound[i] = found.status, found.w, found.bound
+            if out.reason is not None:
+                out.reason[i] = found.reason
 
     def doubts(self, found: Answer) -> bool:
         """Whether the back end called optimal what the check did not."""
@@ -186,7 +188,8 @@ class Model(LinearModel):
         bound, w = self.bound() / gamma, self.decision() * self.scales.columns
         w, sure = self.with_exact_integers(c, np.clip(w, sides.lower, sides.upper), sides)
         if not self.certifier.violation(w[None], sides)[0] <= OPTIMAL:
-            return Answer(Status.FAILED, np.full(self.n, np.nan), np.zeros(1))
+            why = self.certifier.examine(c, w, np.zeros(self.rows), sides).reason()
+            return Answer(Status.FAILED, np.full(self.n, np.nan), np.zeros(1), reason=f"with integers rounded, {why}")
         w = self.improved(c, w, sides)
         value = float(c @ w)
         allowed = OPTIMAL * float(np.abs(c * w).sum())

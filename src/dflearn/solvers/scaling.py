@@ -18,6 +18,7 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
 from dflearn.program import Program
+from dflearn.program.implied import implied_bounds
 from dflearn.program.sides import Sides
 
 SMALL, LARGE = 1e-2, 1e6  # numbers whose largest lies between these are taken as they are
@@ -86,6 +87,8 @@ class Scales:
             for _ in range(ROUNDS):  # to the geometric middle of the largest and the smallest entry
                 high = _middle(logs.data + low[matrix.indices], row_of, len(rows))
                 low = np.where(free, _middle(logs.data + high[row_of], matrix.indices, program.n), 0.0)
+            if program.is_integer:  # a big M must not make the range of a variable smaller than tolerances
+                low = np.minimum(low, np.log2(_reach(program)))
             # The last word is the rows': their tolerances are absolute.
             largest = np.full(len(rows), -np.inf)
             np.maximum.at(largest, row_of, logs.data + low[matrix.indices])
@@ -128,6 +131,14 @@ class Scales:
         both = (sides.lines("lower"), sides.lines("upper"))
         bounds = [np.where(np.isfinite(side), side, 0.0) / self.columns for side in both]
         return units(np.hstack(np.broadcast_arrays(*bounds)))
+
+
+def _reach(program: Program) -> np.ndarray:
+    """The largest |w_j| that the program's own sides allow, `(n,)`; infinite where there is no end, 1 where that is zero."""
+    matrix, right = sp.csr_array(sp.vstack([program.A, program.G])), program.own_sides.right_hand_sides()[0]
+    bounds = implied_bounds(matrix, program.A.shape[0], right, program.lower, program.upper)
+    reach = np.maximum(*map(np.abs, bounds))
+    return np.where(reach > 0, reach, 1.0)
 
 
 def _middle(logs: np.ndarray, group: np.ndarray, count: int) -> np.ndarray:
