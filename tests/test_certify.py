@@ -41,7 +41,8 @@ def written_out(
             dual = max(dual, min(abs(rho) / s[j], near))
             curve = mu + (0.0 if program.Q is None else program.Q.diagonal[j])
             reach = min(off, abs(rho) / curve) if curve else off
-            gap += abs(rho) * (reach if abs(rho) / s[j] > 1e-10 else min(reach, abs(w[j])))
+            if abs(rho) / s[j] > 1e-13:
+                gap += abs(rho) * (reach if abs(rho) / s[j] > 1e-10 else min(reach, abs(w[j])))
         value += (abs(c[j]) + 0.5 * sum(parts[j] * abs(w))) * abs(w[j])
         objective += (c[j] + 0.5 * Q[j] @ w) * w[j]
     return primal, dual, gap / value, objective - gap

@@ -12,7 +12,7 @@ With M = (A, G), r = (b, h) and the reduced costs ρ = c + Q w − Mᵀy, its er
     objective:     gap / Σ_j (|c_j| + ½ Σ_k |Q_jk w_k|) |w_j|,      gap = Σ_i |y_i (M w − r)_i| + Σ_j |ρ_j| off_j
 
 where bound_j is the bound that ρ_j presses w_j to, and off_j = |w_j − bound_j|. Prices far beyond all costs cancel, and hide a wrong
-reduced cost: where ε Σ_j s_j |w_j| is more than 1e-7 of the objective, it counts as a gap. Each error is relative to the terms of its own
+reduced cost: where ε Σ_j s_j |w_j| is more than 1e-7 of what all costs amount to, it counts as a gap. Each error is relative to the terms of its own
 row or variable: units do not matter. The answer is optimal if all errors are at most `OPTIMAL`.
 
 Rounding is allowed for, and nothing else. Residues of zeros have a relative error of one: they are set to zero first, and the check
@@ -37,7 +37,7 @@ from dflearn.program.sides import Sides
 OPTIMAL = 1e-6  # the largest error of an answer that is called optimal
 SURE = 1e-8  # solvers try to mend larger errors
 ZERO = 1e-10  # a smaller reduced cost, relative to its terms, does not pull further than |w_j|
-DOUBT = 1e-7  # of the objective: what rounding may hide before it counts, as in the kernel
+DOUBT = 1e-7  # beside all costs: what rounding may hide before it counts, as in the kernel
 ROUNDING = 64 * float(np.finfo(float).eps)
 FARTHER = 0.25  # of that, for terms that a variable is tied to by variables at their bounds
 NOTHING = 1e-13  # a sum that is smaller, relative to its terms, is rounding
@@ -221,7 +221,7 @@ class Examination:
         self.excess, self.terms = matrix @ w - self.right, sizes @ np.abs(w) + np.abs(self.right)
         self.reduced = c + pull - matrix.T @ self.y
         self.weights = np.abs(c) + weight + sizes.T @ np.abs(self.y)
-        self.value = float((np.abs(c) + 0.5 * weight) @ np.abs(w))
+        self.value, self.dearest = float((np.abs(c) + 0.5 * weight) @ np.abs(w)), (np.abs(c) + weight).max(initial=0.0)
         self.objective = float((c + 0.5 * pull) @ w)
 
     def errors(self, rounding: float = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
@@ -245,15 +245,16 @@ class Examination:
         reach = np.where(self.curve > 0, np.minimum(off, _share(np.abs(reduced), self.curve)), off)
         reach = np.where(share > ZERO, reach, np.minimum(reach, np.abs(self.w)))
         priced = self.y != 0
-        counts = (reduced != 0) & (off > 0)
+        counts = (share > NOTHING) & (off > 0)
         gap = np.abs(self.y[priced] * excess[priced]).sum() + (np.abs(reduced[counts]) * reach[counts]).sum()
         return rows, variables, prices, float(gap)
 
-    @property
-    def doubt(self) -> float:
-        """What of the objective the rounding of reduced costs may hide; 0 where it is little."""
-        hidden = float(np.finfo(float).eps * (self.weights @ np.abs(self.w)))
-        return hidden if hidden > DOUBT * self.value else 0.0
+    def lost(self, gap: float) -> float:
+        """The error of the objective: the gap, unless it is rounding, or what the rounding of reduced costs may hide."""
+        doubt = float(np.finfo(float).eps * (self.weights @ np.abs(self.w)))
+        costs = max(self.value, self.dearest * float(np.abs(self.w).sum()))
+        part = 0.0 if gap <= 64 * doubt else gap / self.value if self.value > 0 else np.inf
+        return max(part, doubt / costs) if 0.0 < DOUBT * costs < doubt else part
 
     def off(self) -> np.ndarray:
         bound = np.where(self.reduced > 0, self.sides.lower, self.sides.upper)
@@ -266,8 +267,7 @@ class Examination:
             return Verdict(worst, worst, worst, worst, -worst)
         rows, variables, prices, gap = self.errors(rounding)
         primal, dual = rows.max(initial=0.0), max(variables.max(initial=0.0), prices.max(initial=0.0))
-        lost = max(gap, self.doubt)
-        part = 0.0 if lost == 0 else lost / self.value if self.value > 0 else np.inf
+        part = self.lost(gap)
         parts = (primal, dual, part, max(primal, dual, part), self.objective - gap)
         return Verdict(*(np.array([part]) for part in parts))
 
@@ -345,9 +345,7 @@ class Examination:
                 f"the reduced cost of {name} is {self.reduced[j]:.3g}, {variables[j]:.1e} of its terms {self.weights[j]:.3g}, "
                 f"at the value {self.w[j]:.6g}"
             )
-        gap = max(gap, self.doubt)
-        share = gap / self.value if self.value > 0 else float(gap > 0)
-        return f"the objective may be off by {gap:.3g}, {share:.1e} of its terms {self.value:.3g}"
+        return f"the objective may be off by {gap:.3g}, {self.lost(gap):.1e} of its terms {self.value:.3g}"
 
 
 def _without_residues(

@@ -9,7 +9,9 @@ import numpy as np
 from dflearn.kernels import ahead
 
 EPS = float(np.finfo(np.float64).eps)
-DOUBT = 1e-7  # of the objective, what rounding of reduced costs may hide before it counts
+NOTHING = 1e-13  # a reduced cost that is smaller, relative to its terms, is rounding
+DOUBT = 1e-7  # beside all costs, what rounding of reduced costs may hide before it counts
+ROUNDING = 64.0  # a gap of so many times that is rounding itself
 jit = ahead.jit(nogil=True, error_model="numpy")
 
 
@@ -32,6 +34,7 @@ def check_answers(
         q, low, high = right[min(t, len(right) - 1)], lower[min(t, len(lower) - 1)], upper[min(t, len(upper) - 1)]
         bent = curve[min(t, len(curve) - 1)]
         primal, dual, gap, value, objective, doubt = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+        dearest, length = 0.0, 0.0
         for j in range(n):
             x = w[t, j]
             pull, weight = bent[j] * x, bent[j] * abs(x)
@@ -39,6 +42,7 @@ def check_answers(
                 pull += bend[0, t, j]
                 weight += bend[1, t, j]
             slope[j], terms[j] = c[t, j] + pull, abs(c[t, j]) + weight
+            dearest, length = max(dearest, terms[j]), length + abs(x)
             value += (abs(c[t, j]) + 0.5 * weight) * abs(x)
             objective += (c[t, j] + 0.5 * pull) * x
         for i in range(rows):
@@ -75,11 +79,14 @@ def check_answers(
             dual = max(dual, share if np.isinf(bound) else min(share, off / max(abs(x), abs(bound))))
             if bent[j] > 0.0:
                 off = min(off, abs(r) / bent[j])
-            gap += abs(r) * (off if share > zero else min(off, abs(x)))
+            if share > NOTHING:
+                gap += abs(r) * (off if share > zero else min(off, abs(x)))
         if np.isnan(objective) or np.isnan(gap) or np.isnan(dual):
             primal = gap = np.inf
-        lost = max(gap, doubt if doubt > DOUBT * value else 0.0)
-        part = 0.0 if lost == 0.0 else lost / value if value > 0.0 else np.inf
+        part = 0.0 if gap <= ROUNDING * doubt else gap / value if value > 0.0 else np.inf
+        costs = max(value, dearest * length)
+        if costs > 0.0 and doubt > DOUBT * costs:
+            part = max(part, doubt / costs)
         out[0, t], out[1, t], out[2, t] = primal, dual, part
         out[3, t] = np.inf if np.isinf(primal) else max(primal, dual, part)
         out[4, t] = objective - gap

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dflearn.kernels.certify import DOUBT
+from dflearn.kernels.certify import DOUBT, NOTHING
 from dflearn.kernels.cholesky import assemble, factorize, substitute
 from dflearn.kernels.curved import own_rows_of
 from dflearn.kernels.lanes import absolute, any_lane, get, inner, lanes, maximum, minimum, put, spread, where
@@ -71,7 +71,7 @@ def measure(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, size: An
         off, wrong = absolute(x - bound), where(total > faint, absolute(reduced), 0.0)
         wrong = where(off > 0.0, wrong, 0.0)
         far = where(wrong > ZERO * total, minimum(off, reach), minimum(off, absolute(x)))
-        loss = loss + wrong * minimum(far, wrong * per_mu)
+        loss = loss + where(wrong > NOTHING * total, wrong * minimum(far, wrong * per_mu), 0.0)
         if any_lane(wrong > worst * total):  # divisions are dear
             near = where(absolute(bound) < np.inf, off / maximum(absolute(x), absolute(bound)), np.inf)
             worst = maximum(worst, where(wrong > 0.0, minimum(wrong / total, near), 0.0))
@@ -94,7 +94,7 @@ def measure(system: SmoothedSystem, tile: SmoothedTile, y: Any, w: Any, size: An
                     share = maximum(share, where(part > faint, part / get(size, by_rows.column[k]), 0.0))
             wrong = where(gap > 0.0, wrong, minimum(wrong, share))
         worst = maximum(worst, wrong)
-    loss = maximum(where(loss > least, loss, 0.0), where(doubt > DOUBT * value, doubt, 0.0))
+    loss = maximum(where(loss > least, loss, 0.0), where((value > 0.0) & (doubt > DOUBT * value), doubt, 0.0))
     worst = maximum(worst, where(loss > 0.0, loss / (value + loss), 0.0))
     out: Any = np.empty(2, y.dtype)
     put(out, 0, worst)

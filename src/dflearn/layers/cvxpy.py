@@ -118,7 +118,7 @@ class CvxpySmoothed(Layer):
             exact[i], residual[i] = answer.w, answer.error
             if not answer.error <= OPTIMAL:
                 exact[i], status[i] = np.nan, self._why(own, at, line)
-        w = w + (torch.from_numpy(exact) - w).detach()  # the gradient is diffcp's
+        w = torch.from_numpy(exact) + (w - w.detach())  # the gradient is diffcp's
         solved = torch.as_tensor(status == Status.OPTIMAL)
         w = torch.where(solved[:, None], w, torch.nan)
         value = ((c * w).sum(-1) + self.regularization(w)).detach()

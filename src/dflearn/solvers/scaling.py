@@ -88,7 +88,7 @@ class Scales:
                 high = _middle(logs.data + low[matrix.indices], row_of, len(rows))
                 low = np.where(free, _middle(logs.data + high[row_of], matrix.indices, program.n), 0.0)
             if program.is_integer:  # a big M must not make the range of a variable smaller than tolerances
-                low = np.minimum(low, np.log2(_reach(program)))
+                low = np.where(free, np.minimum(low, np.log2(_reach(program))), 0.0)
             # The last word is the rows': their tolerances are absolute.
             largest = np.full(len(rows), -np.inf)
             np.maximum.at(largest, row_of, logs.data + low[matrix.indices])

@@ -4,6 +4,7 @@
 
 #define ROUNDING (16 * 2.220446049250313e-16)
 #define ZERO 1e-10   // a smaller reduced cost, relative to its terms, does not pull further than |w_j|
+#define NOTHING 1e-13  // a reduced cost that is smaller, relative to its terms, is rounding
 #define DOUBT 1e-7   // of the objective, what rounding of reduced costs may hide before it counts
 #define PROOF 1e-7
 #define PROOF_EPSILON 1e-7
@@ -36,7 +37,7 @@ NOINLINE double measure(int w) {
         const double share = fabs(reduced) / total;
         worst = larger(worst, fabs(bound) <= LARGEST ? fmin(share, off / fmax(fabs(at), fabs(bound))) : share);
         const double far = share > ZERO ? off : fmin(off, fabs(at));
-        t[1].add(j / NT, fabs(reduced) * (mu > 0 ? fmin(far, fabs(reduced) / mu) : far));
+        if (share > NOTHING) t[1].add(j / NT, fabs(reduced) * (mu > 0 ? fmin(far, fabs(reduced) / mu) : far));
     }
     SYNC();
     row_totals<2, 1, 1>(
@@ -56,7 +57,7 @@ NOINLINE double measure(int w) {
         });
     Sum sums[4] = {t[0], t[1], all, t[2]};
     reduce<4, 1>(sums, &worst);
-    const double value = sums[0], number = sums[2], doubt = sums[3], gap = fmax(sums[1], doubt > DOUBT * value ? doubt : 0);
+    const double value = sums[0], number = sums[2], doubt = sums[3], gap = fmax(sums[1], value > 0 && doubt > DOUBT * value ? doubt : 0);
     if (gap > 0) worst = larger(worst, value > 0 ? gap / value : INFINITE);
     return worst <= LARGEST && number <= LARGEST ? worst : INFINITE;
 }
