@@ -231,6 +231,16 @@ def test_a_norm_is_judged_by_the_square_of_the_same_slope() -> None:
         assert judge(case, "norm", told(case, np.array(w, float), **length))[0].verdict == wanted
 
 
+@pytest.mark.parametrize(("factor", "wanted"), [(1.0, {"right"}), (2.0, {"right", "silent wrong"})])
+def test_gradients_are_judged_by_differences_that_two_steps_agree_on(
+    factor: float, wanted: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Costs of one block are of size 1e-8: the first step, 1e-5, leads over its kinks."""
+    grad = torch.autograd.grad
+    monkeypatch.setattr(torch.autograd, "grad", lambda *given: [factor * part for part in grad(*given)])
+    assert {verdict.verdict for verdict in SUBJECTS["losses"](make("blocks", 910010))} == wanted
+
+
 def test_a_run_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped after a write, it ends with the counts of a run that was left alone, and the table is of both."""
     monkeypatch.setattr("fuzz.__main__.WRITTEN", 0.0)
