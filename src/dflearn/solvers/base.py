@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from dflearn.errors import OptionError, ProgramError, ShapeError, SolverError
+from dflearn.pickling import WithoutCaches
 from dflearn.program import Instance, Objective, Program
 from dflearn.program.arrays import alike
 from dflearn.program.sides import Sides
@@ -200,7 +201,7 @@ class TakesStart:
         return torch.full((*batch, self.start_width), self.start_blank, dtype=self.start_dtype)
 
 
-class Solver(TakesStart, metaclass=Constructed):
+class Solver(TakesStart, WithoutCaches, metaclass=Constructed):
     """Costs y → optimal decision w. Abstract or final; subclasses write `_solve` and declare what they can do.
 
     Class attributes:

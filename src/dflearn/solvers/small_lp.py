@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -51,9 +50,6 @@ class SmallLP(Certified):
         """Whether it takes the program."""
         small = _rows(program) <= MOST_ROWS and tableau_entries(program) <= MOST_ENTRIES
         return small and program.Q is None and not program.is_integer
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "_tableau"}
 
     def bent(self, q: np.ndarray) -> Solver:
         return self.general.bent(q)
