@@ -183,7 +183,7 @@ def log_barrier(case: Case) -> list[Verdict]:
 class InTorch(dfl.FewRowLP):
     """The form of `FewRowLP` for a GPU, here on the CPU."""
 
-    def _stays_on(self, y: Tensor) -> bool:
+    def _stays_on(self, device: torch.device) -> bool:
         return True
 
 

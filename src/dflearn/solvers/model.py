@@ -118,7 +118,7 @@ class ModelSolver(Solver):
             assert out.fallback is not None
             out.fallback[failed] = True
 
-    def solve_with_prices(self, c: np.ndarray, sides: Sides) -> tuple[Raw, np.ndarray]:
+    def priced(self, c: np.ndarray, sides: Sides) -> tuple[Raw, np.ndarray]:
         """The answers to an LP, as of `_solve`, and the prices y `(count, rows)` that prove them, as of `Model`; NaN where an
         answer was found in another way."""
         model, count = self._model(), len(c)

@@ -117,7 +117,7 @@ class SecondStage(WithoutCaches):
         status = np.full(count, int(Status.FAILED), np.int8)
         curved = self.own.Q is not None or (q is not None and bool(q[:, self.later].any()))
         if not curved:
-            raw, found = self._linear.solve_with_prices(c, sides)
+            raw, found = self._linear.priced(c, sides)
             v, prices, status = raw.decision, found, raw.status
         for i in range(count):
             known = status[i] == int(Status.INFEASIBLE) or (
