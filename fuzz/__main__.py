@@ -32,9 +32,8 @@ import torch
 
 from dflearn import *
 from dflearn.layers import CvxpySmoothed
-from dflearn.solvers.oracles import DagShortestPath, TopK
+from dflearn.solvers import *
 from dflearn.solvers.recognition import best_solver
-from dflearn.solvers.wrappers import Parallel, Pooled
 from dflearn.testing import check_optimal
 from fuzz.subjects import InTorch"""
 WRITTEN = 30.0  # seconds between two writes

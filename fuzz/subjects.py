@@ -180,10 +180,10 @@ def log_barrier(case: Case) -> list[Verdict]:
     return verdicts
 
 
-class InTorch(dfl.FewRowLP):
+class InTorch(dfl.solvers.FewRowLP):
     """The form of `FewRowLP` for a GPU, here on the CPU."""
 
-    def _stays_on(self, y: Tensor) -> bool:
+    def _stays_on(self, device: torch.device) -> bool:
         return True
 
 
@@ -272,10 +272,10 @@ SUBJECTS: dict[str, Subject] = {
     "HiGHS, presolve": solver(lambda program: dfl.HiGHS(program, presolve=True), general=True, starts=False),
     "Gurobi": solver(gurobi, general=True),
     "SCIP": solver(scip),
-    "FewRowLP": solver(dfl.FewRowLP, relax=True),
+    "FewRowLP": solver(dfl.solvers.FewRowLP, relax=True),
     "FewRowLP in torch": solver(InTorch, relax=True),
-    "FewRowBinary": solver(dfl.FewRowBinary),
-    "SmallLP": solver(dfl.SmallLP, relax=True),
+    "FewRowBinary": solver(dfl.solvers.FewRowBinary),
+    "SmallLP": solver(dfl.solvers.SmallLP, relax=True),
     "RelaxationFirst": solver(RelaxationFirst),
     "TopK": solver(TopK.of),
     "DagShortestPath": solver(DagShortestPath.of),

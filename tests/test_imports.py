@@ -27,6 +27,7 @@ ORDER = [
     "files",
     "reading",
     "randomness",
+    "pickling",
     "kernels",
     "program",
     "certify",

@@ -33,12 +33,8 @@ from .layers.smoothed import Smoothed as Smoothed
 from .program import Instance as Instance, Objective as Objective, Program as Program, Quadratic as Quadratic
 from .solvers.base import Solution as Solution, Solver as Solver, Status as Status
 from .solvers.callable import from_callable as from_callable
-from .solvers.few_rows import FewRowBinary as FewRowBinary, FewRowLP as FewRowLP
 from .solvers.gurobi import Gurobi as Gurobi
 from .solvers.highs import HiGHS as HiGHS
-from .solvers.oracles import DagShortestPath as DagShortestPath
-from .solvers.relaxation_first import RelaxationFirst as RelaxationFirst
 from .solvers.scip import SCIP as SCIP
-from .solvers.small_lp import SmallLP as SmallLP
 from .solvers.wrappers import Parallel as Parallel, Pooled as Pooled
 from .training import Callback as Callback, History as History, fit as fit, tune as tune

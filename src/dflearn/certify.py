@@ -30,6 +30,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
+from dflearn.kernels.limits import DOUBT, NOTHING
 from dflearn.program import Program
 from dflearn.program.implied import implied_bounds
 from dflearn.program.sides import Sides
@@ -37,10 +38,8 @@ from dflearn.program.sides import Sides
 OPTIMAL = 1e-6  # the largest error of an answer that is called optimal
 SURE = 1e-8  # solvers try to mend larger errors
 ZERO = 1e-10  # a smaller reduced cost, relative to its terms, does not pull further than |w_j|
-DOUBT = 1e-7  # beside all costs: what rounding may hide before it counts, as in the kernel
 ROUNDING = 64 * float(np.finfo(float).eps)
 FARTHER = 0.25  # of that, for terms that a variable is tied to by variables at their bounds
-NOTHING = 1e-13  # a sum that is smaller, relative to its terms, is rounding
 RESIDUE = 1e-11  # beside its size, what may be a residue of zero: it is set to zero, if the rule then holds
 
 

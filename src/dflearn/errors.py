@@ -1,6 +1,8 @@
 """The error family: every error of dflearn is a `DflearnError` and also the builtin a caller would expect."""
 
 from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
 
 
 class DflearnError(Exception):
@@ -46,3 +48,12 @@ class DivergenceError(DflearnError, FloatingPointError):
 
 class CheckpointError(DflearnError, ValueError):
     """A checkpoint that is not one, or that belongs to another run; the message names the difference."""
+
+
+def optional(module: str, extra: str, user: str) -> Any:
+    """The module; where its package is missing, an error that says which extra of dflearn brings it to `user`."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise MissingExtraError(f"{user} needs the package {package}: pip install 'dflearn[{extra}]'") from error

@@ -258,7 +258,7 @@ def test_an_instance_that_cannot_be_is_named(portfolio: dict[str, Any]) -> None:
 def test_solvers_and_layers_take_the_program_of_it() -> None:
     cost, w = cp.Parameter(2, name="cost"), cp.Variable(2, nonneg=True, name="w")
     made: Any = dfl.from_cvxpy(cp.Problem(cp.Minimize(cost @ w), [cp.sum(w) == 1]), costs=cost)
-    for taken in (dfl.HiGHS(made), dfl.SmallLP(made), dfl.Smoothed(made, 0.1), dfl.DavisYin(made, 0.1)):
+    for taken in (dfl.HiGHS(made), dfl.solvers.SmallLP(made), dfl.Smoothed(made, 0.1), dfl.DavisYin(made, 0.1)):
         assert taken.program is made.program
     with pytest.raises(AttributeError, match="no attribute 'weights'"):
         _ = made.weights

@@ -175,7 +175,7 @@ def test_refusals() -> None:
         Smoothed(LINEAR, 0.5, regularizer="norm")(Y, Instance(q=q))
     with pytest.raises(OptionError, match="takes no q"):
         CvxpySmoothed(LINEAR, 0.5)(Y, Instance(q=q))
-    with pytest.raises(ProgramError, match="use HiGHS"):
+    with pytest.raises(ProgramError, match="use Gurobi"):
         TopK(8, 3).solve(Y, Instance(q=FIELDS["q"]))
     for field in ("q", "b", "upper"):
         wanted = Instance(**{field: FIELDS[field].clone().requires_grad_()})

@@ -131,10 +131,14 @@ def test_programs_that_few_rows_refuses(program: Program, message: str) -> None:
         FewRowLP(program)
 
 
-def test_few_rows_refuses_infinite_bounds_of_an_instance() -> None:
+def test_highs_solves_instances_with_infinite_bounds() -> None:
     solver = FewRowLP(programs.knapsack(3).relax())
-    with pytest.raises(ProgramError, match="needs finite bounds"):
-        solver.solve(torch.ones(1, 3), Instance(upper=torch.full((1, 3), torch.inf)))
+    own, y = Instance(upper=torch.full((1, 3), torch.inf)), torch.ones(1, 3)
+    found, wanted = solver.solve(y, own, solver.no_start(1)), solver.general.solve(y, own, solver.no_start(1))
+    assert found.fallback is not None
+    assert found.fallback.all()
+    assert torch.equal(found.start, wanted.start)  # type: ignore[arg-type]
+    torch.testing.assert_close(found.objective, wanted.objective)
 
 
 # -- yes or no ------------------------------------------------------------------------------------------------------
@@ -233,8 +237,3 @@ def test_what_takes_too_long_is_left_to_highs(monkeypatch: pytest.MonkeyPatch) -
 def test_programs_that_few_row_binary_refuses(program: Program, message: str) -> None:
     with pytest.raises(ProgramError, match=message):
         FewRowBinary(program)
-
-
-def test_few_row_binary_refuses_bounds_of_an_instance() -> None:
-    with pytest.raises(ProgramError, match="two values, or one"):
-        FewRowBinary(programs.knapsack(3)).solve(torch.ones(1, 3), Instance(upper=torch.full((1, 3), 5.0)))

@@ -10,7 +10,6 @@ from dflearn.errors import OptionError
 from dflearn.problems import problem_named
 from dflearn.program import Program
 from dflearn.solvers import DagShortestPath, FewRowLP, HiGHS, from_callable
-from dflearn.solvers.recognition import Recognized
 from dflearn.solvers.task import DecisionTask
 from support import programs
 
@@ -22,11 +21,9 @@ def cheapest(c: np.ndarray) -> np.ndarray:
 
 def test_a_program_gets_the_oracle_of_its_structure() -> None:
     task = DecisionTask.of(programs.shortest_path())
-    assert isinstance(task.solver, Recognized)
-    assert isinstance(task.solver.solver, DagShortestPath)
+    assert isinstance(task.solver, DagShortestPath)
     knapsack = DecisionTask.of(programs.knapsack())
-    assert isinstance(knapsack.relaxed, Recognized)
-    assert isinstance(knapsack.relaxed.solver, FewRowLP)
+    assert isinstance(knapsack.relaxed, FewRowLP)
     assert knapsack.program is not None
     assert knapsack.expected_costs is None
 

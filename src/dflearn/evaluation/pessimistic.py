@@ -88,7 +88,7 @@ def furthest_optimal(
     if program.Q is not None:
         slopes, sizes = slopes + program.Q.times(optimal), sizes + program.Q.sizes(optimal)
     if not program.is_integer and count:
-        prices = HiGHS(replace(program, Q=None)).solve_with_prices(slopes, sides)[1]
+        prices = HiGHS(replace(program, Q=None)).priced(slopes, sides)[1]
     for i, name in enumerate(names):
         v, w = directions[i].double(), torch.as_tensor(optimal[i])
         moves = _moves(program, sides.row(i), slopes[i], sizes[i], optimal[i], prices[i])

@@ -12,10 +12,9 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from dflearn.errors import OptionError, ProgramError, ShapeError
+from dflearn.errors import OptionError, ProgramError, ShapeError, optional
 from dflearn.frontends.costs import Coefficients
 from dflearn.frontends.linear_model import CONSTANT, REFORMULATE, LinearModel, Rows
-from dflearn.frontends.optional import optional
 from dflearn.program import Instance, Program
 from dflearn.program.sides import Sides
 

@@ -11,10 +11,9 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from dflearn.errors import OptionError, ProgramError, ShapeError
+from dflearn.errors import OptionError, ProgramError, ShapeError, optional
 from dflearn.frontends.gurobi import from_gurobi
 from dflearn.frontends.linear_model import to_minimize
-from dflearn.frontends.optional import optional
 from dflearn.frontends.pyomo import from_pyomo
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Solver

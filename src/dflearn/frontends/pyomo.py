@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from dflearn.errors import OptionError, ProgramError
+from dflearn.errors import OptionError, ProgramError, optional
 from dflearn.frontends.costs import Coefficients, by_index, by_name, listed
 from dflearn.frontends.linear_model import REFORMULATE, LinearModel
-from dflearn.frontends.optional import optional
 from dflearn.program import Program
 
 

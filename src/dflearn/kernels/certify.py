@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 
 from dflearn.kernels import ahead
+from dflearn.kernels.limits import DOUBT, NOTHING
 
 EPS = float(np.finfo(np.float64).eps)
-NOTHING = 1e-13  # a reduced cost that is smaller, relative to its terms, is rounding
-DOUBT = 1e-7  # beside all costs, what rounding of reduced costs may hide before it counts
 ROUNDING = 64.0  # a gap of so many times that is rounding itself
 jit = ahead.jit(nogil=True, error_model="numpy")
 

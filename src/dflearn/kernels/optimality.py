@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from dflearn.kernels.certify import DOUBT, NOTHING
 from dflearn.kernels.cholesky import assemble, factorize, substitute
 from dflearn.kernels.curved import own_rows_of
 from dflearn.kernels.lanes import absolute, any_lane, get, inner, lanes, maximum, minimum, put, spread, where
+from dflearn.kernels.limits import DOUBT, NOTHING
 from dflearn.kernels.smoothed_lp import SmoothedSystem, SmoothedTile
 
 EPS = float(np.finfo(np.float64).eps)

@@ -8,9 +8,12 @@ projection is that of the user's units, by a QR factorization, which squares not
 from __future__ import annotations
 
 import numpy as np
+import scipy.sparse as sp
 from scipy.linalg import qr, solve_triangular
 
-BALANCING, REFINEMENTS = 10, 3  # rounds
+from dflearn.solvers.scaling import equilibrated
+
+REFINEMENTS = 3
 DEPENDENT = 1e-11  # beside the largest pivot of a balanced matrix
 
 
@@ -22,7 +25,7 @@ def projected(M: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     z = np.zeros(len(M))
     if not M.size:
         return v.copy(), z
-    rows, columns = balance(M)
+    columns, rows = equilibrated(sp.csc_array((M.shape[1], M.shape[1])), M)
     balanced = rows[:, None] * M * columns
     rank = count_independent(balanced)
     # Long rows first and pivoted columns: the factorization is then right in every row, whatever its size.
@@ -40,17 +43,6 @@ def projected(M: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         once = own - basis @ (basis.T @ own)
         x[order] = once - basis @ (basis.T @ once)  # and what rounding left
     return x, z / lengths
-
-
-def balance(M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Scales of rows and columns, powers of two, with which the largest entry of each is about one (Ruiz)."""
-    sizes, rows, columns = np.abs(M), np.ones(len(M)), np.ones(M.shape[1])
-    for _ in range(BALANCING):
-        now = rows[:, None] * sizes * columns
-        across, down = now.max(1, initial=0.0), now.max(0, initial=0.0)
-        rows /= np.sqrt(np.where(across > 0, across, 1.0))
-        columns /= np.sqrt(np.where(down > 0, down, 1.0))
-    return np.exp2(np.round(np.log2(rows))), np.exp2(np.round(np.log2(columns)))
 
 
 def count_independent(M: np.ndarray) -> int:

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from dflearn.pickling import WithoutCaches
 
-class LinearMap:
+
+class LinearMap(WithoutCaches):
     """x → M x for a constant sparse M `(rows, columns)`, in the dtype and on the device of x.
 
     Calling it maps `(*batch, columns)` → `(*batch, rows)`; `transpose` maps back. Both are differentiable.
     """
 
+    made_anew: ClassVar = {"_constants": dict}
+
     def __init__(self, matrix: sp.csr_array) -> None:
         self.matrix = matrix
         self._constants: dict[tuple[torch.dtype, torch.device], tuple[Tensor, Tensor]] = {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_constants": {}}
 
     def _pair(self, like: Tensor) -> tuple[Tensor, Tensor]:
         key = (like.dtype, like.device)

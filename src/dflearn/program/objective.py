@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from dflearn.errors import OptionError, ProgramError, ShapeError
+from dflearn.pickling import WithoutCaches
 from dflearn.program.arrays import read_matrix, read_vector
 from dflearn.program.instance import Instance
 from dflearn.program.maps import LinearMap
@@ -20,7 +21,7 @@ Sense = Literal["minimize", "maximize"]
 Value = Callable[[np.ndarray, np.ndarray], Any]
 
 
-class Objective:
+class Objective(WithoutCaches):
     """obj(y, w) = (S y + d)ᵀ w + ½ wᵀQ w: linear in the predicted costs y (p), convex in the decision w (n).
 
     `S=None` is the identity (n = p); `d=None` and `Q=None` are zero. Calling it gives obj, `difference` obj(y, w) − obj(y, v),
@@ -32,8 +33,8 @@ class Objective:
     by; everything else stays as stated.
     """
 
+    made_anew: ClassVar = {"_constants": dict, "_scales": dict}
     value: Value | None = None
-
     Q: Quadratic | None = None
 
     def __init__(
@@ -63,12 +64,6 @@ class Objective:
 
     def __repr__(self) -> str:
         return f"Objective(n={self.n}, p={self.p}, sense={self.sense!r})"
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_constants": {}, "_scales": {}}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update({"_scales": {}, **state})  # older files hold none
 
     @cached_property
     def _single_entry_rows(self) -> bool:

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from dflearn.errors import ProgramError, ShapeError
+from dflearn.pickling import WithoutCaches
 from dflearn.program.arrays import MatrixLike, VectorLike, read_mask, read_matrix, read_names, read_shape, read_vector
 from dflearn.program.instance import Instance
 from dflearn.program.maps import LinearMap
@@ -40,7 +41,7 @@ FEASIBLE = (
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
-class Program:
+class Program(WithoutCaches):
     """min over w of (S y + d)ᵀ w + ½ wᵀQ w   s.t.  A w = b + B y,  G w ≤ h + H y,  lower ≤ w ≤ upper,  w_i ∈ ℤ, i in `integer`.
 
     Args:
@@ -214,10 +215,6 @@ class Program:
         from dflearn.program.equality_form import EqualityForm
 
         return EqualityForm.of(self)
-
-    def __getstate__(self) -> dict[str, Any]:
-        cached = {"_equality_form", "_row_sizes", "own_sides", "_predicted_rows"}
-        return {key: value for key, value in self.__dict__.items() if key not in cached}
 
     # -- instances ----------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from dflearn.errors import ProgramError
+from dflearn.pickling import WithoutCaches
 from dflearn.program.arrays import MatrixLike, VectorLike, read_matrix, read_shape, read_vector
 from dflearn.program.maps import LinearMap
 
@@ -24,7 +25,7 @@ CANCELLED = 1e-8  # beside its terms: a sum that small is known to few digits
 LARGEST = 3000  # variables that Q may tie together, directly or through others, before a factor must be given
 
 
-class Quadratic:
+class Quadratic(WithoutCaches):
     """½ wᵀQ w,   Q = RᵀR + diag(δ),   R `(k, n)`, δ `(n,)` ≥ 0: convex by its form.
 
     `Program(Q=matrix)` makes one from a symmetric positive semidefinite matrix, which is checked and taken apart. Where a
@@ -154,10 +155,6 @@ class Quadratic:
         factor, diagonal = self._maps
         own: Tensor = w * diagonal.to(w)
         return own if factor is None else own + factor.transpose(factor(w))
-
-    def __getstate__(self) -> dict[str, Any]:
-        made = ("_maps", "matrix", "squares", "definite", "norm")
-        return {key: value for key, value in self.__dict__.items() if key not in made}
 
 
 def _take_apart(Q: sp.csr_array) -> tuple[sp.csr_array, np.ndarray]:

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from dflearn.errors import OptionError, ProgramError, ShapeError, SolverError
+from dflearn.pickling import WithoutCaches
 from dflearn.program import Instance, Objective, Program
 from dflearn.program.arrays import alike
 from dflearn.program.sides import Sides
@@ -200,7 +201,7 @@ class TakesStart:
         return torch.full((*batch, self.start_width), self.start_blank, dtype=self.start_dtype)
 
 
-class Solver(TakesStart, metaclass=Constructed):
+class Solver(TakesStart, WithoutCaches, metaclass=Constructed):
     """Costs y → optimal decision w. Abstract or final; subclasses write `_solve` and declare what they can do.
 
     Class attributes:
@@ -244,7 +245,7 @@ class Solver(TakesStart, metaclass=Constructed):
         if self.program is None and instance is not None and set(instance.present()) - {"d"}:
             raise ShapeError(f"{type(self).__name__} knows no constraints, so an instance may only override d")
         c = self.objective.vector(y.detach().double(), instance).reshape(count, self.objective.n).cpu().numpy()
-        raw = self._solve(np.ascontiguousarray(c), sides, check_start(start, batch, self.start_width))
+        raw = self._solve_from(y.device, np.ascontiguousarray(c), sides, check_start(start, batch, self.start_width))
         if self.objective.value is not None:
             solved = np.isfinite(raw.decision).all(1)
             flat = torch.as_tensor(raw.decision)[solved]
@@ -298,6 +299,10 @@ class Solver(TakesStart, metaclass=Constructed):
         """
         for number, (y, instance) in enumerate(batches):
             yield number, self.solve(y, instance)
+
+    def _solve_from(self, device: torch.device, c: np.ndarray, sides: Sides | None, start: np.ndarray | None) -> Raw:
+        """`_solve` for costs that came from that device, where a solver may do its work."""
+        return self._solve(c, sides, start)
 
     @abstractmethod
     def _solve(self, c: np.ndarray, sides: Sides | None, start: np.ndarray | None) -> Raw:

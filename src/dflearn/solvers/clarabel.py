@@ -9,16 +9,17 @@ it is given. Where R has few rows, it is given t = R w as variables, and Q is ne
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.linalg.lapack import dgetrf, dgetrs
+from scipy.sparse.linalg import splu
 
 from dflearn.program import Quadratic
 from dflearn.program.implied import LARGEST, LOOSE, without_loose
 from dflearn.program.sides import Sides
-from dflearn.solvers.kkt import kkt_solver
 from dflearn.solvers.scaling import blocks, equilibrated, largest, power_of_two, scaled, sizes
 
 # Clarabel's tolerance and regularization; and those with which it goes as far as it can, where its answer is not good enough.
@@ -31,6 +32,13 @@ FACES = 6  # corrections of a face
 MARGINS = (1.0, 1e4, 1e-4)
 NOTHING, LEAST = 1e-9, 1e-15  # a gap to a bound or to zero, or a price, that may be rounding, and one that surely is
 BROKEN = 1e-6  # a row in force that is off by more of its terms cannot be met with what is held
+# Of systems on a face.
+REGULARIZATION = 1e-11  # in units of about one; refinement takes it out again
+REFINEMENTS = 3
+SOLVED = 1e-9  # a residual that is larger is that of equations which contradict each other a little
+DENSE = 250  # unknowns up to which the system is dense
+FILLED = 0.1  # the share of entries from which it is dense
+Solve = Callable[[np.ndarray], np.ndarray]
 Pair = tuple[np.ndarray, np.ndarray]
 
 
@@ -335,3 +343,38 @@ class Attempt:
                 column, entry = column[mends], entry[mends]
                 out[column[np.argmin(np.abs(slope[column] / entry))]] = True
         return out
+
+
+def kkt_solver(H: Any, M: Any) -> Solve:
+    """A solver of  [H Mᵀ; M 0] (x, y) = right-hand side, H `(n, n)` and M `(rows, n)` sparse with entries of about one.
+
+    Where the solution is not unique, it gives a short one.
+    """
+    n, m = M.shape[1], M.shape[0]
+    if not n + m:
+        return np.copy  # nothing is left to solve for
+    more = np.concatenate([np.full(n, REGULARIZATION), np.full(m, -REGULARIZATION)])
+    small = n + m <= DENSE
+    K: Any
+    apply: Solve
+    if small or H.nnz + 2 * M.nnz > FILLED * (n + m) ** 2:
+        K = np.zeros((n + m, n + m))
+        K[:n, :n], K[n:, :n] = H.toarray(), M.toarray()
+        K[:n, n:] = K[n:, :n].T
+        factor, order, _ = dgetrf(K + np.diag(more))
+        apply = lambda v: dgetrs(factor, order, v)[0]  # noqa: E731
+    else:
+        K = sp.csc_array(sp.block_array([[H, M.T], [M, None]]))
+        options = {"SymmetricMode": True}
+        lu = splu(sp.csc_array(K + sp.diags_array(more)), "MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options)
+        apply = lu.solve
+
+    def solve(v: np.ndarray) -> np.ndarray:
+        z: np.ndarray = apply(v)
+        for _ in range(REFINEMENTS):
+            z = z + apply(v - K @ z)
+        if small and not np.abs(v - K @ z).max() <= SOLVED:
+            z = np.linalg.lstsq(K, v, rcond=1e-12)[0]
+        return z
+
+    return solve

@@ -5,8 +5,7 @@ It stops at a limit, and says which instances it finished; the others (infeasibl
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,6 +16,7 @@ from dflearn.kernels.few_row_lp import (
     FEASIBILITY,
     NOISE,
     NONE,
+    OPTIMAL,
     OPTIMALITY,
     PIVOT,
     ROUNDING,
@@ -25,23 +25,14 @@ from dflearn.kernels.few_row_lp import (
 LOOK_EVERY = 4  # steps between two looks at whether all are through
 
 
-class Vertices(NamedTuple):
-    """w `(count, n)`, prices of the rows `(count, m)`, the codes of the basis `(count, n + m)` as of `Basis`, and which instances
-    are solved `(count,)`."""
-
-    w: Tensor
-    prices: Tensor
-    codes: Tensor
-    solved: Tensor
-
-
 def few_row_lp(
-    rows: Tensor, equalities: int, c: Tensor, side: Tensor, lower: Tensor, upper: Tensor, start: Tensor | None
-) -> Vertices:
-    """min cᵀw  s.t.  rows · w + slack = side, bounds. rows `(m, n)`, the first `equalities` of them equations; c `(count, n)`.
-
-    side, lower and upper have one line per instance or one for all; start holds basis codes. All in float64.
-    """
+    device: torch.device, matrix: np.ndarray, equalities: int, objective: np.ndarray, right: np.ndarray, lowest: np.ndarray,
+    highest: np.ndarray, start: np.ndarray, decision: np.ndarray, row_prices: np.ndarray, status: np.ndarray,
+) -> None:  # fmt: skip
+    """`kernels.few_row_lp.solve_batch` on a device; the arguments are the same, arrays in float64."""
+    c, rows, side, lower, upper = (
+        torch.tensor(part).to(device) for part in (objective, matrix, right, lowest, highest)
+    )
     (m, n), count = rows.shape, len(c)
     side, lower, upper = (part.expand(count, -1) for part in (side, lower, upper))
     room = side - torch.where(rows > 0, rows * lower[:, None, :], rows * upper[:, None, :]).sum(-1)
@@ -110,17 +101,19 @@ def few_row_lp(
         basis = torch.where(moves, basis.scatter(1, leaving[:, None], entering), basis)
     at_side = torch.arange(n + m, device=c.device) >= n + equalities  # a slack of zero is a row at its upper side
     told = torch.where(at_side & (codes == AT_LOWER), AT_UPPER, codes)
-    return Vertices(w, prices, torch.where(solved[:, None], told, NONE).to(torch.int8), solved)
+    if len(start):
+        start[:] = torch.where(solved[:, None], told, NONE).cpu()
+    decision[:], row_prices[:], status[solved.cpu().numpy()] = w.cpu(), prices.cpu(), OPTIMAL
 
 
-def _first_basis(start: Tensor | None, count: int, n: int, m: int, device: torch.device) -> tuple[Tensor, Tensor]:
+def _first_basis(start: np.ndarray, count: int, n: int, m: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Codes `(count, n + m)` and the basic variables `(count, m)`: those of the start where it is a basis, else the slacks."""
     codes = torch.full((count, n + m), AT_LOWER, dtype=torch.int64, device=device)
     codes[:, n:] = BASIC
     basis = torch.arange(n, n + m, device=device).expand(count, -1)
-    if start is None:
+    if not len(start):
         return codes, basis.clone()
-    given = start.to(device, torch.int64)
+    given = torch.tensor(start).to(device, torch.int64)
     basic, above = given == BASIC, given == AT_UPPER
     above[:, n:] = False
     known = (basic.sum(1) == m) & (given[:, 0] >= 0)

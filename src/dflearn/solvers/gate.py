@@ -17,6 +17,8 @@ from dflearn.solvers.highs import HiGHS
 class Certified(Solver):
     """An exact solver with a method of its own. HiGHS solves each instance that the method does not solve with a certificate.
 
+    So it does where constraints of an instance are not of the kind that the method is made for.
+
     A method never claims INFEASIBLE or UNBOUNDED: these are HiGHS's claims. `Solution.fallback` marks the instances of HiGHS.
 
     Subclasses end `_solve` with `certified` or, if they check their answers in another way, with `handed_over`.
@@ -44,6 +46,9 @@ class Certified(Solver):
     def certifier(self) -> Certifier:
         return Certifier(self.program)
 
+    def bent(self, q: np.ndarray) -> Solver:
+        return self.general.bent(q)
+
     def certified(self, c: np.ndarray, sides: Sides, out: Raw, prices: np.ndarray) -> Raw:
         """`out` with objectives and bounds, after the check.
 
@@ -60,8 +65,9 @@ class Certified(Solver):
         np.fmin(out.bound, out.objective, out=out.bound)
         return self.handed_over(c, sides, out, sure)
 
-    def handed_over(self, c: np.ndarray, sides: Sides, out: Raw, sure: np.ndarray) -> Raw:
-        """`out` with the answers of HiGHS where `sure`, bool `(count,)`, is false."""
+    def handed_over(self, c: np.ndarray, sides: Sides, out: Raw, sure: np.ndarray | None = None) -> Raw:
+        """`out` with the answers of HiGHS where `sure`, bool `(count,)`, is false; everywhere, if it is `None`."""
+        sure = np.zeros(len(c), bool) if sure is None else sure
         if not sure.all():
             left = np.flatnonzero(~sure)
             blank = None if out.start is None else np.full_like(out.start[left], self.start_blank)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from dflearn.errors import ProgramError
+from dflearn.pickling import WithoutCaches
 from dflearn.program import Program
 
 
-class Graph:
+class Graph(WithoutCaches):
     """Arcs from `tails` to `heads`. What lies on no path from source to target is left out of all computations.
 
     Nodes that remain are numbered in topological order: the source is 0, the target `size − 1`.
@@ -23,6 +24,8 @@ class Graph:
         size: how many nodes lie on a path.
         depth: the largest number of arcs on a path.
     """
+
+    made_anew: ClassVar = {"_levels": dict}
 
     def __init__(self, tails: Any, heads: Any, source: int, target: int, nodes: int | None = None) -> None:
         self.tails, self.heads = _nodes_of("tails", tails), _nodes_of("heads", heads)
@@ -138,9 +141,6 @@ class Graph:
             tail[self._arc] = self._tail
             self._levels[device] = levels, torch.as_tensor(tail, device=device)
         return self._levels[device]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_levels": {}}
 
 
 def _nodes_of(name: str, value: Any) -> np.ndarray:

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from dflearn.errors import MissingExtraError, SolverError
+from dflearn.errors import SolverError, optional
 from dflearn.program import Program
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Basis, Raw, Status
-from dflearn.solvers.integer_quadratic import Found, QuadraticModel
+from dflearn.solvers.convex import Found, QuadraticModel
 from dflearn.solvers.model import Model, ModelSolver
 
 # Gurobi's codes of a basis, by ours: at lower bound, basic, at upper bound, free at zero.
@@ -175,11 +175,7 @@ class _GurobiQuadratic(QuadraticModel):
 
 
 def _gurobipy() -> Any:
-    try:
-        import gurobipy
-    except ImportError as error:
-        raise MissingExtraError("Gurobi needs the package gurobipy: pip install dflearn[gurobi]") from error
-    return gurobipy
+    return optional("gurobipy", "gurobi", "Gurobi")
 
 
 def _explained(error: Any, program: Program) -> SolverError:

@@ -14,7 +14,7 @@ import threading
 from abc import abstractmethod
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
@@ -49,6 +49,7 @@ class ModelSolver(Solver):
     program: Program
     start_dtype = torch.int8
     start_blank = Basis.NONE
+    made_anew: ClassVar = {"_models": threading.local}
 
     def __init__(self, program: Program, *, time_limit: float = np.inf, gap: float = 0.0, threads: int = 1) -> None:
         if not time_limit > 0 or not gap >= 0 or threads < 1:
@@ -63,13 +64,6 @@ class ModelSolver(Solver):
     def __repr__(self) -> str:
         limits = f"time_limit={self.time_limit}, gap={self.gap}, threads={self.threads}"
         return f"{type(self).__name__}({self.program!r}, {limits})"
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key not in ("_models", "convex")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._models = threading.local()
 
     @abstractmethod
     def _build(self, program: Program) -> Model:
@@ -124,7 +118,7 @@ class ModelSolver(Solver):
             assert out.fallback is not None
             out.fallback[failed] = True
 
-    def solve_with_prices(self, c: np.ndarray, sides: Sides) -> tuple[Raw, np.ndarray]:
+    def priced(self, c: np.ndarray, sides: Sides) -> tuple[Raw, np.ndarray]:
         """The answers to an LP, as of `_solve`, and the prices y `(count, rows)` that prove them, as of `Model`; NaN where an
         answer was found in another way."""
         model, count = self._model(), len(c)

@@ -27,7 +27,7 @@ class Oracle(Certified):
 
     Its decisions are integral, and optimal for the relaxation: so they are for the integer program.
 
-    Instances may have their own d, no constraints of their own. Subclasses write `_decide`.
+    Instances may have their own d; those with constraints of their own are HiGHS's. Subclasses write `_decide`.
     """
 
     on_devices = True
@@ -52,7 +52,8 @@ class Oracle(Certified):
             check_instance(instance, batch)
             if instance.q is not None:
                 return self._solve_bent(y, instance, start)
-            self._refuse_sides(self.program.sides(instance, batch.numel()))
+            if not self.program.sides(instance, batch.numel()).is_shared:
+                return super().solve(y, instance, start)
         if not self._plain or (instance is not None and instance.d is not None):
             c = self.objective.vector(c.double(), instance)
         # At a microsecond per instance, tensor operations that change nothing would be most of the time.
@@ -75,18 +76,12 @@ class Oracle(Certified):
 
     def _solve(self, c: np.ndarray, sides: Sides | None, start: np.ndarray | None) -> Raw:
         assert sides is not None
-        self._refuse_sides(sides)
-        decision, value, sure = self._decide(torch.from_numpy(c))
         out = Raw.empty(*c.shape)
+        if not sides.is_shared:
+            return self.handed_over(c, sides, out)
+        decision, value, sure = self._decide(torch.from_numpy(c))
         out.decision[:], out.objective[:], out.bound[:], out.status[:] = decision, value, value, int(Status.OPTIMAL)
         return self.handed_over(c, sides, out, sure)
-
-    def _refuse_sides(self, sides: Sides) -> None:
-        if not sides.is_shared:
-            raise ProgramError(
-                f"{type(self).__name__} solves the same constraints for every instance, but these have their own "
-                f"{', '.join(sides.differing)}: use HiGHS"
-            )
 
     @abstractmethod
     def _decide(self, c: Tensor) -> tuple[Tensor, Tensor, np.ndarray]:

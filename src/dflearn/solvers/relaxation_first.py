@@ -6,7 +6,7 @@ import os
 import threading
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -50,6 +50,8 @@ class RelaxationFirst(Certified):
         nodes: how many nodes one instance may take.
     """
 
+    made_anew: ClassVar = {"_local": threading.local}
+
     def __init__(self, program: Program, *, nodes: int = NODES) -> None:
         if not program.is_integer:
             raise refusal("RelaxationFirst", program, "it has no integer variables; use HiGHS or FewRowLP")
@@ -72,13 +74,6 @@ class RelaxationFirst(Certified):
     @property
     def identity(self) -> str:
         return f"RelaxationFirst nodes={self.nodes}, {self.general.identity}"
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "_local"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._local = threading.local()
 
     @cached_property
     def strength(self) -> Strength:

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from dflearn.errors import MissingExtraError, ProgramError
+from dflearn.errors import ProgramError, optional
 from dflearn.program import Program
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Raw, Status
-from dflearn.solvers.integer_quadratic import Found, QuadraticModel
+from dflearn.solvers.convex import Found, QuadraticModel
 from dflearn.solvers.model import Model, ModelSolver
 
 TOLERANCE = 1e-7  # of SCIP's nonlinear constraint, which holds the quadratic part
@@ -111,8 +111,4 @@ _STATUSES: dict[str, Status | None] = {
 
 
 def _pyscipopt() -> Any:
-    try:
-        import pyscipopt
-    except ImportError as error:
-        raise MissingExtraError("SCIP needs the package pyscipopt: pip install dflearn[scip]") from error
-    return pyscipopt
+    return optional("pyscipopt", "scip", "SCIP")

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from dflearn.pickling import WithoutCaches
 from dflearn.program import Program, Quadratic
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Status
@@ -32,7 +33,7 @@ class Priced(NamedTuple):
     status: np.ndarray
 
 
-class SecondStage:
+class SecondStage(WithoutCaches):
     """The second stage of one program; integrality is dropped."""
 
     def __init__(self, program: Program) -> None:
@@ -67,9 +68,6 @@ class SecondStage:
     def _plain(self) -> ConvexQP:
         assert self.own is not None
         return ConvexQP(self.own)
-
-    def __getstate__(self) -> dict[str, object]:
-        return {key: value for key, value in self.__dict__.items() if key not in ("_linear", "_plain")}
 
     def bend(self, w: np.ndarray, q: np.ndarray | None) -> np.ndarray:
         """(Q + diag(q)) w, `(count, n)`."""
@@ -119,7 +117,7 @@ class SecondStage:
         status = np.full(count, int(Status.FAILED), np.int8)
         curved = self.own.Q is not None or (q is not None and bool(q[:, self.later].any()))
         if not curved:
-            raw, found = self._linear.solve_with_prices(c, sides)
+            raw, found = self._linear.priced(c, sides)
             v, prices, status = raw.decision, found, raw.status
         for i in range(count):
             known = status[i] == int(Status.INFEASIBLE) or (

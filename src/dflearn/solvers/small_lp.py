@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from dflearn.program import Program
 from dflearn.program.sides import Sides
-from dflearn.solvers.base import Basis, Raw, Solver
+from dflearn.solvers.base import Basis, Raw
 from dflearn.solvers.gate import Certified
 from dflearn.solvers.highs import HiGHS
 from dflearn.solvers.oracles import refusal, refuse_quadratic
@@ -51,12 +50,6 @@ class SmallLP(Certified):
         """Whether it takes the program."""
         small = _rows(program) <= MOST_ROWS and tableau_entries(program) <= MOST_ENTRIES
         return small and program.Q is None and not program.is_integer
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "_tableau"}
-
-    def bent(self, q: np.ndarray) -> Solver:
-        return self.general.bent(q)
 
     @cached_property
     def _tableau(self) -> _Tableau:

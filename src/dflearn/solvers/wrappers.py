@@ -8,7 +8,7 @@ import pickle
 import weakref
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import fields, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -58,6 +58,8 @@ class Parallel(Wrapper):
         workers: how many; by default one for each core this process may use.
     """
 
+    made_anew: ClassVar = {"_pool": lambda: None, "_process": int}
+
     def __init__(self, solver: Solver, workers: int | None = None) -> None:
         super().__init__(solver)
         if solver.parallel == "none":
@@ -72,9 +74,6 @@ class Parallel(Wrapper):
 
     def __repr__(self) -> str:
         return f"Parallel({self.solver!r}, workers={self.workers})"
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_pool": None, "_process": 0}
 
     def __enter__(self) -> Parallel:
         return self
