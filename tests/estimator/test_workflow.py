@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -269,16 +268,6 @@ def test_decide_says_what_is_wrong(tables: dict[str, pd.DataFrame]) -> None:
     moved = dfl.decide(plain, features, tables["costs"])
     np.testing.assert_allclose(np.array(moved.columns["true_objective"]) + 500, same.columns["true_objective"])
     assert str(moved) == f"{same} (the optimum without the constant -500 of the objective)"
-
-
-def test_a_model_of_before_constraints_had_names_in_programs() -> None:
-    """Its record names them; decisions are those that the commit which wrote it made."""
-    folder = Path(__file__).parents[1] / "files" / "3ecb6c8"
-    held = json.loads((folder / "instances.json").read_text())
-    found = dfl.decide(folder / "instances.dfl", held["features"], held["costs"], held["instances"])
-    assert found.columns.keys() == held["decided"].keys()
-    for name, cells in held["decided"].items():
-        assert found.columns[name] == (cells if name == "status" else pytest.approx(cells, rel=1e-9, abs=1e-9))
 
 
 def test_every_model_of_a_result_decides_and_others_say_why_not(tables: dict[str, pd.DataFrame]) -> None:

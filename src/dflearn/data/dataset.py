@@ -20,7 +20,7 @@ from dflearn.program import Instance
 from dflearn.reading import UNREADABLE, check_dense, read_npz
 
 GATHERED = 2**21  # bytes of instances that `batches` gathers at once
-FORMAT, VERSION = "dflearn dataset", 2  # the marker of a saved file, and the newest version that this code reads
+FORMAT, VERSION = "dflearn dataset", 1  # the marker of a saved file, and the newest version that this code reads
 
 
 @dataclass(frozen=True)
@@ -262,8 +262,7 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
         for name, value in arrays.items():
             if value.dtype == torch.bfloat16:
                 raise DataError(f"{name} is bfloat16, which numpy files cannot hold: call .to(torch.float32) first")
-        version = 1 if self.weights is None else VERSION  # without weights, older code reads the file too
-        marker = {"format": np.array(FORMAT), "version": np.array(version), "origin": np.array(json.dumps(self.origin))}
+        marker = {"format": np.array(FORMAT), "version": np.array(VERSION), "origin": np.array(json.dumps(self.origin))}
         with replacing(path) as temporary, open(temporary, "wb") as file:
             np.savez(file, allow_pickle=False, **marker, **{name: v.numpy() for name, v in arrays.items()})
 

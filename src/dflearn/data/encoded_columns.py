@@ -88,14 +88,14 @@ class Column(ABC):
 @dataclass(frozen=True)
 class NumberColumn(Column):
     """Attributes:
-    low, high, middle: of the rows trained on; `None` where they are not known.
+    low, high, middle: of the rows trained on.
     thousands: whether commas there were thousands separators.
     """
 
     kind = "number"
-    low: float | None = None
-    high: float | None = None
-    middle: float | None = None
+    low: float = 0.0
+    high: float = 0.0
+    middle: float = 0.0
     thousands: bool = False
 
     def _names(self) -> Sequence[str]:
@@ -110,15 +110,12 @@ class NumberColumn(Column):
 
     def _encode(self, cells: np.ndarray, table: MixedTable) -> np.ndarray:
         found = self._numbers(table)
-        empty = np.flatnonzero(np.isnan(found))
-        if empty.size and self.middle is None:
-            raise DataError(f"{table.cell(empty[0], self.name)} is empty: fill it in, or drop the row")
-        return np.nan_to_num(found, nan=self.middle or 0.0)[:, None]
+        return np.nan_to_num(found, nan=self.middle)[:, None]
 
     def remarks(self, table: MixedTable) -> list[str]:
         found = self._numbers(table)
         far = _far(found, self.low, self.high)
-        said = [] if self.middle is None else super().remarks(table)
+        said = super().remarks(table)
         if far.size:
             said.append(
                 f"{table.cell(far[0], self.name)} holds {found[far[0]]:g}, far outside {self.low:g} … {self.high:g} "
@@ -316,10 +313,8 @@ def phases_of(moments: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
-def _far(found: np.ndarray, low: float | None, high: float | None) -> np.ndarray:
+def _far(found: np.ndarray, low: float, high: float) -> np.ndarray:
     """The rows with numbers far outside a range."""
-    if low is None or high is None:
-        return np.arange(0)
     beyond = np.maximum(low - found, found - high)
     return np.flatnonzero(beyond > FAR * (high - low))
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from dflearn.data.encoded_columns import KINDS, CategoryColumn, Column, ConstantColumn, NumberColumn
+from dflearn.data.encoded_columns import KINDS, CategoryColumn, Column, ConstantColumn
 from dflearn.data.learned_columns import learn
 from dflearn.data.tables import MixedTable, and_more
 from dflearn.errors import DataError
@@ -49,11 +49,6 @@ class Encoding:
                 f"{table.path}: every column holds one value in all rows to train on, so that there is nothing to learn from"
             )
         return cls(columns, tuple(aside))
-
-    @classmethod
-    def of_numbers(cls, names: Iterable[str]) -> Encoding:
-        """That of complete numbers of which nothing else is known."""
-        return cls(tuple(NumberColumn(name, gaps=False) for name in names))
 
     @property
     def inputs(self) -> tuple[str, ...]:

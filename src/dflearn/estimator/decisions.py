@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,6 @@ from dflearn.errors import DataError
 from dflearn.estimator.regressor import DecisionFocusedRegressor
 from dflearn.evaluation import regrets_of
 from dflearn.program import Program
-from dflearn.program.names import RightHandSide
 from dflearn.solvers.base import Solution, Solver, Status
 from dflearn.solvers.task import check_solves
 
@@ -138,20 +137,15 @@ def dataset_for(
 
 
 def encoding_of(regressor: DecisionFocusedRegressor) -> Encoding:
-    """How a model that `train` made reads its features; an old file tells their names alone."""
-    record = regressor.record_
-    held = record.get("encoding")
-    return Encoding.of_numbers(record["features"]) if held is None else Encoding.from_dict(held)
+    """How a model that `train` made reads its features."""
+    return Encoding.from_dict(regressor.record_["encoding"])
 
 
 def named_program(regressor: DecisionFocusedRegressor) -> Program:
-    """The program of a model; of an old file, which held names of constraints in its record alone, with these names."""
-    program, places = regressor.solver_.program, regressor.record_["instances"]
+    """The program of a model that `train` made."""
+    program = regressor.solver_.program
     assert program is not None
-    if program.constraint_names is not None:
-        return program
-    held = {name: RightHandSide(*place) for name, place in places.items() if place[0] in ("b", "h")}
-    return replace(program, constraint_names=held) if held else program
+    return program
 
 
 def _tables_for(

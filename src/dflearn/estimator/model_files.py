@@ -78,7 +78,7 @@ def _filled(empty: Regressor, metadata: dict[str, Any], weights: dict[str, Tenso
     """An estimator with the parameters of the file → the fitted one."""
     empty.hidden = tuple(empty.hidden)
     empty._shape, empty._one_dimensional = tuple(metadata["features"]), metadata["one_dimensional"]
-    empty._with_instances, empty.record_ = metadata.get("with_instances", False), metadata.get("record", {})
+    empty._with_instances, empty.record_ = metadata["with_instances"], metadata["record"]
     empty.n_features_in_ = empty._shape[0]
     if metadata["feature_names"]:
         empty.feature_names_in_ = np.array(metadata["feature_names"], dtype=object)

@@ -164,8 +164,8 @@ def solver_name(held: Problem | Program, solver: Solver) -> str | None:
 
 
 def solver_named(metadata: Mapping[str, Any], task: DecisionTask) -> Solver:
-    """What `solver_name` named. Files from before structure was recognized say nothing, and mean HiGHS."""
-    name = metadata.get("solver", RECOGNIZED if metadata["origin"] else GENERAL)
+    """What `solver_name` named."""
+    name = metadata["solver"]
     if name not in (RECOGNIZED, GENERAL):
         raise DataError(f"its solver {name!r} is none that is known here")
     return task.solver if name == RECOGNIZED or task.program is None else _general(task.program)
@@ -246,7 +246,7 @@ def _unpack(packed: bytes, columns: int = COLUMNS) -> Program:
     parts |= {name: check_dense(arrays, name, "numbers", (n,), finite=False) for name in ("lower", "upper")}
     parts |= {name: check_dense(arrays, name, "text", (None,)).tolist() for name in _NAMES if name in arrays}
     sense, name = (str(check_dense(arrays, one, "text", ())) for one in ("sense", "name"))
-    if "constraint_names" in arrays:  # a later addition
+    if "constraint_names" in arrays:
         parts["constraint_names"] = json.loads(str(check_dense(arrays, "constraint_names", "text", ())))
     for one in _MATRICES:
         if f"{one}.data" in arrays:
