@@ -267,7 +267,7 @@ def _read_study(path: Path) -> None:
 
 
 def _read_map(path: Path) -> None:
-    from dflearn.data.cost_map import read_cost_map
+    from dflearn.data.table_files import read_cost_map
 
     read_cost_map(path)
 

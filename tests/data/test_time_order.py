@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from dflearn.data.roles import UNTOLD, order_in_time
 from dflearn.data.tables import MixedTable
-from dflearn.data.time_order import UNTOLD, order_in_time
 from dflearn.errors import DataError
 
 TIMES = pd.date_range("2023-11-20 03:30", periods=40, freq="29h")

@@ -9,7 +9,7 @@ import torch
 import dflearn as dfl
 from dflearn.data import Batch
 from dflearn.errors import OptionError, ShapeError
-from dflearn.estimator.quantiles import LEVELS, critical_ratios, quantile_fit
+from dflearn.estimator.two_stage import LEVELS, critical_ratios, quantile_fit
 from dflearn.losses import Quantile, TaskLoss
 from dflearn.program import Program
 from dflearn.testing.losses import check_loss

@@ -10,8 +10,7 @@ import pytest
 from scipy import stats
 
 from dflearn.errors import OptionError
-from dflearn.estimator.influence import influence
-from dflearn.estimator.savings import rows_per_year, saving, savings
+from dflearn.estimator.result import influence, rows_per_year, saving, savings
 from dflearn.evaluation import Evaluation
 
 RNG = np.random.default_rng(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dflearn.estimator.verdict import choose, cross_fitted
+from dflearn.estimator.fine_tuning import choose, cross_fitted
 
 
 def test_cross_fitting_by_hand() -> None:

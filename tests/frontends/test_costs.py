@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import dflearn as dfl
-from dflearn.data.cost_map import read_cost_map
+from dflearn.data.table_files import read_cost_map
 from dflearn.errors import DataError, OptionError, ProgramError
 from dflearn.frontends.costs import may_be, spelled_out
 

@@ -12,7 +12,7 @@ import pytest
 
 import dflearn as dfl
 from dflearn.estimator import TrainResult
-from dflearn.estimator.savings import savings
+from dflearn.estimator.result import savings
 from dflearn.report import training_figures as figures
 from dflearn.report.training import training_page, verdict
 from support import browser

@@ -197,7 +197,7 @@ def examine_saved(options: argparse.Namespace) -> Answer:
     from dflearn.doctor import diagnose
     from dflearn.errors import DataError
     from dflearn.estimator import decisions
-    from dflearn.estimator.seen_rows import seen
+    from dflearn.estimator.decisions import seen
 
     with in_options(options.model):
         regressor = load_model(options)

@@ -139,7 +139,7 @@ def cost_map(options: argparse.Namespace, names: tuple[str, ...]) -> dict[str, d
     """Which variables each column of the costs enters: those that `--map` says, otherwise the variable of its name."""
     if options.map is None:
         return {name: {name: 1.0} for name in names}
-    from dflearn.data.cost_map import read_cost_map
+    from dflearn.data.table_files import read_cost_map
     from dflearn.frontends.costs import may_be
 
     held = read_cost_map(options.map)

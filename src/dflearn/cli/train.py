@@ -97,7 +97,7 @@ def add_page_options(parser: argparse.ArgumentParser) -> None:
 
 
 def train(options: argparse.Namespace) -> Answer:
-    from dflearn.estimator.offered import check_choices
+    from dflearn.estimator.methods import check_choices
 
     check_output(options, *INPUTS)
     page = check_page(options)
@@ -227,7 +227,7 @@ def _quoted(word: object) -> str:
 
 def document_of(result: TrainResult, options: argparse.Namespace) -> dict[str, Any]:
     """How the models did, for programs; docs/command-line.md tells the keys."""
-    from dflearn.estimator.savings import THOUSAND, rows_per_year, savings
+    from dflearn.estimator.result import THOUSAND, rows_per_year, savings
 
     rows = rows_per_year(result, options.rows_per_year)
     found = savings(result, rows or THOUSAND)

@@ -11,8 +11,8 @@ import torch
 from dflearn.data import DecisionDataset
 from dflearn.data.scale import Scale
 from dflearn.errors import OptionError
-from dflearn.estimator.offered import LAYERS, LOSSES, check_rows
-from dflearn.estimator.quantiles import critical_ratios
+from dflearn.estimator.methods import LAYERS, LOSSES, check_rows
+from dflearn.estimator.two_stage import critical_ratios
 from dflearn.layers import AdaptiveImplicitMLE, BlackBox, Exact, ImplicitMLE, Layer, NegativeIdentity, Perturbed
 from dflearn.losses import (
     LAVA,

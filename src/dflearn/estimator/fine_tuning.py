@@ -8,11 +8,12 @@ way to them, are candidates, judged by the regret of exact decisions.
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,14 +22,58 @@ from torch import Tensor, nn
 from dflearn.data import DecisionDataset
 from dflearn.data.labels import solve_cached
 from dflearn.errors import DivergenceError
-from dflearn.estimator.progress import Progress
 from dflearn.estimator.starts import Start
 from dflearn.evaluation import regrets_of
+from dflearn.evaluation.estimates import Estimate
 from dflearn.layers.base import Layer
 from dflearn.losses.base import Loss
 from dflearn.models import predict
 from dflearn.solvers.base import Solver, Status
 from dflearn.training import Callback, Run, fit
+
+EVERY = 10.0  # seconds between passing lines, where each stays
+
+
+class Progress:
+    """`tell` for what is worth a line of its own, `pass_by` for what the next line replaces."""
+
+    def __init__(self, show: bool) -> None:
+        self.show, self.last, self.begun = show, time.perf_counter(), time.perf_counter()
+        self.passing = 0  # length of the line to replace
+
+    def tell(self, line: str) -> None:
+        self._write(f"[{time.perf_counter() - self.begun:4.0f} s] {line}", "\n")
+        self.passing = 0
+
+    def pass_by(self, line: str) -> None:
+        now = time.perf_counter()
+        if sys.stderr.isatty():
+            self._write(line[:100], "")
+            self.passing = len(line[:100])
+        elif now - self.last > EVERY:
+            self.tell(line)
+
+    def done(self) -> None:
+        if self.passing:
+            self._write("", "")
+            self.passing = 0
+
+    def _write(self, line: str, end: str) -> None:
+        if self.show:
+            before = "\r" + " " * self.passing + "\r" if self.passing else ""
+            sys.stderr.write(before + line + end)
+            sys.stderr.flush()
+            self.last = time.perf_counter()
+
+
+class Report(Callback):
+    """A line per epoch of `fit`, printed."""
+
+    def on_epoch_end(self, run: Run, row: dict[str, Any]) -> None:
+        monitored = run.history.monitored
+        judged = "" if monitored is None else f", {monitored.replace('_', ' ')} {row[monitored]:.4g}"
+        print(f"epoch {row['epoch']}: loss {row['loss']:.4g}{judged}, {row['seconds']:.2f} s")
+
 
 LENGTHS = (1, 2, 4, 8)  # of the phases, relative to each other
 SMOOTHING = (1.0, 0.3, 0.1, 0.03)  # μ in each phase, relative to the automatic one
@@ -322,3 +367,56 @@ class Phases(Callback):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
             setattr(self, name, value)
+
+
+# -- the choice --------------------------------------------------------------------------------------------------------
+
+
+HALVINGS, ERRORS = 20, 2.0
+LEAST_ROWS = 20  # below it two-stage is kept in any case
+
+
+class Choice(NamedTuple):
+    """Names of the two-stage and the best decision-focused model, and the cross-fitted gain of the latter."""
+
+    baseline: str
+    focused: str | None
+    gain: Estimate  # mean difference of regrets, focused − two-stage, ± two standard errors: negative is a gain
+    chosen: str
+
+
+def choose(baseline: str, two_stage: np.ndarray, focused: dict[str, list[np.ndarray]], *, seed: int) -> Choice:
+    """The choice, given the regrets of the two-stage model `(rows,)` and of the candidates behind each decision-focused one.
+
+    The two-stage model is kept, unless a decision-focused one is better beyond chance on the rows to choose by. The best of many
+    candidates looks better on the rows that chose it than it is, so the gain is cross-fitted.
+
+    Beyond chance is by more than two standard errors. One, the usual rule of choosing by cross-validation, kept models that the
+    rows to choose by liked and later rows did not: in order of time, these rows are one season. For the same reason no other
+    two-stage model is taken in place of the blend: which is best on a hundred rows tells little about the next hundred.
+    """
+    named = [(name, regrets) for name, candidates in focused.items() for regrets in candidates]
+    if not named:
+        return Choice(baseline, None, Estimate(np.nan), baseline)
+    best = min(named, key=lambda one: one[1].mean())[0]
+    difference = cross_fitted(np.array([regrets for _, regrets in named]), two_stage[None], seed=seed)
+    value, error = float(difference.mean()), float(difference.std(ddof=1) / np.sqrt(len(difference)))
+    gain = Estimate(value, value - ERRORS * error, value + ERRORS * error)
+    beyond = len(two_stage) >= LEAST_ROWS and gain.high < 0
+    return Choice(baseline, best, gain, best if beyond else baseline)
+
+
+def cross_fitted(ours: np.ndarray, theirs: np.ndarray, *, seed: int) -> np.ndarray:
+    """Paired differences `(rows,)` of our best and their best, `(candidates, rows)` each, chosen without the row's own half.
+
+    The candidates that are best on one half of the rows are compared on the other half, and the other way round, over twenty
+    random halvings. (Of more parts, the larger ones that choose share rows, and their choices their luck.)
+    """
+    count, random = ours.shape[1], np.random.RandomState(seed)
+    difference = np.zeros(count)
+    for _ in range(HALVINGS):
+        halves = np.array_split(random.permutation(count), 2)
+        for others, part in (halves, halves[::-1]):
+            our, their = (side[:, others].mean(1).argmin() for side in (ours, theirs))
+            difference[part] += (ours[our, part] - theirs[their, part]) / HALVINGS
+    return difference

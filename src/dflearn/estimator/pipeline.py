@@ -2,7 +2,7 @@
 
     1. settings of least squares, ridge, boosting and the blend of the last two, by forecasts of rows left out
     2. decision-focused: with each loss, from ridge and from the blend, in runs of several kinds
-    3. the choice, on the rows to choose by, which none of these models was fitted to: see `dflearn.estimator.verdict`
+    3. the choice, on the rows to choose by, which none of these models was fitted to: see `dflearn.estimator.fine_tuning.choose`
     4. every model again, with the same settings and numbers of steps, on the rows to train on and to choose by
 
 Each run is a stage: with a folder, a finished one is read from there, and an interrupted one goes on where it was.
@@ -34,30 +34,33 @@ from dflearn.estimator.fine_tuning import (
     NARROW,
     WIDE,
     Candidate,
+    Choice,
     Clock,
     Judge,
+    Progress,
     again_as,
+    choose,
     epochs_for,
     fine_tune,
     weights_of,
     with_weights,
 )
-from dflearn.estimator.progress import Progress
-from dflearn.estimator.quantiles import LEVELS, critical_ratios, quantile_fit
 from dflearn.estimator.starts import Start
 from dflearn.estimator.two_stage import (
+    LEVELS,
     Fold,
     LinearFit,
     best_share,
     boosting,
     boosting_left_out,
+    critical_ratios,
     folds_of,
     linear_fits,
+    quantile_fit,
     ridge_left_out,
     strength_by_leaving_one_out,
     units_of,
 )
-from dflearn.estimator.verdict import Choice, choose
 from dflearn.losses.base import Loss
 from dflearn.losses.sce import SCE
 from dflearn.models import Trees, predict

@@ -11,19 +11,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dflearn.data import DecisionDataset
+from dflearn.data import DecisionDataset, split_rows
 from dflearn.data.encoding import Encoding
 from dflearn.data.labels import label
 from dflearn.data.scale import Scale
 from dflearn.data.tables import MixedTable, is_table
 from dflearn.errors import DataError, MissingExtraError, OptionError, ShapeError
-from dflearn.estimator import model_files
-from dflearn.estimator.building import build
+from dflearn.estimator import saving
 from dflearn.estimator.choices import Amount, make_loss
-from dflearn.estimator.given import drawn, in_order, named_by
-from dflearn.estimator.progress import Report
-from dflearn.estimator.quantiles import LEVELS, critical_ratios
+from dflearn.estimator.fine_tuning import Report
+from dflearn.estimator.modules import build
 from dflearn.estimator.starts import Start, start_at
+from dflearn.estimator.two_stage import LEVELS, critical_ratios
 from dflearn.evaluation.regret import check_linear, regrets_of
 from dflearn.layers.base import Layer
 from dflearn.losses import Quantile
@@ -430,7 +429,7 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         import path: see `dflearn.estimator.Imported`.
         """
         check_is_fitted(self, "model_")
-        model_files.save(self, path, record)
+        saving.save(self, path, record)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, trust: bool = False) -> Self:
@@ -439,4 +438,35 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         trust: whether code may be run that the file names to build a module of your own. Only for files that you trust;
             all other files load without it, and run nothing.
         """
-        return model_files.load(cls, path, trust=trust)
+        return saving.load(cls, path, trust=trust)
+
+
+def in_order(y: Any, columns: Sequence[str], names: Sequence[str]) -> Any:
+    """Costs with columns of these names in the order of the program's `names`; an error where a name is not known."""
+    missing, unknown = ([name for name in a if name not in b] for a, b in ((names, columns), (columns, names)))
+    if missing or unknown:
+        wrong = f"lacks {missing[0]!r}" if missing else f"has {unknown[0]!r}"
+        raise DataError(
+            f"the costs of the program are {', '.join(names[:5])}{', …' if len(names) > 5 else ''}, and y {wrong}: "
+            "name its columns as the program does, or pass it without names"
+        )
+    return y[list(names)]
+
+
+def drawn(count: int, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """The rows held out at random, and those to train on."""
+    if not 0 <= fraction < 1:
+        raise OptionError(f"validation_fraction lies in [0, 1), got {fraction}")
+    number = round(fraction * count)
+    if number == 0:
+        return np.arange(0), np.arange(count)
+    held_out, kept = split_rows(count, {"validation": number}, seed)
+    return held_out.numpy(), kept.numpy()
+
+
+def named_by(validation: Any, data: DecisionDataset, rows: np.ndarray) -> np.ndarray:
+    """The places in the data of rows of X that are given, or that a splitter's last split holds out."""
+    if isinstance(validation, np.ndarray | list):
+        return np.flatnonzero(np.isin(rows, np.asarray(validation, np.int64)))
+    *_, (_, last) = validation.split(data.features.numpy())
+    return np.asarray(last, np.int64)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from textwrap import wrap
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dflearn.data import DecisionDataset
 from dflearn.data.split import Parts
+from dflearn.errors import OptionError
 from dflearn.estimator.regressor import DecisionFocusedRegressor
-from dflearn.evaluation import Comparison, Evaluation
+from dflearn.evaluation import Comparison, Evaluation, compare
+from dflearn.evaluation.estimates import Estimate, plain
 
 AVERAGE = "average costs"
 WIDTH = 100  # of what is printed
@@ -37,7 +40,7 @@ class TrainResult:
             their losses ("smoothed-spo+", "sce").
         baseline: the two-stage model that decision-focused ones have to beat: the blend.
         chosen: the model that `save` keeps: the baseline, unless a decision-focused one is better beyond chance on the rows to
-            choose by (see `dflearn.estimator.verdict`).
+            choose by (see `dflearn.estimator.fine_tuning.choose`).
         compared: the model that `difference` compares with the baseline: the chosen one, or, where that is the baseline, the
             best decision-focused one on the rows to choose by.
         validation: how each model did on the rows to choose by, when it was fitted to the rows to train on alone.
@@ -157,3 +160,148 @@ def _cell(number: float, form: str) -> str:
 
 def _between(estimate: tuple[float, float, float], form: str) -> str:
     return "{} [{}, {}]".format(*(_cell(number, f"+{form}") for number in estimate))
+
+
+# -- savings -----------------------------------------------------------------------------------------------------------
+
+
+YEAR = 365.2425 * 24 * 3600  # seconds
+THOUSAND = 1000.0  # rows to count by where nothing tells how many a year has
+
+
+class Saving(NamedTuple):
+    """What the model saves against another on the rows to test on, with intervals; negative where it costs more.
+
+    saved_i = regret of the other model − regret of this one on row i, in the unit of the objective.
+
+    Attributes:
+        model, against: the two models.
+        per_row: mean saving of a row.
+        in_all: the same for `rows` of them: a year, or 1,000 rows.
+        rows: how many.
+        share: of the other's regret that is saved; NaN where it has none.
+        wins, ties, losses: on how many rows the model has less regret, the same, more.
+        confidence: level of the intervals.
+    """
+
+    model: str
+    against: str
+    per_row: Estimate
+    in_all: Estimate
+    rows: float
+    share: float
+    wins: int
+    ties: int
+    losses: int
+    confidence: float
+
+    @property
+    def beyond_chance(self) -> bool:
+        """Whether the interval does not hold zero."""
+        return not (np.isnan(self.per_row.low) or self.per_row.low <= 0 <= self.per_row.high)
+
+    def as_dict(self) -> dict[str, Any]:
+        numbers = plain({"per_row": self.per_row, "in_all": self.in_all})
+        others = {name: getattr(self, name) for name in ("model", "against", "rows", "wins", "ties", "losses")}
+        share = None if np.isnan(self.share) else self.share
+        return {**others, **numbers, "share": share, "beyond_chance": self.beyond_chance, "confidence": self.confidence}
+
+
+def saving(result: TrainResult, model: str, against: str, rows: float = THOUSAND) -> Saving:
+    """What `model` saves against another one, by the names that they have in `result.tested`."""
+    mine, others = result.tested[model], result.tested[against]
+    found = compare(mine, others)
+    value, low, high = found.absolute_regret
+    saved = Estimate(0.0 - value, 0.0 - high, 0.0 - low)
+    lost = others.absolute_regret
+    share = saved.value / lost if lost > 0 else np.nan
+    scaled = Estimate(*(rows * number for number in saved))
+    return Saving(model, against, saved, scaled, rows, share, found.wins, found.ties, found.losses, found.confidence)
+
+
+def savings(result: TrainResult, rows: float = THOUSAND) -> list[Saving]:
+    """What the chosen model saves against the best two-stage one, and against average costs.
+
+    Where the two-stage model itself was chosen, the first is what the best of the others would have saved against it.
+    """
+    mine = result.chosen if result.chosen != result.baseline else result.compared
+    return [saving(result, mine, result.baseline, rows), saving(result, result.chosen, AVERAGE, rows)]
+
+
+def rows_per_year(result: TrainResult, given: float | None = None) -> float | None:
+    """How many rows a year has: as given, or by the names of the rows where these are dates in order; else `None`."""
+    if given is not None:
+        if not 0 < given < np.inf:
+            raise OptionError(f"the rows of a year are a positive number, got {given}")
+        return given
+    return _by_dates(result.row_names)
+
+
+def _by_dates(names: Sequence[str]) -> float | None:
+    try:
+        times = [datetime.fromisoformat(name) for name in names]
+    except ValueError:
+        return None
+    seconds = np.array([time.replace(tzinfo=time.tzinfo or UTC).timestamp() for time in times])
+    span = seconds[-1] - seconds[0]
+    if len(seconds) < 2 or span <= 0 or (np.diff(seconds) < 0).any():
+        return None
+    return float((len(seconds) - 1) * YEAR / span)
+
+
+# -- influence of features ---------------------------------------------------------------------------------------------
+
+
+ROWS = 500  # of the features, at most, that are looked at
+LINEAR = 1e-9  # relative to the predictions: how far a linear model's lie from the middle of two rows
+
+
+class Influence(NamedTuple):
+    """How much each of k features matters to each of p predicted costs, in units of the costs.
+
+    Attributes:
+        change: mean |change of the cost| when the feature's values are dealt out anew among the rows, `(k, p)`.
+        slope: change of the cost for one standard deviation more of the feature, `(k, p)`; `None` where the model is not
+            linear, so that there is no such number.
+    """
+
+    change: np.ndarray
+    slope: np.ndarray | None
+
+
+def influence(
+    predict: Callable[[np.ndarray], np.ndarray],
+    features: np.ndarray,
+    seed: int = 0,
+    groups: Sequence[Sequence[int]] | None = None,
+) -> Influence:
+    """Measured on at most 500 rows of these features `(count, k)`, drawn by the seed.
+
+    Args:
+        predict: features `(count, k)` → costs `(count, p)`.
+        groups: columns that make one feature together, as those of a category do; by default each is one by itself. Where
+            a group holds several, there are no slopes.
+    """
+    groups = [[k] for k in range(features.shape[1])] if groups is None else groups
+    rng = np.random.default_rng(seed)
+    x = features[rng.permutation(len(features))[:ROWS]]
+    before = predict(x)
+    change = np.empty((len(groups), before.shape[1]))
+    for i, group in enumerate(groups):
+        other = x.copy()
+        other[:, group] = x[rng.permutation(len(x))][:, group]
+        change[i] = np.abs(predict(other) - before).mean(0)
+    slopes = _slopes(predict, x, before) if all(len(group) == 1 for group in groups) else None
+    return Influence(change, None if slopes is None else slopes[[group[0] for group in groups]])
+
+
+def _slopes(predict: Callable[[np.ndarray], np.ndarray], x: np.ndarray, before: np.ndarray) -> np.ndarray | None:
+    """The differences that one standard deviation makes, where the model is linear between the rows."""
+    if not len(x):
+        return None
+    middle = predict((x + x[::-1]) / 2) - (before + before[::-1]) / 2
+    deviations = np.where(np.ptp(x, axis=0) > 0, x.std(0), 0.0)
+    if np.abs(middle).max(initial=0) > LINEAR * max(np.abs(before).max(initial=0), 1e-300):
+        return None
+    moved = [predict(x[:1] + step) - before[:1] for step in np.diag(deviations)]
+    return np.concatenate(moved) if moved else np.empty((0, before.shape[1]))

@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 from tabulate import tabulate
 
-from dflearn.data.roles import Roles
+from dflearn.data.roles import AS_IS, Roles, order_in_time
 from dflearn.data.split import rolling_origins
 from dflearn.data.tables import Table, TableLike, Tables
-from dflearn.data.time_order import AS_IS, order_in_time
+from dflearn.estimator.fine_tuning import Progress
 from dflearn.estimator.pipeline import forget
-from dflearn.estimator.progress import Progress
 from dflearn.estimator.regressor import DecisionFocusedRegressor
 from dflearn.estimator.result import AVERAGE, TrainResult
 from dflearn.estimator.workflow import left_in, train

@@ -20,7 +20,7 @@ import torch
 from dflearn.data import DecisionDataset
 from dflearn.data.labels import label
 from dflearn.errors import DataError, MissingExtraError, OptionError
-from dflearn.estimator.given import in_order
+from dflearn.estimator.regressor import in_order
 from dflearn.evaluation.regret import check_linear, regrets_of
 from dflearn.solvers.base import Solver
 from dflearn.solvers.recourse import recourse_of

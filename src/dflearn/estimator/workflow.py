@@ -22,18 +22,16 @@ import torch
 from dflearn.data import DecisionDataset
 from dflearn.data.encoding import Encoding
 from dflearn.data.labels import solve_cached
-from dflearn.data.roles import Roles
+from dflearn.data.roles import Roles, order_in_time
 from dflearn.data.split import Parts, parts_of
 from dflearn.data.tables import Rows, Table, TableLike, Tables
-from dflearn.data.time_order import order_in_time
 from dflearn.errors import DataError, OptionError
-from dflearn.estimator.fine_tuning import Clock
-from dflearn.estimator.offered import check_choices, check_rows, default_losses
+from dflearn.estimator.decisions import packed
+from dflearn.estimator.fine_tuning import Clock, Progress
+from dflearn.estimator.methods import check_choices, check_rows, default_losses
 from dflearn.estimator.pipeline import Pipeline, Settings, Trained, forget
-from dflearn.estimator.progress import Progress
 from dflearn.estimator.regressor import DecisionFocusedRegressor
 from dflearn.estimator.result import AVERAGE, TrainResult
-from dflearn.estimator.seen_rows import packed
 from dflearn.evaluation import Evaluation, compare, evaluate
 from dflearn.problems import Problem
 from dflearn.program import Program
@@ -81,7 +79,7 @@ def train(
 
     The rows are cut into three parts: to train on, to choose by, and to test on. Two-stage models are least squares, ridge,
     boosting and a blend of the last two. Decision-focused ones, one for each loss, start at ridge and at the blend. The blend
-    is kept unless one of these is better beyond chance on the rows to choose by (see `dflearn.estimator.verdict`). Then every
+    is kept unless one of these is better beyond chance on the rows to choose by (see `dflearn.estimator.fine_tuning.choose`). Then every
     model is fitted again, with the same settings, to the rows to train on and to choose by. Each table is a DataFrame, a dict
     of columns, an array or a `Table`, with one row per instance.
 

@@ -7,10 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from dflearn.estimator.influence import influence
-from dflearn.estimator.result import AVERAGE, LEAST_TESTED, TrainResult
+from dflearn.estimator.result import (
+    AVERAGE,
+    LEAST_TESTED,
+    THOUSAND,
+    Saving,
+    TrainResult,
+    influence,
+    rows_per_year,
+    saving,
+    savings,
+)
 from dflearn.estimator.rolling import RollingResult
-from dflearn.estimator.savings import THOUSAND, Saving, rows_per_year, saving, savings
 from dflearn.evaluation.estimates import Estimate
 from dflearn.evaluation.regret import EXACT, Evaluation
 from dflearn.report import training_figures as figures
