@@ -7,7 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from dflearn.estimator.result import (
+from dflearn.evaluation.estimates import Estimate
+from dflearn.evaluation.regret import EXACT, Evaluation
+from dflearn.report import training_figures as figures
+from dflearn.report.page import Page
+from dflearn.report.training_figures import short_number as number
+from dflearn.tables.result import (
     AVERAGE,
     LEAST_TESTED,
     THOUSAND,
@@ -18,12 +23,7 @@ from dflearn.estimator.result import (
     saving,
     savings,
 )
-from dflearn.estimator.rolling import RollingResult
-from dflearn.evaluation.estimates import Estimate
-from dflearn.evaluation.regret import EXACT, Evaluation
-from dflearn.report import training_figures as figures
-from dflearn.report.page import Page
-from dflearn.report.training_figures import short_number as number
+from dflearn.tables.rolling import RollingResult
 
 TOP = 5  # rows that gain or lose most, named
 FEATURES, COSTS, VARIABLES = 15, 24, 60  # shown at most
