@@ -34,9 +34,9 @@ import torch
 
 import dflearn as dfl
 from dflearn.errors import DflearnError
-from dflearn.estimator import saving
 from dflearn.losses import SPOPlus
 from dflearn.models import Linear
+from dflearn.tables import saving
 from fuzz import mutations
 from fuzz.verdicts import Verdict
 
@@ -79,7 +79,7 @@ def _data() -> dfl.DecisionDataset:
 
 
 def _table(path: Path) -> None:
-    from dflearn.data.tables import write_table
+    from dflearn.tables.tables import write_table
 
     rng = np.random.RandomState(0)
     write_table(path, {"id": np.arange(9), "a": rng.rand(9), "b, b": rng.rand(9), "day": ["Mon", "Tue", "Wed"] * 3})
@@ -255,7 +255,7 @@ def _change_npz(path: Path, rng: Random) -> None:
 
 
 def _read_table(path: Path) -> None:
-    from dflearn.data.tables import read_mixed
+    from dflearn.tables.tables import read_mixed
 
     read_mixed(path, "id")
 
@@ -267,7 +267,7 @@ def _read_study(path: Path) -> None:
 
 
 def _read_map(path: Path) -> None:
-    from dflearn.data.cost_map import read_cost_map
+    from dflearn.tables.table_files import read_cost_map
 
     read_cost_map(path)
 

@@ -13,11 +13,11 @@ import torch
 
 from dflearn.data import DecisionDataset
 from dflearn.data.labels import label
-from dflearn.data.tables import write_table
 from dflearn.errors import DataError, StorageError
-from dflearn.estimator import DecisionFocusedRegressor
 from dflearn.files import replacing, write_whole
 from dflearn.studies.store import Store
+from dflearn.tables import DecisionFocusedRegressor
+from dflearn.tables.tables import write_table
 from support.experiment_helpers import made_up, tiny
 from support.full_disk import disk_of
 from support.small_problem import PROGRAM, knapsack_data

@@ -25,13 +25,13 @@ import torch
 import dflearn as dfl
 from dflearn.data.cache import _HEADER
 from dflearn.errors import CheckpointError, DataError, DflearnError, ProgramError
-from dflearn.estimator import saving
 from dflearn.files import replacing, write_whole
 from dflearn.kernels import ahead
 from dflearn.models import Trees
 from dflearn.reading import LEAST, check_dense, check_sparse, read_npz, unpack
 from dflearn.studies.modules import install
 from dflearn.studies.store import Store
+from dflearn.tables import saving
 from dflearn.training import checkpoint
 from fuzz.hostile import tried
 from fuzz.verdicts import BAD
@@ -93,7 +93,7 @@ def test_dense_arrays_are_what_they_should_be() -> None:
 HOSTILE_MODEL = """
 import sys
 from dflearn.errors import DataError
-from dflearn.estimator import DecisionFocusedRegressor
+from dflearn.tables import DecisionFocusedRegressor
 try:
     DecisionFocusedRegressor.load(sys.argv[1])
 except DataError as error:

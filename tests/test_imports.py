@@ -41,7 +41,7 @@ ORDER = [
     "problems",
     "evaluation",
     "training",
-    "estimator",
+    "tables",
     "studies",
     "report",
     "paper",
@@ -177,8 +177,8 @@ for name in {names!r}:
         print(name, str(error).partition("dflearn[")[2].partition("]")[0])
 """
     made_for = dict(line.split() for line in run(blocking(*blocked) + code).splitlines())
-    with_sklearn = ("regressor", "result", "rolling", "savings", "workflow", "decisions", "spo_tree")
-    for name in (*(f"dflearn.estimator.{part}" for part in with_sklearn), "dflearn.report.training"):
+    with_sklearn = ("regressor", "result", "rolling", "workflow", "decisions", "spo_tree")
+    for name in (*(f"dflearn.tables.{part}" for part in with_sklearn), "dflearn.report.training"):
         assert made_for.pop(name) == "sklearn"
     assert all(name == f"dflearn.integrations.{extra}" for name, extra in made_for.items()), made_for
 

@@ -11,10 +11,10 @@ from benchmarks.practice import DEVELOPMENT, ON_DAYS, PROBLEMS, SEEDS, Case, stu
 from benchmarks.practice.page import by_choosing, difference, in_hindsight, over_seeds, summary, write
 from benchmarks.practice.two_stage import TWO_STAGE, average, ridge
 from dflearn.data import DecisionDataset
-from dflearn.data.encoding import Encoding
-from dflearn.data.tables import MixedTable
 from dflearn.evaluation import evaluate
 from dflearn.solvers.task import DecisionTask
+from dflearn.tables.encoding import Encoding
+from dflearn.tables.tables import MixedTable
 
 
 @pytest.fixture(autouse=True)

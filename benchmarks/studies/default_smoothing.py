@@ -13,8 +13,8 @@ import argparse
 from dflearn.data.cache import default_cache
 from dflearn.data.labels import label
 from dflearn.data.scale import Scale
-from dflearn.estimator import DecisionFocusedRegressor
 from dflearn.problems import problem_named
+from dflearn.tables import DecisionFocusedRegressor
 
 MULTIPLES = (0.03, 0.1, 0.3, 1, 3, 10)
 

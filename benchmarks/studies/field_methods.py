@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dflearn.data.neighbours import label_by_neighbours
+from dflearn.data.labels import label_by_neighbours
 from dflearn.data.scale import Scale
 from dflearn.layers import Exact, Layer, Smoothed
 from dflearn.losses import MSE, SCE, SmoothedSPOPlus, SPOPlus

@@ -22,10 +22,10 @@ import torch
 from sklearn.tree import DecisionTreeRegressor
 
 from dflearn.data.cache import default_cache
-from dflearn.estimator import SPOTree
 from dflearn.evaluation import evaluate
 from dflearn.problems.base import Problem
 from dflearn.report.render import render
+from dflearn.tables import SPOTree
 from field import OUT, RECORDS, SEEDS, TASKS, TUNED_ON, Check, Record, Task, read, rows_of
 from field_statistics import Field
 

@@ -29,7 +29,6 @@ from dflearn.data import DecisionDataset
 from dflearn.data.cache import default_cache
 from dflearn.data.labels import label
 from dflearn.data.scale import Scale
-from dflearn.estimator.two_stage import LinearFit, boosting, ridge
 from dflearn.evaluation import evaluate
 from dflearn.files import replacing
 from dflearn.layers import Exact, Smoothed
@@ -39,6 +38,7 @@ from dflearn.models import MLP, Scaled, predict
 from dflearn.problems import problem_named
 from dflearn.problems.base import Problem
 from dflearn.studies.record import machine
+from dflearn.tables.two_stage import LinearFit, boosting, ridge
 from dflearn.training import fit
 
 OUT = Path(__file__).resolve().parents[2] / "results" / "frontier"

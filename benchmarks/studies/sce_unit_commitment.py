@@ -11,16 +11,16 @@ import torch
 
 from benchmarks.practice import DEVELOPMENT, PROBLEMS
 from dflearn.data import DecisionDataset
-from dflearn.data.encoding import Encoding
 from dflearn.data.scale import Scale
 from dflearn.data.split import parts_of
-from dflearn.data.tables import Tables
-from dflearn.estimator.starts import linear_start
-from dflearn.estimator.two_stage import ridge
 from dflearn.layers.smoothed import Smoothed
 from dflearn.losses.sce import SCE
 from dflearn.models import predict
 from dflearn.solvers.task import DecisionTask
+from dflearn.tables.encoding import Encoding
+from dflearn.tables.starts import linear_start
+from dflearn.tables.tables import Tables
+from dflearn.tables.two_stage import ridge
 from dflearn.training import fit
 
 EPOCHS, RATE = 7, 0.03

@@ -16,7 +16,6 @@ from ._version import __version__ as __version__
 from .data import Batch as Batch, DecisionDataset as DecisionDataset
 from .data.labels import label as label
 from .doctor import Diagnosis as Diagnosis, diagnose as diagnose
-from .estimator import DecisionFocusedRegressor as DecisionFocusedRegressor, decide as decide, train as train
 from .evaluation import Evaluation as Evaluation, compare as compare, evaluate as evaluate
 from .frontends.cvxpy import CvxpyProgram as CvxpyProgram, from_cvxpy as from_cvxpy
 from .frontends.files import from_lp as from_lp, from_mps as from_mps
@@ -37,4 +36,5 @@ from .solvers.gurobi import Gurobi as Gurobi
 from .solvers.highs import HiGHS as HiGHS
 from .solvers.scip import SCIP as SCIP
 from .solvers.wrappers import Parallel as Parallel, Pooled as Pooled
+from .tables import DecisionFocusedRegressor as DecisionFocusedRegressor, decide as decide, train as train
 from .training import Callback as Callback, History as History, fit as fit, tune as tune

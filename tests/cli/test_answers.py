@@ -23,10 +23,10 @@ import dflearn
 from dflearn.cli import main, parser
 from dflearn.cli.answers import as_json
 from dflearn.cli.completion import commands_of
-from dflearn.estimator.methods import METHODS
 from dflearn.kernels import ahead
 from dflearn.problems import PROBLEMS
 from dflearn.studies.store import Store
+from dflearn.tables.methods import METHODS
 from support import own_nets
 from support.study_records import study
 

@@ -14,10 +14,10 @@ import pytest
 
 import dflearn as dfl
 from dflearn.cli import main
-from dflearn.data.encoding import Encoding
-from dflearn.data.tables import read_mixed
 from dflearn.errors import SolverError
-from dflearn.estimator import fine_tuning
+from dflearn.tables import fine_tuning
+from dflearn.tables.encoding import Encoding
+from dflearn.tables.tables import read_mixed
 
 Output = pytest.CaptureFixture[str]
 ROWS, NEW = 60, 4

@@ -19,8 +19,8 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 from dflearn.cli import main
 from dflearn.cli.train import commands_after
-from dflearn.estimator import DecisionFocusedRegressor
 from dflearn.program import Instance
+from dflearn.tables import DecisionFocusedRegressor
 
 Output = pytest.CaptureFixture[str]
 ROWS, NEW = 40, 6

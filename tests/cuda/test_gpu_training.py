@@ -202,7 +202,7 @@ def test_the_estimator_is_trained_there() -> None:
 
 def test_the_command_line_trains_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("dflearn.estimator.saving.version", lambda name: "0")  # the package need not be installed
+    monkeypatch.setattr("dflearn.tables.saving.version", lambda name: "0")  # the package need not be installed
     rng = np.random.default_rng(0)
     Path("pack.lp").write_text(
         "Maximize\n value: tent + stove + rope\nSubject To\n weight: 3 tent + 4 stove + 5 rope <= 9\nBinary\n tent stove rope\nEnd\n"

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import dflearn as dfl
-from dflearn.data.cost_map import read_cost_map
 from dflearn.errors import DataError, OptionError, ProgramError
 from dflearn.frontends.costs import may_be, spelled_out
+from dflearn.tables.table_files import read_cost_map
 
 UNITS = """\
 Minimize

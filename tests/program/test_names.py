@@ -15,11 +15,11 @@ import pytest
 import torch
 
 import dflearn as dfl
-from dflearn.data.tables import Table
 from dflearn.errors import DataError
-from dflearn.estimator import saving
 from dflearn.program import Program
 from dflearn.program.names import RightHandSide, matched
+from dflearn.tables import saving
+from dflearn.tables.tables import Table
 
 
 def test_names_are_kept() -> None:

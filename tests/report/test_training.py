@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 
 import dflearn as dfl
-from dflearn.estimator import TrainResult
-from dflearn.estimator.savings import savings
 from dflearn.report import training_figures as figures
 from dflearn.report.training import training_page, verdict
+from dflearn.tables import TrainResult
+from dflearn.tables.result import savings
 from support import browser
 from support.html_reader import read
 

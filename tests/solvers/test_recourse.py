@@ -192,7 +192,7 @@ def test_losses_of_linear_objectives_refuse_quadratic_ones(loss: type[Loss]) -> 
 
 def test_training_and_saving(tmp_path: object) -> None:
     """Two-stage training, validation by regret after recourse, and a model file that keeps B, Q and recourse."""
-    from dflearn.estimator.saving import _pack, _unpack
+    from dflearn.tables.saving import _pack, _unpack
 
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 2))

@@ -7,7 +7,7 @@ import torch
 import dflearn as dfl
 from dflearn.data import DecisionDataset
 from dflearn.errors import DataError, OptionError, ShapeError
-from dflearn.estimator import DecisionFocusedRegressor
+from dflearn.tables import DecisionFocusedRegressor
 
 N = 3
 

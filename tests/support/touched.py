@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ALWAYS = ("tests/test_imports.py", "tests/test_compatibility.py")
+ALWAYS = ("tests/test_imports.py",)
 
 
 def changed(commit: str) -> list[Path]:

@@ -15,7 +15,6 @@ from dflearn.data import DecisionDataset
 from dflearn.data.labels import label
 from dflearn.doctor import diagnose
 from dflearn.errors import DataError, OptionError, ShapeError
-from dflearn.estimator import DecisionFocusedRegressor
 from dflearn.evaluation import evaluate
 from dflearn.integrations.lightning import DecisionModule
 from dflearn.layers import Exact
@@ -28,6 +27,7 @@ from dflearn.solvers.callable import from_callable
 from dflearn.solvers.highs import HiGHS
 from dflearn.solvers.oracles import DagShortestPath
 from dflearn.solvers.task import DecisionTask
+from dflearn.tables import DecisionFocusedRegressor
 from dflearn.training import Tuning, fit, tune
 from dflearn.training.validation import Validation
 from support.training_helpers import weights

@@ -15,7 +15,7 @@ from dflearn.cli.inputs import as_options
 from dflearn.errors import DataError, OptionError
 
 if TYPE_CHECKING:
-    from dflearn.estimator import DecisionFocusedRegressor
+    from dflearn.tables import DecisionFocusedRegressor
 
 ENDINGS = {"program": (".mps", ".lp", ".mps.gz", ".lp.gz"), "model": (), "map": (".csv", ".parquet", ".json")}
 TABLES = (".csv", ".parquet")
@@ -60,7 +60,7 @@ def add_trust_option(parser: argparse.ArgumentParser) -> None:
 
 def load_model(options: argparse.Namespace) -> DecisionFocusedRegressor:
     """The model that `--model` names; code that it asks for is run with `--trust-code` only."""
-    from dflearn.estimator import decisions
+    from dflearn.tables import decisions
 
     with warnings.catch_warnings(record=True) as noted:
         warnings.simplefilter("always")

@@ -12,7 +12,7 @@ from dflearn.cli.checks import add_trust_option, check_inputs, check_output, loa
 from dflearn.cli.inputs import add_table_options, in_options, read_tables
 
 if TYPE_CHECKING:
-    from dflearn.estimator import Decisions
+    from dflearn.tables import Decisions
 
 
 def add_commands(commands: Any) -> None:
@@ -37,13 +37,13 @@ def add_commands(commands: Any) -> None:
 
 
 def decide(options: argparse.Namespace) -> Answer:
-    from dflearn.data.tables import check_writable
+    from dflearn.tables.tables import check_writable
 
     check_output(options, "model", "features", "costs", "instances")
     check_writable(options.out)
     check_inputs(options, "model", "features", "costs", "instances")
 
-    from dflearn.estimator import decisions
+    from dflearn.tables import decisions
 
     with in_options(options.model):
         model = load_model(options)

@@ -117,7 +117,7 @@ def doctor(options: argparse.Namespace) -> Answer:
 def examine_program(options: argparse.Namespace) -> Answer:
     """The diagnosis of an untrained linear model on a program and tables of one's own."""
     from dflearn.cli.train import read_program
-    from dflearn.data.tables import Tables
+    from dflearn.tables.tables import Tables
 
     with in_options():
         features, costs, instances = read_tables(options, options.id)
@@ -128,10 +128,10 @@ def examine_program(options: argparse.Namespace) -> Answer:
         from torch import nn
 
         from dflearn.data import DecisionDataset
-        from dflearn.data.encoding import Encoding
         from dflearn.data.labels import label
         from dflearn.models import Linear, Scaled, Standardize
         from dflearn.solvers.task import DecisionTask
+        from dflearn.tables.encoding import Encoding
 
         program = with_slack(source.program(), options)
         given = {"features": features, "costs": costs, "instances": instances}
@@ -196,8 +196,8 @@ def examine_saved(options: argparse.Namespace) -> Answer:
     """The diagnosis of a model that dfl train saved, on the rows of these tables that it was not trained on."""
     from dflearn.doctor import diagnose
     from dflearn.errors import DataError
-    from dflearn.estimator import decisions
-    from dflearn.estimator.seen_rows import seen
+    from dflearn.tables import decisions
+    from dflearn.tables.decisions import seen
 
     with in_options(options.model):
         regressor = load_model(options)
@@ -256,8 +256,8 @@ def _loss(
     seed: int,
     data: DecisionDataset,
 ) -> Loss:
-    from dflearn.estimator.choices import make_loss
     from dflearn.solvers.task import DecisionTask
+    from dflearn.tables.choices import make_loss
 
     given = {key: getattr(options, key) for key in ("mu", "sigma", "step")}
     amounts = {key: value for key, value in given.items() if value is not None}

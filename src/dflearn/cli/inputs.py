@@ -13,8 +13,8 @@ from dflearn.cli.arguments import positive
 from dflearn.errors import DflearnError
 
 if TYPE_CHECKING:
-    from dflearn.data.tables import MixedTable, Table
     from dflearn.program import Program
+    from dflearn.tables.tables import MixedTable, Table
 
 # What the library says of its arguments, and how an option is said instead.
 OPTIONS = {
@@ -139,8 +139,8 @@ def cost_map(options: argparse.Namespace, names: tuple[str, ...]) -> dict[str, d
     """Which variables each column of the costs enters: those that `--map` says, otherwise the variable of its name."""
     if options.map is None:
         return {name: {name: 1.0} for name in names}
-    from dflearn.data.cost_map import read_cost_map
     from dflearn.frontends.costs import may_be
+    from dflearn.tables.table_files import read_cost_map
 
     held = read_cost_map(options.map)
     return held | {name: {name: 1.0} for name in names if not any(may_be(cost, name) for cost in held)}
@@ -148,7 +148,7 @@ def cost_map(options: argparse.Namespace, names: tuple[str, ...]) -> dict[str, d
 
 def read_weights(options: argparse.Namespace, id_column: str | None) -> str | Table | None:
     """What `--weights` names: a column of the features, or the one column of a file."""
-    from dflearn.data.tables import read_table
+    from dflearn.tables.tables import read_table
 
     if options.weights is None or not options.weights.endswith((".csv", ".parquet")):
         return options.weights
@@ -157,7 +157,7 @@ def read_weights(options: argparse.Namespace, id_column: str | None) -> str | Ta
 
 def read_tables(options: argparse.Namespace, id_column: str | None) -> tuple[MixedTable, Table | None, Table | None]:
     """The tables of features, costs and instances that the options name."""
-    from dflearn.data.tables import read_mixed, read_table
+    from dflearn.tables.tables import read_mixed, read_table
 
     costs, instances = (
         None if path is None else read_table(path, id_column, infinite=bounds)

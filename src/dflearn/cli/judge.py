@@ -147,7 +147,7 @@ def _on_data(options: argparse.Namespace, given: list[Path]) -> Answer:
 def _on_own_program(options: argparse.Namespace, given: list[Path]) -> Answer:
     """Forecasts from anywhere, on a program and true costs of one's own."""
     from dflearn.cli.train import read_program
-    from dflearn.data.tables import Tables, read_table
+    from dflearn.tables.tables import Tables, read_table
 
     for name in ("data", "problem"):
         if getattr(options, name) is not None:

@@ -25,7 +25,7 @@ def add_commands(commands: Any) -> None:
 
 def methods(options: argparse.Namespace) -> Answer:
     from dflearn.errors import OptionError
-    from dflearn.estimator.methods import METHODS, MethodEntry
+    from dflearn.tables.methods import METHODS, MethodEntry
 
     def called(entry: MethodEntry) -> set[str]:
         return {name.lower() for name in (entry.name, entry.study, entry.pyepo) if name}

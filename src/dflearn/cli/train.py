@@ -29,10 +29,10 @@ from dflearn.cli.inputs import (
 from dflearn.errors import MissingExtraError, OptionError, ProgramError
 
 if TYPE_CHECKING:
-    from dflearn.data.tables import MixedTable, Table
-    from dflearn.estimator import TrainResult
-    from dflearn.estimator.rolling import RollingResult
     from dflearn.frontends.linear_model import LinearModel
+    from dflearn.tables import TrainResult
+    from dflearn.tables.rolling import RollingResult
+    from dflearn.tables.tables import MixedTable, Table
 
 INPUTS = ("program", "features", "costs", "instances", "map")
 
@@ -97,7 +97,7 @@ def add_page_options(parser: argparse.ArgumentParser) -> None:
 
 
 def train(options: argparse.Namespace) -> Answer:
-    from dflearn.estimator.offered import check_choices
+    from dflearn.tables.methods import check_choices
 
     check_output(options, *INPUTS)
     page = check_page(options)
@@ -111,9 +111,9 @@ def train(options: argparse.Namespace) -> Answer:
             if other is not None:
                 other.order_like(features)  # whether rows match is told before anything heavy is loaded
 
-        from dflearn.estimator import workflow
-        from dflearn.estimator.rolling import train_rolling
         from dflearn.solvers.task import DecisionTask
+        from dflearn.tables import workflow
+        from dflearn.tables.rolling import train_rolling
 
         program = with_slack(source.program(), options)
         options.loss = list(workflow.losses_for(program, options.loss))
@@ -227,7 +227,7 @@ def _quoted(word: object) -> str:
 
 def document_of(result: TrainResult, options: argparse.Namespace) -> dict[str, Any]:
     """How the models did, for programs; docs/command-line.md tells the keys."""
-    from dflearn.estimator.savings import THOUSAND, rows_per_year, savings
+    from dflearn.tables.result import THOUSAND, rows_per_year, savings
 
     rows = rows_per_year(result, options.rows_per_year)
     found = savings(result, rows or THOUSAND)

@@ -1,4 +1,4 @@
-"""Data: what a run trains and is judged on, read from tables, labelled by exact solves."""
+"""Data: what a run trains and is judged on, labelled by exact solves."""
 
 import lazy_loader
 

@@ -1,13 +1,14 @@
 """The public names of dflearn.data, each imported when it is first used."""
 
-from .conversion import Data as Data, as_dataset as as_dataset
 from .dataset import (
     Batch as Batch,
+    Data as Data,
     DecisionDataset as DecisionDataset,
     Split as Split,
+    as_dataset as as_dataset,
     collate as collate,
 )
-from .neighbours import label_by_neighbours as label_by_neighbours
+from .labels import label_by_neighbours as label_by_neighbours
 from .split import (
     Parts as Parts,
     parts_of as parts_of,

@@ -11,6 +11,7 @@ from typing import IO, Any, Literal, NamedTuple, overload
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, Subset, TensorDataset
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from dflearn.data.split import split_rows
@@ -20,7 +21,7 @@ from dflearn.program import Instance
 from dflearn.reading import UNREADABLE, check_dense, read_npz
 
 GATHERED = 2**21  # bytes of instances that `batches` gathers at once
-FORMAT, VERSION = "dflearn dataset", 2  # the marker of a saved file, and the newest version that this code reads
+FORMAT, VERSION = "dflearn dataset", 1  # the marker of a saved file, and the newest version that this code reads
 
 
 @dataclass(frozen=True)
@@ -262,8 +263,7 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
         for name, value in arrays.items():
             if value.dtype == torch.bfloat16:
                 raise DataError(f"{name} is bfloat16, which numpy files cannot hold: call .to(torch.float32) first")
-        version = 1 if self.weights is None else VERSION  # without weights, older code reads the file too
-        marker = {"format": np.array(FORMAT), "version": np.array(version), "origin": np.array(json.dumps(self.origin))}
+        marker = {"format": np.array(FORMAT), "version": np.array(VERSION), "origin": np.array(json.dumps(self.origin))}
         with replacing(path) as temporary, open(temporary, "wb") as file:
             np.savez(file, allow_pickle=False, **marker, **{name: v.numpy() for name, v in arrays.items()})
 
@@ -323,3 +323,51 @@ def _check_weights(weights: Any) -> None:
         raise DataError(f"weights are finite and not negative; row {row} has {float(weights[row]):g}")
     if len(weights) and not bool((weights > 0).any()):
         raise DataError("the weights of these instances are all zero, so nothing would count: leave the weights out")
+
+
+# -- what else people have ---------------------------------------------------------------------------------------------
+
+
+Data = DecisionDataset | Subset[Any] | TensorDataset
+
+
+def as_dataset(data: Data, name: str = "data") -> DecisionDataset:
+    """The data as a `DecisionDataset`: as they are, or made from torch's own kinds where that leaves no doubt.
+
+    A `TensorDataset` of two tensors holds features and costs; of three, features, costs and decisions. A `Subset` of any of
+    these is its part. Everything else is refused, with what to do instead.
+    """
+    if isinstance(data, DecisionDataset):
+        return data
+    if isinstance(data, Subset):
+        if len(data.indices) and all(
+            str(getattr(one, "dtype", type(one).__name__)).endswith("bool") for one in data.indices
+        ):
+            raise DataError(
+                f"{name} is a Subset by a mask, whose True and False torch reads as rows 1 and 0: pass row numbers, "
+                "mask.nonzero().flatten(), or DecisionDataset.subset(mask)"
+            )
+        return as_dataset(data.dataset, name).subset(list(data.indices))  # type: ignore[arg-type]
+    if isinstance(data, TensorDataset) and len(data.tensors) in (2, 3):
+        features, costs = data.tensors[:2]
+        return DecisionDataset(features, costs, data.tensors[2] if len(data.tensors) == 3 else None)
+    if isinstance(data, TensorDataset):
+        raise DataError(
+            f"{name} is a TensorDataset of {len(data.tensors)} tensors, which do not say what they are: name them, "
+            "DecisionDataset(features, costs=…, decisions=…)"
+        )
+    if isinstance(data, DataLoader):
+        raise DataError(
+            f"{name} is a DataLoader, and batches are drawn here, by `seed`: pass its data set, loader.dataset, and "
+            f"batch_size={data.batch_size}"
+        )
+    if isinstance(data, (tuple, list)) and len(data) in (2, 3):
+        decisions = ", decisions=…" if len(data) == 3 else ""
+        raise DataError(
+            f"{name} is a {type(data).__name__} of {len(data)}: name its parts, DecisionDataset(features, costs=…{decisions}), "
+            "which are floating-point tensors with one row per instance"
+        )
+    raise DataError(
+        f"{name} must be a DecisionDataset; got a {type(data).__name__}: make one, "
+        "DecisionDataset(features, costs=…), of floating-point tensors with one row per instance"
+    )

@@ -7,15 +7,23 @@ from typing import Any
 
 import numpy as np
 
-from dflearn.estimator.influence import influence
-from dflearn.estimator.result import AVERAGE, LEAST_TESTED, TrainResult
-from dflearn.estimator.rolling import RollingResult
-from dflearn.estimator.savings import THOUSAND, Saving, rows_per_year, saving, savings
 from dflearn.evaluation.estimates import Estimate
 from dflearn.evaluation.regret import EXACT, Evaluation
 from dflearn.report import training_figures as figures
 from dflearn.report.page import Page
 from dflearn.report.training_figures import short_number as number
+from dflearn.tables.result import (
+    AVERAGE,
+    LEAST_TESTED,
+    THOUSAND,
+    Saving,
+    TrainResult,
+    influence,
+    rows_per_year,
+    saving,
+    savings,
+)
+from dflearn.tables.rolling import RollingResult
 
 TOP = 5  # rows that gain or lose most, named
 FEATURES, COSTS, VARIABLES = 15, 24, 60  # shown at most

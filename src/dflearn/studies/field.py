@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from dflearn.data.neighbours import label_by_neighbours
+from dflearn.data.labels import label_by_neighbours
 from dflearn.data.scale import Scale
 from dflearn.layers import (
     AdaptiveImplicitMLE,

@@ -1,0 +1,472 @@
+"""`DecisionFocusedRegressor`: the whole way from features to decisions behind scikit-learn's conventions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from dflearn.data import DecisionDataset, split_rows
+from dflearn.data.labels import label
+from dflearn.data.scale import Scale
+from dflearn.errors import DataError, MissingExtraError, OptionError, ShapeError
+from dflearn.evaluation.regret import check_linear, regrets_of
+from dflearn.layers.base import Layer
+from dflearn.losses import Quantile
+from dflearn.losses.base import Loss
+from dflearn.models import predict
+from dflearn.problems import Problem
+from dflearn.program import Instance, Program
+from dflearn.solvers.base import Solver
+from dflearn.solvers.task import Decided, DecisionTask
+from dflearn.tables import saving
+from dflearn.tables.choices import Amount, make_loss
+from dflearn.tables.encoding import Encoding
+from dflearn.tables.fine_tuning import Report
+from dflearn.tables.modules import build
+from dflearn.tables.starts import Start, start_at
+from dflearn.tables.tables import MixedTable, is_table
+from dflearn.tables.two_stage import LEVELS, critical_ratios
+from dflearn.training import History, fit
+from dflearn.training.step import counted_rows
+
+try:
+    from sklearn.base import BaseEstimator, RegressorMixin
+    from sklearn.utils import check_random_state
+    from sklearn.utils.validation import (
+        _check_sample_weight,
+        _get_feature_names,
+        check_array,
+        check_is_fitted,
+        validate_data,
+    )
+except ModuleNotFoundError as error:
+    raise MissingExtraError(
+        "DecisionFocusedRegressor follows scikit-learn, which is not installed: pip install 'dflearn[sklearn]'"
+    ) from error
+
+
+def _best_of(history: History) -> float:
+    """What its best epoch reached; zero where nothing was watched."""
+    best = history.best
+    return 0.0 if best is None or history.monitored is None else float(best[history.monitored])
+
+
+class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
+    """Predict the costs of a (mixed-integer) linear program so that the decisions made with them are good.
+
+        regressor = DecisionFocusedRegressor(problem).fit(X, y)
+        regressor.predict(X)    # costs
+        regressor.decide(X)     # decisions: optimal for the predicted costs, feasible for the true program
+
+    X has one row of features per instance, `(n_samples, k)`, or one per predicted cost, `(n_samples, p, k)`; y are the
+    true costs `(n_samples, p)`. Scale the features, with `standardize` or a `StandardScaler` in a `Pipeline`; the scale of
+    the costs is taken care of: the model's output is multiplied by mean |y|, and what is "auto" is relative to it.
+
+    Args:
+        problem: what is decided: a `Problem`, a `Program`, an exact `Solver`, or a function from costs to a decision. A
+            program is solved by the fastest exact solver that its structure allows; `solver_` says which.
+        loss: "auto" (default), which is "task" where right-hand sides are predicted and "sce" otherwise; "sce", "spo+", "smoothed-spo+", "fenchel-young", "pfy", "mse", any other name that `dfl methods`
+            lists with what it needs, or a `Loss`. Without y, one that needs no costs: "fenchel-young", "pfy", "cave".
+        layer: what the loss solves while training: "smoothed", "davis-yin", "perturbed", "relaxed", "exact", a `Layer`,
+            or "auto": "relaxed" for "spo+", "perturbed" for "pfy", otherwise "smoothed".
+        model: "linear"; "mlp", with the widths of its layers in `hidden`; "shared", which insists on features per cost;
+            or a module, which is copied, and whose output is taken as it is. With features per cost, "linear" and
+            "mlp" are one map that all costs share.
+        start: "zero": small random weights, which Adam moves by `lr` a step. "ridge": ridge regression, its strength chosen on
+            the instances held out (least squares without any). "boosting": boosted trees, which a linear map corrects. From
+            the latter two, `lr` is how far a step moves forecasts in units of their error (0.01, say), features are
+            standardized, and the model is "linear". `dflearn.train` starts so, and chooses more.
+        standardize: subtract from each feature its mean, and divide by its standard deviation, over the instances trained on.
+        positive: whether costs are known to be positive. Predictions are then made so, by a softplus in units of mean |y|
+            after the model: see `dflearn.models.Positive`.
+        mu: smoothing of "smoothed" and "davis-yin"; "auto" is mean |S y| / mean largest |w*|.
+        sigma: noise of "perturbed"; "auto" is mean |y|.
+        step: step of "davis-yin"; "auto" leaves it to the layer.
+        epochs, batch_size, lr: of Adam; `lr` acts on the model before its output is scaled.
+        validation_fraction: share of the instances held out. The epoch whose decisions have the least regret on them,
+            on the LP relaxation, is kept. 0 trains on all of them and keeps the last epoch.
+        early_stopping: how many epochs without improvement end the training; `None`: never.
+        cache: folder that remembers the exact solves behind labels and scores, across fits and runs.
+        device: where it is trained, "cuda", say (docs/gpu.md); what is fitted lies on the CPU.
+        random_state: seed of initial weights, held-out part, order of the instances and noise.
+        verbose: print a line per epoch.
+
+    Attributes:
+        model_: the trained module, features → costs, in float64.
+        loss_, solver_: the loss it was trained with, and the exact solver that decides.
+        scale_: the `Scale` of the training data.
+        history_: the `History` of the training.
+        held_out_: the rows of X that were held out for validation, int64.
+        record_: what `save` was given to keep, after `load`.
+    """
+
+    def __init__(
+        self,
+        problem: Decided | None = None,
+        *,
+        loss: str | Loss = "auto",
+        layer: str | Layer = "auto",
+        model: str | nn.Module = "linear",
+        hidden: Sequence[int] = (64,),
+        start: str = "zero",
+        standardize: bool = False,
+        positive: bool = False,
+        mu: Amount = "auto",
+        sigma: Amount = "auto",
+        step: Amount = "auto",
+        epochs: int = 100,
+        batch_size: int = 32,
+        lr: float = 0.005,
+        validation_fraction: float = 0.2,
+        early_stopping: int | None = 10,
+        cache: str | Path | None = None,
+        device: str | None = None,
+        random_state: Any = 0,
+        verbose: bool = False,
+    ) -> None:
+        self.problem = problem
+        self.loss = loss
+        self.layer = layer
+        self.model = model
+        self.hidden = hidden
+        self.start = start
+        self.standardize = standardize
+        self.positive = positive
+        self.mu = mu
+        self.sigma = sigma
+        self.step = step
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.lr = lr
+        self.validation_fraction = validation_fraction
+        self.early_stopping = early_stopping
+        self.cache = cache
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        tags.target_tags.multi_output = True
+        tags.regressor_tags.poor_score = True  # the score is minus a regret, so never above zero
+        return tags
+
+    # -- training -------------------------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        decisions: Any = None,
+        instance: Instance | None = None,
+        validation: Any = None,
+    ) -> Self:
+        """Train on features X and costs y `(n_samples, p)`, or on decisions alone where the loss needs no costs.
+
+        Args:
+            sample_weight: how much each instance counts in training and in what chooses the epoch, `(n_samples,)`; those
+                of weight zero are left out.
+            decisions: w* `(n_samples, n)`; by default computed from y by the exact solver. Who fits several times to
+                the same data, in a grid search, say, computes them once and passes them.
+            instance: what differs from instance to instance, each field `(n_samples, …)`.
+            validation: what chooses the epoch, in place of `validation_fraction` of the instances at random: data (X, y) or
+                (X, y, instance); a scikit-learn splitter such as `TimeSeriesSplit()`, whose last split is taken; or the rows
+                of X to hold out.
+        """
+        if y is None and decisions is None:
+            raise DataError(
+                "DecisionFocusedRegressor requires y to be passed, but the target y is None: y are the costs. Without "
+                "them, pass decisions and a loss that needs no costs, such as 'fenchel-young'"
+            )
+        X, y = self._validate(X, y)
+        if self.positive and y is not None and y.min() < 0:
+            raise DataError(f"positive=True, and y holds negative costs, {y.min():.4g} the least: leave it at False")
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        costs = decisions if y is None else y.reshape(len(X), -1)
+        task = self._task(None if y is None and not self._only_decides() else np.shape(costs)[-1])
+        self._shape, self._one_dimensional = X.shape[1:], y is not None and y.ndim == 1
+        self._with_instances = instance is not None
+        data = self._data(X, None if y is None else y.reshape(len(X), -1), decisions, instance, sample_weight)
+        rows = counted_rows(data)
+        data = data if data.weights is None else data.subset(rows)
+        solves = "decisions" in self.loss.needs if isinstance(self.loss, Loss) else self.loss not in ("mse", "quantile")
+        if solves and data.decisions is None:
+            data = label(data, task.solver, cache=self.cache, progress=self.verbose)
+        self.scale_ = Scale.of(task.objective, data)
+        self.loss_ = make_loss(
+            self.loss,
+            self.layer,
+            task,
+            self.scale_,
+            mu=self.mu,
+            sigma=self.sigma,
+            step=self.step,
+            seed=seed,
+            data=data,
+        )
+        self.solver_ = task.solver
+        train, checked = self._divide(data, rows.numpy(), seed, validation, task)
+        judged_by_regret = checked is not None and checked.costs is not None
+        if checked is not None and judged_by_regret and task.relaxed is not task.solver:
+            checked = checked.without_decisions()  # the optimal ones of the relaxation, which judges, are others
+        found = []
+        for loss in self._losses(task, judged_by_regret):
+            start = self._start(train, checked, task, seed)
+            history = fit(
+                start.module,
+                loss,
+                start.train,
+                validation=None if checked is None else start.on(checked),
+                problem=task.relaxed if judged_by_regret else None,
+                epochs=self.epochs,
+                batch_size=self.batch_size,
+                lr=self.lr * start.reach,
+                early_stopping=None if checked is None else self.early_stopping,
+                keep="last" if checked is None else "best",
+                seed=seed,
+                callbacks=[Report()] if self.verbose else [],
+                device=self.device,
+                progress=False,
+            )
+            start.module.cpu()
+            found.append((history, loss, start))
+        self.history_, self.loss_, start = min(found, key=lambda one: _best_of(one[0]))
+        self.model_ = start.finish(start.module)
+        return self
+
+    def _losses(self, task: DecisionTask, judged_by_regret: bool) -> list[Loss]:
+        """What to train with: the loss, or, where no critical ratio tells the quantile, one for each level, to choose among."""
+        known = self.loss != "quantile" or task.program is None or critical_ratios(task.program) is not None
+        return [self.loss_] if known or not judged_by_regret else [Quantile(level) for level in LEVELS]
+
+    def adopt(self, module: nn.Module, data: DecisionDataset, scale: Scale, history: History) -> Self:
+        """Be fitted with a model that was trained elsewhere, on these data; it must be built as `start` and `model` say."""
+        task = self._task(None)
+        self._shape, self._one_dimensional = tuple(data.features.shape[1:]), False
+        self._with_instances, self.n_features_in_ = data.instance is not None, self._shape[0]
+        self.scale_, self.history_, self.solver_ = scale, history, task.solver
+        self.loss_ = make_loss(self.loss, self.layer, task, scale, mu=self.mu, sigma=self.sigma, step=self.step)
+        self.model_, self.held_out_ = module, np.arange(0)
+        return self
+
+    def _start(self, train: DecisionDataset, checked: DecisionDataset | None, task: DecisionTask, seed: int) -> Start:
+        """What is trained, and from where."""
+        if self.start == "zero":
+            model = self._build(task.objective.p, self.scale_.costs, seed, train)
+            return Start("zero", train, lambda x: x, model, lambda trained: trained, 1.0)
+        if self.start not in ("ridge", "boosting"):
+            raise OptionError(f"start is 'zero', 'ridge' or 'boosting'; got {self.start!r}")
+        if self.model != "linear" or len(self._shape) != 1:
+            raise OptionError(
+                f"start={self.start!r} needs model='linear' and features (n_samples, k): pass start='zero'"
+            )
+        return start_at(self.start, train, checked, self.scale_.costs, positive=self.positive, seed=seed)
+
+    def _task(self, p: int | None) -> DecisionTask:
+        """What is decided, when there are p costs (unknown without y)."""
+        if self.problem is None:
+            raise OptionError(
+                "nothing says what is decided: pass a Problem, a Program or a Solver, as in "
+                "DecisionFocusedRegressor(dflearn.Program(A=…, b=…, upper=1))"
+            )
+        return DecisionTask.of(self.problem, p)
+
+    def _only_decides(self) -> bool:
+        """Whether what is decided is a function, for which costs and variables are one."""
+        return not isinstance(self.problem, Problem | Program | Solver | DecisionTask)
+
+    def _validate(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray | None]:
+        options = {"dtype": np.float64, "allow_nd": True}
+        if y is None:
+            return np.ascontiguousarray(validate_data(self, X, **options)), None
+        X, y = validate_data(self, X, self._in_order(y), multi_output=True, y_numeric=True, **options)
+        return np.ascontiguousarray(X), np.ascontiguousarray(y, np.float64)
+
+    def _in_order(self, y: Any) -> Any:
+        """Costs with names, as a DataFrame has them, in the order of the program's; an error where a name is not known."""
+        columns = _get_feature_names(y)
+        names = None if columns is None else self._cost_names()
+        if columns is None or names is None:
+            return y
+        return in_order(y, columns, names)
+
+    def _cost_names(self) -> tuple[str, ...] | None:
+        if self.problem is None or self._only_decides():
+            return None
+        program = DecisionTask.of(self.problem, None).program
+        return None if program is None else program.cost_names
+
+    def _data(
+        self, X: np.ndarray, y: np.ndarray | None, decisions: Any, instance: Instance | None, sample_weight: Any = None
+    ) -> DecisionDataset:
+        weights = None
+        if sample_weight is not None:
+            weights = torch.tensor(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
+        if decisions is not None:
+            decisions = check_array(decisions, dtype=np.float64, input_name="decisions")
+        costs, optimal = (None if array is None else torch.tensor(array) for array in (y, decisions))
+        return DecisionDataset(
+            torch.tensor(X), costs, optimal, None if instance is None else instance.to(torch.float64), weights=weights
+        )
+
+    def _divide(
+        self, data: DecisionDataset, rows: np.ndarray, seed: int, validation: Any, task: DecisionTask
+    ) -> tuple[DecisionDataset, DecisionDataset | None]:
+        """What to train on, and what chooses the epoch; `rows` are those of X that the data hold."""
+        self.held_out_ = np.arange(0)
+        if isinstance(validation, tuple):
+            X, y, *more = validation
+            X = np.ascontiguousarray(validate_data(self, X, dtype=np.float64, allow_nd=True, reset=False))
+            costs = np.asarray(self._in_order(y), np.float64).reshape(len(X), -1)
+            return data, label(
+                self._data(X, costs, None, *(more or [None])), task.solver, cache=self.cache, progress=False
+            )
+        if validation is None:
+            held_out, kept = drawn(len(data), self.validation_fraction, seed)
+        else:
+            held_out = named_by(validation, data, rows)
+            kept = np.setdiff1d(np.arange(len(data)), held_out)
+        self.held_out_ = rows[held_out]
+        return data.subset(kept), data.subset(held_out) if len(held_out) else None
+
+    def _build(self, p: int, scale: float, seed: int, data: DecisionDataset | None = None) -> nn.Module:
+        """The untrained model in float64, for features of the shape seen in `fit`; standardized as those of `data` are."""
+        return build(
+            self.model,
+            self._shape,
+            p,
+            hidden=self.hidden,
+            start=self.start,
+            standardize=self.standardize,
+            positive=self.positive,
+            scale=scale,
+            seed=seed,
+            data=data,
+        )
+
+    # -- use ------------------------------------------------------------------------------------------------------
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Predicted costs, float64 `(n_samples, p)`; `(n_samples,)` where y had that shape.
+
+        A model that `train` made takes tables of features too, as `decide` does: a DataFrame, a dict, a file. An array holds
+        their columns in the order of training, or these columns encoded as numbers.
+        """
+        check_is_fitted(self, "model_")
+        X = np.ascontiguousarray(validate_data(self, self._encoded(X), dtype=np.float64, allow_nd=True, reset=False))
+        if X.shape[1:] != self._shape:
+            raise ShapeError(
+                f"features had shape (n_samples, {', '.join(map(str, self._shape))}) in fit; got {X.shape}"
+            )
+        costs = predict(self.model_, torch.tensor(X)).numpy()
+        return costs.reshape(-1) if self._one_dimensional else costs
+
+    def _encoded(self, X: Any) -> Any:
+        """The features as numbers, if this model was made of tables and X is one; X itself otherwise."""
+        held = vars(self).get("record_", {}).get("encoding")
+        if held is None:
+            return X
+        encoding = Encoding.from_dict(held)
+        width = np.shape(X)[1:] if not is_table(X) else None
+        if width is None or (width != self._shape and width == (len(encoding.inputs),)):
+            return encoding(MixedTable.of(X, "X", names=encoding.inputs))
+        return X
+
+    def decide(self, X: Any, instance: Instance | None = None) -> np.ndarray:
+        """For each row of X the decision that is optimal for the predicted costs, `(n_samples, n)`.
+
+        It is feasible for the true program, integrality included; an error names the first instance without any.
+        """
+        return self._solve(self.predict(X), instance).numpy()
+
+    def _solve(self, costs: np.ndarray, instance: Instance | None) -> Tensor:
+        y = torch.as_tensor(costs, dtype=torch.float64).reshape(len(costs), -1)
+        return self.solver_.solve(y, instance).check().decision
+
+    def score(
+        self, X: Any, y: Any, sample_weight: Any = None, *, decisions: Any = None, instance: Instance | None = None
+    ) -> float:
+        """−Σ regret / Σ |optimum|: minus the normalized regret of `decide(X)` under the true costs y.
+
+        Zero is perfect and larger is better, as scikit-learn expects. `decisions` are the optimal ones, by default
+        computed from y by the exact solver. With `sample_weight` `(n_samples,)`, both sums are weighted. This is not R².
+        """
+        y = np.ascontiguousarray(check_array(self._in_order(y), dtype=np.float64, ensure_2d=False, input_name="y"))
+        if self._with_instances and instance is None:
+            raise DataError(
+                "fit was told what differs between instances, and score was not: pass instance. A grid search passes it "
+                "after sklearn.set_config(enable_metadata_routing=True) and "
+                "regressor.set_fit_request(instance=True).set_score_request(instance=True)"
+            )
+        decided = self._solve(self.predict(X), instance)
+        data = self._data(np.zeros((len(y), 0)), y.reshape(len(y), -1), decisions, instance, sample_weight)
+        if data.decisions is None:
+            data = label(data, self.solver_, cache=self.cache, progress=self.verbose)
+        batch = data.batch()
+        true, optimal = batch.require("costs"), batch.require("decisions")
+        found = regrets_of(self.solver_, true, decided, optimal, instance)
+        check_linear(self.solver_, found, true, optimal, instance)
+        weights = 1.0 if data.weights is None else data.weights
+        regret, optimum = (weights * found.regret).sum().item(), (weights * found.optimum.abs()).sum().item()
+        return -regret / optimum if optimum > 0 else 0.0 if regret == 0 else -np.inf
+
+    # -- files ----------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str], record: Mapping[str, Any] | None = None) -> None:
+        """Write the fitted estimator to one file, without pickle; `load` gives it back, answer for answer.
+
+        `record` is what else to keep, as JSON holds it: what the columns of X are called, how the model did, ….
+        A file holds names and numbers. An object of your own (a loss, a solver) is refused here; a module is kept by its
+        import path: see `dflearn.tables.Imported`.
+        """
+        check_is_fitted(self, "model_")
+        saving.save(self, path, record)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, trust: bool = False) -> Self:
+        """Read what `save` wrote; a file that is anything else, damaged, or of a newer version is refused.
+
+        trust: whether code may be run that the file names to build a module of your own. Only for files that you trust;
+            all other files load without it, and run nothing.
+        """
+        return saving.load(cls, path, trust=trust)
+
+
+def in_order(y: Any, columns: Sequence[str], names: Sequence[str]) -> Any:
+    """Costs with columns of these names in the order of the program's `names`; an error where a name is not known."""
+    missing, unknown = ([name for name in a if name not in b] for a, b in ((names, columns), (columns, names)))
+    if missing or unknown:
+        wrong = f"lacks {missing[0]!r}" if missing else f"has {unknown[0]!r}"
+        raise DataError(
+            f"the costs of the program are {', '.join(names[:5])}{', …' if len(names) > 5 else ''}, and y {wrong}: "
+            "name its columns as the program does, or pass it without names"
+        )
+    return y[list(names)]
+
+
+def drawn(count: int, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """The rows held out at random, and those to train on."""
+    if not 0 <= fraction < 1:
+        raise OptionError(f"validation_fraction lies in [0, 1), got {fraction}")
+    number = round(fraction * count)
+    if number == 0:
+        return np.arange(0), np.arange(count)
+    held_out, kept = split_rows(count, {"validation": number}, seed)
+    return held_out.numpy(), kept.numpy()
+
+
+def named_by(validation: Any, data: DecisionDataset, rows: np.ndarray) -> np.ndarray:
+    """The places in the data of rows of X that are given, or that a splitter's last split holds out."""
+    if isinstance(validation, np.ndarray | list):
+        return np.flatnonzero(np.isin(rows, np.asarray(validation, np.int64)))
+    *_, (_, last) = validation.split(data.features.numpy())
+    return np.asarray(last, np.int64)

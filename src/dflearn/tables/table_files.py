@@ -1,0 +1,163 @@
+"""Columns by name in .csv and .parquet files: read as they are written, and written whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dflearn.errors import DataError, MissingExtraError
+from dflearn.files import check_target, replacing
+from dflearn.program.names import closest
+from dflearn.tables.cells import is_missing, number_of
+
+
+def read_columns(path: Path) -> tuple[list[str], list[list[Any]], list[str]]:
+    """Names, columns (of text, where the file is .csv), and what each row is called."""
+    return (_read_parquet if _ending(path) == ".parquet" else _read_csv)(path)
+
+
+def categories_of(path: Path) -> frozenset[str]:
+    """The columns that a .parquet file declares to be categories: dictionaries, or what pandas says of them."""
+    if _ending(path) != ".parquet":
+        return frozenset()
+    arrow = _arrow()
+    schema = arrow.parquet.read_schema(path)
+    known = (schema.pandas_metadata or {}).get("columns", [])
+    told = {column["name"] for column in known if column["pandas_type"] == "categorical"}
+    return frozenset(field.name for field in schema if field.name in told or arrow.types.is_dictionary(field.type))
+
+
+def write_table(path: str | os.PathLike[str], columns: Mapping[str, Sequence[Any] | np.ndarray]) -> None:
+    """Write columns by name to a .csv or .parquet file, whole or not at all; in a .csv file a NaN is an empty cell."""
+    path = Path(path)
+    check_writable(path)
+    with replacing(path) as temporary:
+        if _ending(path) == ".parquet":
+            arrow = _arrow()
+            arrow.parquet.write_table(arrow.table({name: list(cells) for name, cells in columns.items()}), temporary)
+        else:
+            with open(temporary, "w", newline="", encoding="utf-8") as file:
+                writer = csv.writer(file, lineterminator="\n")
+                writer.writerow(columns)
+                for row in zip(*columns.values(), strict=True):
+                    writer.writerow("" if cell != cell else cell for cell in row)
+
+
+def check_writable(path: Path) -> None:
+    """An error now, where `write_table` would have to refuse later."""
+    check_target(path)
+    if _ending(path) == ".parquet":
+        _arrow()
+
+
+def _ending(path: Path) -> str:
+    if path.suffix not in (".csv", ".parquet"):
+        raise DataError(f"{path} should end in .csv or .parquet, which says how it is read and written")
+    return path.suffix
+
+
+def _read_csv(path: Path) -> tuple[list[str], list[list[Any]], list[str]]:
+    """Names, columns of text, and places."""
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:  # Excel begins a file with a byte order mark
+            reader = csv.reader(file, strict=True)
+            numbered = [(reader.line_num, cells) for cells in reader if cells]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path} cannot be read as CSV: {error}; save it as comma-separated text in UTF-8") from error
+    if not numbered:
+        raise DataError(f"{path} is empty: its first line names the columns")
+    names = [name.strip() for name in numbered.pop(0)[1]]
+    if len(names) == 1 and (";" in names[0] or "\t" in names[0]):
+        raise DataError(f"{path} separates columns otherwise than by commas: save it with commas and decimal points")
+    for line, cells in numbered:
+        if len(cells) != len(names):
+            raise DataError(
+                f"{path}, line {line} has {len(cells)} cells, and the first line names {len(names)} columns"
+            )
+    columns = [[cells[k] for _, cells in numbered] for k in range(len(names))]
+    return names, columns, [f"line {line}" for line, _ in numbered]
+
+
+def _read_parquet(path: Path) -> tuple[list[str], list[list[Any]], list[str]]:
+    arrow = _arrow()
+    with open(path, "rb"):  # a missing file is an error of its own
+        pass
+    try:
+        table = arrow.parquet.read_table(path)
+    except (arrow.ArrowException, OSError) as error:
+        raise DataError(f"{path} cannot be read as Parquet: {error}") from error
+    return list(table.column_names), [c.to_pylist() for c in table.columns], [f"row {i}" for i in range(table.num_rows)]
+
+
+def _arrow() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            "Parquet files need pyarrow: pip install 'dflearn[parquet]', or use a .csv file"
+        ) from error
+    return pyarrow
+
+
+# -- which variables a cost enters -------------------------------------------------------------------------------------
+
+
+COLUMNS = ("cost", "variable", "factor")
+
+
+def read_cost_map(path: str | os.PathLike[str]) -> dict[str, dict[str, float]]:
+    """{cost: {variable: factor}}, as `costs` of the front ends takes it, from a .csv, .parquet or .json file:
+
+    cost,variable,factor            {"price_{t}": {"gen_*_{t}": 1.0}, "toll": {"ship_a": 2}}
+    price_{t},gen_*_{t},1.0
+    toll,ship_a,2
+    """
+    path = Path(path)
+    rows = _from_json(path) if path.suffix == ".json" else _from_table(path)
+    found: dict[str, dict[str, float]] = {}
+    for place, cost, variable, factor in rows:
+        where = f"{path}, {place}"
+        for name, cell in (("cost", cost), ("variable", variable)):
+            if is_missing(cell):
+                raise DataError(f"{where}, column {name!r} is empty: each row names a cost, a variable, and a factor")
+        try:
+            number = 1.0 if is_missing(factor) else number_of(factor, lambda: True)
+        except ValueError as error:
+            raise DataError(f"{where}, column 'factor' {error}: the factor of {variable!r} is a number") from error
+        factors = found.setdefault(str(cost).strip(), {})
+        if variable in factors:
+            raise DataError(f"{where}: {variable!r} stands twice for {cost!r}; name it once, with one factor")
+        factors[str(variable).strip()] = number
+    return found
+
+
+def _from_table(path: Path) -> list[tuple[str, Any, Any, Any]]:
+    names, columns, places = read_columns(path)
+    held = dict(zip(names, columns, strict=True))
+    unknown = [name for name in names if name not in COLUMNS]
+    lacking = [name for name in COLUMNS[:2] if name not in held]
+    if unknown or lacking:
+        wrong = f"lacks {lacking[0]!r}" if lacking else f"has {unknown[0]!r}"
+        hint = closest(lacking[0], unknown) if lacking and unknown else ""
+        raise DataError(f"{path} {wrong}: its columns are cost, variable and, if it is not 1, factor{hint}")
+    factors = held.get("factor", [None] * len(places))
+    return list(zip(places, held["cost"], held["variable"], factors, strict=True))
+
+
+def _from_json(path: Path) -> list[tuple[str, Any, Any, Any]]:
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} cannot be read as JSON: {error}") from error
+    if not isinstance(held, Mapping) or not all(isinstance(factors, Mapping) for factors in held.values()):
+        raise DataError(f'{path} should hold {{"cost": {{"variable": factor, …}}, …}}')
+    return [
+        (repr(cost), cost, variable, factor) for cost, factors in held.items() for variable, factor in factors.items()
+    ]

@@ -1,0 +1,113 @@
+"""Savings and influences, against what NumPy says about the same rows."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dflearn.errors import OptionError
+from dflearn.evaluation import Evaluation
+from dflearn.tables.result import influence, rows_per_year, saving, savings
+
+RNG = np.random.default_rng(1)
+OPTIMA = RNG.uniform(50, 100, 40)
+REGRETS = {"average costs": RNG.gamma(2, 5, 40), "two-stage": RNG.gamma(2, 2, 40), "spo+": RNG.gamma(2, 1, 40)}
+
+
+def result(chosen: str = "spo+", names: Any = ()) -> Any:
+    """What savings read of a `TrainResult`."""
+    tested = {
+        name: Evaluation("p", "s", np.arange(40), regrets, OPTIMA, np.zeros(40)) for name, regrets in REGRETS.items()
+    }
+    return SimpleNamespace(tested=tested, chosen=chosen, compared="spo+", baseline="two-stage", row_names=names)
+
+
+@pytest.mark.parametrize("against", ["two-stage", "average costs"])
+def test_savings_are_paired_differences(against: str) -> None:
+    """Their interval is no narrower than Student's."""
+    found = saving(result(), "spo+", against, rows=250)
+    difference = REGRETS[against] - REGRETS["spo+"]
+    interval = stats.ttest_1samp(difference, 0).confidence_interval(0.95)
+    value, low, high = found.per_row
+    assert value == pytest.approx(difference.mean())
+    assert low <= interval.low + 1e-12 < interval.high - 1e-12 <= high
+    assert high - low <= 2 * (interval.high - interval.low)
+    assert found.in_all == pytest.approx(tuple(250 * np.array(found.per_row)))
+    assert found.share == pytest.approx(difference.sum() / REGRETS[against].sum())
+    assert found.beyond_chance == (low > 0 or high < 0)
+    assert (found.wins, found.losses) == ((difference > 0).sum(), (difference < 0).sum())
+    assert found.as_dict()["per_row"]["low"] == pytest.approx(low)
+
+
+def test_where_the_two_stage_model_is_kept_the_other_is_still_compared() -> None:
+    first, second = savings(result(chosen="two-stage"))
+    assert (first.model, first.against) == ("spo+", "two-stage")
+    assert (second.model, second.against) == ("two-stage", "average costs")
+    assert savings(result())[1].model == "spo+"
+
+
+def test_a_model_without_regret_leaves_no_share_to_save() -> None:
+    same = saving(result(), "spo+", "spo+")
+    assert (same.per_row.value, same.beyond_chance, same.ties) == (0, False, 40)
+    held = result()
+    held.tested["spo+"] = Evaluation("p", "s", np.arange(40), np.zeros(40), OPTIMA, np.zeros(40))
+    none = saving(held, "two-stage", "spo+")
+    assert none.as_dict()["share"] is None
+    assert none.per_row.value == pytest.approx(-REGRETS["two-stage"].mean())
+
+
+def test_rows_of_a_year_by_dates_in_order() -> None:
+    days = tuple(str(np.datetime64("2024-01-01") + k) for k in range(40))
+    hours = tuple(str(np.datetime64("2024-01-01T00") + k) for k in range(40))
+    assert rows_per_year(result(names=days)) == pytest.approx(365.2425)
+    assert rows_per_year(result(names=tuple(f"{hour}:00" for hour in hours))) == pytest.approx(24 * 365.2425)
+    assert rows_per_year(result(names=days[::-1])) is None
+    assert rows_per_year(result(names=("2024-01-01",))) is None
+    assert rows_per_year(result(names=("line 2", "line 3"))) is None
+    assert rows_per_year(result(names=days), 52) == 52
+    with pytest.raises(OptionError, match="positive number"):
+        rows_per_year(result(names=days), -1)
+
+
+def test_influence_of_a_linear_model_is_its_coefficients() -> None:
+    x, matrix = RNG.normal(3, [1, 10, 0.1, 2], (60, 4)), RNG.normal(size=(4, 3))
+    matrix[2] = 0
+    found = influence(lambda z: z @ matrix + 5, x, seed=3)
+    assert found.slope is not None
+    np.testing.assert_allclose(found.slope, matrix * x.std(0)[:, None], rtol=1e-9, atol=1e-9)
+    np.testing.assert_array_equal(found.change[2], 0)
+    assert (np.argsort(found.change.mean(1)) == np.argsort(np.abs(found.slope).mean(1))).all()
+    # Two draws of one distribution lie E|x − x'| = 2 σ / √π apart, where it is normal.
+    np.testing.assert_allclose(found.change, np.abs(found.slope) * 2 / np.sqrt(np.pi), rtol=0.35, atol=1e-9)
+    again = influence(lambda z: z @ matrix + 5, x, seed=3)
+    np.testing.assert_array_equal(found.change, again.change)
+
+
+def test_a_curved_model_has_changes_and_no_slopes() -> None:
+    x = RNG.normal(size=(50, 2))
+    found = influence(lambda z: np.exp(z[:, :1]), x)
+    assert found.slope is None
+    assert found.change[0, 0] > 0.1
+    assert found.change[1, 0] == 0
+
+
+def test_columns_that_make_one_feature_are_dealt_out_together() -> None:
+    kinds = RNG.integers(0, 3, 80)
+    x = np.column_stack([np.eye(3)[kinds], RNG.normal(size=80)])
+    seen = []
+
+    def predict(z: np.ndarray) -> np.ndarray:
+        seen.append(z[:, :3].sum(1))
+        return z @ np.array([[1.0], [2.0], [4.0], [0.5]])
+
+    found = influence(predict, x, groups=[[0, 1, 2], [3]])
+    assert found.slope is None
+    assert found.change.shape == (2, 1)
+    assert all((one == 1).all() for one in seen), "each row keeps one category"
+    single = influence(predict, x, groups=[[3], [0]])
+    assert single.slope is not None
+    np.testing.assert_allclose(single.slope[0, 0], 0.5 * x[:, 3].std(), rtol=1e-9)

@@ -1,0 +1,184 @@
+"""`SPOTree` against trees found by brute force: every split of every node, regret instance by instance."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.estimator_checks import check_estimator
+
+from dflearn.errors import DataError, OptionError
+from dflearn.program import Program
+from dflearn.solvers.callable import from_callable
+from dflearn.solvers.highs import HiGHS
+from dflearn.solvers.wrappers import Pooled
+from dflearn.tables.spo_tree import Node, SPOTree
+
+RNG = np.random.RandomState(0)
+#: One of three: decisions are few enough to write down.
+CHOICE = Program(A=np.ones((1, 3)), b=[1], upper=1)
+X = np.round(RNG.normal(size=(14, 2)), 1)  # with values that occur twice
+Y = np.stack([X[:, 0] ** 2, 0.5 + 0.3 * X[:, 1], np.full(14, 0.6)], 1) + RNG.uniform(-0.3, 0.3, (14, 3))
+
+
+def lost(y: np.ndarray, weights: np.ndarray) -> float:
+    """Σ weight · regret of the best single choice for these rows, each choice tried."""
+    return min(float(weights @ (y[:, j] - y.min(1))) for j in range(3))
+
+
+def best_tree(X: np.ndarray, y: np.ndarray, weights: np.ndarray, depth: int, leaf: int) -> float:
+    """The regret of the greedy tree, written anew: the split with the least regret of two leaves, then each side alone."""
+    whole = lost(y, weights)
+    sides = [
+        X[:, j] <= value
+        for j, value in product(range(X.shape[1]), np.unique(X))
+        if leaf <= (X[:, j] <= value).sum() <= len(X) - leaf
+    ]
+    if depth == 0 or not sides:
+        return whole
+    split = [lost(y[side], weights[side]) + lost(y[~side], weights[~side]) for side in sides]
+    if min(split) >= whole - 1e-9:
+        return whole
+    side = sides[int(np.argmin(split))]
+    return sum(best_tree(X[part], y[part], weights[part], depth - 1, leaf) for part in (side, ~side))
+
+
+@pytest.mark.parametrize("leaf", [1, 3])
+@pytest.mark.parametrize("depth", [0, 1, 2, 3])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_regret_is_that_of_brute_force(depth: int, leaf: int, weighted: bool) -> None:
+    weights = np.arange(14) % 4 + 0.5 if weighted else np.ones(14)
+    tree = SPOTree(CHOICE, max_depth=depth, min_samples_leaf=leaf).fit(X, Y, weights)
+    regret = weights @ ((tree.decide(X) * Y).sum(1) - Y.min(1))
+    assert regret == pytest.approx(best_tree(X, Y, weights, depth, leaf), abs=1e-9)
+    assert tree.score(X, Y, weights) == pytest.approx(-regret / (weights @ np.abs(Y.min(1))))
+
+
+def test_leaves_predict_their_mean_costs_and_decide_optimally_for_them() -> None:
+    tree = SPOTree(CHOICE, max_depth=2, min_samples_leaf=2).fit(X, Y)
+    predicted = tree.predict(X)
+    np.testing.assert_array_equal(tree.decide(X), np.eye(3)[predicted.argmin(1)])
+    for leaf in np.unique(predicted, axis=0):
+        rows = (predicted == leaf).all(1)
+        np.testing.assert_allclose(leaf, Y[rows].mean(0))
+        assert rows.sum() >= 2
+
+
+def test_it_finds_a_split_that_squared_error_does_not_look_for() -> None:
+    """The large cost moves with the first feature and is never chosen; the decision turns on the second."""
+    x = RNG.uniform(-1, 1, (60, 2))
+    y = np.stack([5 + 3 * x[:, 0], 1 + 0.1 * np.sign(x[:, 1]), np.ones(60)], 1)
+    tree = SPOTree(CHOICE, max_depth=1, min_samples_leaf=5, max_thresholds=60).fit(x, y)
+    assert tree.tree_.feature == 1
+    assert tree.score(x, y) == pytest.approx(0.0, abs=1e-12)
+
+    from sklearn.tree import DecisionTreeRegressor
+
+    assert DecisionTreeRegressor(max_depth=1, min_samples_leaf=5).fit(x, y).tree_.feature[0] == 0
+
+
+def nodes(node: Node) -> list[Node]:
+    return [node, *(one for side in (node.left, node.right) if side is not None for one in nodes(side))]
+
+
+def test_thresholds_are_few_and_even_where_there_are_many() -> None:
+    x, y = RNG.uniform(size=(200, 1)), RNG.uniform(size=(200, 3))
+    tree = SPOTree(CHOICE, min_samples_leaf=10, max_thresholds=8).fit(x, y)
+    sides, _, thresholds = tree._splits(x)
+    assert len(sides) == 8
+    assert np.abs(sides.sum(1) - np.linspace(10, 190, 8)).max() <= 1
+    assert (np.diff(thresholds) > 0).all()
+    assert all(node.count >= 10 for node in nodes(tree.tree_))
+
+
+def test_a_function_decides_and_solves_are_two_for_each_split() -> None:
+    asked: list[int] = []
+
+    def decide(c: np.ndarray) -> np.ndarray:
+        asked.append(len(c))
+        return np.eye(3)[c.argmin(1)]
+
+    solver = from_callable(decide, n=3, batched=True)
+    tree = SPOTree(solver, max_depth=1, min_samples_leaf=1).fit(X, Y)
+    assert sum(asked) == 1 + 2 * len(tree._splits(X)[0])
+
+
+def taken_if_below_zero(c: np.ndarray) -> np.ndarray:
+    return (c < 0).astype(float)
+
+
+def test_scikit_learns_conventions() -> None:
+    check_estimator(SPOTree(taken_if_below_zero), on_skip=None)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_depth": -1},
+        {"min_samples_leaf": 0},
+        {"max_thresholds": 0},
+        {"max_depth": None},
+        {"max_depth": 2.5},  # no node is that deep, so that nothing would end it
+        {"min_samples_leaf": 1.5},
+    ],
+)
+def test_what_it_refuses(options: dict[str, Any]) -> None:
+    with pytest.raises(OptionError, match="need max_depth >= 0"):
+        SPOTree(CHOICE, **options).fit(X, Y)
+    with pytest.raises(OptionError, match="nothing says what is decided"):
+        SPOTree().fit(X, Y)
+    demand = Program(A=np.ones((1, 2)), b=[0.0], B=[[1.0]], upper=1, S=np.zeros((2, 1)))
+    with (
+        pytest.warns(RuntimeWarning, match="without a recourse"),
+        pytest.raises(OptionError, match="predicted right-hand sides"),
+    ):
+        SPOTree(demand).fit(X, Y[:, :1])
+    known = Program(A=np.ones((1, 3)), b=[1], upper=1, recourse=[False, False, True])
+    with pytest.raises(OptionError, match="recourse variables"):
+        SPOTree(known).fit(X, Y)
+    with pytest.raises(OptionError, match="depend on what it solved before"):
+        SPOTree(Pooled(HiGHS(CHOICE), 0.1)).fit(X, Y)
+
+
+def test_one_threshold_is_the_middle() -> None:
+    tree = SPOTree(CHOICE, min_samples_leaf=1, max_thresholds=1).fit(X, Y)
+    sides, *_ = tree._splits(np.arange(20.0)[:, None])
+    assert sides.sum(1).tolist() == [10]
+
+
+def test_what_a_decision_truly_costs_chooses_the_split() -> None:
+    """min yᵀw + ‖w‖² over [0, 1], as a program and as a function that says what its decisions cost."""
+    program = Program(Q=2 * np.eye(3), upper=1)
+    solver = from_callable(lambda c: np.clip(-c / 2, 0, 1), 3, value=lambda y, w: y @ w + w @ w)
+    x = np.random.RandomState(1).normal(size=(40, 2))
+    y = np.stack([x[:, 0], -2 * x[:, 1], x[:, 0] * x[:, 1]], 1)
+    trees = [SPOTree(what, max_depth=2, min_samples_leaf=3).fit(x, y) for what in (program, solver)]
+    for one, other in zip(*(nodes(tree.tree_) for tree in trees), strict=True):
+        assert (one.feature, one.count) == (other.feature, other.count)
+        assert one.value == pytest.approx(other.value, rel=1e-6)
+
+
+def test_costs_with_names_may_come_in_any_order() -> None:
+    pd = pytest.importorskip("pandas")
+    program = Program(A=np.ones((1, 3)), b=[1], upper=1, cost_names=["a", "b", "c"])
+    frame = pd.DataFrame(Y, columns=["a", "b", "c"])
+    tree, other = (
+        SPOTree(program, min_samples_leaf=2).fit(X, frame[order]) for order in (["a", "b", "c"], ["c", "a", "b"])
+    )
+    np.testing.assert_array_equal(tree.predict(X), other.predict(X))
+    assert tree.score(X, frame[["c", "b", "a"]]) == tree.score(X, Y)
+    with pytest.raises(DataError, match="lacks 'c'"):
+        tree.fit(X, frame.rename(columns={"c": "d"}))
+    # a function knows no names
+    backwards = SPOTree(taken_if_below_zero, min_samples_leaf=2).fit(X, frame[["c", "b", "a"]])
+    assert backwards.score(X, frame[["c", "b", "a"]]) <= 0
+
+
+def test_scores_say_what_they_lack() -> None:
+    with pytest.raises(NotFittedError):
+        SPOTree(CHOICE).score(X, Y)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        SPOTree(CHOICE).fit(X, Y).score(X[:3], Y)
