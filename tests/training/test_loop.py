@@ -81,17 +81,7 @@ def test_rows() -> None:
     assert row["seconds"] == pytest.approx(sum(parts))
     assert row["lr"] == 0.005
     assert row["gradient"] > 0
-
-
-def test_a_problem_judges_with_its_own_solver() -> None:
-    from dflearn.problems.shortest_path import ShortestPath
-
-    problem = ShortestPath(3, 3, seed=1)
-    data = problem.generate(30)
-    labelled = data.with_decisions(problem.solver().solve(data.costs).check().decision)
-    k, p = data.features.shape[-1], problem.program.p
-    history = fit(Linear(k, p), MSE(), labelled, validation=labelled, problem=problem, epochs=2)
-    assert history.rows[-1]["validation_absolute_regret"] >= 0
+    assert "failed" not in row
 
 
 def test_validation_leaves_no_trace() -> None:
@@ -603,11 +593,6 @@ def test_an_instance_that_fails_has_no_weight_and_is_named() -> None:
             spo_plus()(by_hand(batch.features), batch).mean().backward()
             optimizer.step()
     assert torch.equal(model.weight, by_hand.weight)
-
-
-def test_no_failure_no_word() -> None:
-    history = fit(Linear(FEATURES, ITEMS), Failing(Status.FAILED, []), TRAIN, epochs=1, progress=False)
-    assert "failed" not in history.rows[0]
 
 
 def test_a_batch_in_which_all_fail_is_no_step() -> None:
