@@ -94,34 +94,37 @@ HOSTILE_MODEL = """
 import sys
 from dflearn.errors import DataError
 from dflearn.tables import DecisionFocusedRegressor
-try:
-    DecisionFocusedRegressor.load(sys.argv[1])
-except DataError as error:
-    print(error)
+for path in sys.argv[1:]:
+    try:
+        DecisionFocusedRegressor.load(path)
+    except DataError as error:
+        print(error)
 """
 
 
-@pytest.mark.parametrize(("part", "place", "number"), [("indptr", 1, 10**8), ("indices", 0, 10**7)])
-def test_a_model_with_a_matrix_that_lies_does_not_end_the_process(
-    part: str, place: int, number: int, tmp_path: Path
-) -> None:
+def test_a_model_with_a_matrix_that_lies_does_not_end_the_process(tmp_path: Path) -> None:
     """In a process of its own: before, scipy read memory outside of the array."""
     path = tmp_path / "model.dfl"
     two = dfl.Program(G=np.ones((2, PROGRAM.n)), h=[2.0, 3.0], upper=1)
     dfl.DecisionFocusedRegressor(two, epochs=1).fit(DATA.features.numpy(), DATA.costs.numpy()).save(path)
     with zipfile.ZipFile(path) as archive:
         held = {name: archive.read(name) for name in archive.namelist()}
-    arrays = read_npz(io.BytesIO(held[saving.PROGRAM]))
-    arrays[f"G.{part}"][place] = number
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in {**held, saving.PROGRAM: buffer.getvalue()}.items():
-            archive.writestr(name, content)
+    lying = []
+    for part, place, number in (("indptr", 1, 10**8), ("indices", 0, 10**7)):
+        arrays = read_npz(io.BytesIO(held[saving.PROGRAM]))
+        arrays[f"G.{part}"][place] = number
+        buffer = io.BytesIO()
+        np.savez(buffer, **arrays)
+        lying.append(tmp_path / f"{part}.dfl")
+        with zipfile.ZipFile(lying[-1], "w") as archive:
+            for name, content in {**held, saving.PROGRAM: buffer.getvalue()}.items():
+                archive.writestr(name, content)
     environment = os.environ | {"PYTHONPATH": str(Path(dfl.__file__).parents[1])}
-    done = subprocess.run([sys.executable, "-c", HOSTILE_MODEL, path], capture_output=True, text=True, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-c", HOSTILE_MODEL, *lying], capture_output=True, text=True, env=environment
+    )
     assert done.returncode == 0, done.stderr
-    assert "its matrix G has" in done.stdout
+    assert done.stdout.count("its matrix G has") == 2
 
 
 def test_a_model_larger_than_its_file_is_refused_unbuilt(tmp_path: Path) -> None:
@@ -236,11 +239,12 @@ def test_a_poisoned_cache_is_not_believed(w: float, objective: float | None, tmp
 
 
 def test_a_long_entry_is_solved_again(tmp_path: Path) -> None:
-    wanted = dfl.label(DATA, PROGRAM, cache=tmp_path, progress=False)
+    few = DATA.subset(slice(0, 3))
+    wanted = dfl.label(few, PROGRAM, cache=tmp_path, progress=False)
     poisoned(tmp_path, np.zeros(2**22))
     tracemalloc.start()
     with pytest.warns(RuntimeWarning, match="an entry of the cache file .* is damaged"):
-        found = dfl.label(DATA, PROGRAM, cache=tmp_path, progress=False)
+        found = dfl.label(few, PROGRAM, cache=tmp_path, progress=False)
     assert tracemalloc.get_traced_memory()[1] < 2**24  # an entry unpacks to 32 MB
     tracemalloc.stop()
     assert torch.equal(found.decisions, wanted.decisions)

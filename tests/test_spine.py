@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from dflearn.data import Batch, DecisionDataset
 from dflearn.layers.base import Exact, Layer
@@ -18,6 +18,7 @@ from dflearn.losses.base import Loss
 from dflearn.losses.fenchel_young import FenchelYoung
 from dflearn.losses.sce import SCE
 from dflearn.losses.spo_plus import SPOPlus
+from dflearn.models import Linear, SharedLinear
 from dflearn.program import Instance, Program
 from dflearn.solvers.highs import HiGHS
 
@@ -80,7 +81,7 @@ def regret(model: nn.Module, solver: HiGHS, data: Batch) -> float:
     )
 
 
-def train(model: nn.Module, loss: Loss, data: Batch, epochs: int = 15) -> None:
+def train(model: nn.Module, loss: Loss, data: Batch, epochs: int) -> None:
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     for _ in range(epochs):
         for rows in torch.arange(COUNT).split(16):
@@ -98,42 +99,36 @@ def labelled(program: Program, x: np.ndarray, y: np.ndarray, instance: Instance 
     return Batch(features, costs, decisions, instance)
 
 
+def check_that_training_lowers_regret(
+    program: Program,
+    data: Batch,
+    model: nn.Module,
+    loss: Loss,
+    share: float = 0.5,
+    epochs: int = 15,
+    seen: Batch | None = None,
+) -> None:
+    before = regret(model, HiGHS(program), data)
+    train(model, loss, data if seen is None else seen, epochs)
+    assert regret(model, HiGHS(program), data) < share * before
+
+
 @pytest.mark.parametrize("loss", [SPOPlus, SCE])
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_training_lowers_regret(name: str, loss: type[SPOPlus | SCE]) -> None:
     program, x, y, instance = PROBLEMS[name](np.random.RandomState(0))
-    data = labelled(program, x, y, instance)
-    torch.manual_seed(0)
-    model = nn.Linear(FEATURES, program.p)
-    solver = HiGHS(program)
-    before = regret(model, solver, data)
-    train(model, loss(Exact(HiGHS(program.relax()))), data)
-    assert regret(model, solver, data) < 0.5 * before
-
-
-class SharedLinear(nn.Module):
-    """One linear map from the k features of a cost coefficient to that coefficient.  `(*batch, p, k)` → `(*batch, p)`."""
-
-    def __init__(self, features: int) -> None:
-        super().__init__()
-        self.linear = nn.Linear(features, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.linear(x).squeeze(-1)
+    layer, model = Exact(HiGHS(program.relax())), Linear(FEATURES, program.p)
+    check_that_training_lowers_regret(program, labelled(program, x, y, instance), model, loss(layer))
 
 
 def test_features_per_coefficient_with_a_shared_predictor() -> None:
     rng = np.random.RandomState(1)
     program, _, _, _ = knapsack(rng)
     x = rng.normal(size=(COUNT, program.p, FEATURES))
-    y = np.exp(x @ np.array([0.8, -0.5, 0.3, 0.0]))
-    data = labelled(program, x, y, None)
-    torch.manual_seed(1)
-    model = SharedLinear(FEATURES)
-    solver = HiGHS(program)
-    before = regret(model, solver, data)
-    train(model, SPOPlus(Exact(solver)), data, epochs=5)
-    assert regret(model, solver, data) < 0.3 * before
+    data = labelled(program, x, np.exp(x @ np.array([0.8, -0.5, 0.3, 0.0])), None)
+    check_that_training_lowers_regret(
+        program, data, SharedLinear(FEATURES, seed=1), SPOPlus(Exact(HiGHS(program))), share=0.3, epochs=5
+    )
 
 
 @pytest.mark.parametrize(
@@ -142,10 +137,6 @@ def test_features_per_coefficient_with_a_shared_predictor() -> None:
 def test_decisions_without_costs(layer_of: type[Layer]) -> None:
     program, x, y, instance = knapsack(np.random.RandomState(2))
     data = labelled(program, x, y, instance)
+    loss = FenchelYoung(layer_of(HiGHS(program.relax())))
     seen = Batch(data.features, None, data.decisions)
-    torch.manual_seed(2)
-    model = nn.Linear(FEATURES, program.p)
-    solver = HiGHS(program)
-    before = regret(model, solver, data)
-    train(model, FenchelYoung(layer_of(HiGHS(program.relax()))), seen)
-    assert regret(model, solver, data) < 0.5 * before
+    check_that_training_lowers_regret(program, data, Linear(FEATURES, program.p, seed=2), loss, seen=seen)

@@ -12,7 +12,7 @@ import scipy.stats
 import torch
 from torch import Tensor, nn
 
-from dflearn.data import DecisionDataset, labels
+from dflearn.data import DecisionDataset
 from dflearn.data.labels import label
 from dflearn.errors import DataError, OptionError, ShapeError, SolverError
 from dflearn.evaluation import METRICS, Evaluation, compare, estimates, evaluate
@@ -114,15 +114,6 @@ def test_negative_regrets_are_counted_never_clipped() -> None:
     assert found.negative_regrets.tolist() == [True, False, False]
     assert found.as_dict()["most_negative_regret"] == -1
     assert "1 of 3 regrets are negative, the most by -1: the decisions of the data are not optimal" in found.summary()
-
-
-def test_progress_is_shown_unless_it_is_not_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown: list[bool] = []
-    bar = labels.progress_bar
-    monkeypatch.setattr(labels, "progress_bar", lambda total, what, show: shown.append(show) or bar(total, what, False))
-    for options in ({}, {"progress": False}):
-        evaluate(PREDICTED, choose_one(2), dataset(COSTS), **options)
-    assert shown == [True, True, False, False]  # labels, then decisions
 
 
 @pytest.mark.parametrize(("regret", "why"), [(-0.9, "up to the solver's gap"), (-1.1, "these are no regrets")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -162,15 +163,10 @@ def test_without_cvxpylayers(monkeypatch: pytest.MonkeyPatch) -> None:
         CvxpySmoothed(SIMPLEX)
 
 
-@pytest.mark.parametrize("mu", [0.0, -1.0, np.inf, np.nan])
-def test_mu_is_positive(mu: float) -> None:
-    with pytest.raises(OptionError, match="a finite mu > 0"):
-        CvxpySmoothed(SIMPLEX, mu)
-
-
-def test_regularizer_is_one_of_two() -> None:
-    with pytest.raises(OptionError, match="'squared' or 'norm', got 'entropy'"):
-        CvxpySmoothed(SIMPLEX, regularizer="entropy")  # type: ignore[arg-type]
+@pytest.mark.parametrize("options", [*({"mu": mu} for mu in (0.0, -1.0, np.inf, np.nan)), {"regularizer": "entropy"}])
+def test_options_that_mean_nothing(options: dict[str, Any]) -> None:
+    with pytest.raises(OptionError, match=r"a finite mu > 0|'squared' or 'norm', got 'entropy'"):
+        CvxpySmoothed(SIMPLEX, **options)
 
 
 def test_integrality_is_dropped_and_said() -> None:

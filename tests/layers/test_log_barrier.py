@@ -98,16 +98,6 @@ def test_newtons_equations_by_rows_and_by_directions_agree(name: str, monkeypatc
         torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-8)
 
 
-def test_the_cheaper_equations_are_taken_and_rows_need_bounds() -> None:
-    def form(program: Program) -> type:
-        return type(newton.equations(newton.BarrierForm.of(program, program.own_sides), None))
-
-    assert form(problem_named("KP-30").relaxation) is newton.ByRows
-    assert form(problem_named("SP-2").relaxation) is newton.ByDirections
-    assert form(Program(G=np.ones((1, 9)), h=[1], lower=-np.inf)) is newton.ByDirections
-    assert form(Program(A=np.ones((1, 9)), b=[1], lower=np.repeat([0.0, 1.0], [8, 1]), upper=1)) is newton.ByDirections
-
-
 @pytest.mark.parametrize("n", [3, 9])  # by directions, by rows
 @pytest.mark.parametrize("unit", [1e-12, 1e12])
 def test_rows_may_be_in_other_units(n: int, unit: float) -> None:

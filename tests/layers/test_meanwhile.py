@@ -14,6 +14,7 @@ from dflearn import HiGHS, Program, Smoothed
 from dflearn.layers import (
     AdaptiveImplicitMLE,
     BlackBox,
+    CvxpySmoothed,
     DavisYin,
     ImplicitMLE,
     LogBarrier,
@@ -32,6 +33,8 @@ LAYERS: dict[str, Callable[[], Layer]] = {
     "squared": lambda: Smoothed(PROGRAM, 0.3),
     "norm": lambda: Smoothed(PROGRAM, 0.3, regularizer="norm"),
     "curved": lambda: Smoothed(CURVED, 0.3),
+    "cvxpy": lambda: CvxpySmoothed(PROGRAM, 0.3),
+    "cvxpy, norm": lambda: CvxpySmoothed(PROGRAM, 0.3, regularizer="norm"),
     "jfb": lambda: DavisYin(PROGRAM, 0.3),
     "unrolled": lambda: DavisYin(PROGRAM, 0.3, gradient="unrolled"),
     "implicit": lambda: DavisYin(PROGRAM, 0.3, gradient="implicit"),

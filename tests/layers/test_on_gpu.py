@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -221,21 +220,6 @@ def test_repr_says_where_it_solves(machine: Emulator) -> None:
     layer(torch.zeros(1, 3))
     assert repr(layer).endswith("solved on cpu, 1 threads for each instance)")
     assert "solved on" not in describe(layer), "a checkpoint could not move to another device"
-
-
-def test_a_checkpoint_leaves_out_where_a_layer_solves_whatever_that_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    layer = Smoothed(SIMPLEX)
-    alone = describe(layer)
-    monkeypatch.setattr(layer, "_places", {CPU: "cuda:0, 128 threads (256 for up to 132), 38% of it elsewhere"})
-    assert "256 for up to 132" in repr(layer)
-    assert describe(layer) == alone
-
-
-def test_copies_do_not_carry_what_lies_on_a_device() -> None:
-    layer = InBlocks(SIMPLEX)
-    layer(torch.zeros(1, 3))
-    assert not {"_places", "watch", "rows"} & set(layer.__getstate__())
-    assert pickle.loads(pickle.dumps(layer))(torch.zeros(1, 3)).tolist() == layer(torch.zeros(1, 3)).tolist()
 
 
 # -- streams, by a fake of torch.cuda ---------------------------------------------------------------------------------

@@ -9,9 +9,7 @@ import pytest
 import torch
 
 from dflearn.certify import Certifier
-from dflearn.kernels.smoothed import SmoothedAnswer
 from dflearn.layers.quadratic import Hard, Result
-from dflearn.layers.rows import SmoothedRows
 from dflearn.layers.smoothed import Smoothed
 from dflearn.program import Instance, Program
 from dflearn.program.sides import Sides
@@ -113,26 +111,6 @@ def test_nothing_to_decide() -> None:
     assert missed.status is Status.FAILED
 
 
-def test_the_slow_way_of_a_layer_is_a_clip_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the kernels' answers made worthless: decision, objective and bound of a box in closed form."""
-    run = SmoothedRows.run
-
-    def run_badly(rows: SmoothedRows, *arguments: Any, **options: Any) -> None:
-        run(rows, *arguments, **options)
-        answer: SmoothedAnswer = arguments[4]
-        answer.w[:], answer.residual[:] = 7.0, 1.0
-
-    monkeypatch.setattr(SmoothedRows, "run", run_badly)
-    y = torch.tensor(np.random.RandomState(0).normal(size=(5, 3)))
-    solution = Smoothed(Program(n=3, lower=-1, upper=2), 0.7).solve(y).check((Status.OPTIMAL,))
-    assert solution.fallback is not None
-    assert solution.fallback.all()
-    w = np.clip(-y.numpy() / 0.7, -1, 2)
-    np.testing.assert_allclose(solution.decision.numpy(), w, atol=1e-7)
-    np.testing.assert_allclose(solution.objective.numpy(), (y.numpy() * w).sum(1) + 0.35 * (w**2).sum(1), atol=1e-7)
-    np.testing.assert_array_equal(solution.bound.numpy(), solution.objective.numpy())
-
-
 def test_many_more_rows_than_variables() -> None:
     """A polygon around the unit circle; the nearest of its points to a far one lies on its side."""
     angles = 2 * np.pi * np.arange(40) / 40
@@ -165,19 +143,6 @@ def test_units_in_which_nothing_changes(unit: float) -> None:
     assert result.status is Status.OPTIMAL
     assert result.residual <= 1e-9
     np.testing.assert_allclose(result.w / unit, w, atol=1e-7)
-
-
-def test_rows_that_fill_up_are_left_to_the_slow_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dflearn.layers import rows
-
-    program, y = Program(G=np.eye(4) + 0.1, h=np.ones(4), upper=1), -torch.arange(1.0, 9.0).double().reshape(2, 4)
-    expected = Smoothed(program, 2.0).solve(y).check((Status.OPTIMAL,))
-    monkeypatch.setattr(rows, "HEAVY", 1.0)
-    layer = Smoothed(program, 2.0)
-    found = layer.solve(y, None, layer.no_start(2)).check((Status.OPTIMAL,))
-    torch.testing.assert_close(found.decision, expected.decision, atol=1e-9, rtol=0)
-    assert found.fallback is not None
-    assert found.fallback.all()
 
 
 def blocks(small: float, large: float) -> tuple[Program, np.ndarray]:

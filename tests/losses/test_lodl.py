@@ -63,12 +63,6 @@ def test_equal_weights_are_squared_error_in_any_order_of_rows() -> None:
     torch.testing.assert_close(loss(predicted, part.batch()), MSE()(predicted, part.batch()))
 
 
-def test_it_trains() -> None:
-    loss = LODL.learn(DATA, PROBLEM.relaxed_solver(), 0.5, 20)
-    history = fit(Linear(10, 4).double(), loss, DATA, epochs=20, lr=0.05, progress=False)
-    assert history.column("loss")[-1] < history.column("loss")[0]
-
-
 def test_what_it_refuses() -> None:
     loss = LODL(DATA.ids[:5], torch.ones(5, 4).double())
     with pytest.raises(DataError, match="no weights for the instance with id"):

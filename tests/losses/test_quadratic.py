@@ -12,7 +12,7 @@ from torch import Tensor
 from dflearn.data import Batch, DecisionDataset
 from dflearn.evaluation import evaluate
 from dflearn.evaluation.pessimistic import worst_optimal
-from dflearn.layers import Exact, Perturbed, Smoothed
+from dflearn.layers import Exact, Smoothed
 from dflearn.layers.base import Layer
 from dflearn.losses import SCE, CaVE, FenchelYoung, Loss, Regret, SmoothedSPOPlus, SPOPlus, SquaredDecisionError
 from dflearn.program import Program
@@ -91,12 +91,6 @@ def test_cave_is_zero_where_the_label_is_optimal() -> None:
     assert float(loss(Y, BATCH).abs().max()) < 1e-9
     assert float(loss(PREDICTED, BATCH).min()) > 1e-4
     check_loss(loss, PREDICTED, BATCH, differentiable=False)
-
-
-def test_perturbed() -> None:
-    layer = Perturbed(SOLVER, sigma=0.1, samples=2, generator=0)
-    loss = FenchelYoung(layer)(PREDICTED.clone().requires_grad_(), BATCH)
-    assert bool(loss.isfinite().all())
 
 
 def test_evaluation() -> None:

@@ -52,7 +52,7 @@ def test_an_interrupt_during_a_solve_is_raised(
         try:
             assert process.stdout.readline() == "ready\n"
             with pytest.raises(subprocess.TimeoutExpired):
-                process.wait(3)  # it is inside a solve by now
+                process.wait(1)  # it is inside a solve by now
             errors = ""
             for _ in range(8):  # back ends lose a signal now and then, as people know who press the keys again
                 process.send_signal(signal.SIGINT)

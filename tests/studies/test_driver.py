@@ -138,7 +138,7 @@ seeds = [1]
 [settings]
 points = 200
 test = 100
-epochs = 60
+epochs = 20
 """
 
 

@@ -85,21 +85,3 @@ def test_weights_and_moments_are_those_of_torch(options: dict[str, Any], monkeyp
 def test_other_optimizers_step_as_they_do(make: Callable[[Any], torch.optim.Optimizer]) -> None:
     for ours, torchs in zip(trained(make, True), trained(make, False), strict=True):
         assert torch.equal(ours, torchs)
-
-
-def test_the_short_way_is_taken_and_not_where_somebody_wants_to_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: list[int] = []
-    step = adam._Group.step
-    monkeypatch.setattr(adam._Group, "step", lambda group, own: (taken.append(1), step(group, own)))
-    trained(plain, True, epochs=1)
-    assert len(taken) == 5  # the first step makes the moments
-    told: list[int] = []
-
-    def hooked(parameters: Any) -> torch.optim.Optimizer:
-        optimizer = plain(parameters)
-        optimizer.register_step_post_hook(lambda *_: told.append(1))
-        return optimizer
-
-    trained(hooked, True, epochs=1)
-    assert len(taken) == 5
-    assert len(told) == 6

@@ -351,21 +351,6 @@ def test_another_program_or_schedule_is_another_run(tmp_path: Path) -> None:
                     call()
 
 
-class StopAt(Callback):
-    def __init__(self, epoch: int) -> None:
-        self.epoch = epoch
-
-    def on_epoch_end(self, run: Run, row: dict[str, Any]) -> bool | None:
-        return row["epoch"] == self.epoch
-
-
-def test_a_run_that_a_callback_ended_says_so(tmp_path: Path) -> None:
-    model = Linear(FEATURES, ITEMS)
-    assert fit(model, MSE(), TRAIN, epochs=4, checkpoint=tmp_path / "run", callbacks=[StopAt(2)]).stopped == "callback"
-    with pytest.warns(RuntimeWarning, match="a callback ended this run after epoch 2"):
-        fit(Linear(FEATURES, ITEMS), MSE(), TRAIN, epochs=4, checkpoint=tmp_path / "run")
-
-
 def test_another_program_inside_the_loss_is_another_run(tmp_path: Path) -> None:
     """Programs, learned weights and functions of a loss are not told by its repr."""
     one, other = (dfl.Program(G=[row], h=[3.0], upper=1) for row in ([1.0, 2, 3], [3.0, 1, 1]))

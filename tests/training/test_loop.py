@@ -81,17 +81,7 @@ def test_rows() -> None:
     assert row["seconds"] == pytest.approx(sum(parts))
     assert row["lr"] == 0.005
     assert row["gradient"] > 0
-
-
-def test_a_problem_judges_with_its_own_solver() -> None:
-    from dflearn.problems.shortest_path import ShortestPath
-
-    problem = ShortestPath(3, 3, seed=1)
-    data = problem.generate(30)
-    labelled = data.with_decisions(problem.solver().solve(data.costs).check().decision)
-    k, p = data.features.shape[-1], problem.program.p
-    history = fit(Linear(k, p), MSE(), labelled, validation=labelled, problem=problem, epochs=2)
-    assert history.rows[-1]["validation_absolute_regret"] >= 0
+    assert "failed" not in row
 
 
 def test_validation_leaves_no_trace() -> None:
@@ -480,12 +470,6 @@ def test_a_longer_run_with_steps_far_too_long(optimizer: str) -> None:
         fit(model, MSE(), data, epochs=3, lr=1e300, optimizer=optimizer)
 
 
-@pytest.mark.parametrize("lr", [1e39, math.inf, math.nan, 0.0])
-def test_a_learning_rate_that_is_none(lr: float) -> None:
-    with pytest.raises(OptionError, match="lr"):
-        fit(Linear(FEATURES, ITEMS), MSE(), TRAIN, epochs=1, lr=lr)
-
-
 def test_data_without_costs_diverge_too() -> None:
     data = DecisionDataset(TRAIN.features, decisions=TRAIN.decisions)
     loss = FenchelYoung(Smoothed(RELAXED, 1.0))
@@ -549,7 +533,7 @@ def test_a_failing_solve_says_where_it_happened() -> None:
     [
         ({"epochs": -1}, OptionError, "epochs"),
         ({"batch_size": 0}, OptionError, "batch_size"),
-        ({"lr": 0.0}, OptionError, "lr"),
+        *(({"lr": lr}, OptionError, "lr") for lr in (0.0, 1e39, math.inf, math.nan)),
         ({"optimizer": "best"}, OptionError, "adam"),
         ({"early_stopping": 0, "validation": VALIDATION}, OptionError, "early_stopping"),
         ({"early_stopping": 3}, OptionError, "validation"),
@@ -603,11 +587,6 @@ def test_an_instance_that_fails_has_no_weight_and_is_named() -> None:
             spo_plus()(by_hand(batch.features), batch).mean().backward()
             optimizer.step()
     assert torch.equal(model.weight, by_hand.weight)
-
-
-def test_no_failure_no_word() -> None:
-    history = fit(Linear(FEATURES, ITEMS), Failing(Status.FAILED, []), TRAIN, epochs=1, progress=False)
-    assert "failed" not in history.rows[0]
 
 
 def test_a_batch_in_which_all_fail_is_no_step() -> None:

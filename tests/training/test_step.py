@@ -246,13 +246,6 @@ def test_an_output_that_a_loss_was_given_counts(name: str) -> None:
     assert torch.equal(trained(Linear(FEATURES, ITEMS), threefold(), TRAIN, **sgd), reference)
 
 
-def test_an_output_that_a_class_was_given_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    own, told = SCE._output, []
-    monkeypatch.setattr(SCE, "_output", lambda *arguments: (told.append(1), own(*arguments))[1])
-    trained(Linear(FEATURES, ITEMS), SCE(Smoothed(RELAXED)), TRAIN, epochs=1)
-    assert len(told) == 1 + -(-len(TRAIN) // SIZE)  # the first compiles
-
-
 @pytest.mark.parametrize("warm_start", [False, True])
 def test_a_solve_that_a_layer_was_given_counts(warm_start: bool) -> None:
     layer, counted = Smoothed(RELAXED), []
@@ -309,22 +302,3 @@ def test_data_may_be_learned(field: str) -> None:
     result = trained(Linear(FEATURES, ITEMS), SCE(Smoothed(RELAXED)), own, optimizer=make)
     assert torch.equal(result, weights(model))
     assert torch.equal(learned, moved)
-
-
-@pytest.mark.parametrize("gathered", [1, 200, 2**21])
-def test_batches_are_those_of_batch(monkeypatch: pytest.MonkeyPatch, gathered: int) -> None:
-    monkeypatch.setattr("dflearn.data.dataset.GATHERED", gathered)
-    sides = Instance(h=torch.rand(len(TRAIN), 1), upper=torch.rand(len(TRAIN), ITEMS))
-    data = DecisionDataset(TRAIN.features, TRAIN.costs, TRAIN.decisions, sides, weights=torch.rand(len(TRAIN)).double())
-    order = torch.randperm(len(TRAIN))[:-3]
-    batches = list(data.batches(order, SIZE))
-    assert len(batches) == len(order.split(SIZE))
-    for rows, batch in zip(order.split(SIZE), batches, strict=True):
-        whole = data.batch(rows)
-        for name in ("features", "costs", "decisions", "ids", "weights"):
-            assert torch.equal(getattr(batch, name), getattr(whole, name))
-        assert batch.instance is not None
-        assert whole.instance is not None
-        assert list(batch.instance.present()) == ["h", "upper"]
-        assert all(torch.equal(v, whole.instance.present()[k]) for k, v in batch.instance.present().items())
-        assert batch.features.data_ptr() % 64 == 0
