@@ -347,7 +347,7 @@ def test_a_trained_model_predicts_from_tables(tables: dict[str, pd.DataFrame]) -
     result.save("m.dfl")
     features.to_csv("x.csv", index=False)
     expected = result.model.predict(result.data.features.numpy())
-    loaded = dfl.estimator.decisions.load("m.dfl")
+    loaded = dfl.tables.decisions.load("m.dfl")
     backward = features[features.columns[::-1]].assign(note="ignored")
     for table in (
         features,
