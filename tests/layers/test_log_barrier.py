@@ -133,3 +133,19 @@ def test_a_decision_that_newton_did_not_centre_is_not_optimal(monkeypatch: pytes
     problem = problem_named("KP-8x3", seed=1)
     y = problem.generate(3, dtype=torch.float64).batch().require("costs")
     assert LogBarrier(problem.program, 1e-3).solve(y).counts() == {"FAILED": 3}
+
+
+@pytest.mark.parametrize(
+    ("program", "costs"),
+    [
+        (Program(upper=[1.0, 1.0, 1.0], G=[[3.0, 2.0, 1.0]], h=[7.0]), [-4.7e9, 1.0, 2.0]),  # a slack of 2e-13 beside 1
+        (Program(upper=[1.0, 1.0], G=[[7.0, 3.0], [7.0, 1.0]], h=[5.0, 4.0]), [-4e7, -1.0]),  # all of it presses on a row
+        (Program(lower=-1e23, upper=[1e15, 3.0], A=[[-3.0, 0.5]], b=[2.5], Q=[[5.0, 1.0], [1.0, 7.0]]), [2.0, 1.0]),  # far corners
+    ],
+)  # fmt: skip
+def test_dear_costs_and_far_bounds_have_a_barrier(program: Program, costs: list[float]) -> None:
+    mu, c = 2.0**-10, torch.tensor([costs]).double()
+    found, best = LogBarrier(program, mu).solve(c).check(), HiGHS(program).solve(c).check()
+    assert found.counts() == {"OPTIMAL": 1}
+    above = float(found.objective - best.objective)
+    assert -1e-9 * float(c.abs().max()) <= above <= 6 * mu + 1e-9 * float(c.abs().max())

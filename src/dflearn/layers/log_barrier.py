@@ -30,6 +30,7 @@ STEPS = 500  # of Newton's method
 NEAR = 0.25  # Newton's decrement below which whole steps are taken
 DONE, CENTRED = 1e-10, 0.1  # the decrement at which the last stage ends, and the others
 ROOM = 1e-9  # the least slack of a point that counts as inside
+FAR = 1e3  # Newton's way from a larger point may be without end: one of least length is looked for
 
 
 class LogBarrier(Layer):
@@ -184,6 +185,7 @@ class _Centre(NamedTuple):
 
 def _find(program: Program, sides: Sides) -> _Inside:
     """max t  s.t.  A w = b,  slack_i ≥ t,  0 ≤ t ≤ 1:  a linear program, for one instance."""
+    from dflearn.layers.smoothed import Smoothed
     from dflearn.solvers.highs import HiGHS
 
     n, form = program.n, BarrierForm.of(program, sides)
@@ -204,16 +206,25 @@ def _find(program: Program, sides: Sides) -> _Inside:
             f"{program!r} has no point strictly inside its inequality rows and bounds, so that it has no barrier: write what "
             "must hold with equality as equality rows, or use Smoothed"
         )
+    point = w[:-1]
+    if status is Status.OPTIMAL and bool((point.abs() > FAR).any()):
+        half = Program(A=form.equal, b=form.right, G=form.rows, h=form.limits - 0.5 * float(w[-1]))
+        near = Smoothed(half, 1.0).solve(torch.zeros(n, dtype=torch.float64))
+        if int(near.status) == int(Status.OPTIMAL):
+            point = near.decision
     Q = None if program.Q is None else torch.as_tensor(program.Q.matrix.toarray())
-    return _Inside(status, w[:-1], equations(form, Q), Q)
+    return _Inside(status, point, equations(form, Q), Q)
 
 
 def _centre(inside: _Inside, c: Tensor, mu: float) -> _Centre:
-    """Newton's method from the point inside; each instance has a μ of its own, which falls whenever it is centred."""
+    """Newton's method from the point inside; each instance has a μ of its own, which falls whenever it is centred.
+
+    Slacks move with the steps: as differences of sides and rows, those that are tiny would be rounding.
+    """
     newton, count = inside.newton, len(c)
     w, at = inside.point.expand(count, -1).clone(), (FIRST * c.abs().amax(-1)).clamp(min=mu)
+    slack = newton.limits - newton.across(w)
     for _ in range(STEPS):
-        slack = newton.slacks(w)
         gradient = c if inside.Q is None else c + w @ inside.Q
         factor = newton.factor(slack, at)
         step, squared = newton.direction(factor, -gradient / at[:, None] - newton.pull(1 / slack), w)
@@ -222,7 +233,8 @@ def _centre(inside: _Inside, c: Tensor, mu: float) -> _Centre:
         if bool((last & ~(decrement > DONE)).all()):
             break
         length = torch.where(decrement > NEAR, 1 / (1 + decrement), 1.0)
-        w = w + torch.where(last & (decrement <= DONE), 0.0, length)[:, None] * step
+        step = torch.where(last & (decrement <= DONE), 0.0, length)[:, None] * step
+        w, slack = w + step, slack - newton.across(step)
         at = torch.where(~last & (decrement <= CENTRED), (at / FASTER).clamp(min=mu), at)
     decrement = torch.where(last, decrement, torch.inf)
     value = (c * w).sum(-1)

@@ -19,6 +19,7 @@ from torch import Tensor
 from dflearn.program import Program
 from dflearn.program.sides import Sides
 
+REFINEMENTS = 3  # of prices of rows
 DEGENERATE = 1e-9  # relative to the largest: smaller singular values of the equality rows are zero
 
 
@@ -61,8 +62,8 @@ class Newton(ABC):
         self.limits = torch.as_tensor(form.limits)
 
     @abstractmethod
-    def slacks(self, w: Tensor) -> Tensor:
-        """limits − rows w."""
+    def across(self, w: Tensor) -> Tensor:
+        """rows w."""
 
     @abstractmethod
     def pull(self, x: Tensor) -> Tensor:
@@ -97,17 +98,17 @@ class ByDirections(Newton):
         _, values, vectors = np.linalg.svd(equal) if len(equal) else (None, np.empty(0), np.eye(n))
         rank = int((values > DEGENERATE * max(values.max(initial=0.0), 1e-300)).sum())
         self.basis, self.rows = torch.as_tensor(vectors[rank:].T.copy()), torch.as_tensor(form.rows.toarray())
-        self.across = self.rows @ self.basis
+        self.along = self.rows @ self.basis
         self.curved = None if Q is None else self.basis.T @ Q @ self.basis
 
-    def slacks(self, w: Tensor) -> Tensor:
-        return self.limits - w @ self.rows.T
+    def across(self, w: Tensor) -> Tensor:
+        return w @ self.rows.T
 
     def pull(self, x: Tensor) -> Tensor:
         return x @ self.rows
 
     def factor(self, slack: Tensor, mu: Tensor) -> Tensor:
-        H = (self.across.T * slack.pow(-2).unsqueeze(-2)) @ self.across
+        H = (self.along.T * slack.pow(-2).unsqueeze(-2)) @ self.along
         lower: Tensor = torch.linalg.cholesky_ex(H if self.curved is None else H + self.curved / mu[:, None, None])[0]
         return lower
 
@@ -121,6 +122,8 @@ class ByRows(Newton):
     """H = D + Gᵀ E G, with D > 0 diagonal, of the bounds. With N = (A; G), A of independent rows, and F = (0; E⁻¹):
 
     (N D⁻¹ Nᵀ + diag F) u = N D⁻¹ t − (b − A w; 0),      v = D⁻¹ (t − Nᵀu)
+
+    In v all that presses on a row in force cancels. So u is refined until N v = F u + (b − A w; 0) holds beside v.
     """
 
     def __init__(self, form: BarrierForm) -> None:
@@ -133,9 +136,8 @@ class ByRows(Newton):
         self.below, self.above = torch.as_tensor(form.below), torch.as_tensor(form.above)
         self.pairs = _pairs(N)
 
-    def slacks(self, w: Tensor) -> Tensor:
-        own = torch.cat([w @ self.N[self.equal :].T, -w[:, self.below], w[:, self.above]], -1)
-        return self.limits - own
+    def across(self, w: Tensor) -> Tensor:
+        return torch.cat([w @ self.N[self.equal :].T, -w[:, self.below], w[:, self.above]], -1)
 
     def pull(self, x: Tensor) -> Tensor:
         rows, below, above = x.split([self.G, len(self.below), len(self.above)], -1)
@@ -156,11 +158,15 @@ class ByRows(Newton):
         self, factor: tuple[Tensor, Tensor, Tensor], t: Tensor, w: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         lower, D, E = factor
-        right = (t / D) @ self.N.T
+        missing, F = t.new_zeros(len(t), self.equal), torch.cat([t.new_zeros(len(t), self.equal), 1 / E], -1)
         if w is not None:
-            right[:, : self.equal] -= self.right - w @ self.N[: self.equal].T
-        u = torch.cholesky_solve(right.unsqueeze(-1), lower).squeeze(-1)
-        v = (t - u @ self.N) / D
+            missing = self.right - w @ self.N[: self.equal].T
+        u, v = torch.zeros_like(F), t / D
+        for _ in range(REFINEMENTS):
+            right = v @ self.N.T - F * u
+            right[:, : self.equal] -= missing
+            more = torch.cholesky_solve(right.unsqueeze(-1), lower).squeeze(-1)
+            u, v = u + more, v - more @ self.N / D
         return v, (D * v.square()).sum(-1) + (E * (v @ self.N[self.equal :].T).square()).sum(-1)
 
 
