@@ -429,7 +429,7 @@ def test_strict_is_as_strict_as_it_gets_and_passes() -> None:
 
 def test_gurobi_says_which_extra_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gurobipy", None)
-    with pytest.raises(MissingExtraError, match=r"pip install dflearn\[gurobi\]"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'dflearn\[gurobi\]'"):
         Gurobi(programs.supply())
 
 

@@ -115,10 +115,16 @@ def test_parallel_refuses() -> None:
         Parallel(HiGHS(program), 0)
     with pytest.raises(ProgramError, match="must not run in parallel"):
         Parallel(Pooled(HiGHS(program), 0.5))
-    paths = Parallel(DagShortestPath.of(programs.shortest_path(3)), 2)
-    with pytest.raises(ProgramError, match="DagShortestPath solves the same constraints"):
-        paths.solve(torch.ones(4, 12), Instance(upper=torch.ones(4, 12)))
     assert Parallel(HiGHS(program)).workers >= 1
+
+
+def test_parallel_passes_instances_on() -> None:
+    """Bounds of one's own are no shortest path: the gate of `DagShortestPath` hands them to HiGHS, on each worker."""
+    program = programs.shortest_path(3)
+    y, instance = random_costs(program, 6).abs(), Instance(upper=torch.full((6, 12), 0.75))
+    wanted = HiGHS(program).solve(y, instance).check().objective
+    with Parallel(DagShortestPath.of(program), 2) as paths:
+        torch.testing.assert_close(paths.solve(y, instance).check().objective, wanted)
 
 
 # -- Pooled -------------------------------------------------------------------------------------------------------------

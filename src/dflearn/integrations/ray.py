@@ -32,7 +32,7 @@ try:
     import ray
     from ray.exceptions import RayError
 except ImportError as error:
-    raise MissingExtraError("a Ray cluster needs the package ray: pip install dflearn[ray]") from error
+    raise MissingExtraError("a Ray cluster needs the package ray: pip install 'dflearn[ray]'") from error
 
 GIGABYTE = 2**30
 RETRIES = 2  # how often solves are handed out again whose worker or node was lost

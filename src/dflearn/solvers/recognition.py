@@ -49,5 +49,5 @@ def _integer_quadratic(program: Program) -> Solver:
             continue
     raise MissingExtraError(
         f"{program!r} has a quadratic objective and integer variables, which HiGHS does not solve: install Gurobi, "
-        "pip install dflearn[gurobi], or SCIP, pip install dflearn[scip]; or decide on program.relax()"
+        "pip install 'dflearn[gurobi]', or SCIP, pip install 'dflearn[scip]'; or decide on program.relax()"
     )

@@ -142,7 +142,7 @@ def _parquet(records: Iterable[Record]) -> bytes:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise MissingExtraError("a Parquet file needs the package pyarrow: pip install dflearn[parquet]") from error
+        raise MissingExtraError("a Parquet file needs the package pyarrow: pip install 'dflearn[parquet]'") from error
     columns, rows = _table(records)
     # A parameter may be a number for one method and a word for another: a column has one type, so it becomes text.
     arrays = {}
