@@ -241,6 +241,11 @@ def test_gradients_are_judged_by_differences_that_two_steps_agree_on(
     assert {verdict.verdict for verdict in SUBJECTS["losses"](make("blocks", 910010))} == wanted
 
 
+def test_a_barrier_does_not_begin_at_a_far_corner() -> None:
+    """A corner of this program is at 1e15, and its optimum near one."""
+    assert {verdict.verdict for verdict in SUBJECTS["LogBarrier"](make("wide_quadratic", 910016))} == {"right"}
+
+
 def test_a_run_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped after a write, it ends with the counts of a run that was left alone, and the table is of both."""
     monkeypatch.setattr("fuzz.__main__.WRITTEN", 0.0)
