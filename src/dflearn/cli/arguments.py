@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dflearn.errors import OptionError
-from dflearn.files import check_writable, write_whole
+from dflearn.files import write_whole
 
 if TYPE_CHECKING:
     from dflearn.cli.answers import Answer
@@ -158,18 +158,6 @@ def positive(text: str) -> int:
     return number
 
 
-def check_folder(path: Path) -> None:
-    """An error now rather than after an hour of solving."""
-    check_writable(path)
-
-
 def write_json(path: Path, content: Any) -> None:
     """The file appears whole or not at all."""
     write_whole(path, (json.dumps(content, indent=2, allow_nan=False) + "\n").encode())
-
-
-def table(header: list[str], rows: list[list[str]]) -> str:
-    """Columns with aligned text: the first to the left, the others to the right."""
-    from dflearn.report.render import render
-
-    return render(header, rows)

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from dflearn.cli.answers import Answer
-from dflearn.cli.arguments import add_command, check_folder, positive
+from dflearn.cli.arguments import add_command, positive
 from dflearn.errors import DataError, SolverError
+from dflearn.files import check_writable
 
 BENCHMARKS = {
     "epochs": "training, against PyEPO and against the published Davis-Yin layer",
@@ -59,7 +60,7 @@ def bench(options: argparse.Namespace) -> Answer:
         )
     given = ["--threads", str(options.threads)] + ["--quick"] * options.quick
     if isinstance(options.json, Path):
-        check_folder(options.json)
+        check_writable(options.json)
     if options.repeats is not None:
         given += ["--repeats", str(options.repeats)]
     # One thread here; contenders get the number of threads that was asked for. Waiting OpenMP threads would spin.

@@ -10,9 +10,9 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dflearn.cli.arguments import check_folder
 from dflearn.cli.inputs import as_options
 from dflearn.errors import DataError, OptionError
+from dflearn.files import check_writable
 
 if TYPE_CHECKING:
     from dflearn.tables import DecisionFocusedRegressor
@@ -39,7 +39,7 @@ def check_inputs(options: argparse.Namespace, *names: str) -> None:
 def check_output(options: argparse.Namespace, *inputs: str, out: Path | None = None, called: str = "--out") -> None:
     """A file can be written there, and is none of those that are read. out: default `--out`."""
     out = out or options.out
-    check_folder(out)
+    check_writable(out)
     for name in inputs:
         path = getattr(options, name)
         if path is not None and _same(path, out):

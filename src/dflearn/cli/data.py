@@ -13,14 +13,14 @@ from dflearn.cli.arguments import (
     add_problem_options,
     add_solve_options,
     cache_of,
-    check_folder,
     on_ray,
     positive,
     problem_behind,
     problem_of,
     spread,
-    table,
 )
+from dflearn.files import check_writable
+from dflearn.report.render import render
 
 
 def add_commands(commands: Any) -> None:
@@ -69,13 +69,13 @@ def problems(options: argparse.Namespace) -> Answer:
         rows.append([name, program.sense, *(f"{size:,}" for size in sizes)])
         found.append(dict(zip(header, (name, program.sense, *sizes), strict=True)))
     others = {form.form: form.about for form in problem_forms()}
-    text = f"{table(header, rows)}\n\nothers, by name at any size:\n"
+    text = f"{render(header, rows)}\n\nothers, by name at any size:\n"
     text += "\n".join(f"  {form:<34}{about}" for form, about in others.items())
     return Answer(text, {"problems": found, "forms": others})
 
 
 def generate(options: argparse.Namespace) -> Answer:
-    check_folder(options.out)
+    check_writable(options.out)
     problem = problem_of(options)
     dataset = problem.generate(options.count, options.draw)
     dataset.save(options.out)
@@ -86,7 +86,7 @@ def generate(options: argparse.Namespace) -> Answer:
 def label(options: argparse.Namespace) -> Answer:
     from dflearn.data import DecisionDataset, labels
 
-    check_folder(options.out)
+    check_writable(options.out)
     dataset = DecisionDataset.load(options.data)
     problem = problem_behind(dataset, options)
     solver = problem.relaxed_solver() if options.relaxed else problem.solver()

@@ -16,7 +16,6 @@ from dflearn.cli.arguments import (
     positive,
     problem_of,
     spread,
-    table,
 )
 from dflearn.cli.checks import add_trust_option, check_inputs, load_model
 from dflearn.cli.inputs import (
@@ -29,6 +28,7 @@ from dflearn.cli.inputs import (
 )
 from dflearn.cli.judge import count_of
 from dflearn.errors import OptionError
+from dflearn.report.render import render
 
 if TYPE_CHECKING:
     from torch import nn
@@ -188,7 +188,7 @@ def examine(
         documents.append({"loss": name, **_document(found), "regret_before": before, "regret_after": after})
     if options.epochs > 0:
         text += f"Trained on the first {len(part)} instances, regrets on the {held_out} others:\n\n"
-        text += table(["loss", "wrong without gradient", "regret", f"after {options.epochs} epochs"], rows)
+        text += render(["loss", "wrong without gradient", "regret", f"after {options.epochs} epochs"], rows)
     return Answer(text.rstrip("\n"), {"looked_at": called, "epochs": options.epochs, "diagnoses": documents})
 
 

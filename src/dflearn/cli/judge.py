@@ -14,7 +14,6 @@ from dflearn.cli.arguments import (
     add_problem_options,
     add_solve_options,
     cache_of,
-    check_folder,
     problem_behind,
     spread,
     write_json,
@@ -29,6 +28,7 @@ from dflearn.cli.inputs import (
     with_slack,
 )
 from dflearn.errors import DataError, OptionError
+from dflearn.files import check_writable
 from dflearn.reading import UNREADABLE, check_dense, read_npz
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def add_commands(commands: Any) -> None:
 
 def evaluate(options: argparse.Namespace) -> Answer:
     if isinstance(options.json, Path):
-        check_folder(options.json)
+        check_writable(options.json)
     given = [*([] if options.predictions is None else [options.predictions]), *options.forecasts]
     if not given:
         raise OptionError("nothing is there to judge: name a file of predictions")

@@ -7,7 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from dflearn.cli.answers import Answer
-from dflearn.cli.arguments import add_command, table
+from dflearn.cli.arguments import add_command
+from dflearn.report.render import render
 
 
 def add_commands(commands: Any) -> None:
@@ -35,7 +36,7 @@ def methods(options: argparse.Namespace) -> Answer:
             [entry.name, entry.title, ", ".join(entry.needs), entry.solves, "yes" if entry.convex else "no", entry.tune]
             for entry in METHODS
         ]
-        text = table(["name", "method", "needs", "solves", "convex", "to tune"], rows)
+        text = render(["name", "method", "needs", "solves", "convex", "to tune"], rows)
         return Answer(text, {"methods": [asdict(entry) for entry in METHODS]})
     chosen = []
     for name in options.names:

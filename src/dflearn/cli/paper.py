@@ -193,7 +193,7 @@ def table(options: argparse.Namespace) -> Answer:
         if not rows:
             lines.append(f"{problem}: no runs\n")
             continue
-        title = f"{problem}, seeds {_ranges(options.seeds)}, judged by {judges(rows)}"
+        title = f"{problem}, seeds {', '.join(options.seeds)}, judged by {judges(rows)}"
         lines.append(titled(title, options.format) + "\n")
         lines.append(render(HEADER, [cells(row) for row in rows], options.format) + "\n")
         lines.append(remark + agreement_line(agreement(rows)) + "\n")
@@ -318,7 +318,3 @@ def _opened(options: argparse.Namespace, *, to_run: bool) -> Iterator[Store]:
         if options.source is not None:
             store.import_lines(options.source)
         yield store
-
-
-def _ranges(words: list[str]) -> str:
-    return ", ".join(words)

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dflearn.cli.answers import Answer
-from dflearn.cli.arguments import add_command, check_folder
+from dflearn.cli.arguments import add_command
 from dflearn.cli.studies import stale_lines, store_of
 from dflearn.errors import OptionError
+from dflearn.files import check_writable
 
 if TYPE_CHECKING:
     from dflearn.report.page import Page
@@ -74,7 +75,7 @@ def write_report(
     kind = options.out.suffix.lower()
     if kind not in ("", ".html", *TABLES):
         raise OptionError(f"a report ends in .html, {', '.join(TABLES)}, or is a folder; got {options.out.name!r}")
-    check_folder(options.out)
+    check_writable(options.out)
     study = store_of(options.study)
     records, further = _of_the_study(options.study, read_records(study))
     if kind in TABLES:

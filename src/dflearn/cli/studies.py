@@ -15,9 +15,9 @@ from dflearn.cli.arguments import (
     cache_of,
     on_ray,
     positive,
-    table,
 )
 from dflearn.errors import DataError, OptionError
+from dflearn.report.render import render
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -165,7 +165,7 @@ def run(options: argparse.Namespace) -> Answer:
         ]
         notes = [*left_out_lines(found), *stale_lines(found)]
         lines = [
-            table(["problem", "method", "seed", "mean of ratios", "published style", "s/epoch"], rows),
+            render(["problem", "method", "seed", "mean of ratios", "published style", "s/epoch"], rows),
             f"\n{len(found)} of {len(configs)} runs in {store.path}, {summary.done} of them new",
             *notes,
         ]
