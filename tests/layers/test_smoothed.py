@@ -8,7 +8,6 @@ import resource
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import cvxpy
 import numpy as np
@@ -28,7 +27,7 @@ from dflearn.program import Instance, Program
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Status
 from support.closed_form_layers import SmoothedTopOne, top_one
-from support.programs import facility_location, knapsack, shortest_path
+from support.programs import knapsack, shortest_path
 from support.reference import (
     COUNT,
     Regularizer,
@@ -419,49 +418,7 @@ def test_ten_thousand_calls_leave_nothing_behind(layer: Layer) -> None:
     assert calls(10_000) - before < 5_000, "peak memory (kilobytes) grows with the number of calls"
 
 
-@pytest.mark.parametrize("count", [1, 3, 11])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_short_way_leads_where_the_long_one_does(count: int, dtype: torch.dtype) -> None:
-    """An instance that changes nothing takes the long way. One alone has kernels of its own, which round otherwise."""
-    near = {"rtol": 1e-11, "atol": 1e-12} if dtype == torch.float64 else {"rtol": 1e-6, "atol": 1e-7}
-    near = near if count == 1 else {"rtol": 0.0, "atol": 0.0}
-    for program in (knapsack().relax(), facility_location().relax(), shortest_path(4)):
-        layer = Smoothed(program, 0.3)
-        costs = torch.randn(count, program.objective.p, generator=torch.Generator().manual_seed(4), dtype=dtype)
-        answers, slopes = [], []
-        for instance in (None, Instance()):
-            y = costs.clone().requires_grad_()
-            answers.append(layer.solve(y, instance))
-            incoming = torch.linspace(-1, 1, program.n, dtype=dtype).expand(count, -1)
-            (slope,) = torch.autograd.grad(answers[-1].decision, y, incoming)
-            slopes.append(slope)
-        short, long = answers
-        torch.testing.assert_close(*slopes, **near)
-        assert short.start is None
-        assert short.seconds > 0
-        for name in ("decision", "status", "objective", "bound", "residual", "fallback"):
-            one, other = getattr(short, name), getattr(long, name)
-            assert one.dtype == other.dtype, name
-            if count == 1 and name == "residual":  # what rounding leaves
-                assert max(one.item(), other.item()) <= layer.tolerance
-            else:
-                torch.testing.assert_close(one, other, **near, msg=name)
-
-
-def test_the_short_way_hands_over_what_has_no_residual(monkeypatch: pytest.MonkeyPatch) -> None:
-    short = Smoothed(knapsack().relax(), 0.3).short
-    y, run = np.linspace(1, 2, 36).reshape(3, 12), type(short.rows).run
-
-    def spoiled(rows: Any, *arguments: Any) -> None:
-        run(rows, *arguments)
-        arguments[-1].residual[1] = np.nan
-
-    assert short.answer(y) is not None
-    monkeypatch.setattr(type(short.rows), "run", spoiled)
-    assert short.answer(y) is None
-
-
-def test_mu_that_is_set_anew_and_a_pickled_layer_take_the_short_way_with_their_own_mu() -> None:
+def test_mu_that_is_set_anew_and_a_pickled_layer_solve_with_their_own_mu() -> None:
     program, y = knapsack().relax(), torch.linspace(1, 2, 12).expand(2, -1)
     layer = Smoothed(program, 0.3)
     layer.solve(y)

@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from time import perf_counter
-from typing import Any, ClassVar, NamedTuple, overload
+from typing import Any, ClassVar, overload
 
 import numpy as np
 import torch
@@ -34,18 +34,6 @@ from dflearn.solvers.construction import FROM_PROGRAMS, Constructed, Conversion
 
 NUMBERS = (torch.float32, torch.float64)  # that arrays hold as they are
 ACCEPTED_RESIDUAL = 1e-6  # relative, row by row and variable by variable; what `OPTIMAL` means here
-
-
-class Apart(NamedTuple):
-    """An answer that autograd does not follow; every instance has a decision.
-
-    w: decisions `(count, n)`. way_back: a gradient in them → one in y, `(count, p)`. start, seconds: as of `Solution`.
-    """
-
-    w: np.ndarray
-    way_back: Callable[[np.ndarray], np.ndarray]
-    start: Tensor | None
-    seconds: float
 
 
 class Layer(nn.Module, TakesStart, metaclass=Constructed):
@@ -89,11 +77,6 @@ class Layer(nn.Module, TakesStart, metaclass=Constructed):
         if self.program is not None and self.program.predicts_rows:
             instance = self._realize(self.program, y, instance)
         return self._solve(y, instance, start).timed(perf_counter() - begun)
-
-    def solve_apart(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Apart | None:
-        """`solve` for costs `(count, p)` that autograd does not follow, with the way back; an error where an instance has no
-        decision. `None` where the layer knows no such way, or where `solve` has something to say."""
-        return None
 
     def _checks_later(self, device: torch.device) -> bool:
         """Whether costs on this device are looked at where they are: a NaN among them is found by who solves."""

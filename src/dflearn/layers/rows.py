@@ -15,7 +15,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from dflearn.certify import Certifier
-from dflearn.kernels.alone_factor import MOST, Ledger, lists
 from dflearn.kernels.cholesky import SparseFactor
 from dflearn.kernels.lanes import LANES
 from dflearn.kernels.projection import project_tiles
@@ -129,28 +128,6 @@ class SmoothedRows(RowSystem):
             spaces[key] = workspace(self.factor, lanes)
         space: np.ndarray = spaces[key]
         return space
-
-    @cached_property
-    def may_be_alone(self) -> bool:
-        """Whether the kernels for one instance alone know the program: few updates in its factor, and a variable for each cost."""
-        factor, objective = self.factor, self.program.objective
-        small = 0 < factor.rows <= MANY and factor.work <= MOST and factor.curve is None
-        return small and objective.one_to_one is not None
-
-    @cached_property
-    def _lists(self) -> tuple[np.ndarray, ...]:
-        return lists(self.factor)
-
-    def ledger(self) -> Ledger:
-        """What those kernels are told of the program, with this thread's scratch."""
-        spaces, objective = self._scratch.__dict__, self.program.objective
-        if "ledger" not in spaces:
-            assert objective.one_to_one is not None
-            sides = (part[0] for part in self._own_sides)
-            told = (*objective.one_to_one, objective.d, *sides)
-            spaces["ledger"] = Ledger.of(self.plan, self.factor, self._lists, self.is_inequality, objective.p, *told)
-        ledger: Ledger = spaces["ledger"]
-        return ledger
 
     def _run(self, kernel: Callable[..., None], count: int, index: np.ndarray | None, *arguments: Any) -> None:
         """The kernel on the instances at `index` of a batch, or on all of them; a batch of one has a tile of its own width."""

@@ -10,11 +10,9 @@ method at once, and where that is not quick to interior points near the start. E
 
 from __future__ import annotations
 
-import math
 import warnings
 from dataclasses import replace
 from functools import cached_property, partial
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -25,7 +23,6 @@ from dflearn.certify import OPTIMAL
 from dflearn.errors import OptionError
 from dflearn.layers.base import (
     NUMBERS,
-    Apart,
     Layer,
     as_rows,
     in_shape,
@@ -36,25 +33,19 @@ from dflearn.layers.base import (
 from dflearn.layers.in_graph import number_of, solve_in_graph
 from dflearn.layers.norm import Finished, solve_norm
 from dflearn.layers.watch import Watch
-from dflearn.layers.way_back import Face, led_back
+from dflearn.layers.way_back import Face
 from dflearn.program import Instance, Objective, Program
 from dflearn.program.sides import Sides
-from dflearn.solvers.base import Solution, Status, check_instance, check_start, numbers_of
+from dflearn.solvers.base import Solution, Status, check_start
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import scipy.sparse as sp
 
     from dflearn.kernels.smoothed import SmoothedAnswer
-    from dflearn.layers.alone import Lone, LoneAnswer
     from dflearn.layers.blocks import SmoothedBlocks
     from dflearn.layers.lifted import Bent, Lifted
     from dflearn.layers.quadratic import Result
     from dflearn.layers.rows import SmoothedRows
-    from dflearn.layers.short_way import ShortWay
-
-SOLVES = ("solve", "_solve")  # what a layer may be given in place of its own
 
 
 class Smoothed(Layer):
@@ -135,13 +126,8 @@ class Smoothed(Layer):
         else:
             wanted = "a finite mu > 0 (for mu = 0 use Exact or DavisYin)"
             self._mu = weight(mu, "Smoothed", wanted, lambda value: value > 0)
-        for made in ("lifted", "bent", "short"):
+        for made in ("lifted", "bent"):
             self.__dict__.pop(made, None)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, value)
-        if name in ("regularizer", "tolerance", *SOLVES):
-            self.__dict__.pop("short", None)
 
     def extra_repr(self) -> str:
         said = [f"{self.program!r}, mu={self.mu}, regularizer={self.regularizer!r}"]
@@ -150,17 +136,7 @@ class Smoothed(Layer):
         return ", ".join(said + places)
 
     def __getstate__(self) -> dict[str, Any]:
-        own = (
-            "rows",
-            "short",
-            "_alone",
-            "lifted",
-            "bent",
-            "watch",
-            "number",
-            "_places",
-            "_said_q",
-        )  # of this process, and of its devices
+        own = ("rows", "lifted", "bent", "watch", "number", "_places", "_said_q")  # of this process, and of its devices
         return {key: value for key, value in self.__dict__.items() if key not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -216,20 +192,6 @@ class Smoothed(Layer):
 
         return SmoothedRows(self.program, self.lift)
 
-    @cached_property
-    def short(self) -> ShortWay | None:
-        """The way for most costs, for the present μ; `None` where there is none."""
-        if not self._is_plain() or self.regularizer != "squared":
-            return None
-        from dflearn.layers.short_way import ShortWay
-
-        return ShortWay(self)
-
-    def _is_plain(self) -> bool:
-        """Whether costs on the CPU are solved by this very class, as a linear program with known rows."""
-        own = type(self) is Smoothed and self.__dict__.keys().isdisjoint(SOLVES) and not self._places
-        return own and self.program.Q is None and not self.program.predicts_rows
-
     def regularization(self, w: Tensor) -> Tensor:
         """Ω(w), `(*batch, n)` → `(*batch,)`."""
         if self.regularizer == "norm":
@@ -240,66 +202,7 @@ class Smoothed(Layer):
     def solve(self, y: Tensor, instance: Instance | None = None, start: Tensor | None = None) -> Solution:
         if torch.compiler.is_compiling():
             return solve_in_graph(self, y, instance, start)
-        if instance is None and start is None and isinstance(y, Tensor) and y.is_cpu and y.dtype in NUMBERS:
-            begun, short = perf_counter(), self.short
-            found = None if short is None else self._solve_shortly(y, short)
-            if found is not None:
-                solution, face = found
-                solution.with_decision(led_back(y, solution.decision, face))
-                return solution.timed(perf_counter() - begun)
         return super().solve(y, instance, start)
-
-    def solve_apart(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Apart | None:
-        begun, short = perf_counter(), self.short
-        if short is not None and instance is None and start is None:
-            alone = self._alone(y, short) if y.shape == short.one else None
-            if alone is not None:
-                led = alone.face.way_back
-                back = lambda gradient: led(torch.from_numpy(gradient)).numpy()  # noqa: E731
-                return Apart(alone.decision.numpy(), back, None, perf_counter() - begun)
-            rows = numbers_of(y)
-            answer = short.answer(rows)
-            if answer is None:
-                return None
-            back = partial(short.back, answer.inside, answer.in_force)
-            return Apart(answer.w.astype(rows.dtype, copy=False), back, None, perf_counter() - begun)
-        if not self._is_plain():
-            return None
-        found = self._solve_apart(y, instance, start)
-        if found is None:
-            return None
-        solution, face = found
-        return Apart(solution.check().decision.numpy(), face.rows_back, solution.start, perf_counter() - begun)
-
-    def _solve_apart(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> tuple[Solution, Face] | None:
-        rows = numbers_of(y)
-        if rows.ndim != 2 or rows.shape[1] != self.objective.p or not math.isfinite(np.vdot(rows, rows)):
-            return None
-        if instance is not None:
-            check_instance(instance, y.shape[:-1])
-            if instance.q is not None or instance.d is not None or instance.learned():
-                return None
-        return self.solve_here(self._costs(rows), instance, start, y, self.objective)
-
-    def _solve_shortly(self, y: Tensor, short: ShortWay) -> tuple[Solution, Face | Lone] | None:
-        """The answer to costs `(count, p)` on the CPU, float32 or float64, without a gradient; `None`: not so shortly."""
-        if y.shape == short.one:
-            alone = self._alone(y, short)
-            if alone is not None:
-                return _told(alone.decision, alone.objective, alone.residual), alone.face
-        rows = numbers_of(y)
-        answer = short.answer(rows)
-        if answer is None:
-            return None
-        face = Face(self.rows, answer.inside, answer.in_force, short.kappa, self._mu, self.objective, None, short)
-        decision = torch.from_numpy(answer.w.astype(rows.dtype, copy=False))
-        return _told(decision, answer.objective, answer.residual), face
-
-    @cached_property
-    def _alone(self) -> Callable[[Tensor, ShortWay], LoneAnswer | None]:
-        from dflearn.layers.alone import answer_alone
-
-        return answer_alone
 
     def _costs(self, y: np.ndarray) -> np.ndarray:
         """c `(count, n)` in float64 of y `(count, p)`, with the program's own d."""
@@ -453,16 +356,3 @@ class Smoothed(Layer):
         none = answer.infeasible == 1
         answer.w[none], answer.residual[none], status[none] = np.nan, np.inf, int(Status.INFEASIBLE)
         return Finished(status, slow, reason)
-
-
-def _told(decision: Tensor, objective: np.ndarray, residual: np.ndarray) -> Solution:
-    """What is optimal, objective and residual `(count,)`."""
-    count, value = len(objective), torch.from_numpy(objective)
-    return Solution(
-        decision=decision,
-        status=torch.from_numpy(np.zeros(count, np.int8)),  # OPTIMAL
-        objective=value,
-        bound=value,
-        residual=torch.from_numpy(residual),
-        fallback=torch.from_numpy(np.zeros(count, np.bool_)),
-    )

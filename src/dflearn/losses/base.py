@@ -7,16 +7,15 @@ obj(y, w) = (S y + d)ᵀ w + ½ wᵀQ w.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 from torch import Tensor, nn
 
 from dflearn.data import Batch
 from dflearn.errors import DataError, OptionError, ShapeError
-from dflearn.layers.base import NUMBERS, Apart, Exact, Layer
+from dflearn.layers.base import Exact, Layer
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Solution
 from dflearn.solvers.construction import FROM_PROGRAMS, Constructed, Conversion, refused, solver_of
@@ -26,17 +25,10 @@ Field = Literal["costs", "decisions"]
 
 @dataclass(frozen=True)
 class LossOutput:
-    """A loss's value `(*batch,)` and, where the loss solved something, the `Solution` behind it.
-
-    apart: in its place the answer that autograd does not follow.
-    way_back: weights g `(count,)` → the gradient of Σ g · loss in ŷ, `(count, p)`, both arrays, where the loss knows it without
-        autograd; the value then carries none.
-    """
+    """A loss's value `(*batch,)` and, where the loss solved something, the `Solution` behind it."""
 
     value: Tensor
     solution: Solution | None = None
-    apart: Apart | None = None
-    way_back: Callable[[np.ndarray], np.ndarray] | None = None
 
 
 def layer_of(cls: type, what: Any) -> Layer | None:
@@ -69,14 +61,6 @@ class Loss(nn.Module, metaclass=Constructed):
     by_layer: ClassVar[bool] = False
     exact: ClassVar[bool] = False
     needs: tuple[Field, ...] = ("costs", "decisions")
-    _written_for: ClassVar[Callable[..., LossOutput] | None] = (
-        None  # the `_output` that `_output_apart` was written for
-    )
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        if "_output_apart" in vars(cls):
-            cls._written_for = cls._output
 
     def __init__(self, layer: Layer | None = None) -> None:
         super().__init__()
@@ -105,29 +89,6 @@ class Loss(nn.Module, metaclass=Constructed):
         """The value together with the decision that was computed on the way."""
         self._check(predicted, batch)
         return self._output(predicted, batch)
-
-    def output_apart(self, predicted: Tensor, batch: Batch) -> LossOutput:
-        """The same values and first derivatives, for a training step: with a `way_back`, where loss and layer know one."""
-        dtype, costs, decisions = predicted.dtype, batch.costs, batch.decisions
-        plain = type(predicted) is Tensor and predicted.ndim == 2
-        usual = plain and predicted.is_cpu and dtype in NUMBERS and predicted.requires_grad
-        alike = costs is None or (costs.dtype is dtype and not costs.requires_grad)
-        alike = alike and (decisions is None or (decisions.dtype is dtype and not decisions.requires_grad))
-        if alike and usual and self._knows_way_back():
-            self._check(predicted, batch)
-            output = self._output_apart(predicted.detach(), batch)
-            if output is not None:
-                return output
-        return self.output(predicted, batch)
-
-    def _knows_way_back(self) -> bool:
-        """Whether `_output_apart` belongs to what `output` is: not where a subclass, or anybody later, put another in its place."""
-        whole, own = (getattr(method, "__func__", None) for method in (self.output, self._output))
-        return own is not None and own is type(self)._written_for and whole is Loss.output
-
-    def _output_apart(self, predicted: Tensor, batch: Batch) -> LossOutput | None:
-        """`_output` of predictions that autograd does not follow, with a `way_back`; `None` where there is none."""
-        return None
 
     def _check(self, predicted: Tensor, batch: Batch) -> None:
         """An error where the data do not hold what the loss needs, or in another shape."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -53,25 +52,6 @@ class SCE(Loss):
 
     def extra_repr(self) -> str:
         return f"variant={self.variant!r}, label={self.label!r}"
-
-    def _output_apart(self, predicted: Tensor, batch: Batch) -> LossOutput | None:
-        """Shifted, with e = ŷ − y:  gradient Sᵀ(w* − w) − (∂w)ᵀ S e."""
-        found, layer = None, self.layer
-        if self.variant == "shifted" and self.label == "exact":
-            found = layer.solve_apart(predicted, batch.instance, batch.start)
-        if found is None:
-            return None
-        objective, error = layer.objective, predicted.numpy() - batch.require("costs").numpy()
-        difference = objective.rows_back(batch.require("decisions").numpy() - found.w)
-
-        def back(weights: np.ndarray) -> np.ndarray:
-            weights = weights[:, None]
-            change = objective.rows(weights * error)
-            slope: np.ndarray = weights * difference
-            slope += found.way_back(np.negative(change, out=change))
-            return slope
-
-        return LossOutput(torch.from_numpy(error * difference).sum(-1), None, found, back)
 
     def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
         objective, instance = self.layer.objective, batch.instance

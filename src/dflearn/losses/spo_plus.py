@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from dflearn.data import Batch
@@ -27,20 +25,6 @@ class SPOPlus(Loss):
 
     def __init__(self, layer: Layer) -> None:
         super().__init__(layer)
-
-    def _output_apart(self, predicted: Tensor, batch: Batch) -> LossOutput | None:
-        shifted, objective = 2 * predicted - batch.require("costs"), self.layer.objective
-        found = self.layer.solve_apart(shifted, batch.instance, batch.start)
-        if found is None:
-            return None
-        c, difference = objective.vector(shifted).numpy(), batch.require("decisions").numpy() - found.w
-
-        def back(weights: np.ndarray) -> np.ndarray:
-            weights = weights[:, None]
-            slope: np.ndarray = 2 * (objective.rows_back(weights * difference) + found.way_back(-(weights * c)))
-            return slope
-
-        return LossOutput(torch.from_numpy(c * difference).sum(-1), None, found, back)
 
     def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
         shifted = 2 * predicted - batch.require("costs")

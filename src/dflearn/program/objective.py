@@ -144,18 +144,6 @@ class Objective(WithoutCaches):
         scaled: np.ndarray = np.take(y, column, axis=1) * scale
         return scaled
 
-    def rows_back(self, v: np.ndarray) -> np.ndarray:
-        """Sᵀ v for arrays, v `(count, n)` → `(count, p)`: the numbers of `transpose`."""
-        if self.S is None:
-            return v
-        if self._diagonal:
-            scaled: np.ndarray = v * self._entries(v.dtype)[1]
-            return scaled
-        if self._places is None:
-            return self.transpose(torch.from_numpy(v)).numpy()
-        back: np.ndarray = np.take(v * self._entries(v.dtype)[1], self._places, axis=1)
-        return back + 0.0  # as sums of one term, which are never −0
-
     def _entries(self, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
         """The cost that every variable depends on, where it is one at most, and how."""
         if dtype not in self._scales:
@@ -164,24 +152,6 @@ class Objective(WithoutCaches):
             column[filled], value[filled] = self.S.indices, self.S.data
             self._scales[dtype] = column, value.astype(dtype)
         return self._scales[dtype]
-
-    @cached_property
-    def _places(self) -> np.ndarray | None:
-        """The variable that depends on each cost, where it is exactly one."""
-        if self.S is None or not self._single_entry_rows:
-            return None
-        filled = np.flatnonzero(np.diff(self.S.indptr))
-        order = np.argsort(self.S.indices, kind="stable")
-        return filled[order] if np.array_equal(self.S.indices[order], np.arange(self.p)) else None
-
-    @cached_property
-    def one_to_one(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        """S as S y = scale · y[column], column and scale `(n,)`, and the variable that depends on each cost `(p,)`; `None` where some
-        variable depends on several costs, or a cost is for several variables."""
-        if self.S is None:
-            return np.arange(self.n), np.ones(self.n), np.arange(self.n)
-        places = np.arange(self.p) if self._diagonal else self._places
-        return None if places is None else (*self._entries(np.dtype(np.float64)), places)
 
     def transpose(self, v: Tensor) -> Tensor:
         """Sᵀ v: a gradient with respect to c becomes one with respect to y.  `(*batch, n)` → `(*batch, p)`."""

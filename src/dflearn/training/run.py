@@ -37,7 +37,7 @@ from dflearn.training.divergence import exploded, weights_are_finite
 from dflearn.training.history import History
 from dflearn.training.preparation import prepare, rows_to_try
 from dflearn.training.starts import Starts
-from dflearn.training.step import copy_weights, counted_rows, failed_rows, go_back, loss_of, mean_of, measure
+from dflearn.training.step import copy_weights, counted_rows, failed_rows, loss_of, mean_of, measure
 from dflearn.training.validation import Validation
 
 EPSILON = 1e-6  # of the first gradient: the most that Adam may add to the size of a step's gradients
@@ -230,22 +230,22 @@ class Run:
         begun = perf_counter()
         if self.starts is not None:
             batch = replace(batch, start=self.starts.get(index))
-        predicted, output = loss_of(self.model, self.loss, batch, self.epoch + 1, step, apart=True)
+        predicted, output = loss_of(self.model, self.loss, batch, self.epoch + 1, step)
         evaluated = perf_counter()
         mean = mean_of(output.value, batch.weights)
         self._steps.clear()
-        go_back(output, predicted, mean, batch.weights)
+        mean.backward()
         if self.cuda_devices and self._ahead is None:  # while the GPU works
             self._ahead = next(self._batches, None)
         value, gradient = measure(self.model, mean, batch, predicted, output.value, self.epoch + 1, step, self._moving)
-        # Each layer is asked, which waits for its last solve; what has a way back of its own has waited.
-        if output.apart is None and [layer for layer in self._asked if layer.unsettled()]:
+        # Each layer is asked, which waits for its last solve.
+        if [layer for layer in self._asked if layer.unsettled()]:
             # These layers wait now, and the CPU finishes what a GPU left; the model may have written to the batch.
             return self._step(index, self.train.batch(index), step, seconds)
         if not self.epoch and step == 1 and self._by_name:
             self._fit_epsilon(gradient)
         self._steps.take()
-        solve, answer = 0.0, output.apart or output.solution
+        solve, answer = 0.0, output.solution
         if answer is not None:
             solve = answer.seconds
             if self.starts is not None and answer.start is not None:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import _engine_run_backward
 
 from dflearn.data import Batch, DecisionDataset
 from dflearn.errors import DataError, DflearnError, OptionError, SolverError
@@ -23,16 +20,11 @@ UNBOUNDED_IN_TRAINING = (
 )
 
 
-def loss_of(
-    model: nn.Module, loss: Loss, batch: Batch, epoch: int, step: int, *, apart: bool = False
-) -> tuple[Tensor, LossOutput]:
-    """Predicted costs and their loss; an error says in which step it happened, and to which instances.
-
-    apart: whether the loss may bring a `way_back` of its own.
-    """
+def loss_of(model: nn.Module, loss: Loss, batch: Batch, epoch: int, step: int) -> tuple[Tensor, LossOutput]:
+    """Predicted costs and their loss; an error says in which step it happened, and to which instances."""
     predicted = _predicted(model, batch.features)
     try:
-        output = loss.output_apart(predicted, batch) if apart else loss.output(predicted, batch)
+        output = loss.output(predicted, batch)
     except DflearnError as error:
         if exploded(batch, predicted):
             raise diagnose(model, batch, predicted, None, epoch, step) from error
@@ -43,7 +35,7 @@ def loss_of(
             raise explained from error
         error.add_note(place)
         raise
-    if output.way_back is None and not output.value.requires_grad:
+    if not output.value.requires_grad:
         through = "" if loss.layer is None else f" through {type(loss.layer).__name__}"
         raise OptionError(
             f"{type(loss).__name__}{through} does not depend on the predicted costs, so nothing can be learned: use a "
@@ -66,31 +58,6 @@ def mean_of(value: Tensor, weights: Tensor | None) -> Tensor:
         return value.mean()
     weights = weights.to(value)
     return (weights * value).sum() / weights.sum()
-
-
-def slope_of_mean(value: Tensor, weights: Tensor | None) -> np.ndarray:
-    """The gradient of `mean_of` in the values, `(*batch,)`, rounded as by autograd."""
-    if weights is None:
-        return _equal_shares(value.shape, value.dtype)
-    weights = weights.to(value)
-    return (weights * weights.sum().reciprocal()).numpy()
-
-
-@lru_cache(maxsize=64)
-def _equal_shares(shape: torch.Size, dtype: torch.dtype) -> np.ndarray:
-    shares = torch.ones(shape, dtype=dtype).div_(shape.numel()).numpy()
-    shares.flags.writeable = False
-    return shares
-
-
-def go_back(output: LossOutput, predicted: Tensor, mean: Tensor, weights: Tensor | None) -> None:
-    """Gradients of the mean loss, into the parameters."""
-    if output.way_back is None:
-        mean.backward()
-    else:
-        slope = torch.from_numpy(output.way_back(slope_of_mean(output.value, weights)))
-        # predicted.backward(slope) without its looking at what kinds of arguments there may be: a third of its time.
-        _engine_run_backward((predicted,), (slope,), False, False, (), allow_unreachable=True, accumulate_grad=True)
 
 
 def counted_rows(data: DecisionDataset) -> Tensor:
