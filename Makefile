@@ -16,7 +16,7 @@ endif
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-gpu check bench wheel peers fuzz mutate practice clean
+.PHONY: help demo test test-gpu check bench wheel peers fuzz mutate clean
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -61,7 +61,7 @@ wheel: $(VENV)/.installed-test  ## a wheel that holds the compiled kernels, in d
 	rm -rf build/wheel && mkdir -p build/wheel
 	cp -r pyproject.toml README.md LICENSE src build/wheel
 	find build/wheel -name __pycache__ -prune -exec rm -rf {} +
-	rm -rf build/wheel/src/dflearn/kernels/compiled
+	rm -rf build/wheel/src/dflearn/engine/compiled
 	$(ONE_THREAD) PYTHONPATH=build/wheel/src $(BIN)/python -m dflearn compile --all
 	$(BIN)/python -m build --no-isolation --wheel --outdir dist build/wheel
 
@@ -76,12 +76,6 @@ peers: .venv-ortools/.installed .venv-qpth/.installed .venv-piqp/.installed .ven
 fuzz: $(VENV)/.installed-test  ## random programs in any units, every answer judged (COUNT=1000 SEED=0 FAMILIES=)
 	$(ONE_THREAD) $(BIN)/python -m fuzz --count $(or $(COUNT),1000) --seed $(or $(SEED),0) \
 		--families '$(FAMILIES)' --out $(if $(filter file,$(origin OUT)),results/fuzz,$(OUT))
-
-# Real days need their file: make practice DFLEARN_ENERGY=energy_days.npz. PROBLEMS='battery' SEEDS=0: a trial, elsewhere.
-practice: $(VENV)/.installed-test  ## the default beside ordinary forecasts on eight realistic problems (finished runs are kept)
-	$(ONE_THREAD) $(if $(DFLEARN_ENERGY),DFLEARN_ENERGY='$(DFLEARN_ENERGY)') $(BIN)/python -m benchmarks.practice.study \
-		$(if $(PROBLEMS),--problems $(PROBLEMS)) $(if $(SEEDS),--seeds $(SEEDS)) \
-		--out $(if $(filter file,$(origin OUT)),$(if $(SEEDS),build,results)/practice,$(OUT))
 
 # COUNT mutants drawn by SEED; what is done is not run again. AGAIN=1: survivors once more, after tests were added.
 mutate: $(VENV)/.mutation  ## change operators of the source by chance: do the tests notice? (COUNT=400 SEED=14 AGAIN=)

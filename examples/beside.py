@@ -1,6 +1,6 @@
-"""What five examples share: ways to train a linear model, and a table of their regrets over seeds.
+"""What the examples share: options, training, tables of regret, pictures.
 
-A way is a function of training data and a seed; it answers with a model. All ways of a seed see the same data and are judged on
+Five of them compare ways to train a linear model over seeds: a way is a function of training data and a seed; it answers with a model. All ways of a seed see the same data and are judged on
 the same instances, so that differences are paired.
 """
 
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +20,8 @@ import dflearn as dfl
 from dflearn.data import Batch, DecisionDataset
 from dflearn.evaluation import Evaluation
 
+INK, GREY, RED, BLUE, GREEN, GOLD = "#1f2933", "#c3cad3", "#d1495b", "#2b6cb0", "#5aa469", "#e0a030"
+COLORS = {"two-stage": RED, "SPO+": GREEN, "SCE": BLUE, "PFY": BLUE, "knowing the mean": GREY}
 Way = Callable[[DecisionDataset, int], nn.Module]
 Draw = Callable[[int], tuple[DecisionDataset, DecisionDataset]]
 
@@ -111,3 +115,121 @@ def seeds_of(description: str | None) -> list[int]:
     parser.add_argument("--quick", action="store_true", help="one seed")
     options = parser.parse_args()
     return list(range(1 if options.quick else options.seeds))
+
+
+def forecasts(loss: object, share: float | Tensor, *, epochs: int, lr: float) -> dict[str, Way]:
+    """The mean, the newsvendor's quantile, and the cost after recourse, by `loss`."""
+    return {
+        "mean (ridge)": ridge,
+        "quantile": trained(pinball(share), epochs=epochs, lr=lr),
+        "cost after recourse": trained(loss, epochs=epochs, lr=lr),
+    }
+
+
+# -- one seed: options, training and tables ---------------------------------------------------------------------------
+
+
+def options_of(description: str | None, quick: str, *, plot: str, epochs: int = 30) -> argparse.ArgumentParser:
+    """The options that examples with a picture take."""
+    arguments = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--seed", type=int, default=1)
+    arguments.add_argument("--epochs", type=int, default=epochs)
+    arguments.add_argument("--plot", type=Path, default=Path(plot))
+    arguments.add_argument("--quick", action="store_true", help=quick)
+    torch.set_num_threads(1)
+    return arguments
+
+
+def single(array: np.ndarray) -> Tensor:
+    return torch.as_tensor(array, dtype=torch.float32)
+
+
+def models(
+    losses: Mapping[str, Any], make_model: Callable[[], nn.Module], problem: Any, train: DecisionDataset, **options: Any
+) -> dict[str, nn.Module]:
+    """A model for each loss, its best epoch kept: by validation regret on `problem`, two-stage's by its own loss."""
+    found = {}
+    for name, loss in losses.items():
+        by_regret = {} if name == "two-stage" else {"problem": problem}
+        found[name] = make_model()
+        dfl.fit(found[name], loss, train, keep="best", progress=False, **options, **by_regret)
+    return found
+
+
+def comparison(found: Mapping[str, Evaluation], columns: Mapping[str, Callable[[str], str]], width: int = 20) -> str:
+    """A line for each method: its regret and further columns, each a function of the method's name."""
+    widths = [max(12, len(name) + 2) for name in columns]
+    heads = "".join(f"{name:>{wide}}" for name, wide in zip(columns, widths, strict=True))
+    lines = [f"{'':<{width}}{'regret':>8}{heads}"]
+    for name, evaluation in found.items():
+        cells = "".join(f"{show(name):>{wide}}" for show, wide in zip(columns.values(), widths, strict=True))
+        lines.append(f"{name:<{width}}{evaluation.ratio_of_sums:>8.2%}{cells}")
+    return "\n".join(lines)
+
+
+def saved(found: Mapping[str, Evaluation], metric: str, form: str, unit: float = 1.0) -> Callable[[str], str]:
+    """How much less than two-stage, with its 95 % interval."""
+
+    def show(name: str) -> str:
+        if name == "two-stage":
+            return ""
+        paired = getattr(dfl.compare(found[name], found["two-stage"]), metric)
+        value, low, high = (0.0 - unit * part for part in paired)
+        return f"{value:{form}} [{high:{form}}, {low:{form}}]"
+
+    return show
+
+
+# -- pictures ---------------------------------------------------------------------------------------------------------
+
+
+def picture(path: Path, size: tuple[float, float], draw: Callable[..., None], *given: Any) -> None:
+    """draw(figure, *given), in the examples' style, to a file; nothing where matplotlib is not installed."""
+    try:
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=size, layout="constrained")
+        draw(figure, *given)
+    except ModuleNotFoundError as error:
+        print(f"no plot: {error}")
+        return
+    for axes in figure.axes:
+        axes.title.set(weight="bold", color=INK, size=12)
+        axes.spines[["top"] if axes.yaxis.get_label_position() == "right" else ["top", "right"]].set_visible(False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    print(f"\nplot: {path}")
+
+
+def percent(*axes: Any, decimals: int = 0) -> None:
+    """Labels of axes (`axes.xaxis`) in percent."""
+    from matplotlib.ticker import PercentFormatter
+
+    for axis in axes:
+        axis.set_major_formatter(PercentFormatter(1, decimals=decimals))
+
+
+def large_gain(gain: np.ndarray) -> int:
+    """An instance of large gain to show: the ninth decile."""
+    return int(np.argsort(gain)[int(0.9 * len(gain))])
+
+
+def draw_shares(axes: Any, excess: Mapping[str, np.ndarray], labels: Mapping[str, str], **settings: Any) -> None:
+    """The share of instances whose decision costs more than the best by at least so much."""
+    for name, values in excess.items():
+        share = np.linspace(1, 0, len(values))
+        axes.plot(np.sort(values), share, color=COLORS[name], linewidth=2.2, label=f"{name}: {labels[name]}")
+    percent(axes.xaxis, axes.yaxis)
+    axes.set(ylim=(0, 1), **settings)
+
+
+def draw_regrets(axes: Any, found: Mapping[str, Evaluation], colors: Mapping[str, str], decimals: int = 0) -> None:
+    """Σ regret / Σ optimum of each method, with its interval."""
+    for place, (name, evaluation) in enumerate(found.items()):
+        value, low, high = evaluation.metrics["ratio_of_sums"]
+        axes.barh(place, value, 0.7, color=colors[name])
+        axes.errorbar(value, place, xerr=[[value - low], [high - value]], ecolor=INK, elinewidth=1)
+    axes.set_yticks(range(len(found)), [name.replace(", ", ",\n") for name in found])
+    axes.invert_yaxis()
+    percent(axes.xaxis, decimals=decimals)
+    axes.set(xlabel="Σ regret / Σ optimum, with 95 % interval")

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 import dflearn as dfl
-from beside import data, pinball, ridge, seeds_of, study, table, trained
+from beside import data, forecasts, seeds_of, study, table
 from dflearn.data import DecisionDataset
 from dflearn.losses import TaskLoss
 
@@ -60,11 +60,7 @@ def draw(seed: int) -> tuple[DecisionDataset, DecisionDataset]:
 def main() -> None:
     program = commitment_program()
     loss = TaskLoss(dfl.Smoothed(program, mu=1e-2))
-    ways = {
-        "mean (ridge)": ridge,
-        "quantile": trained(pinball(SHARE), epochs=12, lr=0.02),
-        "cost after recourse": trained(loss, epochs=12, lr=0.02),
-    }
+    ways = forecasts(loss, SHARE, epochs=12, lr=0.02)
     print(table(study(program, draw, ways, seeds_of(__doc__))))
 
 

@@ -11,9 +11,8 @@ whole paths (with cycles only where a predicted time is negative). The customer 
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,12 +21,10 @@ from scipy.spatial import cKDTree
 from torch import Tensor, nn
 
 import dflearn as dfl
+from beside import COLORS, INK, comparison, draw_shares, large_gain, models, options_of, picture, saved, single
 from dflearn.data import DecisionDataset
 from dflearn.evaluation import Evaluation
 from dflearn.losses import MSE, SCE, SPOPlus
-
-INK, GREY, RED, BLUE, GREEN = "#1f2933", "#c3cad3", "#d1495b", "#2b6cb0", "#5aa469"
-COLORS = {"two-stage": RED, "SPO+": GREEN, "SCE": BLUE, "knowing the mean": GREY}
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,10 +90,9 @@ class Roads:
         b = np.zeros((count, len(self.positions)))
         far = np.flatnonzero(np.linalg.norm(self.positions - self.positions[0], axis=1) > 0.6)
         b[:, 0], b[np.arange(count), rng.choice(far, count)] = 1, -1
-        tensor = lambda array: torch.as_tensor(array, dtype=torch.float32)  # noqa: E731
         scale = float(length.mean())  # times and features are of size one then
-        instance = dfl.Instance(b=tensor(b))
-        return DecisionDataset(tensor(features) / scale, tensor(times) / scale, instance=instance), tensor(mean) / scale
+        instance = dfl.Instance(b=single(b))
+        return DecisionDataset(single(features) / scale, single(times) / scale, instance=instance), single(mean) / scale
 
 
 def study(program: dfl.Program, data: DecisionDataset, mean: Tensor, seed: int, epochs: int) -> dict[str, Evaluation]:
@@ -107,45 +103,25 @@ def study(program: dfl.Program, data: DecisionDataset, mean: Tensor, seed: int, 
         "SPO+": SPOPlus(dfl.Exact(solver)),
         "SCE": SCE(dfl.Smoothed(program, mu=1.0)),
     }
-    found = {}
-    for name, loss in losses.items():
-        # Softplus keeps times positive: a loop of negative time would be worth driving round.
-        model = nn.Sequential(dfl.models.SharedLinear(data.features.shape[-1], seed=seed), nn.Softplus())
-        by_regret = {} if name == "two-stage" else {"problem": solver}
-        dfl.fit(
-            model, loss, train, validation=validation, keep="best", epochs=epochs, lr=0.1, seed=seed, progress=False, batch_size=8,
-            **by_regret,
-        )  # fmt: skip
-        found[name] = dfl.evaluate(model, program, test, solver, progress=False)
+    # Softplus keeps times positive: a loop of negative time would be worth driving round.
+    make_model = lambda: nn.Sequential(dfl.models.SharedLinear(data.features.shape[-1], seed=seed), nn.Softplus())  # noqa: E731
+    options = {"epochs": epochs, "lr": 0.1, "seed": seed, "batch_size": 8}
+    fitted = models(losses, make_model, solver, train, validation=validation, **options)
+    found = {name: dfl.evaluate(model, program, test, solver, progress=False) for name, model in fitted.items()}
     found["knowing the mean"] = dfl.evaluate(mean[test.ids], program, test, solver, progress=False)
     return found
 
 
-def table(found: dict[str, Evaluation]) -> str:
-    lines = [f"{'':<20}{'regret':>8}{'best route':>12}{'less than two-stage':>32}"]
-    for name, evaluation in found.items():
-        less = ""
-        if name != "two-stage":
-            value, low, high = dfl.compare(evaluation, found["two-stage"]).ratio_of_sums
-            less = f"{-value:.2%} [{-high:.2%}, {-low:.2%}]"
-        lines.append(f"{name:<20}{evaluation.ratio_of_sums:>8.2%}{evaluation.exact_share:>12.0%}{less:>32}")
-    return "\n".join(lines)
-
-
-def draw(path: Path, roads: Roads, data: DecisionDataset, found: dict[str, Evaluation]) -> None:
+def draw(figure: Any, roads: Roads, data: DecisionDataset, found: dict[str, Evaluation]) -> None:
     from matplotlib.collections import LineCollection
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import PercentFormatter
 
-    figure = Figure(figsize=(11.5, 5.4), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
-
     # Of the busier half of the test days, one of large gain: the ninth decile.
     excess = {name: evaluation.regrets / evaluation.optima for name, evaluation in found.items()}
     all_slowness = data.batch(torch.as_tensor(found["SCE"].ids)).require("costs").numpy() / roads.lengths
     busy = np.flatnonzero(all_slowness.max(1) >= np.median(all_slowness.max(1)))
     gain = (excess["two-stage"] - excess["SCE"])[busy]
-    which = int(busy[np.argsort(gain)[int(0.9 * len(gain))]])
+    which = int(busy[large_gain(gain)])
     day = data.batch(int(found["SCE"].ids[which]))
     assert day.instance is not None
     assert day.instance.b is not None
@@ -175,34 +151,18 @@ def draw(path: Path, roads: Roads, data: DecisionDataset, found: dict[str, Evalu
     left.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=2)
     left.set_title("One test day; darker roads are slower")
 
-    share = np.linspace(1, 0, len(excess["SCE"]))
-    for name, evaluation in found.items():
-        label = f"{name}: {evaluation.ratio_of_sums:.1%} in all"
-        right.plot(np.sort(excess[name]), share, color=COLORS[name], linewidth=2.2, label=label)
-    for axis in (right.xaxis, right.yaxis):
-        axis.set_major_formatter(PercentFormatter(1, decimals=0))
-    right.set(
-        xlabel="slower than the fastest route, at least by", ylabel="share of test days", xlim=(0, 0.3), ylim=(0, 1)
-    )
+    totals = {name: f"{evaluation.ratio_of_sums:.1%} in all" for name, evaluation in found.items()}
+    xlabel = "slower than the fastest route, at least by"
+    draw_shares(right, excess, totals, xlabel=xlabel, ylabel="share of test days", xlim=(0, 0.3))
     right.legend(frameon=False)
-    right.set_title(f"All {len(share)} test days")
-    right.spines[["top", "right"]].set_visible(False)
-    for axes in (left, right):
-        axes.title.set(weight="bold", color=INK, size=12)
-    figure.savefig(path, dpi=150)
-    print(f"\nplot: {path}")
+    right.set_title(f"All {len(all_slowness)} test days")
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments = options_of(__doc__, "20 places, 40 days, 2 epochs", plot="delivery.png")
     arguments.add_argument("--places", type=int, default=100)
     arguments.add_argument("--days", type=int, default=600)
-    arguments.add_argument("--seed", type=int, default=1)
-    arguments.add_argument("--epochs", type=int, default=30)
-    arguments.add_argument("--plot", type=Path, default=Path("delivery.png"))
-    arguments.add_argument("--quick", action="store_true", help="20 places, 40 days, 2 epochs")
     options = arguments.parse_args()
-    torch.set_num_threads(1)
     if options.quick:
         options.places, options.days, options.epochs = 20, 40, 2
     roads = Roads.random(options.places, options.seed)
@@ -211,11 +171,9 @@ def main() -> None:
     data, mean = roads.days(options.days, options.seed)
     found = study(program, data, mean, options.seed, options.epochs)
     print(f"\n{len(found['SCE'].ids)} test days")
-    print(table(found))
-    try:
-        draw(options.plot, roads, data, found)
-    except ModuleNotFoundError as error:
-        print(f"no plot: {error}")
+    best = {"best route": lambda name: f"{found[name].exact_share:.0%}"}
+    print(comparison(found, best | {"less than two-stage": saved(found, "ratio_of_sums", ".2%")}))
+    picture(options.plot, (11.5, 5.4), draw, roads, data, found)
 
 
 if __name__ == "__main__":

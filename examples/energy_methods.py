@@ -15,15 +15,18 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
+
+import numpy as np
 
 import dflearn as dfl
+from beside import BLUE, GOLD, GREEN, RED, comparison, saved
 from dflearn.data import Split
 from dflearn.data.scale import Scale
 from dflearn.evaluation import Evaluation
 from dflearn.losses import MSE, SCE, SPOPlus
 from dflearn.problems import Scheduling
-from dflearn.program import Program
+from dflearn.problems.energy import EnergyDays, EnergyKnapsack, split_days
 from dflearn.solvers.base import Solver
 from dflearn.studies import Method, Prepared, RunContext, register, register_problem
 
@@ -32,15 +35,7 @@ SETTINGS: dict[str, Any] = {"epochs": 30, "lr": 0.02, "batch_size": 32}
 GRID = (0.03, 0.1, 0.3, 1.0)  # of μ, times the mean size of the objective's coefficients
 
 
-class Decision(Protocol):
-    """What is decided: `EnergyKnapsack` and `Scheduling` are such."""
-
-    @property
-    def program(self) -> Program: ...
-
-    def solver(self) -> Solver: ...
-
-    def relaxed_solver(self) -> Solver: ...
+COLORS = dict(zip(METHODS, (RED, GOLD, GREEN, BLUE), strict=True))
 
 
 @dataclass(frozen=True)
@@ -55,7 +50,7 @@ class Judged:
 
 def judge(
     method: str,
-    problem: Decision,
+    problem: EnergyKnapsack | Scheduling,
     split: Split,
     *,
     seed: int,
@@ -90,6 +85,27 @@ def judge(
     assert history.best is not None
     evaluation = dfl.evaluate(model, problem.program, test, problem.solver(), cache=cache, progress=False)
     return Judged(evaluation, mu, history.best["epoch"], sum(history.column("seconds")))
+
+
+def prepare(
+    days: EnergyDays, costs: np.ndarray, problem: EnergyKnapsack | Scheduling, seed: int, cache: Path | None = None
+) -> tuple[Split, float]:
+    """Labelled days in the literature's proportions of 550, 100 and 139; and the unit in which costs are counted."""
+    data = dfl.label(days.dataset(costs), problem.solver(), cache=cache)
+    train, validation = (round(len(days) * part / 789) for part in (550, 100))
+    return split_days(data, seed, train=train, validation=validation)
+
+
+def table(found: dict[str, Judged], unit: float, lost: str) -> str:
+    """Regret of each method, what it loses a day, what that is less than two-stage, and what validation chose."""
+    evaluations = {name: judged.evaluation for name, judged in found.items()}
+    columns = {
+        lost: lambda name: f"{unit * evaluations[name].absolute_regret:,.0f}",
+        "saved a day against two-stage": saved(evaluations, "absolute_regret", ",.0f", unit),
+        "μ": lambda name: "" if found[name].mu is None else f"{found[name].mu:g}",
+        "epoch": lambda name: str(found[name].epoch),
+    }
+    return comparison(evaluations, columns, width=30)
 
 
 # -- for studies ------------------------------------------------------------------------------------------------------

@@ -14,17 +14,18 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from beside import INK, percent, picture
 from dflearn.evaluation import estimates
 from dflearn.problems.energy import VARIABLE, load_energy_days, synthetic_energy_days
 from dflearn.studies.config import read_study
 from dflearn.studies.driver import complete
 from dflearn.studies.record import Record
 from dflearn.studies.store import read_records
-from energy_knapsack import COLORS, INK
-from energy_methods import METHODS
+from energy_methods import COLORS, METHODS
 
 HERE = Path(__file__).resolve().parent
 STUDIES = ("energy_knapsack.toml", "energy_scheduling.toml")
@@ -99,14 +100,9 @@ def summary(found: Found) -> str:
     return "\n".join(overview) + "\n" + details
 
 
-def draw(path: Path, found: Found) -> None:
+def draw(figure: Any, found: Found) -> None:
     """How much less regret than two-stage, as a share of two-stage's own regret, for each problem and method."""
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import PercentFormatter
-
-    problems = problems_of(found)
-    figure = Figure(figsize=(8, 0.8 + 0.6 * len(problems)), layout="constrained")
-    axes = figure.subplots()
+    problems, axes = problems_of(found), figure.subplots()
     for shift, method in enumerate(METHODS[1:]):
         for place, (problem, seeds) in enumerate(problems.items()):
             whole = share([found[problem, seed, METHODS[0]] for seed in seeds])
@@ -118,12 +114,9 @@ def draw(path: Path, found: Found) -> None:
     axes.set_yticks(range(len(problems)), problems)
     axes.invert_yaxis()
     axes.axvline(0, color=INK, linewidth=0.8)
-    axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    percent(axes.xaxis)
     axes.set_xlabel("share of two-stage's regret that is saved, with its 95 % interval over test days")
     axes.legend(frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=150)
-    print(f"plot: {path}")
 
 
 HEADING = """# Energy: {days} {kind} days, seeds {seeds}
@@ -168,10 +161,7 @@ def main() -> None:
     found = by_run(records)
     text = summary(found)
     (options.out / "table.md").write_text(HEADING.format(days=days, kind=kind, seeds=seeds) + text)
-    try:
-        draw(options.out / "saved.png", found)
-    except ModuleNotFoundError as error:
-        print(f"no plot: {error}")
+    picture(options.out / "saved.png", (8, 0.8 + 0.6 * len(problems_of(found))), draw, found)
     print(text)
 
 

@@ -11,21 +11,18 @@ Quantities are truckloads. Prices are predicted; holding costs and fees are know
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-import torch
 from torch import Tensor, nn
 
 import dflearn as dfl
+from beside import COLORS, GREY, INK, comparison, draw_regrets, large_gain, models, options_of, picture, saved, single
 from dflearn.data import DecisionDataset
 from dflearn.evaluation import Evaluation
 from dflearn.losses import MSE, SCE, SPOPlus
 
-INK, GREY, RED, BLUE, GREEN = "#1f2933", "#c3cad3", "#d1495b", "#2b6cb0", "#5aa469"
-COLORS = {"two-stage": RED, "SPO+": GREEN, "SCE": BLUE, "knowing the mean": GREY}
 DAYS, ROOM, HOLDING, FEE = 14, 2.0, 0.02, 0.1
 GRID = (0.003, 0.01, 0.03, 0.1)  # of μ
 
@@ -59,8 +56,7 @@ def fortnights(count: int, seed: int) -> tuple[DecisionDataset, Tensor]:
     prices = mean * rng.gamma(100, 0.01, mean.shape)  # noise of mean one and spread 0.1
     features = np.stack([scarcity, freight, harvest, np.broadcast_to(np.linspace(-1, 1, DAYS), mean.shape)], axis=-1)
     demand = np.clip(rng.gamma(2, 0.15, (count, DAYS)), 0, 0.95)
-    tensor = lambda array: torch.as_tensor(array, dtype=torch.float32)  # noqa: E731
-    return DecisionDataset(tensor(features), tensor(prices), instance=dfl.Instance(b=tensor(demand))), tensor(mean)
+    return DecisionDataset(single(features), single(prices), instance=dfl.Instance(b=single(demand))), single(mean)
 
 
 def study(
@@ -69,7 +65,7 @@ def study(
     """Results on the test fortnights, the share of the optimum by which the relaxation lies below it, and μ."""
     solver, relaxed = dfl.HiGHS(program), dfl.HiGHS(program.relax())
     train, validation, test = dfl.label(data, solver).split(seed, test=0.4, validation=0.25)
-    options = {"epochs": epochs, "lr": 0.05, "batch_size": 8, "validation": validation, "progress": False}
+    options = {"epochs": epochs, "lr": 0.05, "batch_size": 8, "validation": validation}
 
     def make_model(seed: int) -> nn.Module:
         linear = dfl.models.SharedLinear(data.features.shape[-1], seed=seed)
@@ -77,19 +73,15 @@ def study(
 
     tuning = dfl.tune(
         lambda mu: SCE(dfl.Smoothed(program, mu)), GRID, make_model=make_model, train=train, problem=relaxed,
-        seeds=[seed], **options,
+        seeds=[seed], progress=False, **options,
     )  # fmt: skip
     losses = {
         "two-stage": MSE(),
         "SPO+": SPOPlus(dfl.Exact(relaxed)),
         "SCE": SCE(dfl.Smoothed(program, tuning.best)),
     }
-    found = {}
-    for name, loss in losses.items():
-        model = make_model(seed)
-        by_regret = {} if name == "two-stage" else {"problem": relaxed}
-        dfl.fit(model, loss, train, keep="best", seed=seed, **options, **by_regret)
-        found[name] = dfl.evaluate(model, program, test, solver, progress=False)
+    fitted = models(losses, lambda: make_model(seed), relaxed, train, seed=seed, **options)
+    found = {name: dfl.evaluate(model, program, test, solver, progress=False) for name, model in fitted.items()}
     found["knowing the mean"] = dfl.evaluate(mean[test.ids], program, test, solver, progress=False)
     assert test.costs is not None
     below = relaxed.solve(test.costs, test.instance).objective.numpy()
@@ -97,28 +89,10 @@ def study(
     return found, float((optimum - below).sum() / optimum.sum()), tuning.best
 
 
-def table(found: dict[str, Evaluation]) -> str:
-    lines = [f"{'':<20}{'regret':>8}{'paid too much':>15}{'saved a fortnight against two-stage':>38}"]
-    for name, evaluation in found.items():
-        saved = ""
-        if name != "two-stage":
-            value, low, high = dfl.compare(evaluation, found["two-stage"]).absolute_regret
-            saved = f"{-value:.3f} [{-high:.3f}, {-low:.3f}]"
-        lines.append(f"{name:<20}{evaluation.ratio_of_sums:>8.2%}{evaluation.absolute_regret:>15.3f}{saved:>38}")
-    return "\n".join(lines)
-
-
-def draw(path: Path, data: DecisionDataset, found: dict[str, Evaluation]) -> None:
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import PercentFormatter
-
-    figure = Figure(figsize=(13, 4.8), layout="constrained")
+def draw(figure: Any, data: DecisionDataset, found: dict[str, Evaluation]) -> None:
     left, right = figure.subfigures(1, 2, width_ratios=(1.7, 1))
     prices, plans = left.subplots(2, 1, sharex=True, height_ratios=(1, 1.5))
-
-    # A fortnight of large gain: the ninth decile.
-    gain = found["two-stage"].regrets - found["SCE"].regrets
-    which = int(np.argsort(gain)[int(0.9 * len(gain))])
+    which = large_gain(found["two-stage"].regrets - found["SCE"].regrets)
     batch = data.batch(int(found["SCE"].ids[which]))
     assert batch.instance is not None
     assert batch.instance.b is not None
@@ -141,32 +115,15 @@ def draw(path: Path, data: DecisionDataset, found: dict[str, Evaluation]) -> Non
     plans.legend(frameon=False, ncols=3, loc="upper center", fontsize=9)
 
     bars = right.subplots()
-    for place, (name, evaluation) in enumerate(found.items()):
-        value, low, high = evaluation.metrics["ratio_of_sums"]
-        bars.barh(place, value, 0.7, color=COLORS[name])
-        bars.errorbar(value, place, xerr=[[value - low], [high - value]], ecolor=INK, elinewidth=1)
-    bars.set_yticks(range(len(found)), list(found))
-    bars.invert_yaxis()
-    bars.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    bars.set(xlabel="Σ regret / Σ optimum, with 95 % interval")
-    bars.set_title(f"All {len(gain)} test fortnights")
-    for axes in (prices, plans, bars):
-        axes.title.set(weight="bold", color=INK, size=12)
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=150)
-    print(f"\nplot: {path}")
+    draw_regrets(bars, found, COLORS)
+    bars.set_title(f"All {len(found['SCE'].ids)} test fortnights")
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments = options_of(__doc__, "40 fortnights, 2 epochs", plot="inventory.png")
     arguments.add_argument("--fortnights", type=int, default=500)
     arguments.add_argument("--model", choices=["linear", "softplus"], default="linear", help="of the price of a day")
-    arguments.add_argument("--seed", type=int, default=1)
-    arguments.add_argument("--epochs", type=int, default=30)
-    arguments.add_argument("--plot", type=Path, default=Path("inventory.png"))
-    arguments.add_argument("--quick", action="store_true", help="40 fortnights, 2 epochs")
     options = arguments.parse_args()
-    torch.set_num_threads(1)
     if options.quick:
         options.fortnights, options.epochs = 40, 2
     program = inventory_program()
@@ -176,11 +133,9 @@ def main() -> None:
     cost = found["SCE"].optima.mean()
     print(f"\n{len(found['SCE'].ids)} test fortnights; knowing the prices, one costs {cost:.2f} on average")
     print(f"the relaxation that training uses lies {gap:.1%} below; μ = {mu:g} was chosen for SCE\n")
-    print(table(found))
-    try:
-        draw(options.plot, data, found)
-    except ModuleNotFoundError as error:
-        print(f"no plot: {error}")
+    columns = {"paid too much": lambda name: f"{found[name].absolute_regret:.3f}"}
+    print(comparison(found, columns | {"saved a fortnight against two-stage": saved(found, "absolute_regret", ".3f")}))
+    picture(options.plot, (13, 4.8), draw, data, found)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 import dflearn as dfl
-from beside import data, pinball, ridge, seeds_of, study, table, trained
+from beside import data, forecasts, seeds_of, study, table
 from dflearn.data import DecisionDataset
 from dflearn.losses import TaskLoss
 
@@ -46,11 +46,7 @@ def main() -> None:
     for room in (200.0, 55.0):
         program = newsvendor_program(room)
         loss = TaskLoss(dfl.Smoothed(program, mu=1e-3))
-        ways = {
-            "mean (ridge)": ridge,
-            "quantile, closed form": trained(pinball(torch.tensor(SHARE)), epochs=40, lr=0.02),
-            "cost after recourse": trained(loss, epochs=40, lr=0.02),
-        }
+        ways = forecasts(loss, torch.tensor(SHARE), epochs=40, lr=0.02)
         print(f"{program.name}\n{table(study(program, draw, ways, seeds))}\n")
 
 

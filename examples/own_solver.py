@@ -10,8 +10,7 @@ and every loss that needs a solver only (SPO+, perturbed Fenchel-Young, SCE with
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,11 +18,9 @@ from scipy.ndimage import gaussian_filter
 from torch import Tensor, nn
 
 import dflearn as dfl
+from beside import COLORS, GREY, draw_shares, large_gain, models, options_of, picture, single
 from dflearn.data import DecisionDataset
 from dflearn.losses import MSE, FenchelYoung, SPOPlus
-
-INK, GREY, RED, BLUE, GOLD = "#1f2933", "#c3cad3", "#d1495b", "#2b6cb0", "#e0a030"
-COLORS = {"two-stage": RED, "SPO+": "#5aa469", "PFY": BLUE, "knowing the mean": GREY}
 
 
 def cheapest_crossing(costs: np.ndarray) -> np.ndarray:
@@ -65,9 +62,8 @@ def ice_maps(count: int, rows: int, columns: int, seed: int) -> tuple[DecisionDa
     radar = thickness.clip(0) + 0.4 * rng.normal(size=mean.shape)
     optical = thickness.clip(max=0) + 0.2 * rng.normal(size=mean.shape)
     features = np.stack([radar, optical, wind], axis=-1)
-    tensor = lambda array: torch.as_tensor(array, dtype=torch.float32)  # noqa: E731
     cells = rows * columns
-    return DecisionDataset(tensor(features).flatten(1, 2), tensor(times).flatten(1)), tensor(mean).reshape(count, cells)
+    return DecisionDataset(single(features).flatten(1, 2), single(times).flatten(1)), single(mean).reshape(count, cells)
 
 
 def study(
@@ -82,15 +78,10 @@ def study(
         "SPO+": SPOPlus(dfl.Exact(solver)),
         "PFY": FenchelYoung(dfl.Perturbed(solver, sigma, samples=3, generator=seed)),
     }
-    ways = {}
-    for name, loss in losses.items():
-        model = dfl.models.SharedLinear(data.features.shape[-1], seed=seed)
-        by_regret = {} if name == "two-stage" else {"problem": solver}
-        dfl.fit(
-            model, loss, train, validation=validation, keep="best", epochs=epochs, lr=0.1, batch_size=16, seed=seed,
-            progress=False, **by_regret,
-        )  # fmt: skip
-        ways[name] = decide(solver, model, test)
+    make_model = lambda: dfl.models.SharedLinear(data.features.shape[-1], seed=seed)  # noqa: E731
+    options = {"epochs": epochs, "lr": 0.1, "seed": seed, "batch_size": 16}
+    fitted = models(losses, make_model, solver, train, validation=validation, **options)
+    ways = {name: decide(solver, model, test) for name, model in fitted.items()}
     ways["knowing the mean"] = solver.solve(mean[test.ids]).decision
     return test, ways
 
@@ -108,15 +99,10 @@ def relative_regrets(solver: dfl.Solver, test: DecisionDataset, way: Tensor) -> 
 
 
 def draw(
-    path: Path, shape: tuple[int, int], solver: dfl.Solver, test: DecisionDataset, ways: dict[str, Tensor]
+    figure: Any, shape: tuple[int, int], solver: dfl.Solver, test: DecisionDataset, ways: dict[str, Tensor]
 ) -> None:
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import PercentFormatter
-
     regrets = {name: relative_regrets(solver, test, way).numpy() for name, way in ways.items()}
-    gain = regrets["two-stage"] - regrets["SPO+"]
-    which = int(np.argsort(gain)[int(0.9 * len(gain))])  # a map of large gain: the ninth decile
-    figure = Figure(figsize=(13, 4.6), layout="constrained")
+    which = large_gain(regrets["two-stage"] - regrets["SPO+"])
     left, right = figure.subplots(1, 2, width_ratios=(1.7, 1))
     times = test.batch(which).require("costs").reshape(shape)
     left.imshow(times.log().numpy(), cmap="Blues_r", aspect="auto")
@@ -131,33 +117,19 @@ def draw(
     legend = left.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=3, frameon=True, facecolor=GREY)
     legend.get_frame().set_linewidth(0)
     left.set_title("One test map, west to east: lighter cells are slower")
-    share = np.linspace(1, 0, len(gain))
-    for name, values in regrets.items():
-        right.plot(np.sort(values), share, color=COLORS[name], linewidth=2.2, label=f"{name}: {values.mean():.1%}")
-    for axis in (right.xaxis, right.yaxis):
-        axis.set_major_formatter(PercentFormatter(1, decimals=0))
-    right.set(xlabel="slower than the best way, at least by", ylabel="share of test maps", ylim=(0, 1))
+    means = {name: f"{values.mean():.1%}" for name, values in regrets.items()}
+    draw_shares(right, regrets, means, xlabel="slower than the best way, at least by", ylabel="share of test maps")
     right.set_xlim(0, float(np.quantile(regrets["two-stage"], 0.99)))
     right.legend(frameon=False, title="mean of regret / optimum")
-    right.set_title(f"All {len(gain)} test maps")
-    right.spines[["top", "right"]].set_visible(False)
-    for axes in (left, right):
-        axes.title.set(weight="bold", color=INK, size=12)
-    figure.savefig(path, dpi=150)
-    print(f"\nplot: {path}")
+    right.set_title(f"All {len(test)} test maps")
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments = options_of(__doc__, "small maps, 40 of them, 2 epochs", plot="own_solver.png")
     arguments.add_argument("--rows", type=int, default=24)
     arguments.add_argument("--columns", type=int, default=48)
     arguments.add_argument("--maps", type=int, default=400)
-    arguments.add_argument("--seed", type=int, default=1)
-    arguments.add_argument("--epochs", type=int, default=30)
-    arguments.add_argument("--plot", type=Path, default=Path("own_solver.png"))
-    arguments.add_argument("--quick", action="store_true", help="small maps, 40 of them, 2 epochs")
     options = arguments.parse_args()
-    torch.set_num_threads(1)
     if options.quick:
         options.rows, options.columns, options.maps, options.epochs = 8, 12, 40, 2
     shape = (options.rows, options.columns)
@@ -175,10 +147,7 @@ def main() -> None:
         error = 1.96 * less.std() / len(less) ** 0.5
         shown = "" if name == "two-stage" else f"{less.mean():.2%} ± {error:.2%}"
         print(f"{name:<20}{regret.mean():>18.2%}{shown:>24}")
-    try:
-        draw(options.plot, shape, solver, test, ways)
-    except ModuleNotFoundError as error:
-        print(f"no plot: {error}")
+    picture(options.plot, (13, 4.6), draw, shape, solver, test, ways)
 
 
 if __name__ == "__main__":

@@ -16,16 +16,15 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
 
 import dflearn as dfl
+from beside import BLUE, INK, RED, percent, picture
 from dflearn.data import DecisionDataset
 from dflearn.evaluation import Evaluation
 from dflearn.losses import MSE, SCE, Regret
 from dflearn.problems import ShortestPath
 
 PICTURE = Path("docs/images/readme.png")
-INK, GREY, RED, BLUE = "#1f2933", "#8893a0", "#d1495b", "#2b6cb0"
 TRUE_COST, MU = 4.0, 6.0
 
 
@@ -98,34 +97,25 @@ def draw_shares(axes: Axes, found: dict[str, Evaluation]) -> None:
     for name, regrets, color in (
         ("MSE", found["MSE"].regrets, RED),
         ("SCE", found["SCE"].regrets, BLUE),
-        ("knowing E[$y$ | $x$]", floor, GREY),
+        ("knowing E[$y$ | $x$]", floor, "#8893a0"),
     ):
         excess = np.sort(regrets / found["MSE"].optima)
         total = regrets.sum() / found["MSE"].optima.sum()
         axes.plot(excess, share, color=color, linewidth=2, label=f"{name}: {total:.1%}")
     axes.set(xlabel="regret / optimum, at least", ylabel="share of test instances", xlim=(0, 0.6), ylim=(0, 0.6))
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(PercentFormatter(1, decimals=0))
+    percent(axes.xaxis, axes.yaxis)
     axes.legend(frameon=False, loc="upper right", title="regret in all, trained on")
     axes.set_title(f"All {len(share)} of them")
 
 
-def main() -> None:
-    problem = ShortestPath(5, 5, seed=1)
+def draw(figure: Figure, problem: ShortestPath) -> None:
     test, found = train_twice(problem)
-    figure = Figure(figsize=(13, 4.2), layout="constrained")
     left, middle, right = figure.subplots(1, 3, width_ratios=(1.2, 0.9, 1))
     draw_losses(left)
     draw_paths(middle, problem, test, found)
     draw_shares(right, found)
-    for axes in (left, middle, right):
-        axes.title.set(weight="bold", color=INK, size=12)
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.get_layout_engine().set(wspace=0.06)
-    PICTURE.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(PICTURE, dpi=150)
-    print(PICTURE)
+    figure.get_layout_engine().set(wspace=0.06)  # type: ignore[union-attr]
 
 
 if __name__ == "__main__":
-    main()
+    picture(PICTURE, (13, 4.2), draw, ShortestPath(5, 5, seed=1))

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 import dflearn as dfl
+from beside import BLUE, GOLD, GREEN, GREY, INK, RED, percent, picture
 from dflearn.evaluation import estimates
 from dflearn.studies.config import read_study
 from dflearn.studies.driver import complete
@@ -34,7 +35,6 @@ from dflearn.studies.record import Record
 from tours import FORMULATIONS, Tours
 from travelling_salesman_methods import AS_WRITTEN
 
-INK, GREY, RED, BLUE, GREEN, GOLD = "#1f2933", "#9aa5b1", "#d1495b", "#2b6cb0", "#5aa469", "#e0a030"
 STUDY = Path(__file__).with_suffix(".toml")
 GRID = (0.1, 0.3, 1.0, 3.0, 10.0)  # of μ, times the mean travel time
 LABELS = {"sSPO+": "smoothed SPO+"}  # losses that this page spells out
@@ -154,11 +154,7 @@ travel time.
 """
 
 
-def draw(path: Path, tours: Tours, rows: list[dict[str, Any]]) -> None:
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import PercentFormatter
-
-    figure = Figure(figsize=(13, 7.2), layout="constrained")
+def draw(figure: Any, tours: Tours, rows: list[dict[str, Any]]) -> None:
     top, bottom = figure.subfigures(2, 1, height_ratios=(1, 1.35))
     cities = tours.structure["places"]
     costs = tours.generate(50).batch().require("costs").double()
@@ -180,7 +176,7 @@ def draw(path: Path, tours: Tours, rows: list[dict[str, Any]]) -> None:
         axes.scatter(*cities.T, s=60, color="white", edgecolors=INK, zorder=3)
         axes.set(aspect="equal", xticks=[], yticks=[], xlim=(-0.08, 1.08), ylim=(-0.08, 1.08))
         axes.spines[:].set_color(GREY)
-        axes.set_title("the best tour" if name == "exact" else f"{name}: {1 - bound / optimum:.0%} below", size=11)
+        axes.set_title("the best tour" if name == "exact" else f"{name}: {1 - bound / optimum:.0%} below")
     top.suptitle(
         "What each relaxation answers for the same times (red: a road driven both ways, gold: a fraction of a road)",
         weight="bold", color=INK, size=12,
@@ -204,17 +200,14 @@ def draw(path: Path, tours: Tours, rows: list[dict[str, Any]]) -> None:
     axes.set_xticks(
         range(len(names)), [f"{name}\n{gaps[name]:.1%} below the optimum" if gaps[name] else name for name in names]
     )
-    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=1))
+    percent(axes.yaxis, decimals=1)
     axes.axhline(0, color=INK, linewidth=0.8)
     axes.set(
         xlim=(-0.3, len(names) - 0.7), xlabel="relaxation that training solves: weak on the left, tight on the right"
     )
     axes.set(ylabel="Σ regret / Σ optimum,\nmore than exact SPO+ has")
     axes.legend(frameon=False, ncols=5, loc="upper center", bbox_to_anchor=(0.5, 0.92))
-    axes.set_title("Regret after training through each relaxation", weight="bold", color=INK, size=12)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=150)
-    print(f"plot: {path}")
+    axes.set_title("Regret after training through each relaxation")
 
 
 def main() -> None:
@@ -233,10 +226,7 @@ def main() -> None:
     text = HEADING.format(cities=tours.cities) + table(rows) + SECOND + differences(tours) + "\n"
     (options.out / "table.md").write_text(text)
     print(f"\n{text}")
-    try:
-        draw(options.plot, tours, rows)
-    except ModuleNotFoundError as error:
-        print(f"no plot: {error}")
+    picture(options.plot, (13, 7.2), draw, tours, rows)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ The optimum is then γ times that of the base, at D times its decision.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -96,6 +97,12 @@ class Case:
         known = self.y[i] if self.S is None else self.S @ self.y[i]
         return known + self.line("d", i)
 
+    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What `make` gives, made once for this case."""
+        if key not in self.remembered:
+            self.remembered[key] = make()
+        return self.remembered[key]
+
     def changed(self, **parts: Any) -> Case:
         return replace(self, remembered={}, **parts)
 
@@ -148,6 +155,10 @@ class Case:
             recourse=self.recourse,
             n=self.n,
         )
+
+    @cached_property
+    def relaxed(self) -> Program:
+        return self.program.relax()
 
     def _unit(self, name: str) -> np.ndarray:
         me = len(self.A)

@@ -15,12 +15,12 @@ import os
 import random
 import resource
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -29,9 +29,10 @@ from dflearn.errors import CheckpointError, DflearnError
 from dflearn.losses import SPOPlus
 from dflearn.models import Linear
 from dflearn.solvers.base import Status
+from fuzz.processes import script
 from fuzz.verdicts import Verdict
 
-ITEMS, FEATURES, EPOCHS = 6, 3, 30
+NAME, ITEMS, FEATURES, EPOCHS = "fuzz.durability", 6, 3, 30
 STUDY = """
 problems = ["SP-3"]
 methods = ["MSE"]
@@ -44,23 +45,23 @@ epochs = 2
 """
 
 
-def _program(integer: bool = True) -> dfl.Program:
+def small_program(integer: bool = True) -> dfl.Program:
     return dfl.Program(G=[[3, 1, 2, 2, 1, 3], [1, 2, 3, 1, 2, 2]], h=[6, 6], upper=1, integer=integer)
 
 
-def _data(count: int, seed: int = 0) -> dfl.DecisionDataset:
+def small_data(count: int, seed: int = 0) -> dfl.DecisionDataset:
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(count, FEATURES, generator=generator)
     y = -(x @ torch.randn(FEATURES, ITEMS, generator=generator)).abs() - 0.1
     return dfl.DecisionDataset(x, y)
 
 
-def _train(checkpoint: Path | None, epochs: int) -> bytes:
+def train(checkpoint: Path | None, epochs: int) -> bytes:
     """The weights after so many epochs."""
     torch.manual_seed(0)
-    data, model = _data(24), Linear(FEATURES, ITEMS)
-    data = dfl.label(data, dfl.HiGHS(_program()), progress=False)
-    loss = SPOPlus(dfl.Exact(dfl.HiGHS(_program(integer=False))))
+    data, model = small_data(24), Linear(FEATURES, ITEMS)
+    data = dfl.label(data, dfl.HiGHS(small_program()), progress=False)
+    loss = SPOPlus(dfl.Exact(dfl.HiGHS(small_program(integer=False))))
     dfl.fit(model, loss, data, epochs=epochs, batch_size=8, checkpoint=checkpoint, progress=False)
     return b"".join(p.detach().numpy().tobytes() for p in model.parameters())
 
@@ -70,14 +71,14 @@ def checkpoint_bits(seed: int) -> list[Verdict]:
     rng, verdicts = random.Random(seed), []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.pt"
-        _train(path, 2)
-        whole, wanted = path.read_bytes(), _train(None, 4)
+        train(path, 2)
+        whole, wanted = path.read_bytes(), train(None, 4)
         for _ in range(8):
             damaged, place = bytearray(whole), rng.randrange(8 * len(whole))
             damaged[place // 8] ^= 1 << place % 8
             path.write_bytes(damaged)
             try:
-                same = _train(path, 4) == wanted
+                same = train(path, 4) == wanted
             except CheckpointError:
                 verdicts.append(Verdict("refused"))
             except Exception as error:
@@ -88,12 +89,6 @@ def checkpoint_bits(seed: int) -> list[Verdict]:
     return verdicts
 
 
-def _child(work: str, folder: str, *more: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "fuzz.durability", work, folder, *more]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1]), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
-
-
 def _killed(work: str) -> Callable[[int], list[Verdict]]:
     """Killed at any moment and begun again, the end is that of a run that was left alone."""
 
@@ -101,9 +96,9 @@ def _killed(work: str) -> Callable[[int], list[Verdict]]:
         rng = random.Random(seed)
         with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as quiet:
             for _ in range(2):
-                _child(work, folder, str(rng.uniform(0.0, 0.4))).communicate(timeout=600)
-            told, errors = _child(work, folder).communicate(timeout=600)
-            wanted, _ = _child(work, quiet).communicate(timeout=600)
+                script(NAME, work, folder, str(rng.uniform(0.0, 0.4))).communicate(timeout=600)
+            told, errors = script(NAME, work, folder).communicate(timeout=600)
+            wanted, _ = script(NAME, work, quiet).communicate(timeout=600)
         if told and told == wanted:
             return [Verdict("right")]
         last = errors.strip().splitlines()[-1:] if not told else [f"{told.strip()}, undisturbed {wanted.strip()}"]
@@ -118,11 +113,11 @@ def full_disk(seed: int) -> list[Verdict]:
     for work in ("fit", "label"):
         with tempfile.TemporaryDirectory() as folder:
             size = random.Random(seed).choice([0, 700, 4096])
-            told, errors = _child(work, folder, "", str(size)).communicate(timeout=600)
+            told, errors = script(NAME, work, folder, "", str(size)).communicate(timeout=600)
             last = (errors.strip().splitlines() or [""])[-1]
             kind = last.split(":")[0].split(".")[-1]
             known = {error.__name__ for error in DflearnError.__subclasses__()}
-            again, _ = _child(work, folder).communicate(timeout=600)
+            again, _ = script(NAME, work, folder).communicate(timeout=600)
         if not again:
             verdicts.append(Verdict("silent wrong", f"{work}: what a full disk left breaks the next run"))
         elif not told and kind not in known:
@@ -135,9 +130,9 @@ def full_disk(seed: int) -> list[Verdict]:
 def two_writers(seed: int) -> list[Verdict]:
     """Two processes label into one cache."""
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as quiet:
-        both = [_child("label", folder) for _ in range(2)]
+        both = [script(NAME, "label", folder) for _ in range(2)]
         told = [child.communicate(timeout=600) for child in both]
-        wanted, _ = _child("label", quiet).communicate(timeout=600)
+        wanted, _ = script(NAME, "label", quiet).communicate(timeout=600)
     if all(out == wanted and out for out, _ in told):
         return [Verdict("right")]
     return [Verdict("crash", f"two writers: {[errors.strip().splitlines()[-1:] for _, errors in told]}")]
@@ -155,29 +150,37 @@ CHECKS: dict[str, Callable[[int], list[Verdict]]] = {
 
 def _work(work: str, folder: Path) -> bytes:
     if work == "fit":
-        return _train(folder / "run.pt", EPOCHS)
+        return train(folder / "run.pt", EPOCHS)
     if work == "label":
-        data = dfl.label(_data(400), dfl.HiGHS(_program()), cache=folder, progress=False, accept=(Status.OPTIMAL,))
+        data = dfl.label(
+            small_data(400), dfl.HiGHS(small_program()), cache=folder, progress=False, accept=(Status.OPTIMAL,)
+        )
         assert data.decisions is not None
         return data.decisions.numpy().tobytes()
+    records = run_small_study(folder / "study.sqlite", folder / "study.toml")
+    return repr([record and record.metrics for record in records]).encode()
+
+
+def run_small_study(path: Path, study: Path, export: Path | None = None) -> list[Any]:
+    """Run `STUDY` into the store at `path`; its records."""
     from dflearn.studies.config import read_study
     from dflearn.studies.driver import run_study
     from dflearn.studies.executors import InProcess
     from dflearn.studies.store import Store
 
-    file = folder / "study.toml"
-    file.write_text(STUDY)
-    configs = read_study(file).runs()
-    with Store(folder / "study.sqlite") as store:
-        run_study(configs, store, InProcess(folder / "cache"), progress=False)
-        records = [store.get(config) for config in configs]
-    return repr([record and record.metrics for record in records]).encode()
+    study.write_text(STUDY)
+    configs = read_study(study).runs()
+    with Store(path) as store:
+        run_study(configs, store, InProcess(path.parent / "cache"), progress=False)
+        if export is not None:
+            store.export(export, instances=True)
+        return [store.get(config) for config in configs]
 
 
 def main(work: str, folder: str, seconds: str = "", size: str = "") -> None:
     torch.set_num_threads(1)
     if size:  # of any file: writing beyond it is an error, as on a full disk
-        _train(None, 1)  # compiled code is loaded, and temporary files are there
+        train(None, 1)  # compiled code is loaded, and temporary files are there
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(size), int(size)))
     if seconds:

@@ -144,26 +144,27 @@ class _Simplex:
         self.basis[p] = q
 
 
-def solve_rationals(rows: list[list[Fraction]]) -> list[Fraction] | None:
-    """One solution of a linear system, each row its coefficients and then its right-hand side; `None` if there is none."""
-    rows = [list(row) for row in rows]
-    width, pivots = len(rows[0]) - 1 if rows else 0, []
+def whole_rows(rows: np.ndarray) -> Any:
+    """Each row of floats times a power of two that makes it integer, as Python's integers."""
+    return np.array([_integers(row)[0] for row in rows.tolist()], dtype=object).reshape(rows.shape)
+
+
+def solve_exactly(table: Any) -> tuple[Any, int] | None:
+    """One solution of a linear system, each row its integer coefficients and right-hand side; `None` if there is none.
+
+    The solution is numerators, and one positive denominator. Every step keeps the table integer, as in `_Simplex`.
+    """
+    width, denominator, pivots = table.shape[1] - 1, 1, list[int]()
     for q in range(width):
-        place = next((i for i in range(len(pivots), len(rows)) if rows[i][q]), None)
-        if place is None:
-            continue
-        at = len(pivots)
-        rows[at], rows[place] = rows[place], rows[at]
-        head = rows[at][q]
-        rows[at] = [value / head for value in rows[at]]
-        for i, row in enumerate(rows):
-            if i != at and row[q]:
-                factor = row[q]
-                rows[i] = [a - factor * b if b else a for a, b in zip(row, rows[at], strict=True)]
-        pivots.append(q)
-    if any(row[-1] for row in rows[len(pivots) :]):
+        at, below = len(pivots), np.flatnonzero(table[len(pivots) :, q])
+        if below.size:
+            table[[at, at + below[0]]] = table[[at + below[0], at]]
+            line = table[at].copy()
+            table = (table * line[q] - np.outer(table[:, q], line)) // denominator
+            table[at], denominator = line, line[q]
+            pivots.append(q)
+    if table[len(pivots) :, -1].any():
         return None
-    x = [Fraction(0)] * width
-    for i, q in enumerate(pivots):
-        x[q] = rows[i][-1]
-    return x
+    x = np.zeros(width, dtype=object)
+    x[pivots] = table[: len(pivots), -1]
+    return (x, denominator) if denominator > 0 else (-x, -denominator)

@@ -253,26 +253,21 @@ def dtypes(rng: Rng) -> dict[str, Any]:
     return base | {"y": y, "dtype": dtype}
 
 
+def bare(n: int, **parts: Any) -> dict[str, Any]:
+    """No rows, w ≥ 0, and what else is given."""
+    none, zero = np.zeros((0, n)), np.zeros(n)
+    rows = {"A": none, "b": np.zeros(0), "G": none, "h": np.zeros(0), "lower": zero, "S": None, "d": zero}
+    return rows | {"integer": np.zeros(n, bool), "mu": 1.0, "w0": zero} | parts
+
+
 def knapsacks(rng: Rng) -> dict[str, Any]:
     """Yes or no under a few rows: what `FewRowBinary` and, relaxed, `FewRowLP` are for; in any units."""
     n, m = int(rng.integers(2, 11)), int(rng.integers(1, 4))
     G = rng.integers(1, 9, (m, n)).astype(float)
     h = np.floor(G.sum(1) * rng.choice([0.25, 0.5, 0.75]))
     y = -numbers(rng, 2, n, kind=str(rng.choice(["integers", "eighths", "floats"])))
-    out = {
-        "A": np.zeros((0, n)),
-        "b": np.zeros(0),
-        "G": G,
-        "h": h,
-        "lower": np.zeros(n),
-        "upper": np.ones(n),
-        "y": y if rng.random() < 0.5 else -np.abs(y),
-        "S": None,
-        "d": np.zeros(n),
-        "integer": np.full(n, rng.random() < 0.7),
-        "mu": 1.0,
-        "w0": np.zeros(n),
-    }
+    y = y if rng.random() < 0.5 else -np.abs(y)
+    out = bare(n, G=G, h=h, upper=np.ones(n), y=y, integer=np.full(n, rng.random() < 0.7))
     draw = rng.random()
     if draw < 0.3:
         out["row"] = 2.0 ** rng.integers(-27, 28, m)
@@ -289,21 +284,10 @@ def choices(rng: Rng) -> dict[str, Any]:
     k, unit = int(rng.integers(1, n + 1)), float(rng.choice([0.25, 1.0, 3.0]))
     row = np.full((1, n), unit)
     none, exactly = np.zeros((0, n)), rng.random() < 0.5
-    return {
-        "A": row if exactly else none,
-        "b": np.full(int(exactly), k * unit),
-        "G": none if exactly else row,
-        "h": np.full(int(not exactly), k * unit),
-        "lower": np.zeros(n),
-        "upper": np.ones(n),
-        "y": rng.integers(-8, 9, (2, n)) / 4,
-        "S": None,
-        "d": np.zeros(n),
-        "integer": np.full(n, True),
-        "mu": 1.0,
-        "w0": np.zeros(n),
-        "cost": float(2.0 ** rng.integers(-20, 21)),
-    }
+    sides = {"A": row if exactly else none, "b": np.full(int(exactly), k * unit)}
+    sides |= {"G": none if exactly else row, "h": np.full(int(not exactly), k * unit)}
+    y, cost = rng.integers(-8, 9, (2, n)) / 4, float(2.0 ** rng.integers(-20, 21))
+    return bare(n, **sides, upper=np.ones(n), y=y, integer=np.full(n, True), cost=cost)
 
 
 def paths(rng: Rng) -> dict[str, Any]:
@@ -317,21 +301,9 @@ def paths(rng: Rng) -> dict[str, Any]:
     b = np.zeros(nodes)
     b[0], b[-1] = 1.0, -1.0
     n = len(arcs)
-    return {
-        "A": A,
-        "b": b,
-        "G": np.zeros((0, n)),
-        "h": np.zeros(0),
-        "lower": np.zeros(n),
-        "upper": np.full(n, float(rng.choice([1.0, np.inf]))),
-        "y": rng.integers(-8, 17, (2, n)) / 4,
-        "S": None,
-        "d": np.zeros(n),
-        "integer": np.zeros(n, bool),
-        "mu": float(2.0 ** rng.integers(-4, 4)),
-        "w0": np.zeros(n),
-        "cost": float(2.0 ** rng.integers(-20, 21)),
-    }
+    upper, y = np.full(n, float(rng.choice([1.0, np.inf]))), rng.integers(-8, 17, (2, n)) / 4
+    mu, cost = float(2.0 ** rng.integers(-4, 4)), float(2.0 ** rng.integers(-20, 21))
+    return bare(n, A=A, b=b, upper=upper, y=y, mu=mu, cost=cost)
 
 
 FAMILIES: dict[str, Callable[[Rng], dict[str, Any]]] = {

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
-from typing import Any
+
+import torch
 
 from fuzz.cases import Case
 from fuzz.families import make
-from fuzz.run import Tally, in_turn, try_subject
+from fuzz.processes import messages
+from fuzz.run import Tally, Work, verdicts_of, work_of
 from fuzz.shrink import as_test, failure, shrink
 from fuzz.subjects import SUBJECTS
 from fuzz.verdicts import Verdict
 
 TOGETHER = 100  # seeds of one process
 MOST_SECONDS = 120  # without a word from the process: it hangs
-
-Work = tuple[str, int, str]  # family, seed, subject
 
 
 def run_isolated(
@@ -31,94 +28,46 @@ def run_isolated(
     never frees does not pile up.
     """
     for begin in range(0, len(seeds), TOGETHER):
-        work = [
-            (family, seed, name)
-            for seed in seeds[begin : begin + TOGETHER]
-            for family in families
-            for name in in_turn(subjects, seed, turns)
-        ]
+        work = work_of(seeds[begin : begin + TOGETHER], families, subjects, turns)
         while work:
-            done, death = 0, ""
-            for message in _messages(_run_all, work):
-                if isinstance(message, str):
-                    death = message
-                    continue
-                yield from _told(work, done, *message, tally)
+            done = 0
+            for piece, found in zip(work, messages(_run_all, work, MOST_SECONDS), strict=False):
+                died = isinstance(found, str)
+                verdicts, seconds = ([Verdict("crash", f"the process died: {found}")], 0.0) if died else found
+                tally.add(*piece, verdicts, seconds)
                 done += 1
-            if death:
-                yield from _told(work, done, [Verdict("crash", f"the process died: {death}")], 0.0, tally)
-                done += 1
+                if done == len(work) or work[done][1] != piece[1]:
+                    yield piece[1]
             work = work[done:]
 
 
-def _told(work: list[Work], k: int, verdicts: list[Verdict], seconds: float, tally: Tally) -> Iterator[int]:
-    """Count the k-th piece of work; the seed, where it was its last."""
-    family, seed, name = work[k]
-    tally.add(family, seed, name, verdicts, seconds)
-    after = work[k + 1] if k + 1 < len(work) else None
-    if after is None or after[:2] != (family, seed):
-        tally.programs[family] += 1
-    if after is None or after[1] != seed:
-        yield seed
-
-
 def _run_all(pipe: Connection, work: list[Work]) -> None:
-    _quiet()
-    case: Case | None = None
-    for family, seed, name in work:
-        if case is None or (case.family, case.seed) != (family, seed):
-            case = make(family, seed)
-        begun = time.process_time()
-        verdicts = try_subject(SUBJECTS[name], case)
-        pipe.send((verdicts, time.process_time() - begun))
+    torch.set_num_threads(1)
+    for found in verdicts_of(work):
+        pipe.send(found)
 
 
-def shrink_isolated(family: str, seed: int, name: str, verdict: str) -> str:
-    """The source of a test of the smallest program that was reached; empty where the failure is not to be had again."""
+def shrink_isolated(family: str, seed: int, name: str, verdicts: Sequence[str]) -> str:
+    """The source of a test of the smallest program that was reached, of the first verdict that is there; empty if none is."""
     text = ""
-    for message in _messages(_shrink, (family, seed, name, verdict)):
-        text = (
-            f"# the process died while this was made smaller: {message}\n{text}"
-            if isinstance(message, str)
-            else message[0]
-        )
+    for message in messages(_shrink, (family, seed, name, verdicts), MOST_SECONDS):
+        died = f"# the process died while this was made smaller: {message}\n{text}"
+        text = died if isinstance(message, str) else message[0]
     return text
 
 
-def _shrink(pipe: Connection, work: tuple[str, int, str, str]) -> None:
-    _quiet()
-    family, seed, name, verdict = work
-
-    def tell(case: Case) -> None:
-        again = failure(case, SUBJECTS[name], verdict)
-        if again is not None:
-            pipe.send((as_test(case, name, again),))
-
-    tell(shrink(make(family, seed), SUBJECTS[name], verdict, tell))
-
-
-def _messages(target: Any, work: Any) -> Iterable[Any]:
-    """What the process sends and, where it dies or hangs, a string that says so."""
-    context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe(duplex=False)
-    process = context.Process(target=target, args=(there, work), daemon=True)
-    process.start()
-    there.close()
-    try:
-        while here.poll(MOST_SECONDS):
-            yield here.recv()
-        yield f"no answer for {MOST_SECONDS} s"
-    except EOFError:
-        process.join()
-        if process.exitcode:
-            yield f"exit code {process.exitcode}"
-    finally:
-        process.kill()
-        process.join()
-
-
-def _quiet() -> None:
-    import torch
-
+def _shrink(pipe: Connection, work: tuple[str, int, str, Sequence[str]]) -> None:
     torch.set_num_threads(1)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # back ends print there
+    family, seed, name, verdicts = work
+    case = make(family, seed)
+    for verdict in verdicts:
+        if failure(case, SUBJECTS[name], verdict) is None:
+            continue
+
+        def tell(case: Case, verdict: str = verdict) -> None:
+            again = failure(case, SUBJECTS[name], verdict)
+            if again is not None:
+                pipe.send((f"# {verdict}\n{as_test(case, name, again)}",))
+
+        tell(shrink(case, SUBJECTS[name], verdict, tell))
+        return

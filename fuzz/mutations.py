@@ -5,49 +5,45 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import lzma
 import sqlite3
+import tempfile
+import warnings
 import zipfile
 import zlib
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from random import Random
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 BOMB = 320 * 2**20  # bytes that a bomb unpacks to
 NUMBERS = (0, -1, 7, 2**31 - 1, 2**31, 2**63 - 1, -(2**63), 10**8, 10**12, 1e308, -1e-320, float("nan"), float("inf"))
-VALUES = (
-    *NUMBERS,
-    None,
-    True,
-    "",
-    "text",
-    "a" * 10_000,
-    "\ud800",
-    [],
-    {},
-    [[[]]],
-    [1, 2, 3],
-    {"a": {"b": None}},
-    10**400,
-)
+TEXTS = ("", "text", "a" * 10_000, "\ud800")
+VALUES = (*NUMBERS, None, True, *TEXTS, [], {}, [[[]]], [1, 2, 3], {"a": {"b": None}}, 10**400)
 WORDS = (
-    "nan",
-    "1e999",
-    "-1",
-    "inf",
-    "\0",
+    *["nan", "1e999", "-1", "inf", "\x00", "99999999999999999999", '"', ",", "\ufeff", "1e-400"],
     "x" * 100_000,
-    "99999999999999999999",
     "[" * 5000,
-    '"',
-    ",",
-    "\ufeff",
     "-" * 3000,
-    "1e-400",
 )
 FUNNY = ("<f8", ">f8", "<f4", "<i8", "<i4", "<u1", "|b1", "<c16", "<U3", "|O", "<M8[s]", "|V8", "<f2")
+
+
+SHAPES = ((2**40,), (-1,), (2**62, 0), (0, 2**62), (), (2**31, 2**33), (1,) * 40, (-1, -8))
+
+
+def changed(content: bytes, rng: Random) -> bytes:
+    """The content with one change of what it is made of: an archive in one of its parts, a table in a cell, and so on."""
+    if rng.random() < 0.2:
+        return any_bytes(content, rng)
+    change = next((change for begin, change in FORMATS.items() if content.startswith(begin)), None)
+    if change is None:
+        change = tensors if content[8:9] == b"{" else any_bytes if b"\0" in content else text
+    return change(content, rng)
 
 
 def any_bytes(content: bytes, rng: Random) -> bytes:
@@ -72,11 +68,12 @@ def any_bytes(content: bytes, rng: Random) -> bytes:
 
 
 def text(content: bytes, rng: Random) -> bytes:
-    """Lines dropped, repeated or swapped; words replaced."""
-    lines = content.decode().split("\n")
+    """Lines dropped, repeated or swapped; words replaced; or compressed, where nobody expects it."""
+    if rng.random() < 0.1:
+        return rng.choice([gzip_bomb, gzip.compress])(content)
+    lines = content.decode(errors="surrogateescape").split("\n")
     for _ in range(rng.randint(1, 3)):
-        i, j = rng.randrange(len(lines)), rng.randrange(len(lines))
-        how = rng.randrange(5)
+        i, j, how = rng.randrange(len(lines)), rng.randrange(len(lines)), rng.randrange(5)
         if how == 0:
             del lines[i : i + rng.randint(1, 3)]
             lines = lines or [""]
@@ -85,10 +82,10 @@ def text(content: bytes, rng: Random) -> bytes:
         elif how == 2:
             lines[i], lines[j] = lines[j], lines[i]
         else:
-            words = lines[i].split(" " if how == 3 else ",")
+            words = lines[i].split(" ,"[how - 3])
             words[rng.randrange(len(words))] = rng.choice(WORDS)
-            lines[i] = (" " if how == 3 else ",").join(words)
-    return "\n".join(lines).encode(errors="replace")
+            lines[i] = " ,"[how - 3].join(words)
+    return "\n".join(lines).encode(errors="surrogateescape")
 
 
 def tree(value: Any, rng: Random, leaves: tuple[Any, ...] = VALUES) -> Any:
@@ -105,42 +102,35 @@ def tree(value: Any, rng: Random, leaves: tuple[Any, ...] = VALUES) -> Any:
     return rng.choice(leaves)
 
 
-def as_json(value: Any) -> bytes:
-    return json.dumps(value).encode()
-
-
-def json_bytes(content: bytes, rng: Random) -> bytes:
+def json_lines(content: bytes, rng: Random) -> bytes:
+    """One of the lines, each a value in JSON, changed in its structure, or as text."""
+    lines = content.splitlines()
+    k = rng.randrange(len(lines))
     if rng.random() < 0.1:
-        return b"[" * 100_000
-    return as_json(tree(json.loads(content), rng))
+        lines[k] = b"[" * 100_000
+    elif rng.random() < 0.3:
+        return text(content, rng)
+    else:
+        lines[k] = json.dumps(tree(json.loads(lines[k]), rng)).encode()
+    return b"\n".join(lines)
 
 
-# -- archives -------------------------------------------------------------------------------------------------------
+def tensors(content: bytes, rng: Random) -> bytes:
+    """A file of safetensors: the length of its head, or what the head says."""
+    size = int.from_bytes(content[:8], "little")
+    head = json_lines(content[8 : 8 + size], rng) if rng.random() < 0.7 else content[8 : 8 + size]
+    return rng.choice([len(head), 2**62, 0, len(head) + 7]).to_bytes(8, "little") + head + content[8 + size :]
 
 
-def npz(content: bytes, rng: Random) -> bytes:
-    """An .npz file with one array that lies about itself, lacks, stands twice, is a bomb, or another archive."""
-    with np.load(io.BytesIO(content), allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
-    name = rng.choice(list(arrays))
-    parts = [(f"{key}.npy", npy(array)) for key, array in arrays.items()]
-    others = [part for part in parts if part[0] != f"{name}.npy"]
-    how = rng.randrange(8)
+# -- arrays and archives --------------------------------------------------------------------------------------------
+
+
+def array(content: bytes, rng: Random) -> bytes:
+    """An .npy file whose header lies about shape or dtype, or whose array is hostile."""
+    held, how = np.load(io.BytesIO(content), allow_pickle=False), rng.randrange(4)
     if how == 0:
-        return zipped(others)
-    if how == 1:
-        return zipped([*parts, (f"{name}.npy", npy(hostile(arrays[name], rng)))])
-    if how == 2:
-        return zipped([*others, (f"{name}.npy", content)])
-    if how == 3:
-        zeros = npy(np.zeros(0, arrays[name].dtype if arrays[name].dtype.kind != "U" else "<f8"), (BOMB // 8,))
-        return zipped([*others, (f"{name}.npy", zeros + bytes(BOMB))], zipfile.ZIP_DEFLATED)
-    if how == 4:
-        shape = rng.choice([(2**40,), (-1,), (2**62, 0), (0, 2**62), (), (2**31, 2**33), (1,) * 40, (-1, -8)])
-        return zipped([*others, (f"{name}.npy", npy(arrays[name], shape))])
-    if how == 5:
-        return zipped([*others, (f"{name}.npy", npy(arrays[name], None, rng.choice(FUNNY)))])
-    return zipped([*others, (f"{name}.npy", npy(hostile(arrays[name], rng)))])
+        return npy(held, rng.choice(SHAPES))
+    return npy(held, None, rng.choice(FUNNY)) if how == 1 else npy(hostile(held, rng))
 
 
 def npy(array: np.ndarray, shape: tuple[int, ...] | None = None, dtype: str | None = None) -> bytes:
@@ -177,23 +167,45 @@ def hostile(array: np.ndarray, rng: Random) -> np.ndarray:
     return changed.reshape(array.shape)
 
 
+def archive(content: bytes, rng: Random) -> bytes:
+    """One part of a zip file changed, missing, there twice, another archive, or a bomb."""
+    parts = unzipped(content)
+    name, how = rng.choice(list(parts)), rng.randrange(8)
+    others = [(other, part) for other, part in parts.items() if other != name]
+    if how == 0:
+        return zipped(others)
+    if how == 1:
+        return zipped([*parts.items(), (name, changed(parts[name], rng))])
+    if how == 2:
+        return zipped([*others, (name, content)])
+    if how == 3:
+        head = npy(np.zeros(0), (BOMB // 8,)) if name.endswith(".npy") else parts[name]
+        return zipped([*others, (name, head + bytes(BOMB))], zipfile.ZIP_DEFLATED)
+    return zipped([*others, (name, changed(parts[name], rng))])
+
+
+def unzipped(content: bytes) -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(content)) as held:
+        return {name: held.read(name) for name in held.namelist()}
+
+
 def zipped(parts: list[tuple[str, bytes]], how: int = zipfile.ZIP_STORED) -> bytes:
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", how, compresslevel=1) as archive:
-        names: set[str] = set()
+    with zipfile.ZipFile(buffer, "w", how, compresslevel=1) as held, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Duplicate name")
         for name, part in parts:
-            info = zipfile.ZipInfo(name)
-            info.compress_type = how
-            archive.writestr(info, part) if name not in names else archive.writestr(_twice(info), part)
-            names.add(name)
+            held.writestr(zipfile.ZipInfo(name), part, how)
     return buffer.getvalue()
 
 
-def _twice(info: zipfile.ZipInfo) -> zipfile.ZipInfo:
-    import warnings
-
-    warnings.filterwarnings("ignore", "Duplicate name")
-    return info
+def packed(content: bytes, rng: Random) -> bytes:
+    """A compressed file that holds something hostile, or itself, or no end of zeros."""
+    module: ModuleType = gzip if content[:2] == GZIP else lzma
+    inside = module.decompress(content)
+    if rng.random() < 0.2:
+        bomb = gzip_bomb(inside) if module is gzip else lzma.compress(bytes(BOMB), preset=0)
+        return rng.choice([bomb, module.compress(content), inside])
+    return module.compress(changed(inside, rng))
 
 
 @cache
@@ -207,27 +219,38 @@ def gzip_bomb(head: bytes = b"") -> bytes:
     return gzip.compress(head, 1) + gzip.compress(b" " * 2**24, 1) * (BOMB // 2**24)
 
 
-def sqlite(path: Path, table: str, rng: Random) -> None:
+def sqlite(content: bytes, rng: Random) -> bytes:
     """One cell of a table made hostile, the table made a view, or a column missing."""
-    connection = sqlite3.connect(path)
-    columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
-    column, how = rng.choice(columns), rng.randrange(8)
-    with connection:
-        (old,) = connection.execute(f"SELECT {column} FROM {table} LIMIT 1").fetchone()
-        if how == 0:
-            connection.execute(f"DROP TABLE {table}")
-            endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)"
-            cells = ", ".join(f"zeroblob(1000) AS {name}" for name in columns)
-            connection.execute(f"CREATE VIEW {table} AS {endless} SELECT {cells} FROM n")
-        elif how == 1 and column != "key":
-            connection.execute(f"ALTER TABLE {table} RENAME COLUMN {column} TO other")
-        else:
-            new: Any = rng.choice(
-                [zlib_bomb(), zlib.compress(rng.randbytes(50)), b"", "text", 7, 1e300, rng.randbytes(99)]
-            )
-            if isinstance(old, bytes) and how > 4:
-                new = any_bytes(old, rng)
-            if isinstance(old, str) and how > 2:
-                new = json_bytes(old.encode(), rng).decode() if old[:1] == "{" else rng.choice(WORDS)
-            connection.execute(f"UPDATE OR REPLACE {table} SET {column} = ?", (new,))
-    connection.close()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "file.sqlite")
+        path.write_bytes(content)
+        connection = sqlite3.connect(path)
+        tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        table = rng.choice([name for name in tables if connection.execute(f"SELECT * FROM {name}").fetchone()])
+        columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+        column, how = rng.choice(columns), rng.randrange(8)
+        with connection:
+            (old,) = connection.execute(f"SELECT {column} FROM {table} LIMIT 1").fetchone()
+            if how == 0:
+                connection.execute(f"DROP TABLE {table}")
+                endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)"
+                cells = ", ".join(f"zeroblob(1000) AS {name}" for name in columns)
+                connection.execute(f"CREATE VIEW {table} AS {endless} SELECT {cells} FROM n")
+            elif how == 1 and column != "key":
+                connection.execute(f"ALTER TABLE {table} RENAME COLUMN {column} TO other")
+            else:
+                noise = zlib.compress(rng.randbytes(50))
+                new: Any = rng.choice([zlib_bomb(), noise, b"", "text", 7, 1e300, rng.randbytes(99)])
+                if isinstance(old, bytes) and how > 4:
+                    new = any_bytes(old, rng)
+                if isinstance(old, str) and how > 2:
+                    new = json_lines(old.encode(), rng).decode() if old[:1] == "{" else rng.choice(WORDS)
+                connection.execute(f"UPDATE OR REPLACE {table} SET {column} = ?", (new,))
+        connection.close()
+        return path.read_bytes()
+
+
+GZIP = b"\x1f\x8b"
+FORMATS: dict[bytes, Callable[[bytes, Random], bytes]] = {
+    b"PK": archive, b"\x93NUMPY": array, b"{": json_lines, b"SQLite format 3": sqlite, GZIP: packed, b"\xfd7zXZ": packed,
+}  # fmt: skip

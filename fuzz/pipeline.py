@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 import torch
@@ -10,19 +11,22 @@ from torch import Tensor
 
 import dflearn as dfl
 from dflearn.errors import DflearnError, OptionError
+from dflearn.evaluation import Evaluation
 from dflearn.layers.base import Layer
 from dflearn.losses import MSE, SCE, FenchelYoung, Loss, Regret, SmoothedSPOPlus, SPOPlus, SquaredDecisionError
 from dflearn.solvers.base import Solution, Solver, Status
+from dflearn.solvers.recognition import best_solver
 from fuzz.cases import Case
 from fuzz.references import truth_of
 from fuzz.verdicts import Kind, Verdict, refusals
 
+Regularizer = Literal["squared", "norm"]
 STEPS = tuple(10.0**-k for k in range(5, 12))  # of differences
 
 LAYERS: dict[str, Callable[[Case], Layer]] = {
     "Exact": lambda case: dfl.Exact(highs(case)[0]),
-    "squared": lambda case: dfl.Smoothed(case.program, case.user_mu()),
-    "norm": lambda case: dfl.Smoothed(case.program, case.user_mu("norm"), regularizer="norm"),
+    "squared": lambda case: smoothed_layer(case),
+    "norm": lambda case: smoothed_layer(case, "norm"),
 }
 LOSSES: dict[str, Callable[[Layer], Loss]] = {
     "regret": Regret,
@@ -39,12 +43,25 @@ MOVED = ("regret", "squared decision error", "SCE")
 
 
 def highs(case: Case) -> tuple[Solver, Solution]:
-    """HiGHS and its answer: one for several subjects."""
-    if "highs" not in case.remembered:
-        subject = dfl.HiGHS(case.program)
-        case.remembered["highs"] = subject, subject.solve(case.costs, case.instance)
-    found: tuple[Solver, Solution] = case.remembered["highs"]
-    return found
+    """HiGHS and its answer."""
+    key = (dfl.HiGHS, "", True)
+    subject: Solver = case.once(("solver", *key), lambda: dfl.HiGHS(case.program))
+    answer: Solution = case.once(("answer", *key), lambda: subject.solve(case.costs, case.instance))
+    return subject, answer
+
+
+def best(case: Case) -> Solver:
+    """The exact solver that suits the program."""
+    solver: Solver = case.once("best", lambda: best_solver(case.program))
+    return solver
+
+
+def smoothed_layer(case: Case, regularizer: Regularizer = "squared") -> dfl.Smoothed:
+    layer: dfl.Smoothed = case.once(
+        ("layer", regularizer),
+        lambda: dfl.Smoothed(case.program, case.user_mu(regularizer), regularizer=regularizer),
+    )
+    return layer
 
 
 def losses(case: Case) -> list[Verdict]:
@@ -169,30 +186,39 @@ def evaluation(case: Case) -> list[Verdict]:
     if case.dtype != "float64" or not 0 < case.count < 30 or any(truth.status != "optimal" for truth in truths):
         return []
     data = dfl.DecisionDataset(torch.zeros(case.count, 1), case.costs, instance=case.instance)
+    other = case.y[::-1] + (1.0 if case.factor is None else case.factor[case.block])
+
+    def judged(predicted: Tensor, data: dfl.DecisionDataset) -> Evaluation:
+        return dfl.evaluate(predicted, case.program, data, best(case), progress=False)
+
     try:
-        labelled = dfl.label(data, case.program, progress=False)
-        perfect = dfl.evaluate(case.costs, case.program, labelled, progress=False)
+        labelled = dfl.label(data, best(case), progress=False)
     except DflearnError as error:
         return refusals(case, "none", error)
-    other = case.y[::-1] + (1.0 if case.factor is None else case.factor[case.block])
-    try:
-        judged = dfl.evaluate(torch.tensor(other.copy()), case.program, labelled, progress=False)
+    try:  # both predictions in one batch
+        twice = labelled.subset(torch.arange(case.count).repeat(2))
+        both = judged(torch.cat([case.costs, torch.tensor(other)]), twice)
     except DflearnError as error:
+        try:
+            judged(case.costs, labelled)
+        except DflearnError as its_own:
+            return refusals(case, "none", its_own)
         return refusals(case.changed(y=other), "none", error)
+    assert both.decisions is not None
     verdicts = []
     for i, truth in enumerate(truths):
         scale, text = truth.scale * case.cost, ""
         optimum = truth.objective * case.cost
-        if abs(perfect.optima[i] - optimum) > 1e-6 * scale:
-            text = f"label with objective {perfect.optima[i]:.9g}, the optimum is {optimum:.9g}"
-        elif abs(perfect.regrets[i]) > 1e-6 * scale:
-            text = f"a perfect prediction has regret {perfect.regrets[i]:.3g}"
+        if abs(both.optima[i] - optimum) > 1e-6 * scale:
+            text = f"label with objective {both.optima[i]:.9g}, the optimum is {optimum:.9g}"
+        elif abs(both.regrets[i]) > 1e-6 * scale:
+            text = f"a perfect prediction has regret {both.regrets[i]:.3g}"
         else:
-            c, w = case.user_c(i), judged.decisions[i].double().numpy()
+            c, w = case.user_c(i), both.decisions[case.count + i].double().numpy()
             bent = case.cost * float(case.bent(w / case.column))
             regret = float(c @ w) + bent - optimum
             size = max(scale, float(np.abs(c) @ np.abs(w)) + bent)
-            if abs(judged.regrets[i] - regret) > 2e-6 * size:
-                text = f"regret {judged.regrets[i]:.9g}, by numpy {regret:.9g}"
+            if abs(both.regrets[case.count + i] - regret) > 2e-6 * size:
+                text = f"regret {both.regrets[case.count + i]:.9g}, by numpy {regret:.9g}"
         verdicts.append(Verdict("silent wrong", text, i) if text else Verdict("right", "", i))
     return verdicts

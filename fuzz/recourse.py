@@ -13,7 +13,7 @@ from dflearn.errors import DflearnError
 from dflearn.solvers.base import Status
 from fuzz.cases import Case
 from fuzz.exact import exact_lp
-from fuzz.pipeline import slopes
+from fuzz.pipeline import slopes, smoothed_layer
 from fuzz.references import by_clarabel, scale_of, truth_of
 from fuzz.verdicts import Verdict, refusals
 
@@ -54,7 +54,7 @@ def _compared(told: float, wanted: float, scale: float, text: str, i: int) -> Ve
 
 def _task_loss(case: Case, predicted: torch.Tensor) -> list[Verdict]:
     try:
-        layer = dfl.Smoothed(case.program, case.user_mu())
+        layer = smoothed_layer(case)
     except DflearnError as error:
         return [Verdict("declared", str(error))]
     loss = dfl.losses.TaskLoss(layer)

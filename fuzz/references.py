@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fuzz.cases import Case
-from fuzz.exact import ExactAnswer, exact_lp, solve_rationals
+from fuzz.exact import ExactAnswer, exact_lp, solve_exactly, whole_rows
 
 MOST_POINTS = 20_000  # integer points that are enumerated
 MOST_MIXED = 32  # assignments of integer variables, where the others are solved for
@@ -46,9 +46,9 @@ def truth_of(case: Case, kind: str, i: int) -> Truth:
         kind = "relaxed"
     lines = [case.c(i), *(case.line(name, i) for name in ("b", "h", "lower", "upper"))]
     key = (kind, *(line.tobytes() for line in lines))
-    if key not in case.remembered:
-        case.remembered[key] = _together(case, kind, i) if case.block is not None else _tight(case, kind, *lines)
-    found: Truth = case.remembered[key]
+    found: Truth = case.once(
+        key, lambda: _together(case, kind, i) if case.block is not None else _tight(case, kind, *lines)
+    )
     return found
 
 
@@ -77,10 +77,9 @@ def _tight(case: Case, kind: str, c: np.ndarray, b: Any, h: Any, lower: Any, upp
     low, high = np.where(lower > -LOOSE, lower, -np.inf), np.where(upper < LOOSE, upper, np.inf)
     if near.all() and np.array_equal(low, lower) and np.array_equal(high, upper):
         return _straight(case, kind, c, b, h, lower, upper)
-    key = ("tight", near.tobytes())
-    if key not in case.remembered:
-        case.remembered[key] = case.changed(G=case.G[near], h=h[near], H=None, row=np.ones(len(b) + int(near.sum())))
-    truth = _straight(case.remembered[key], kind, c, b, h[near], low, high)
+    units = np.ones(len(b) + int(near.sum()))
+    tight = case.once(("tight", near.tobytes()), lambda: case.changed(G=case.G[near], h=h[near], H=None, row=units))
+    truth = _straight(tight, kind, c, b, h[near], low, high)
     if truth.status != "optimal" or truth.w is None:
         return truth if truth.status == "infeasible" else Truth("unknown")
     held = (lower <= truth.w).all() and (truth.w <= upper).all() and (case.G @ truth.w <= h)[~near].all()
@@ -88,11 +87,14 @@ def _tight(case: Case, kind: str, c: np.ndarray, b: Any, h: Any, lower: Any, upp
 
 
 def _straight(case: Case, kind: str, *lines: Any) -> Truth:
-    if case.Q is not None:
-        from fuzz.curvature import curved_truth
-
-        return curved_truth(case, kind, *lines)
-    return {"none": _integer, "relaxed": _linear, "squared": _squared, "norm": _norm}[kind](case, *lines)
+    if kind == "norm":
+        return Truth("unknown") if case.Q is not None else _norm(case, *lines)  # with Q it is refused
+    Q = case.Q
+    if kind == "squared":
+        Q = np.diag(case.curvature) + (0.0 if Q is None else Q)
+    if kind == "none" and case.integer.any():
+        return _integer(case, Q, *lines)
+    return _linear(case, *lines) if Q is None else _quadratic(case, Q, *lines, kind == "squared" and case.mu > 0)
 
 
 def scale_of(c: np.ndarray, w: np.ndarray, rest: float = 0.0) -> float:
@@ -116,9 +118,7 @@ def _linear(case: Case, c: np.ndarray, b: Any, h: Any, lower: Any, upper: Any) -
 def emptiness_of(case: Case, b: Any, h: Any, lower: Any, upper: Any) -> str:
     """ "infeasible", "feasible", or "unknown" where no point is feasible but one is up to what answers may miss."""
     key = ("emptiness", *(part.tobytes() for part in (b, h, lower, upper)))
-    if key not in case.remembered:
-        case.remembered[key] = _find_emptiness(case, b, h, lower, upper)
-    found: str = case.remembered[key]
+    found: str = case.once(key, lambda: _find_emptiness(case, b, h, lower, upper))
     return found
 
 
@@ -133,37 +133,38 @@ def _find_emptiness(case: Case, b: Any, h: Any, lower: Any, upper: Any) -> str:
     return "infeasible" if near.status == "infeasible" else "unknown"
 
 
-def _integer(case: Case, c: np.ndarray, b: Any, h: Any, lower: Any, upper: Any) -> Truth:
+def _integer(case: Case, Q: np.ndarray | None, c: np.ndarray, b: Any, h: Any, lower: Any, upper: Any) -> Truth:
     """By enumeration of what is integer; numbers of the base are small enough for exact sums in float64."""
     whole = np.flatnonzero(case.integer)
-    if not whole.size:
-        return _linear(case, c, b, h, lower, upper)
     low, high = integer_ranges(case, h, lower, upper)
     if (low > high).any():
         return Truth("infeasible")
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
-        return _unbounded_integer(case, c, b, h, lower, upper)
-    points = float(np.prod(high - low + 1))
+        return _unbounded_integer(case, c, b, h, lower, upper) if Q is None else Truth("unknown")
+    points, ranges = float(np.prod(high - low + 1)), [np.arange(a, z + 1) for a, z in zip(low, high, strict=True)]
     if whole.size == case.n and points <= MOST_POINTS:
-        grid = np.array(list(itertools.product(*(np.arange(a, z + 1) for a, z in zip(low, high, strict=True)))))
+        grid = np.array(list(itertools.product(*ranges)))
         fits = ((grid @ case.A.T == b).all(1)) & ((grid @ case.G.T <= h).all(1))
         if not fits.any():
             return Truth("infeasible")
-        value = np.where(fits, grid @ c, np.inf)
+        value = np.where(fits, grid @ c + case.bent(grid), np.inf)
         best = int(value.argmin())
-        return Truth("optimal", float(value[best]), grid[best], scale_of(c, grid[best]))
+        return Truth("optimal", float(value[best]), grid[best], scale_of(c, grid[best], float(case.bent(grid[best]))))
     if points > MOST_MIXED:
         return Truth("unknown")
-    best_answer = ExactAnswer("infeasible")
-    for point in itertools.product(*(np.arange(a, z + 1) for a, z in zip(low, high, strict=True))):
+    found = []
+    for point in itertools.product(*ranges):
         inner, outer = lower.copy(), upper.copy()
         inner[whole] = outer[whole] = point
-        answer = exact_lp(c, case.A, b, case.G, h, inner, outer)
-        if answer.status == "unbounded":
-            return Truth("unbounded")
-        if answer.objective is not None and (best_answer.objective is None or answer.objective < best_answer.objective):
-            best_answer = answer
-    return _told(c, best_answer)
+        if Q is None:
+            found.append(_told(c, exact_lp(c, case.A, b, case.G, h, inner, outer)))
+        else:
+            found.append(_quadratic(case, Q, c, b, h, inner, outer))
+    for status in ("unbounded", "unknown"):
+        if any(truth.status == status for truth in found):
+            return Truth(status)
+    optimal = (truth for truth in found if truth.status == "optimal")
+    return min(optimal, key=lambda truth: truth.objective, default=Truth("infeasible"))
 
 
 def integer_ranges(case: Case, h: Any, lower: Any, upper: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -207,28 +208,40 @@ def by_clarabel(P: Any, c: np.ndarray, matrix: np.ndarray, right: np.ndarray, co
     return clarabel.DefaultSolver(sp.csc_matrix(P), c, sp.csc_matrix(matrix), right, cones, settings).solve()
 
 
-def _squared(case: Case, c: np.ndarray, b: Any, h: Any, lower: Any, upper: Any) -> Truth:
+def _quadratic(
+    case: Case, Q: np.ndarray, c: np.ndarray, b: Any, h: Any, lower: Any, upper: Any, definite: bool = False
+) -> Truth:
+    """min cᵀw + ½ wᵀQ w: in rationals on the face that Clarabel finds, or by the duality gap of its answer."""
     if (emptiness := emptiness_of(case, b, h, lower, upper)) != "feasible":
         return Truth(emptiness)
-    q = case.curvature
+    if not (definite or (np.isfinite(lower).all() and np.isfinite(upper).all())):
+        # Unbounded along directions in which the objective is linear and costs fall.
+        low, high = np.where(np.isfinite(lower), 0.0, -1.0), np.where(np.isfinite(upper), 0.0, 1.0)
+        flat = np.vstack([case.A, Q])
+        fall = exact_lp(c, flat, np.zeros(len(flat)), case.G, np.zeros(len(case.G)), low, high)
+        if fall.objective is not None and fall.objective < 0:
+            return Truth("unbounded")
     matrix, right, equations = all_rows(case, b, h, lower, upper)
     cones = [clarabel.ZeroConeT(equations), clarabel.NonnegativeConeT(len(right) - equations)]
-    found = by_clarabel(np.diag(q), c, matrix, right, cones)
-    slack, price = np.array(found.s), np.array(found.z)
-    w = by_pivots(slack, price, equations, lambda active: _exact_active_set(q, c, matrix, right, active, equations))
+    found = by_clarabel(Q, c, matrix, right, cones)
+    slack, price, rows = np.array(found.s), np.array(found.z), np.column_stack([matrix, right])
+    w = by_pivots(slack, price, equations, lambda active: _on_face(Q, c, rows, active, equations))
     exact = w is not None
     if w is None:
-        w = np.clip(np.array(found.x), lower, upper)
-        value, floor = _value(q, c, w), _dual_value(q, c, matrix, right, price, equations)
-        feasible = (
-            (matrix @ w - right)[equations:].max(initial=0.0),
-            np.abs((matrix @ w - right)[:equations]).max(initial=0.0),
-        )
-        # Both ways: a penalty of 1e8 makes much of a row that is missed by 1e-13.
-        if not (abs(value - floor) <= UNSURE * scale_of(c, w, abs(value)) and max(feasible) <= UNSURE):
+        w, binds = np.clip(np.array(found.x), lower, upper), np.arange(len(right)) < equations
+        price = np.where(binds, price, np.maximum(price, 0.0))
+        slope, gap = c + matrix.T @ price, matrix @ w - right
+        # The minimum of the Lagrangian; where Q is singular, at w, if its slope there is zero.
+        lowest = -0.5 * slope @ np.linalg.solve(Q, slope) if definite else -0.5 * w @ Q @ w
+        left = 0.0 if definite else np.abs(Q @ w + slope).max(initial=0.0)
+        value = float(c @ w + 0.5 * w @ Q @ w)
+        broken = max(gap[equations:].max(initial=0.0), np.abs(gap[:equations]).max(initial=0.0))
+        # Both: a penalty of 1e8 makes much of a row that is missed by 1e-13.
+        sure = abs(value - float(lowest - right @ price)) <= UNSURE * scale_of(c, w, abs(value))
+        if not (sure and max(left, broken) <= UNSURE):
             return Truth("unknown")
-    rest = float(0.5 * q @ w**2)
-    return Truth("optimal", _value(q, c, w), w, scale_of(c, w, rest), exact)
+    bent = float(0.5 * w @ Q @ w)
+    return Truth("optimal", float(c @ w) + bent, w, scale_of(c, w, bent), exact)
 
 
 def by_pivots(
@@ -251,63 +264,26 @@ def by_pivots(
     return None
 
 
-def wrong_side(
-    matrix: Sequence[Sequence[Fraction]],
-    right: Sequence[Fraction],
-    w: Sequence[Fraction],
-    rows: np.ndarray,
-    price: Sequence[Fraction],
-    equations: int,
-) -> int | None:
-    """The first row that is broken or has a price of the wrong sign; `None` where all is well."""
-    negative = {int(i) for i, value in zip(rows, price, strict=True) if i >= equations and value < 0}
-    for i, (row, side) in enumerate(zip(matrix, right, strict=True)):
-        if i in negative:
-            return i
-        gap = sum((a * v for a, v in zip(row, w, strict=True) if a), Fraction(0)) - side
-        if gap > 0 or (i < equations and gap < 0):
-            return i
-    return None
-
-
-def _value(q: np.ndarray, c: np.ndarray, w: np.ndarray) -> float:
-    return float(c @ w + 0.5 * q @ w**2)
-
-
-def _dual_value(
-    q: np.ndarray, c: np.ndarray, matrix: np.ndarray, right: np.ndarray, price: np.ndarray, me: int
-) -> float:
-    """A lower bound: the unconstrained minimum of the Lagrangian."""
-    price = np.where(np.arange(len(price)) < me, price, np.maximum(price, 0.0))
-    slope = c + matrix.T @ price
-    return float(-0.5 * (slope**2 / q).sum() - right @ price)
-
-
-def _exact_active_set(
-    q: np.ndarray, c: np.ndarray, matrix: np.ndarray, right: np.ndarray, active: np.ndarray, equations: int
-) -> np.ndarray | int | None:
-    """The smoothed solution in rationals where the rows `active` bind: q w + c + Mᵀλ = 0, M w = right; as of `by_pivots`."""
-    n, rows = len(c), np.flatnonzero(active)
-    exact = lambda values: [Fraction(float(value)) for value in values]  # noqa: E731
-    M, r = [exact(row) for row in matrix], exact(right)
-    Q, costs = exact(q), exact(c)
-    # w = −(c + Mᵀλ)/q: the rows become (M Q⁻¹ Mᵀ) λ = −right − M Q⁻¹ c.
-    system = [
-        [sum((a * b / s for a, b, s in zip(M[i], M[k], Q, strict=True) if a and b), Fraction(0)) for k in rows]
-        + [-r[i] - sum((a * e / s for a, e, s in zip(M[i], costs, Q, strict=True) if a and e), Fraction(0))]
-        for i in rows
-    ]
-    price = solve_rationals(system) if system else []
-    if price is None:
+def _on_face(Q: np.ndarray, c: np.ndarray, rows: Any, active: np.ndarray, equations: int) -> np.ndarray | int | None:
+    """Q w + c + Mᵀλ = 0, M w = right on the active rows, in exact arithmetic; as of `by_pivots`. rows: all (M, right)."""
+    n, some = len(c), np.flatnonzero(active)
+    M = rows[some]
+    system = np.vstack(
+        [np.column_stack([Q, M[:, :-1].T, -c]), np.column_stack([M[:, :-1], np.zeros((len(M), len(M))), M[:, -1]])]
+    )
+    found = solve_exactly(whole_rows(system))
+    if found is None:
         return None
-    w = [
-        -(costs[j] + sum((M[i][j] * value for i, value in zip(rows, price, strict=True) if value), Fraction(0))) / Q[j]
-        for j in range(n)
-    ]
-    wrong = wrong_side(M, r, w, rows, price, equations)
-    if wrong is not None:
-        return wrong if wrong >= equations else None
-    return np.array([float(value) for value in w])
+    point, price, one = found[0][:n], found[0][n:], found[1]
+    whole = whole_rows(rows)
+    gap = whole[:, :-1] @ point - whole[:, -1] * one
+    wrong = gap > 0
+    wrong[:equations] |= gap[:equations] < 0
+    wrong[some] |= (price < 0) & (some >= equations)
+    if wrong.any():  # the first row that is broken or has a price of the wrong sign
+        first = int(np.argmax(wrong))
+        return first if first >= equations else None
+    return np.array([float(Fraction(value, one)) for value in point])
 
 
 def _norm(case: Case, c: np.ndarray, b: Any, h: Any, lower: Any, upper: Any) -> Truth:

@@ -65,17 +65,13 @@ def table(folder: Path) -> None:
         runs.append(
             f"- `{file.name}`, commit {held['commit']}: {sum(one.programs.values())} programs, each meets {met}"
         )
-        total.programs.update(one.programs)
-        total.seconds.update(one.seconds)
-        total.failures += one.failures
-        for family, subjects in one.counts.items():
-            total.later.setdefault(family, Counter()).update(one.later.get(family, {}))
-            for subject, counts in subjects.items():
-                total.counts.setdefault(family, {}).setdefault(subject, Counter()).update(counts)
-    programs = sum(total.programs.values())
-    every = Counter({v: sum(c[v] for by in total.counts.values() for c in by.values()) for v in VERDICTS})
+        total.join(one)
+    programs, every = sum(total.programs.values()), total.verdicts()
     asked = sum(every.values()) - every["unsure"] - every["declared"]
     rate = f" (1 in {asked // every['missed']})" if every["missed"] else ""
+    spent = {name: f"{1000 * seconds / max(programs, 1):.2f}" for name, seconds in total.seconds.items()}
+    pairs = list(dict.fromkeys(key[:2] for key in total.counts))
+    answered = {pair: sum(total.counts[(*pair, verdict)] for verdict in VERDICTS) for pair in pairs}
     lines = [
         "# Fuzzing",
         "",
@@ -87,39 +83,23 @@ def table(folder: Path) -> None:
         *(f"- **{verdict}**: {meaning}" for verdict, meaning in MEANINGS.items()),
         "- **first**: the share that the first method answered; the others, a slower one had to",
         "",
+        *_rows("family", "programs", {name: str(count) for name, count in total.programs.items()}, total.sums(0)),
+        *_rows("subject", "ms per program", spent, total.sums(1)),
+        f"Below {100 * FIRST:.0f} % by the first method, by family and subject:",
+        "",
     ]
-    by_family = {
-        f: (sum(by.values(), Counter()), sum(total.later.get(f, Counter()).values())) for f, by in total.counts.items()
-    }
-    names = list(dict.fromkeys(subject for by in total.counts.values() for subject in by))
-    by_subject = {
-        name: (
-            sum((by[name] for by in total.counts.values() if name in by), Counter()),
-            sum(by[name] for by in total.later.values()),
-        )
-        for name in names
-    }
-    lines += _rows("family", "programs", {f: str(total.programs[f]) for f in by_family}, by_family)
-    spent = {name: f"{1000 * total.seconds[name] / max(programs, 1):.2f}" for name in by_subject}
-    lines += _rows("subject", "ms per program", spent, by_subject)
-    lines += [f"Below {100 * FIRST:.0f} % by the first method, by family and subject:", ""]
-    for family, by in total.later.items():
-        for subject, later in by.items():
-            answered = sum(total.counts[family][subject].values())
-            if later > (1 - FIRST) * answered:
-                lines.append(f"- {family}, {subject}: {100 * (1 - later / answered):.1f} % of {answered}")
+    for pair in pairs:
+        if (later := total.later[pair]) > (1 - FIRST) * answered[pair]:
+            lines.append(f"- {', '.join(pair)}: {100 * (1 - later / answered[pair]):.1f} % of {answered[pair]}")
     lines += ["", "Silent wrong answers, crashes and missed answers, by family and subject:", ""]
     for verdicts in (BAD, ("missed",)):
-        for family, by in total.counts.items():
-            for subject, counts in by.items():
-                if found := {verdict: counts[verdict] for verdict in verdicts if counts[verdict]}:
-                    seeds = dict.fromkeys(
-                        f[1] for f in total.failures if f[0] == family and f[2] == subject and f[3] in found
-                    )
-                    text = ", ".join(f"{n} {verdict}" for verdict, n in found.items())
-                    lines.append(
-                        f"- {family}, {subject}: {text} (of {sum(counts.values())}; seeds {', '.join(map(str, seeds))})"
-                    )
+        for pair in pairs:
+            found = {verdict: count for verdict in verdicts if (count := total.counts[(*pair, verdict)])}
+            if found:
+                kept = (f.seed for f in total.failures if (f.family, f.subject) == pair and f.verdict in found)
+                text = ", ".join(f"{n} {verdict}" for verdict, n in found.items())
+                seeds = ", ".join(map(str, dict.fromkeys(kept)))
+                lines.append(f"- {', '.join(pair)}: {text} (of {answered[pair]}; seeds {seeds})")
     if not lines[-1]:
         lines.append("none")
     temporary = folder / f"README.{os.getpid()}.tmp"

@@ -5,18 +5,29 @@ from __future__ import annotations
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from dflearn.errors import DflearnError
 from fuzz.cases import Case
 from fuzz.families import FAMILIES, make
-from fuzz.subjects import SUBJECTS, Subject
+from fuzz.subjects import SUBJECTS, Check
 from fuzz.verdicts import BAD, Verdict, refusals
 
 MOST_TEXT = 300  # characters of a failure's detail
 KEPT = 3  # seeds of failures that are kept for each family, subject and verdict
+
+
+Work = tuple[str, int, str]  # family, seed, subject
+
+
+class Failure(NamedTuple):
+    family: str
+    seed: int
+    subject: str
+    verdict: str
+    detail: str
 
 
 @dataclass
@@ -24,42 +35,57 @@ class Tally:
     """What a run found.
 
     Attributes:
-        counts: family → subject → verdict → how many instances.
+        counts: family, subject, verdict → how many instances.
         programs: family → how many programs.
-        later: family → subject → how many instances the first method did not answer, so that another had to.
-        failures: the first of each kind, as (family, seed, subject, verdict, detail).
+        later: family, subject → how many instances the first method did not answer, so that another had to.
+        failures: the first of each kind.
         seconds: subject → seconds, the reference's among them.
     """
 
-    counts: dict[str, dict[str, Counter[str]]] = field(default_factory=dict)
-    later: dict[str, Counter[str]] = field(default_factory=dict)
+    counts: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    later: Counter[tuple[str, str]] = field(default_factory=Counter)
     programs: Counter[str] = field(default_factory=Counter)
-    failures: list[tuple[str, int, str, str, str]] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
     seconds: Counter[str] = field(default_factory=Counter)
+    last: tuple[str, int] | None = None
 
     def add(self, family: str, seed: int, subject: str, verdicts: Iterable[Verdict], seconds: float) -> None:
-        counter = self.counts.setdefault(family, {}).setdefault(subject, Counter())
+        self.programs[family] += self.last != (family, seed)
+        self.last = family, seed
         self.seconds[subject] += seconds
         for verdict in verdicts:
-            counter[verdict.verdict] += 1
-            if not verdict.first:
-                self.later.setdefault(family, Counter())[subject] += 1
+            self.counts[family, subject, verdict.verdict] += 1
+            self.later[family, subject] += not verdict.first
             if verdict.verdict in (*BAD, "missed"):
-                known = {f[1] for f in self.failures if f[0] == family and f[2:4] == (subject, verdict.verdict)}
+                kind = (family, subject, verdict.verdict)
+                known = {f.seed for f in self.failures if (f.family, f.subject, f.verdict) == kind}
                 if len(known) < KEPT and seed not in known:
-                    self.failures.append((family, seed, subject, verdict.verdict, verdict.detail[:MOST_TEXT]))
+                    self.failures.append(Failure(family, seed, subject, verdict.verdict, verdict.detail[:MOST_TEXT]))
+
+    def join(self, other: Tally) -> None:
+        for name in ("counts", "later", "programs", "seconds"):
+            getattr(self, name).update(getattr(other, name))
+        self.failures += other.failures
+
+    def sums(self, place: int) -> dict[str, tuple[Counter[str], int]]:
+        """By family (place 0) or subject (1): verdicts, and how many a later method answered."""
+        found = {name: Counter[str]() for name in (self.programs if place == 0 else self.seconds)}
+        for key, count in self.counts.items():
+            found[key[place]][key[2]] += count
+        late = Counter[str]()
+        for pair, count in self.later.items():
+            late[pair[place]] += count
+        return {name: (counts, late[name]) for name, counts in found.items()}
+
+    def verdicts(self) -> Counter[str]:
+        return sum((counts for counts, _ in self.sums(0).values()), Counter())
 
     def bad(self) -> list[tuple[str, str]]:
         """The (family, subject) pairs with a silent wrong answer or a crash."""
-        return [
-            (family, subject)
-            for family, subjects in self.counts.items()
-            for subject, counter in subjects.items()
-            if any(counter[verdict] for verdict in BAD)
-        ]
+        return list(dict.fromkeys(key[:2] for key, count in self.counts.items() if count and key[2] in BAD))
 
 
-def try_subject(subject: Subject, case: Case) -> list[Verdict]:
+def try_subject(subject: Check, case: Case) -> list[Verdict]:
     """The subject's verdicts; errors of the library's own are refusals, all others crashes."""
 
     def check(case: Case) -> list[Verdict]:
@@ -88,46 +114,56 @@ def in_turn(subjects: Iterable[str], seed: int, turns: int) -> list[str]:
     return [name for k, name in enumerate(subjects) if (k + seed) % turns == 0]
 
 
+def work_of(seeds: Iterable[int], families: Iterable[str], subjects: Iterable[str], turns: int = 1) -> list[Work]:
+    """Every subject, or those whose turn it is, on the case of every family and seed."""
+    return [(family, seed, name) for seed in seeds for family in families for name in in_turn(subjects, seed, turns)]
+
+
+def verdicts_of(
+    work: Iterable[Work], subjects: Mapping[str, Check] = SUBJECTS
+) -> Iterator[tuple[list[Verdict], float]]:
+    """Verdicts and seconds of each piece of work."""
+    case: Case | None = None
+    for family, seed, name in work:
+        if case is None or (case.family, case.seed) != (family, seed):
+            case = make(family, seed)
+        begun = time.process_time()
+        yield try_subject(subjects[name], case), time.process_time() - begun
+
+
 def run(
     seeds: Iterable[int],
     families: Iterable[str] = FAMILIES,
-    subjects: dict[str, Subject] = SUBJECTS,
+    subjects: Mapping[str, Check] = SUBJECTS,
     tally: Tally | None = None,
     turns: int = 1,
 ) -> Tally:
-    """Every subject, or those whose turn it is, on the case of every family and seed."""
-    tally = tally or Tally()
-    families = list(families)
-    for seed in seeds:
-        for family in families:
-            case = make(family, seed)
-            tally.programs[family] += 1
-            for name in in_turn(subjects, seed, turns):
-                begun = time.process_time()
-                verdicts = try_subject(subjects[name], case)
-                tally.add(family, seed, name, verdicts, time.process_time() - begun)
+    """All of the work, in this process."""
+    tally, work = tally or Tally(), work_of(seeds, list(families), subjects, turns)
+    for piece, found in zip(work, verdicts_of(work, subjects), strict=True):
+        tally.add(*piece, *found)
     return tally
 
 
 def from_plain(held: dict[str, Any]) -> Tally:
-    """The other way round."""
-    tally = Tally()
-    tally.programs.update(held["programs"])
-    tally.counts = {f: {s: Counter(c) for s, c in by.items()} for f, by in held["counts"].items()}
-    tally.later = {f: Counter(by) for f, by in held["later"].items()}
-    tally.failures = [tuple(failure.values()) for failure in held["failures"]]
-    tally.seconds.update(held["seconds"])
-    return tally
+    """The tally of a file."""
+    return Tally(
+        Counter({(f, s, v): n for f, by in held["counts"].items() for s, c in by.items() for v, n in c.items()}),
+        Counter({(f, s): n for f, by in held["later"].items() for s, n in by.items()}),
+        Counter(held["programs"]),
+        [Failure(**failure) for failure in held["failures"]],
+        Counter(held["seconds"]),
+    )
 
 
 def plain(tally: Tally) -> dict[str, Any]:
-    return {
-        "programs": dict(tally.programs),
-        "counts": {f: {s: dict(c) for s, c in subjects.items()} for f, subjects in tally.counts.items()},
-        "later": {f: dict(by) for f, by in tally.later.items()},
-        "failures": [
-            dict(zip(("family", "seed", "subject", "verdict", "detail"), failure, strict=True))
-            for failure in tally.failures
-        ],
-        "seconds": {name: round(value, 2) for name, value in tally.seconds.items()},
-    }
+    """As it stands in a file: family → subject → verdict → count."""
+    counts: dict[str, dict[str, dict[str, int]]] = {}
+    later: dict[str, dict[str, int]] = {}
+    for (family, subject, verdict), count in tally.counts.items():
+        counts.setdefault(family, {}).setdefault(subject, {})[verdict] = count
+    for (family, subject), count in (+tally.later).items():
+        later.setdefault(family, {})[subject] = count
+    failures = [failure._asdict() for failure in tally.failures]
+    seconds = {name: round(value, 2) for name, value in tally.seconds.items()}
+    return {"programs": tally.programs, "counts": counts, "later": later, "failures": failures, "seconds": seconds}

@@ -11,37 +11,17 @@ import numpy as np
 from fuzz.cases import Case
 from fuzz.references import Truth, truth_of
 from fuzz.run import try_subject
-from fuzz.subjects import Subject
+from fuzz.subjects import SUBJECTS, Check
 from fuzz.verdicts import Verdict
 
 MOST_TRIALS = 400  # of one failure
-
-# How a subject is called in a test: the answer, and what is minimized.
-CALLS: dict[str, tuple[str, str]] = {
-    "Smoothed squared, cold": ("Smoothed(program, {mu}).solve(y)", "squared"),
-    "Smoothed squared, warm": ("Smoothed(program, {mu}).solve(y, start=start)", "squared"),
-    "Smoothed norm, cold": ('Smoothed(program, {mu}, regularizer="norm").solve(y)', "norm"),
-    "Smoothed norm, warm": ('Smoothed(program, {mu}, regularizer="norm").solve(y, start=start)', "norm"),
-    "Smoothed by the pattern of Q": ("Smoothed(program, {mu}).solve(y)", "squared"),
-    "DavisYin": ("DavisYin(program, {mu}, iterations=3000, tolerance=1e-9).solve(y{start})", "squared"),
-    "default": ("best_solver(program).solve(y)", "none"),
-    "FewRowLP in torch": ("InTorch(program.relax()).solve(y{start})", "relaxed"),
-    "SCIP": ("SCIP(program).solve(y)", "none"),
-    "CvxpySmoothed": ("CvxpySmoothed(program, {mu}).solve(y)", "squared"),
-    "HiGHS": ("HiGHS(program).solve(y{start})", "none"),
-    "HiGHS, presolve": ("HiGHS(program, presolve=True).solve(y{start})", "none"),
-    "Gurobi": ("Gurobi(program).solve(y{start})", "none"),
-    "FewRowLP": ("FewRowLP(program.relax()).solve(y{start})", "relaxed"),
-    "FewRowBinary": ("FewRowBinary(program).solve(y)", "none"),
-    "SmallLP": ("SmallLP(program.relax()).solve(y)", "relaxed"),
-    "TopK": ("TopK.of(program).solve(y)", "none"),
-    "DagShortestPath": ("DagShortestPath.of(program).solve(y)", "none"),
-    "Parallel": ("Parallel(HiGHS(program), 2).solve(y)", "none"),
-    "Pooled": ("Pooled(HiGHS(program), 0.5).solve(y)", "none"),
-}
+LAST, SECOND, FIRST = (-1,), (1,), (0,)  # axes along which variables or rows lie
+VARIABLE = dict.fromkeys(("lower", "upper", "d", "column", "integer", "sizes", "block"), LAST)
+VARIABLE |= {"A": SECOND, "G": SECOND, "y": SECOND, "Q": (0, 1)}
+EQUATION, INEQUALITY = {"A": FIRST, "b": LAST, "B": FIRST}, {"G": FIRST, "h": LAST, "H": FIRST}
 
 
-def failure(case: Case, subject: Subject, verdict: str) -> Verdict | None:
+def failure(case: Case, subject: Check, verdict: str) -> Verdict | None:
     """The first verdict of this kind, if there is one."""
     try:
         return next((v for v in try_subject(subject, case) if v.verdict == verdict), None)
@@ -49,7 +29,7 @@ def failure(case: Case, subject: Subject, verdict: str) -> Verdict | None:
         return None
 
 
-def shrink(case: Case, subject: Subject, verdict: str, tell: Callable[[Case], None] = lambda case: None) -> Case:
+def shrink(case: Case, subject: Check, verdict: str, tell: Callable[[Case], None] = lambda case: None) -> Case:
     """A smaller case with the same verdict: greedy, until no step helps; `tell` hears of every step that did."""
     trials = 0
     while True:
@@ -82,26 +62,23 @@ def _fewer(case: Case) -> Iterator[Case]:
             yield case.changed(y=case.y[i : i + 1], **own)
     if case.S is not None and case.count == 1 and not case.predicts_rows:
         yield case.changed(S=None, y=case.c(0)[None], d=np.zeros(case.n))
-    me = len(case.A)
-    lines = ("lower", "upper", "d")
-    for j in range(case.n if case.n > 1 and case.S is None and not case.predicts_rows else 0):
-        cut: dict[str, Any] = {name: np.delete(getattr(case, name), j, axis=-1) for name in lines}
-        cut |= {name: np.delete(getattr(case, name), j, axis=1) for name in ("A", "G", "y")}
-        if case.Q is not None:
-            cut["Q"] = np.delete(np.delete(case.Q, j, 0), j, 1)
-        for name in ("column", "integer", "sizes", "block"):
-            if getattr(case, name) is not None:
-                cut[name] = np.delete(getattr(case, name), j)
-        yield case.changed(**cut)
-    for i in range(me):
-        B = None if case.B is None else np.delete(case.B, i, 0)
-        yield case.changed(A=np.delete(case.A, i, 0), b=np.delete(case.b, i, -1), B=B, row=np.delete(case.row, i))
-    for i in range(len(case.G)):
-        H = None if case.H is None else np.delete(case.H, i, 0)
-        yield case.changed(G=np.delete(case.G, i, 0), h=np.delete(case.h, i, -1), H=H, row=np.delete(case.row, me + i))
+    if case.n > 1 and case.S is None and not case.predicts_rows:
+        yield from (_without(case, VARIABLE, j) for j in range(case.n))
+    yield from (_without(case, EQUATION, i, row=i) for i in range(len(case.A)))
+    yield from (_without(case, INEQUALITY, i, row=len(case.A) + i) for i in range(len(case.G)))
     for name in ("Q", "B", "H", "recourse"):
         if getattr(case, name) is not None:
             yield case.changed(**{name: None})
+
+
+def _without(case: Case, axes: dict[str, tuple[int, ...]], k: int, row: int | None = None) -> Case:
+    """Without the k-th of what lies along these axes."""
+    cut = {} if row is None else {"row": np.delete(case.row, row)}
+    for name, own in axes.items():
+        part = getattr(case, name)
+        for axis in own if part is not None else ():
+            cut[name] = np.delete(cut.get(name, part), k, axis)
+    return case.changed(**cut)
 
 
 def _plainer(case: Case) -> Iterator[Case]:
@@ -139,30 +116,22 @@ def _plainer(case: Case) -> Iterator[Case]:
 
 def as_test(case: Case, name: str, verdict: Verdict) -> str:
     """Source of a pytest test that fails as this case did (for one instance without sides of its own)."""
-    call, kind = CALLS.get(name, ("", "none"))
-    program = case.program
-    parts = []
+    call, kind = SUBJECTS[name].call, SUBJECTS[name].kind
+    program, named = case.program, {}
     for matrix, side in (("A", "b"), ("G", "h")):
         if getattr(program, matrix).shape[0]:
-            parts.append(
-                f"{matrix}={_text(getattr(program, matrix).toarray())}, {side}={_text(getattr(program, side))}"
-            )
-    for part in ("lower", "upper"):
-        values = getattr(program, part)
-        parts.append(f"{part}={_text(values)}")
-    if program.S is not None:
-        parts.append(f"S={_text(program.S.toarray())}")
-    if program.d.any():
-        parts.append(f"d={_text(program.d)}")
-    if case.integer.any():
-        parts.append(f"integer={case.integer.tolist()}")
-    if case.Q is not None and program.Q is not None:
-        parts.append(f"Q={_text(program.Q.matrix.toarray())}")
-    parts += [
-        f"{part}={_text(getattr(program, part).toarray())}" for part in ("B", "H") if getattr(case, part) is not None
-    ]
-    if case.recourse is not None:
-        parts.append(f"recourse={case.recourse.tolist()}")
+            named |= {matrix: getattr(program, matrix), side: getattr(program, side)}
+    named |= {
+        "lower": program.lower,
+        "upper": program.upper,
+        "S": program.S,
+        "d": program.d if program.d.any() else None,
+    }
+    named |= {"integer": case.integer if case.integer.any() else None, "Q": program.Q and program.Q.matrix}
+    named |= {name: getattr(program, name) for name in ("B", "H") if getattr(case, name) is not None}
+    named["recourse"] = case.recourse
+    dense = {name: part.toarray() if hasattr(part, "toarray") else part for name, part in named.items()}
+    parts = [f"{name}={_text(part)}" for name, part in dense.items() if part is not None]
     mu = repr(case.user_mu(kind)) if kind in ("squared", "norm") else "0"
     lines = [
         f"def test_{re.sub('[^a-z]+', '_', name.lower()).strip('_')}_{case.family}_{case.seed}() -> None:",

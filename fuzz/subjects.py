@@ -1,9 +1,12 @@
-"""Subjects: what of the library answers to a case. Each gives a verdict per instance, or nothing where it does not apply."""
+"""Subjects: what of the library answers to a case. Each gives a verdict per instance, or nothing where it does not apply.
+
+Solvers, layers and answers that several subjects need are made once per case (`Case.once`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Literal
+from dataclasses import dataclass
 from unittest import mock
 
 import numpy as np
@@ -11,30 +14,54 @@ import torch
 from torch import Tensor
 
 import dflearn as dfl
+from dflearn.engine.linear_algebra import curved
 from dflearn.errors import DflearnError, ProgramError
-from dflearn.kernels import curved
 from dflearn.losses import CaVE
 from dflearn.solvers.base import Solver, Status
 from dflearn.solvers.oracles import DagShortestPath, TopK
 from dflearn.solvers.recognition import best_solver
-from dflearn.solvers.relaxation_first import RelaxationFirst
+from dflearn.solvers.structured import RelaxationFirst
 from dflearn.solvers.wrappers import Parallel, Pooled
 from fuzz.cases import Case
 from fuzz.frontends import front_ends
-from fuzz.pipeline import evaluation, highs, losses
+from fuzz.pipeline import Regularizer, best, evaluation, highs, losses, smoothed_layer
 from fuzz.recourse import after_recourse
 from fuzz.references import truth_of
 from fuzz.verdicts import Kind, Verdict, infeasible, judge, refusals
 
-Subject = Callable[[Case], list[Verdict]]
-# Subjects that are slow and differ from another subject in little: they meet the programs of every so-manieth seed.
-PARALLEL, CVXPY, LOG_BARRIER, NORM_OF_BLOCKS = 8, 20, 4, 5
+Check = Callable[[Case], list[Verdict]]
+CVXPY, NORM_OF_BLOCKS = 20, 5
 NO_ANSWER = (Status.FEASIBLE, Status.NOT_FOUND, Status.FAILED)
 
 
+@dataclass(frozen=True)
+class Subject:
+    """A row of the table of subjects.
+
+    Attributes:
+        check: verdicts on a case.
+        call: how it is called in a test, where it is a solver or a layer.
+        kind: what it minimizes there.
+        every: it meets the programs of every so-manieth seed: it is slow, and differs from another subject in little.
+    """
+
+    check: Check
+    call: str = ""
+    kind: Kind = "none"
+    every: int = 1
+
+    def __call__(self, case: Case) -> list[Verdict]:
+        return self.check(case) if case.seed % self.every == 0 else []
+
+
 def solver(
-    make: Callable[[dfl.Program], Solver], *, relax: bool = False, general: bool = False, starts: bool = True
-) -> Subject:
+    make: Callable[[dfl.Program], Solver],
+    *,
+    relax: bool = False,
+    general: bool = False,
+    starts: bool = True,
+    variant: str = "",
+) -> Check:
     """Cold and, where the solver takes one, from any start.
 
     general: solves every program but integer ones with a quadratic objective; others say what they are not made for.
@@ -42,15 +69,21 @@ def solver(
     kind: Kind = "relaxed" if relax else "none"
 
     def run(case: Case) -> list[Verdict]:
+        program = case.relaxed if relax else case.program
         try:
-            subject = make(case.program.relax() if relax else case.program)
-            answer = subject.solve(case.costs, case.instance)
+            if make is best_solver:
+                subject, key = best(case), (type(best(case)), "", True)
+                case.once(("solver", *key), lambda: subject)  # its own row of the table takes it, too
+            else:
+                key = (make, variant, program is case.program)
+                subject = case.once(("solver", *key), lambda: make(program))
+            answer = case.once(("answer", *key), lambda: subject.solve(case.costs, case.instance))
         except ProgramError as error:
             declared = not general or (case.Q is not None and case.integer.any())
             return [] if declared else refusals(case, kind, error)
         except DflearnError as error:
             return refusals(case, kind, error)
-        verdicts = judge(case, kind, answer)
+        verdicts = list(case.once(("verdicts", *key), lambda: judge(case, kind, answer)))
         for start in random_starts(case, subject.start_width, subject.start_dtype) if starts else ():
             verdicts += judge(case, kind, subject.solve(case.costs, case.instance, start), start)
         return verdicts
@@ -73,35 +106,30 @@ def random_starts(case: Case, width: int, dtype: torch.dtype) -> Iterator[Tensor
     yield torch.tensor(values, dtype=dtype)
 
 
-def seldom(subject: Subject, every: int) -> Subject:
-    """Only on the programs of every so-manieth seed: what it does differently does not depend on the program."""
-    return lambda case: subject(case) if case.seed % every == 0 else []
-
-
-def smoothed(regularizer: Literal["squared", "norm"], *, warm: bool) -> Subject:
+def smoothed(regularizer: Regularizer, *, warm: bool) -> Check:
     def run(case: Case) -> list[Verdict]:
         if regularizer == "norm" and case.block is not None and case.seed % NORM_OF_BLOCKS:
             return []  # ‖w‖₂ is no sum over blocks: it is that of the one in the largest unit, and takes long
-        key = ("layer", regularizer)
         try:
-            if key not in case.remembered:
-                case.remembered[key] = dfl.Smoothed(case.program, case.user_mu(regularizer), regularizer=regularizer)
+            layer = smoothed_layer(case, regularizer)
         except DflearnError as error:
             return [Verdict("declared", str(error))]
-        layer = case.remembered[key]
+
+        def solve(start: Tensor | None) -> dfl.Solution:
+            return layer.solve(case.costs, case.instance, start)
+
         try:
             if not warm:
-                return judge(case, regularizer, layer.solve(case.costs, case.instance))
-            start = layer.no_start(case.count)
-            if start is None:
+                return judge(case, regularizer, solve(None))
+            nothing = layer.no_start(case.count)
+            if nothing is None:
                 return []  # without rows there is nothing to start from
-            own = layer.solve(case.costs, case.instance, start).start
-            assert own is not None
-            if case.seed % 2:
-                given = next(random_starts(case, layer.start_width, layer.start_dtype), own)
-            else:
-                given = own.flip(0)
-            return judge(case, regularizer, layer.solve(case.costs, case.instance, given), given)
+            given = next(random_starts(case, layer.start_width, layer.start_dtype), None) if case.seed % 2 else None
+            if given is None:
+                own = solve(nothing).start
+                assert own is not None
+                given = own if case.seed % 2 else own.flip(0)
+            return judge(case, regularizer, solve(given), given)
         except DflearnError as error:
             return refusals(case, regularizer, error)
 
@@ -180,13 +208,6 @@ def log_barrier(case: Case) -> list[Verdict]:
     return verdicts
 
 
-class InTorch(dfl.solvers.FewRowLP):
-    """The form of `FewRowLP` for a GPU, here on the CPU."""
-
-    def _stays_on(self, device: torch.device) -> bool:
-        return True
-
-
 def parallel(case: Case) -> list[Verdict]:
     """The same answers as of the solver alone."""
     if case.count < 2 or (case.Q is not None and case.integer.any()):
@@ -211,8 +232,8 @@ def pooled(case: Case) -> list[Verdict]:
 
 
 def cave(case: Case) -> list[Verdict]:
-    """1 − cos(v, projection of v onto the normal cone at w*), against bounded least squares on what binds."""
-    from scipy.optimize import lsq_linear
+    """1 − cos(v, projection of v onto the normal cone at w*), against non-negative least squares on what binds."""
+    from scipy.optimize import nnls
 
     if (
         case.predicts_rows
@@ -241,7 +262,7 @@ def cave(case: Case) -> list[Verdict]:
             continue
         target = np.zeros(case.n)
         if len(normals):
-            target = normals.T @ lsq_linear(normals.T, v / length, (0, np.inf), "bvls", 1e-15, max_iter=1000).x
+            target = normals.T @ nnls(normals.T, v / length, maxiter=1000)[0]
         # By Moreau: what is left is a feasible direction, at a right angle. scipy's solvers do not always get there.
         left = v / length - target
         if (
@@ -258,40 +279,44 @@ def cave(case: Case) -> list[Verdict]:
     return verdicts
 
 
-def gurobi(program: dfl.Program) -> Solver:
-    return dfl.Gurobi(program)
-
-
-def scip(program: dfl.Program) -> Solver:
-    return dfl.SCIP(program)
-
-
 SUBJECTS: dict[str, Subject] = {
-    "default": solver(best_solver, general=True, starts=False),
-    "HiGHS": solver(dfl.HiGHS, general=True),
-    "HiGHS, presolve": solver(lambda program: dfl.HiGHS(program, presolve=True), general=True, starts=False),
-    "Gurobi": solver(gurobi, general=True),
-    "SCIP": solver(scip),
-    "FewRowLP": solver(dfl.solvers.FewRowLP, relax=True),
-    "FewRowLP in torch": solver(InTorch, relax=True),
-    "FewRowBinary": solver(dfl.solvers.FewRowBinary),
-    "SmallLP": solver(dfl.solvers.SmallLP, relax=True),
-    "RelaxationFirst": solver(RelaxationFirst),
-    "TopK": solver(TopK.of),
-    "DagShortestPath": solver(DagShortestPath.of),
-    "Parallel": seldom(parallel, PARALLEL),
-    "Pooled": pooled,
-    "Smoothed squared, cold": smoothed("squared", warm=False),
-    "Smoothed squared, warm": smoothed("squared", warm=True),
-    "Smoothed norm, cold": smoothed("norm", warm=False),
-    "Smoothed norm, warm": smoothed("norm", warm=True),
-    "Smoothed by the pattern of Q": by_pattern,
-    "CvxpySmoothed": seldom(by_cvxpy, CVXPY),
-    "DavisYin": davis_yin,
-    "LogBarrier": seldom(log_barrier, LOG_BARRIER),
-    "CaVE": cave,
-    "losses": losses,
-    "labels and evaluation": evaluation,
-    "front ends": front_ends,
-    "after recourse": after_recourse,
+    "default": Subject(solver(best_solver, general=True, starts=False), "best_solver(program).solve(y)"),
+    "HiGHS": Subject(solver(dfl.HiGHS, general=True), "HiGHS(program).solve(y{start})"),
+    "HiGHS, presolve": Subject(
+        solver(lambda program: dfl.HiGHS(program, presolve=True), general=True, starts=False, variant="presolve"),
+        "HiGHS(program, presolve=True).solve(y{start})",
+    ),
+    "Gurobi": Subject(solver(lambda program: dfl.Gurobi(program), general=True), "Gurobi(program).solve(y{start})"),
+    "SCIP": Subject(solver(lambda program: dfl.SCIP(program)), "SCIP(program).solve(y)"),
+    "FewRowLP": Subject(
+        solver(dfl.solvers.FewRowLP, relax=True), "FewRowLP(program.relax()).solve(y{start})", "relaxed"
+    ),
+    "FewRowBinary": Subject(solver(dfl.solvers.FewRowBinary), "FewRowBinary(program).solve(y)"),
+    "SmallLP": Subject(solver(dfl.solvers.SmallLP, relax=True), "SmallLP(program.relax()).solve(y)", "relaxed"),
+    "RelaxationFirst": Subject(solver(RelaxationFirst)),
+    "TopK": Subject(solver(TopK.of), "TopK.of(program).solve(y)"),
+    "DagShortestPath": Subject(solver(DagShortestPath.of), "DagShortestPath.of(program).solve(y)"),
+    "Parallel": Subject(parallel, "Parallel(HiGHS(program), 2).solve(y)", every=8),
+    "Pooled": Subject(pooled, "Pooled(HiGHS(program), 0.5).solve(y)"),
+    "Smoothed squared, cold": Subject(smoothed("squared", warm=False), "Smoothed(program, {mu}).solve(y)", "squared"),
+    "Smoothed squared, warm": Subject(
+        smoothed("squared", warm=True), "Smoothed(program, {mu}).solve(y, start=start)", "squared"
+    ),
+    "Smoothed norm, cold": Subject(
+        smoothed("norm", warm=False), 'Smoothed(program, {mu}, regularizer="norm").solve(y)', "norm"
+    ),
+    "Smoothed norm, warm": Subject(
+        smoothed("norm", warm=True), 'Smoothed(program, {mu}, regularizer="norm").solve(y, start=start)', "norm"
+    ),
+    "Smoothed by the pattern of Q": Subject(by_pattern, "Smoothed(program, {mu}).solve(y)", "squared"),
+    "CvxpySmoothed": Subject(by_cvxpy, "CvxpySmoothed(program, {mu}).solve(y)", "squared", CVXPY),
+    "DavisYin": Subject(
+        davis_yin, "DavisYin(program, {mu}, iterations=2000, tolerance=1e-9).solve(y{start})", "squared"
+    ),
+    "LogBarrier": Subject(log_barrier, every=4),
+    "CaVE": Subject(cave),
+    "losses": Subject(losses),
+    "labels and evaluation": Subject(evaluation),
+    "front ends": Subject(front_ends),
+    "after recourse": Subject(after_recourse),
 }

@@ -100,8 +100,3 @@ def test_a_loader_of_torch_gives_batches() -> None:
 def test_a_share_is_no_seed() -> None:
     with pytest.raises(DataError, match=r"write split\(0, test=0.2\)"):
         PROBLEM.generate(10).split(0.2)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("name", ["data", "evaluation", "testing", "training"])
-def test_folders_need_no_import_of_their_own(name: str) -> None:
-    assert inspect.ismodule(getattr(dfl, name))

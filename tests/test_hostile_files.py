@@ -1,4 +1,4 @@
-"""Files that mean harm: no crash, no bomb, no file outside, no believed lie; and places where nothing can be written."""
+"""Files that mean harm: no crash, no bomb, no file outside, no believed lie."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import sqlite3
 import stat
 import subprocess
 import sys
-import threading
 import tracemalloc
 import zipfile
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +26,12 @@ import dflearn as dfl
 from dflearn.data.cache import _HEADER
 from dflearn.errors import CheckpointError, DataError, DflearnError, ProgramError
 from dflearn.files import replacing, write_whole
-from dflearn.kernels import ahead
 from dflearn.models import Trees
-from dflearn.reading import LEAST, check_dense, check_sparse, read_npz, unpack
+from dflearn.reading import LEAST, check_sparse, read_npz, unpack
 from dflearn.studies.modules import install
 from dflearn.studies.store import Store
 from dflearn.tables import saving
 from dflearn.training import checkpoint
-from fuzz.hostile import tried
 from fuzz.verdicts import BAD
 from support.experiment_helpers import made_up, tiny
 from support.small_problem import PROGRAM, knapsack_data
@@ -77,54 +75,23 @@ def test_a_matrix_that_lies_is_refused(changes: dict[str, Any]) -> None:
         check_sparse(parts(**changes), "G")
 
 
-def test_dense_arrays_are_what_they_should_be() -> None:
-    arrays = {"d": np.array([1.0, np.inf])}
-    assert check_dense(arrays, "d", "numbers", (2,), finite=False) is arrays["d"]
-    for name, kind, shape in (
-        ("d", "numbers", (2,)),
-        ("d", "whole numbers", (2,)),
-        ("d", "numbers", (3,)),
-        ("e", "text", ()),
-    ):
-        with pytest.raises(DataError, match=f"its array {name} "):
-            check_dense(arrays, name, kind, shape)
-
-
-HOSTILE_MODEL = """
-import sys
-from dflearn.errors import DataError
-from dflearn.tables import DecisionFocusedRegressor
-for path in sys.argv[1:]:
-    try:
-        DecisionFocusedRegressor.load(path)
-    except DataError as error:
-        print(error)
-"""
-
-
-def test_a_model_with_a_matrix_that_lies_does_not_end_the_process(tmp_path: Path) -> None:
-    """In a process of its own: before, scipy read memory outside of the array."""
+def test_a_model_with_a_matrix_that_lies_is_refused(tmp_path: Path) -> None:
+    """Before, scipy read memory outside of the array, which ends the process."""
     path = tmp_path / "model.dfl"
     two = dfl.Program(G=np.ones((2, PROGRAM.n)), h=[2.0, 3.0], upper=1)
     dfl.DecisionFocusedRegressor(two, epochs=1).fit(DATA.features.numpy(), DATA.costs.numpy()).save(path)
     with zipfile.ZipFile(path) as archive:
         held = {name: archive.read(name) for name in archive.namelist()}
-    lying = []
     for part, place, number in (("indptr", 1, 10**8), ("indices", 0, 10**7)):
         arrays = read_npz(io.BytesIO(held[saving.PROGRAM]))
         arrays[f"G.{part}"][place] = number
         buffer = io.BytesIO()
         np.savez(buffer, **arrays)
-        lying.append(tmp_path / f"{part}.dfl")
-        with zipfile.ZipFile(lying[-1], "w") as archive:
+        with zipfile.ZipFile(path, "w") as archive:
             for name, content in {**held, saving.PROGRAM: buffer.getvalue()}.items():
                 archive.writestr(name, content)
-    environment = os.environ | {"PYTHONPATH": str(Path(dfl.__file__).parents[1])}
-    done = subprocess.run(
-        [sys.executable, "-c", HOSTILE_MODEL, *lying], capture_output=True, text=True, env=environment
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("its matrix G has") == 2
+        with pytest.raises(DataError, match="its matrix G has"):
+            dfl.DecisionFocusedRegressor.load(path)
 
 
 def test_a_model_larger_than_its_file_is_refused_unbuilt(tmp_path: Path) -> None:
@@ -196,12 +163,11 @@ def test_a_study_with_a_bomb_or_a_view_is_refused(tmp_path: Path) -> None:
         store.put(made_up(tiny()))
     packer = zlib.compressobj(1)
     bomb = b"".join(packer.compress(bytes(2**24)) for _ in range(16)) + packer.flush()
-    for change in ("UPDATE runs SET regrets = ?", "UPDATE runs SET record = ?"):
-        with sqlite3.connect(path) as connection:
-            connection.execute(change, (bomb,))
-        connection.close()
-        with Store(path) as store, pytest.raises(DataError, match="a run that cannot be read"):
-            store.records()
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE runs SET record = ?", (bomb,))
+    connection.close()
+    with Store(path) as store, pytest.raises(DataError, match="a run that cannot be read"):
+        store.records()
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE VIEW more AS SELECT 1")
     connection.close()
@@ -265,22 +231,9 @@ def test_a_planted_link_is_not_followed(tmp_path: Path) -> None:
 
 
 def test_threads_save_one_path(tmp_path: Path) -> None:
-    path, failed = tmp_path / "notes.txt", []
-
-    def save(content: bytes) -> None:
-        for _ in range(50):
-            try:
-                write_whole(path, content)
-            except Exception as error:
-                failed.append(error)
-
-    texts = [bytes([65 + k]) * 10_000 for k in range(4)]
-    threads = [threading.Thread(target=save, args=(text,)) for text in texts]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failed
+    path, texts = tmp_path / "notes.txt", [bytes([65 + k]) * 10_000 for k in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda content: [write_whole(path, content) for _ in range(50)], texts))
     assert path.read_bytes() in texts
     assert list(tmp_path.iterdir()) == [path]
 
@@ -303,34 +256,27 @@ def test_modules_stay_in_their_folder(name: str) -> None:
     assert sys.path == before
 
 
-# -- places where nothing can be written ------------------------------------------------------------------------------
-
-
-def test_without_a_folder_for_compiled_code_kernels_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """numba finds no folder: as in a container of another user, with a package that is read-only and no home."""
-    monkeypatch.setattr(ahead, "FOLDER", tmp_path / "none")
-    monkeypatch.setattr(ahead._Nowhere, "told", False)
-    for locator in ahead.caching.CacheImpl._locator_classes:
-        monkeypatch.setattr(locator, "from_function", classmethod(lambda cls, *arguments: None))
-    kernels = [ahead.jit(nogil=True)(function) for function in (_twice, _thrice)]
-    with pytest.warns(RuntimeWarning, match=r"no folder can be written .*NUMBA_CACHE_DIR") as told:
-        assert [kernel(3) for kernel in kernels] == [6, 9]
-    assert len(told) == 1
-
-
-def _twice(x: int) -> int:
-    return 2 * x
-
-
-def _thrice(x: int) -> int:
-    return 3 * x
-
-
 # -- a sample of the fuzz ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["data sets", "models", "label caches", "MPS, gz"])
-def test_hostile_files(kind: str) -> None:
-    verdicts = tried(kind, 1000, 5)
-    assert len(verdicts) == 5
-    assert not [verdict for verdict in verdicts if verdict.verdict in BAD]
+KINDS = ("data sets", "models", "label caches", "MPS, gz")
+TRIES = """
+import json, sys
+import highspy, pyarrow.parquet, safetensors.torch, sklearn.ensemble, torch
+import dflearn.engine.exact.few_row_binary, dflearn.engine.smoothed.cpu, dflearn.layers.smoothed, dflearn.problems
+import dflearn.solvers.oracles, dflearn.tables.regressor
+from fuzz.hostile import attempts
+torch.set_num_threads(1)
+print(json.dumps({kind: [verdict.verdict for verdict in attempts(kind, 1000, 2)] for kind in sys.argv[1:]}))
+"""
+
+
+def test_hostile_files() -> None:
+    """Two of each kind, in forks of one process without threads that has imported everything."""
+    path = os.pathsep.join([str(Path(dfl.__file__).parents[1]), str(Path(__file__).parents[1])])
+    command = [sys.executable, "-c", TRIES, *KINDS]
+    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert {kind: len(verdicts) for kind, verdicts in found.items()} == dict.fromkeys(KINDS, 2)
+    assert not set(BAD) & {verdict for verdicts in found.values() for verdict in verdicts}

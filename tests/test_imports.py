@@ -20,37 +20,12 @@ ROOT = SOURCE.parents[1]
 MODULES = sorted(SOURCE.rglob("*.py"))
 LAZY_PACKAGES = ["dflearn", "dflearn.solvers", "dflearn.layers", "dflearn.losses", "dflearn.testing"]
 
-# A module may import those above it, and its own package. docs/architecture.md shows the same list.
-ORDER = [
-    "_version",
-    "errors",
-    "files",
-    "reading",
-    "randomness",
-    "pickling",
-    "kernels",
-    "program",
-    "certify",
-    "cuda",
-    "solvers",
-    "frontends",
-    "layers",
-    "models",
-    "data",
-    "losses",
-    "problems",
-    "evaluation",
-    "training",
-    "tables",
-    "studies",
-    "report",
-    "paper",
-    "doctor",
-    "integrations",
-    "testing",
-    "cli",
-    "__main__",
-]
+# A module may import those above it in the table of docs/architecture.md, and its own package.
+TABLE = re.search(
+    r"<!-- import order -->\n(.*?)<!-- end -->", (ROOT / "docs" / "architecture.md").read_text(), re.DOTALL
+)
+assert TABLE is not None
+ORDER = ["_version", *re.findall(r"^\| `(\w+)`", TABLE[1], re.MULTILINE), "__main__"]
 
 OPTIONAL = {
     "cvxpy": ["cvxpy", "cvxpylayers", "diffcp"],
@@ -66,6 +41,14 @@ OPTIONAL = {
     "bench": ["pyepo"],
     "scip": ["pyscipopt"],
     "test": ["pandas"],
+}
+
+FRONT_ENDS: dict[str, list[str | None]] = {
+    "from_cvxpy": [None, None],
+    "from_gurobi": [None],
+    "from_pyomo": [None],
+    "from_pyepo": [None],
+    "to_pyepo": ["program"],
 }
 
 
@@ -91,6 +74,7 @@ def imports(path: Path) -> Iterator[str]:
                 yield from (f"dflearn.{alias.name}" for alias in node.names)
             elif node.module and node.module.startswith("dflearn."):
                 yield node.module
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 def run(code: str) -> str:
@@ -100,23 +84,25 @@ def run(code: str) -> str:
     return done.stdout
 
 
-def blocking(*packages: str) -> str:
-    """Code that makes the import of `packages` fail, as if they were not installed."""
-    return f"""
+BLOCK = """
 import sys
 class Block:
+    packages = ()
     def find_spec(self, name, path=None, target=None):
-        if name.partition('.')[0] in {packages!r}:
-            raise ModuleNotFoundError(f'No module named {{name!r}} (blocked by the test)', name=name)
+        if name.partition('.')[0] in self.packages:
+            raise ModuleNotFoundError(f'No module named {name!r} (blocked by the test)', name=name)
 sys.meta_path.insert(0, Block())
 """
 
 
-@pytest.mark.parametrize("path", MODULES, ids=dotted)
+def blocking(*packages: str) -> str:
+    """Code that makes the import of `packages` fail, as if they were not installed, and of no other (after `BLOCK`)."""
+    return f"Block.packages = {packages!r}\n"
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if dotted(path) != "dflearn"], ids=dotted)
 def test_imports_point_upward(path: Path) -> None:
     module = dotted(path)
-    if module == "dflearn":
-        return  # names everything, imports nothing: see the test of lazy names
     here = part_of(module)
     for imported in imports(path):
         there = part_of(imported)
@@ -126,22 +112,59 @@ def test_imports_point_upward(path: Path) -> None:
         assert ORDER.index(there) < ORDER.index(here), f"{module} imports {imported}, which stands below it"
 
 
+# Modules that import one another, and classes with more than two methods named solve*: what is still to be mended.
+CYCLIC = {
+    "smoothed": "cpu norm",
+    "layers": "lifted smoothed",
+    "solvers": "base callable construction convex gurobi highs model oracles recognition recourse scip structured task",
+    "tables": "regressor saving",
+}
+MANY_SOLVES = {"Hard", "Smoothed", "Solver"}
+
+
+def reached(start: str, graph: dict[str, set[str]]) -> set[str]:
+    """The modules that one imports, directly or by others."""
+    found: set[str] = set()
+    rest = [*graph[start]]
+    while rest:
+        one = rest.pop()
+        if one not in found:
+            found.add(one)
+            rest += graph[one]
+    return found
+
+
+@pytest.mark.parametrize("folder", sorted({path.parent for path in MODULES if path.parent != SOURCE}), ids=dotted)
+def test_modules_of_a_folder_import_one_another_in_one_direction(folder: Path) -> None:
+    """Type-only imports and those inside of functions count too; a name that the folder lends is imported from its module."""
+    names = {dotted(path): path for path in folder.glob("*.py") if path.name != "__init__.py"}
+    graph = {name: {one for one in imports(path) if one in names} for name, path in names.items()}
+    cyclic = {name.rpartition(".")[2] for name in graph if name in reached(name, graph)}
+    assert cyclic == set(CYCLIC.get(folder.name, "").split())
+
+
+def test_no_class_has_more_than_two_methods_named_solve() -> None:
+    found = {}
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                methods = {one.name for one in node.body if isinstance(one, ast.FunctionDef)}
+                found[node.name] = [name for name in methods if name.lstrip("_").startswith("solve")]
+    assert {name for name, methods in found.items() if len(methods) > 2} <= MANY_SOLVES
+
+
 def test_only_its_own_commands_know_the_paper() -> None:
     knowing = {
-        path.name for path in SOURCE.glob("cli/*.py") if any(name.startswith("dflearn.paper") for name in imports(path))
+        path.name
+        for path in SOURCE.glob("cli/*.py")
+        if any(name.startswith("dflearn.studies.paper") for name in imports(path))
     }
-    assert knowing == {"paper.py", "paper_figures.py"}
+    assert knowing == {"paper.py"}
 
 
-def test_every_part_has_its_place_and_the_document_says_the_same() -> None:
+def test_every_part_has_its_place_in_the_document() -> None:
     parts = {part_of(dotted(path)) for path in MODULES if path != SOURCE / "__init__.py" and path.read_text()}
-    assert parts <= set(ORDER), "a new part needs its place in ORDER and in docs/architecture.md"
-    text = (ROOT / "docs" / "architecture.md").read_text()
-    listed = re.search(r"<!-- import order -->\n(.*?)<!-- end -->", text, re.DOTALL)
-    assert listed is not None
-    documented = re.findall(r"^\| `(\w+)`", listed[1], re.MULTILINE)
-    existing = [part for part in ORDER if part in parts and not part.startswith("_")]
-    assert documented == existing, "the table of docs/architecture.md lists the parts in the order of ORDER"
+    assert parts == set(ORDER), "the table of docs/architecture.md lists the parts in the order of imports"
 
 
 @pytest.mark.parametrize("package", [*LAZY_PACKAGES, "dflearn.problems"])
@@ -163,33 +186,7 @@ def test_every_optional_package_is_known_here() -> None:
             assert name[0] in pinned | {"dflearn"}, f"{extra}: {requirement} is not pinned in constraints.txt"
 
 
-def test_core_imports_without_any_extra() -> None:
-    """Every module imports where only the core dependencies are installed, or names the extra that it is made for."""
-    blocked = [package for packages in OPTIONAL.values() for package in packages]
-    names = [dotted(path) for path in MODULES if path.name != "__main__.py"]
-    code = f"""
-import importlib
-from dflearn.errors import MissingExtraError
-for name in {names!r}:
-    try:
-        importlib.import_module(name)
-    except MissingExtraError as error:
-        print(name, str(error).partition("dflearn[")[2].partition("]")[0])
-"""
-    made_for = dict(line.split() for line in run(blocking(*blocked) + code).splitlines())
-    with_sklearn = ("regressor", "result", "rolling", "workflow", "decisions", "spo_tree")
-    for name in (*(f"dflearn.tables.{part}" for part in with_sklearn), "dflearn.report.training"):
-        assert made_for.pop(name) == "sklearn"
-    assert all(name == f"dflearn.integrations.{extra}" for name, extra in made_for.items()), made_for
-
-
-def test_core_imports_without_compiled_solvers() -> None:
-    """Programs, the torch parts of layers and the losses work where numba and highspy are missing (a GPU image, say)."""
-    blocked = [package for packages in OPTIONAL.values() for package in packages]
-    assert (
-        run(
-            blocking(*blocked, "numba", "llvmlite", "highspy", "clarabel")
-            + """
+TORCH_PARTS = """
 import importlib
 import numpy as np, torch
 import dflearn
@@ -217,10 +214,39 @@ loss = dflearn.losses.SPOPlus(dflearn.Exact(solver))(predicted, batch)
 loss.sum().backward()
 print(loss.tolist(), predicted.grad.tolist())
 """
-        )
-        # 2ŷ − y = (3, −6, 9): w̃ = (0, 1, 0), w* = (1, 0, 1), so the loss is 12 + 6 and its gradient 2 (w* − w̃).
-        == "[18.0] [[2.0, -2.0, 2.0]]\n"
-    )
+EVERY_MODULE = f"""
+from dflearn.errors import MissingExtraError
+def extra(error):
+    return str(error).partition("dflearn[")[2].partition("]")[0]
+for name in {[dotted(path) for path in MODULES if path.name != "__main__.py"]!r}:
+    try:
+        importlib.import_module(name)
+    except MissingExtraError as error:
+        print(name, extra(error))
+program = dflearn.from_linprog(A_ub=[[1, 1]], b_ub=[1])
+for name, arguments in {FRONT_ENDS!r}.items():
+    try:
+        getattr(dflearn, name)(*[program if one == "program" else one for one in arguments])
+    except MissingExtraError as error:
+        print(name, extra(error))
+"""
+
+
+def test_core_imports_without_any_extra() -> None:
+    """Programs, the torch parts of layers and the losses work where numba and highspy are missing too (a GPU image, say).
+    With these, every module imports where only the core dependencies are installed, or names the extra that it is made for."""
+    blocked = [package for packages in OPTIONAL.values() for package in packages]
+    without_solvers = blocking(*blocked, "numba", "llvmlite", "highspy", "clarabel") + TORCH_PARTS
+    first, *others = run(BLOCK + without_solvers + blocking(*blocked) + EVERY_MODULE).splitlines()
+    # 2ŷ − y = (3, −6, 9): w̃ = (0, 1, 0), w* = (1, 0, 1), so the loss is 12 + 6 and its gradient 2 (w* − w̃).
+    assert first == "[18.0] [[2.0, -2.0, 2.0]]"
+    made_for: dict[str, str] = dict(line.split() for line in others)
+    front_ends = {name: made_for.pop(name) for name in FRONT_ENDS}
+    assert list(front_ends.values()) == ["cvxpy", "gurobi", "pyomo", "bench", "bench"]
+    with_sklearn = ("regressor", "result", "workflow", "decisions", "spo_tree")
+    for name in (*(f"dflearn.tables.{part}" for part in with_sklearn), "dflearn.report.training"):
+        assert made_for.pop(name) == "sklearn"
+    assert all(name == f"dflearn.integrations.{extra}" for name, extra in made_for.items()), made_for
 
 
 def test_importing_dflearn_imports_nothing_heavy() -> None:
@@ -229,15 +255,14 @@ def test_importing_dflearn_imports_nothing_heavy() -> None:
 
 
 def test_all_extras_live_in_one_process() -> None:
-    """What ships together imports together, in both orders, and HiGHS still solves afterwards."""
+    """What ships together imports together, and HiGHS still solves afterwards."""
     packages = ["highspy", "clarabel", *(package for packages in OPTIONAL.values() for package in packages)]
     solve = """
 import torch, dflearn
 solution = dflearn.HiGHS(dflearn.Program(A=[[1, 1]], b=[1])).solve(torch.tensor([[2.0, 3.0]])).check()
 print(solution.decision.tolist(), solution.objective.tolist())
 """
-    for order in (packages, packages[::-1]):
-        # Warnings of other people's packages are theirs.
-        code = "import importlib, warnings\nwarnings.simplefilter('ignore')\n"
-        code += f"for name in {order!r}: importlib.import_module(name)\n"
-        assert run(code + solve).splitlines()[-1] == "[[1.0, 0.0]] [2.0]"
+    # Warnings of other people's packages are theirs. Tests import them in the usual order; this is the other one.
+    code = "import importlib, warnings\nwarnings.simplefilter('ignore')\n"
+    code += f"for name in {packages[::-1]!r}: importlib.import_module(name)\n"
+    assert run(code + solve).splitlines()[-1] == "[[1.0, 0.0]] [2.0]"

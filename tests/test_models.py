@@ -34,11 +34,6 @@ def test_weights_depend_on_the_seed_alone(name: str) -> None:
     assert not torch.equal(one, other)
 
 
-def test_linear_starts_like_a_seeded_torch_module() -> None:
-    torch.manual_seed(3)
-    assert torch.equal(nn.Linear(3, 5).weight, Linear(3, 5, seed=3).weight)
-
-
 def test_a_shared_model_treats_all_coefficients_alike() -> None:
     model, x = SharedLinear(3), torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0))
     order = torch.tensor([3, 0, 4, 1, 2])

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import binomtest
 
 from mutants import Mutant, left_out
-from trial import Coverage
+from trial import COPIED, Coverage, Workshop
 from verdicts import judged, page, wilson
 
 ROOT = Path(__file__).parents[1]
@@ -63,29 +63,39 @@ def coverage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Coverage:
     file.parent.mkdir(parents=True)
     file.write_text(SOURCE)
     lines = {"8": ["a.py::quick", "a.py::slow", "b.py"], "9": ["a.py::slow"], "10": ["b.py", "c.py::broken"]}
-    seconds = {"a.py::quick": 0.1, "a.py::slow": 100.0, "b.py::one": 0.2, "b.py::two": 0.3, "c.py::broken": 0.1}
-    return Coverage({"seconds": seconds, "failed": ["c.py::broken"], "lines": {"src/dflearn/box/box.py": lines}})
+    seconds = {"a.py::quick": 0.1, "a.py::slow": 100.0, "b.py::one": 0.2, "b.py::two": 0.3}
+    return Coverage({"seconds": seconds, "lines": {"src/dflearn/box/box.py": lines}})
+
+
+B = ["b.py::one", "b.py::two"]
 
 
 @pytest.mark.parametrize(
     ("line", "column", "expected"),
     [
-        (
-            8,
-            12,
-            {"a.py": ["a.py::quick"], "b.py": ["b.py::one", "b.py::two"]},
-        ),  # what is fast; a fixture's, all its file's
-        (9, 20, {"a.py": ["a.py::slow"]}),  # one test at least
-        (10, 21, {"b.py": ["b.py::one", "b.py::two"]}),  # none that fails without a mutant
-        (1, 8, {"b.py": ["b.py::one", "b.py::two"]}),  # a constant: tests of the lines that name it
-        (7, 50, {"a.py": ["a.py::quick"], "b.py": ["b.py::one", "b.py::two"]}),  # a default: tests of the function
-        (17, 13, {}),  # no test executes it
+        (8, 12, ["a.py::quick", *B]),  # what is fast; a fixture's, all its file's
+        (9, 20, ["a.py::slow"]),  # one test at least
+        (10, 21, B),  # none that fails without a mutant
+        (1, 8, B),  # a constant: tests of the lines that name it
+        (7, 50, ["a.py::quick", *B]),  # a default: tests of the function
+        (17, 13, []),  # no test executes it
     ],
 )
-def test_a_mutant_meets_the_tests_of_its_line(
-    coverage: Coverage, line: int, column: int, expected: dict[str, list[str]]
-) -> None:
+def test_a_mutant_meets_the_tests_of_its_line(coverage: Coverage, line: int, column: int, expected: list[str]) -> None:
     assert coverage.chosen(Mutant("src/dflearn/box/box.py", line, column, "NumberReplacer", 0), 15.0) == expected
+
+
+def test_a_failing_test_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in COPIED[:-1]:
+        Path(name).mkdir()
+    Path("pyproject.toml").touch()
+    Path("src/box.py").write_text("WIDTH = 3\n")
+    Path("tests/test_box.py").write_text("import box\n\n\ndef test_width():\n    assert box.WIDTH == 3\n")
+    workshop, tests = Workshop(Path("build/tree")), ["tests/test_box.py::test_width"]
+    assert workshop.try_code("src/box.py", "WIDTH = 4\n", tests, 30.0)[:3] == ("killed", tests[0], 1)
+    assert workshop.try_code("src/box.py", "while True:\n    pass\n", tests, 1.0).verdict == "timeout"
+    assert workshop.run(tests, 30.0).verdict == "survived"
 
 
 @pytest.mark.parametrize(("hits", "count"), [(0, 7), (340, 400), (400, 400)])

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 SOURCES = Path("src/dflearn")
 TYPING_DECORATORS = {"final", "override", "overload", "runtime_checkable"}
+TYPE = r"(\w+\.)*[A-Z]\w*(\[.*\])?"
+UNION = re.compile(rf"{TYPE}( \| {TYPE})+")
 Span = tuple[tuple[int, int], tuple[int, int]]  # (line, column) of begin and end, both from 1 and 0 as in `ast`
 
 
@@ -59,57 +62,35 @@ def all_mutants(files: list[Path]) -> Iterator[Mutant]:
 
 def left_out(source: str) -> list[Span]:
     """What no test should see: annotations, code for type checkers alone, and the texts of messages and of `repr`."""
-    lines, spans = source.splitlines(), []
+    lines = [line.encode() for line in source.splitlines()]
 
-    def add(node: ast.AST) -> None:
-        # Columns of `ast` count bytes, those of mutants characters.
-        def column(line: int, offset: int) -> int:
-            return len(lines[line - 1].encode()[:offset].decode())
+    def place(line: int, offset: int) -> tuple[int, int]:  # columns of `ast` count bytes, those of mutants characters
+        return line, len(lines[line - 1][:offset].decode())
 
-        begin = (node.lineno, column(node.lineno, node.col_offset))
-        spans.append((begin, (node.end_lineno, column(node.end_lineno, node.end_col_offset))))
-
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.AnnAssign) or (isinstance(node, ast.arg) and node.annotation):
-            add(node.annotation)
-        elif isinstance(node, ast.FunctionDef):
-            if node.returns:
-                add(node.returns)
-            for decorator in node.decorator_list:
-                if ast.unparse(decorator).split(".")[-1] in TYPING_DECORATORS:
-                    add(decorator)
-            if node.name in ("__repr__", "__str__"):
-                add(node)
-        elif isinstance(node, ast.ClassDef):
-            for decorator in node.decorator_list:
-                if ast.unparse(decorator).split(".")[-1] in TYPING_DECORATORS:
-                    add(decorator)
-        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            add(node)
-        elif isinstance(node, ast.Raise) or (isinstance(node, ast.Call) and ast.unparse(node.func) == "warnings.warn"):
-            for part in ast.walk(node):
-                if isinstance(part, ast.JoinedStr) or (
-                    isinstance(part, ast.BinOp) and isinstance(part.left, ast.JoinedStr | ast.Constant)
-                ):
-                    add(part)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("cast", "TypeVar"):
-            add(node.args[0])
-        elif isinstance(node, ast.Assign) and _is_alias(node.value):
-            add(node.value)
-    return spans
+    unseen = [part for node in ast.walk(ast.parse(source)) for part in _unseen(node)]
+    return [(place(p.lineno, p.col_offset), place(p.end_lineno, p.end_col_offset)) for p in unseen]
 
 
-def _is_alias(value: ast.expr) -> bool:
-    """Whether an assigned value is a union of types, such as `Part = Solver | Program | None`."""
-    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.BitOr):
-        return all(_is_alias(side) or _is_type(side) for side in (value.left, value.right))
-    return False
-
-
-def _is_type(value: ast.expr) -> bool:
-    if isinstance(value, ast.Subscript):
-        return _is_type(value.value)
-    return isinstance(value, ast.Name | ast.Attribute) and ast.unparse(value).split(".")[-1][:1].isupper()
+def _unseen(node: ast.AST) -> Iterator[Any]:
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        yield from (name for name in node.decorator_list if ast.unparse(name).split(".")[-1] in TYPING_DECORATORS)
+        if getattr(node, "returns", None):
+            yield node.returns
+        if node.name in ("__repr__", "__str__"):
+            yield node
+    elif getattr(node, "annotation", None):
+        yield node.annotation
+    elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        yield node
+    elif isinstance(node, ast.Raise) or (isinstance(node, ast.Call) and ast.unparse(node.func) == "warnings.warn"):
+        for part in ast.walk(node):
+            of_text = isinstance(part, ast.BinOp) and isinstance(part.left, ast.JoinedStr | ast.Constant)
+            if of_text or isinstance(part, ast.JoinedStr):
+                yield part
+    elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("cast", "TypeVar"):
+        yield node.args[0]
+    elif isinstance(node, ast.Assign) and UNION.fullmatch(ast.unparse(node.value)):
+        yield node.value
 
 
 def eligible(files: list[Path]) -> list[Mutant]:

@@ -5,22 +5,17 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable
-from math import sqrt
 from pathlib import Path
 from typing import Any
 
-NORMAL = 1.959963984540054  # the 97.5 % quantile
+from scipy.stats import binomtest
+
 Row = dict[str, Any]
 
 
 def wilson(hits: int, count: int) -> tuple[float, float]:
     """The 95 % score interval of a share."""
-    if not count:
-        return 0.0, 1.0
-    share, z2 = hits / count, NORMAL**2
-    middle = (share + z2 / (2 * count)) / (1 + z2 / count)
-    half = NORMAL * sqrt(share * (1 - share) / count + z2 / (4 * count**2)) / (1 + z2 / count)
-    return max(0.0, middle - half), min(1.0, middle + half)
+    return tuple(binomtest(hits, count).proportion_ci(method="wilson")) if count else (0.0, 1.0)
 
 
 def judgements(folder: Path) -> dict[str, dict[str, str]]:
@@ -34,14 +29,13 @@ def judged(rows: Iterable[Row], known: dict[str, dict[str, str]]) -> list[Row]:
 
     A time-out is killed where it was judged to loop, and survived otherwise. A line that no test executes is survived.
     """
+    outcomes = {"equivalent": "equivalent", "loops": "killed"}
     result = []
     for row in rows:
-        judgement = known.get(row["name"], {}) if row["verdict"] != "killed" else {}
-        verdict = {"equivalent": "equivalent", "loops": "killed"}.get(judgement.get("as", ""), "survived")
-        result.append(
-            {**row, "outcome": row["verdict"], "verdict": "killed" if row["verdict"] == "killed" else verdict}
-        )
-        result[-1]["reason"] = judgement.get("reason", "")
+        killed = row["verdict"] == "killed"
+        own = {"as": "loops"} if killed else known.get(row["name"], {})
+        verdict = outcomes.get(own.get("as", ""), "survived")
+        result.append({**row, "outcome": row["verdict"], "verdict": verdict, "reason": own.get("reason", "")})
     return result
 
 
@@ -83,6 +77,10 @@ def page(rows: list[Row], head: dict[str, Any]) -> str:
         return "\n".join(lines) or "None."
 
     looping = sum(row["outcome"] == "timeout" and row["verdict"] == "killed" for row in rows)
+    failing = head["failing_without_mutant"]
+    control = "All tests that killed a mutant pass without one, in one process."
+    if failing:
+        control = f"**`{failing}` fails without any mutant: verdicts are void.**"
     return f"""# Do the tests notice? Mutation testing
 
 Made by `make mutate`. {len(rows)} mutants were drawn with seed {head["seed"]} from the {head["mutants"]["eligible"]} that rules leave of the
@@ -98,7 +96,7 @@ A mutant meets the tests that execute its statement ({head["tests"]} tests were 
 {head["most_seconds_of_tests"]:.0f} seconds by what they take unmutated. What an import executes meets the tests of whatever uses it. A line that no test
 executes, or a time-out that was not judged to loop, counts as survived; {looping} time-outs were judged to loop. What a person
 judged (`judged.json`) is not tried again.
-{_control(head["failing_without_mutant"])}
+{control}
 {head["note"]}
 
 {table(rows, lambda row: row["file"].split("/")[2], "folder")}
@@ -113,9 +111,3 @@ judged (`judged.json`) is not tried again.
 
 {listed("survived")}
 """
-
-
-def _control(failing: str) -> str:
-    if failing:
-        return f"**`{failing}` fails without any mutant: verdicts are void.**"
-    return "All tests that killed a mutant pass without one, in the same process."

@@ -14,9 +14,12 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from dflearn.paper.methods import SCALED
-from dflearn.paper.published import methods_of, published_rows
-from dflearn.paper.tables import (
+from dflearn.problems import PROBLEMS
+from dflearn.report.render import render
+from dflearn.studies.methods import method_names
+from dflearn.studies.paper.methods import SCALED
+from dflearn.studies.paper.published import methods_of, published_rows
+from dflearn.studies.paper.tables import (
     HEADER,
     LEGEND,
     SUMMARY_HEADER,
@@ -28,9 +31,6 @@ from dflearn.paper.tables import (
     rows_of,
     summary_cells,
 )
-from dflearn.problems import PROBLEMS
-from dflearn.report.render import render
-from dflearn.studies.methods import method_names
 from dflearn.studies.record import Record
 from dflearn.studies.store import read_records
 from dflearn.studies.summary import MethodSummary
@@ -40,6 +40,7 @@ UNITS_HEADER = (
     "problem", "method", "seeds", "published style", "scaled", "difference", "mean of ratios", "scaled", "difference",
 )  # fmt: skip
 
+METRICS = ("published_style", "mean_of_ratios")
 BEST = "SCE^smoothed scaled"  # of our methods
 LEAD_HEADER = (
     "problem", "published style", "nearest", "difference", "ahead of",
@@ -65,43 +66,38 @@ def summary(records: Sequence[Record]) -> str:
     return render(SUMMARY_HEADER, lines, "markdown")
 
 
+def paired(records: Sequence[Record], problem: str, metric: str, *methods: str) -> list[np.ndarray]:
+    """The metric of each method, over the seeds that all of them have."""
+    found = {(r.config.method, r.config.seed): r.metric(metric) for r in records if r.config.problem == problem}
+    seeds = [seed for method, seed in found if method == methods[-1] and all((m, seed) in found for m in methods)]
+    return [np.array([found[method, seed] for seed in seeds]) for method in methods]
+
+
 def units(records: Sequence[Record]) -> str:
     """Every method that has a scaled version beside that version, over the seeds that both have."""
-    found = {(r.config.problem, r.config.method, r.config.seed): r for r in records}
     lines = []
-    for problem in PROBLEMS:
-        for method in SCALED:
-            scaled = f"{method} scaled"
-            seeds = [s for p, m, s in found if (p, m) == (problem, scaled) and (problem, method, s) in found]
-            if not seeds:
-                continue
-            line = [problem, method, str(len(seeds))]
-            for metric in ("published_style", "mean_of_ratios"):
-                plain, other = (
-                    np.array([found[problem, name, seed].metric(metric) for seed in seeds]) for name in (method, scaled)
-                )
-                change = other - plain
-                spread = f" ± {change.std(ddof=1) / len(seeds) ** 0.5:.4f}" if len(seeds) > 1 else ""
-                line += [f"{plain.mean():.4f}", f"{other.mean():.4f}", f"{change.mean():+.4f}{spread}"]
-            lines.append(line)
+    for problem, method in ((problem, method) for problem in PROBLEMS for method in SCALED):
+        both = [paired(records, problem, metric, method, f"{method} scaled") for metric in METRICS]
+        count = len(both[0][0])
+        line = [problem, method, str(count)]
+        for plain, other in both if count else ():
+            change = other - plain
+            spread = f" ± {change.std(ddof=1) / count**0.5:.4f}" if count > 1 else ""
+            line += [f"{plain.mean():.4f}", f"{other.mean():.4f}", f"{change.mean():+.4f}{spread}"]
+        lines += [line] if count else []
     return render(UNITS_HEADER, lines, "markdown")
 
 
 def lead(records: Sequence[Record]) -> str:
     """Our best method less each published one, seed by seed: the nearest of them, and how many it beats beyond chance."""
-    found = {(r.config.problem, r.config.method, r.config.seed): r for r in records}
     lines = []
     for problem in PROBLEMS:
         published = [method for name, method in published_rows() if name == problem]
         line = [problem]
-        for metric in ("published_style", "mean_of_ratios"):
-            differences = {}
-            for method in published:
-                seeds = [s for p, m, s in found if (p, m) == (problem, BEST) and (problem, method, s) in found]
-                both = [[found[problem, name, s].metric(metric) for s in seeds] for name in (BEST, method)]
-                differences[method] = np.subtract(*both)
+        for metric in METRICS:
+            differences = {m: np.subtract(*paired(records, problem, metric, BEST, m)) for m in published}
             nearest = max(differences, key=lambda method: differences[method].mean())
-            best = np.mean([r.metric(metric) for key, r in found.items() if key[:2] == (problem, BEST)])
+            best = paired(records, problem, metric, BEST)[0].mean()
             ahead = sum(each.mean() + student(each) < 0 for each in differences.values())
             change = differences[nearest]
             line += [

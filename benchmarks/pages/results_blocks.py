@@ -17,9 +17,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks" / "speed"))
 
-from dflearn.paper.tables import Row, rows_of, seed_counts  # noqa: E402
 from dflearn.problems import PROBLEMS  # noqa: E402
 from dflearn.report.render import render  # noqa: E402
+from dflearn.studies.paper.tables import Row, rows_of, seed_counts  # noqa: E402
 from dflearn.studies.store import read_records  # noqa: E402
 from harness import table  # noqa: E402
 from targets import two_digits, verdicts  # noqa: E402
@@ -83,70 +83,54 @@ HEADLINES: tuple[tuple[str, str, str, str, str, Callable[[dict[str, Any]], bool]
 )  # fmt: skip
 
 
+COLD_WARM = {"cold ratio": "cold", "warm ratio": "warm"}
+PYEPO = {**COLD_WARM, "OR-Tools ratio": "OR-Tools, cold"}
+DYS = {"unrolled ratio": "unrolled", "jfb ratio": "Jacobian-free"}
+GENERAL = {"HiGHS ratio": "HiGHS", "Gurobi ratio": "Gurobi"}
+WAYS = {"SCE^DYS ratio": "SCE^DYS unrolled"}
+WAYS |= {f"{way} ratio": way for way in ("SCE^DYS jfb", "SCE^smoothed cold", "SCE^smoothed warm")}
+LAYERS = {f"{peer} {start} ratio": f"{peer}, {start}" for peer in ("cvxpylayers", "qpth") for start in ("cold", "warm")}
+QUADRATIC = {f"{peer} ratio": peer for peer in ("cvxpylayers", "qpth", "Moreau", "Moreau, interior points")}
+QUADRATIC |= {"cvxpylayers, factor given ratio": "cvxpylayers, we with the factor of Q"}
+# Title, subject and columns.
+TRAINING: tuple[tuple[str, str, dict[str, str]], ...] = (
+    ("SPO+ on shortest paths against PyEPO + Gurobi", "SPO+ on shortest paths", PYEPO),
+    ("SPO+ on relaxed knapsacks against PyEPO + Gurobi", "SPO+ on relaxed knapsacks", PYEPO),
+    ("PFY on relaxed knapsacks against PyEPO + Gurobi", "PFY on relaxed knapsacks", PYEPO),
+    ("SCE^DYS unrolled against the published layer, Jacobian-free against the dense one", "SCE^DYS against the published layer", DYS),
+    ("SCE^smoothed against the published layer", "SCE^smoothed against the published layer", COLD_WARM),
+    ("SCE against SPO+ of PyEPO + Gurobi", "SCE against PyEPO's SPO+", WAYS),
+)  # fmt: skip
+AS_PUBLISHED = "An epoch of SCE^DYS as published, by our kernel against the authors' dense matrices"
+EXACT_QUADRATIC = "The exact quadratic layer, forward and backward, cold, batch of"
+KNAPSACKS = "Exact knapsacks, `FewRowBinary` against general solvers; costs are true or expected values"
+FACILITIES = "Exact facility location, `RelaxationFirst` against general solvers; costs are true ones or predictions"
+LABELS = "Labels of 1000 instances against PyEPO's data set"
+
+
 def speed() -> str:
     """Every ratio on one thread."""
-    labels = ratios(
-        "Labels of 1000 instances against PyEPO's data set",
-        "labelling", "peers", {"Gurobi ratio": "Gurobi", "OR-Tools ratio": "OR-Tools"}, "problem",
-    )  # fmt: skip
-    oracles = ratios(
-        "Exact solvers against HiGHS at its best", "solvers", "oracles", {"gain": "times as fast"}, "problem", "oracle"
-    )
-    knapsacks = ratios(
-        "Exact knapsacks, `FewRowBinary` against general solvers; costs are true or expected values",
-        "knapsacks", "against general solvers", {"HiGHS ratio": "HiGHS", "Gurobi ratio": "Gurobi"}, "problem", "costs",
-    )  # fmt: skip
-    authors = ratios(
-        "An epoch of SCE^DYS as published, by our kernel against the authors' dense matrices",
-        "as_published", "epochs", {"ratio": "times as fast"}, "problem",
-    )  # fmt: skip
-    facilities = ratios(
-        "Exact facility location, `RelaxationFirst` against general solvers; costs are true ones or predictions",
-        "facilities", "against general solvers", {"HiGHS ratio": "HiGHS", "Gurobi ratio": "Gurobi"}, "problem", "costs",
-    )  # fmt: skip
-    return "\n\n".join([*training(), authors, layers(), *quadratic(), labels, oracles, knapsacks, facilities])
+    parts = [
+        *training(),
+        ratios(AS_PUBLISHED, "as_published", "epochs", {"ratio": "times as fast"}, "problem"),
+        layers(),
+        *(ratios(f"{EXACT_QUADRATIC} {b}", "quadratic", f"batch of {b}", QUADRATIC, "problem") for b in (32, 1)),
+        ratios(LABELS, "labelling", "peers", {"Gurobi ratio": "Gurobi", "OR-Tools ratio": "OR-Tools"}, "problem"),
+        ratios("Exact solvers against HiGHS at its best", "solvers", "oracles", {"gain": "times as fast"}, "problem", "oracle"),
+        ratios(KNAPSACKS, "knapsacks", "against general solvers", GENERAL, "problem", "costs"),
+        ratios(FACILITIES, "facilities", "against general solvers", GENERAL, "problem", "costs"),
+    ]  # fmt: skip
+    return "\n\n".join(parts)
 
 
 def training(threads: str = "") -> list[str]:
     """Ratios of seconds per epoch, on one thread or as the suffix of the file's name says."""
-    pyepo = {"cold ratio": "cold", "warm ratio": "warm", "OR-Tools ratio": "OR-Tools, cold"}
-    dys = {"unrolled ratio": "unrolled", "jfb ratio": "Jacobian-free"}
-    smoothed = {"cold ratio": "cold", "warm ratio": "warm"}
-    ways = {
-        "SCE^DYS ratio": "SCE^DYS unrolled",
-        **{f"{way} ratio": way for way in ("SCE^DYS jfb", "SCE^smoothed cold", "SCE^smoothed warm")},
-    }
-    subjects: dict[str, tuple[str, dict[str, str]]] = {
-        "SPO+ on shortest paths against PyEPO + Gurobi": ("SPO+ on shortest paths", pyepo),
-        "SPO+ on relaxed knapsacks against PyEPO + Gurobi": ("SPO+ on relaxed knapsacks", pyepo),
-        "PFY on relaxed knapsacks against PyEPO + Gurobi": ("PFY on relaxed knapsacks", pyepo),
-        "SCE^DYS unrolled against the published layer, Jacobian-free against the dense one": (
-            "SCE^DYS against the published layer",
-            dys,
-        ),
-        "SCE^smoothed against the published layer": ("SCE^smoothed against the published layer", smoothed),
-        "SCE against SPO+ of PyEPO + Gurobi": ("SCE against PyEPO's SPO+", ways),
-    }
-    return [
-        ratios(title, f"epochs{threads}", subject, columns, "problem") for title, (subject, columns) in subjects.items()
-    ]
+    return [ratios(title, f"epochs{threads}", subject, columns, "problem") for title, subject, columns in TRAINING]
 
 
 def layers(threads: str = "") -> str:
-    columns = {
-        f"{peer} {start} ratio": f"{peer}, {start}" for peer in ("cvxpylayers", "qpth") for start in ("cold", "warm")
-    }
-    title = "The smoothed layer, forward and backward"
-    return ratios(title, f"layers{threads}", "forward and backward", columns, "problem", "batch")
-
-
-def quadratic() -> list[str]:
-    peers = ("cvxpylayers", "qpth", "Moreau", "Moreau, interior points")
-    columns = {f"{peer} ratio": peer for peer in peers} | {
-        "cvxpylayers, factor given ratio": "cvxpylayers, we with the factor of Q"
-    }
-    title = "The exact quadratic layer, forward and backward, cold, batch of {}"
-    return [ratios(title.format(batch), "quadratic", f"batch of {batch}", columns, "problem") for batch in (32, 1)]
+    title, subject = "The smoothed layer, forward and backward", "forward and backward"
+    return ratios(title, f"layers{threads}", subject, LAYERS, "problem", "batch")
 
 
 def paper() -> str:

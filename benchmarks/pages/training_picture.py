@@ -8,6 +8,7 @@ Needs Chromium (apt-get install chromium), and takes a minute or two.
 from __future__ import annotations
 
 import base64
+import contextlib
 import io
 import runpy
 import sys
@@ -43,21 +44,8 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         sys.argv = ["own_tables.py", "--out", folder]
         runpy.run_path(str(ROOT / "examples" / "own_tables.py"), run_name="__main__")
-        at = lambda name: str(Path(folder, name))  # noqa: E731
-        tables = ["--features", at("x.csv"), "--costs", at("y.csv"), "--id", "day"]
-        main(
-            [
-                "train",
-                "--program",
-                at("workshop.lp"),
-                *tables,
-                "--out",
-                at("model.dfl"),
-                "--unit",
-                "EUR",
-                "--minutes",
-                "10",
-            ]
-        )
-        photograph(Path(at("model.html")), PICTURE)
+        train = "--program workshop.lp --features x.csv --costs y.csv --id day --out model.dfl --unit EUR --minutes 10"
+        with contextlib.chdir(folder):
+            main(["train", *train.split()])
+        photograph(Path(folder, "model.html"), PICTURE)
     print(f"{PICTURE}: {PICTURE.stat().st_size // 1024} KB")

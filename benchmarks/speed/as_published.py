@@ -17,18 +17,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from davis_yin import step
 from dflearn.data import DecisionDataset
 from dflearn.layers.base import Layer
 from dflearn.losses import SCE
 from dflearn.models import Linear
-from dflearn.paper.as_published import AsPublished, SparseAsPublished
-from dflearn.paper.hyperparameters import dys_printed
-from dflearn.paper.methods import PredictedPart
 from dflearn.problems import PROBLEMS, problem_named
 from dflearn.problems.base import Problem
+from dflearn.studies.paper.as_published import AsPublished, SparseAsPublished
+from dflearn.studies.paper.methods import PredictedPart, dys_printed
 from dflearn.training import Callback, fit
-from harness import command_line, earlier, medians, parser, report
+from harness import by_place, command_line, earlier, medians, parser, report, step
 
 QUICK = ("KP-400", "CFL-200")
 TRAIN, BATCH = 800, 32
@@ -105,14 +103,14 @@ def main() -> None:
     options = arguments.parse_args()
     torch.set_num_threads(1)
     kept = earlier(options.json, options.problems)
-    rows = {name: {row["problem"]: row for row in kept["subjects"][name]} if kept else {} for name in SUBJECTS}
+    order = list(dict.fromkeys([*PROBLEMS, *(options.problems or ())]))
+    rows = {name: by_place(kept, name, order, "problem") for name in SUBJECTS}
     for name in options.problems or (QUICK if options.quick else PROBLEMS):
         problem = problem_named(name, seed=1)
         for subject, measure in SUBJECTS.items():
-            rows[subject][name] = measure(problem, options.repeats)
-            print(subject, rows[subject][name], flush=True)
-    order = [name for name in (*PROBLEMS, *(options.problems or ())) if name in rows["layer"]]
-    ordered = {subject: [found[name] for name in dict.fromkeys(order)] for subject, found in rows.items()}
+            rows[subject][0][name] = measure(problem, options.repeats)
+            print(subject, rows[subject][0][name], flush=True)
+    ordered = {subject: those() for subject, (_, those) in rows.items()}
     report("The authors' iteration, sparse and dense", ordered, options.json, command_line(kept))
 
 

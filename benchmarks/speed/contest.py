@@ -158,3 +158,11 @@ def contest(
         )
         for name, taken in turns.items()
     }
+
+
+def on_two_threads(subject: str, data: Mapping[str, Any], repeats: int, *arguments: str) -> dict[str, float]:
+    """dflearn on one thread and on two, by the clock on the wall, on a machine with nothing else to do."""
+    entries = {str(count): Entry("run_dflearn.py", arguments, threads=count) for count in (1, 2)}
+    one, two = contest(entries, subject, data, repeats, wall=True).values()
+    times = {"one thread ms": 1e3 * one.seconds, "two threads ms": 1e3 * two.seconds}
+    return times | {"threads ratio": one.seconds / two.seconds}

@@ -1,4 +1,4 @@
-"""`Smoothed` on a GPU: forward and backward in float64 beside the CPU of the same machine and GPU peers; a training epoch.
+"""`Smoothed` on a GPU: forward and backward in float64 beside the CPU of the same machine; a training epoch.
 
     python benchmarks/speed/gpu.py --json results/gpu/gpu.json                  # all of it, in one run (about six minutes)
     python benchmarks/speed/gpu.py --quick --json quick.json                    # a little of everything
@@ -8,14 +8,14 @@
 
 Times on the GPU are CUDA events around one call, the median of twelve, compilation apart; μ = 1; costs differ from instance to
 instance. Errors are the largest differences from the CPU's decisions and gradients over 64 instances (16 of SP-50), relative
-to the largest number there. The CPU comes first, in a process of its own (`gpu_cores.py`), before anything else has threads. Peers
-(`gpu_peers.py`) solve the same instances. Training: one epoch of SCE through the layer on 800 instances in batches of 32, as `fit`
+to the largest number there. The CPU comes first, in a process of its own, before anything else has threads. Training: one epoch of SCE through the layer on 800 instances in batches of 32, as `fit`
 counts it; a step of a convolutional net on images.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -26,12 +26,20 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+
+import dflearn
+from dflearn.data import Batch
+from dflearn.layers import DavisYin, Smoothed
+from dflearn.losses import SCE
+from dflearn.problems import problem_named
+from dflearn.studies.record import installed
+from dflearn.training import fit
 
 MOST = {"SP-100": 32}  # instances, where more would take too long
 COMPARED = {"SP-50": 16, "SP-100": 4}
@@ -43,48 +51,52 @@ MU = 1.0
 
 @dataclass(frozen=True)
 class Extent:
-    """How much is measured: problems and batches, small batches, those of `DavisYin`; peers, and seconds for all of them."""
+    """How much is measured: problems and batches, small batches, those of `DavisYin`; seconds for the CPU."""
 
     problems: tuple[str, ...] = ("SP-25", "KP-500", "CFL-250", "SP-50", "SP-100")
     batches: tuple[int, ...] = (32, 256, 800, 4096)
     small: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
     splitting: tuple[str, ...] = ("SP-25", "KP-500", "CFL-250", "SP-50", "SP-5", "CFL-50")
     splitting_batches: tuple[int, ...] = (32, 800)
-    peers: tuple[str, ...] = ("SP-25", "KP-500", "CFL-250")
-    peers_s: float = 200.0
     cores_s: float = 140.0
-    name: str = "whole"
 
     def of(self, name: str) -> list[int]:
         return [size for size in self.batches if size <= MOST.get(name, size)]
 
 
 WHOLE = Extent()
-QUICK = Extent(
-    ("SP-25", "KP-500"), (32, 800), (1, 32), ("SP-25", "KP-500"), peers=("SP-25", "KP-500"), peers_s=75, name="quick"
-)
+QUICK = Extent(("SP-25", "KP-500"), (32, 800), (1, 32), ("SP-25", "KP-500"))
 
 
-def milliseconds(way: Callable[[], Any], repeats: int = 12) -> float:
-    """The median time of a call on the GPU."""
-    for _ in range(3):
+def milliseconds(way: Callable[[], Any], device: str = "cuda") -> float:
+    """The median time of a call: of twelve by CUDA events on the GPU, of five by the clock on the CPU."""
+    for _ in range(3 if device == "cuda" else 1):
         way()
-    torch.cuda.synchronize()
-    times = []
-    for _ in range(repeats):
-        first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        first.record()
-        way()
-        last.record()
-        last.synchronize()
-        times.append(first.elapsed_time(last))
+    if device == "cuda":
+        torch.cuda.synchronize()
+    times: list[float] = []
+    while len(times) < (12 if device == "cuda" else 5) and (device == "cuda" or sum(times) < 4000):
+        if device == "cuda":
+            first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            first.record()
+            way()
+            last.record()
+            last.synchronize()
+            times.append(first.elapsed_time(last))
+        else:
+            begun = time.perf_counter()
+            way()
+            times.append(1e3 * (time.perf_counter() - begun))
     return statistics.median(times)
+
+
+def told(row: dict[str, Any]) -> dict[str, Any]:
+    print(row, flush=True)
+    return row
 
 
 def material(name: str, count: int) -> tuple[Any, Tensor]:
     """The program and costs: those of the generator, then the same with noise of 10 %."""
-    from dflearn.problems import problem_named
-
     problem = problem_named(name, seed=1)
     known = problem.generate(COMPARED.get(name, 64), dtype=torch.float64).batch().require("costs")
     costs = known[torch.arange(count) % len(known)].clone()
@@ -107,8 +119,6 @@ def forward_and_back(layer: Any, y: Tensor, start: Tensor | None = None) -> Call
 
 
 def layer_rows(extent: Extent) -> list[dict[str, Any]]:
-    from dflearn.layers import Smoothed
-
     rows = []
     for name in extent.problems:
         program, costs = material(name, COMPARED.get(name, 64))
@@ -118,29 +128,31 @@ def layer_rows(extent: Extent) -> list[dict[str, Any]]:
         torch.cuda.synchronize()
         first = time.perf_counter() - begun
         wanted, wanted_slope = forward_and_back(plain, costs)()
-        errors = {
-            "decision_error": relative(solution.decision, wanted.decision),
-            "gradient_error": relative(slope, wanted_slope),
-            "residual": float(solution.residual.max()),
-        }
+        known = {
+            "decision_error": relative(solution.decision, wanted.decision), "gradient_error": relative(slope, wanted_slope),
+            "residual": float(solution.residual.max()), "first_call_s": first,
+        }  # fmt: skip
         for batch in extent.of(name):
             y = material(name, batch)[1].cuda()
             torch.cuda.reset_peak_memory_stats()
-            solution, _ = forward_and_back(layer, y)()
-            both = milliseconds(forward_and_back(layer, y))
-            peak = torch.cuda.max_memory_allocated() / 2**20
+            run = forward_and_back(layer, y)
+            unfinished = int((run()[0].status != 0).sum())
+            row = {"problem": name, "batch": batch, "ms": milliseconds(run), **known, "unfinished": unfinished}
+            row |= {"peak_mib": torch.cuda.max_memory_allocated() / 2**20, "where": str(layer.blocks(y.device))}
             start = layer.solve(y, None, layer.no_start(batch).cuda()).start
             noise = torch.randn(y.shape, generator=torch.Generator().manual_seed(2), dtype=y.dtype).cuda()
-            warm = milliseconds(forward_and_back(layer, y * (1 + 0.02 * noise), start))
-            rows.append(
-                {
-                    "problem": name, "batch": batch, "ms": both, "captured_ms": captured(forward_and_back(layer, y)), "warm_ms": warm,
-                    **errors, "unfinished": int((solution.status != 0).sum()), "peak_mib": peak, "first_call_s": first,
-                    "where": str(layer.blocks(y.device)),
-                }
-            )  # fmt: skip
-            print(rows[-1], flush=True)
+            row["warm_ms"] = milliseconds(forward_and_back(layer, y * (1 + 0.02 * noise), start))
+            rows.append(told(row | {"captured_ms": captured(run)}))
         torch.cuda.empty_cache()
+    return rows
+
+
+def layer_rows_of_cores(extent: Extent) -> list[dict[str, Any]]:
+    rows = []
+    for name, batch in ((problem, size) for problem in extent.problems for size in extent.of(problem)):
+        program, y = material(name, batch)
+        ms = milliseconds(forward_and_back(Smoothed(program, MU), y), "cpu")
+        rows.append(told({"problem": name, "batch": batch, "ms": ms, "threads": torch.get_num_threads()}))
     return rows
 
 
@@ -159,35 +171,26 @@ def relative(found: Tensor, wanted: Tensor) -> float:
 
 
 def training_rows(_: Extent, device: str = "cuda") -> list[dict[str, Any]]:
-    import dflearn
-    from dflearn.layers import Smoothed
-    from dflearn.losses import SCE
-    from dflearn.problems import problem_named
-    from dflearn.training import fit
-
-    rows = []
-    problem = problem_named("SP-25", seed=1)
+    rows, problem = [], problem_named("SP-25", seed=1)
     data = dflearn.label(problem.generate(800), problem, progress=False)
     for warm in (False, True):
         torch.manual_seed(0)
         model = torch.nn.Linear(data.features.shape[-1], problem.program.p)
-        loss = SCE(Smoothed(problem.program, MU))
-        epochs = 6 if device == "cuda" else 4
+        loss, epochs = SCE(Smoothed(problem.program, MU)), 6 if device == "cuda" else 4
         history = fit(model, loss, data, epochs=epochs, device=device, warm_start=warm, progress=False)
         seconds = [row["seconds"] for row in history.rows]
-        rows.append(
-            {
-                "problem": "SP-25", "device": device, "warm_start": warm, "epoch_ms": 1e3 * statistics.median(seconds[1:]),
-                "first_epoch_ms": 1e3 * seconds[0], "loss": history.rows[-1]["loss"], "after": epochs,
-            }
-        )  # fmt: skip
-        print(rows[-1], flush=True)
+        row = {
+            "problem": "SP-25",
+            "device": device,
+            "warm_start": warm,
+            "epoch_ms": 1e3 * statistics.median(seconds[1:]),
+        }
+        row |= {"first_epoch_ms": 1e3 * seconds[0], "loss": history.rows[-1]["loss"], "after": epochs}
+        rows.append(told(row))
     return rows
 
 
 def small() -> None:
-    from dflearn.layers import DavisYin, Smoothed
-
     for name in ("SP-10", "KP-100", "CFL-50"):
         program, y = material(name, 2)
         layer = Smoothed(program, MU)
@@ -202,49 +205,46 @@ def small() -> None:
         DavisYin(program, MU, iterations=10, tolerance=1e-3).solve(y.cuda())
 
 
-def davis_yin_rows(extent: Extent) -> list[dict[str, Any]]:
-    """A hundred iterations of `DavisYin` forward and back (jfb), in float32 and float64."""
-    from dflearn.layers import DavisYin
-
+def davis_yin_rows(extent: Extent, device: str = "cuda") -> list[dict[str, Any]]:
+    """A hundred iterations of `DavisYin`, forward and backward (jfb), in float32 and float64."""
     rows = []
     for name in extent.splitting:
-        program, layers = material(name, 1)[0], {}
+        program, errors = material(name, 1)[0], {}
         layer = DavisYin(program, MU)
-        for batch in extent.splitting_batches:
-            for dtype in (torch.float32, torch.float64):
-                y = material(name, batch)[1].to(dtype)
-                there = forward_and_back(layer, y.cuda())
+        for batch, dtype in itertools.product(extent.splitting_batches, (torch.float32, torch.float64)):
+            y = material(name, batch)[1].to(dtype)
+            run = forward_and_back(layer, y.to(device))
+            row = {"problem": name, "batch": batch, "dtype": str(dtype).removeprefix("torch.")}
+            row["ms"] = milliseconds(run, device)
+            if device == "cuda":
                 if batch == extent.splitting_batches[0]:
-                    layers[dtype] = relative(there()[0].decision, DavisYin(program, MU).solve(y).decision)
-                rows.append(
-                    {
-                        "problem": name, "batch": batch, "dtype": str(dtype).removeprefix("torch."), "ms": milliseconds(there),
-                        "captured_ms": captured(there), "decision_error": layers[dtype], "way": way_of(layer, y),
-                    }
-                )  # fmt: skip
-                print(rows[-1], flush=True)
-        torch.cuda.empty_cache()
+                    errors[dtype] = relative(run()[0].decision, DavisYin(program, MU).solve(y).decision)
+                row |= {"captured_ms": captured(run), "decision_error": errors[dtype], "way": way_of(layer, y)}
+            rows.append(told(row))
+        if device == "cuda":
+            torch.cuda.empty_cache()
     return rows
 
 
 def way_of(layer: Any, y: Tensor) -> str:
-    from dflearn.layers.splitting_in_blocks import blocks_of_batch
+    from dflearn.engine.cuda.splitting import SplittingBlocks
 
-    blocks = blocks_of_batch(layer.rows, y.dtype, torch.device("cuda", 0), len(y))
+    blocks = SplittingBlocks.fitting(layer.rows, y.dtype, torch.device("cuda", 0), len(y))
     return "products in torch" if blocks is None else f"blocks of {blocks.threads} threads"
 
 
-def crossover_rows(extent: Extent) -> list[dict[str, Any]]:
-    """Small batches, forward and back."""
-    from dflearn.layers import Smoothed
-
-    rows = []
+def crossover_rows(extent: Extent, device: str = "cuda") -> list[dict[str, Any]]:
+    """Small batches, forward and backward: on the GPU, or on one core and on all."""
+    rows, threads = [], torch.get_num_threads()
+    columns = {"ms": threads} if device == "cuda" else {"one_core_ms": 1, "all_cores_ms": threads}
     for name in extent.problems[:4]:
         layer = Smoothed(material(name, 1)[0], MU)
         for batch in extent.small:
-            run = forward_and_back(layer, material(name, batch)[1].cuda())
-            rows.append({"problem": name, "batch": batch, "ms": milliseconds(run)})
-            print(rows[-1], flush=True)
+            row: dict[str, Any] = {"problem": name, "batch": batch}
+            for label, count in columns.items():
+                torch.set_num_threads(count)
+                row[label] = milliseconds(forward_and_back(layer, material(name, batch)[1].to(device)), device)
+            rows.append(told(row))
     return rows
 
 
@@ -267,11 +267,6 @@ class Pictures(torch.nn.Module):
 
 def image_rows(_: Extent) -> list[dict[str, Any]]:
     """A training step (SCE, Adam) of a small convolutional net on images, batch 32, and the share of the layer in it."""
-    from dflearn.data import Batch
-    from dflearn.layers import Smoothed
-    from dflearn.losses import SCE
-    from dflearn.problems import problem_named
-
     problem, batch = problem_named("SP-25", seed=1), 32
     data = problem.generate(batch).batch()
     torch.manual_seed(0)
@@ -292,14 +287,7 @@ def image_rows(_: Extent) -> list[dict[str, Any]]:
         "problem": "SP-25", "batch": batch, "step_ms": with_layer, "step_without_layer_ms": without, "layer_ms": alone,
         "share": 1 - without / with_layer, "parameters": sum(part.numel() for part in net.parameters()),
     }  # fmt: skip
-    print(row, flush=True)
-    return [row]
-
-
-def peer_rows(extent: Extent) -> list[dict[str, Any]]:
-    from gpu_peers import peer_rows as found
-
-    return found(extent.peers, extent.peers_s)
+    return [told(row)]
 
 
 def cores_rows(extent: Extent) -> dict[str, Any]:
@@ -307,12 +295,27 @@ def cores_rows(extent: Extent) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "cores.json"
         environment = {**os.environ, **CLEAN, "OMP_NUM_THREADS": str(cores())}
-        command = [sys.executable, str(Path(__file__).with_name("gpu_cores.py")), str(path), extent.name]
+        command = [sys.executable, __file__, "--cores", str(path), *(["--quick"] if extent is QUICK else [])]
         try:
             failed: Any = subprocess.run(command, env=environment, check=False, timeout=extent.cores_s).returncode
         except subprocess.TimeoutExpired:
             failed = f"more than {extent.cores_s} s"
         return {**(json.loads(path.read_text()) if path.is_file() else {}), "failed": failed}
+
+
+def on_cores(extent: Extent, path: Path) -> None:
+    """The CPU's part: our kernels on all cores and on one, `DavisYin`, an epoch of training.
+
+    Kernels share tiles among as many threads as `torch.get_num_threads()` says. Threads that torch waits with in between must not
+    spin (OMP_WAIT_POLICY), since they would take those cores.
+    """
+    torch.set_num_threads(cores())
+    found: dict[str, Any] = {"threads": cores(), "layer": layer_rows_of_cores(extent)}
+    for name, rows in (("crossover", crossover_rows), ("training", training_rows), ("davis_yin", davis_yin_rows)):
+        path.write_text(json.dumps(found))
+        torch.set_num_threads(cores())
+        found[name] = rows(extent, "cpu")
+    path.write_text(json.dumps(found))
 
 
 def cores() -> int:
@@ -321,26 +324,15 @@ def cores() -> int:
 
 PARTS: dict[str, Callable[[Extent], Any]] = {
     "cores": cores_rows, "layer": layer_rows, "davis_yin": davis_yin_rows, "training": training_rows, "images": image_rows,
-    "crossover": crossover_rows, "peers": peer_rows,
+    "crossover": crossover_rows,
 }  # fmt: skip
 
 
 def versions() -> dict[str, str]:
-    from importlib.metadata import PackageNotFoundError, version
-
     found = {"python": platform.python_version(), "gpu": torch.cuda.get_device_name(), "cuda": str(torch.version.cuda)}
-    found["driver"] = subprocess.run(
-        ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout.strip()
-    for package in ("torch", "numpy", "scipy", "numba", "jax", "mpax", "qpax", "qpth"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "not installed"
-    return found | {"cores": str(cores())}
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    found["driver"] = subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip()
+    return found | installed(("torch", "numpy", "scipy", "numba")) | {"cores": str(cores())}
 
 
 def main() -> None:
@@ -349,10 +341,10 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--limit", type=float, default=600.0, help="seconds for all of it: peers have what is left")
     parser.add_argument("--page", type=Path, help="write the tables of --json there, and measure nothing")
     parser.add_argument("--document", type=Path, help="with --page: make the measured part of docs/gpu.md anew")
     parser.add_argument("--figure", type=Path, help="with --page: draw the crossover there")
+    parser.add_argument("--cores", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.page:
         from gpu_page import documented, figure, page
@@ -368,11 +360,12 @@ def main() -> None:
         small()
         return
     extent = QUICK if options.quick else WHOLE
+    if options.cores:
+        on_cores(extent, options.cores)
+        return
     found: dict[str, Any] = {}
-    whole = time.perf_counter()
-    for part in sorted(options.parts, key=list(PARTS).index):  # the CPU first, peers last
+    for part in sorted(options.parts, key=list(PARTS).index):  # the CPU first
         begun = time.perf_counter()
-        extent = replace(extent, peers_s=min(extent.peers_s, options.limit - (begun - whole)))
         try:
             found[part] = PARTS[part](extent)
         except Exception as error:  # what was measured is kept

@@ -12,7 +12,6 @@ ASKED = {
     "SP-50": {32: 15, 256: 30, 800: 80, 4096: 400},
     "SP-100": {32: 150},
 }
-EXACT = 1e-6  # of decisions, beside the largest
 Rows = list[dict[str, Any]]
 
 
@@ -23,7 +22,7 @@ def page(found: dict[str, Any]) -> str:
         "# `Smoothed` on a GPU",
         f"Measured in one run by `python benchmarks/speed/gpu.py`, which says how: {versions}.",
         *_layer(found),
-        *_peers(found),
+        *(_peers(found) if found.get("peers") else []),
         *_training(found),
         *_splitting(found),
         *_small(found),
@@ -59,24 +58,21 @@ def power(number: float) -> str:
 def _layer(found: dict[str, Any]) -> list[str]:
     cpu, lines = by_key(found["cores"].get("layer", []), "problem", "batch"), []
     for row in found["layer"]:
-        other = cpu.get((row["problem"], row["batch"]), {}).get("ms")
-        lines.append(
-            [
-                row["problem"], str(row["batch"]), three(row["ms"]), three(row["captured_ms"]),
-                str(ASKED[row["problem"]].get(row["batch"], "–")), three(row["warm_ms"]), three(other),
-                "–" if other is None else f"{other / row['ms']:.1f}", power(row["decision_error"]), power(row["gradient_error"]),
-                f"{row['peak_mib']:.0f}",
-            ]
-        )  # fmt: skip
+        name, batch, other = row["problem"], row["batch"], cpu.get((row["problem"], row["batch"]), {}).get("ms")
+        asked = str(ASKED[name].get(batch, "–"))
+        times = [three(row["ms"]), three(row["captured_ms"]), asked, three(row["warm_ms"]), three(other)]
+        ratio = "–" if other is None else f"{other / row['ms']:.1f}"
+        errors = [power(row["decision_error"]), power(row["gradient_error"]), f"{row['peak_mib']:.0f}"]
+        lines.append([name, str(batch), *times, ratio, *errors])
     where = {row["problem"]: row["where"] for row in found["layer"]}
+    head = (
+        "problem | :batch | :GPU | :captured | :asked | :warm | :CPU | :ratio | :decisions off by | :gradients off by"
+    )
     return [
         "Forward and backward of a batch through the layer, float64, ms: on the GPU, called from Python; the same, captured as a CUDA "
         "graph; the target that was set beforehand; from multipliers of costs that differ by 2 % (warm); on all cores of the same machine's CPU "
         f"({found['cores'].get('threads', '?')} threads, in a process of its own); and the ratio of the latter to the first.",
-        table(
-            "problem | :batch | :GPU | :captured | :asked | :warm | :CPU | :ratio | :decisions off by | :gradients off by | :peak MiB",
-            lines,
-        ),
+        table(f"{head} | :peak MiB", lines),
         "Where: " + "; ".join(f"{name}: {text}" for name, text in where.items()) + ".",
     ]
 
@@ -85,49 +81,39 @@ def _peers(found: dict[str, Any]) -> list[str]:
     layer, lines = by_key(found["layer"], "problem", "batch"), []
     for row in sorted(found["peers"], key=lambda row: (row["problem"], row["batch"])):
         ours = layer[row["problem"], row["batch"]]
+        told = [row.get("failed", "").replace("|", "/")[:160], three(ours["ms"]), "", "", "", ""]
+        if "decision_error" in row:
+            told = [three(row["ms"]), three(ours["ms"]), f"{row['ms'] / ours['ms']:.0f}"]
+            told += [power(row[f"{what}_error"]) for what in ("decision", "row", "objective")]
         tolerance = "default" if row["tolerance"] is None else power(row["tolerance"])
-        told = (
-            [
-                three(row["ms"]), three(ours["ms"]), f"{row['ms'] / ours['ms']:.0f}", power(row["decision_error"]),
-                power(row["row_error"]), power(row["objective_error"]), power(ours["decision_error"]),
-            ]
-            if "decision_error" in row
-            else [row["failed"].replace("|", "/")[:160], three(ours["ms"]), "", "", "", "", power(ours["decision_error"])]
-        )  # fmt: skip
-        lines.append([row["problem"], str(row["batch"]), row["peer"], tolerance, *told])
+        lines.append([row["problem"], str(row["batch"]), row["peer"], tolerance, *told, power(ours["decision_error"])])
+    head = "problem | :batch | peer | tolerance | :ms | :ours | :ratio | :decisions off by | :rows off by | :objectives off by"
     return [
         "Peers on the same instances, ms without compilation, at a tolerance of 1e-6 and at their default; how far their decisions are from "
         "ours, how far they break rows and bounds, and their objectives, and how far our decisions are from the CPU's. MPAX is forward only, all others "
-        "with gradient. *dense*: an interior-point method in torch with one batched dense Cholesky factor a step, ours, as a yardstick, to decisions exact to 1e-6.",
-        table(
-            "problem | :batch | peer | tolerance | :ms | :ours | :ratio | :decisions off by | :rows off by | :objectives off by | :ours off by",
-            lines,
-        ),
+        "with gradient. *dense*: an interior-point method in torch with one batched dense Cholesky factor a step, ours, as a yardstick, to decisions exact to 1e-6. "
+        "A finished measurement: the scripts `benchmarks/speed/gpu_peers.py` and `gpu_dense.py` were last in commit ca4a278.",
+        table(f"{head} | :ours off by", lines),
         "CuClarabel (Julia) and Moreau's CUDA build (NVIDIA's cuDSS) could not be had on that machine, which has no network.",
     ]
 
 
 def _training(found: dict[str, Any]) -> list[str]:
     rows = [*found["training"], *found["cores"].get("training", [])]
+    warm = {True: "yes", False: "no"}
     epochs = [
-        [
-            row["device"],
-            "yes" if row["warm_start"] else "no",
-            f"{row['epoch_ms']:.0f}",
-            f"{row['first_epoch_ms']:.0f}",
-        ]
+        [row["device"], warm[row["warm_start"]], f"{row['epoch_ms']:.0f}", f"{row['first_epoch_ms']:.0f}"]
         for row in rows
     ]
-    images = [
-        [
-            str(row["parameters"]),
+    images = []
+    for row in found["images"]:
+        times = [
             three(row["step_ms"]),
             three(row["step_without_layer_ms"]),
             f"{row['share']:.0%}",
             three(row["layer_ms"]),
         ]
-        for row in found["images"]
-    ]
+        images.append([str(row["parameters"]), *times])
     return [
         table("an epoch of SCE, SP-25, 800 instances, batch 32 | warm starts | :ms | :first epoch", epochs),
         "A step of a small convolutional net that predicts SP-25 from images, batch 32 (SCE, Adam, float32), ms:",
@@ -136,14 +122,11 @@ def _training(found: dict[str, Any]) -> list[str]:
 
 
 def _splitting(found: dict[str, Any]) -> list[str]:
-    cpu = by_key(found["cores"].get("davis_yin", []), "problem", "batch", "dtype")
-    lines = [
-        [
-            row["problem"], str(row["batch"]), row["dtype"], three(row["ms"]), three(row["captured_ms"]),
-            three(cpu.get((row["problem"], row["batch"], row["dtype"]), {}).get("ms")), power(row["decision_error"]), row["way"],
-        ]
-        for row in found["davis_yin"]
-    ]  # fmt: skip
+    cpu, lines = by_key(found["cores"].get("davis_yin", []), "problem", "batch", "dtype"), []
+    for row in found["davis_yin"]:
+        place = (row["problem"], row["batch"], row["dtype"])
+        times = [three(row["ms"]), three(row["captured_ms"]), three(cpu.get(place, {}).get("ms"))]
+        lines.append([*map(str, place), *times, power(row["decision_error"]), row["way"]])
     return [
         "`DavisYin`, a hundred iterations forward, and back by jfb, ms: called from Python, captured, on all cores of the CPU:",
         table("problem | :batch | dtype | :GPU | :captured | :CPU | :decisions off by | by", lines),
@@ -152,9 +135,8 @@ def _splitting(found: dict[str, Any]) -> list[str]:
 
 def _small(found: dict[str, Any]) -> list[str]:
     cpu = by_key(found["cores"].get("crossover", []), "problem", "batch")
+    own, lines = by_key(found["crossover"], "problem", "batch"), []
     sizes = list(dict.fromkeys(row["batch"] for row in found["crossover"]))
-    own = by_key(found["crossover"], "problem", "batch")
-    lines = []
     for name in dict.fromkeys(row["problem"] for row in found["crossover"]):
         cells = [name]
         for size in sizes:
@@ -168,127 +150,26 @@ def _small(found: dict[str, Any]) -> list[str]:
     ]
 
 
-# -- what docs/gpu.md says of it -----------------------------------------------------------------------------------------
+# -- the table of docs/gpu.md -------------------------------------------------------------------------------------------
 
 BEGIN, END = "<!-- measured: benchmarks/speed/gpu.py writes this part -->", "<!-- end of the measured part -->"
 
 
 def documented(text: str, found: dict[str, Any]) -> str:
-    """A document with its measured part made anew."""
+    """A document with its measured part made anew: the times of the layer."""
     before, rest = text.split(BEGIN)
-    return before + BEGIN + "\n\n" + measured(found) + "\n\n" + END + rest.split(END)[1]
-
-
-def measured(found: dict[str, Any]) -> str:
-    """The times as a small table, and what follows from them."""
-    layer, cores = by_key(found["layer"], "problem", "batch"), found["cores"]
-    cpu = by_key(cores.get("layer", []), "problem", "batch")
-    sizes = list(dict.fromkeys(row["batch"] for row in found["layer"]))
-    lines = []
+    layer = by_key(found["layer"], "problem", "batch")
+    cpu = by_key(found["cores"].get("layer", []), "problem", "batch")
+    sizes, lines = list(dict.fromkeys(row["batch"] for row in found["layer"])), []
     for name in dict.fromkeys(row["problem"] for row in found["layer"]):
         cells = [name]
-        for size in sizes:
-            row = layer.get((name, size))
-            other = cpu.get((name, size), {}).get("ms")
+        for place in ((name, size) for size in sizes):
+            row, other = layer.get(place), cpu.get(place, {}).get("ms")
             cells.append("" if row is None else ", ".join(map(three, (row["ms"], row["captured_ms"], other))))
         lines.append(cells)
     heads = [f"{size} instances" if k == 0 else str(size) for k, size in enumerate(sizes)]
-    facts = [
-        *_against_the_cpu(layer, cpu, sizes), *_few(found), *_epochs(found), *_answers(found), *_iterations(found), *_contenders(found),
-    ]  # fmt: skip
-    return "\n\n".join(
-        [table(" | ".join(["GPU, captured, CPU", *heads]), lines), "\n".join(f"- {fact}" for fact in facts)]
-    )
-
-
-def between(numbers: list[float], form: str = ".0f") -> str:
-    """The smallest to the largest."""
-    low, high = (f"{end(numbers):{form}}" for end in (min, max))
-    return low if low == high else f"{low} to {high}"
-
-
-def _against_the_cpu(layer: dict[Any, Any], cpu: dict[Any, Any], sizes: list[int]) -> list[str]:
-    told = []
-    for size in sizes:
-        ratios = [cpu[key]["ms"] / row["ms"] for key, row in layer.items() if key[1] == size and key in cpu]
-        if ratios:
-            told.append(f"{between(ratios)} times at {size} instances")
-    return [f"**Against all cores**, the GPU is faster: {', '.join(told)}."] if told else []
-
-
-def _few(found: dict[str, Any]) -> list[str]:
-    one = by_key(found["cores"].get("crossover", []), "problem", "batch")
-    ratios = {
-        size: [
-            one[row["problem"], size]["one_core_ms"] / row["ms"]
-            for row in found["crossover"]
-            if row["batch"] == size and (row["problem"], size) in one
-        ]
-        for size in (1, 32)
-    }
-    if not all(ratios.values()):
-        return []
-    return [
-        f"**For a few instances** it hardly pays: beside one core, it is {between(ratios[1], '.1f')} times as fast at one instance, and "
-        f"{between(ratios[32])} times at 32. One instance takes nearly as long as 64 of them, since each has a block of its own."
-    ]
-
-
-def _epochs(found: dict[str, Any]) -> list[str]:
-    rows = by_key([*found["training"], *found["cores"].get("training", [])], "device", "warm_start")
-    told = []
-    if ("cuda", False) in rows and ("cpu", False) in rows:
-        times = {key: f"{row['epoch_ms']:.0f}" for key, row in rows.items()}
-        told.append(
-            f"**An epoch** of SCE on SP-25 (800 instances, batch 32) takes {times['cuda', False]} ms there and {times['cpu', False]} ms on all "
-            f"cores; with warm starts {times['cuda', True]} and {times['cpu', True]} ms."
-        )
-    for row in found["images"]:
-        told.append(
-            "**Images**: in a training step of a small convolutional net that predicts SP-25 from images of 100 × 100 (batch 32, "
-            f"{three(row['step_ms'])} ms), the layer is {row['share']:.0%}."
-        )
-    return told
-
-
-def _answers(found: dict[str, Any]) -> list[str]:
-    worst = {name: max(row[name] for row in found["layer"]) for name in ("decision_error", "gradient_error")}
-    return [
-        f"**Answers**: decisions are those of the CPU to {power(worst['decision_error'])} of the largest, gradients to "
-        f"{power(worst['gradient_error'])}; from nothing, the steps are the same in number."
-    ]
-
-
-def _iterations(found: dict[str, Any]) -> list[str]:
-    cpu = by_key(found["cores"].get("davis_yin", []), "problem", "batch", "dtype")
-    told = [
-        f"{three(row['ms'])} ms for {row['batch']} instances of {row['problem']} "
-        f"({three(cpu.get((row['problem'], row['batch'], row['dtype']), {}).get('ms'))} on the cores)"
-        for row in found["davis_yin"]
-        if row["dtype"] == "float32" and row["problem"] in ("KP-500", "SP-25")
-    ]
-    return [f"**`DavisYin`**, a hundred iterations forward and back in float32: {', '.join(told)}."] if told else []
-
-
-def _contenders(found: dict[str, Any]) -> list[str]:
-    named = [row for row in found["peers"] if row["tolerance"] is not None and "decision_error" in row]
-    exact = [row for row in named if row["decision_error"] <= EXACT]
-    return [
-        f"**The fastest peer** {which}: {_fastest(found, rows)}."
-        for which, rows in (("at a tolerance of 1e-6", named), ("whose decisions are exact to 1e-6", exact))
-        if rows
-    ]
-
-
-def _fastest(found: dict[str, Any], rows: Rows) -> str:
-    layer, told = by_key(found["layer"], "problem", "batch"), []
-    for key in dict.fromkeys((row["problem"], row["batch"]) for row in rows):
-        best = min((row for row in rows if (row["problem"], row["batch"]) == key), key=lambda row: row["ms"])
-        told.append(
-            f"{best['peer']} {three(best['ms'])} ms on {key[0]} × {key[1]} ({best['ms'] / layer[key]['ms']:.0f} times ours, "
-            f"decisions off by {power(best['decision_error'])})"
-        )
-    return "; ".join(told)
+    measured = table(" | ".join(["GPU, captured, CPU", *heads]), lines)
+    return f"{before}{BEGIN}\n\n{measured}\n\n{END}{rest.split(END)[1]}"
 
 
 def figure(found: dict[str, Any], path: Path) -> None:
@@ -298,20 +179,19 @@ def figure(found: dict[str, Any], path: Path) -> None:
 
     matplotlib.rcParams["svg.hashsalt"] = "dflearn"
     names = list(dict.fromkeys(row["problem"] for row in found["crossover"]))
+    on_cores = found["cores"].get("crossover", [])
     lines = (
         (found["crossover"], "ms", "GPU", "#0b66c3"),
-        (found["cores"].get("crossover", []), "one_core_ms", "one core", "#7f7f7f"),
-        (found["cores"].get("crossover", []), "all_cores_ms", f"{found['cores'].get('threads')} cores", "#c38a0b"),
+        (on_cores, "one_core_ms", "one core", "#7f7f7f"),
+        (on_cores, "all_cores_ms", f"{found['cores'].get('threads')} cores", "#c38a0b"),
     )
     whole = Figure(figsize=(3 * len(names), 3), layout="constrained")
     for k, name in enumerate(names):
         axes = whole.add_subplot(1, len(names), k + 1)
         sizes = [row["batch"] for row in found["crossover"] if row["problem"] == name]
         for rows, key, label, color in lines:
-            own = [row for row in rows if row["problem"] == name]
-            axes.plot(
-                [row["batch"] for row in own], [row[key] for row in own], "o-", label=label, color=color, markersize=3
-            )
+            x, y = zip(*((row["batch"], row[key]) for row in rows if row["problem"] == name), strict=True)
+            axes.plot(x, y, "o-", label=label, color=color, markersize=3)
         axes.set(xscale="log", yscale="log", title=name, xlabel="instances", xticks=sizes, xticklabels=sizes)
         axes.minorticks_off()
         axes.spines[["top", "right"]].set_visible(False)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from contest import Entry, contest
-from harness import command_line, earlier, parser, report
+from harness import by_place, command_line, earlier, parser, report
 
 FAMILIES = {
     "SP": ("SP-5", "SP-10", "SP-15", "SP-25", "SP-50", "SP-100"),
@@ -36,7 +36,7 @@ def measure(name: str, repeats: int, parts: Sequence[str]) -> dict[str, Any]:
     for part in parts:
         if part == "labels" and not name.startswith(INTEGER):
             continue  # the program is its own relaxation
-        result = contest({part: Entry("run_growth.py", (part,))}, "growth", {"problem": name}, repeats)[part]
+        result = contest({part: Entry("run_dflearn.py", (part,))}, "growth", {"problem": name}, repeats)[part]
         found = result.found[-1]
         row |= {"variables": int(found["variables"])}
         if "entries" in found:
@@ -77,12 +77,11 @@ def main() -> None:
     names = options.problems or (QUICK if options.quick else known)
     parts = ("DavisYin unrolled", "Smoothed") if options.quick else options.parts
     kept = earlier(options.json, options.problems)
-    sizes: dict[str, dict[str, Any]] = {row["problem"]: row for row in kept["subjects"]["sizes"]} if kept else {}
+    sizes, ordered = by_place(kept, "sizes", known, "problem")
     for name in names:
         sizes[name] = {**sizes.get(name, {}), **measure(name, 1 if options.quick else options.repeats, parts)}
-        rows = [sizes[each] for each in known if each in sizes]
-        slopes = exponents(rows)
-        subjects = {"sizes": rows} | ({"exponents": slopes} if slopes else {})
+        slopes = exponents(ordered())
+        subjects = {"sizes": ordered()} | ({"exponents": slopes} if slopes else {})
         report("Growth with size", subjects, options.json, command_line(kept), quiet=name != names[-1])
 
 

@@ -17,33 +17,72 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from contenders.turns import peak_megabytes as peak_megabytes, reset_peak as reset_peak
+import torch
+from torch import Tensor
+
+from dflearn.problems import problem_named
 from dflearn.studies.record import installed, machine
 
+Row = dict[str, Any]
+Rows = list[Row]
 ROOT = Path(__file__).resolve().parents[2]
 RIVALS = ("pyepo",)  # beside the packages that dflearn itself uses
 PEERS = ("ortools", "qpth", "piqp", "moreau")  # in environments of their own, pinned by environments/*.txt
 
 
-def medians(ways: Mapping[str, Callable[[], Any]], repeats: int, *, wall: bool = False) -> dict[str, float]:
-    """Median seconds of each way, after one uncounted call of each; in turns, so that a slow spell falls on all alike."""
-    clock = time.perf_counter if wall else time.process_time
-    for way in ways.values():
-        way()
+def in_turns(ways: Mapping[str, Callable[[], Any]], clock: Callable[[], float], repeats: int) -> dict[str, list[float]]:
+    """Seconds of every repeat of every way, in turns, so that a slow spell falls on all alike."""
     times: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(repeats):
         for name, way in ways.items():
             begun = clock()
             way()
             times[name].append(clock() - begun)
+    return times
+
+
+def medians(ways: Mapping[str, Callable[[], Any]], repeats: int, *, wall: bool = False) -> dict[str, float]:
+    """Median seconds of each way, after one uncounted call of each."""
+    for way in ways.values():
+        way()
+    times = in_turns(ways, time.perf_counter if wall else time.process_time, repeats)
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def first_call(way: Callable[[], Any]) -> float:
-    """Seconds of a call that may compile or import."""
-    begun = time.perf_counter()
+def least(way: Callable[[], Any], seconds: float = 1.0) -> float:
+    """The least CPU time of a call, in ms, of as many as fit into so many seconds; three at least, after two that do not count."""
     way()
-    return time.perf_counter() - begun
+    way()
+    best, begun, calls = math.inf, time.process_time(), 0
+    while calls < 3 or time.process_time() - begun < seconds:
+        start = time.process_time_ns()
+        way()
+        best, calls = min(best, time.process_time_ns() - start), calls + 1
+    return best / 1e6
+
+
+def costs_of(name: str, count: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Costs of the first instances of a problem of the paper."""
+    return problem_named(name, seed=1).generate(count, dtype=dtype).batch().require("costs")
+
+
+def moved(costs: Tensor) -> Tensor:
+    """Costs that differ by 2 %, as between two epochs of training."""
+    noise = torch.randn(costs.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return (costs * (1 + 0.02 * noise)).to(costs.dtype)
+
+
+def step(layer: Any, costs: Tensor, start: Tensor | None = None) -> Callable[[], Tensor]:
+    """Forward and backward with the same incoming gradient for everyone; the gradient."""
+    incoming = torch.linspace(-1, 1, layer.program.n, dtype=costs.dtype).expand(len(costs), -1)
+
+    def run() -> Tensor:
+        y = costs.detach().requires_grad_()
+        layer.solve(y, None, start).decision.backward(incoming)
+        assert y.grad is not None
+        return y.grad
+
+    return run
 
 
 def provenance() -> dict[str, Any]:
@@ -98,6 +137,37 @@ def command_line(kept: Mapping[str, Any] | None = None) -> str:
 def earlier(file: Path | None, wanted: object) -> dict[str, Any] | None:
     """What the file has already, where only a part of it is `wanted` anew."""
     return json.loads(file.read_text()) if wanted and file is not None and file.exists() else None
+
+
+def main(
+    title: str,
+    description: str | None,
+    subjects: Mapping[str, Callable[[argparse.Namespace], Rows]],
+    repeats: int = 9,
+    quick: Sequence[str] = (),
+) -> None:
+    """A benchmark of some subjects, each a table; `--subjects` measures some anew and keeps the others.
+
+    subjects: name → options → rows. quick: the subjects of `--quick`, all by default.
+    """  # fmt: skip
+    arguments = parser(description, repeats)
+    arguments.add_argument("--subjects", nargs="+", choices=list(subjects), help="the others stay as the file has them")
+    options = arguments.parse_args()
+    torch.set_num_threads(options.threads)
+    kept = earlier(options.json, options.subjects)
+    rows = dict(kept["subjects"]) if kept else {}
+    for name in options.subjects or (options.quick and quick) or subjects:
+        rows[name] = subjects[name](options)
+    report(title, rows, options.json, command_line(kept))
+
+
+def by_place(
+    kept: Mapping[str, Any] | None, subject: str, order: Sequence[Any], *keys: str
+) -> tuple[dict[Any, Row], Callable[[], list[Row]]]:
+    """The rows that a file keeps, by the values of `keys`, and those that are there in their order."""
+    held = kept["subjects"].get(subject, []) if kept else []
+    rows: dict[Any, Row] = {tuple(row[key] for key in keys) if keys[1:] else row[keys[0]]: row for row in held}
+    return rows, lambda: [rows[place] for place in order if place in rows]
 
 
 def report(

@@ -17,7 +17,7 @@ import torch
 
 from dflearn.problems import problem_named
 from dflearn.solvers import FewRowBinary, Gurobi, HiGHS, Solver
-from harness import command_line, parser, report
+from harness import Rows, main
 
 PROBLEMS = ("KP-100", "KP-200", "KP-400", "KP-500", "KP-100x3", "KP-100x4")
 INSTANCES, MANY = 24, 500
@@ -30,43 +30,27 @@ def milliseconds(solver: Solver, y: torch.Tensor) -> float:
     return 1e3 * (time.process_time() - begun) / len(y)
 
 
-def against_general_solvers(repeats: int, quick: bool) -> list[dict[str, Any]]:
+def against_general_solvers(options: Any) -> Rows:
     rows = []
-    for name in PROBLEMS[:1] if quick else PROBLEMS:
+    for name in PROBLEMS[:1] if options.quick else PROBLEMS:
         problem = problem_named(name, seed=1)
         program, data = problem.program, problem.generate(MANY, dtype=torch.float64)
-        ours = FewRowBinary(program)
-        for costs, y in {
-            "true": data.batch().require("costs"),
-            "expected": problem.expected_costs(data.features),
-        }.items():
-            few, others = y[:INSTANCES], {"HiGHS": HiGHS(program), "Gurobi": Gurobi(program)}
+        ours, others = FewRowBinary(program), {"HiGHS": HiGHS(program), "Gurobi": Gurobi(program)}
+        kinds = {"true": data.batch().require("costs"), "expected": problem.expected_costs(data.features)}
+        for costs, y in kinds.items():
+            few = y[:INSTANCES]
             best = ours.solve(few).check().objective  # compiles, too
             times = {way: milliseconds(solver, few) for way, solver in others.items()}
             assert all(torch.allclose(solver.solve(few[:2]).check().objective, best[:2]) for solver in others.values())
-            own = statistics.median(milliseconds(ours, few) for _ in range(repeats))
+            own = statistics.median(milliseconds(ours, few) for _ in range(options.repeats))
             each = [milliseconds(ours, one[None]) for one in y]
-            rows.append(
-                {
-                    "problem": name,
-                    "costs": costs,
-                    "ours ms": own,
-                    **{f"{way} ms": spent for way, spent in times.items()},
-                    **{f"{way} ratio": spent / own for way, spent in times.items()},
-                    f"mean of {MANY} ms": statistics.mean(each),
-                    "median ms": statistics.median(each),
-                    "slowest ms": max(each),
-                }
-            )
+            row = {"problem": name, "costs": costs, "ours ms": own}
+            row |= {f"{way} ms": spent for way, spent in times.items()}
+            row |= {f"{way} ratio": spent / own for way, spent in times.items()}
+            row |= {f"mean of {MANY} ms": statistics.mean(each), "median ms": statistics.median(each)}
+            rows.append(row | {"slowest ms": max(each)})
     return rows
 
 
-def main() -> None:
-    options = parser(__doc__).parse_args()
-    torch.set_num_threads(1)
-    rows = {"against general solvers": against_general_solvers(options.repeats, options.quick)}
-    report("Exact knapsacks", rows, options.json, command_line())
-
-
 if __name__ == "__main__":
-    main()
+    main("Exact knapsacks", __doc__, {"against general solvers": against_general_solvers})

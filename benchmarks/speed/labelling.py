@@ -12,14 +12,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 
-from contest import Entry, contest
+from contest import Entry, contest, on_two_threads
 from dflearn.problems import problem_named
-from harness import command_line, earlier, parser, report
+from harness import Rows, main
 
 COUNT, THREADED = 1000, 64
-DFLEARN = Entry("run_dflearn.py")
 PEERS = {"Gurobi": Entry("run_pyepo.py", ("Gurobi",)), "OR-Tools": Entry("run_pyepo.py", ("OR-Tools",), "ortools")}
 
 
@@ -30,12 +28,12 @@ def material(name: str, count: int) -> dict[str, Any]:
     return given | ({"grid": (problem.rows, problem.columns)} if name.startswith("SP") else {})  # type: ignore[attr-defined]
 
 
-def peers(repeats: int, quick: bool) -> list[dict[str, Any]]:
+def peers(options: Any) -> Rows:
     """One thread; decisions agree where the peer's is the same vertex."""
-    rows = []
-    for name in ("SP-15",) if quick else ("SP-15", "SP-25"):
-        entries = {"dflearn": DFLEARN, "Gurobi": PEERS["Gurobi"]} if quick else {"dflearn": DFLEARN, **PEERS}
-        results = contest(entries, "labels", material(name, COUNT), repeats)
+    rows, others = [], {"Gurobi": PEERS["Gurobi"]} if options.quick else PEERS
+    for name in ("SP-15",) if options.quick else ("SP-15", "SP-25"):
+        entries = {"dflearn": Entry("run_dflearn.py"), **others}
+        results = contest(entries, "labels", material(name, COUNT), 2 if options.quick else options.repeats)
         ours = results.pop("dflearn")
         row: dict[str, Any] = {"problem": name, "instances": COUNT, "dflearn s": ours.seconds}
         row |= {f"{who} s": result.seconds for who, result in results.items()}
@@ -48,37 +46,11 @@ def peers(repeats: int, quick: bool) -> list[dict[str, Any]]:
     return rows
 
 
-def threads(repeats: int, quick: bool) -> list[dict[str, Any]]:
+def threads(options: Any) -> Rows:
     """The same labels by one worker and by two."""
-    rows = []
-    given = material("CFL-50", THREADED)
-    for what, subject in (("CFL-50", "labels"), ("arithmetic alone", "arithmetic")):
-        entries = {f"{count} s": Entry("run_dflearn.py", threads=count) for count in (1, 2)}
-        one, two = contest(entries, subject, given, repeats, wall=True).values()
-        assert all(np.array_equal(value, two.found[-1][key]) for key, value in one.found[-1].items())
-        rows.append(
-            {
-                "problem": what,
-                "one thread s": one.seconds,
-                "two threads s": two.seconds,
-                "threads ratio": one.seconds / two.seconds,
-            }
-        )
-    return rows
-
-
-def main() -> None:
-    subjects = {"peers": peers, "threads": threads}
-    arguments = parser(__doc__, repeats=5)
-    arguments.add_argument("--subjects", nargs="+", choices=subjects)
-    options = arguments.parse_args()
-    torch.set_num_threads(1)
-    kept = earlier(options.json, options.subjects)
-    rows = kept["subjects"] if kept else {}
-    names = options.subjects or (["peers"] if options.quick else list(subjects))
-    rows |= {name: subjects[name](2 if options.quick else options.repeats, options.quick) for name in names}
-    report("Labelling", rows, options.json, command_line(kept))
+    given, subjects = material("CFL-50", THREADED), {"CFL-50": "labels", "arithmetic alone": "arithmetic"}
+    return [{"problem": what} | on_two_threads(each, given, options.repeats) for what, each in subjects.items()]
 
 
 if __name__ == "__main__":
-    main()
+    main("Labelling", __doc__, {"peers": peers, "threads": threads}, 5, quick=["peers"])

@@ -18,7 +18,7 @@ import torch
 
 from contest import Entry, contest
 from dflearn.problems import problem_named
-from harness import command_line, earlier, parser, report
+from harness import Row, by_place, command_line, costs_of, earlier, moved, parser, report
 
 MU = 1.0
 PROBLEMS, BATCHES = ("SP-10", "KP-100", "CFL-50"), (1, 32, 256)
@@ -27,33 +27,27 @@ ENTRIES = {
     "warm": Entry("run_dflearn.py", ("warm",)),
     "nothing": Entry("run_dflearn.py", ("nothing",)),
     "cvxpylayers": Entry("run_dflearn.py", ("cvxpylayers",)),
-    "qpth": Entry("run_qpth.py", (), "qpth"),
+    "qpth": Entry("run_peers.py", ("qpth",), "qpth"),
 }
 
 
 def material(name: str, batch: int) -> dict[str, Any]:
     """The program, its costs before and after they moved by 2 %, and the incoming gradient."""
-    problem = problem_named(name, seed=1)
-    program = problem.program.relax()
-    costs = problem.generate(batch, dtype=torch.float64).batch().require("costs")
-    noise = torch.randn(costs.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    A = program.A.toarray()
+    program, costs = problem_named(name, seed=1).program.relax(), costs_of(name, batch)
+    near, A, n = moved(costs).numpy(), program.A.toarray(), program.n
     kept = independent(A)
-    return {
-        "problem": name,
-        "mu": MU,
-        "costs": costs.numpy(),
-        "near": (costs * (1 + 0.02 * noise)).numpy(),
-        "incoming": np.linspace(-1, 1, program.n),
-        "A": A[kept],
-        "b": program.b[kept],
-        "G": program.G.toarray(),
-        "h": program.h,
-        "lower": program.lower,
-        "upper": program.upper,
-        "S": np.eye(program.n) if program.S is None else program.S.toarray(),
+    given = {"problem": name, "mu": MU, "costs": costs.numpy(), "near": near, "incoming": np.linspace(-1, 1, n)}
+    rows = {"A": A[kept], "b": program.b[kept], "G": program.G.toarray(), "h": program.h}
+    S = np.eye(n) if program.S is None else program.S.toarray()
+    quadratic = {
+        "y": near,
+        "S": S,
         "d": program.d,
+        "Q": MU * np.eye(n),
+        "given": True,
+        "B": np.zeros((len(kept), S.shape[1])),
     }
+    return given | rows | quadratic | {"lower": program.lower, "upper": program.upper}
 
 
 def independent(rows: np.ndarray) -> np.ndarray:
@@ -71,7 +65,7 @@ def measure(name: str, batch: int, repeats: int, threads: int) -> dict[str, Any]
         ours, theirs = results["cold"].found[-1][what], results[who].found[-1][what]
         return float(np.linalg.norm(theirs - ours) / np.linalg.norm(ours))
 
-    row: dict[str, Any] = {"problem": name, "batch": batch}
+    row: Row = {"problem": name, "batch": batch}
     row |= {f"{who} ms": 1e3 * result.seconds for who, result in results.items()}
     for peer in ("cvxpylayers", "qpth"):
         row |= {f"{peer} {start} ratio": results[peer].seconds / results[start].seconds for start in ("cold", "warm")}
@@ -91,12 +85,11 @@ def main() -> None:
     if options.quick:
         cases = [("KP-100", 32)]
     kept = earlier(options.json, options.batches or options.problems)
-    held = kept["subjects"]["forward and backward"] if kept else []
-    rows = {(row["problem"], row["batch"]): row for row in held}
+    order = [(name, batch) for name in PROBLEMS for batch in BATCHES]
+    rows, ordered = by_place(kept, "forward and backward", order, "problem", "batch")
     for case in cases:
         rows[case] = measure(*case, 2 if options.quick else options.repeats, options.threads)
-        ordered = [rows[name, batch] for name in PROBLEMS for batch in BATCHES if (name, batch) in rows]
-        subjects = {"forward and backward": ordered}
+        subjects = {"forward and backward": ordered()}
         title = f"The smoothed layer against its peers, {options.threads} thread{'s' * (options.threads > 1)}"
         report(title, subjects, options.json, command_line(kept), quiet=case != cases[-1])
 

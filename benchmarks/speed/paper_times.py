@@ -13,9 +13,9 @@ from __future__ import annotations
 import tempfile
 from typing import Any
 
-from dflearn.paper.published import published_rows
 from dflearn.problems import PROBLEMS
 from dflearn.studies.config import Settings, resolve
+from dflearn.studies.paper.published import published_rows
 from dflearn.studies.run import run
 from harness import command_line, earlier, parser, provenance, report
 

@@ -1,11 +1,10 @@
 """`Smoothed` on public LP and MIP files, one instance each, beside Clarabel on the same quadratic program.
 
     python benchmarks/speed/public_programs.py FOLDER... [--most 10000] [--mu 1e-5 1e-2 1] [--json FILE]
-    python benchmarks/speed/public_programs.py FOLDER... --exact [--against EARLIER] [--json FILE]
+    python benchmarks/speed/public_programs.py FOLDER... --exact [--json FILE]
 
 With --exact the linear programs themselves are solved, by the solver that `label` chooses (`best_solver`) and by `HiGHS`, and
-compared with SciPy's own build of HiGHS and with Clarabel. With --against, the exit status is 1 if a file has lost the answer that
-it has in an earlier record.
+compared with SciPy's own build of HiGHS and with Clarabel.
 
 A folder holds .mps, .mps.gz or .lp files, or .npz files as SciPy's sources ship them, and is called by what they come from.
 None of the files is part of this repository; they lie in sources of the package registry:
@@ -26,7 +25,6 @@ from __future__ import annotations
 import json
 import math
 import multiprocessing
-import sys
 import time
 import warnings
 from collections.abc import Iterator
@@ -132,34 +130,6 @@ def by_clarabel(program: Program, c: np.ndarray, mu: float, limit: float) -> tup
     return str(solution.status), np.array(solution.x)[:n], seconds
 
 
-def compare(program: Program, costs: np.ndarray, share: float, limit: float) -> Iterator[dict[str, Any]]:
-    """What Clarabel says, then what the layer says."""
-    y = torch.as_tensor(costs)[None]
-    c = program.objective.vector(y)[0].numpy()
-    mu = share * (float(np.abs(c).max(initial=0.0)) or 1.0) / natural_size(program)
-    status, w, seconds = by_clarabel(program, c, mu, limit)
-    size = {"n": program.n, "rows": program.A.shape[0] + program.G.shape[0]}
-    yield size | {"clarabel": status, "clarabel_seconds": seconds}
-    layer = Smoothed(program, mu)
-    begun = time.process_time()
-    solution = layer.solve(y)
-    first = time.process_time() - begun
-    if first < limit / 2:
-        solution, seconds = best(lambda: layer.solve(y))
-    mine = solution.decision[0].numpy()
-    value = lambda x: float(c @ x + 0.5 * mu * x @ x)  # noqa: E731
-    assert solution.residual is not None
-    assert solution.fallback is not None
-    yield {
-        "status": Status(int(solution.status[0])).name,
-        "residual": float(solution.residual[0]),
-        "highs": bool(solution.fallback[0]),
-        "first": first,
-        "seconds": seconds if first < limit / 2 else first,
-        "value": (value(mine) - value(w)) / max(abs(value(w)), 1e-300),
-    }
-
-
 def by_scipy(program: Program, c: np.ndarray, limit: float) -> tuple[str, np.ndarray | None]:
     """Status and w of the linear program."""
     rows = {"A_eq": program.A, "b_eq": program.b, "A_ub": program.G, "b_ub": program.h}
@@ -169,27 +139,33 @@ def by_scipy(program: Program, c: np.ndarray, limit: float) -> tuple[str, np.nda
     return ENDS[answer.status], answer.x if answer.status == 0 else None
 
 
-def compare_exact(program: Program, costs: np.ndarray, name: str, limit: float) -> Iterator[dict[str, Any]]:
-    """What Clarabel and SciPy say, then what the exact solver of that name says."""
+def compare(program: Program, costs: np.ndarray, way: Way, limit: float) -> Iterator[dict[str, Any]]:
+    """What Clarabel says (and SciPy, of a linear program), then what we say: the layer with a relative μ, or an exact solver."""
     y = torch.as_tensor(costs)[None]
-    c = program.objective.vector(y)[0].numpy()
-    status, w, seconds = by_clarabel(program, c, 0.0, limit)
-    yield {"n": program.n, "rows": program.A.shape[0] + program.G.shape[0], "clarabel_seconds": seconds}
-    scipy_status, vertex = by_scipy(program, c, limit)
-    yield {"clarabel": status, "scipy": scipy_status}
-    best_known = vertex if vertex is not None else w if status == "Solved" else None
-    solver = EXACT[name](program)
+    c, exact = program.objective.vector(y)[0].numpy(), isinstance(way, str)
+    mu = 0.0 if isinstance(way, str) else way * (float(np.abs(c).max(initial=0.0)) or 1.0) / natural_size(program)
+    status, w, seconds = by_clarabel(program, c, mu, limit)
+    known: np.ndarray | None = w if status == "Solved" or not exact else None
+    size = {"n": program.n, "rows": program.A.shape[0] + program.G.shape[0]}
+    yield size | {"clarabel": status, "clarabel_seconds": seconds}
+    if exact:
+        scipy_status, vertex = by_scipy(program, c, limit)
+        known = known if vertex is None else vertex
+        yield {"scipy": scipy_status}
+    solver: Any = EXACT[way](program) if isinstance(way, str) else Smoothed(program, mu)
     begun = time.process_time()
     solution = solver.solve(y)
     seconds = first = time.process_time() - begun
-    if first < limit:  # the very first call compiles
+    if first < limit / 2:  # the very first call compiles
         solution, seconds = best(lambda: solver.solve(y))
     answer, error = Status(int(solution.status[0])).name, None
-    if best_known is not None and answer == "OPTIMAL":
-        error = float(c @ (solution.decision[0].numpy() - best_known) / max(np.abs(c * best_known).sum(), 1e-300))
-    yield {
-        "solver": repr(solver).partition("(")[0],
-        "status": answer if seconds <= limit else "TIME LIMIT",
+    if known is not None and (answer == "OPTIMAL" or not exact):
+        mine, theirs = ((c * x, 0.5 * mu * x * x) for x in (solution.decision[0].numpy(), known))
+        whole = np.abs(theirs[0]).sum() if exact else abs(sum(theirs).sum())
+        error = float((sum(mine) - sum(theirs)).sum() / max(whole, 1e-300))
+    own = {"solver": repr(solver).partition("(")[0]} if exact else {"residual": float(solution.residual[0])}
+    yield own | {
+        "status": answer if seconds <= limit or not exact else "TIME LIMIT",
         "highs": None if solution.fallback is None else bool(solution.fallback[0]),
         "first": first,
         "seconds": seconds,
@@ -213,7 +189,7 @@ def work(tasks: Connection) -> None:
         elif held[1][0].n > most:
             tasks.send({"unread": f"{held[1][0].n} variables"})
         else:
-            for part in (compare_exact if isinstance(way, str) else compare)(*held[1], way, limit):
+            for part in compare(*held[1], way, limit):
                 tasks.send(part)
 
 
@@ -258,30 +234,29 @@ def geometric_mean(records: list[dict[str, Any]]) -> float:
     return math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
 
 
+def how_many(records: list[dict[str, Any]], key: str, *values: str) -> int:
+    return sum(record.get(key) in values for record in records)
+
+
 def summary(records: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """One row per source and μ, and one for all feasible ones."""
-    sources = dict.fromkeys(record["source"] for record in records)
-    shares = sorted({record["mu"] for record in records})
-    groups = [
-        (source, mu, [r for r in records if (r["source"], r["mu"]) == (source, mu)])
-        for source in sources
-        for mu in shares
-    ]
+    sources, shares = dict.fromkeys(r["source"] for r in records), sorted({r["mu"] for r in records})
+    groups = [(s, mu, [r for r in records if (r["source"], r["mu"]) == (s, mu)]) for s in sources for mu in shares]
     for source, mu, group in [*groups, ("all", "all", records)]:
         theirs = [record for record in group if record["clarabel"] in SOLVED]
         both = [record for record in theirs if record["status"] == "OPTIMAL"]
-        alone = sum(record["status"] == "OPTIMAL" for record in group) - len(both)
-        row = {
+        yield {
             "files of": source,
             "μ": mu,
             "programs": len(group),
             "Clarabel solves": len(theirs),
             "of these solved": len(both),
+            "share": f"{len(both) / len(theirs):.1%}" if theirs else "",
+            "solved beyond these": how_many(group, "status", "OPTIMAL") - len(both),
+            "infeasible": how_many(group, "status", "INFEASIBLE"),
+            "infeasible by Clarabel": how_many(group, "clarabel", *NO_POINT),
+            "time beside Clarabel's": geometric_mean(both) if both else "",
         }
-        row |= {"share": f"{len(both) / len(theirs):.1%}" if theirs else "", "solved beyond these": alone}
-        row |= {"infeasible": sum(record["status"] == "INFEASIBLE" for record in group)}
-        row |= {"infeasible by Clarabel": sum(record["clarabel"] in NO_POINT for record in group)}
-        yield row | {"time beside Clarabel's": geometric_mean(both) if both else ""}
 
 
 def exact_summary(records: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -289,19 +264,18 @@ def exact_summary(records: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     groups = [(source, way) for way in EXACT for source in [*dict.fromkeys(r["source"] for r in records), "all"]]
     for source, way in groups:
         group = [r for r in records if r["mu"] == way and source in (r["source"], "all")]
-        optimal = [r for r in group if r["status"] == "OPTIMAL"]
         theirs = [r for r in group if r["clarabel"] in SOLVED]
         yield {
             "files of": source,
             "solver": way,
             "programs": len(group),
-            "OPTIMAL": len(optimal),
-            "INFEASIBLE": sum(r["status"] == "INFEASIBLE" for r in group),
+            "OPTIMAL": how_many(group, "status", "OPTIMAL"),
+            "INFEASIBLE": how_many(group, "status", "INFEASIBLE"),
             "wrong": sum(map(wrong, group)),
-            "SciPy solves": sum(r.get("scipy") == "OPTIMAL" for r in group),
-            "infeasible by SciPy": sum(r.get("scipy") == "INFEASIBLE" for r in group),
+            "SciPy solves": how_many(group, "scipy", "OPTIMAL"),
+            "infeasible by SciPy": how_many(group, "scipy", "INFEASIBLE"),
             "Clarabel solves": len(theirs),
-            "of these OPTIMAL": sum(r["status"] == "OPTIMAL" for r in theirs),
+            "of these OPTIMAL": how_many(theirs, "status", "OPTIMAL"),
             "s in all": float(sum(r["seconds"] or 0.0 for r in group)),
         }
 
@@ -312,17 +286,6 @@ def wrong(record: dict[str, Any]) -> bool:
     if theirs is not None and record["status"] == "OPTIMAL":
         return theirs in none or abs(record["value"] or 0.0) > RIGHT
     return theirs == "OPTIMAL" and record["status"] in none
-
-
-def lost(records: list[dict[str, Any]], before: list[dict[str, Any]]) -> list[str]:
-    """The files, and ways, that had an answer before and have none, or a wrong one, now."""
-    name = lambda r: (r["source"], r["file"], r["mu"])  # noqa: E731
-    answered = {name(r): r["status"] for r in before if r["status"] in ("OPTIMAL", "INFEASIBLE") and not wrong(r)}
-    return [
-        f"{name(r)}: {answered[name(r)]} before, now {r['status']}{' and wrong' if wrong(r) else ''}"
-        for r in records
-        if name(r) in answered and (r["status"] != answered[name(r)] or wrong(r))
-    ]
 
 
 def unsolved(records: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -349,14 +312,13 @@ def by_file(records: list[dict[str, Any]], source: str) -> Iterator[dict[str, An
     yield from rows.values()
 
 
-def main() -> int:
+def main() -> None:
     arguments = parser(__doc__)
     arguments.add_argument("folders", type=Path, nargs="+")
     arguments.add_argument("--most", type=int, default=10_000, help="variables; larger files are skipped")
     arguments.add_argument("--mu", type=float, nargs="+", default=[1e-5, 1e-2, 1.0])
     arguments.add_argument("--limit", type=float, default=20.0, help="seconds of one solve, of either")
     arguments.add_argument("--exact", action="store_true", help="the linear programs themselves, by exact solvers")
-    arguments.add_argument("--against", type=Path, help="an earlier record (JSON): status 1 where an answer was lost")
     options = arguments.parse_args()
     ways: list[Way] = [*EXACT] if options.exact else options.mu
     kept: dict[Any, dict[str, Any]] = {}
@@ -382,9 +344,6 @@ def main() -> int:
             write(records, unread, options.json)
     worker.end()
     write(records, unread, options.json)
-    gone = lost(records, json.loads(options.against.read_text())["records"]) if options.against else []
-    print("\n".join(gone))
-    return 1 if gone else 0
 
 
 def write(records: list[dict[str, Any]], unread: dict[str, str], file: Path | None) -> None:
@@ -397,4 +356,4 @@ def write(records: list[dict[str, Any]], unread: dict[str, str], file: Path | No
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

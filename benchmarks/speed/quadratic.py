@@ -25,12 +25,12 @@ BATCHES, OURS, FACTOR = (32, 1), "dflearn", "dflearn, factor given"
 LONG = 10_000  # variables of a batch from which on qpth, whose matrices are dense, takes minutes
 RIGHT = 1e-3  # relative difference of decisions and gradients up to which a peer's answer is the same
 ENTRIES = {
-    OURS: Entry("run_quadratic.py", (OURS,)),
-    FACTOR: Entry("run_quadratic.py", (FACTOR,)),
-    "cvxpylayers": Entry("run_quadratic.py", ("cvxpylayers",)),
-    "qpth": Entry("run_quadratic.py", ("qpth",), "qpth"),
-    "Moreau": Entry("run_quadratic.py", ("Moreau",), "moreau"),
-    "Moreau, interior points": Entry("run_quadratic.py", ("Moreau, interior points",), "moreau"),
+    OURS: Entry("run_peers.py", (OURS,)),
+    FACTOR: Entry("run_peers.py", (FACTOR,)),
+    "cvxpylayers": Entry("run_peers.py", ("cvxpylayers",)),
+    "qpth": Entry("run_peers.py", ("qpth",), "qpth"),
+    "Moreau": Entry("run_peers.py", ("Moreau",), "moreau"),
+    "Moreau, interior points": Entry("run_peers.py", ("Moreau, interior points",), "moreau"),
 }
 
 TIMES, ANSWERS = "batch of {}", "answers, batch of {}"
@@ -135,12 +135,11 @@ def measure(name: str, batch: int, repeats: int) -> tuple[Row, list[Row]]:
             for what in ("decision", "gradient")
         }
         more = (values[who] - values[OURS]) / abs(values[OURS])
-        differs = (
-            {}
-            if who == OURS
-            else {f"{what} differs": value for what, value in far.items()} | {"objective above ours": more}
+        differs = {f"{what} differs": value for what, value in far.items()} | {"objective above ours": more}
+        apart.append(
+            {"problem": name, "who": who, "violation": violation(data, one["decision"])}
+            | (differs if who != OURS else {})
         )
-        apart.append({"problem": name, "who": who, "violation": violation(data, one["decision"]), **differs})
         if who not in (OURS, FACTOR) and max(far.values()) <= RIGHT:
             row[f"{who} ratio"] = least[who] / least[OURS]
     if FACTOR in least:

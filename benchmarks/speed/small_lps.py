@@ -9,7 +9,6 @@ solved as a linear program like any other; PyEPO's model is its own for Gurobi.
 from __future__ import annotations
 
 import io
-import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from typing import Any
@@ -23,7 +22,7 @@ from dflearn.losses import FenchelYoung, SPOPlus
 from dflearn.problems import problem_named
 from dflearn.program import Program
 from dflearn.solvers import HiGHS, SmallLP, Solver
-from harness import command_line, medians, parser, report
+from harness import Rows, main, medians
 
 COUNT, BATCH, SAMPLES = 1000, 32, 10
 
@@ -61,10 +60,10 @@ def programs() -> list[Program]:
     ]  # fmt: skip
 
 
-def solvers(repeats: int, quick: bool) -> list[dict[str, Any]]:
+def solvers(options: Any) -> Rows:
     """Microseconds per instance, costs of one sign and of both."""
     rows = []
-    for program in programs()[:: 4 if quick else 1]:
+    for program in programs()[:: 4 if options.quick else 1]:
         for costs in ("positive", "any"):
             rng = np.random.default_rng(1)
             drawn = (
@@ -76,7 +75,7 @@ def solvers(repeats: int, quick: bool) -> list[dict[str, Any]]:
                 "SmallLP": lambda small=small, y=y: small.solve(y),
                 "HiGHS": lambda highs=highs, y=y: highs.solve(y),
             }
-            times = {name: 1e6 * seconds / BATCH for name, seconds in medians(ways, repeats).items()}
+            times = {name: 1e6 * seconds / BATCH for name, seconds in medians(ways, options.repeats).items()}
             rows.append(
                 {
                     "program": program.name,
@@ -104,12 +103,12 @@ def epoch(loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], x: torch.T
     return run
 
 
-def epochs(repeats: int, quick: bool) -> list[dict[str, Any]]:
+def epochs(options: Any) -> Rows:
     """Seconds of an epoch."""
     import pyepo
     from pyepo.model.grb import shortestPathModel
 
-    count = 100 if quick else COUNT
+    count = 100 if options.quick else COUNT
     program = problem_named("SP-5", seed=1).relaxation
     drawn = pyepo.data.shortestpath.genData(count, 5, (5, 5), deg=4, noise_width=0.5, seed=1)
     x, c = (torch.tensor(part, dtype=torch.float32) for part in drawn)
@@ -139,7 +138,7 @@ def epochs(repeats: int, quick: bool) -> list[dict[str, Any]]:
             "HiGHS": ours(make, HiGHS(program)),
             "PyEPO, Gurobi": other,
         }
-        times = medians(ways, repeats)
+        times = medians(ways, options.repeats)
         rows.append(
             {
                 "loss": name,
@@ -151,13 +150,5 @@ def epochs(repeats: int, quick: bool) -> list[dict[str, Any]]:
     return rows
 
 
-def main() -> int:
-    options = parser(__doc__, 5).parse_args()
-    torch.set_num_threads(options.threads)
-    subjects = {"solvers": solvers(options.repeats, options.quick), "epochs": epochs(options.repeats, options.quick)}
-    report("Small linear programs", subjects, options.json, command_line())
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    main("Small linear programs", __doc__, {"solvers": solvers, "epochs": epochs}, 5)

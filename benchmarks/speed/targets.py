@@ -120,8 +120,6 @@ def _targets() -> Iterator[Target]:
     for problem in ("SP-25", "SP-50", "SP-100"):
         name = "smoothed layer, warm against cold"
         yield Target(name, "milliseconds", "grids", "cold / warm", 1.3, 3, f"{problem} × 8")
-    name = "a training step beyond the kernels, share of what it was"
-    yield Target(name, "milliseconds", "training", "share of before", 0.5, None, at_most=True)
     yield Target("the first call, nothing compiled before, s", "milliseconds", "first", "s", 3, 1, at_most=True)
     yield Target(
         "the same from a wheel of `make wheel`, s", "milliseconds", "first", "from a wheel s", 3, 1, at_most=True

@@ -2,7 +2,7 @@
 
     python benchmarks/speed/training.py [--quick] [--repeats 15] [--json results/bench/training.json]
 
-Both loops train the same linear model on the same data in the same order, and must end with the same weights. Imports are
+Both loops train the same linear model on the same data in the same order, and must end with the same weights, but for rounding. Imports are
 timed in fresh processes: CPU time from start to end, less that of a process that imports nothing.
 """
 
@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -25,7 +25,7 @@ from dflearn.data import DecisionDataset
 from dflearn.losses import MSE
 from dflearn.models import Linear
 from dflearn.training import fit
-from harness import command_line, parser, report
+from harness import Rows, in_turns, main
 
 INSTANCES, FEATURES, COSTS, BATCH, EPOCHS = 800, 10, 40, 32, 10
 STEPS = EPOCHS * -(-INSTANCES // BATCH)
@@ -39,6 +39,7 @@ IMPORTS = {
     "dfl.problems.ShortestPath, dfl.label, dfl.models.Linear, dfl.losses.SCE, dfl.Smoothed, dfl.fit, dfl.evaluate",
     "torch and scipy.sparse": "import torch, scipy.sparse",
 }
+QUICK = ("nothing", "torch", "torch and what training uses")
 
 
 def data() -> DecisionDataset:
@@ -67,19 +68,9 @@ def with_fit(train: DecisionDataset, checkpoint: Path | None = None) -> torch.nn
     return model
 
 
-def in_turns(ways: Mapping[str, Callable[[], Any]], clock: Callable[[], float], repeats: int) -> dict[str, list[float]]:
-    """Seconds of every repeat of every way, in turns, so that what else the machine does falls on all of them alike."""
-    times: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(repeats):
-        for name, way in ways.items():
-            begun = clock()
-            way()
-            times[name].append(clock() - begun)
-    return times
-
-
-def overhead(repeats: int) -> list[dict[str, Any]]:
+def overhead(options: Any) -> Rows:
     """Per step, beyond the loop by hand: medians of the differences within a round."""
+    repeats = 5 if options.quick else options.repeats
     train = data()
     with TemporaryDirectory() as folder:
         fresh = iter(Path(folder) / f"{i}.pt" for i in range(repeats))
@@ -88,7 +79,7 @@ def overhead(repeats: int) -> list[dict[str, Any]]:
             "fit": lambda: with_fit(train),
             "fit, a checkpoint per epoch": lambda: with_fit(train, next(fresh)),
         }
-        assert torch.equal(by_hand(train).weight, with_fit(train).weight)
+        torch.testing.assert_close(by_hand(train).weight, with_fit(train).weight)  # fit's Adam is fused
         times = in_turns(ways, time.process_time, repeats)
     return [
         {
@@ -101,8 +92,9 @@ def overhead(repeats: int) -> list[dict[str, Any]]:
     ]
 
 
-def imports(repeats: int, names: Iterable[str]) -> list[dict[str, Any]]:
+def imports(options: Any) -> Rows:
     """CPU seconds of fresh processes; medians, so a first one that reads from the disk does not count."""
+    repeats, names = (3, QUICK) if options.quick else (7, tuple(IMPORTS))
 
     def children() -> float:
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -124,14 +116,5 @@ def imports(repeats: int, names: Iterable[str]) -> list[dict[str, Any]]:
     ]
 
 
-def main() -> None:
-    options = parser(__doc__, repeats=15).parse_args()
-    torch.set_num_threads(1)
-    repeats = 5 if options.quick else options.repeats
-    quick = ("nothing", "torch", "torch and what training uses")
-    rows = {"fit": overhead(repeats), "imports": imports(3, quick) if options.quick else imports(7, IMPORTS)}
-    report("Training loop and imports", rows, options.json, command_line())
-
-
 if __name__ == "__main__":
-    main()
+    main("Training loop and imports", __doc__, {"fit": overhead, "imports": imports}, 15)

@@ -15,11 +15,11 @@ import hashlib
 import json
 import platform
 import re
-import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import version
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +32,9 @@ from dflearn.layers import CvxpySmoothed, DavisYin, Exact, Perturbed, Smoothed
 from dflearn.losses import MSE, SCE, CaVE, FenchelYoung, Regret, SmoothedSPOPlus, SPOPlus, SquaredDecisionError
 from dflearn.models import MLP
 from dflearn.problems import problem_named
-
-try:
-    from dflearn.paper.as_published import AsPublished, DenseJacobianFree
-    from dflearn.paper.cave import CaVEAsPublished
-except ModuleNotFoundError:  # at 3ecb6c8, which this script is also run on
-    from dflearn.experiments.cave_as_published import CaVEAsPublished
-    from dflearn.layers.as_published import AsPublished, DenseJacobianFree
+from dflearn.studies.paper.as_published import AsPublished, DenseJacobianFree
+from dflearn.studies.paper.cave import CaVEAsPublished
+from dflearn.studies.record import installed, machine
 
 POINTS, EPOCHS, SEED = 240, 4, 1
 PACKAGES = ("torch", "numpy", "scipy", "numba", "highspy", "cvxpylayers", "clarabel")
@@ -59,14 +55,10 @@ def _mu(problem: Any) -> float:
     return float(problem.program.objective.vector(problem.generate(100).costs.double()).abs().mean())
 
 
-def _own_solver(problem: Any) -> Any:
-    return dfl.HiGHS(problem.relaxation)
-
-
 CASES: dict[str, Case] = {
     "MSE, SP-5": Case("SP-5", lambda p: MSE()),
     "SPO+ Exact(DagShortestPath), SP-10": Case("SP-10", lambda p: SPOPlus(Exact(p.solver()))),
-    "SPO+ Exact(HiGHS, relaxed), KP-30": Case("KP-30", lambda p: SPOPlus(Exact(_own_solver(p)))),
+    "SPO+ Exact(HiGHS, relaxed), KP-30": Case("KP-30", lambda p: SPOPlus(Exact(dfl.HiGHS(p.relaxation)))),
     "SPO+ Exact(FewRowLP), KP-50": Case("KP-50", lambda p: SPOPlus(Exact(p.relaxed_solver()))),
     "SPO+ Exact(FewRowBinary), KP-30": Case("KP-30", lambda p: SPOPlus(Exact(p.solver()))),
     "SPO+ Exact(Pooled), KP-30": Case("KP-30", lambda p: SPOPlus(Exact(dfl.Pooled(p.solver(), 0.2)))),
@@ -117,17 +109,10 @@ def digest(*tensors: torch.Tensor) -> str:
     return content.hexdigest()[:16]
 
 
-def labelled(case: Case) -> Any:
-    """The problem of a case, and its data with labels."""
+def trained(case: Case) -> dict[str, Any]:
+    """The digest of the final weights, and the first answers of the layer."""
     problem = problem_named(case.problem, seed=SEED)
-    return problem, dfl.label(problem.generate(POINTS, dtype=case.dtype), problem.solver(), progress=False)
-
-
-def trained(case: Case, labels: torch.Tensor | None = None) -> dict[str, Any]:
-    """The digest of the final weights, and the first answers of the layer. labels: others to train on."""
-    problem, data = labelled(case)
-    if labels is not None:
-        data = data.with_decisions(labels.to(case.dtype))
+    data = dfl.label(problem.generate(POINTS, dtype=case.dtype), problem.solver(), progress=False)
     torch.manual_seed(SEED)
     model = nn.Linear(data.features.shape[1], problem.program.p).to(case.dtype)
     loss = case.loss(problem)
@@ -171,8 +156,6 @@ def with_instances() -> dict[str, Any]:
 
 def resumed() -> dict[str, Any]:
     """A run with warm starts and a scheduler that stops half-way and goes on from its checkpoint."""
-    import tempfile
-
     problem = problem_named("SP-5", seed=SEED)
     data = dfl.label(problem.generate(POINTS), problem.solver(), progress=False)
     with tempfile.TemporaryDirectory() as folder:
@@ -199,21 +182,16 @@ def resumed() -> dict[str, Any]:
     }
 
 
-def run_all(labels: dict[str, torch.Tensor], only: str) -> dict[str, dict[str, Any]]:
+def run_all(only: str) -> dict[str, dict[str, Any]]:
     torch.set_num_threads(1)
+    runs: dict[str, Callable[[], dict[str, Any]]] = {name: partial(trained, case) for name, case in CASES.items()}
+    runs["estimator, SCE Smoothed, instances, MLP"] = with_instances
+    runs["resumed, SCE Smoothed, MLP, AdamW, scheduler"] = resumed
     found = {}
-    for name, case in CASES.items():
+    for name, run in runs.items():
         if re.search(only, name):
-            found[name] = trained(case, labels.get(name))
+            found[name] = run()
             print(f"{found[name]['weights']}  {name}", flush=True)
-    if only:
-        return found
-    for name, run in (
-        ("estimator, SCE Smoothed, instances, MLP", with_instances),
-        ("resumed, SCE Smoothed, MLP, AdamW, scheduler", resumed),
-    ):
-        found[name] = run()
-        print(f"{found[name]['weights']}  {name}", flush=True)
     return found
 
 
@@ -238,22 +216,11 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--out", type=Path, help="write the digests to this file")
     arguments.add_argument("--compare", type=Path, help="compare with the digests in this file")
-    arguments.add_argument("--keep-labels", type=Path, help="write the labels to this file (.pt), and train nothing")
-    arguments.add_argument("--labels", type=Path, help="train on the labels in this file, of another commit")
     arguments.add_argument("--only", default="", help="a regular expression: only the runs whose name it is found in")
     options = arguments.parse_args()
-    if options.keep_labels is not None:
-        wanted = {name: case for name, case in CASES.items() if re.search(options.only, name)}
-        torch.save({name: labelled(case)[1].decisions for name, case in wanted.items()}, options.keep_labels)
-        return
-    found = run_all({} if options.labels is None else torch.load(options.labels, weights_only=True), options.only)
+    found = run_all(options.only)
     if options.out is not None:
-        commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-        about = {
-            "commit": commit,
-            "machine": platform.machine(),
-            "versions": {name: version(name) for name in PACKAGES},
-        }
+        about = {"commit": machine()["commit"], "machine": platform.machine(), "versions": installed(PACKAGES)}
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps({**about, "runs": found}, indent=1) + "\n")
     if options.compare is not None:

@@ -20,7 +20,7 @@ from .evaluation import Evaluation as Evaluation, compare as compare, evaluate a
 from .frontends.cvxpy import CvxpyProgram as CvxpyProgram, from_cvxpy as from_cvxpy
 from .frontends.files import from_lp as from_lp, from_mps as from_mps
 from .frontends.gurobi import from_gurobi as from_gurobi
-from .frontends.instances import as_instances as as_instances
+from .frontends.linear_model import as_instances as as_instances
 from .frontends.pyepo import from_pyepo as from_pyepo, to_pyepo as to_pyepo
 from .frontends.pyomo import from_pyomo as from_pyomo
 from .frontends.scipy import from_linprog as from_linprog, from_milp as from_milp

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import secrets
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from dflearn.errors import DataError, StorageError
 
@@ -103,3 +105,16 @@ def transaction(connection: sqlite3.Connection, path: str | os.PathLike[str]) ->
         if error.sqlite_errorname.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
             raise no_room(path, error) from error
         raise
+
+
+def as_json(value: Any) -> Any:
+    """The value as JSON holds it: `null` for a number that is not finite, text for a path."""
+    if isinstance(value, Mapping):
+        return {str(name): as_json(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(one) for one in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, bool | int | str | Path):
+        return str(value) if isinstance(value, Path) else value
+    return as_json(value.tolist())  # a number or an array of numpy

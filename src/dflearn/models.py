@@ -261,28 +261,47 @@ class Trees(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *arguments)
 
 
-class OnForecast(nn.Module):
-    """ŷ = f(x) + unit · (W z + b) with z = (x, f(x)), standardized: a forecast with a linear correction.
+class Correction(nn.Module):
+    """ŷ = after(f + unit · (b + g · f̃ + W z)) for rows `(*batch, features + costs)` that hold features x and forecasts f.
 
-    `(*batch, features)` → `(*batch, costs)`. `correct` takes forecasts that were made before, so that training asks for them once.
+    f̃ are standardized forecasts. z are the first columns of the standardized rows: the features, or everything.
+    b, g and W begin at zero, so that ŷ is the forecast.
 
     Args:
-        forecast: f, of so many costs.
-        unit: of each cost, `(costs,)`.
+        standardize: of the rows.
+        unit: of each cost, `(costs,)`: how far forecasts are off.
+        joint: whether z holds the forecasts too.
+        after: what makes predictions positive, where costs are known to be.
     """
 
     unit: Tensor
 
-    def __init__(self, forecast: nn.Module, features: int, costs: int, standardize: Standardize | None = None) -> None:
+    def __init__(
+        self, standardize: Standardize, unit: Tensor, *, joint: bool = False, after: nn.Module | None = None
+    ) -> None:
         super().__init__()
-        self.forecast, self.standardize = forecast, standardize or Standardize(features + costs)
-        self.linear = nn.Linear(features + costs, costs, dtype=torch.float64)
-        self.register_buffer("unit", torch.ones(costs, dtype=torch.float64))
-        nn.init.zeros_(self.linear.weight)
-        nn.init.zeros_(self.linear.bias)
+        costs, width = len(unit), len(standardize.mean)
+        self.weight = nn.Parameter(torch.zeros(costs, width if joint else width - costs, dtype=torch.float64))
+        self.bias, self.gain = (nn.Parameter(torch.zeros(costs, dtype=torch.float64)) for _ in range(2))
+        self.standardize, self.after = standardize, after or nn.Identity()
+        self.register_buffer("unit", unit)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        costs, z = len(self.unit), self.standardize(rows)
+        step = self.bias + self.gain * z[..., -costs:] + z[..., : self.weight.shape[1]] @ self.weight.T
+        return self.after(rows[..., -costs:] + self.unit * step)
+
+
+class OnForecast(nn.Module):
+    """A forecast f with its `Correction`.  `(*batch, features)` → `(*batch, costs)`."""
+
+    def __init__(self, forecast: nn.Module, correction: nn.Module) -> None:
+        super().__init__()
+        self.forecast, self.correction = forecast, correction
+
+    def rows(self, x: Tensor) -> Tensor:
+        """Features and their forecasts side by side, for the correction."""
+        return torch.cat([x, self.forecast(x)], -1)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.correct(x, self.forecast(x))
-
-    def correct(self, x: Tensor, forecast: Tensor) -> Tensor:
-        return forecast + self.unit * self.linear(self.standardize(torch.cat([x, forecast], -1)))
+        return self.correction(self.rows(x))

@@ -121,7 +121,7 @@ def test_without_recourse(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     train = ["train", "--program", "strict.lp", *TABLES, "--out", "none.dfl", "--no-page", "--epochs", "1"]
     assert main(train) == 1
     said = capsys.readouterr().err
-    assert "regret inf on the rows to choose by" in said
+    assert "regret inf on the validation rows" in said
     assert "RuntimeWarning" not in said
     assert len([line for line in said.splitlines() if line.startswith("note: 2 predicted right-hand sides")]) == 1
     assert "--elastic PRICE adds priced slack" in said

@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 
 from dflearn.cli import main
-from dflearn.cli.paper import seeds_of
-from dflearn.errors import OptionError
 from dflearn.studies import executors
 
 STUDY = """
@@ -84,12 +82,6 @@ def test_mistakes_get_one_line(
     assert errors.count("\n") == 1
 
 
-def test_seeds() -> None:
-    assert seeds_of(["1-3", "7", "2"]) == [1, 2, 3, 7]
-    with pytest.raises(OptionError):
-        seeds_of(["1-"])
-
-
 def test_a_table_from_nothing_and_again(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,10 +118,3 @@ def test_a_table_from_nothing_and_again(
     assert re.search(r"all 5 runs together about .*\non 4 cores about", capsys.readouterr().out)
     assert main(["paper", "all", "--budget", "0.0001", "--tables", "kp", "--seeds", "1", "--in-process"]) == 0
     assert "0 of them new" in capsys.readouterr().out
-
-
-def test_the_list_names_tables_and_methods(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["paper", "list"]) == 0
-    output = capsys.readouterr().out
-    assert "KP-500" in output
-    assert "SCE^DYS clean" in output

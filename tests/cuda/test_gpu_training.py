@@ -16,15 +16,14 @@ from torch import nn
 
 import dflearn
 from dflearn.cli import main
-from dflearn.cuda.splitting import SplittingBlocks
+from dflearn.engine.cuda.splitting import SplittingBlocks
 from dflearn.errors import SolverError
-from dflearn.layers import DavisYin, Exact, Perturbed, Smoothed
+from dflearn.layers import DavisYin, Exact, Smoothed
 from dflearn.layers.davis_yin import GRADIENTS
-from dflearn.layers.splitting_in_blocks import blocks_of_batch
 from dflearn.problems import problem_named
 from dflearn.program import Instance, Program
-from dflearn.solvers.few_rows import FewRowLP
 from dflearn.solvers.highs import HiGHS
+from dflearn.solvers.structured import FewRowLP
 from support.layer_examples import PROGRAMS
 from support.two_on_a_device import material, step
 
@@ -78,7 +77,7 @@ def test_davis_yin_has_the_iterates_and_gradients_of_the_cpu(
     most: int, name: str, gradient: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As products in torch, and in blocks."""
-    monkeypatch.setattr("dflearn.layers.splitting_in_blocks.MOST_READ", most)
+    monkeypatch.setattr("dflearn.engine.cuda.splitting.MOST_READ", most)
     problem = problem_named(name, seed=1)
     y = problem.generate(6, dtype=torch.float64).batch().require("costs")
     for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 5e-4)):
@@ -113,7 +112,7 @@ def test_davis_yin_is_captured_and_repeats_bit_by_bit(name: str) -> None:
         return decision, torch.autograd.grad(decision.square().sum(), costs)[0]
 
     plain = [step() for _ in range(3)]
-    assert isinstance(blocks_of_batch(layer.rows, y.dtype, GPU, 40), SplittingBlocks)
+    assert SplittingBlocks.fitting(layer.rows, y.dtype, GPU, 40) is not None
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -126,6 +125,7 @@ def test_davis_yin_is_captured_and_repeats_bit_by_bit(name: str) -> None:
     assert torch.equal(part, plain[0][0][::7])
 
 
+@pytest.mark.filterwarnings("ignore:DavisYin solves costs")  # on the CPU, which judges them
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_davis_yin_stops_where_the_cpu_does(program: str) -> None:
     example, found = PROGRAMS[program](), []
@@ -141,7 +141,7 @@ def test_a_kernel_may_be_the_first_work_of_a_thread() -> None:
     """As on the way back, which is a thread of torch's own."""
     layer, y = Smoothed(problem_named("SP-5", seed=1).program), torch.ones(3, 40, dtype=torch.float64, device=GPU)
     wanted, found = layer.solve(y).decision, []
-    rows, costs = layer.blocks(GPU).rows, layer.objective.vector(y)  # type: ignore[union-attr]
+    rows, costs = layer.blocks(GPU), layer.objective.vector(y)  # type: ignore[union-attr]
     rows._modules.clear()
     work = threading.Thread(target=lambda: found.append(layer.blocks(GPU).solve(costs, 1.0, None, None, 1e-10)))  # type: ignore[union-attr]
     work.start()
@@ -151,7 +151,7 @@ def test_a_kernel_may_be_the_first_work_of_a_thread() -> None:
 
 
 @pytest.mark.parametrize("name", ["KP-100", "KP-500"])
-def test_a_program_of_few_rows_is_solved_there_exactly(name: str) -> None:
+def test_costs_of_a_program_of_few_rows_may_lie_there(name: str) -> None:
     problem = problem_named(name, seed=1)
     program = problem.program.relax()
     y = problem.generate(40, dtype=torch.float64).batch().require("costs")
@@ -162,10 +162,6 @@ def test_a_program_of_few_rows_is_solved_there_exactly(name: str) -> None:
     torch.testing.assert_close(there.decision.cpu(), here.decision, rtol=1e-9, atol=1e-9)
     again = solver.solve(1.01 * y.to(GPU), None, there.start)
     torch.testing.assert_close(again.decision.cpu(), here.decision, rtol=1e-9, atol=1e-9)
-    layer = Perturbed(solver, sigma=0.5, samples=3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert layer(y.to(GPU)).device == GPU
 
 
 def test_other_solvers_say_once_that_they_are_the_cpus() -> None:

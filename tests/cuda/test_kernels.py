@@ -9,11 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from dflearn.certify import Certifier
-from dflearn.cuda.rows import BlockAnswer
+from dflearn.engine.certify import Certifier
+from dflearn.engine.smoothed.gpu import BlockAnswer, SmoothedBlocks
 from dflearn.layers import Smoothed
-from dflearn.layers.blocks import SmoothedBlocks
-from dflearn.layers.rows import COLD
 from dflearn.problems import problem_named
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Status
@@ -50,31 +48,24 @@ def cold(blocks: SmoothedBlocks, c: Tensor, start: Tensor | None = None, mu: flo
     return blocks.solve(c, mu, None, start, 1e-10)
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_the_kernels_take_the_steps_of_the_cpu(name: str, machine: Emulator) -> None:
-    layer, y = costs_of(name)
-    c, blocks = layer.objective.vector(y), in_blocks(layer, machine)
-    answer, wanted = cold(blocks, c), layer.rows.empty_answer(len(c))
-    data = layer.rows.data(np.ascontiguousarray(c.numpy()), np.ones(1), layer.program.own_sides)
-    layer.rows.run(data, None, COLD, 1e-10, wanted)
-    assert answer.interior_steps.tolist() == wanted.interior_steps.tolist()
-    assert answer.newton_steps.tolist() == wanted.newton_steps.tolist()
-    np.testing.assert_allclose(answer.w, wanted.w, atol=1e-11)
-    np.testing.assert_allclose(blocks.rows.outwards(answer.y), layer.rows.outwards(wanted.y), atol=1e-8)
-    np.testing.assert_array_equal(answer.inside, wanted.inside)
-    np.testing.assert_allclose(answer.objective, wanted.objective, rtol=1e-12)
-    assert float(answer.residual.max()) <= 1e-9
-    v = torch.randn(c.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    factor = torch.tensor([-0.5], dtype=torch.float64)
-    found, off = blocks.rows.project(answer.inside, answer.in_force, v, factor)
-    assert not off.status.any()
-    assert not off.alarm[0]
-    assert not answer.alarm[0]
-    np.testing.assert_allclose(
-        found, layer.rows.project(wanted.inside, wanted.in_force, v.numpy(), factor.numpy()), atol=1e-11
-    )
-    prices = blocks.rows.outwards(blocks.rows.prices(answer.inside, answer.in_force, v)[0])
-    np.testing.assert_allclose(prices, layer.rows.prices(wanted.inside, wanted.in_force, v.numpy()), atol=1e-10)
+def test_projections_are_those_of_the_pseudo_inverse(machine: Emulator) -> None:
+    """factor · P v by dense linear algebra on the rows in force; faces on which rows nearly depend may be refused."""
+    solved = []
+    for seed in range(12):
+        program, rng = random_case(seed).program.relax(), np.random.RandomState(seed)
+        blocks, count = SmoothedBlocks(program, machine, CPU, 1), 11
+        matrix = np.vstack([program.A.toarray()[program.equality_form().kept], program.G.toarray()])
+        inside = (rng.uniform(size=(count, program.n)) < 0.7).astype(np.uint8)
+        in_force = (rng.uniform(size=(count, len(matrix))) < 0.6).astype(np.uint8)
+        v, factor = rng.normal(size=(count, program.n)), rng.normal(size=count)
+        rows = blocks.ordered(torch.from_numpy(in_force))
+        found, off = blocks.project(torch.from_numpy(inside), rows, torch.from_numpy(v), torch.from_numpy(factor))
+        for i in np.flatnonzero(off.status == 0):
+            face, x = matrix[in_force[i] == 1] * inside[i], v[i] * inside[i]
+            wanted = factor[i] * (x - np.linalg.pinv(face, rcond=1e-10) @ (face @ x))
+            np.testing.assert_allclose(found[i], wanted, atol=1e-8)
+        solved.append(off.status.numpy() == 0)
+    assert np.concatenate(solved).mean() > 0.9
 
 
 @pytest.mark.parametrize(("name", "threads"), [("SP-5", 32), ("SP-10", 64), ("CFL-50", 64)])
@@ -89,9 +80,9 @@ def test_lanes_of_a_warp_do_together_what_one_thread_does(name: str, threads: in
     np.testing.assert_allclose(answer.w, wanted.w, atol=1e-12)
     np.testing.assert_array_equal(answer.inside, wanted.inside)
     v = torch.randn(c.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    found, off = blocks.rows.project(answer.inside, answer.in_force, v)
+    found, off = blocks.project(answer.inside, answer.in_force, v)
     assert not off.status.any()
-    np.testing.assert_allclose(found, alone.rows.project(wanted.inside, wanted.in_force, v)[0], atol=1e-12)
+    np.testing.assert_allclose(found, alone.project(wanted.inside, wanted.in_force, v)[0], atol=1e-12)
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -102,7 +93,7 @@ def test_blocks_of_half_as_many_threads_have_the_same_answers_bit_by_bit(name: s
         machine = Emulator(folder, threads, warp=32, planned=64)
         blocks = SmoothedBlocks(layer.program, machine, CPU, 64)
         answer = cold(blocks, c)
-        found.append((answer, blocks.rows.project(answer.inside, answer.in_force, c)[0]))
+        found.append((answer, blocks.project(answer.inside, answer.in_force, c)[0]))
     (wide, wide_slope), (narrow, narrow_slope) = found
     for field in ("w", "y", "objective", "residual", "steps"):
         assert torch.equal(getattr(wide, field), getattr(narrow, field)), field
@@ -119,15 +110,15 @@ def test_costs_and_gradients_may_be_given_as_the_program_has_them(name: str, mac
     answer = blocks.solve(y, 1.0, None, None, 1e-10, costs=blocks.costs, multipliers=False)
     assert answer.y is None
     np.testing.assert_allclose(answer.w, wanted.w, atol=1e-12)
-    slope = layer.objective.transpose(blocks.rows.project(wanted.inside, wanted.in_force, v)[0])
-    found, _ = blocks.rows.project(answer.inside, answer.in_force, v, None, blocks.costs)
+    slope = layer.objective.transpose(blocks.project(wanted.inside, wanted.in_force, v)[0])
+    found, _ = blocks.project(answer.inside, answer.in_force, v, None, blocks.costs)
     np.testing.assert_allclose(found, slope, atol=1e-12)
     single = blocks.solve(y.float(), 1.0, None, None, 1e-10, costs=blocks.costs)
     assert single.decision.dtype == torch.float32
     near = cold(blocks, layer.objective.vector(y.float().double()))
     np.testing.assert_array_equal(single.decision, near.w.float())
-    own, _ = blocks.rows.project(near.inside, near.in_force, v[:1].float().expand_as(v), None, blocks.costs)
-    alike = blocks.rows.project(near.inside, near.in_force, v[:1].float().double().expand_as(v))[0]
+    own, _ = blocks.project(near.inside, near.in_force, v[:1].float().expand_as(v), None, blocks.costs)
+    alike = blocks.project(near.inside, near.in_force, v[:1].float().double().expand_as(v))[0]
     np.testing.assert_allclose(own, layer.objective.transpose(alike), rtol=1e-6, atol=1e-7)
 
 
@@ -137,7 +128,7 @@ def test_starts_lead_to_the_same_answers_in_fewer_steps(name: str, machine: Emul
     c, blocks = layer.objective.vector(y), in_blocks(layer, machine)
     first = cold(blocks, c)
     near = c * (1 + 0.001 * torch.randn(c.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64))
-    start = blocks.rows.outwards(first.y)
+    start = blocks.outwards(first.y)
     start[-1] = torch.nan  # nothing is known of the last
     warm, wanted = cold(blocks, near, start), cold(blocks, near)
     np.testing.assert_allclose(warm.w, wanted.w, atol=1e-9)
@@ -147,7 +138,7 @@ def test_starts_lead_to_the_same_answers_in_fewer_steps(name: str, machine: Emul
     np.testing.assert_allclose(far.w, cold(blocks, -near).w, atol=1e-9)
 
 
-@pytest.mark.parametrize("first", range(0, 60, 20))
+@pytest.mark.parametrize("first", range(0, 40, 20))
 def test_random_programs_have_the_answers_gradients_and_statuses_of_the_cpu(first: int) -> None:
     """Degenerate and dependent rows, free, fixed and one-sided variables, sides and d of each instance."""
     for seed in range(first, first + 20):
@@ -183,7 +174,7 @@ def test_what_the_kernels_call_optimal_passes_the_rule(machine: Emulator) -> Non
         answer, form = blocks.solve(c, case.mu, case.instance, None, 1e-10), program.equality_form()
         prices = np.zeros((count, program.A.shape[0] + program.G.shape[0]))
         places = np.concatenate([form.kept, program.A.shape[0] + np.arange(form.slacks)])
-        prices[:, places] = -blocks.rows.outwards(answer.y)
+        prices[:, places] = -blocks.outwards(answer.y)
         sides = program.sides(case.instance, count)
         error = Certifier(program).check(c.numpy(), answer.w.numpy(), prices, sides, case.mu).error
         solved = answer.status.numpy() == Status.OPTIMAL
@@ -250,15 +241,15 @@ def test_threads_and_a_factor_in_global_memory_change_nothing(threads: int, fast
     layer, y = costs_of("SP-10", 3)
     other = Emulator(folder, threads, fast_memory)
     blocks = in_blocks(layer, other)
-    assert (blocks.rows.far > 0) == (fast_memory < 2**30)
+    assert (blocks.far > 0) == (fast_memory < 2**30)
     c = layer.objective.vector(y)
     answer = cold(blocks, c)
     np.testing.assert_allclose(answer.w, layer.solve(y).decision, atol=1e-11)
     v = torch.ones_like(c)
     plain = in_blocks(layer, Emulator(folder))
     np.testing.assert_allclose(
-        blocks.rows.project(answer.inside, answer.in_force, v)[0],
-        plain.rows.project(answer.inside, plain.rows.ordered(answer.in_force[:, blocks.rows.back]), v)[0],
+        blocks.project(answer.inside, answer.in_force, v)[0],
+        plain.project(answer.inside, plain.ordered(answer.in_force[:, blocks.back]), v)[0],
         atol=1e-11,
     )
 
@@ -269,32 +260,3 @@ def test_a_program_without_rows_is_solved(machine: Emulator) -> None:
     answer = cold(in_blocks(layer, machine), c, mu=2.0)
     np.testing.assert_allclose(answer.w, [[-0.5, 2, -0.25]], atol=1e-14)
     assert answer.inside.tolist() == [[1, 0, 1]]
-
-
-def test_no_instances_launch_nothing(machine: Emulator) -> None:
-    layer, y = costs_of("KP-100")
-    blocks = in_blocks(layer, machine)
-    assert cold(blocks, layer.objective.vector(y)[:0]).w.shape == (0, layer.program.n)
-    assert blocks.rows.module(0).launched == []  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("mu", [0.1, 1.0, 30.0])
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_the_norm_has_the_answers_and_gradients_of_the_cpu(program: str, mu: float) -> None:
-    """From nothing and from starts; where w = 0; and with what the search on the device leaves to the CPU."""
-    example = PROGRAMS[program]()
-    found = []
-    for kind in (Smoothed, InBlocks):
-        layer, y = kind(example.program, mu, regularizer="norm"), example.y.clone().requires_grad_()
-        start = layer.no_start(len(y))
-        solution = layer.solve(y, example.instance, start)
-        assert solution.deferred == (kind is InBlocks)
-        if layer.unsettled():
-            solution = layer.solve(y, example.instance, start)
-        weight = torch.randn(solution.decision.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-        (slope,) = torch.autograd.grad(solution.decision, y, weight, create_graph=True)
-        (second,) = torch.autograd.grad(slope.square().sum(), y)
-        near = layer.solve(1.01 * y.detach(), example.instance, solution.start)
-        found.append((solution.decision, slope, second, solution.objective, near.decision, solution.status.double()))
-    for own, wanted in zip(found[1], found[0], strict=True):
-        torch.testing.assert_close(own, wanted, rtol=1e-7, atol=1e-8)

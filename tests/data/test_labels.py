@@ -9,14 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import platformdirs
 import pytest
 import torch
 
 from dflearn.data import DecisionDataset
-from dflearn.data.cache import Cache, default_cache
 from dflearn.data.labels import label, solve_cached
-from dflearn.errors import DataError, ShapeError, SolverError
+from dflearn.errors import DataError, SolverError
 from dflearn.evaluation import evaluate
 from dflearn.program import Instance, Program
 from dflearn.program.sides import Sides
@@ -183,44 +181,6 @@ def test_without_a_writable_folder_it_goes_on_uncached(program: Program, costs: 
     assert torch.equal(found.decision, expected.decision)
 
 
-def test_a_cache_file_that_is_read_only(
-    program: Program, costs: torch.Tensor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is read, and what it lacks is solved and not kept."""
-    solver = Counting(program)
-    solve_cached(solver, costs[:5], cache=tmp_path)
-    opened = Cache._open
-
-    def read_only(self: Cache, *place: str) -> sqlite3.Connection:
-        connection = opened(self, *place)
-        connection.execute("PRAGMA query_only = 1")
-        return connection
-
-    monkeypatch.setattr(Cache, "_open", read_only)
-    with pytest.warns(RuntimeWarning, match="answers are not kept") as told:
-        found = solve_cached(solver, costs, cache=tmp_path, chunk=3)
-    assert len(told) == 1
-    assert solver.solved == len(costs)
-    assert torch.equal(found.decision, HiGHS(program).solve(costs).decision)
-
-
-def test_default_cache_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("DFLEARN_CACHE", str(tmp_path))
-    assert default_cache() == tmp_path
-    monkeypatch.delenv("DFLEARN_CACHE")
-    assert default_cache() == platformdirs.user_cache_path("dflearn", appauthor=False)
-
-
-def test_batches_of_any_shape(program: Program, costs: torch.Tensor, tmp_path: Path) -> None:
-    assert solve_cached(HiGHS(program), costs[0], cache=tmp_path).decision.shape == (N,)
-    assert solve_cached(HiGHS(program), costs[:1], cache=tmp_path).decision.shape == (1, N)
-    empty = solve_cached(HiGHS(program), costs[:0], cache=tmp_path)
-    assert empty.decision.shape == (0, N)
-    assert empty.status.shape == (0,)
-    with pytest.raises(ShapeError, match="batch shape"):
-        solve_cached(HiGHS(program), costs, Instance(h=torch.ones(3, 1)))
-
-
 class Stateful(Counting):
     def get_state(self) -> dict[str, int]:
         return {"solved": self.solved}
@@ -248,16 +208,6 @@ class Scripted(Solver):
         raw.decision[decided] = raw.objective[decided] = raw.bound[decided] = 0.0
         self.solved += len(c)
         return raw
-
-
-def test_label_fills_decisions_and_keeps_the_rest(program: Program, costs: torch.Tensor, tmp_path: Path) -> None:
-    h = torch.linspace(8, 14, 20)[:, None]
-    data = DecisionDataset(torch.zeros(20, 2), costs, instance=Instance(h=h), ids=torch.arange(20) + 100)
-    done = label(data, HiGHS(program), cache=tmp_path)
-    assert torch.equal(done.decisions, HiGHS(program).solve(costs, Instance(h=h)).decision)
-    assert done.ids.tolist() == data.ids.tolist()
-    assert torch.equal(done.instance.h, h)
-    assert data.decisions is None
 
 
 def test_workers_give_the_same_labels_and_share_the_cache(

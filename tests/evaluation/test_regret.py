@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,11 +14,10 @@ from torch import Tensor, nn
 from dflearn.data import DecisionDataset
 from dflearn.data.labels import label
 from dflearn.errors import DataError, OptionError, ShapeError, SolverError
-from dflearn.evaluation import METRICS, Evaluation, compare, estimates, evaluate
+from dflearn.evaluation import Evaluation, compare, estimates, evaluate
 from dflearn.evaluation.estimates import FEW
 from dflearn.problems import ShortestPath, problem_named
 from dflearn.program import Instance, Program
-from dflearn.solvers.base import Raw, Status
 from dflearn.solvers.highs import HiGHS
 
 
@@ -55,14 +53,6 @@ def test_every_metric_by_hand() -> None:
     with pytest.raises(DataError, match="pessimistic=True"):
         _ = found.pessimistic_regret
     assert "floor_absolute_regret" not in found.metrics
-
-
-def test_predictions_stay_when_the_callers_tensor_changes() -> None:
-    given = torch.tensor([[1.0, 2.0]], dtype=torch.float64)
-    found = evaluate(given, choose_one(2), dataset([[2.0, 1.0]]))
-    given.zero_()
-    assert found.predictions is not None
-    assert found.predictions.tolist() == [[1.0, 2.0]]
 
 
 def test_maximization_has_positive_optima_and_regrets() -> None:
@@ -114,13 +104,6 @@ def test_negative_regrets_are_counted_never_clipped() -> None:
     assert found.negative_regrets.tolist() == [True, False, False]
     assert found.as_dict()["most_negative_regret"] == -1
     assert "1 of 3 regrets are negative, the most by -1: the decisions of the data are not optimal" in found.summary()
-
-
-@pytest.mark.parametrize(("regret", "why"), [(-0.9, "up to the solver's gap"), (-1.1, "these are no regrets")])
-def test_negative_regrets_that_a_gap_explains(regret: float, why: str) -> None:
-    """A thousandth of the average optimum, here 1000."""
-    found = Evaluation("example", "none", np.arange(2), np.array([regret, 2]), np.array([500.0, 1500]), np.zeros(2))
-    assert why in found.notes()[0]
 
 
 # -- intervals ------------------------------------------------------------------------------------------------------
@@ -234,7 +217,7 @@ def _paths(program: Program) -> np.ndarray:
 def test_pessimistic_on_paths_against_all_paths(rounded: bool, unit: float) -> None:
     """Rounded predictions have many ties."""
     problem = ShortestPath(5, 5, seed=1)
-    data = problem.generate(300 if rounded else 1000)
+    data = problem.generate(100 if rounded else 300)
     predicted = data.features @ torch.randn(data.features.shape[1], 40, generator=torch.Generator().manual_seed(0))
     predicted = unit * (predicted.round() if rounded else predicted)
     found = evaluate(predicted, problem, data, pessimistic=True, progress=False)
@@ -324,28 +307,6 @@ def test_floor_is_the_regret_of_deciding_with_the_mean() -> None:
     assert evaluate(data.costs, problem, data, floor=False).floor_regrets is None
 
 
-def test_labels_are_taken_or_computed_and_solves_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = problem_named("KP-20", seed=1)
-    bare = problem.generate(12, seed=2)
-    labelled = label(bare, HiGHS(problem.program))
-    predicted = problem.expected_costs(bare.features)
-    solved, solve = [], HiGHS._solve
-    monkeypatch.setattr(HiGHS, "_solve", lambda self, c, *rest: solved.append(len(c)) or solve(self, c, *rest))
-
-    def judge(data: DecisionDataset, cache: Path | None) -> Evaluation:
-        solved.clear()
-        return evaluate(predicted, problem.program, data, HiGHS(problem.program), cache=cache)
-
-    one = judge(bare, tmp_path)
-    assert sum(solved) == 24
-    two = judge(bare, tmp_path)
-    assert sum(solved) == 0
-    three = judge(labelled, None)
-    assert sum(solved) == 12
-    for other in (two, three):
-        np.testing.assert_allclose(one.regrets, other.regrets, atol=1e-9)
-
-
 def test_what_cannot_be_judged_is_refused() -> None:
     problem = problem_named("KP-10", seed=1)
     program, data = problem.program, problem.generate(12, seed=2)
@@ -370,21 +331,6 @@ def test_what_cannot_be_judged_is_refused() -> None:
     infeasible = Program(A=np.ones((1, 2)), b=[3], upper=1)
     with pytest.raises(SolverError, match=r"id 0 is INFEASIBLE \(and \d+ more: id 1, id 2"):
         evaluate(PREDICTED, infeasible, dataset(COSTS))
-
-
-def test_decisions_that_hit_a_limit_must_be_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
-    solve = HiGHS._solve
-
-    def limited(self: HiGHS, c: np.ndarray, *rest: object) -> Raw:
-        raw = solve(self, c, *rest)
-        raw.status[:] = int(Status.FEASIBLE)
-        return raw
-
-    monkeypatch.setattr(HiGHS, "_solve", limited)
-    with pytest.raises(SolverError, match=r"id 0 is FEASIBLE \(and \d+ more: id 1, id 2"):
-        evaluate(PREDICTED, HiGHS(choose_one(2)), dataset(COSTS))
-    both = (Status.OPTIMAL, Status.FEASIBLE)
-    assert evaluate(PREDICTED, HiGHS(choose_one(2)), dataset(COSTS), accept=both).ratio_of_sums == pytest.approx(5 / 6)
 
 
 # -- compare and print ----------------------------------------------------------------------------------------------
@@ -414,14 +360,3 @@ def test_compare_refuses_other_instances() -> None:
         compare(one, evaluate(PREDICTED, choose_one(2), dataset(COSTS, ids=torch.tensor([3, 4, 5]))))
     with pytest.raises(DataError, match="different optima"):
         compare(one, evaluate(PREDICTED, choose_one(2), dataset((2 * np.array(COSTS)).tolist())))
-
-
-def test_summary_and_dict_hold_every_metric() -> None:
-    problem = problem_named("SP-5", seed=1)
-    found = evaluate(problem.expected_costs, problem, problem.generate(20, seed=2), pessimistic=True)
-    assert list(found.metrics) == list(METRICS)
-    for name in METRICS:
-        assert name in str(found)
-    record = json.loads(json.dumps(found.as_dict(), allow_nan=False))
-    assert set(record["metrics"]) == set(METRICS)
-    assert record["instances"] == 20

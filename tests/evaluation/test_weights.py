@@ -14,9 +14,9 @@ from dflearn.evaluation import METRICS, Evaluation, compare, estimates, evaluate
 from dflearn.problems import problem_named
 
 PROBLEM = problem_named("SP-5", seed=1)
-DATA = PROBLEM.generate(150, seed=2)
-WEIGHTS = np.random.RandomState(0).randint(0, 4, 150)
-NOISE = torch.tensor(np.random.RandomState(1).lognormal(size=(150, 40)))
+DATA = PROBLEM.generate(80, seed=2)
+WEIGHTS = np.random.RandomState(0).randint(0, 4, 80)
+NOISE = torch.tensor(np.random.RandomState(1).lognormal(size=(80, 40)))
 
 
 def judged(factor: float, rows: np.ndarray | None = None, weights: np.ndarray | None = WEIGHTS) -> Evaluation:
@@ -30,15 +30,15 @@ def judged(factor: float, rows: np.ndarray | None = None, weights: np.ndarray | 
     return evaluate(predicted, PROBLEM, data, pessimistic=True, floor=True)
 
 
-ROWS = np.repeat(np.arange(150), WEIGHTS)
+ROWS = np.repeat(np.arange(80), WEIGHTS)
 ONE, TWICE = judged(1.0), judged(1.0, ROWS, None)
 
 
-@pytest.mark.parametrize("name", METRICS)
-def test_a_weight_counts_as_so_many_instances(name: str) -> None:
-    assert ONE.metrics[name].value == pytest.approx(TWICE.metrics[name].value, rel=1e-9)
-    plain = judged(1.0, weights=None).metrics[name].value
-    assert ONE.metrics[name].value != pytest.approx(plain, rel=1e-4)
+def test_a_weight_counts_as_so_many_instances() -> None:
+    plain = judged(1.0, weights=None)
+    for name in METRICS:
+        assert ONE.metrics[name].value == pytest.approx(TWICE.metrics[name].value, rel=1e-9)
+        assert ONE.metrics[name].value != pytest.approx(plain.metrics[name].value, rel=1e-4)
 
 
 def test_a_difference_is_weighted_too() -> None:
@@ -50,7 +50,7 @@ def test_a_difference_is_weighted_too() -> None:
 
 
 def test_equal_weights_are_no_weights() -> None:
-    plain, ones, larger = (judged(1.0, weights=w) for w in (None, np.ones(150), np.full(150, 2.0)))
+    plain, ones, larger = (judged(1.0, weights=w) for w in (None, np.ones(80), np.full(80, 2.0)))
     for name in METRICS:
         assert ones.metrics[name] == pytest.approx(plain.metrics[name], rel=1e-9)
         if name != "published_style":  # weights count as rows of a batch of 32

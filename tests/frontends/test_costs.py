@@ -125,12 +125,3 @@ def test_a_row_with_two_limits_is_named(row: str, message: str, packed: bool, tm
     path.write_bytes(gzip.compress(text) if packed else text)
     with pytest.raises(ProgramError, match=message):
         dfl.from_lp(path)
-
-
-def test_other_rows_that_cannot_be_read(tmp_path: Path) -> None:
-    path = tmp_path / "a.lp"
-    path.write_text(TWO_LIMITS.format(row=" left: 2 <= x + 2 y"))
-    with pytest.raises(ProgramError, match="HiGHS cannot read"):
-        dfl.from_lp(path)
-    path.write_text(TWO_LIMITS.format(row=" x + 2 y >= 2 x - y <= 10\n x\n - y >=\n -10\n none: 0 x >= -1"))
-    assert dfl.from_lp(path).G.shape[0] == 4

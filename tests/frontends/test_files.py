@@ -14,7 +14,7 @@ import torch
 
 import dflearn as dfl
 from dflearn.errors import OptionError, ProgramError
-from dflearn.frontends import screening
+from dflearn.frontends import files
 from dflearn.frontends.linear_model import Rows
 from support.gurobi_models import build, optimum
 from support.random_models import COUNT, check, choose, random_model, solve, with_costs
@@ -162,18 +162,6 @@ def test_refused(name: str, text: str, message: str, tmp_path: Path) -> None:
         (dfl.from_lp if name.endswith("lp") else dfl.from_mps)(path)
 
 
-def test_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        dfl.from_mps(tmp_path / "none.mps")
-
-
-def test_what_highs_remarks_is_passed_on(tmp_path: Path) -> None:
-    path = tmp_path / "odd.mps"
-    path.write_text(PLAN.replace("weight    3.0", "nowhere   3.0"))
-    with pytest.warns(UserWarning, match="nowhere"):
-        dfl.from_mps(path)
-
-
 # -- NaN, which HiGHS leaves out without a word -------------------------------------------------------------------------
 
 
@@ -301,6 +289,6 @@ def test_a_file_that_highs_never_finishes(tmp_path: Path, monkeypatch: pytest.Mo
         "NAME          T\nROWS\n N  COST\n L  L1\nCOLUMNS\n    X 1       COST         1.0   L1           1.0\n"
         "RHS\n    RHS       L1           4.0\n\nENDATA\n"
     )
-    monkeypatch.setattr(screening, "PATIENCE", 3.0)
+    monkeypatch.setattr(files, "PATIENCE", 0.5)
     with pytest.raises(ProgramError, match="names with spaces"):
         dfl.from_mps(path)

@@ -45,27 +45,6 @@ def assignment(gurobi_environment: Any) -> Any:
     return made, x
 
 
-def test_assignment(assignment: Any) -> None:
-    """The times are predicted; fees and overtime are known."""
-    made, x = assignment
-    program = dfl.from_gurobi(made, x)
-    assert program.cost_names is not None
-    assert program.cost_names[:2] == ("assign[0,1]", "assign[0,2]")
-    assert program.p == len(x)
-    known = dict(zip(program.variable_names or (), program.d, strict=True))
-    assert known["idle[3]"] == 2.5
-    assert known["overtime"] == 4
-    assert known["assign[0,1]"] == 0
-    rng = np.random.default_rng(1)
-    for _ in range(20):
-        times = rng.uniform(0.5, 5, len(x))
-        value, w = solve(program, times)
-        made.setAttr("Obj", list(x.values()), times.tolist())
-        assert value == pytest.approx(optimum(made))
-        decided = dict(zip(program.variable_names or (), w, strict=True))
-        assert sum(decided[f"assign[{i},{j}]"] for i, j in x) == 5
-
-
 def test_every_way_to_name_the_costs(assignment: Any) -> None:
     made, x = assignment
     pairs = [f"assign[{i},{j}]" for i, j in x]
@@ -103,13 +82,6 @@ def test_binary_is_zero_or_one_whatever_the_bounds(gurobi_environment: Any) -> N
     assert (program.lower.tolist(), program.upper.tolist()) == ([0], [1])
 
 
-def test_the_model_is_not_changed(assignment: Any) -> None:
-    made, x = assignment
-    before = made.getAttr("Obj", made.getVars())
-    dfl.from_gurobi(made, x)
-    assert made.getAttr("Obj", made.getVars()) == before
-
-
 def test_names_that_repeat_are_dropped(gurobi_environment: Any) -> None:
     made = gurobipy.Model(env=gurobi_environment)
     x = [made.addVar(ub=1, name="x"), made.addVar(ub=2, name="x")]
@@ -120,68 +92,34 @@ def test_names_that_repeat_are_dropped(gurobi_environment: Any) -> None:
         dfl.from_gurobi(made, "x")
 
 
-def change_nothing(made: Any, x: Any) -> None:
-    pass
-
-
-def make_semi_continuous(made: Any, x: Any) -> None:
-    made.getVarByName("overtime").VType = GRB.SEMICONT
-
-
-def add_set(made: Any, x: Any) -> None:
-    made.addSOS(GRB.SOS_TYPE1, list(x.values())[:3])
-
-
-def add_indicator(made: Any, x: Any) -> None:
-    made.addGenConstrIndicator(x[0, 1], True, made.getVarByName("overtime") <= 1)
-
-
-def add_quadratic_row(made: Any, x: Any) -> None:
-    made.addConstr(made.getVarByName("overtime") * made.getVarByName("overtime") <= 4)
-
-
-def set_quadratic_objective(made: Any, x: Any) -> None:
-    made.setObjective(-1 * made.getVarByName("overtime") * made.getVarByName("overtime"))
-
-
-def set_pieces(made: Any, x: Any) -> None:
-    made.setPWLObj(made.getVarByName("overtime"), [0, 1, 2], [0, 1, 3])
-
-
-def add_objective(made: Any, x: Any) -> None:
-    made.setObjectiveN(x.sum(), 1)
-
-
-def expect_callback(made: Any, x: Any) -> None:
-    made.Params.LazyConstraints = 1
+def overtime(made: Any) -> Any:
+    return made.getVarByName("overtime")
 
 
 @pytest.mark.parametrize(
     ("change", "costs", "message"),
     [
-        (make_semi_continuous, "all", "'overtime' is semi-continuous.*binary"),
-        (add_set, "all", "special ordered sets"),
-        (add_indicator, "all", "general constraints"),
-        (add_quadratic_row, "all", "quadratic constraints"),
-        (set_quadratic_objective, "all", "positive semidefinite"),
-        (set_pieces, "all", "piecewise-linear"),
-        (add_objective, "all", "2 objectives"),
-        (expect_callback, "all", "lazy constraints"),
-        (change_nothing, "assing[0,1]", r"no variable 'assing\[0,1\]'; did you mean 'assign\[0,1\]'"),
-        (change_nothing, "zzz*", "no variable matches 'zzz\\*'"),
-        (change_nothing, re.compile("q"), "no variable matches"),
-        (change_nothing, ["idle[0]", "idle*"], r"'idle\[0\]' twice"),
-        (change_nothing, [], "nothing to predict"),
-        (change_nothing, {}, "nothing to predict"),
-        (change_nothing, {"fee": {}}, "maps variables to known factors"),
-        (change_nothing, {"fee": {"nobody": 1}}, "no variable 'nobody'"),
-        (change_nothing, 3, "costs is 'all'"),
-        (change_nothing, [3], "names and patterns only"),
+        (lambda m, x: setattr(overtime(m), "VType", GRB.SEMICONT), "all", "'overtime' is semi-continuous.*binary"),
+        (lambda m, x: m.addSOS(GRB.SOS_TYPE1, list(x.values())[:3]), "all", "special ordered sets"),
+        (lambda m, x: m.addGenConstrIndicator(x[0, 1], True, overtime(m) <= 1), "all", "general constraints"),
+        (lambda m, x: m.addConstr(overtime(m) * overtime(m) <= 4), "all", "quadratic constraints"),
+        (lambda m, x: m.setObjective(-1 * overtime(m) * overtime(m)), "all", "positive semidefinite"),
+        (lambda m, x: m.setPWLObj(overtime(m), [0, 1, 2], [0, 1, 3]), "all", "piecewise-linear"),
+        (lambda m, x: m.setObjectiveN(x.sum(), 1), "all", "2 objectives"),
+        (lambda m, x: setattr(m.Params, "LazyConstraints", 1), "all", "lazy constraints"),
+        (None, "assing[0,1]", r"no variable 'assing\[0,1\]'; did you mean 'assign\[0,1\]'"),
+        (None, "zzz*", "no variable matches 'zzz\\*'"),
+        (None, ["idle[0]", "idle*"], r"'idle\[0\]' twice"),
+        (None, [], "nothing to predict"),
+        (None, {"fee": {}}, "maps variables to known factors"),
+        (None, {"fee": {"nobody": 1}}, "no variable 'nobody'"),
+        (None, 3, "costs is 'all'"),
     ],
 )
 def test_refused(change: Any, costs: Any, message: str, assignment: Any) -> None:
     made, x = assignment
-    change(made, x)
+    if change is not None:
+        change(made, x)
     with pytest.raises((dfl.errors.OptionError, dfl.errors.ProgramError), match=message):
         dfl.from_gurobi(made, costs)
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -14,6 +11,7 @@ import dflearn as dfl
 from dflearn.errors import ProgramError
 from dflearn.frontends.linear_model import Rows
 from dflearn.frontends.scipy import from_milp
+from support.random_models import solve
 
 
 def test_the_case_that_rounding_makes() -> None:
@@ -21,13 +19,6 @@ def test_the_case_that_rounding_makes() -> None:
     program = from_milp([1.0], constraints=LinearConstraint([[3.0]], -np.inf, 0.3), bounds=([0.1], [1.0]))
     assert program.lower == program.upper == 0.1
     assert float(dfl.HiGHS(program).solve(torch.ones(1, dtype=torch.float64)).check().decision) == 0.1
-
-
-def test_from_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "model.lp"
-    path.write_text("Minimize\n obj: x + y\nSubject To\n r: 3 x <= 0.3\n s: x + y >= 1\nBounds\n x >= 0.1\nEnd\n")
-    program = dfl.from_lp(path)
-    assert program.lower[0] == program.upper[0] == 0.1
 
 
 @pytest.mark.parametrize("size", [1e-9, 1.0, 1e9])
@@ -60,19 +51,26 @@ def test_bounds_that_cross_are_refused(bound: float) -> None:
         from_milp([1.0], constraints=constraint, bounds=([bound], [1.0]))
 
 
-def test_limits_that_cross_are_refused() -> None:
-    with pytest.raises(ProgramError, match="nothing satisfies that; check the data of this row"):
-        from_milp([1.0, 1.0], constraints=LinearConstraint([[1.0, 1.0]], 1.0 + 1e-9, 1.0))
+def day(demand: float, fee: float = 1.0, factor: float = 1.0) -> dfl.Program:
+    """Buy w₀ at a predicted price or w₁ at a known fee, up to 3; what is known differs from day to day."""
+    return dfl.from_milp([0, fee], constraints=([factor, 1], demand, np.inf), bounds=(0, [np.inf, 3]), costs=[0])
 
 
-def test_infinite_limits() -> None:
-    rows = Rows(np.eye(2), np.array([-np.inf, 1]), np.array([np.inf, np.inf]), np.zeros(2, bool))
-    limits: Any = (
-        np.array([-np.inf, 1]),
-        np.array([np.inf, np.inf]),
-        np.array([-np.inf, 0]),
-        np.array([np.inf, np.inf]),
-    )
-    sides = rows.sides(*limits)
-    assert sides.lower.tolist() == [-np.inf, 1]
-    assert sides.upper.tolist() == [np.inf, np.inf]
+def test_every_day_has_its_own_optimum() -> None:
+    days = [(2.0, 1.0), (5.0, 1.0), (4.0, 2.0)]
+    program, instance = dfl.as_instances([day(*data) for data in days])
+    assert set(instance.present()) == {"h", "d"}
+    prices = torch.tensor([[0.5], [1.5], [1.5]], dtype=torch.float64)
+    found = dfl.HiGHS(program).solve(prices, instance).check()
+    expected = [solve(day(*data), price.numpy())[0] for data, price in zip(days, prices, strict=True)]
+    np.testing.assert_allclose(found.objective, expected)
+    np.testing.assert_allclose(expected, [1.0, 3 + 2 * 1.5, 4 * 1.5])
+
+
+def test_days_that_differ_too_much_are_refused() -> None:
+    with pytest.raises(dfl.errors.ProgramError, match="at least one"):
+        dfl.as_instances([])
+    with pytest.raises(dfl.errors.ProgramError, match="programs 0 and 1 differ in G"):
+        dfl.as_instances([day(1), day(2, factor=2)])
+    with pytest.raises(dfl.errors.ProgramError, match="programs 0 and 1 differ in integer"):
+        dfl.as_instances([dfl.Program(n=2, upper=1), dfl.Program(n=2, upper=1, integer=True)])

@@ -74,15 +74,6 @@ def test_costs_of_a_tour_enter_two_arcs() -> None:
     assert program.cost_names == tuple(f"cost[{k}]" for k in range(6))
 
 
-def test_from_pyepo_leaves_the_objective_alone() -> None:
-    model = grb.knapsackModel(WEIGHTS, WEIGHTS.sum(1) / 2)
-    model.setObj(np.arange(8.0))
-    before = model.solve()
-    dfl.from_pyepo(model)
-    np.testing.assert_array_equal(model.solve()[0], before[0])
-    assert model.solve()[1] == before[1]
-
-
 class Own(pyepo.model.opt.optModel):
     """A model without a modelling tool behind it."""
 
@@ -107,12 +98,6 @@ class Own(pyepo.model.opt.optModel):
 def test_refused(make: Any, message: str) -> None:
     with pytest.raises((dfl.errors.OptionError, dfl.errors.ProgramError), match=message):
         dfl.from_pyepo(make())
-
-
-def test_the_remedy_in_the_message_works() -> None:
-    model = Own()
-    solver = dfl.from_callable(lambda c: (model.setObj(c), model.solve())[1][0], n=model.num_cost)
-    assert solver.solve(torch.tensor([[3.0, 1.0]])).decision.tolist() == [[0, 1]]
 
 
 # -- the other way ------------------------------------------------------------------------------------------------
@@ -195,24 +180,6 @@ def test_regret_is_ours(name: str) -> None:
     assert found == pytest.approx(dfl.evaluate(predicted, program, data).ratio_of_sums, abs=1e-5)
 
 
-@pytest.mark.parametrize("name", ["shortest path", "knapsack, values", "S and d"])
-def test_other_losses_run(name: str) -> None:
-    program = PROGRAMS[name]()
-    data, predicted = batch_of(program)
-    costs, decisions, _ = labels(data, program)
-    model = dfl.to_pyepo(program)
-    assert model.num_cost == program.p
-    for loss, target in (
-        (pyepo.func.perturbationGradient(model, sigma=0.5), (costs,)),
-        (pyepo.func.perturbedFenchelYoung(model, n_samples=2, sigma=0.5), (decisions,)),
-        (pyepo.func.blackboxOpt(model, lambd=10), ()),
-    ):
-        y = predicted.clone().requires_grad_()
-        loss(y, *target).sum().backward()
-        assert y.grad is not None
-        assert y.grad.shape == predicted.shape
-
-
 def test_a_model_of_pyepo_there_and_back() -> None:
     """PyEPO → program → PyEPO gives PyEPO's own decisions and optima."""
     theirs = grb.knapsackModel(WEIGHTS, WEIGHTS.sum(1) / 2)
@@ -245,10 +212,3 @@ def test_to_pyepo_of_any_solver() -> None:
         model.setObj([1.0])
     with pytest.raises(dfl.errors.ShapeError, match="3 coefficients"):
         model._setFullObj([1.0])
-
-
-def test_an_unsolved_instance_is_an_error() -> None:
-    model = dfl.to_pyepo(dfl.Program(A=[[1, 1]], b=[3], upper=1))
-    model.setObj([1.0, 1.0])
-    with pytest.raises(RuntimeError, match="INFEASIBLE"):
-        model.solve()

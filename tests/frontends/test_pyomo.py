@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pyomo.environ as pe
 import pytest
-import torch
 from pyomo.gdp import Disjunct
 
 import dflearn as dfl
-from support.random_models import COUNT, RandomModel, check, choose, random_model, solve, with_costs
+from support.random_models import COUNT, RandomModel, check, choose, random_model, with_costs
 
 
 def optimum(model: Any) -> float:
@@ -74,93 +73,6 @@ def test_random_models(seed: int) -> None:
         check(model, rename(by_variable), y, optimum(made))
 
 
-HOURS, PLANTS = range(8), {"coal": (100, 40, 2.2, 300), "gas": (80, 10, 1.6, 120), "peaker": (50, 5, 2.9, 20)}
-
-
-@pytest.fixture
-def commitment() -> Any:
-    """Unit commitment: which plants run when, and how much they produce, under ramps and minimal output.
-
-    Fuel prices are predicted, by plant and hour; they enter times the heat rate of the plant, and with a known tax. The
-    cost of a start is known, and so is the price of load that is shed.
-    """
-    model = pe.ConcreteModel("unit commitment")
-    model.hours, model.plants = pe.Set(initialize=HOURS), pe.Set(initialize=list(PLANTS))
-    model.fuel = pe.Param(model.plants, model.hours, mutable=True)
-    model.demand = pe.Param(model.hours, mutable=True, initialize=lambda _, t: 120 + 60 * np.sin(t / 2))
-    model.tax = pe.Param(mutable=True, initialize=0.3)
-    model.on = pe.Var(model.plants, model.hours, domain=pe.Binary)
-    model.start = pe.Var(model.plants, model.hours, bounds=(0, 1))
-    model.output = pe.Var(model.plants, model.hours, domain=pe.NonNegativeReals)
-    model.shed = pe.Var(model.hours, domain=pe.NonNegativeReals)
-    model.balance = pe.Constraint(
-        model.hours, rule=lambda m, t: sum(m.output[p, t] for p in m.plants) + m.shed[t] == m.demand[t]
-    )
-    model.most = pe.Constraint(
-        model.plants, model.hours, rule=lambda m, p, t: m.output[p, t] <= PLANTS[p][0] * m.on[p, t]
-    )
-    model.least = pe.Constraint(
-        model.plants, model.hours, rule=lambda m, p, t: m.output[p, t] >= PLANTS[p][1] * m.on[p, t]
-    )
-    model.starting = pe.Constraint(
-        model.plants,
-        model.hours,
-        rule=lambda m, p, t: m.start[p, t] >= m.on[p, t] - (m.on[p, t - 1] if t else 0),
-    )
-    model.ramp = pe.Constraint(
-        model.plants,
-        model.hours,
-        rule=lambda m, p, t: (-60, m.output[p, t] - m.output[p, t - 1], 60) if t else pe.Constraint.Skip,
-    )
-    model.cost = pe.Objective(
-        expr=sum(
-            PLANTS[p][2] * (model.fuel[p, t] + model.tax) * model.output[p, t] + PLANTS[p][3] * model.start[p, t]
-            for p in PLANTS
-            for t in HOURS
-        )
-        + sum(50 * model.shed[t] for t in HOURS)
-    )
-    return model
-
-
-def set_prices(model: Any, prices: np.ndarray) -> None:
-    for value, key in zip(prices, model.fuel.index_set(), strict=True):
-        model.fuel[key] = value
-
-
-def test_unit_commitment(commitment: Any) -> None:
-    program = dfl.from_pyomo(commitment, commitment.fuel)
-    assert program.p == 24
-    assert program.cost_names is not None
-    assert program.cost_names[0] == "fuel[coal,0]"
-    assert program.variable_names is not None
-    output = program.variable_names.index("output[gas,3]")
-    assert program.S[[output]].toarray().max() == 1.6
-    assert program.d[output] == pytest.approx(1.6 * 0.3)
-    assert program.d[program.variable_names.index("start[coal,0]")] == 300
-    assert int(program.integer.sum()) == 24
-    rng = np.random.default_rng(0)
-    for _ in range(10):
-        prices = rng.uniform(2, 12, 24)
-        value, _ = solve(program, prices)
-        set_prices(commitment, prices)
-        assert value == pytest.approx(optimum(commitment))
-
-
-def test_unit_commitment_with_a_demand_for_each_day(commitment: Any) -> None:
-    rng = np.random.default_rng(1)
-    prices, demands, expected, days = rng.uniform(2, 12, (4, 24)), rng.uniform(50, 220, (4, 8)), [], []
-    for price, demand in zip(prices, demands, strict=True):
-        set_prices(commitment, price)
-        for t in HOURS:
-            commitment.demand[t] = demand[t]
-        days.append(dfl.from_pyomo(commitment, commitment.fuel))
-        expected.append(optimum(commitment))
-    program, instance = dfl.as_instances(days)
-    assert set(instance.present()) == {"b"}
-    np.testing.assert_allclose(dfl.HiGHS(program).solve(torch.as_tensor(prices), instance).check().objective, expected)
-
-
 def small() -> Any:
     model = pe.ConcreteModel()
     model.price = pe.Param([1, 2], mutable=True, initialize=1.0)
@@ -209,15 +121,6 @@ def test_variables_of_another_block() -> None:
     model.use = pe.Constraint(expr=model.block.z + model.x[1] >= 1)
     model.block.deactivate()
     assert dfl.from_pyomo(model, model.x).variable_names == ("x[1]", "x[2]", "y", "block.z")
-
-
-def test_the_model_is_not_changed() -> None:
-    model = small()
-    before = str(model.value.expr)
-    dfl.from_pyomo(model, model.price)
-    assert str(model.value.expr) == before
-    assert [pe.value(model.price[i]) for i in (1, 2)] == [1, 1]
-    assert list(model.component_map()) == list(small().component_map())
 
 
 def with_objective(make: Any) -> Any:
@@ -273,8 +176,3 @@ def test_refused(change: Any, message: str) -> None:
     costs = change(model)
     with pytest.raises((dfl.errors.OptionError, dfl.errors.ProgramError), match=message):
         dfl.from_pyomo(model, costs)
-
-
-def test_other_models_are_refused() -> None:
-    with pytest.raises(dfl.errors.OptionError, match="got a AbstractModel: create an instance"):
-        dfl.from_pyomo(pe.AbstractModel())

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import dflearn as dfl
-from dflearn.errors import OptionError, ProgramError
+from dflearn.errors import ProgramError
 from dflearn.program import Program
 
 Q = np.array([[2.0, 3, 0], [3, 8, 0], [0, 0, 0]])
@@ -120,40 +120,7 @@ def test_cvxpy(maximize: bool) -> None:
         dfl.from_cvxpy(problem, y)
 
 
-def test_cvxpy_with_integers() -> None:
-    w, y = cvxpy.Variable(3, integer=True), cvxpy.Parameter(3)
-    problem = cvxpy.Problem(cvxpy.Minimize(y @ w + cvxpy.sum_squares(w)), [w >= -5, w <= 5, cvxpy.sum(w) == 4])
-    program = dfl.from_cvxpy(problem, y).program
-    y.value = Y.numpy()
-    problem.solve(solver="GUROBI")
-    found = dfl.Gurobi(program).solve(Y).check()
-    assert float(found.objective) == pytest.approx(problem.value, abs=1e-6)
-
-
 def test_scipy() -> None:
     row = np.ones((1, 3))
     check(dfl.from_linprog(A_eq=row, b_eq=[1], Q=Q))
     check(dfl.from_milp(constraints=(row, 1, 1), Q=Q))
-
-
-def test_pyepo() -> None:
-    from pyepo import EPO
-    from pyepo.model.grb.grbmodel import optGrbModel
-
-    class Portfolio(optGrbModel):
-        def _getModel(self) -> tuple[object, object]:
-            model = gurobipy.Model(env=gurobipy.Env(params={"OutputFlag": 0}))
-            w = model.addVars(3)
-            model.addConstr(w.sum() == 1)
-            self.curved = 0.5 * gurobipy.quicksum(Q[i, j] * w[i] * w[j] for i in range(3) for j in range(3))
-            model.setObjective(self.curved)
-            self.modelSense = model.ModelSense = EPO.MINIMIZE
-            return model, w
-
-        def setObj(self, c: object) -> None:
-            self._model.setObjective(gurobipy.quicksum(float(c[j]) * self.x[j] for j in range(3)) + self.curved)  # type: ignore[index]
-
-    theirs = Portfolio()
-    check(dfl.from_pyepo(theirs))
-    with pytest.raises(OptionError, match="linear objectives"):
-        dfl.to_pyepo(dfl.from_pyepo(theirs))

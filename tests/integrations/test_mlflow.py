@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dflearn.errors import DivergenceError
-from dflearn.integrations.mlflow import MLflowCallback
+from dflearn.integrations.trackers import MLflowCallback
 from dflearn.layers.base import Exact
 from dflearn.losses import MSE, SPOPlus
 from dflearn.models import Linear
@@ -131,8 +131,8 @@ def test_missing_packages_are_named() -> None:
 import sys
 sys.modules |= dict.fromkeys(("mlflow", "tensorboard", "lightning"))
 from dflearn.errors import MissingExtraError
-from dflearn.integrations.mlflow import MLflowCallback
-from dflearn.integrations.tensorboard import TensorBoardCallback
+from dflearn.integrations.trackers import MLflowCallback
+from dflearn.integrations.trackers import TensorBoardCallback
 def module():
     import dflearn.integrations.lightning
 for call in (MLflowCallback, lambda: TensorBoardCallback("runs"), module):

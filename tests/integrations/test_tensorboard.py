@@ -9,7 +9,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from dflearn.errors import DivergenceError
-from dflearn.integrations.tensorboard import TensorBoardCallback
+from dflearn.integrations.trackers import TensorBoardCallback
 from dflearn.losses import MSE, Loss
 from dflearn.models import Linear
 from dflearn.training import Callback, History, Run, fit

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dflearn.errors import DivergenceError, MissingExtraError
-from dflearn.integrations.wandb import WandbCallback
+from dflearn.integrations.trackers import WandbCallback
 from dflearn.losses import MSE
 from dflearn.models import Linear
 from dflearn.training import Callback, History, Run, fit

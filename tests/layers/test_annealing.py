@@ -93,10 +93,6 @@ def test_a_bad_mu_is_refused_and_changes_nothing(name: str, mu: Any) -> None:
     assert layer.mu == 2.0
 
 
-def test_mu_is_one_unless_it_is_said() -> None:
-    assert torch.equal(Smoothed(PROGRAM)(costs()), Smoothed(PROGRAM, 1.0)(costs()))
-
-
 @pytest.mark.parametrize("regularizer", ["squared", "norm"])
 @pytest.mark.parametrize("unit", [1e-12, 1e12])
 def test_mu_has_the_unit_of_the_costs(regularizer: Literal["squared", "norm"], unit: float) -> None:
@@ -166,13 +162,6 @@ def test_a_checkpoint_keeps_what_was_annealed(make: Callable[[], Layer], tmp_pat
     for one, other in zip(trained(resumed, 5, checkpoint=tmp_path / "run.pt"), trained(make(), 5), strict=True):
         assert torch.equal(one, other)
     assert [getattr(resumed, number) for number in resumed.annealed] == [0.125]
-
-
-def test_a_bad_sigma_is_refused() -> None:
-    layer = Perturbed(HiGHS(RELAXED), 1.0)
-    with pytest.raises(OptionError, match="a finite sigma > 0, got -1"):
-        layer.sigma = -1
-    assert layer.sigma == 1.0
 
 
 # -- schedules --------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from dflearn import layers
+from dflearn.errors import ShapeError
 from dflearn.layers import (
     AdaptiveImplicitMLE,
     BlackBox,
@@ -124,28 +125,6 @@ class _ScaledGradient(torch.autograd.Function):
         return gradient * ctx.factor, None
 
 
-class AveragedGradient(Broken):
-    def _project(self, z: Tensor, instance: Instance | None) -> Tensor:
-        return super()._project(_ScaledGradient.apply(z, 1 / max(1, z[..., 0].numel())), instance)
-
-
-class WrongGradient(Broken):
-    def _project(self, z: Tensor, instance: Instance | None) -> Tensor:
-        return super()._project(_ScaledGradient.apply(z, 1.01), instance)
-
-
-class Infeasible(Broken):
-    def _project(self, z: Tensor, instance: Instance | None) -> Tensor:
-        return super()._project(z, instance) * 1.001
-
-
-class Coupled(Broken):
-    """Normalizes over the batch."""
-
-    def _project(self, z: Tensor, instance: Instance | None) -> Tensor:
-        return super()._project(z - z.mean() if z.ndim > 1 else z, instance)
-
-
 class Remembers(Broken):
     last: Tensor | None = None
 
@@ -153,11 +132,6 @@ class Remembers(Broken):
         w = super()._project(z if self.last is None else z + 1e-9 * self.last, instance)
         self.last = z.detach().mean()
         return w
-
-
-class Flattens(Broken):
-    def _project(self, z: Tensor, instance: Instance | None) -> Tensor:
-        return super()._project(z.reshape(-1, z.shape[-1]), instance)
 
 
 class Changes(Broken):
@@ -170,39 +144,48 @@ class Changes(Broken):
         return solution
 
 
-class Answers(Broken):
-    """Answers with something changed."""
+class Projects(Broken):
+    """Projects something else, or returns something else than the projection."""
 
-    def change(self, solution: Solution) -> Solution:
-        raise NotImplementedError
+    def __init__(self, before: Callable[[Tensor], Tensor], after: float = 1.0) -> None:
+        super().__init__()
+        self.before, self.after = before, after
+
+    def _project(self, z: Tensor, instance: Instance | None) -> Tensor:
+        return super()._project(self.before(z), instance) * self.after
+
+
+def as_it_is(z: Tensor) -> Tensor:
+    return z
+
+
+def averaged_gradient(z: Tensor) -> Tensor:
+    return _ScaledGradient.apply(z, 1 / max(1, z[..., 0].numel()))
+
+
+def wrong_gradient(z: Tensor) -> Tensor:
+    return _ScaledGradient.apply(z, 1.01)
+
+
+def coupled(z: Tensor) -> Tensor:
+    return z - z.mean() if z.ndim > 1 else z
+
+
+def flat(z: Tensor) -> Tensor:
+    return z.reshape(-1, z.shape[-1])
+
+
+class Answers(Broken):
+    """Answers with one field changed."""
+
+    def __init__(self, field: str, change: Callable[[Solution], Tensor]) -> None:
+        super().__init__()
+        self.field, self.change = field, change
 
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
-        return self.change(super()._solve(y, instance, start))
-
-
-class SinglePrecision(Answers):
-    def change(self, solution: Solution) -> Solution:
-        return replace(solution, decision=solution.decision.float())
-
-
-class NotWhatItMinimizes(Answers):
-    def change(self, solution: Solution) -> Solution:
-        return replace(solution, objective=solution.objective + 0.1)
-
-
-class BoundAbove(Answers):
-    def change(self, solution: Solution) -> Solution:
-        return replace(solution, bound=solution.bound + 0.1)
-
-
-class OneStatus(Answers):
-    def change(self, solution: Solution) -> Solution:
-        return replace(solution, status=solution.status.new_zeros(1))
-
-
-class UnaskedStart(Answers):
-    def change(self, solution: Solution) -> Solution:
-        return replace(solution, start=solution.decision.detach())
+        solution = super()._solve(y, instance, start)
+        changed: dict[str, Any] = {self.field: self.change(solution)}
+        return replace(solution, **changed)
 
 
 class TakesAnyCosts(Broken):
@@ -249,18 +232,18 @@ class MisledByStarts(LosesStarts):
 @pytest.mark.parametrize(
     ("layer", "complaint"),
     [
-        (AveragedGradient, "another gradient when it is alone"),
-        (WrongGradient, "differences give"),
-        (Infeasible, "violates the relaxed program"),
-        (Coupled, "another decision in another batch"),
+        (lambda: Projects(averaged_gradient), "another gradient when it is alone"),
+        (lambda: Projects(wrong_gradient), "differences give"),
+        (lambda: Projects(as_it_is, 1.001), "violates the relaxed program"),
+        (lambda: Projects(coupled), "another decision in another batch"),
+        (lambda: Projects(flat), "decisions have shape"),
         (Remembers, "after other inputs came between"),
-        (Flattens, "give decisions"),
         (Changes, "in place"),
-        (SinglePrecision, "give decisions in torch.float32"),
-        (NotWhatItMinimizes, "objective against"),
-        (BoundAbove, "bound lies above"),
-        (OneStatus, "status is"),
-        (UnaskedStart, "although none was passed"),
+        (lambda: Answers("decision", lambda one: one.decision.float()), "give decisions in torch.float32"),
+        (lambda: Answers("objective", lambda one: one.objective + 0.1), "objective against"),
+        (lambda: Answers("bound", lambda one: one.bound + 0.1), "bound lies above"),
+        (lambda: Answers("status", lambda one: one.status.new_zeros(1)), "status is"),
+        (lambda: Answers("start", lambda one: one.decision.detach()), "although none was passed"),
         (TakesAnyCosts, "a cost of nan is taken"),
         (ForgetsItself, "pickling changes"),
         (NotThreadSafe, "two threads at once"),
@@ -268,7 +251,7 @@ class MisledByStarts(LosesStarts):
         (MisledByStarts, "a start changes the objective"),
     ],
 )
-def test_check_layer_notices(layer: type[Broken], complaint: str) -> None:
+def test_check_layer_notices(layer: Callable[[], Broken], complaint: str) -> None:
     with pytest.raises(AssertionError, match=complaint):
         check_layer(layer(), BOX, exact_gradient=True, tolerance=1e-8)
 
@@ -278,13 +261,15 @@ def test_check_layer_notices_a_layer_that_cannot_be_pickled() -> None:
         check_layer(Unpicklable(), BOX)
 
 
-class Blind(SmoothedTopOne):
-    """Does not look at the constraints of an instance."""
-
-    def __init__(self) -> None:
-        super().__init__(4, 0.7)
-
-
 def test_check_layer_notices_infeasible_instances_that_are_solved() -> None:
+    """`SmoothedTopOne` does not look at the constraints of an instance."""
     with pytest.raises(AssertionError, match="instance 1 has no feasible decision, but its status is OPTIMAL"):
-        check_layer(Blind(), top_one(4))
+        check_layer(SmoothedTopOne(4, 0.7), top_one(4))
+
+
+@pytest.mark.parametrize("costs", [[[0.0, 0.0]], None, torch.zeros(1, 2).numpy()], ids=["list", "None", "array"])
+def test_costs_must_be_a_tensor(costs: Any) -> None:
+    program = Program(n=2, upper=1)
+    for layer in (Exact(HiGHS(program)), Smoothed(program)):
+        with pytest.raises(ShapeError, match="must be a floating-point torch tensor"):
+            layer(costs)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from dflearn.errors import MissingExtraError, OptionError, ProgramError, SolverError
-from dflearn.layers.cvxpy import KEPT, CvxpySmoothed
+from dflearn.errors import MissingExtraError, ProgramError, SolverError
+from dflearn.layers.cvxpy import CvxpySmoothed
 from dflearn.layers.smoothed import Smoothed
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Status
@@ -77,18 +76,6 @@ def test_the_norm_may_be_too_weak_along_rows_and_bounds(
     assert strong.solve(costs).counts() == {"OPTIMAL": 1}
 
 
-@pytest.mark.parametrize("regularizer", ["squared", "norm"])
-def test_the_objective_is_what_the_decision_costs(regularizer: str) -> None:
-    layer = CvxpySmoothed(Program(n=3, lower=-1, upper=2), 0.6, regularizer=regularizer)
-    y = torch.tensor(np.random.RandomState(3).normal(size=(4, 3)))
-    solution = layer.solve(y)
-    w = solution.decision.numpy()
-    omega = 0.3 * (w**2).sum(1) if regularizer == "squared" else 0.6 * np.sqrt((w**2).sum(1))
-    np.testing.assert_allclose(layer.regularization(solution.decision).numpy(), omega, rtol=1e-12)
-    np.testing.assert_allclose(solution.objective.numpy(), (y.numpy() * w).sum(1) + omega, rtol=1e-12)
-    np.testing.assert_array_equal(solution.bound.numpy(), solution.objective.numpy())
-
-
 @pytest.mark.parametrize("unit", [1e-8, 1e-4, 1.0, 1e4, 1e8])
 @pytest.mark.parametrize("loose", [1e3, 1e9, 1e15])
 def test_optimal_in_mixed_units_is_right(unit: float, loose: float) -> None:
@@ -118,14 +105,6 @@ def test_bounds_that_are_finite_in_different_places() -> None:
     slope, expected = (torch.autograd.grad(decision.sum(), y)[0] for decision in (w, wanted))
     torch.testing.assert_close(slope, expected, rtol=0, atol=1e-4)
     assert len(layer._compiled) == 3  # the first and the last instance are alike
-
-
-def test_what_stays_compiled_is_bounded() -> None:
-    layer = CvxpySmoothed(Program(n=6), 1.0)
-    for number in range(KEPT + 3):
-        upper = torch.tensor([np.inf if number >> bit & 1 else 1.0 for bit in range(6)])
-        layer(torch.ones(6), Instance(upper=upper))
-    assert len(layer._compiled) == KEPT
 
 
 def test_dependent_rows_whose_right_hand_sides_are_rounded() -> None:
@@ -161,12 +140,6 @@ def test_without_cvxpylayers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cvxpylayers.torch", None)
     with pytest.raises(MissingExtraError, match=r"pip install \"dflearn\[cvxpy\]\""):
         CvxpySmoothed(SIMPLEX)
-
-
-@pytest.mark.parametrize("options", [*({"mu": mu} for mu in (0.0, -1.0, np.inf, np.nan)), {"regularizer": "entropy"}])
-def test_options_that_mean_nothing(options: dict[str, Any]) -> None:
-    with pytest.raises(OptionError, match=r"a finite mu > 0|'squared' or 'norm', got 'entropy'"):
-        CvxpySmoothed(SIMPLEX, **options)
 
 
 def test_integrality_is_dropped_and_said() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +14,10 @@ from torch import Tensor
 from dflearn.errors import DflearnError, OptionError, ProgramError, ShapeError
 from dflearn.layers import DavisYin, Smoothed
 from dflearn.problems import problem_named
-from dflearn.program import Instance, Program
-from dflearn.program.sides import Sides
+from dflearn.program import Instance, Program, Quadratic
 from dflearn.solvers.base import Status
-from support.reference import RandomCase, clarabel_smoothed, jacobian, random_case, smoothed_objective
-from support.splitting import InTorch
+from support.reference import clarabel_smoothed, jacobian, random_case, smoothed_objective
+from support.splitting import InTorch, plain
 
 ITERATIONS = 25
 KINK = 1e-9  # where some z comes this close to a bound, derivatives are not compared
@@ -29,62 +28,6 @@ def two_threads() -> Iterator[None]:
     torch.set_num_threads(2)
     yield
     torch.set_num_threads(1)
-
-
-class Plain(NamedTuple):
-    """The iteration of `DavisYin` in dense torch, rows as they come, projection by pseudo-inverse; float64."""
-
-    matrix: Tensor
-    inverse: Tensor
-    right: Tensor
-    lower: Tensor
-    upper: Tensor
-    smoothing: Tensor
-    n: int
-
-    @classmethod
-    def of(cls, program: Program, mu: float, instance: Instance | None = None, count: int = 1) -> Plain:
-        slacks = program.G.shape[0]
-        matrix = np.block(
-            [
-                [program.A.toarray(), np.zeros((program.A.shape[0], slacks))],
-                [program.G.toarray(), np.eye(slacks)],
-            ]
-        )
-        parts = program.sides(instance, count).parts().values()
-        sides = Sides(*(np.broadcast_to(part, (count, part.shape[-1])) for part in parts))
-        inverse = np.linalg.pinv(matrix, rcond=1e-10) if len(matrix) else np.zeros(matrix.shape[::-1])
-        parts = (
-            matrix,
-            inverse,
-            np.hstack([sides.b, sides.h]),
-            np.hstack([sides.lower, np.zeros((count, slacks))]),
-            np.hstack([sides.upper, np.full((count, slacks), np.inf)]),
-            np.concatenate([np.full(program.n, mu), np.zeros(slacks)]),
-        )
-        return cls(*(torch.tensor(part, dtype=torch.float64) for part in parts), program.n)
-
-    def clip(self, z: Tensor) -> Tensor:
-        """Its derivative is one strictly inside the bounds and zero elsewhere, bounds included."""
-        inside = (z > self.lower) & (z < self.upper)
-        return torch.where(inside, z, torch.maximum(torch.minimum(z.detach(), self.upper), self.lower))
-
-    def step(self, z: Tensor, c: Tensor, alpha: Tensor) -> Tensor:
-        x = self.clip(z)
-        v = (2 - alpha * self.smoothing) * x - z - alpha * torch.nn.functional.pad(c, (0, z.shape[-1] - self.n))
-        return z - x + v - (v @ self.matrix.T - self.right) @ self.inverse.T
-
-    def run(self, c: Tensor, alpha: Any, iterations: int, *, jacobian_free: bool = False) -> tuple[Tensor, Tensor]:
-        """w, and the smallest distance to a kink on the way, `(count,)`."""
-        z = torch.zeros(len(c), self.matrix.shape[1], dtype=torch.float64)
-        alpha = torch.as_tensor(alpha, dtype=torch.float64).reshape(-1, 1)
-        distance = torch.full((len(c),), torch.inf, dtype=torch.float64)
-        for _ in range(iterations):
-            z = self.step(z.detach() if jacobian_free else z, c, alpha)
-            gap = torch.minimum((z - self.lower).abs(), (z - self.upper).abs())
-            gap = torch.where(self.lower == self.upper, torch.inf, gap)
-            distance = torch.minimum(distance, gap.amin(1).detach())
-        return self.clip(z)[:, : self.n], distance
 
 
 def slope(w: Tensor, y: Tensor, seed: int = 0) -> Tensor:
@@ -99,48 +42,45 @@ def costs_of(name: str, count: int, dtype: torch.dtype = torch.float64) -> Tenso
 # -- the iteration ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_decisions_and_gradients_equal_plain_torch(seed: int) -> None:
+def with_q(seed: int) -> tuple[Program, Tensor, Any, float]:
+    """A random program with a random Q: diagonal, of low rank, or both; everything per instance or shared."""
+    case, rng = random_case(seed), np.random.default_rng(seed)
+    rank, n = int(rng.integers(0, 4)), case.program.n
+    diagonal = rng.uniform(0, 2, n) * (rng.random(n) < 0.5)
+    Q = Quadratic(rng.normal(size=(rank, n)) if rank else None, diagonal)
+    return replace(case.program, Q=Q), case.y, case.instance, case.mu
+
+
+@pytest.mark.parametrize("quadratic", [False, True])
+def test_decisions_and_gradients_equal_plain_torch(quadratic: bool) -> None:
     """Rows repeated and implied, free, fixed and one-sided variables, everything per instance or shared."""
-    case = random_case(seed)
-    alpha = 0.9 / case.mu
-    plain = Plain.of(case.program, case.mu, case.instance, len(case.y))
-    for gradient in ("jfb", "unrolled"):
-        layer = DavisYin(case.program, case.mu, alpha, ITERATIONS, gradient=gradient)  # type: ignore[arg-type]
-        ours, theirs = (case.y.clone().requires_grad_() for _ in range(2))
-        w = layer(ours, case.instance)
-        c = case.program.objective.vector(theirs, case.instance)
-        wanted, distance = plain.run(c, alpha, ITERATIONS, jacobian_free=gradient == "jfb")
-        size = 1 + float(wanted.detach().abs().max())
-        torch.testing.assert_close(w, wanted, rtol=1e-9, atol=1e-9 * size)
-        clear = distance > KINK * size
-        got, want = slope(w, ours), slope(wanted, theirs)
-        torch.testing.assert_close(got[clear], want[clear], rtol=1e-8, atol=1e-9 * (1 + float(want.abs().max())))
-
-
-def test_most_random_cases_are_away_from_kinks() -> None:
-    """The comparison above compares something."""
-    cases = [random_case(seed) for seed in range(60)]
-    clear = [
-        (
-            Plain.of(k.program, k.mu, k.instance, len(k.y)).run(
-                k.program.objective.vector(k.y, k.instance), 0.9 / k.mu, ITERATIONS
-            )[1]
-            > 1e-6
-        )
-        for k in cases
-    ]
-    assert float(torch.cat(clear).double().mean()) > 0.7
+    compared = []
+    for seed in range(12 if quadratic else 30):
+        case = random_case(seed)
+        program, y, instance, mu = with_q(seed) if quadratic else (case.program, case.y, case.instance, case.mu)
+        alpha = (1.2 if quadratic else 0.9) / (mu + (0.0 if program.Q is None else program.Q.norm))
+        for gradient in ("jfb", "unrolled"):
+            layer = DavisYin(program, mu, alpha, ITERATIONS, gradient=gradient)  # type: ignore[arg-type]
+            ours, theirs = (y.clone().requires_grad_() for _ in range(2))
+            w = layer(ours, instance)
+            c = program.objective.vector(theirs, instance)
+            wanted, distance = plain(program, c, mu, alpha, ITERATIONS, instance, free=gradient == "jfb")
+            size = 1 + float(wanted.detach().abs().max())
+            torch.testing.assert_close(w, wanted, rtol=1e-9, atol=1e-9 * size)
+            clear = distance > KINK * size
+            got, want = slope(w, ours), slope(wanted, theirs)
+            torch.testing.assert_close(got[clear], want[clear], rtol=1e-8, atol=1e-9 * (1 + float(want.abs().max())))
+            compared.append(distance > 1e-6)
+    assert quadratic or float(torch.cat(compared).double().mean()) > 0.7, "most cases are at kinks"
 
 
 @pytest.mark.parametrize("name", ["SP-5", "KP-100", "CFL-50"])
 @pytest.mark.parametrize("gradient", ["jfb", "unrolled"])
-@pytest.mark.parametrize("count", [1, 19, 40])
+@pytest.mark.parametrize("count", [1, 19])
 def test_the_papers_problems_in_both_precisions(name: str, gradient: Any, count: int) -> None:
     program = problem_named(name, seed=1).program
-    plain = Plain.of(program, 1.0, count=count)
     y = costs_of(name, count).requires_grad_()
-    wanted, _ = plain.run(program.objective.vector(y), 0.05, 100, jacobian_free=gradient == "jfb")
+    wanted, _ = plain(program, program.objective.vector(y), 1.0, 0.05, 100, None, free=gradient == "jfb")
     want = slope(wanted, y)
     layer = DavisYin(program, 1.0, 0.05, 100, gradient=gradient)
     for dtype, tolerance in ((torch.float64, 1e-10), (torch.float32, 2e-4)):
@@ -154,31 +94,10 @@ def test_the_papers_problems_in_both_precisions(name: str, gradient: Any, count:
         assert float(error) < (1e-9 if dtype == torch.float64 else 0.02)
 
 
-def test_unrolled_passes_gradcheck() -> None:
-    case = random_case(3)
-    layer = DavisYin(case.program, case.mu, 0.5 / case.mu, 12, gradient="unrolled")
-    torch.autograd.gradcheck(lambda y: layer(y, case.instance), (case.y.clone().requires_grad_(),))
-
-
-def test_jacobian_free_gradient_is_the_formula() -> None:
-    """−α Sᵀ Eᵀ P D E g, written out."""
-    program = problem_named("CFL-4x2").program
-    y = costs_of("CFL-4x2", 3).requires_grad_()
-    layer, plain = DavisYin(program, 0.5, 0.1, 40), Plain.of(program, 0.5, count=3)
-    z = torch.zeros(3, plain.matrix.shape[1], dtype=torch.float64)
-    for _ in range(40):
-        z = plain.step(z, program.objective.vector(y.detach()), torch.tensor(0.1))
-    weight = torch.randn(3, program.n, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    g = torch.nn.functional.pad(weight, (0, z.shape[1] - program.n)) * ((z > plain.lower) & (z < plain.upper))
-    g = -0.1 * (g - (g @ plain.matrix.T) @ plain.inverse.T)
-    wanted = program.objective.transpose(g[:, : program.n])
-    torch.testing.assert_close(slope(layer(y), y), wanted, rtol=1e-10, atol=1e-12)
-
-
 # -- the limit --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(100, 140))
+@pytest.mark.parametrize("seed", range(100, 116))
 def test_the_limit_is_the_smoothed_solution(seed: int) -> None:
     case = random_case(seed)
     rows = case.rows()
@@ -332,17 +251,7 @@ def test_contradictory_sides_and_bad_arguments_are_refused() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_start_saves_iterations_and_keeps_the_answer(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dflearn.layers.splitting import Run
-
-    steps: list[int] = []
-    original = Run.status
-
-    def spy(run: Any) -> np.ndarray:
-        steps.append(int(run.answer.iterations.sum()))
-        return original(run)
-
-    monkeypatch.setattr(Run, "status", spy)
+def test_a_start_keeps_the_answer(dtype: torch.dtype) -> None:
     program, y = problem_named("SP-5", seed=1).program, costs_of("SP-5", 12, dtype)
     layer = DavisYin(program, 0.3, iterations=5000, tolerance=1e-7)
     cold = layer.solve(y)
@@ -357,7 +266,8 @@ def test_a_start_saves_iterations_and_keeps_the_answer(dtype: torch.dtype, monke
     wanted = layer.solve(y * 1.001)
     torch.testing.assert_close(warm.decision, wanted.decision, rtol=0, atol=1e-3 if dtype == torch.float32 else 1e-5)
     assert torch.equal(warm.decision[4], wanted.decision[4])
-    assert steps[2] < 0.8 * steps[3]
+    few = DavisYin(program, 0.3, iterations=10, tolerance=1e-7)
+    assert few.solve(y, None, first.start).counts() == {"OPTIMAL": 12}, "a start saves iterations"
 
 
 def test_a_start_needs_a_tolerance() -> None:
@@ -383,47 +293,11 @@ def test_threads_change_nothing(gradient: Any, two_threads: None) -> None:
         torch.testing.assert_close(results[1], results[0], rtol=1e-12, atol=1e-12)
 
 
-def _in_child(queue: Any, layer: DavisYin, y: Tensor) -> None:
-    own = y.clone().requires_grad_()
-    w = layer(own)
-    w.sum().backward()
-    assert own.grad is not None
-    queue.put((w.detach().numpy(), own.grad.numpy()))
-
-
-def test_works_after_a_fork(two_threads: None) -> None:
-    layer, y = DavisYin(problem_named("SP-5").program, gradient="unrolled"), costs_of("SP-5", 100)
-    own = y.clone().requires_grad_()
-    w = layer(own)
-    w.sum().backward()
-    torch.set_num_threads(1)  # torch's own threads do not survive a fork; ours are made anew
-    context = multiprocessing.get_context("fork")
-    queue = context.Queue()
-    child = context.Process(target=_in_child, args=(queue, layer, y))
-    child.start()
-    decision, gradient = queue.get(timeout=120)
-    child.join(60)
-    assert child.exitcode == 0
-    assert own.grad is not None
-    np.testing.assert_array_equal(decision, w.detach().numpy())
-    np.testing.assert_array_equal(gradient, own.grad.numpy())
-
-
 def test_half_precision_computes_in_float32() -> None:
     program, y = problem_named("SP-5").program, costs_of("SP-5", 3)
     w = DavisYin(program)(y.bfloat16())
     assert w.dtype == torch.bfloat16
     torch.testing.assert_close(w, DavisYin(program)(y.bfloat16().float()).bfloat16())
-
-
-def test_a_case_is_not_forgotten() -> None:
-    """The random programs of these tests hold what they are said to hold."""
-    cases: list[RandomCase] = [random_case(seed) for seed in range(60)]
-    assert any(k.instance is not None for k in cases)
-    assert any(len(k.program.equality_form().dropped) for k in cases)
-    assert any((k.program.lower == k.program.upper).any() for k in cases)
-    assert any((np.isinf(k.program.lower) & np.isinf(k.program.upper)).any() for k in cases)
-    assert any(not k.program.A.shape[0] + k.program.G.shape[0] for k in cases)
 
 
 def test_float32_calls_no_broken_row_rounding() -> None:
@@ -438,24 +312,20 @@ def test_float32_calls_no_broken_row_rounding() -> None:
 # -- what OPTIMAL means ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [DavisYin, InTorch])
-def test_a_block_in_small_units_is_not_forgotten(kind: type[DavisYin]) -> None:
+def test_a_block_in_small_units_is_not_forgotten() -> None:
     """w₁ ≤ 1e7, w₂ ≤ 1e-8, both pressed upwards: (5e6, 0) was called optimal."""
     program = Program(G=[[1.0, 0], [0, 1]], h=[1e7, 1e-8])
-    solution = kind(program, 0.0, iterations=2000, tolerance=1e-9).solve(torch.tensor([[-1e-7, -1e8]]).double())
+    solution = DavisYin(program, 0.0, iterations=2000, tolerance=1e-9).solve(torch.tensor([[-1e-7, -1e8]]).double())
     if int(solution.status) == Status.OPTIMAL:
         np.testing.assert_allclose(solution.decision, [[1e7, 1e-8]], rtol=1e-6)
     else:
         assert solution.counts() == {"NOT_FOUND": 1}
 
 
-@pytest.mark.parametrize("kind", [DavisYin, InTorch])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("loose", [1e9, 1e15, 1e30, None])
 @pytest.mark.parametrize("unit", [1e-8, 1.0, 1e8])
-def test_optimal_in_mixed_units_is_right(
-    kind: type[DavisYin], dtype: torch.dtype, loose: float | None, unit: float
-) -> None:
+def test_optimal_in_mixed_units_is_right(dtype: torch.dtype, loose: float | None, unit: float) -> None:
     """Two blocks of other units, a loose row, balances with right-hand sides zero: where it says OPTIMAL, it is Clarabel's."""
     generator, found = np.random.RandomState(0), 0
     row = np.array([[1.0, 1, 1]])
@@ -468,7 +338,7 @@ def test_optimal_in_mixed_units_is_right(
     upper = np.repeat([1.0, unit], 3)
     program = Program(A=A, b=0.0, G=G, h=h, upper=upper)
     costs = torch.tensor(generator.normal(size=(6, 6)) * np.repeat([1.0, 1 / unit], 3)).to(dtype)
-    solution = kind(program, 0.1, iterations=2000, tolerance=1e-7).solve(costs)
+    solution = DavisYin(program, 0.1, iterations=2000, tolerance=1e-7).solve(costs)
     for i in np.flatnonzero(solution.status == int(Status.OPTIMAL)):
         for block, size in (
             (slice(0, 3), 1.0),
@@ -493,7 +363,7 @@ def test_nothing_is_optimal_without_a_tolerance(kind: type[DavisYin], dtype: tor
     assert kind(program, 5.0, iterations=3000).solve(y).counts() == {"FEASIBLE": 3}
     solved = kind(program, 5.0, iterations=3000, tolerance=1e-6).solve(y)
     assert solved.counts() == {"OPTIMAL": 3}
-    from dflearn.certify import Certifier
+    from dflearn.engine.certify import Certifier
 
     assert bool((solved.residual <= (1e-5 if dtype == torch.float32 else 1e-6)).all())  # type: ignore[operator]
     w = solved.decision.double().numpy()

@@ -1,4 +1,4 @@
-"""`DavisYin` with a quadratic objective: against the same iteration in plain torch, `Smoothed`, Clarabel and differences."""
+"""`DavisYin` with a quadratic objective: against `Smoothed`, Clarabel and differences."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import cvxpy
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from dflearn.errors import OptionError
 from dflearn.layers import DavisYin, Smoothed
@@ -18,70 +17,9 @@ from dflearn.program import Program, Quadratic
 from dflearn.solvers.base import Status
 from dflearn.testing.layers import check_layer
 from support import programs
-from support.reference import random_case
 
 PORTFOLIO = programs.portfolio()
 Y = torch.randn(5, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-
-
-def curved(seed: int) -> tuple[Program, Tensor, Any, float]:
-    """A random program with a random Q: diagonal, of low rank, or both; everything per instance or shared."""
-    case, rng = random_case(seed), np.random.default_rng(seed)
-    rank, n = int(rng.integers(0, 4)), case.program.n
-    diagonal = rng.uniform(0, 2, n) * (rng.random(n) < 0.5)
-    Q = Quadratic(rng.normal(size=(rank, n)) if rank else None, diagonal)
-    return replace(case.program, Q=Q), case.y, case.instance, case.mu
-
-
-def plain(
-    program: Program, c: Tensor, mu: float, alpha: float, iterations: int, instance: Any, *, free: bool
-) -> tuple[Tensor, Tensor]:
-    """The iteration in dense torch; w, and the least distance to a kink on the way `(count,)`."""
-    slacks, n, count = program.G.shape[0], program.n, len(c)
-    sides = program.sides(instance, count)
-    top = np.hstack([program.A.toarray(), np.zeros((program.A.shape[0], slacks))])
-    matrix = torch.tensor(np.vstack([top, np.hstack([program.G.toarray(), np.eye(slacks)])]))
-    inverse = torch.linalg.pinv(matrix, rtol=1e-10)
-    right = torch.tensor(sides.right_hand_sides())
-    lower = torch.tensor(np.hstack([np.broadcast_to(sides.lower, (count, n)), np.zeros((count, slacks))]))
-    upper = torch.tensor(np.hstack([np.broadcast_to(sides.upper, (count, n)), np.full((count, slacks), np.inf)]))
-    hessian = torch.zeros(n + slacks, n + slacks, dtype=torch.float64)
-    hessian[:n, :n] = mu * torch.eye(n, dtype=torch.float64) + (
-        0 if program.Q is None else torch.tensor(program.Q.matrix.toarray())
-    )
-    c = torch.nn.functional.pad(c, (0, slacks))
-    z, least = torch.zeros_like(c), torch.full((count,), torch.inf, dtype=torch.float64)
-
-    def clip(z: Tensor) -> Tensor:
-        return torch.where((z > lower) & (z < upper), z, torch.maximum(torch.minimum(z.detach(), upper), lower))
-
-    for _ in range(iterations):
-        z = z.detach() if free else z
-        x = clip(z)
-        v = 2 * x - z - alpha * (c + x @ hessian)
-        z = z - x + v - (v @ matrix.T - right) @ inverse.T
-        gap = torch.minimum((z - lower).abs(), (z - upper).abs())
-        least = torch.minimum(least, torch.where(lower == upper, torch.inf, gap).amin(1).detach())
-    return clip(z)[:, :n], least
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_decisions_and_gradients_equal_plain_torch(seed: int) -> None:
-    program, y, instance, mu = curved(seed)
-    bend = 0.0 if program.Q is None else program.Q.norm
-    alpha, steps = 1.2 / (mu + bend), 25
-    for rule in ("jfb", "unrolled"):
-        layer = DavisYin(program, mu, alpha, steps, gradient=rule)  # type: ignore[arg-type]
-        ours, theirs = (y.clone().requires_grad_() for _ in range(2))
-        w = layer(ours, instance)
-        c = program.objective.vector(theirs, instance)
-        wanted, distance = plain(program, c, mu, alpha, steps, instance, free=rule == "jfb")
-        size = 1 + float(wanted.detach().abs().max())
-        torch.testing.assert_close(w, wanted, rtol=1e-9, atol=1e-9 * size)
-        weight = torch.randn(w.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-        got, want = (torch.autograd.grad((part * weight).sum(), at)[0] for part, at in ((w, ours), (wanted, theirs)))
-        clear = distance > 1e-9 * size
-        torch.testing.assert_close(got[clear], want[clear], rtol=1e-8, atol=1e-9 * (1 + float(want.abs().max())))
 
 
 @pytest.mark.parametrize("mu", [0.0, 0.1])

@@ -5,15 +5,14 @@ from __future__ import annotations
 import pickle
 from dataclasses import replace
 
-import cvxpy
 import numpy as np
 import pytest
 import scipy.linalg
 import torch
 from torch import Tensor
 
+from dflearn.engine.linear_algebra import curved
 from dflearn.errors import OptionError
-from dflearn.kernels import curved
 from dflearn.layers import CvxpySmoothed, Smoothed
 from dflearn.program import Instance, Program, Quadratic
 from dflearn.solvers.base import Status
@@ -22,7 +21,6 @@ from dflearn.testing.layers import check_layer
 from dflearn.testing.optimality import check_optimal
 from support import programs
 
-PRECISE = {"solve_method": "Clarabel", **dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), 1e-11)}
 PORTFOLIO = programs.portfolio()
 Y = torch.randn(5, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
@@ -115,24 +113,6 @@ def test_a_closed_form() -> None:
     np.testing.assert_allclose(Smoothed(line, 0.0)(Y), wanted, rtol=1e-7)
 
 
-@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # cvxpylayers copies tensors so
-def test_against_cvxpylayers() -> None:
-    from cvxpylayers.torch import CvxpyLayer
-
-    assert PORTFOLIO.Q is not None
-    w, c = cvxpy.Variable(8), cvxpy.Parameter(8)
-    root = scipy.linalg.sqrtm(PORTFOLIO.Q.matrix.toarray()).real
-    rows = [cvxpy.sum(w) == 1, w >= 0, cvxpy.sum(w[:3]) <= 0.5]
-    problem = cvxpy.Problem(cvxpy.Minimize(c @ w + 0.5 * cvxpy.sum_squares(root @ w)), rows)
-    y = Y[:2].clone().requires_grad_()
-    direction = torch.linspace(-1, 2, 8, dtype=torch.float64)
-    (theirs,) = CvxpyLayer(problem, parameters=[c], variables=[w])(-y, solver_args=PRECISE)
-    (slope,) = torch.autograd.grad((theirs * direction).sum(), y)
-    ours = Smoothed(PORTFOLIO, 0.0)(y)
-    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(torch.autograd.grad((ours * direction).sum(), y)[0], slope, rtol=1e-4, atol=1e-5)
-
-
 def test_instances_starts_and_annealing() -> None:
     layer = Smoothed(PORTFOLIO, 0.2)
     generator = torch.Generator().manual_seed(1)
@@ -153,13 +133,6 @@ def test_instances_starts_and_annealing() -> None:
     assert layer(Y.float()).dtype == torch.float32
     broken = layer.solve(Y, Instance(b=torch.full((5, 1), -1.0)))
     assert broken.status.tolist() == [int(Status.INFEASIBLE)] * 5
-
-
-def test_which_way(request: pytest.FixtureRequest) -> None:
-    layer = Smoothed(PORTFOLIO, 0.2)
-    layer(Y)
-    by_pattern = "pattern of Q" in request.node.name
-    assert (len(layer.lifted.layer.rows.factor.pattern.curve) > 0) == by_pattern
 
 
 def test_refusals() -> None:

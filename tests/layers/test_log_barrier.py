@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from dflearn.errors import OptionError, ProgramError
-from dflearn.layers import LogBarrier, log_barrier, log_barrier_newton as newton
-from dflearn.losses import Regret
+from dflearn.layers import LogBarrier
 from dflearn.problems import problem_named
 from dflearn.program import Program
 from dflearn.solvers.base import Status
@@ -61,41 +60,12 @@ def test_a_quadratic_objective_without_constraints_in_closed_form() -> None:
     torch.testing.assert_close(layer(c), -c @ torch.tensor(np.linalg.inv(Q)), rtol=1e-6, atol=1e-6)
 
 
-def test_regret_trains_through_it() -> None:
-    problem = problem_named("TopK-6x2")
-    from dflearn.data.labels import label
-
-    batch = label(problem.generate(8, dtype=torch.float64), problem, progress=False).batch()
-    predicted = (batch.require("costs") + draw(2, 8, 6)).requires_grad_()
-    Regret(LogBarrier(problem.program, 0.1))(predicted, batch).sum().backward()
-    assert predicted.grad is not None
-    assert bool((predicted.grad.abs().amax(-1) > 0).all())
-
-
 def test_what_has_no_inside_is_refused() -> None:
     pinched = Program(G=[[1, 1], [-1, -1]], h=[1, -1])
     with pytest.raises(ProgramError, match="no point strictly inside"):
         LogBarrier(pinched)(torch.ones(1, 2))
     with pytest.raises(OptionError, match="mu > 0"):
         LogBarrier(Program(n=2, upper=1), 0.0)
-
-
-@pytest.mark.parametrize("name", ["KP-8x3", "matching-4", "SP-4", "CFL-5x2"])
-def test_newtons_equations_by_rows_and_by_directions_agree(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Decisions and gradients, at a small μ; redundant equality rows (matching, paths) among them."""
-    problem = problem_named(name, seed=1)
-    y = problem.generate(5, dtype=torch.float64).batch().require("costs")
-    found = []
-    for form in (newton.ByRows, newton.ByDirections):
-        monkeypatch.setattr(
-            log_barrier, "equations", lambda own, Q, form=form: form(own, *([Q] * (form is newton.ByDirections)))
-        )
-        at = y.clone().requires_grad_()
-        w = LogBarrier(problem.program, 1e-3)(at)
-        (w * draw(3, *w.shape)).sum().backward()
-        found.append((w.detach(), at.grad))
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("n", [3, 9])  # by directions, by rows
@@ -124,15 +94,6 @@ def test_optimal_in_mixed_units_is_right(unit: float, loose: float) -> None:
     found = solution.decision / torch.tensor([1.0, unit]).double()
     torch.testing.assert_close(found[solved], root[solved], rtol=1e-6, atol=0)
     assert unit not in (1e-4, 1.0, 1e4) or solution.counts() == {"OPTIMAL": 3}
-
-
-def test_a_decision_that_newton_did_not_centre_is_not_optimal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Equations whose decrement is wrong, as of a factorization that broke down, do not make an answer optimal."""
-    broken = newton.ByRows.direction
-    monkeypatch.setattr(newton.ByRows, "direction", lambda *given: (broken(*given)[0], torch.zeros(len(given[2]))))
-    problem = problem_named("KP-8x3", seed=1)
-    y = problem.generate(3, dtype=torch.float64).batch().require("costs")
-    assert LogBarrier(problem.program, 1e-3).solve(y).counts() == {"FAILED": 3}
 
 
 @pytest.mark.parametrize(

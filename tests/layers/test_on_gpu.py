@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from dflearn.cuda.errors import NotHere
+from dflearn.engine.cuda.errors import NotHere
+from dflearn.engine.smoothed.gpu import SmoothedBlocks
 from dflearn.errors import ProgramError, ShapeError, SolverError
-from dflearn.layers import Smoothed, blocks as blocks_module
-from dflearn.layers.watch import Watch
+from dflearn.layers import Smoothed
 from dflearn.program import Instance, Program
 from dflearn.program.quadratic import Quadratic
 from dflearn.solvers.base import Status
 from dflearn.testing import check_layer
-from dflearn.training.checkpoint import describe
 from support.emulator import COMPILER, MISSING, Emulator, InBlocks
 from support.layer_examples import PROGRAMS
 
@@ -44,19 +41,6 @@ def test_the_layer_keeps_its_contract(program: str) -> None:
         )
 
 
-def test_sides_have_the_gradients_of_the_cpu() -> None:
-    example = PROGRAMS["free_variables"]()
-    assert example.instance is not None
-    found = []
-    for layer in (Smoothed(example.program, 0.7), InBlocks(example.program, 0.7)):
-        sides = {name: value.clone().requires_grad_() for name, value in example.instance.present().items()}
-        decision = layer.solve(example.y.clone().requires_grad_(), Instance(**sides)).decision
-        weight = torch.randn(decision.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-        found.append(torch.autograd.grad(decision, list(sides.values()), weight))
-    for own, wanted in zip(*found, strict=True):
-        torch.testing.assert_close(own, wanted, rtol=1e-8, atol=1e-9)
-
-
 def test_second_derivatives_are_those_on_the_face() -> None:
     y = torch.tensor([[0.1, 0.2, 0.4]], dtype=torch.float64, requires_grad=True)
     decision = InBlocks(SIMPLEX).solve(y).decision
@@ -74,7 +58,7 @@ def test_a_quadratic_objective_goes_through_the_same_kernels(
     wanted = Smoothed(program, 0.5).solve(y)
     layer = Smoothed(program, 0.5)
     inner = layer.lifted.layer
-    inner._places[CPU] = blocks_module.SmoothedBlocks(inner.program, machine, CPU, 1)
+    inner._places[CPU] = SmoothedBlocks(inner.program, machine, CPU, 1)
     torch.testing.assert_close(layer.solve(y).decision, wanted.decision, rtol=0, atol=1e-10)
     assert not layer.unsettled()
 
@@ -85,14 +69,14 @@ def test_a_quadratic_objective_goes_through_the_same_kernels(
 def spoilt(layer: InBlocks, monkeypatch: pytest.MonkeyPatch, rows: list[int], code: Status) -> None:
     """Let the kernels leave these instances."""
     place = layer.blocks(CPU)
-    solve = place.rows.solve
+    solve = place.solve
 
     def leaves(*arguments: Any, **named: Any) -> Any:
         answer = solve(*arguments, **named)
         answer.status[rows], answer.w[rows], answer.inside[rows], answer.alarm[0] = int(code), 0.0, 0, 1
         return answer
 
-    monkeypatch.setattr(place.rows, "solve", leaves)
+    monkeypatch.setattr(place, "solve", leaves)
 
 
 def test_what_the_kernels_leave_the_cpu_finishes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +122,7 @@ def test_a_projection_off_its_face_is_told_and_made_by_the_cpu(monkeypatch: pyte
         torch.tensor([[1.0, 2, 4], [3, 1, 0]]).double(),
     )
     b = torch.tensor([[1.0], [1.5]], dtype=torch.float64)
-    rows = layer.blocks(CPU).rows
+    rows = layer.blocks(CPU)
 
     def misses(way: Any) -> Any:
         def spoilt_way(*arguments: Any) -> Any:
@@ -204,7 +188,7 @@ def test_where_it_cannot_be_the_cpu_solves_and_that_is_said_once(monkeypatch: py
     def refuses(program: Program, device: torch.device) -> None:
         raise NotHere("NVRTC of CUDA 13.0 was not found")
 
-    monkeypatch.setattr(blocks_module, "blocks_on", refuses)
+    monkeypatch.setattr(SmoothedBlocks, "prepare", refuses)
     layer, device = Smoothed(SIMPLEX), torch.device("cuda", 0)
     with pytest.warns(RuntimeWarning, match="on the CPU, to which they are copied: NVRTC of CUDA 13.0 was not found"):
         assert layer.blocks(device) is None
@@ -213,116 +197,3 @@ def test_where_it_cannot_be_the_cpu_solves_and_that_is_said_once(monkeypatch: py
         assert layer.blocks(device) is None
         assert layer.blocks(CPU) is None
     assert "solved on the CPU for cuda:0: NVRTC of CUDA 13.0 was not found" in repr(layer)
-
-
-def test_repr_says_where_it_solves(machine: Emulator) -> None:
-    layer = InBlocks(SIMPLEX)
-    layer(torch.zeros(1, 3))
-    assert repr(layer).endswith("solved on cpu, 1 threads for each instance)")
-    assert "solved on" not in describe(layer), "a checkpoint could not move to another device"
-
-
-# -- streams, by a fake of torch.cuda ---------------------------------------------------------------------------------
-
-
-class FakeStatus:
-    """Statuses on a GPU, and their alarm: both are there once the stream has run."""
-
-    is_cuda, device = True, torch.device("cuda", 0)
-
-    def __init__(self, fake: FakeCuda, codes: list[int]) -> None:
-        self.fake, self.codes, self.alarm = fake, codes, np.zeros(1)
-        fake.queue.append(lambda: self.alarm.fill(any(codes)))
-
-    def tolist(self) -> list[int]:
-        assert not self.fake.queue, "the statuses are read before they are there"
-        assert any(self.codes), "they are copied although all is well"
-        return self.codes
-
-
-class FakeCuda:
-    """What `Watch` uses of torch, with a stream that runs when one waits for it."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capturing: bool = False) -> None:
-        self.queue: list[Any] = []
-        self.waited = self.events = 0
-        fake = self
-
-        class Event:
-            def __init__(self) -> None:
-                fake.events += 1
-
-            def record(self, stream: Any) -> None:
-                assert stream is fake.stream
-                self.until = len(fake.queue)
-
-            def synchronize(self) -> None:
-                fake.run(self.until)
-
-        class Stream:
-            def synchronize(self) -> None:
-                fake.run(len(fake.queue))
-
-        self.stream = Stream()
-        monkeypatch.setattr(torch.cuda, "Event", Event)
-        monkeypatch.setattr(torch.cuda, "current_stream", lambda device: self.stream)
-        monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 7, raising=False)
-        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing)
-
-    def run(self, count: int) -> None:
-        self.waited += 1
-        for work in self.queue[:count]:
-            work()
-        del self.queue[:count]
-
-
-def test_statuses_are_looked_at_once_they_are_there_and_where_an_alarm_rang(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake, watch = FakeCuda(monkeypatch), Watch()
-
-    def begin(codes: list[int]) -> None:
-        status = FakeStatus(fake, codes)
-        watch.begin(status, status.alarm)  # type: ignore[arg-type]
-
-    begin([0, 0])
-    assert fake.waited == 0
-    assert watch.end() == []
-    assert (fake.waited, watch.waiting) == (1, False)
-    assert watch.end() == []
-    assert fake.waited == 1, "it waits although nothing is on its way"
-    begin([0, 5])
-    assert watch.end() == [0, 5]
-    assert watch.waiting
-    for _ in range(2):
-        begin([0, 0])
-        watch.mark()
-        fake.queue.append(lambda: None)  # the next solve
-        assert watch.end() == []
-        assert len(fake.queue) == 1, "it waits for work that came later"
-        fake.queue.clear()
-    assert fake.events == 1, "events are used again"
-
-
-def test_nothing_is_sent_while_a_graph_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake, watch = FakeCuda(monkeypatch, capturing=True), Watch()
-    watch.begin(FakeStatus(fake, [0, 5]))  # type: ignore[arg-type]
-    watch.mark()
-    assert watch.end() == []
-    assert fake.events == 0
-
-
-def test_what_a_layer_keeps_between_calls_serves_threads_with_other_batches_and_weights() -> None:
-    blocks = InBlocks(SIMPLEX, 0.7).blocks(CPU)
-    assert blocks is not None
-
-    def ask(count: int) -> bool:
-        mine = (len(blocks.nothing(count)) == count for _ in range(2000))
-        weights = (float(blocks.weights(count)[0]) == count for _ in range(2000))
-        return all(mine) and all(weights)
-
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        with ThreadPoolExecutor(4) as pool:
-            assert all(pool.map(ask, [1, 2, 3, 4]))
-    finally:
-        sys.setswitchinterval(interval)

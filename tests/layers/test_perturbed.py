@@ -14,7 +14,6 @@ from dflearn.layers.perturbed import Perturbed
 from dflearn.program import Instance, Program
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Raw, Solver, Status
-from dflearn.solvers.highs import HiGHS
 
 
 class Box(Solver):
@@ -140,33 +139,6 @@ def test_noise_leaves_the_global_generator_alone() -> None:
     before = torch.get_rng_state()
     Perturbed(Box(3))(torch.zeros(3))
     assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_each_sample_has_its_own_start() -> None:
-    solver = Box(3)
-    layer = Perturbed(solver, 1.0, samples=2)
-    assert layer.start_width == 6
-    y = torch.zeros(4, 5, 3, dtype=torch.float64)
-    first = layer.solve(y, start=layer.no_start(4, 5))
-    assert solver.seen[-1].shape == (40, 3)
-    assert np.isnan(solver.seen[-1]).all()
-    assert first.start.shape == (4, 5, 6)
-    layer.solve(y, start=first.start)
-    np.testing.assert_array_equal(solver.seen[-1], first.start.reshape(40, 3).numpy())
-    empty = layer.solve(y[:0], start=first.start[:0])
-    assert empty.start.shape == (0, 5, 6)
-
-
-def test_warm_starts_of_a_real_solver() -> None:
-    """From the bases of the last call, the same optima."""
-    program = Program(A=np.ones((1, 4)), b=[1.0])
-    cold, warm = (Perturbed(HiGHS(program), 0.5, 3) for _ in range(2))
-    y = torch.tensor(np.random.RandomState(0).normal(size=(6, 4)))
-    start = warm.no_start(6)
-    for _ in range(3):
-        solution = warm.solve(y, start=start)
-        torch.testing.assert_close(solution.objective, cold.solve(y).objective)
-        start = solution.start
 
 
 def test_status_of_an_instance_is_its_worst_sample_and_instances_are_repeated() -> None:

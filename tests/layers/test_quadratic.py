@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from dflearn.certify import Certifier
-from dflearn.layers.quadratic import Hard, Result
+from dflearn.engine.certify import Certifier
+from dflearn.engine.hard.smoothed import Hard, Result
 from dflearn.layers.smoothed import Smoothed
 from dflearn.program import Instance, Program
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Status
+from dflearn.solvers.highs import proven_infeasible
 
 SUM = Program(A=np.ones((1, 3)), b=[1.0], upper=1)
 C = np.array([1.0, 2.0, 6.0])
@@ -27,10 +28,25 @@ def instances(*sums: float) -> Instance:
     return Instance(b=torch.tensor(sums, dtype=torch.float64)[:, None])
 
 
-def test_a_sum_that_the_bounds_allow() -> None:
-    result = solve_alone(SUM, C, 2.0, SUM.sides(instances(1.0), 1).row(0))
+ANGLES = 2 * np.pi * np.arange(40) / 40
+POLYGON = np.round(np.stack([np.cos(ANGLES), np.sin(ANGLES)], 1), 9)  # around the unit circle
+BOUNDS = Program(n=4, lower=[-1e3, 0, -np.inf, -np.inf], upper=[np.inf, 5e3, np.inf, -2e3])
+
+
+@pytest.mark.parametrize(
+    ("program", "c", "wanted", "inside", "in_force"),
+    [
+        (SUM, C, [0.75, 0.25, 0.0], [1, 1, 0], [1]),  # c + 2w + λ = 0 inside: λ = −2.5
+        (BOUNDS, [7e3, -9e3, 1e3, 0.0], [-1e3, 4.5e3, -5e2, -2e3], [0, 1, 1, 0], []),  # a clip, of any size
+        (Program(G=POLYGON, h=np.ones(40), lower=-np.inf), [0.0, -6.0], [0, 1], [1, 1], np.arange(40) == 10),
+    ],
+)
+def test_answers_by_hand(program: Program, c: Any, wanted: Any, inside: Any, in_force: Any) -> None:
+    result = solve_alone(program, np.array(c), 2.0, program.own_sides)
     assert result.status is Status.OPTIMAL
-    np.testing.assert_allclose(result.w, [0.75, 0.25, 0.0], atol=1e-7)  # c + 2w + λ = 0 inside: λ = −2.5
+    np.testing.assert_allclose(result.w, wanted, rtol=1e-7, atol=1e-7)
+    assert result.inside.tolist() == inside
+    assert result.in_force.tolist() == list(in_force)
 
 
 @pytest.mark.parametrize("b", [5.0, 1e21])
@@ -43,34 +59,13 @@ def test_no_decision_where_the_bounds_do_not_allow_the_sum(b: float) -> None:
 
 def test_which_instances_have_no_feasible_point() -> None:
     sums = (1.0, 5.0, 3.0, -1e-3, 0.0)
-    assert Hard(Certifier(SUM)).no_feasible_point(SUM.sides(instances(*sums), 5), 5).tolist() == [
+    assert proven_infeasible(SUM)(SUM.sides(instances(*sums), 5), 5).tolist() == [
         False,
         True,
         False,
         True,
         False,
     ]
-
-
-def test_what_the_kernels_leave_is_first_asked_for_a_feasible_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels that finish nothing: statuses and decisions are those of kernels that do."""
-    from dflearn.layers import rows
-
-    layer, y, instance = Smoothed(SUM, 2.0), torch.as_tensor(C).expand(3, 3), instances(1.0, 5.0, 2.0)
-    expected = layer.solve(y, instance)
-    run = rows.SmoothedRows.run
-
-    def unfinished(self: rows.SmoothedRows, *args: object, **options: object) -> None:
-        run(self, *args, **options)  # type: ignore[arg-type]
-        answer = args[4]
-        answer.residual[:], answer.infeasible[:] = np.inf, 0  # type: ignore[attr-defined]
-
-    monkeypatch.setattr(rows.SmoothedRows, "run", unfinished)
-    found = Smoothed(SUM, 2.0).solve(y, instance)
-    assert found.status.tolist() == expected.status.tolist() == [Status.OPTIMAL, Status.INFEASIBLE, Status.OPTIMAL]
-    assert found.fallback is not None
-    assert found.fallback.tolist() == [True, False, True]
-    torch.testing.assert_close(found.decision, expected.decision, equal_nan=True, atol=1e-7, rtol=0)
 
 
 @pytest.mark.parametrize("size", [1e-5, 1.0, 3e4])
@@ -94,31 +89,12 @@ def test_answers_that_are_known_by_construction(seed: int, size: float) -> None:
     assert result.in_force.tolist() == [True, True, *met.tolist()]
 
 
-def test_a_decision_without_any_row() -> None:
-    """min cᵀw + (μ/2)‖w‖² over bounds is a clip, of any size."""
-    program = Program(n=4, lower=[-1e3, 0, -np.inf, -np.inf], upper=[np.inf, 5e3, np.inf, -2e3])
-    c = np.array([7e3, -9e3, 1e3, 0.0])
-    result = solve_alone(program, c, 2.0, program.own_sides)
-    np.testing.assert_allclose(result.w, [-1e3, 4.5e3, -5e2, -2e3], rtol=1e-7)
-    assert result.inside.tolist() == [0, 1, 1, 0]
-
-
 def test_nothing_to_decide() -> None:
     program = Program(A=[[1.0, 1.0]], b=[3.0], lower=[1, 2], upper=[1, 2])
     result = solve_alone(program, np.array([1.0, -1.0]), 2.0, program.own_sides)
     assert (result.status, result.w.tolist(), result.residual) == (Status.OPTIMAL, [1.0, 2.0], 0.0)
     missed = solve_alone(program, np.array([1.0, -1.0]), 2.0, program.sides(instances(4.0), 1).row(0))
     assert missed.status is Status.FAILED
-
-
-def test_many_more_rows_than_variables() -> None:
-    """A polygon around the unit circle; the nearest of its points to a far one lies on its side."""
-    angles = 2 * np.pi * np.arange(40) / 40
-    sides = np.round(np.stack([np.cos(angles), np.sin(angles)], 1), 9)
-    program = Program(G=sides, h=np.ones(40), lower=-np.inf)
-    result = solve_alone(program, np.array([0.0, -6.0]), 2.0, program.own_sides)
-    np.testing.assert_allclose(result.w, [0, 1], atol=1e-7)
-    assert np.flatnonzero(result.in_force).tolist() == [10]
 
 
 @pytest.mark.parametrize("unit", [1e-8, 1.0, 1e8])
@@ -178,36 +154,3 @@ def test_a_row_without_limit_changes_nothing(far: float) -> None:
         rtol=0,
         atol=1e-9,
     )
-
-
-def test_gradients_of_what_clarabel_solves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Against central differences, with all instances left to Clarabel."""
-    from dflearn.layers import rows
-
-    monkeypatch.setattr(rows, "HEAVY", -1.0)
-    program = Program(A=np.ones((1, 5)), b=[2.0], G=[[1.0, 2, 0, 1, 0]], h=[1.5], upper=1)
-    y = torch.tensor(np.random.RandomState(3).normal(size=(2, 5)), requires_grad=True)
-    layer = Smoothed(program, 0.8)
-    found = layer.solve(y)
-    assert found.fallback is not None
-    assert found.fallback.all()
-    assert torch.autograd.gradcheck(lambda y: layer.solve(y, None, layer.no_start(2)).decision, y, eps=1e-4, atol=1e-6)
-
-
-def test_an_answer_that_does_not_pass_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels and Clarabel made worthless: FEASIBLE, with the variable that is wrong."""
-    from dflearn.layers import rows
-    from dflearn.solvers.convex import ConvexQP
-
-    monkeypatch.setattr(rows, "HEAVY", -1.0)
-    best = ConvexQP.best
-
-    def badly(self: ConvexQP, c: np.ndarray, sides: Sides, guess: Any = None) -> Any:
-        found = best(self, c, sides, guess)
-        return None if found is None else found._replace(w=np.full(3, 1 / 3), y=0 * found.y, error=1.0, primal=0.0)
-
-    monkeypatch.setattr(ConvexQP, "best", badly)
-    found = Smoothed(SUM, 2.0).solve(torch.as_tensor(C).expand(2, 3))
-    assert found.status.tolist() == 2 * [Status.FEASIBLE]
-    assert found.reason is not None
-    assert "reduced cost of variable" in found.reason[0] or "objective" in found.reason[0]

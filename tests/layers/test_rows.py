@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dflearn.layers.rows import RowSystem, SmoothedRows
+from dflearn.engine.smoothed.cpu import SmoothedRows
 from dflearn.program import Program
 from support.reference import random_case
 
@@ -15,35 +15,6 @@ SEEDS = range(12)
 def dense(program: Program) -> np.ndarray:
     """The kept equalities and the inequalities, `(m, n)`."""
     return np.vstack([program.A.toarray()[program.equality_form().kept], program.G.toarray()])
-
-
-@pytest.mark.parametrize("slacks", [False, True], ids=["without slacks", "with slacks"])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_scaled_rows_say_the_same(seed: int, slacks: bool) -> None:
-    case = random_case(seed)
-    program, count = case.program.relax(), len(case.y)
-    rows, sides = RowSystem(program, slacks=slacks), program.sides(case.instance, count)
-    matrix, inequalities = dense(program), program.G.shape[0]
-    if slacks:
-        matrix = np.hstack([matrix, np.eye(len(matrix))[:, len(matrix) - inequalities :]])
-    M, r = rows.factor.matrix.toarray(), rows.right_hand_side(sides)
-    np.testing.assert_allclose(np.linalg.norm(M, axis=1), 1.0)
-    x = np.random.RandomState(seed).normal(size=matrix.shape[1])
-    kept = program.equality_form().kept
-    for i in range(count):
-        own = sides.row(i)
-        gap = matrix @ x - np.concatenate([own.b[kept], own.h])
-        np.testing.assert_allclose(M @ x - r[i % len(r)], rows.ordered(gap) * rows.factor.scale, atol=1e-12)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_multipliers_there_and_back(seed: int) -> None:
-    """Inwards and outwards are each other's inverse, and Mᵀy is the same on both sides."""
-    program = random_case(seed).program.relax()
-    rows, matrix = RowSystem(program, slacks=False), dense(program)
-    y = np.random.RandomState(seed).normal(size=(3, len(matrix)))
-    np.testing.assert_allclose(rows.outwards(rows.inwards(y)), y, atol=1e-12)
-    np.testing.assert_allclose(rows.inwards(y) @ rows.factor.matrix.toarray(), y @ matrix, atol=1e-12)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

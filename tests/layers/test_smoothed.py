@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import multiprocessing
-import pickle
 import resource
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
 
-import cvxpy
 import numpy as np
 import pytest
 import scipy.optimize
 import torch
 from torch import Tensor
 
-from dflearn.certify import Certifier
 from dflearn.data import Batch
-from dflearn.kernels.smoothed import SmoothedAnswer, SmoothedData
+from dflearn.engine.certify import Certifier
+from dflearn.engine.hard.smoothed import Hard
+from dflearn.engine.smoothed.cpu import CONE_TOLERANCE, SmoothedRows
+from dflearn.engine.smoothed.tiles import SmoothedAnswer, SmoothedData
 from dflearn.layers import CvxpySmoothed, DavisYin, Layer, Smoothed
-from dflearn.layers.quadratic import Hard
-from dflearn.layers.rows import CONE_TOLERANCE, SmoothedRows
 from dflearn.losses import SCE
 from dflearn.program import Instance, Program
-from dflearn.program.sides import Sides
 from dflearn.solvers.base import Status
 from support.closed_form_layers import SmoothedTopOne, top_one
-from support.programs import knapsack, shortest_path
+from support.programs import shortest_path
 from support.reference import (
     COUNT,
     Regularizer,
@@ -39,7 +36,7 @@ from support.reference import (
 
 BLOCK = 30
 REGULARIZERS: tuple[Regularizer, ...] = ("squared", "norm")
-BLOCKS = [("squared", first) for first in range(0, 300, BLOCK)] + [("norm", first) for first in range(0, 120, BLOCK)]
+BLOCKS = [("squared", first) for first in range(0, 150, BLOCK)] + [("norm", first) for first in range(0, 60, BLOCK)]
 FAR = 1e4  # where costs and norm balance exactly along a ray, the optimum runs off to infinity
 
 
@@ -87,46 +84,10 @@ def test_smoothed_agrees_with_clarabel(regularizer: Regularizer, first: int) -> 
     assert differentiated >= 0.8 * compared
 
 
-def modelled(program: Program, c: np.ndarray, mu: float, sides: Sides, regularizer: Regularizer) -> np.ndarray | None:
-    """The smoothed program as one writes it in CVXPY."""
-    w = cvxpy.Variable(program.n)
-    smoothing = mu / 2 * cvxpy.sum_squares(w) if regularizer == "squared" else mu * cvxpy.norm(w)
-    constraints = [w[i] >= sides.lower[i] for i in range(program.n) if np.isfinite(sides.lower[i])]
-    constraints += [w[i] <= sides.upper[i] for i in range(program.n) if np.isfinite(sides.upper[i])]
-    if program.A.shape[0]:
-        constraints.append(program.A @ w == sides.b)
-    if program.G.shape[0]:
-        constraints.append(program.G @ w <= sides.h)
-    cvxpy.Problem(cvxpy.Minimize(c @ w + smoothing), constraints).solve(
-        solver=cvxpy.CLARABEL, tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10
-    )
-    return w.value
-
-
-@pytest.mark.parametrize("regularizer", REGULARIZERS)
-def test_smoothed_agrees_with_a_cvxpy_model(regularizer: Regularizer) -> None:
-    compared = 0
-    for seed in range(1000, 1012):
-        case = random_case(seed)
-        solution = Smoothed(case.program, case.mu, regularizer=regularizer).solve(case.y, case.instance)
-        c, sides = case.rows()[1]
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Solution may be inaccurate", UserWarning)
-            w = modelled(case.program, c, case.mu, sides, regularizer)
-        if w is None:
-            assert solution.status[1] == Status.UNBOUNDED, f"seed {seed}"
-            continue
-        np.testing.assert_allclose(
-            solution.decision[1].numpy(), w, rtol=0, atol=1e-5 * (1 + np.abs(w).max()), err_msg=f"seed {seed}"
-        )
-        compared += 1
-    assert compared >= 8
-
-
 @pytest.mark.parametrize("regularizer", REGULARIZERS)
 def test_gradients_agree_with_cvxpylayers(regularizer: Regularizer) -> None:
     compared = 0
-    for seed in range(2000, 2015):
+    for seed in range(2000, 2010):
         case = random_case(seed)
         layers: list[Layer] = [
             Smoothed(case.program, case.mu, regularizer=regularizer),
@@ -149,7 +110,7 @@ def test_gradients_agree_with_cvxpylayers(regularizer: Regularizer) -> None:
             scale = 1 + np.abs(slope[i]).max()
             np.testing.assert_allclose(reference[i], slope[i], rtol=0, atol=2e-3 * scale, err_msg=where)
             compared += 1
-    assert compared >= 20
+    assert compared >= 14
 
 
 @pytest.mark.parametrize("regularizer", REGULARIZERS)
@@ -162,7 +123,7 @@ def test_infeasible_programs_are_told_from_unbounded_ones(regularizer: Regulariz
         "DualInfeasible": Status.UNBOUNDED,
     }
     seen, proven = [], 0
-    for seed in range(7000, 7060):
+    for seed in range(7000, 7036):
         case, rng = random_case(seed), np.random.RandomState(seed)
         if not case.program.G.shape[0]:
             continue
@@ -185,7 +146,7 @@ def test_infeasible_programs_are_told_from_unbounded_ones(regularizer: Regulariz
                 assert statuses[found] is Status.INFEASIBLE, f"seed {seed}, instance {i}: DavisYin"
                 proven += 1
     for status in set(statuses.values()) if regularizer == "norm" else (Status.OPTIMAL, Status.INFEASIBLE):
-        assert seen.count(status) >= 10
+        assert seen.count(status) >= 6
     assert proven >= 0.5 * seen.count(Status.INFEASIBLE)
 
 
@@ -233,33 +194,6 @@ def test_what_the_kernels_do_not_finish_is_finished(regularizer: Regularizer, mo
     assert slowly >= 20
 
 
-def test_davis_yin_converges_to_the_smoothed_solution() -> None:
-    """Where it says so; and it never claims to have proven feasible programs infeasible."""
-    optimal = differentiated = total = 0
-    for seed in range(4000, 4040):
-        case = random_case(seed)
-        y = case.y.clone().requires_grad_()
-        iterated = DavisYin(case.program, case.mu, iterations=10_000, tolerance=1e-9, gradient="implicit").solve(
-            y, case.instance
-        )
-        exact = Smoothed(case.program, case.mu).solve(y, case.instance)
-        weight = np.random.RandomState(seed).normal(size=exact.decision.shape)
-        slopes = [gradient(solution.decision, y, weight) for solution in (iterated, exact)]
-        for i, (c, sides) in enumerate(case.rows()):
-            where, total = f"seed {seed}, instance {i}", total + 1
-            assert iterated.status[i] in (Status.OPTIMAL, Status.NOT_FOUND), where
-            if iterated.status[i] == Status.NOT_FOUND:
-                continue
-            optimal += 1
-            w, wanted = (solution.decision[i].detach().numpy() for solution in (iterated, exact))
-            np.testing.assert_allclose(w, wanted, rtol=0, atol=1e-6 * (1 + np.abs(wanted).max()), err_msg=where)
-            if jacobian(case.program, c, wanted, case.mu, sides, "squared") is not None:
-                np.testing.assert_allclose(slopes[0][i], slopes[1][i], rtol=1e-6, atol=1e-6, err_msg=where)
-                differentiated += 1
-    assert optimal >= 0.85 * total
-    assert differentiated >= 0.8 * optimal
-
-
 def test_a_start_from_where_the_norm_had_won() -> None:
     """With small costs w = 0 is optimal, and the start says so; larger costs must not be misled by it, nor the reverse."""
     layer = Smoothed(top_one(3), 2.0, regularizer="norm")
@@ -273,7 +207,7 @@ def test_a_start_from_where_the_norm_had_won() -> None:
 
 def test_the_slow_way_with_little_smoothing() -> None:
     """μ a millionth of the costs: HiGHS's own regularization and its cycling must not show."""
-    for seed in range(5000, 5035):
+    for seed in range(5000, 5012):
         case = random_case(seed)
         for c, sides in case.rows():
             mu = 1e-6 * max(1.0, np.abs(c).max())
@@ -416,16 +350,6 @@ def test_ten_thousand_calls_leave_nothing_behind(layer: Layer) -> None:
 
     before = calls(1000)
     assert calls(10_000) - before < 5_000, "peak memory (kilobytes) grows with the number of calls"
-
-
-def test_mu_that_is_set_anew_and_a_pickled_layer_solve_with_their_own_mu() -> None:
-    program, y = knapsack().relax(), torch.linspace(1, 2, 12).expand(2, -1)
-    layer = Smoothed(program, 0.3)
-    layer.solve(y)
-    layer.mu = 5.0
-    wanted = Smoothed(program, 5.0).solve(y).decision
-    assert torch.equal(layer.solve(y).decision, wanted)
-    assert torch.equal(pickle.loads(pickle.dumps(layer)).solve(y).decision, wanted)
 
 
 @pytest.mark.parametrize("noise", [0.2, 0.02, 1e-3, 1e-5])

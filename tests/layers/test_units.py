@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from dflearn.solvers.base import Status
 from dflearn.testing import check_optimal
 from support.reference import COUNT, RandomCase, Regularizer, clarabel_smoothed, random_case
 
-FACTORS = (1e-8, 1e-6, 1e-5, 1e-4, 1e4, 1e8)
+FACTORS = (1e-8, 1e-5, 1e-4, 1e8)
 
 
 def in_units(case: RandomCase, decision: float, cost: float, rows: np.ndarray, regularizer: Regularizer) -> RandomCase:
@@ -42,6 +43,13 @@ def in_units(case: RandomCase, decision: float, cost: float, rows: np.ndarray, r
     return replace(case, program=other, y=cost * case.y, instance=instance, mu=mu)
 
 
+@lru_cache
+def reference(seed: int, i: int, regularizer: Regularizer) -> tuple[str, np.ndarray]:
+    case = random_case(seed)
+    c, sides = case.rows()[i]
+    return clarabel_smoothed(case.program, c, case.mu, sides, regularizer)
+
+
 @pytest.mark.parametrize("regularizer", ["squared", "norm"])
 @pytest.mark.parametrize("unit", ["decisions", "costs", "rows"])
 @pytest.mark.parametrize("factor", FACTORS)
@@ -55,8 +63,8 @@ def test_answers_do_not_depend_on_units(unit: str, factor: float, regularizer: R
         decision, cost = (factor if unit == "decisions" else 1.0), (factor if unit == "costs" else 1.0)
         other = in_units(case, decision, cost, rows, regularizer)
         solution = Smoothed(other.program, other.mu, regularizer=regularizer).solve(other.y, other.instance)
-        for i, (c, sides) in enumerate(case.rows()):
-            found, w = clarabel_smoothed(case.program, c, case.mu, sides, regularizer)
+        for i in range(COUNT):
+            found, w = reference(seed, i, regularizer)
             if found not in ("Solved", "AlmostSolved") or np.linalg.norm(w) > 1e4:
                 continue
             assert solution.status[i] == Status.OPTIMAL, f"seed {seed}, instance {i}"
@@ -147,7 +155,7 @@ def unit_commitment(seed: int, hours: int = 6, plants: int = 5) -> tuple[Program
 def test_unit_commitment(mu: float) -> None:
     """No instance fails, and no row is broken: checked on the program's rows by plain linear algebra."""
     program, rng = unit_commitment(0)
-    count = 200
+    count = 60
     costs = np.hstack([rng.uniform(50, 500, (count, 30)), rng.uniform(5, 60, (count, 30))])
     b = program.b * rng.uniform(0.8, 1.2, (count, len(program.b)))
     instance = Instance(b=torch.tensor(b))
@@ -164,7 +172,7 @@ def test_unit_commitment(mu: float) -> None:
         terms = np.abs(w) @ np.abs(matrix.toarray()).T + np.abs(side)
         broken = np.abs(gap) if equal else np.maximum(gap, 0.0)
         assert (broken <= 1e-9 * terms + 1e-13 * np.abs(w).max()).all()
-    for i in range(0, count, 20):
+    for i in range(0, count, 6):
         own = program.sides(instance, count).row(i)
         _, reference = clarabel_smoothed(program, costs[i], mu, own, "squared")
         value, wanted = (costs[i] @ x + mu / 2 * x @ x for x in (w[i], reference))

@@ -6,6 +6,7 @@ PyEPO's layers hand out decisions; both are then put under the same loss, the sq
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import highspy  # noqa: F401  (before PyEPO)
@@ -19,7 +20,7 @@ from torch import Tensor
 import dflearn as dfl
 from dflearn.data import label_by_neighbours
 from dflearn.layers import AdaptiveImplicitMLE, BlackBox, ImplicitMLE, NegativeIdentity
-from dflearn.layers.noise import draw
+from dflearn.layers.gradient_rules import draw
 from dflearn.losses import (
     NCE,
     SCE,
@@ -75,121 +76,95 @@ def pool(solver: dfl.Solver, data: dfl.DecisionDataset, ratio: float) -> dfl.Exa
     return dfl.Exact(dfl.Pooled(solver, ratio, per="batch", initial=data.decisions))
 
 
+@dataclass(frozen=True)
+class Given:
+    """What both sides are made of."""
+
+    model: Any  # PyEPO's
+    dataset: Any
+    program: dfl.Program
+    solver: dfl.Solver
+    data: dfl.DecisionDataset
+
+
+def theirs(name: str, *arguments: Any, **options: Any) -> Callable[[Given], Any]:
+    return lambda given: getattr(pyepo.func, name)(given.model, *arguments, **options)
+
+
+def mirrored(name: str, *arguments: Any, noise: str, two_sides: bool) -> Callable[[Given], Any]:
+    make = getattr(pyepo.func, name)
+    return lambda given: make(given.model, 4, 0.7, *arguments, Mirrored(given.program, noise), two_sides)
+
+
+EACH = {"reduction": "none"}
 # Name: PyEPO's module, what it is called with, ours, and whether the program may have S and d of its own.
-Ours = Callable[[dfl.Program, dfl.Solver, dfl.DecisionDataset], Loss]
-CASES: dict[str, tuple[Callable[[Any, Any, dfl.Program], Any], str, Ours, bool]] = {
-    "SPOPlus": (
-        lambda model, dataset, program: pyepo.func.SPOPlus(model, reduction="none"),
-        "costs decisions optima",
-        lambda program, solver, data: SPOPlus(dfl.Exact(solver)),
-        True,
-    ),
-    **{
-        f"perturbationGradient two_sides={two_sides}": (
-            lambda model, dataset, program, two_sides=two_sides: pyepo.func.perturbationGradient(
-                model, 0.3, two_sides, reduction="none"
-            ),
-            "costs",
-            lambda program, solver, data, two_sides=two_sides: PerturbationGradient(
-                dfl.Exact(solver), 0.3, difference="central" if two_sides else "backward"
-            ),
-            True,
-        )
-        for two_sides in (False, True)
-    },
-    "blackboxOpt": (
-        lambda model, dataset, program: pyepo.func.blackboxOpt(model, 5.0),
-        "",
-        lambda program, solver, data: squared(BlackBox(solver, 5.0)),
-        True,
-    ),
-    "negativeIdentity": (
-        lambda model, dataset, program: pyepo.func.negativeIdentity(model),
-        "",
-        lambda program, solver, data: squared(NegativeIdentity(solver)),
-        True,
-    ),
-    "perturbedOpt": (
-        lambda model, dataset, program: pyepo.func.perturbedOpt(model, 4, 0.7, seed=SEED),
-        "",
-        lambda program, solver, data: squared(dfl.Perturbed(solver, 0.7, 4, SEED)),
-        False,
-    ),
-    "perturbedOptMul": (
-        lambda model, dataset, program: pyepo.func.perturbedOptMul(model, 4, 0.7, seed=SEED),
-        "",
-        lambda program, solver, data: squared(dfl.Perturbed(solver, 0.7, 4, SEED, multiplicative=True)),
-        False,
-    ),
-    "perturbedFenchelYoung": (
-        lambda model, dataset, program: pyepo.func.perturbedFenchelYoung(model, 4, 0.7, seed=SEED, reduction="none"),
-        "decisions",
-        lambda program, solver, data: FenchelYoung(dfl.Perturbed(solver, 0.7, 4, SEED)),
-        False,
-    ),
-    "perturbedFenchelYoungMul": (
-        lambda model, dataset, program: pyepo.func.perturbedFenchelYoungMul(model, 4, 0.7, seed=SEED, reduction="none"),
-        "decisions",
-        lambda program, solver, data: FenchelYoung(dfl.Perturbed(solver, 0.7, 4, SEED, multiplicative=True)),
-        False,
-    ),
-    **{
-        f"implicitMLE {noise} two_sides={two_sides}": (
-            lambda model, dataset, program, noise=noise, two_sides=two_sides: pyepo.func.implicitMLE(
-                model, 4, 0.7, 5.0, Mirrored(program, noise), two_sides
-            ),
-            "",
-            lambda program, solver, data, noise=noise, two_sides=two_sides: squared(
-                ImplicitMLE(solver, 0.7, 5.0, 4, SEED, noise=noise, two_sided=two_sides)
-            ),
-            False,
-        )
-        for noise, two_sides in (("sum-of-gamma", False), ("sum-of-gamma", True), ("gumbel", False))
-    },
-    **{
-        f"adaptiveImplicitMLE two_sides={two_sides}": (
-            lambda model, dataset, program, two_sides=two_sides: pyepo.func.adaptiveImplicitMLE(
-                model, 4, 0.7, Mirrored(program, "sum-of-gamma"), two_sides
-            ),
-            "",
-            # PyEPO aims at gradients without zeros: n nonzero entries.
-            lambda program, solver, data, two_sides=two_sides: squared(
-                AdaptiveImplicitMLE(solver, 0.7, 4, SEED, two_sided=two_sides, target=program.n)
-            ),
-            False,
-        )
-        for two_sides in (False, True)
-    },
+CASES: dict[str, tuple[Callable[[Given], Any], str, Callable[[Given], Loss], bool]] = {
+    "SPOPlus": (theirs("SPOPlus", **EACH), "costs decisions optima", lambda g: SPOPlus(dfl.Exact(g.solver)), True),
+    "blackboxOpt": (theirs("blackboxOpt", 5.0), "", lambda g: squared(BlackBox(g.solver, 5.0)), True),
+    "negativeIdentity": (theirs("negativeIdentity"), "", lambda g: squared(NegativeIdentity(g.solver)), True),
     "regularizedFrankWolfeOpt": (
-        lambda model, dataset, program: pyepo.func.regularizedFrankWolfeOpt(model, 0.8, 2000, 1e-8),
+        theirs("regularizedFrankWolfeOpt", 0.8, 2000, 1e-8),
         "",
-        lambda program, solver, data: squared(dfl.Smoothed(program, 0.8)),
+        lambda g: squared(dfl.Smoothed(g.program, 0.8)),
         True,
     ),
     "regularizedFrankWolfeFenchelYoung": (
-        lambda model, dataset, program: pyepo.func.regularizedFrankWolfeFenchelYoung(
-            model, 0.8, 2000, 1e-8, reduction="none"
-        ),
+        theirs("regularizedFrankWolfeFenchelYoung", 0.8, 2000, 1e-8, **EACH),
         "decisions",
-        lambda program, solver, data: FenchelYoung(dfl.Smoothed(program, 0.8)),
+        lambda g: FenchelYoung(dfl.Smoothed(g.program, 0.8)),
         True,
     ),
 }
+for both in (False, True):
+    CASES[f"perturbationGradient two_sides={both}"] = (
+        theirs("perturbationGradient", 0.3, both, **EACH),
+        "costs",
+        lambda g, side="central" if both else "backward": PerturbationGradient(
+            dfl.Exact(g.solver), 0.3, difference=side
+        ),
+        True,
+    )
+    CASES[f"adaptiveImplicitMLE two_sides={both}"] = (
+        mirrored("adaptiveImplicitMLE", noise="sum-of-gamma", two_sides=both),
+        "",  # PyEPO aims at gradients without zeros: n nonzero entries
+        lambda g, both=both: squared(AdaptiveImplicitMLE(g.solver, 0.7, 4, SEED, two_sided=both, target=g.program.n)),
+        False,
+    )
+    CASES[f"perturbedOpt{'Mul' if both else ''}"] = (
+        theirs(f"perturbedOpt{'Mul' if both else ''}", 4, 0.7, seed=SEED),
+        "",
+        lambda g, both=both: squared(dfl.Perturbed(g.solver, 0.7, 4, SEED, multiplicative=both)),
+        False,
+    )
+    CASES[f"perturbedFenchelYoung{'Mul' if both else ''}"] = (
+        theirs(f"perturbedFenchelYoung{'Mul' if both else ''}", 4, 0.7, seed=SEED, **EACH),
+        "decisions",
+        lambda g, both=both: FenchelYoung(dfl.Perturbed(g.solver, 0.7, 4, SEED, multiplicative=both)),
+        False,
+    )
+for noise, both in (("sum-of-gamma", False), ("sum-of-gamma", True), ("gumbel", False)):
+    CASES[f"implicitMLE {noise} two_sides={both}"] = (
+        mirrored("implicitMLE", 5.0, noise=noise, two_sides=both),
+        "",
+        lambda g, noise=noise, both=both: squared(
+            ImplicitMLE(g.solver, 0.7, 5.0, 4, SEED, noise=noise, two_sided=both)
+        ),
+        False,
+    )
 for ratio in (0.0, 1.0):
-    arguments = {"solve_ratio": ratio, "reduction": "none"}
-    for name, theirs, target, ours in (
-        ("noiseContrastiveEstimation", pyepo.func.NCE, "decisions", NCE),
-        ("contrastiveMAP", pyepo.func.CMAP, "decisions", lambda layer: SCE(layer, variant="plain")),
-        ("listwiseLearningToRank", pyepo.func.lsLTR, "costs", lambda layer: Ranking(layer, "listwise")),
-        ("pairwiseLearningToRank", pyepo.func.prLTR, "costs", lambda layer: Ranking(layer, "pairwise")),
-        ("pointwiseLearningToRank", pyepo.func.ptLTR, "costs", lambda layer: Ranking(layer, "pointwise")),
+    for name, function, target, ours in (
+        ("noiseContrastiveEstimation", "NCE", "decisions", NCE),
+        ("contrastiveMAP", "CMAP", "decisions", lambda layer: SCE(layer, variant="plain")),
+        ("listwiseLearningToRank", "lsLTR", "costs", lambda layer: Ranking(layer, "listwise")),
+        ("pairwiseLearningToRank", "prLTR", "costs", lambda layer: Ranking(layer, "pairwise")),
+        ("pointwiseLearningToRank", "ptLTR", "costs", lambda layer: Ranking(layer, "pointwise")),
     ):
         CASES[f"{name} solve_ratio={ratio:g}"] = (
-            lambda model, dataset, program, theirs=theirs, arguments=arguments: theirs(
-                model, dataset=dataset, **arguments
+            lambda g, function=function, ratio=ratio: getattr(pyepo.func, function)(
+                g.model, dataset=g.dataset, solve_ratio=ratio, **EACH
             ),
             target,
-            lambda program, solver, data, ours=ours, ratio=ratio: ours(pool(solver, data, ratio)),
+            lambda g, ours=ours, ratio=ratio: ours(pool(g.solver, g.data, ratio)),
             True,
         )
 # With S and d noise differs: PyEPO's is on coefficients, ours on predicted costs.
@@ -220,11 +195,12 @@ def test_values_and_gradients_are_pyepos(name: str, program: str) -> None:
     dataset.sols = decisions  # in double precision
     sign = -1 if own.sense == "maximize" else 1
     given = {"costs": costs, "decisions": decisions, "optima": sign * own.objective(costs, decisions)[:, None]}
-    theirs, ours = make(model, dataset, own), make_ours(own, solver, data)
+    given_both = Given(model, dataset, own, solver, data)
+    other_loss, ours = make(given_both), make_ours(given_both)
     for step in range(1 if name.startswith("regularized") else 3):  # pools, noise and steps go on
         here, there = (predicted + 0.1 * step).requires_grad_(), (predicted + 0.1 * step).requires_grad_()
         value = ours(here, batch)
-        other = theirs(there, *(given[field] for field in target.split()))
+        other = other_loss(there, *(given[field] for field in target.split()))
         if other.ndim == 2:
             other = (other - decisions).square().mean(-1)
         tolerance = {"rtol": 1e-5, "atol": 1e-5} if name.startswith("regularized") else {"rtol": 1e-6, "atol": 1e-6}

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dflearn.data import Batch
 from dflearn.errors import ProgramError
-from dflearn.losses.cave import CaVE
+from dflearn.losses.optimality import CaVE
 from dflearn.problems import FacilityLocation, Knapsack, ShortestPath
 from dflearn.problems.base import Problem
 from dflearn.program import Instance, Program
@@ -73,7 +73,7 @@ def test_gradient_by_finite_differences() -> None:
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda p: p.name)
 def test_inner_target_lies_in_the_cone_and_tends_to_the_projection(problem: Problem) -> None:
-    predicted, decisions = predictions(problem, 6)
+    predicted, decisions = predictions(problem, 3)
     batch = Batch(predicted, decisions=decisions)
     exact = CaVE(problem.program)(predicted, batch)
     inner = CaVE(problem.program, variant="inner")(predicted, batch)
@@ -105,18 +105,6 @@ def test_bounds_and_sides_per_instance_and_infeasible_labels() -> None:
     assert float(loss(y, Batch(y, decisions=decisions, instance=instance)).max()) < 1e-12
     with pytest.raises(ProgramError, match="instance 1: the decision violates"):
         loss(y, Batch(y, decisions=decisions))
-
-
-def test_large_cones_fit_in_memory() -> None:
-    """A 25×25 grid and 250 customers, whose stored cones would take gigabytes."""
-    for problem in (ShortestPath(25, 25, seed=1), FacilityLocation(250, 10, seed=1)):
-        data = problem.generate(8)
-        decisions = problem.relaxed_solver().solve(data.costs).check().decision
-        predicted = (data.costs + 0.1).requires_grad_()
-        loss = CaVE(problem.program)(predicted, Batch(data.features, decisions=decisions))
-        loss.sum().backward()
-        assert predicted.grad is not None
-        assert bool(torch.isfinite(predicted.grad).all())
 
 
 @pytest.mark.parametrize("unit", ["decisions", "costs", "rows"])

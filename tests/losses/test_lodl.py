@@ -9,7 +9,7 @@ import torch
 from dflearn.data import DecisionDataset
 from dflearn.data.labels import label
 from dflearn.errors import DataError, OptionError
-from dflearn.losses import LODL, MSE
+from dflearn.losses import LODL
 from dflearn.models import Linear
 from dflearn.problems import problem_named
 from dflearn.program import Program
@@ -56,13 +56,6 @@ def test_the_contract() -> None:
     assert loss(y, DATA.batch()).tolist() == [0.0] * len(y)
 
 
-def test_equal_weights_are_squared_error_in_any_order_of_rows() -> None:
-    loss = LODL(DATA.ids, torch.full((12, 4), 0.25).double())
-    part = DATA.subset(torch.tensor([7, 2, 11]))
-    predicted = torch.randn(3, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    torch.testing.assert_close(loss(predicted, part.batch()), MSE()(predicted, part.batch()))
-
-
 def test_what_it_refuses() -> None:
     loss = LODL(DATA.ids[:5], torch.ones(5, 4).double())
     with pytest.raises(DataError, match="no weights for the instance with id"):
@@ -90,18 +83,6 @@ def test_regrets_are_of_what_decisions_truly_cost() -> None:
     data = DecisionDataset(y, y)
     of_program = LODL.learn(data, HiGHS(Program(Q=2 * np.eye(3), upper=1)), 0.5, 20)
     torch.testing.assert_close(LODL.learn(data, solver, 0.5, 20).weights, of_program.weights, rtol=1e-4, atol=1e-5)
-
-
-def test_draws_without_regret_teach_nothing() -> None:
-    with pytest.raises(OptionError, match="take a larger sigma"):
-        LODL.learn(DATA, PROBLEM.relaxed_solver(), 1e-9)
-
-
-def test_predicted_right_hand_sides_are_refused() -> None:
-    program = Program(A=np.ones((1, 2)), b=[0.0], B=[[1.0]], upper=1, S=np.zeros((2, 1)))
-    y = torch.ones(3, 1).double()
-    with pytest.raises(OptionError, match="predicted right-hand sides"):
-        LODL.learn(DecisionDataset(y, y), HiGHS(program), 0.5)
 
 
 def test_other_data_with_the_same_ids_are_refused() -> None:

@@ -13,10 +13,10 @@ from torch import Tensor
 
 import dflearn as dfl
 from dflearn.data import Batch, label_by_neighbours
-from dflearn.errors import DataError, OptionError, ProgramError, ShapeError
+from dflearn.engine.exact.vertices import Vertex
+from dflearn.errors import OptionError, ProgramError, ShapeError
 from dflearn.layers import BlackBox
 from dflearn.losses import LAVA, NCE, PEAR, SCE, CostSensitive, PerturbationGradient, Ranking, Regret
-from dflearn.program.vertices import Vertex, adjacent_vertices
 from dflearn.testing import check_loss
 
 N, P, COUNT = 4, 3, 5
@@ -75,12 +75,6 @@ def test_the_black_box_on_the_regret_is_the_forward_difference() -> None:
     forward = slope(PerturbationGradient(dfl.Exact(SOLVER), 0.4, difference="forward"), predicted, batch)[1]
     torch.testing.assert_close(slope(Regret(BlackBox(SOLVER, 0.4)), predicted, batch)[1], forward)
     assert bool(forward.any())
-
-
-def test_perturbation_gradient_asks_for_what_there_is() -> None:
-    for arguments, message in (({"width": 0}, "width > 0"), ({"difference": "sideways"}, "backward, central, forward")):
-        with pytest.raises(OptionError, match=message):
-            PerturbationGradient(dfl.Exact(SOLVER), **arguments)
 
 
 # -- over a pool ----------------------------------------------------------------------------------------------------------
@@ -151,34 +145,11 @@ def test_a_ranking_is_least_at_the_true_costs() -> None:
             torch.testing.assert_close(value, torch.full_like(value, least), atol=1e-12, rtol=0)
 
 
-def test_the_pool_grows_and_is_part_of_the_state() -> None:
-    layer = dfl.Exact(dfl.Pooled(SOLVER, 1.0, per="batch"))
-    loss, (predicted, batch) = Ranking(layer), example()
-    loss(predicted, batch)
-    before = len(layer.solver.decisions)
-    assert before > 0
-    state = loss.state_dict()
-    loss(-predicted, batch)
-    assert len(layer.solver.decisions) > before
-    loss.load_state_dict(state)
-    assert len(layer.solver.decisions) == before
-
-
 def test_contrastive_map_is_the_best_of_the_pool() -> None:
     layer, (predicted, batch) = pool(), example()
     c, members = PROGRAM.objective.vector(predicted), layer.solver.decisions
     wanted = (c * batch.decisions).sum(-1) - (c @ members.T).amin(-1)
     torch.testing.assert_close(SCE(layer, variant="plain")(predicted, batch), wanted)
-
-
-def test_a_loss_over_a_pool_needs_one() -> None:
-    for make in (NCE, Ranking):
-        with pytest.raises(OptionError, match=r"Exact\(Pooled\(solver"):
-            make(dfl.Exact(SOLVER))
-    with pytest.raises(OptionError, match="pointwise, pairwise, pairwise-difference, listwise"):
-        Ranking(pool(), "bestwise")  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match="'plain' or 'shifted'"):
-        NCE(pool(), variant="mean")  # type: ignore[arg-type]
 
 
 # -- LAVA -----------------------------------------------------------------------------------------------------------------
@@ -222,26 +193,10 @@ PYRAMID = dfl.Program(G=[[1, 0, 1], [-1, 0, 1], [0, 1, 1], [0, -1, 1.0]], h=np.o
 def test_adjacent_vertices_are_all_of_them(program: dfl.Program) -> None:
     vertices = vertices_of(program)
     for w in vertices:
-        found = adjacent_vertices(program, w, program.own_sides)
+        found = Vertex(program, w, program.own_sides).by_pivots(100)[0]
         wanted = neighbours_of(program, w, vertices)
         assert len(found) == len(wanted) > 0
         assert all(np.abs(wanted - v).max(1).min() < 1e-9 for v in found)
-
-
-@pytest.mark.parametrize("unit", [1e-8, 1e8])
-def test_adjacent_vertices_in_other_units(unit: float) -> None:
-    scaled = replace(CUBE_CUT, h=unit * CUBE_CUT.h, upper=unit * CUBE_CUT.upper)
-    for w in vertices_of(CUBE_CUT):
-        found = adjacent_vertices(scaled, unit * w, scaled.own_sides) / unit
-        wanted = adjacent_vertices(CUBE_CUT, w, CUBE_CUT.own_sides)
-        assert len(found) == len(wanted) > 0
-        assert all(np.abs(wanted - v).max(1).min() < 1e-9 for v in found)
-
-
-def test_few_bases_find_some() -> None:
-    top = np.array([0.0, 0, 1])  # of the pyramid, where four faces meet
-    assert len(adjacent_vertices(PYRAMID, top, PYRAMID.own_sides)) == 4
-    assert 0 < len(adjacent_vertices(PYRAMID, top, PYRAMID.own_sides, bases=1)) < 4
 
 
 BIRKHOFF = dfl.Program(
@@ -258,25 +213,6 @@ def test_directions_of_a_degenerate_vertex_are_its_edges(program: dfl.Program) -
         found, wanted = loss._found(w, program.own_sides), neighbours_of(program, w, vertices)
         assert len(found) == len(wanted) > 0
         assert all(np.abs(wanted - v).max(1).min() < 1e-9 for v in found)
-
-
-@pytest.mark.parametrize("unit", [1e-8, 1e8])
-def test_directions_in_other_units(unit: float) -> None:
-    scaled = replace(BIRKHOFF, b=unit * BIRKHOFF.b, upper=unit * BIRKHOFF.upper)
-    w = np.eye(3).reshape(-1)
-    wanted = LAVA(BIRKHOFF, bases=1)._found(w, BIRKHOFF.own_sides)
-    found = LAVA(scaled, bases=1)._found(unit * w, scaled.own_sides) / unit
-    assert len(found) == len(wanted) == 5
-    assert all(np.abs(wanted - v).max(1).min() < 1e-9 for v in found)
-
-
-def test_a_cone_cut_has_the_edges_as_vertices() -> None:
-    """The top of the pyramid, from which four edges leave: every cost leads along one of them."""
-    vertex = Vertex(PYRAMID, np.array([0.0, 0, 1]), PYRAMID.own_sides)
-    cone = vertex.cone()
-    directions = dfl.HiGHS(cone).solve(torch.randn(40, cone.n, generator=torch.Generator().manual_seed(0)).double())
-    ends = vertex.along(directions.check().decision.numpy())
-    assert {tuple(np.round(end, 9) + 0.0) for end in ends} == set(itertools.product((-1.0, 1.0), (-1.0, 1.0), (0.0,)))
 
 
 def test_lava_finds_neighbours_of_tours_that_pivots_do_not_reach() -> None:
@@ -321,14 +257,6 @@ def test_lava_in_closed_form_on_a_box() -> None:
     torch.testing.assert_close(LAVA(box, 0.1)(predicted, batch), wanted)
 
 
-def test_lava_on_an_integer_program_takes_its_relaxation() -> None:
-    problem = dfl.problems.problem_named("KP-12")
-    data = dfl.label(problem.generate(6, dtype=torch.float64), problem.solver())
-    value, gradient = slope(LAVA(problem.program), 0.5 * data.costs.flip(0), data.batch())
-    assert bool(value.isfinite().all())
-    assert bool(gradient.any())
-
-
 def test_lava_refuses_what_is_no_vertex() -> None:
     with pytest.raises(OptionError, match="at least one basis"):
         LAVA(CUBE_CUT, bases=0)
@@ -371,18 +299,6 @@ def test_pear_is_one_of_the_two_terms_of_sce() -> None:
     torch.testing.assert_close(sce, pear + program.objective.transpose(batch.decisions - layer(predicted)))
 
 
-def test_pear_at_a_vertex_is_silent() -> None:
-    layer, (predicted, batch) = dfl.Smoothed(PROGRAM, 1e-3), example()
-    assert not slope(PEAR(layer), predicted, batch)[1].any()
-    assert Regret(layer)(predicted, batch).max() > 0.1
-
-
-def test_pear_needs_a_face() -> None:
-    for layer in (dfl.Exact(SOLVER), dfl.Smoothed(PROGRAM, 1.0, regularizer="norm")):
-        with pytest.raises(OptionError, match="face of Smoothed"):
-            PEAR(layer)  # type: ignore[arg-type]
-
-
 # -- cost-sensitive regression --------------------------------------------------------------------------------------------
 
 
@@ -412,31 +328,6 @@ def test_harmless_errors_leave_the_label_optimal() -> None:
 
 
 # -- neighbours -----------------------------------------------------------------------------------------------------------
-
-
-def test_all_of_the_own_share_gives_the_usual_labels() -> None:
-    data = dfl.DecisionDataset(numbers(1, 9, 2), numbers(2, 9, P))
-    usual, robust = dfl.label(data, SOLVER), label_by_neighbours(data, SOLVER, 3, 1.0)
-    torch.testing.assert_close(robust.costs, usual.costs)
-    torch.testing.assert_close(robust.decisions, usual.decisions)
-
-
-def test_with_all_neighbours_costs_are_those_of_the_others() -> None:
-    data = dfl.DecisionDataset(numbers(1, 6, 2), numbers(2, 6, P))
-    robust = label_by_neighbours(data, SOLVER, 5, 0.0)
-    torch.testing.assert_close(robust.costs, (data.costs.sum(0) - data.costs) / 5)
-    assert bool(PROGRAM.is_feasible(robust.decisions).all())
-
-
-def test_neighbours_need_costs_and_common_constraints() -> None:
-    features, costs = numbers(1, 6, 2), numbers(2, 6, P)
-    with pytest.raises(OptionError, match="1 <= k < 6"):
-        label_by_neighbours(dfl.DecisionDataset(features, costs), SOLVER, 6)
-    with pytest.raises(DataError, match="hold none"):
-        label_by_neighbours(dfl.DecisionDataset(features), SOLVER, 2)
-    own = dfl.Instance(upper=torch.ones(6, N, dtype=torch.float64))
-    with pytest.raises(DataError, match="constraints of their own"):
-        label_by_neighbours(dfl.DecisionDataset(features, costs, instance=own), SOLVER, 2)
 
 
 def test_neighbours_of_features_far_from_zero() -> None:

@@ -14,11 +14,12 @@ from dflearn.evaluation import evaluate
 from dflearn.evaluation.pessimistic import worst_optimal
 from dflearn.layers import Exact, Smoothed
 from dflearn.layers.base import Layer
-from dflearn.losses import SCE, CaVE, FenchelYoung, Loss, Regret, SmoothedSPOPlus, SPOPlus, SquaredDecisionError
+from dflearn.losses import SCE, CaVE, FenchelYoung, Regret, SmoothedSPOPlus, SPOPlus
 from dflearn.program import Program
 from dflearn.solvers.highs import HiGHS
 from dflearn.testing.losses import check_loss
 from support import programs
+from support.loss_examples import FLAT, LOSSES
 
 PROGRAM = programs.portfolio()
 SOLVER = HiGHS(PROGRAM)
@@ -33,19 +34,8 @@ LAYERS: dict[str, Callable[[], Layer]] = {
     "smoothed": lambda: Smoothed(PROGRAM, 0.3),
     "exact QP layer": lambda: Smoothed(PROGRAM, 0.0),
 }
-LOSSES: dict[str, Callable[[Layer], Loss]] = {
-    "regret": Regret,
-    "squared decision error": SquaredDecisionError,
-    "SPO+": SPOPlus,
-    "smoothed SPO+": SmoothedSPOPlus,
-    "SCE": SCE,
-    "plain SCE": lambda layer: SCE(layer, variant="plain"),
-    "SCE, smoothed label": lambda layer: SCE(layer, label="smoothed"),
-    "Fenchel-Young": FenchelYoung,
-}
 # Through `Exact` the decision is held fixed, so the slope is that of the loss only where the decision is a minimizer in it.
 ENVELOPE = {"SPO+", "smoothed SPO+", "plain SCE", "Fenchel-Young"}
-FLAT = {"regret", "squared decision error"}
 
 
 def objective(y: Tensor, w: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -9,12 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
-import dflearn as dfl
-from dflearn.data import Batch, DecisionDataset
-from dflearn.errors import ShapeError, SolverError
-from dflearn.layers import Smoothed
-from dflearn.losses import TaskLoss
+from dflearn.data import Batch
+from dflearn.errors import OptionError, ShapeError, SolverError
+from dflearn.layers import Exact, Smoothed
+from dflearn.losses import ScoreFunction, TaskLoss
 from dflearn.program import Program
+from dflearn.solvers.callable import from_callable
+from dflearn.solvers.highs import HiGHS
 from dflearn.testing.losses import check_loss
 from support import programs
 
@@ -105,13 +107,55 @@ def test_refusals() -> None:
     torch.testing.assert_close(relaxed, TaskLoss(Smoothed(newsvendor(), 1e-3))(PREDICTED, batch(Y)))
 
 
-def test_training_finds_the_quantile() -> None:
-    """Two-stage orders the mean; the task loss orders the quantile (shortage − cost)/(shortage + surplus) of what demand may be."""
-    rng = np.random.default_rng(0)
-    demand = 1 + 4 * rng.random(40)
-    data = DecisionDataset(torch.ones(40, 1, dtype=torch.float64), torch.tensor(demand)[:, None])
-    model = dfl.models.Linear(1, 1).double()
-    dfl.fit(model, TaskLoss(Smoothed(newsvendor(), 1e-3)), data, epochs=10, batch_size=20, lr=0.3)
-    ordered = float(model(torch.ones(1, 1, dtype=torch.float64)).detach())
-    wanted = np.quantile(demand, (SHORTAGE - COST) / (SHORTAGE + SURPLUS))
-    assert ordered == pytest.approx(wanted, abs=0.5)
+COSTS = torch.tensor([[1.0, 2.0], [0.5, -1.0]], dtype=torch.float64)
+GUESS = torch.tensor([[1.5, 1.0], [0.0, 0.0]], dtype=torch.float64)
+SCORED = Batch(torch.zeros(2, 1), COSTS)
+
+
+def itself(c: np.ndarray) -> np.ndarray:
+    return c
+
+
+DECIDES = Exact(from_callable(itself, 2, batched=True))  # w = ŷ
+
+
+def squared_distance(w: Tensor, batch: Batch) -> Tensor:
+    assert batch.costs is not None
+    return (w - batch.costs).square().sum(-1)
+
+
+def test_it_is_unbiased() -> None:
+    """E‖ŷ + σε − y‖² = ‖ŷ − y‖² + pσ², with gradient 2(ŷ − y)."""
+    loss = ScoreFunction(DECIDES, 0.3, samples=200_000, cost=squared_distance)
+    x = GUESS.clone().requires_grad_()
+    value = loss(x, SCORED)
+    torch.testing.assert_close(value, (GUESS - COSTS).square().sum(-1) + 2 * 0.09, rtol=1e-2, atol=1e-2)
+    (slope,) = torch.autograd.grad(value.sum(), x)
+    torch.testing.assert_close(slope, 2 * (GUESS - COSTS), rtol=3e-2, atol=3e-2)
+
+
+def test_the_contract_of_the_score_function() -> None:
+    check_loss(ScoreFunction(DECIDES, 0.3, samples=3), GUESS, SCORED, random=True)
+    loss = ScoreFunction(DECIDES, 0.3, samples=3)
+    state = loss.state_dict()
+    first = loss(GUESS, SCORED)
+    loss.load_state_dict(state)
+    assert torch.equal(loss(GUESS, SCORED), first)
+    loss.load_state_dict(state)
+    assert torch.equal(pickle.loads(pickle.dumps(loss))(GUESS, SCORED), first)
+    with pytest.raises(OptionError, match="at least 2"):
+        ScoreFunction(DECIDES, 0.3, samples=1)
+
+
+def test_recourse() -> None:
+    """A newsvendor far below demand: each unit more saves shortage − cost, whatever the noise."""
+    strict = Program(A=[[1.0]], b=[0.0], B=[[1.0]], S=np.zeros((1, 1)), d=[1.0], upper=100)
+    batch = Batch(torch.zeros(1, 1), torch.tensor([[50.0]], dtype=torch.float64))
+    x = torch.tensor([[20.0]], dtype=torch.float64, requires_grad=True)
+    loss = ScoreFunction(Exact(HiGHS(strict.elastic("predicted", (0.5, 4.0)))), 0.5, samples=60)
+    value = loss(x, batch)
+    assert float(value.detach()) == pytest.approx(20 + 4 * 30, rel=0.01)
+    (slope,) = torch.autograd.grad(value.sum(), x)
+    assert float(slope) == pytest.approx(-3, abs=1.5)
+    with pytest.raises(SolverError, match=r"program\.elastic"):
+        ScoreFunction(Exact(HiGHS(strict)), 0.5)(x, batch)

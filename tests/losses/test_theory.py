@@ -10,7 +10,6 @@ import itertools
 
 import numpy as np
 import pytest
-import scipy.optimize
 import torch
 from hypothesis import given, settings, strategies as st
 from torch import Tensor
@@ -20,7 +19,7 @@ from dflearn.layers.base import Exact, Layer
 from dflearn.losses import SCE, Loss, Regret, SmoothedSPOPlus, SPOPlus, SquaredDecisionError
 from dflearn.program import Program
 from dflearn.solvers.highs import HiGHS
-from support.closed_form_layers import SmoothedBox, SmoothedTopOne, top_one
+from support.closed_form_layers import SmoothedBox, SmoothedTopOne
 
 N = 5
 WEIGHTS = np.array([2.0, 3.0, 1.0, 4.0, 2.5])
@@ -31,7 +30,7 @@ EXACT = Exact(SOLVER)
 ONE = Program(upper=1, n=1)  # the one-dimensional illustration: min y w, 0 ≤ w ≤ 1
 
 seeds = st.integers(0, 10_000)
-few = settings(max_examples=8)  # each draws some forty predictions, and every one is a solve
+few = settings(max_examples=4)  # each draws some forty predictions, and every one is a solve
 
 
 def draw(seed: int, *shape: int) -> np.ndarray:
@@ -94,13 +93,6 @@ def test_corollary_3_where_spo_plus_rests_sce_rests_too(seed: int) -> None:
     assert (rests[SCE] >= rests[SPOPlus]).all()
 
 
-def test_corollary_3_is_strict() -> None:
-    y = draw(0)
-    near = 0.4 * y[None]
-    assert not evaluate(SCE(EXACT), near, y, best(y))[1].any()
-    assert evaluate(SPOPlus(EXACT), near, y, best(y))[1].any()
-
-
 @few
 @given(seeds)
 def test_theorem_2_spo_plus_rests_exactly_on_half_the_costs_plus_the_cone(seed: int) -> None:
@@ -112,22 +104,6 @@ def test_theorem_2_spo_plus_rests_exactly_on_half_the_costs_plus_the_cone(seed: 
         inside = margin(predicted - apex, label)
         clear = np.abs(inside) > 1e-6  # on the boundary other decisions are optimal too, and the solver may return one
         np.testing.assert_array_equal((np.abs(gradient).max(1) == 0)[clear], (inside > 0)[clear])
-
-
-@few
-@given(seeds)
-def test_margin_is_the_smallest_perturbation_that_changes_the_decision(seed: int) -> None:
-    y = draw(seed)
-    label, gamma = best(y), margin(y, best(y))
-    others = POINTS[(label != POINTS).any(1)] - label
-    nearest = others[(others @ y / np.linalg.norm(others, axis=1)).argmin()]
-    direction = -nearest / np.linalg.norm(nearest)
-    decide = lambda v: SOLVER.solve(torch.tensor(v)).check().decision.numpy()  # noqa: E731
-    np.testing.assert_allclose(decide(y + 0.999 * gamma * direction), label, atol=1e-6)
-    assert np.abs(decide(y + 1.001 * gamma * direction) - label).max() > 0.5
-    random = draw(seed + 3, 20)
-    random *= 0.999 * gamma / np.linalg.norm(random, axis=1, keepdims=True)
-    np.testing.assert_allclose(decide(y + random), np.broadcast_to(label, (20, N)), atol=1e-6)
 
 
 @few
@@ -146,15 +122,6 @@ def test_theorem_2_thresholds_in_closed_form(seed: int) -> None:
     assert not evaluate(SCE(EXACT), shrinking, y, label)[1].any()
     np.testing.assert_allclose(margin(shrinking[0], label), 1e-3 * gamma)
     assert (np.abs(evaluate(SPOPlus(EXACT), shrinking, y, label)[1]).max(1) > 0).all()
-
-
-def test_the_two_items_of_the_paper() -> None:
-    """Values 5 and 10: SPO+ rests once the second leads by 2.5, SCE as soon as it leads at all."""
-    layer, y, label = Exact(HiGHS(top_one(2))), np.array([5.0, 10.0]), np.array([0.0, 1.0])
-    predicted = np.array([[8, 8.01], [8, 10.49], [8, 10.51], [8, 7.99]])
-    for loss, rests in ((SCE(layer), [True, True, True, False]), (SPOPlus(layer), [False, False, True, False])):
-        _, gradient = evaluate(loss, predicted, y, label)
-        np.testing.assert_array_equal(np.abs(gradient).max(1) == 0, rests)
 
 
 # -- Proposition 1 and the bounds -----------------------------------------------------------------------------------
@@ -187,16 +154,6 @@ def test_bounds_hold_with_ties(numbers: list[int]) -> None:
 
 @few
 @given(seeds)
-def test_sce_is_bounded_on_bounded_costs(seed: int) -> None:
-    """What the generalization bound rests on: SCE ≤ 2D for costs of norm at most 1, D the diameter of F."""
-    unit = lambda v: v / np.linalg.norm(v, axis=-1, keepdims=True)  # noqa: E731
-    y, predicted = unit(draw(seed)), unit(draw(seed + 1, 20))
-    diameter = np.linalg.norm(POINTS[:, None] - POINTS, axis=-1).max()
-    assert evaluate(SCE(EXACT), predicted, y, best(y))[0].max() <= 2 * diameter
-
-
-@few
-@given(seeds)
 @pytest.mark.parametrize("loss", [SPOPlus(EXACT), SmoothedSPOPlus(SmoothedBox(Program(upper=1, n=N), 0.5))])
 def test_spo_plus_is_convex(loss: Loss, seed: int) -> None:
     y = draw(seed)
@@ -207,28 +164,7 @@ def test_spo_plus_is_convex(loss: Loss, seed: int) -> None:
     assert (between <= share[:, 0] * ends[0] + (1 - share[:, 0]) * ends[1] + 1e-9).all()
 
 
-def test_spo_plus_is_not_zero_where_the_regret_is() -> None:
-    values = {
-        loss: evaluate(loss(Exact(HiGHS(ONE))), np.array([[1.0]]), np.array([4.0]), np.array([0.0]))[0]
-        for loss in (Regret, SCE, SPOPlus)
-    }
-    assert values == {Regret: 0, SCE: 0, SPOPlus: 2}
-
-
 # -- Smoothing ------------------------------------------------------------------------------------------------------
-
-
-@few
-@given(seeds)
-def test_the_reference_layer_projects(seed: int) -> None:
-    """w = P(z) onto {w ≥ 0, Σw ≤ 1} iff (z − w)ᵀ(v − w) ≤ 0 for its corners v = 0, e₁, …, e_M."""
-    layer = SmoothedTopOne(6, mu=1.0)
-    z = np.random.RandomState(seed).normal(size=6)
-    w = layer(torch.tensor(z)).numpy()
-    assert w.min() >= 0
-    assert w.sum() <= 1 + 1e-12
-    corners = np.vstack([np.zeros(6), np.eye(6)])
-    assert ((corners - w) @ (z - w)).max() <= 1e-9
 
 
 def permutations(items: int, count: int = 20) -> tuple[np.ndarray, np.ndarray]:
@@ -255,73 +191,13 @@ def test_smoothed_regret_has_no_gradient_where_sce_has_one(items: int, mu: float
     assert not gradients[SCE][~wrong].any()
 
 
-def test_smoothed_regret_has_a_gradient_once_the_smoothing_is_strong() -> None:
-    layer = SmoothedTopOne(5, 1.5)
-    y, predicted = (torch.tensor(v) for v in permutations(5))
-    label = torch.nn.functional.one_hot(y.argmax(1), 5).double()
-    assert gradient_of(Regret(layer), predicted, Batch(y, y, label)).any()
-
-
 def gradient_of(loss: Loss, predicted: Tensor, batch: Batch) -> Tensor:
     point = predicted.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(loss(point, batch).sum(), point)
     return gradient
 
 
-MANHATTAN = {1.05: 0.048, 1.5: 0.333, 2.0: 0.500, 5.0: 0.933}
-MANHATTAN_AS_PUBLISHED = {1.05: 0.089, 1.5: 0.465, 2.0: 0.622, 5.0: 1.165}
-
-
-@pytest.mark.parametrize("items", [5, 10, 100])
-def test_distance_between_smoothed_and_exact_decision(items: int) -> None:
-    """(μ/2)‖w‖² gives one row of distances, whatever the number of items; the published row belongs to μ‖w‖."""
-    values = torch.arange(1.0, items + 1, dtype=torch.float64)
-    corner = torch.eye(items, dtype=torch.float64)[-1]
-    for mu, distance in MANHATTAN.items():
-        w = SmoothedTopOne(items, mu)(values)
-        assert float((w - corner).abs().sum()) == pytest.approx(distance, abs=5e-4)
-    for mu, distance in MANHATTAN_AS_PUBLISHED.items():
-        w = unsquared(values, mu)
-        assert float((w - corner).abs().sum()) == pytest.approx(distance, abs=1.1e-3)
-
-
-def unsquared(values: Tensor, mu: float) -> Tensor:
-    """The decision with μ‖w‖: the quadratic one with μ/t, where t = ‖w‖ is the root of a scalar equation."""
-    quadratic = lambda t: SmoothedTopOne(len(values), mu / t)(values)  # noqa: E731
-    return quadratic(scipy.optimize.brentq(lambda t: float(quadratic(t).norm()) - t, 1e-3, 1.0, xtol=1e-12))
-
-
-def test_the_appendix_quotes_the_row_of_another_smoothing() -> None:
-    """0.77 and 0.23 are the decision at μ = 1.5, not at 2."""
-    values = torch.arange(1.0, 6.0, dtype=torch.float64)
-    assert unsquared(values, 1.5)[-2:].tolist() == pytest.approx([0.23, 0.77], abs=5e-3)
-    assert unsquared(values, 2.0)[-2:].tolist() != pytest.approx([0.23, 0.77], abs=5e-2)
-
-
 # -- The two variants, and the slips --------------------------------------------------------------------------------
-
-
-@few
-@given(seeds)
-def test_sce_variants_agree_through_an_exact_solver(seed: int) -> None:
-    y = draw(seed)
-    gradients = [evaluate(SCE(EXACT, variant=v), around(y, seed), y, best(y))[1] for v in ("shifted", "plain")]
-    np.testing.assert_array_equal(*gradients)
-
-
-def test_sce_variants_differ_through_a_layer() -> None:
-    layer, y = SmoothedBox(Program(upper=1, n=N), 2.0), draw(3)
-    label = (y < 0).astype(float)
-    shifted, plain = (evaluate(SCE(layer, variant=v), around(y, 3), y, label)[1] for v in ("shifted", "plain"))
-    assert np.abs(shifted - plain).max() > 0.1
-
-
-def test_plain_sce_is_minimal_at_zero_costs() -> None:
-    y, nothing = draw(4), np.zeros((1, N))
-    assert evaluate(SCE(EXACT, variant="plain"), nothing, y, best(y))[0] == 0
-    label = SOLVER.solve(torch.tensor(nothing[0])).decision.numpy()
-    regret = y @ (label - best(y))
-    assert evaluate(SCE(EXACT), nothing, y, best(y))[0] == pytest.approx(regret)
 
 
 def scalar(loss: Loss, y: float, label: float, *predicted: float) -> list[float]:
@@ -353,16 +229,3 @@ def test_smoothed_label_bounds_sce_from_below(make: type[Layer], seed: int, mu: 
     value, _ = evaluate(SCE(layer, label="smoothed"), predicted, y, y)
     distance = (layer(torch.tensor(y)) - layer(torch.tensor(predicted))).square().sum(-1).numpy()
     assert (value >= mu * distance - 1e-9).all()
-
-
-def test_one_dimensional_illustration() -> None:
-    """y = 4, μ = 6: smoothed regret is flat at 4 below −6 while SCE falls; without smoothing likewise below 0."""
-    smoothed, exact = SmoothedBox(ONE, 6.0), Exact(HiGHS(ONE))
-    predicted = np.array([[-10.0], [-8.0], [-7.0]])
-    for layer in (smoothed, exact):
-        value, gradient = evaluate(Regret(layer), predicted, np.array([4.0]), np.array([0.0]))
-        assert value.tolist() == [4, 4, 4]
-        assert not gradient.any()
-        value, gradient = evaluate(SCE(layer), predicted, np.array([4.0]), np.array([0.0]))
-        assert value.tolist() == pytest.approx([14, 12, 11])
-        assert gradient[:, 0].tolist() == pytest.approx([-1, -1, -1])

@@ -9,15 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from dflearn.errors import DataError, OptionError, ProgramError
+from dflearn.errors import DataError, OptionError
 from dflearn.evaluation import evaluate
-from dflearn.problems.energy import (
-    EnergyKnapsack,
-    KnapsackByCapacity,
-    load_energy_days,
-    split_days,
-    synthetic_energy_days,
-)
+from dflearn.problems.energy import EnergyKnapsack, load_energy_days, split_days, synthetic_energy_days
 from dflearn.problems.scheduling import Scheduling
 from dflearn.solvers.highs import HiGHS
 from dflearn.testing.problems import check_problem
@@ -30,29 +24,6 @@ def file(tmp_path: Path) -> Path:
     arrays = {"features": days.features.astype(np.float32), "values": days.values, "weights": days.weights}
     np.savez(path, **arrays)  # type: ignore[arg-type]
     return path
-
-
-def test_a_file_is_read_by_path_and_by_environment(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    by_path = load_energy_days(file)
-    monkeypatch.setenv("DFLEARN_ENERGY", str(file))
-    by_environment = load_energy_days()
-    expected = synthetic_energy_days(12, seed=3)
-    for days in (by_path, by_environment):
-        np.testing.assert_array_equal(days.values, expected.values)
-        np.testing.assert_allclose(days.features, expected.features, rtol=1e-6)
-        assert not days.is_synthetic
-        assert str(days) == f"12 real days from {file}"
-
-
-def test_without_a_file_the_days_say_that_they_are_synthetic(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("DFLEARN_ENERGY", raising=False)
-    days = load_energy_days(days=20)
-    assert days.is_synthetic
-    assert "SYNTHETIC" in str(days)
-    assert days.features.shape == (20, 48, 8)
-    assert sorted(days.weights) == [3] * 16 + [5] * 16 + [7] * 16
-    assert days.values.min() >= 0
-    np.testing.assert_allclose(days.prices * days.weights, days.values)
 
 
 def test_what_is_no_file_of_days_is_refused(tmp_path: Path, file: Path) -> None:
@@ -102,14 +73,6 @@ def test_knapsack_solver_is_exact(capacity: int, predict) -> None:  # type: igno
     torch.testing.assert_close(relaxed.objective, HiGHS(knapsack.program.relax()).solve(costs).objective)
 
 
-def test_values_and_prices_are_the_same_knapsack() -> None:
-    days = synthetic_energy_days(4)
-    one, other = (EnergyKnapsack(tuple(days.weights.tolist()), 60, predict) for predict in ("value", "price"))
-    first, second = (k.solver().solve(torch.as_tensor(k.costs(days))) for k in (one, other))
-    torch.testing.assert_close(first.objective, second.objective)
-    torch.testing.assert_close(first.decision, second.decision)
-
-
 @pytest.mark.parametrize(
     "problem",
     [
@@ -151,10 +114,3 @@ def test_the_days_are_those_of_the_file_in_their_order(file: Path, monkeypatch: 
     found = evaluate(shuffled.costs, problem, shuffled)
     assert found.absolute_regret == 0
     assert found.floor_regrets is None
-
-
-def test_wrong_arguments_are_refused() -> None:
-    with pytest.raises(OptionError, match="'value' or 'price'"):
-        EnergyKnapsack((1, 2), 3, "cost")  # type: ignore[arg-type]
-    with pytest.raises(ProgramError, match="whole numbers"):
-        KnapsackByCapacity((1.5, 2), 3)  # type: ignore[arg-type]

@@ -8,22 +8,29 @@ from dataclasses import dataclass
 import highspy  # noqa: F401  (before PyEPO: two libraries of HiGHS in one process get in each other's way)
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
+from scipy.sparse.csgraph import dijkstra
 
-from dflearn.errors import OptionError, ShapeError
+from dflearn.errors import OptionError
 from dflearn.problems import (
     PROBLEMS,
     FacilityLocation,
     Knapsack,
+    Matching,
+    Portfolio,
     Problem,
     Selection,
     ShortestPath,
+    Terrain,
     problem_forms,
     problem_named,
     problem_of_origin,
 )
-from dflearn.problems.polynomial import PolynomialProblem, integral_of_ceiling
+from dflearn.problems.base import integral_of_ceiling
+from dflearn.problems.paths import COSTS, CheapestWay
 from dflearn.problems.registry import ProblemForm
+from dflearn.studies.models import make_model
 from dflearn.testing.problems import check_problem
 
 SMALL = [
@@ -38,6 +45,11 @@ SMALL = [
     FacilityLocation(5, 4, degree=5, noise=1.0, seed=4),
     Selection(8, 3),
     Selection(5, 5, degree=1, seed=5),
+    Matching(3),
+    Matching(1, degree=2, seed=1),
+    Portfolio(5),
+    Portfolio(2, noise=3.0, degree=1, seed=2),
+    Terrain(3),
 ]
 
 
@@ -163,37 +175,6 @@ def test_facility_location_data_follow_the_order_of_draws() -> None:
     np.testing.assert_allclose(data.costs, np.array(costs), rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["CFL-50", "CFL-100"])
-def test_capacity_barely_covers_demand_in_the_published_facility_data(name: str) -> None:
-    problem = problem_named(name, seed=1)
-    total = problem.structure["demands"].sum()
-    spare = problem.structure["capacities"].sum() - total
-    assert 0 <= spare <= len(problem.structure["capacities"])
-    decision = problem.solver().solve(problem.generate(2).costs).check().decision
-    assert bool((decision[:, -len(problem.structure["capacities"]) :].round() == 1).all())
-
-
-def test_grid_edges_go_east_then_south_row_by_row() -> None:
-    assert ShortestPath(2, 3).edges().tolist() == [[0, 1], [1, 2], [0, 3], [1, 4], [2, 5], [3, 4], [4, 5]]
-
-
-def test_shortest_path_is_the_best_of_all_paths() -> None:
-    problem = ShortestPath(4, 3, degree=3, seed=1)
-    data = problem.generate(8, dtype=torch.float64)
-    number = {tuple(edge): i for i, edge in enumerate(problem.edges().tolist())}
-    lengths = []
-    for souths in itertools.combinations(range(5), 3):
-        node, used = 0, []
-        for step in range(5):
-            after = node + (3 if step in souths else 1)
-            used.append(number[node, after])
-            node = after
-        assert node == 11
-        lengths.append(data.costs[:, used].sum(1))
-    best = torch.stack(lengths).min(0).values
-    torch.testing.assert_close(problem.solver().solve(data.costs).objective, best)
-
-
 def test_knapsack_and_top_k_are_the_best_of_all_subsets() -> None:
     subsets = torch.tensor(list(itertools.product([0.0, 1.0], repeat=9)), dtype=torch.float64)
     knapsack, top_k = Knapsack(9, capacity_share=1.7, seed=2), Selection(9, 4, seed=2)
@@ -233,15 +214,6 @@ def test_expected_costs_are_the_integral_over_the_noise(kind: str, noise: float,
     assert (error <= rise / cells + 1e-12 * np.abs(level)).all()
 
 
-@pytest.mark.parametrize("problem", [Knapsack(6, degree=5, seed=1), FacilityLocation(3, 2, degree=5, seed=1)], ids=repr)
-def test_expected_costs_are_the_mean_of_many_draws(problem: PolynomialProblem) -> None:
-    features = 2 * problem.generate(4, dtype=torch.float64).features
-    draws = 200_000
-    sample = problem.sample_costs(features.expand(draws, 4, -1), seed=7)
-    error = (sample.mean(0) - problem.expected_costs(features)).abs()
-    assert bool((error <= 4.5 * sample.std(0) / draws**0.5 + 1e-12).all())
-
-
 def test_integral_of_ceiling() -> None:
     low = np.array([0.2, -2.5, 1.0, 3.0, -0.5, 0.0, 7.25])
     high = np.array([0.7, 1.5, 2.0, 3.0, 0.5, 3.0, 7.250001])
@@ -260,15 +232,6 @@ def test_names_make_the_round_trip(name: str) -> None:
     assert (problem.name, problem.seed, problem.degree, problem.noise, problem.features) == (name, 3, 4, 0.25, 7)
     assert problem_named(problem.name, seed=3, degree=4, noise=0.25, features=7) == problem
     assert problem_named(name, seed=4) != problem_named(name, seed=3)
-
-
-def test_sizes_of_the_published_problems() -> None:
-    sizes = {name: (problem_named(name).program.n, problem_named(name).program.p) for name in PROBLEMS}
-    assert sizes["SP-5"] == (40, 40)
-    assert sizes["SP-25"] == (1200, 1200)
-    assert sizes["KP-500"] == (500, 500)
-    assert sizes["CFL-50"] == (255, 250)
-    assert sizes["CFL-250"] == (2510, 2500)
 
 
 @pytest.mark.parametrize("name", ["SP", "XY-5", "CFL-30", "TopK-20", "SP-5x", "sp-5", "KP-ten", ""])
@@ -298,15 +261,10 @@ def test_an_unknown_option_lists_the_valid_ones() -> None:
     "make",
     [
         lambda: ShortestPath(1, 1),
-        lambda: ShortestPath(0, 3),
         lambda: ShortestPath(3, 2.5),  # type: ignore[arg-type]
         lambda: Knapsack(5, capacity_share=0),
-        lambda: Knapsack(5, 0),
         lambda: FacilityLocation(3, 0),
         lambda: Selection(3, 4),
-        lambda: Selection(3, 1, degree=0),
-        lambda: Selection(3, 1, noise=-0.1),
-        lambda: Selection(3, 1, features=0),
         lambda: Selection(3, 1, seed=-1),
     ],
 )
@@ -315,16 +273,69 @@ def test_impossible_configurations_are_refused(make) -> None:  # type: ignore[no
         make()
 
 
-def test_wrong_arguments_of_generate_and_expected_costs_are_refused() -> None:
-    problem = ShortestPath(2, 2)
-    with pytest.raises(OptionError, match="count"):
-        problem.generate(-1)
-    with pytest.raises(OptionError, match="floating-point"):
-        problem.generate(1, dtype=torch.int64)
-    with pytest.raises(ShapeError, match=r"\(\*batch, 10\)"):
-        problem.expected_costs(torch.zeros(3, 9))
+def test_the_risk_of_a_portfolio_is_that_of_its_returns() -> None:
+    """γ Σ is the covariance of y given x, times γ."""
+    problem = Portfolio(4, noise=2.0, aversion=10.0)
+    x = torch.zeros(1, 10, dtype=torch.float64).expand(40_000, -1)
+    drawn = problem.sample_costs(x, seed=1).numpy()
+    assert problem.program.Q is not None
+    wanted = problem.program.Q.matrix.toarray() / 10.0
+    assert np.allclose(np.cov(drawn.T), wanted, atol=6 * wanted.max() * np.sqrt(2 / 40_000))
 
 
-def test_the_structure_cannot_be_changed() -> None:
-    with pytest.raises(ValueError, match="read-only"):
-        Knapsack(5).structure["weights"][0] = 0
+@pytest.mark.parametrize("side", [2, 5])
+def test_ways_are_as_cheap_as_dijkstras(side: int) -> None:
+    problem = Terrain(side)
+    arcs = problem.arcs()
+    apart = np.abs(np.stack([arcs[:, 0] // side - arcs[:, 1] // side, arcs[:, 0] % side - arcs[:, 1] % side]))
+    assert (apart.max(0) == 1).all()
+    assert len(np.unique(arcs, axis=0)) == len(arcs) == 4 * side * (side - 1) + 4 * (side - 1) ** 2
+    c = np.random.RandomState(0).uniform(0.1, 2, (20, len(arcs)))
+    w = CheapestWay(side)(c)
+    for costs, way in zip(c, w, strict=True):
+        graph = sp.csr_array((costs, (arcs[:, 0], arcs[:, 1])), shape=(side**2, side**2))
+        assert costs @ way == pytest.approx(dijkstra(graph, indices=0)[-1])
+        assert np.allclose(problem.program.A @ way, problem.program.b)
+
+
+def test_negative_costs_count_as_zero_and_ways_stay_ways() -> None:
+    problem = Terrain(4)
+    c = np.random.RandomState(1).normal(size=(50, problem.program.n))
+    w = CheapestWay(4)(c)
+    assert np.allclose(w @ problem.program.A.T, problem.program.b)
+    into = np.zeros((50, 16))
+    for arc, (_, head) in enumerate(problem.arcs()):
+        into[:, head] += w[:, arc]
+    assert into.max() == 1  # no tile is entered twice
+    assert np.array_equal(w, CheapestWay(4)(np.maximum(c, 0)))
+
+
+def test_without_noise_the_colour_tells_the_cost() -> None:
+    problem = Terrain(4, pixels=2, noise=0.0, grain=0.0)
+    data = problem.generate(3, dtype=torch.float64)
+    colours = data.features.reshape(3, 3, 4, 2, 4, 2)
+    assert float((colours - colours[:, :, :, :1, :, :1]).abs().max()) == 0  # a tile has one colour
+    seen = colours[:, :, :, 0, :, 0].reshape(3, 3, 16).permute(0, 2, 1).reshape(48, 3)
+    costs = data.batch().require("costs").reshape(48)
+    assert set(costs.tolist()) == set(COSTS.tolist())
+    same = (seen[:, None] == seen[None]).all(-1)
+    assert torch.equal(same, costs[:, None] == costs[None])
+
+
+def test_the_model_of_tiles() -> None:
+    problem = Terrain(3, pixels=4)
+    x = problem.generate(6).features
+    model = make_model("tiles", tuple(x.shape[1:]), 9, seed=1)
+    y = model(x)
+    assert y.shape == (6, 9)
+    assert bool((y > 0).all())
+    assert torch.allclose(model(x.reshape(2, 3, *x.shape[1:])).reshape(6, 9), y, atol=1e-6)
+    assert torch.equal(make_model("tiles", tuple(x.shape[1:]), 9, seed=1)(x), y)
+    assert not torch.equal(make_model("tiles", tuple(x.shape[1:]), 9, seed=2)(x), y)
+    changed = x.clone()
+    changed[:, :, :4, :4] = 1 - changed[:, :, :4, :4]  # the first tile: only it and its neighbours see that
+    different = (model(changed) - y).abs().amax(0).reshape(3, 3) > 1e-6
+    assert bool(different[0, 0])
+    assert not bool(different[2, :].any() or different[:, 2].any())
+    with pytest.raises(OptionError, match="takes square images"):
+        make_model("tiles", (10,), 9, seed=1)

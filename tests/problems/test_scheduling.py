@@ -64,13 +64,6 @@ def test_the_program_finds_the_cheapest_of_all_schedules() -> None:
     np.testing.assert_allclose((power * prices).sum(1), found.objective)
 
 
-def test_variables_and_rows_are_those_of_the_windows() -> None:
-    assert len(TINY.variables) == TINY.program.n == 2 * (5 + 3 + 4)
-    assert TINY.program.p == 6
-    assert TINY.program.A.shape[0] == 3
-    assert TINY.program.G.shape[0] == 2 * 2 * 6  # machines, resources, slots: some task may run in every slot
-
-
 def test_reading_the_text_format(tmp_path: Path) -> None:
     path = tmp_path / "load.txt"
     path.write_text(TEXT)

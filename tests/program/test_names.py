@@ -33,20 +33,6 @@ def test_names_are_kept() -> None:
     assert replace(program, S=None, cost_names=program.variable_names).cost_names == ("a", "b")
 
 
-def test_names_survive_a_file(tmp_path: Path) -> None:
-    program = dfl.Program(A=[[1, 1]], b=[1], variable_names=["a", "b"], cost_names=["α", "flow[1,2]"])
-    for name, saved in (("named", program), ("plain", replace(program, variable_names=None, cost_names=None))):
-        saving.write(tmp_path / name, {}, {}, saved)
-        read = saving.read(tmp_path / name).program
-        assert (read.variable_names, read.cost_names) == (saved.variable_names, saved.cost_names)
-
-
-def test_names_are_optional_and_no_part_of_the_fingerprint() -> None:
-    plain = dfl.Program(A=[[1, 1]], b=[1])
-    assert plain.variable_names is plain.cost_names is None
-    assert replace(plain, variable_names=("a", "b"), cost_names=("y", "z")).fingerprint == plain.fingerprint
-
-
 @pytest.mark.parametrize("field", ["variable_names", "cost_names"])
 @pytest.mark.parametrize(
     ("names", "message"),
@@ -107,13 +93,6 @@ def test_an_instance_by_names_of_columns(kind: str) -> None:
     assert found.batch_shape() == (2,)
 
 
-def test_single_numbers_are_one_instance_without_a_batch() -> None:
-    found = knapsack().instance({"weight": 5, "lower:tent": 1})
-    assert found.batch_shape() == ()
-    np.testing.assert_array_equal(found.h, [5, -1])
-    assert knapsack().instance({}).present() == {}
-
-
 WRONG = {
     "unknown": ({"wieght": [1]}, r"column 'wieght' is neither a constraint of pack nor .*did you mean 'weight'"),
     "unknown variable": ({"upper:ropes": [1]}, r"column 'upper:ropes' is neither .*did you mean 'rope'"),
@@ -149,12 +128,6 @@ def test_a_predicted_right_hand_side_has_no_column(row: str) -> None:
         with pytest.raises(dfl.errors.DataError, match=f"the right-hand side of '{row}' is predicted.*drop the column"):
             predicted.instance({name: [3.0]})
     np.testing.assert_array_equal(predicted.instance({"weight": [5]}).h, [[5, -1]])
-
-
-def test_a_name_that_stands_twice() -> None:
-    frame = pd.DataFrame([[1, 2]], columns=["weight", "weight"])
-    with pytest.raises(dfl.errors.DataError, match="the table has 2 columns named 'weight'"):
-        knapsack().instance(frame)
 
 
 def test_names_of_constraints_are_kept(tmp_path: Path) -> None:

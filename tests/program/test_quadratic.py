@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from dflearn.errors import OptionError, ProgramError, ShapeError
+from dflearn.errors import ProgramError, ShapeError
 from dflearn.program import Instance, Program, Quadratic
 from support import programs
 
@@ -84,15 +84,6 @@ def test_a_factor_is_never_multiplied_out() -> None:
         Program(Q=tied)
 
 
-def test_shapes_must_agree() -> None:
-    with pytest.raises(ProgramError, match="disagree"):
-        Program(A=np.ones((1, 3)), b=[1], Q=np.eye(2))
-    with pytest.raises(ProgramError, match=r"B maps the 3 .* its shape is \(1, 3\)"):
-        Program(A=np.ones((1, 3)), b=[1], B=np.ones((2, 3)))
-    with pytest.raises(ProgramError, match="recourse must be"):
-        Program(n=3, recourse=[5])
-
-
 def test_identity() -> None:
     """A program without the new parts has the fingerprint that it had before there were any."""
     plain = Program(A=[[1, 2]], b=[3], upper=1)
@@ -113,15 +104,6 @@ def test_identity() -> None:
     for program in others:
         copy = pickle.loads(pickle.dumps(program))
         assert (copy.fingerprint, replace(program).fingerprint) == (program.fingerprint,) * 2
-
-
-def test_what_it_says_of_itself() -> None:
-    assert "maximize QP" in repr(programs.portfolio())
-    assert "MIQP" in repr(programs.lots())
-    assert "minimize QP" in repr(programs.lots().relax())
-    assert "2 predicted right-hand sides" in repr(programs.predicted_demand())
-    lots = programs.lots()
-    assert lots.relax().Q is lots.Q  # taken apart once
 
 
 def test_the_objective() -> None:
@@ -185,22 +167,3 @@ def test_elastic_rows() -> None:
     w = torch.tensor([1.0, 1, 1, 1, 0, 0], dtype=torch.float64)  # one more than the demand of 2
     assert bool(soft.is_feasible(w, soft.realize(y)))
     assert soft.objective(y.double(), w).item() == 2 + 1.5
-
-
-@pytest.mark.parametrize(
-    ("rows", "price", "error"),
-    [
-        ("nothing", 1, ProgramError),
-        (("h", 3), 1, ProgramError),
-        ([("b", 0), ("b", 0)], 1, ProgramError),
-        ([], 1, ProgramError),
-        (("b", 0), -1, OptionError),
-        (("b", 0), [1, 2, 3], OptionError),
-        (("b", 0), np.inf, OptionError),
-    ],
-)
-def test_elastic_rows_must_be_known_and_priced(rows: object, price: object, error: type[Exception]) -> None:
-    with pytest.raises(error):
-        programs.predicted_demand().elastic(rows, price)  # type: ignore[arg-type]
-    with pytest.raises(ProgramError, match="no right-hand side"):
-        programs.portfolio().elastic("predicted", 1)

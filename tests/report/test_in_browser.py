@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dflearn.report.study import study_page
+from dflearn.studies.report import study_page
 from support import browser
 from support.study_records import study
 
@@ -105,13 +105,14 @@ def test_buttons_pick_the_rows_of_a_problem(tab: browser.Browser, page: Path) ->
 def test_light_and_dark(tab: browser.Browser, page: Path) -> None:
     brightness = """(() => {
       const shade = color => color.match(/\\d+/g).slice(0, 3).reduce((sum, part) => sum + +part, 0) / 765;
-      const text = document.querySelector('figure svg text');
-      return [shade(getComputedStyle(document.body).backgroundColor), shade(getComputedStyle(document.body).color),
-              shade(getComputedStyle(text).fill)];
+      const body = getComputedStyle(document.body), svg = document.querySelector('figure svg');
+      return [shade(body.backgroundColor), shade(body.color), getComputedStyle(svg).filter];
     })()"""
     tab.open(page)
-    paper, ink, letters = tab.evaluate(brightness)
-    assert paper > 0.9 > 0.3 > ink == letters
+    paper, ink, turned = tab.evaluate(brightness)
+    assert paper > 0.9 > 0.3 > ink
+    assert turned == "none"
     tab.open(page, dark=True)
-    paper, ink, letters = tab.evaluate(brightness)
-    assert paper < 0.2 < 0.7 < ink == letters
+    paper, ink, turned = tab.evaluate(brightness)
+    assert paper < 0.2 < 0.7 < ink
+    assert turned == "invert(1) hue-rotate(180deg)", "dark lines on nothing become light ones"

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dflearn.report import figures
-from dflearn.report.inline import PALETTE, inline_svg
-from dflearn.report.page import Page
+from dflearn.report.page import Page, inline_svg
+from dflearn.studies import figures
 from support.html_reader import read
 
 
@@ -33,11 +32,8 @@ def test_a_page_is_self_contained_and_escapes_what_it_shows(tmp_path: Path) -> N
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_inline_figures_take_the_colours_of_the_page() -> None:
+def test_inline_figures_have_identifiers_and_letters_of_their_own() -> None:
     svg = inline_svg(figures.learning_curves({"MSE": [3, 2, 1]}, "regret"), "f7", "a caption")
-    assert "var(--grey)" in svg
-    assert "var(--ink)" in svg
-    assert not re.search("|".join(PALETTE), svg)
     identifiers = re.findall(r'\bid="([^"]+)"', svg)
     assert identifiers
     assert all(identifier.startswith("f7-") for identifier in identifiers)
@@ -57,8 +53,6 @@ def test_curves_that_stand_still_or_diverge() -> None:
 def test_figures_hold_one_artist_per_method() -> None:
     curves = figures.learning_curves({"a": [1.0, 0.5], "b": [1.0, 0.7]}, "regret", floor=0.2)
     assert [line.get_label() for line in curves.axes[0].lines] == ["a", "b", "deciding with E[y | x]"]
-    scatter = figures.regret_against_time({"a": (0.1, 0.3, 0.01), "b": (1.0, 0.2, 0.01)}, "s", "regret")
-    assert scatter.axes[0].get_xscale() == "log"
     edges = np.array([[0, 1], [0, 2], [1, 3], [2, 3]])
     paths = {"optimal": (np.array([1, 0, 1, 0]), 2.0), "other": (np.array([0, 1, 0, 1]), 3.0)}
     grid = figures.grid_paths(edges, (2, 2), np.array([1.0, 2, 1, 1]), paths)

@@ -12,7 +12,7 @@ import pytest
 
 import dflearn as dfl
 from dflearn.report import training_figures as figures
-from dflearn.report.training import training_page, verdict
+from dflearn.report.training import training_page
 from dflearn.tables import TrainResult
 from dflearn.tables.result import savings
 from support import browser
@@ -72,37 +72,8 @@ def test_the_numbers_are_those_of_the_models(two_stage: bool, result: TrainResul
     assert ">season<" in text, "a category is one feature, however many columns it became"
     assert text.count("<svg ") == 5
     assert "://" not in re.sub(r"http://www.w3.org/(2000/svg|1999/xlink)", "", text)
-    assert verdict(result, first, "EUR") in text.replace("&#x27;", "'")
-
-
-def test_verdicts(result: TrainResult) -> None:
-    def said(name: str, base: np.ndarray, mine: np.ndarray, average: float = 9.0) -> str:
-        some = {"average costs": np.full(30, average), "two-stage": base, "spo+": mine}
-        judged = result.tested[result.baseline]
-        tested = {which: replace(judged, regrets=np.asarray(regrets, float)) for which, regrets in some.items()}
-        made = replace(result, chosen=name, compared="spo+", baseline="two-stage", tested=tested)
-        return verdict(made, savings(made)[0], "EUR")
-
-    noise = np.tile([-1.0, 1.0], 15)
-    zero, two = np.full(30, 1.0) + noise / 10, np.full(30, 3.0)
-    assert (
-        said("spo+", two, zero) == "The spo+ model was kept: it saves 2 EUR per row against two-stage, beyond chance."
-    )
-    assert "saves 0.1 EUR per row against two-stage, which may be chance" in said("spo+", two, two - 0.1 + noise)
-    assert "it costs 0.1 EUR per row more than two-stage, which may be chance" in said("spo+", two, two + 0.1 + noise)
-    assert "costs 2 EUR per row more than two-stage, beyond chance: do not use it" in said("spo+", zero, two)
-    assert "no difference beyond chance" in said("two-stage", two, two + noise)
-    assert "training for decisions (spo+) costs 2 EUR per row more" in said("two-stage", zero, two)
-    assert "spo+ would have saved 2 EUR per row, beyond chance" in said("two-stage", two, zero)
-    assert "it does not beat deciding with average costs" in said("two-stage", two, two, average=2)
-    few = {
-        name: replace(
-            judged, **{field: getattr(judged, field)[:12] for field in ("ids", "regrets", "optima", "squared_errors")}
-        )
-        for name, judged in result.tested.items()
-    }
-    some = replace(result, tested=few | {"average costs": replace(few["average costs"], regrets=np.full(12, 99.0))})
-    assert "12 test rows are too few to say what it saves" in verdict(some, savings(some)[0], "")
+    verb = "saves" if saved >= 0 else "costs"
+    assert f"{result.verdict} On the test rows {other} {verb} {figures.short_number(abs(saved))} EUR per row" in text
 
 
 def test_per_thousand_rows_without_dates_and_other_rows_of_a_year(result: TrainResult) -> None:

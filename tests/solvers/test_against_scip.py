@@ -12,7 +12,6 @@ import torch
 
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Status
-from dflearn.solvers.few_rows import FewRowLP
 from dflearn.solvers.gurobi import Gurobi
 from dflearn.solvers.highs import HiGHS
 from dflearn.solvers.model import ModelSolver
@@ -79,7 +78,7 @@ class Case(NamedTuple):
 def cases() -> list[Case]:
     rng = np.random.RandomState(0)
     drawn = []
-    for _ in range(240):
+    for _ in range(120):
         program = random_program(rng)
         y = rng.normal(size=(2, program.p))
         h, upper = program.h + rng.randint(0, 2, (2, len(program.h))), program.upper + rng.randint(0, 2, (2, 1))
@@ -90,10 +89,10 @@ def cases() -> list[Case]:
 
 def test_the_sample_holds_every_kind(cases: list[Case]) -> None:
     seen = Counter(status for case in cases for status, _ in case.known)
-    assert min(seen[status] for status in STATUSES.values()) >= 20, f"the sample is too one-sided to prove much: {seen}"
-    assert sum(case.program.is_integer for case in cases) >= 50
-    assert sum(case.program.A.shape[0] > 0 for case in cases) >= 50
-    assert sum(bool(np.isinf(case.program.lower).any()) for case in cases) >= 50
+    assert min(seen[status] for status in STATUSES.values()) >= 10, f"the sample is too one-sided to prove much: {seen}"
+    assert sum(case.program.is_integer for case in cases) >= 25
+    assert sum(case.program.A.shape[0] > 0 for case in cases) >= 25
+    assert sum(bool(np.isinf(case.program.lower).any()) for case in cases) >= 25
 
 
 @pytest.mark.parametrize("make", [HiGHS, Gurobi])
@@ -106,26 +105,3 @@ def test_random_programs(make: type[ModelSolver], cases: list[Case]) -> None:
                 assert float(answer.objective[i]) == pytest.approx(optimum, rel=1e-6, abs=1e-6), (number, i, program)
         optimal = answer.status == Status.OPTIMAL
         assert (program.violation(answer.decision, instance)[optimal] <= 1e-6).all(), (number, program)
-
-
-def test_few_row_linear_programs() -> None:
-    """The simplex method of our own, on all programs of the sample that have finite bounds, from cold and from any basis."""
-    rng = np.random.RandomState(1)
-    seen = dict.fromkeys(STATUSES.values(), 0)
-    while min(seen[Status.OPTIMAL], 3 * seen[Status.INFEASIBLE]) < 120:
-        drawn = random_program(rng)
-        low, high = (np.nan_to_num(side, posinf=2, neginf=-2) for side in (drawn.lower, drawn.upper))
-        program = Program(A=drawn.A, b=drawn.b, G=drawn.G, h=drawn.h, lower=low, upper=high, d=drawn.d)
-        y = torch.tensor(rng.normal(size=(1, program.p)))
-        solver = FewRowLP(program)
-        status, optimum = scip(program, program.objective.vector(y)[0].numpy(), program.b, program.h, program.upper)
-        seen[status] += 1
-        start = solver.no_start(1)
-        for costs in (y, y, -y, y):  # the optimal basis of one vector of costs is any basis for another
-            answer = solver.solve(costs, None, start)
-            start = answer.start
-            assert Status(int(answer.status)) is status, program
-        if status is Status.OPTIMAL:
-            assert float(answer.objective) == pytest.approx(optimum, rel=1e-7, abs=1e-7)
-            assert float(solver.solve(y).objective) == pytest.approx(optimum, rel=1e-7, abs=1e-7)
-            assert float(program.violation(answer.decision)) <= 1e-8

@@ -9,7 +9,7 @@ import torch
 
 from dflearn.errors import ShapeError, SolverError
 from dflearn.program import Instance, Program
-from dflearn.solvers.base import Basis, Raw, Solution, Solver, Status, check_costs
+from dflearn.solvers.base import Basis, Solution, Status, check_costs
 from dflearn.solvers.callable import from_callable
 from dflearn.solvers.highs import HiGHS
 from support import programs
@@ -19,12 +19,6 @@ def solution(*codes: Status) -> Solution:
     status = torch.tensor([int(code) for code in codes], dtype=torch.int8)
     number = torch.zeros(len(codes), dtype=torch.float64)
     return Solution(torch.zeros(len(codes), 2), status, number, number)
-
-
-@pytest.mark.parametrize("status", Status)
-def test_every_status_says_what_happened_and_what_to_do(status: Status) -> None:
-    assert len(status.message) > 20
-    assert status.has_decision == (status in (Status.OPTIMAL, Status.FEASIBLE))
 
 
 def test_check_names_the_first_instance_that_is_not_accepted() -> None:
@@ -51,13 +45,6 @@ def test_codes_of_a_basis_are_those_of_highs() -> None:
     codes = {name: int(code) for name, code in Basis.__members__.items()}
     assert codes.pop("NONE") < 0
     assert codes == {name: int(code) for name, code in wanted.items()}
-
-
-def test_raw_begins_as_failed() -> None:
-    raw = Raw.empty(2, 3)
-    assert raw.status.tolist() == [Status.FAILED] * 2
-    assert np.isnan(raw.decision).all()
-    assert np.isneginf(raw.bound).all()
 
 
 def test_costs_that_overflow_when_added_are_costs() -> None:
@@ -89,24 +76,3 @@ def test_half_precision_costs() -> None:
         answer = HiGHS(program).solve(torch.tensor([[2.0, 1.0]], dtype=dtype))
         assert answer.decision.dtype == dtype
         assert answer.decision.tolist() == [[0.0, 1.0]]
-
-
-def test_most_solvers_have_no_state_and_no_start() -> None:
-    class Zero(Solver):
-        identity = "zero"
-
-        def __init__(self) -> None:
-            self.program = Program(n=2)
-            self.objective = self.program.objective
-
-        def _solve(self, c: np.ndarray, sides: object, start: object) -> Raw:
-            zero = np.zeros(len(c))
-            return Raw(np.zeros_like(c), np.zeros(len(c), np.int8), zero, zero)
-
-    solver = Zero()
-    assert solver.get_state() == {}
-    solver.set_state({})
-    assert solver.no_start(3) is None
-    with pytest.raises(ShapeError, match="takes no start"):
-        solver.solve(torch.ones(3, 2), None, torch.zeros(3, 4))
-    assert solver.solve(torch.ones(3, 2)).seconds > 0

@@ -71,11 +71,8 @@ def test_nan_means_nothing_was_found() -> None:
 def test_wrong_answers(answer: object, message: str) -> None:
     with pytest.raises(ShapeError, match=message):
         from_callable(lambda c: answer, 2).solve(torch.ones(1, 2))
-
-
-def test_wrong_answers_for_a_batch() -> None:
-    with pytest.raises(ShapeError, match=r"the batch: .* must return shape \(3, 2\); it returned \(2,\)"):
-        from_callable(lambda c: c[0], 2, batched=True).solve(torch.ones(3, 2))
+    with pytest.raises(ShapeError, match=r"the batch: .* must return"):
+        from_callable(lambda c: answer, 2, batched=True).solve(torch.ones(3, 2))
 
 
 def fails_on_negative_sum(c: np.ndarray) -> np.ndarray:

@@ -8,8 +8,8 @@ import scipy.sparse as sp
 import torch
 from scipy.optimize import linprog
 
+from dflearn.engine.implied import implied_bounds
 from dflearn.program import Instance, Program
-from dflearn.program.implied import implied_bounds
 from dflearn.solvers.base import Status
 from dflearn.solvers.convex import ConvexQP
 from dflearn.solvers.highs import HiGHS
@@ -49,7 +49,7 @@ def test_linear_programs_of_mixed_sizes(program: Program, c: list[float], wanted
     np.testing.assert_allclose(solved(program, c), wanted, rtol=1e-10, atol=1e-20)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(12))
 def test_random_programs_in_other_units(seed: int) -> None:
     """Linear ones against scipy, and projections on a box with one row against bisection."""
     rng = np.random.default_rng(seed)
@@ -73,7 +73,7 @@ def test_an_empty_part_of_an_instance_beside_q() -> None:
     torch.testing.assert_close(found.decision, torch.tensor([[0.5, 1.0]], dtype=torch.float64))
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(15))
 def test_implied_bounds_hold(seed: int) -> None:
     """They contain what scipy finds by minimizing and maximizing each variable, and are no looser than those given."""
     rng = np.random.default_rng(seed)
@@ -104,11 +104,5 @@ def test_bounds_pass_along_a_chain_and_a_batch() -> None:
 def test_a_face_that_cannot_meet_a_row_lets_go_of_the_cheapest_variable() -> None:
     """min −w₀ + 0.001 w₁ + ½‖w‖², w₀ = 5 w₁, w₀ ≤ 1e-5: both at bounds is no decision; by hand it is w₁ that moves."""
     program = Program(A=[[1.0, -5.0]], b=[0.0], upper=[1e-5, np.inf], Q=np.eye(2))
-    c, guess = np.array([-1.0, 1e-3]), (np.array([1e-5, 0.0]), np.zeros(1))
-    solver = ConvexQP(program)
-    found = list(solver.clarabel.candidates(c, program.own_sides, guess=guess))
-    errors = [solver.certifier.tidy(c, w, y, program.own_sides)[2].error[0] for w, y in found]
-    w, y = found[int(np.argmin(errors))]
-    assert min(errors) < 1e-12
-    np.testing.assert_allclose(w, [1e-5, 2e-6], rtol=1e-12)
-    np.testing.assert_allclose(y, [-(1e-3 + 2e-6) / 5], rtol=1e-12)  # c₁ + w₁ + 5 y = 0
+    found = HiGHS(program).solve(torch.tensor([-1.0, 1e-3], dtype=torch.float64)).check((Status.OPTIMAL,))
+    np.testing.assert_allclose(found.decision, [1e-5, 2e-6], rtol=1e-12)

@@ -14,17 +14,14 @@ from dflearn.program import Program
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Raw, Solver, Status
 from dflearn.solvers.callable import from_callable
-from dflearn.solvers.few_rows import FewRowBinary, FewRowLP
 from dflearn.solvers.gurobi import Gurobi
 from dflearn.solvers.highs import HiGHS
 from dflearn.solvers.oracles import DagShortestPath, TopK
-from dflearn.solvers.relaxation_first import RelaxationFirst
 from dflearn.solvers.scip import SCIP
-from dflearn.solvers.small_lp import SmallLP
+from dflearn.solvers.structured import FewRowBinary, FewRowLP, RelaxationFirst, SmallLP
 from dflearn.solvers.wrappers import Parallel, Pooled
 from dflearn.testing.solvers import check_solver
 from support import programs
-from support.in_torch import FewRowLPInTorch
 
 PROGRAMS: dict[str, Program] = {
     "path": programs.shortest_path(),
@@ -49,7 +46,6 @@ SOLVERS: dict[str, Callable[[Program], Solver]] = {
     "DagShortestPath": DagShortestPath.of,
     "TopK": TopK.of,
     "FewRowLP": FewRowLP,
-    "FewRowLP in torch": FewRowLPInTorch,
     "FewRowBinary": FewRowBinary,
     "SmallLP": SmallLP,
     "RelaxationFirst": RelaxationFirst,

@@ -6,14 +6,13 @@ import itertools
 from dataclasses import replace
 from typing import NamedTuple
 
-import clarabel
 import numpy as np
 import pytest
-import scipy.sparse as sp
 import torch
 
 from dflearn.errors import MissingExtraError, ProgramError
 from dflearn.program import Instance, Program, Quadratic
+from dflearn.program.sides import Sides
 from dflearn.solvers import recognition
 from dflearn.solvers.base import Solver, Status
 from dflearn.solvers.gurobi import Gurobi
@@ -23,6 +22,7 @@ from dflearn.solvers.scip import SCIP
 from dflearn.solvers.task import DecisionTask
 from dflearn.testing.optimality import check_optimal
 from support import programs
+from support.reference import clarabel_smoothed
 
 
 class Random(NamedTuple):
@@ -63,22 +63,14 @@ def random_program(seed: int) -> Random:
 def by_clarabel(case: Random) -> tuple[str, float]:
     """Status and optimum in plain units, by another solver."""
     program, unit = case.program, case.decision_unit
-    sides = [side / unit for side in (program.b, program.h, program.lower, program.upper)]
-    n, identity = program.n, sp.eye_array(program.n, format="csr")
-    low, high = np.isfinite(sides[2]), np.isfinite(sides[3])
-    rows = sp.csc_matrix(sp.vstack([program.A, program.G, -identity[low], identity[high]]))
-    right = np.concatenate([sides[0], sides[1], -sides[2][low], sides[3][high]])
-    cones = [clarabel.ZeroConeT(len(sides[0])), clarabel.NonnegativeConeT(len(right) - len(sides[0]))]
-    settings = clarabel.DefaultSettings()
-    settings.verbose = False
-    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-11
-    Q = np.zeros((n, n)) if program.Q is None else program.Q.matrix.toarray() * (unit / case.cost_unit)
-    found = clarabel.DefaultSolver(sp.csc_matrix(np.triu(Q)), case.c, rows, right, cones, settings).solve()
-    x = np.array(found.x)
-    return str(found.status), float(case.c @ x + 0.5 * x @ Q @ x)
+    Q = np.zeros((program.n,) * 2) if program.Q is None else program.Q.matrix.toarray() * (unit / case.cost_unit)
+    plain = replace(program, Q=Q)
+    sides = Sides(*(getattr(program, name) / unit for name in ("b", "h", "lower", "upper")))
+    status, w = clarabel_smoothed(plain, case.c, 0.0, sides, "squared")
+    return status, float(case.c @ w + 0.5 * w @ Q @ w)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(26))
 def test_against_clarabel(seed: int) -> None:
     case = random_program(seed)
     y = torch.tensor(case.c * case.cost_unit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -9,20 +10,18 @@ import pytest
 import torch
 from scipy.linalg import block_diag
 
-from dflearn.certify import SURE
-from dflearn.kernels import few_row_binary, few_row_lp, shortest_path
+from dflearn.engine.exact import few_row_binary, few_row_lp, shortest_path, simplex
+from dflearn.errors import ProgramError
+from dflearn.problems import FacilityLocation
 from dflearn.program import Instance, Program
-from dflearn.solvers import HiGHS, SmallLP
-from dflearn.solvers.base import Raw, Status
-from dflearn.solvers.few_rows import FewRowBinary, FewRowLP
+from dflearn.solvers import HiGHS, Parallel, SmallLP
+from dflearn.solvers.base import Status
 from dflearn.solvers.oracles import DagShortestPath, TopK
-from dflearn.solvers.recognition import best_solver
-from dflearn.solvers.relaxation_first import RelaxationFirst
+from dflearn.solvers.structured import FewRowBinary, FewRowLP, RelaxationFirst
 from fuzz.exact import exact_lp
 from support import programs
-from support.in_torch import FewRowLPInTorch
 
-LINEAR = [FewRowLP, FewRowLPInTorch, SmallLP]
+LINEAR = [FewRowLP, SmallLP]
 
 
 def optimum(program: Program, c: np.ndarray) -> float | None:
@@ -51,29 +50,13 @@ def agrees(kind: type[Any], program: Program, c: np.ndarray) -> int:
 
 
 @pytest.mark.parametrize("kind", LINEAR)
-@pytest.mark.parametrize("limit", [1e9, 1e12, 1e14, 1e15])
-def test_a_budget_without_a_limit_changes_nothing(kind: type[Any], limit: float) -> None:
-    program = Program(G=[[3.0, 5, 2, 4], [1, 1, 1, 1]], h=[7.0, limit], upper=1)
-    y = torch.tensor([[-6.0, -5, -4, -3]], dtype=torch.float64)
-    found = kind(program).solve(y)
-    assert found.decision.tolist() == [[1.0, 0.4, 1.0, 0.0]]
-    assert found.status.tolist() == [Status.OPTIMAL]
-    assert found.fallback.tolist() == [False]
-    assert agrees(kind, program, y.numpy()) == 0
-
-
-def test_the_default_solver_with_a_budget_without_a_limit() -> None:
-    program = Program(
-        G=[[3.0, 5, 2, 4], [1, 1, 1, 1]], h=[7.0, 1e15], upper=1, S=-np.eye(4), sense="maximize"
-    )  # fmt: skip
-    found = best_solver(program).solve(torch.tensor([[6.0, 5, 4, 3]], dtype=torch.float64))
-    assert found.objective.tolist() == pytest.approx([-12.0])
-
-
-@pytest.mark.parametrize("kind", LINEAR)
 @pytest.mark.parametrize(
     ("arguments", "c", "wanted"),
     [
+        *(
+            ({"G": [[3.0, 5, 2, 4], [1, 1, 1, 1]], "h": [7.0, limit], "upper": 1}, [-6, -5, -4, -3], [1, 0.4, 1, 0])
+            for limit in (1e9, 1e12, 1e14, 1e15)  # a budget without a limit
+        ),
         ({"A": [[1e4, 0, 0], [0, 1e-4, 1e-4]], "b": [1e10, 3e-4], "upper": [2e6, 1, 5]}, [1, 1, 2], [1e6, 1, 2]),
         ({"G": [[-1e4], [1e-4]], "h": [1e8, 1e-7], "upper": 0.1}, [-100], [1e-3]),
         ({"G": [[1.0, 0], [0, 1]], "h": [1e7, 1e-8], "upper": [1e9, 1e9]}, [-1e-7, -1e8], [1e7, 1e-8]),
@@ -90,18 +73,13 @@ def test_the_default_solver_with_a_budget_without_a_limit() -> None:
         ),
     ],
 )
-def test_rows_in_other_units(kind: type[Any], arguments: dict[str, Any], c: list[float], wanted: Any) -> None:
+def test_loose_rows_and_rows_in_other_units(
+    kind: type[Any], arguments: dict[str, Any], c: list[float], wanted: Any
+) -> None:
     program, costs = Program(**arguments), np.array([c], float)
     agrees(kind, program, costs)
     if wanted is not None:
         assert kind(program).solve(torch.tensor(costs)).decision[0].tolist() == pytest.approx(wanted, rel=1e-9)
-
-
-def test_small_lps_without_upper_bounds_keep_a_block_in_small_units() -> None:
-    program = Program(G=[[1.0, 0], [0, 1]], h=[1e7, 1e-8])
-    found = SmallLP(program).solve(torch.tensor([[-1e-7, -1e8]], dtype=torch.float64))
-    assert found.decision.tolist() == [[1e7, 1e-8]]
-    assert found.fallback.tolist() == [False]
 
 
 @pytest.mark.parametrize("kind", LINEAR)
@@ -144,7 +122,7 @@ def stocks(rng: np.random.Generator) -> Program:
 @pytest.mark.parametrize("family", [loose_rows, blocks, stocks])
 def test_families_against_exact_arithmetic(kind: type[Any], family: Any) -> None:
     """All answers are right, and nearly all are the first solver's."""
-    left, count = 0, 40
+    left, count = 0, 20
     for seed in range(count):
         rng = np.random.default_rng(seed)
         program = family(rng)
@@ -156,59 +134,39 @@ def test_families_against_exact_arithmetic(kind: type[Any], family: Any) -> None
 # -- what does not pass -------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many instances each call of HiGHS solved."""
-    counts, solve = [], HiGHS._solve
-
-    def watched(self: HiGHS, c: np.ndarray, *others: Any) -> Raw:
-        counts.append(len(c))
-        return solve(self, c, *others)
-
-    monkeypatch.setattr(HiGHS, "_solve", watched)
-    return counts
-
-
-def test_few_rows_hand_wrong_answers_to_highs(monkeypatch: pytest.MonkeyPatch, asked: list[int]) -> None:
-    program = programs.knapsack(12, 2).relax()
+@pytest.mark.parametrize(
+    ("kernel", "kind", "program"),
+    [
+        (few_row_lp, FewRowLP, programs.knapsack(12, 2).relax()),
+        (simplex, SmallLP, programs.knapsack(12, 2).relax()),
+        (few_row_binary, FewRowBinary, programs.knapsack(12, 2)),
+    ],
+)
+def test_wrong_answers_go_to_highs(
+    kernel: Any, kind: Any, program: Program, monkeypatch: pytest.MonkeyPatch, asked: list[int]
+) -> None:
     y = torch.rand(6, 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 0.5
-    wanted, solver, solve = HiGHS(program).solve(y), FewRowLP(program), few_row_lp.solve_batch
+    wanted, solver, solve, linear = HiGHS(program).solve(y), kind(program), kernel.solve_batch, not program.is_integer
 
     def wrong(*arguments: Any) -> None:
         solve(*arguments)
-        w, prices, status = arguments[-3:]
+        w, prices, status = arguments[-3:] if linear else (arguments[-2], None, arguments[-1])
         w[1] = 1.0  # not feasible
-        w[2] = 0.0  # not optimal
-        prices[3] -= 1e-5  # not proven
-        status[4] = Status.INFEASIBLE  # not true
+        status[2] = Status.INFEASIBLE  # not true
+        if prices is not None:
+            w[3] = 0.0  # not optimal
+            prices[4] -= 1e-5  # not proven
 
-    monkeypatch.setattr(few_row_lp, "solve_batch", wrong)
+    start = solver.no_start(6)
+    solver.solve(y)
+    monkeypatch.setattr(kernel, "solve_batch", wrong)
     asked.clear()
-    found = solver.solve(y, None, solver.no_start(6)).check((Status.OPTIMAL,))
-    assert asked == [4]
-    assert found.fallback.tolist() == [False, True, True, True, True, False]
+    found = solver.solve(y, None, start).check((Status.OPTIMAL,))
+    assert asked == [4 if linear else 2]
+    assert found.fallback.tolist() == [False, True, True, linear, linear, False]
     torch.testing.assert_close(found.objective, wanted.objective)
-    assert found.start is not None
-    again = HiGHS(program).solve(y, None, found.start)
-    torch.testing.assert_close(again.objective, wanted.objective)
-
-
-def test_few_row_binary_hands_broken_rows_to_highs(monkeypatch: pytest.MonkeyPatch, asked: list[int]) -> None:
-    program = programs.knapsack(12, 2)
-    y = torch.rand(4, 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 0.5
-    wanted, solver, solve = HiGHS(program).solve(y), FewRowBinary(program), few_row_binary.solve_batch
-
-    def wrong(*arguments: Any) -> None:
-        solve(*arguments)
-        arguments[-2][1] = 1.0
-        arguments[-1][2] = Status.INFEASIBLE
-
-    monkeypatch.setattr(few_row_binary, "solve_batch", wrong)
-    asked.clear()
-    found = solver.solve(y).check((Status.OPTIMAL,))
-    assert asked == [2]
-    assert found.fallback.tolist() == [False, True, True, False]
-    torch.testing.assert_close(found.objective, wanted.objective)
+    if start is not None:
+        torch.testing.assert_close(HiGHS(program).solve(y, None, found.start).objective, wanted.objective)
 
 
 def test_binary_decisions_with_loose_rows_and_costs_of_many_sizes() -> None:
@@ -238,24 +196,6 @@ def test_sums_that_are_not_precise_enough_go_to_highs(asked: list[int]) -> None:
 # -- oracles ----------------------------------------------------------------------------------------------------------
 
 
-def test_distances_are_prices_that_pass_the_rule() -> None:
-    """The check inside the kernel says what the rule of `certify` says."""
-    program = programs.shortest_path(5)
-    solver = DagShortestPath.of(program)
-    y = torch.rand(20, program.n, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    found = solver.solve(y).check((Status.OPTIMAL,))
-    assert found.fallback is not None
-    assert not found.fallback.any()
-    start, arc, tail = solver._incoming
-    distance = np.empty((start.size - 1, 8))
-    shortest_path.distances(start, arc, tail, y.numpy(), 0, distance)
-    graph, prices = solver.graph, np.zeros((8, program.A.shape[0]))
-    prices[:, graph.tails[graph._arc]] = distance.T[:, graph._tail]
-    prices[:, graph.heads[graph._arc]] = distance.T[:, graph._head]
-    verdict = solver.certifier.check(y.numpy()[:8], found.decision.numpy()[:8], prices, program.own_sides)
-    assert verdict.error.max() <= SURE
-
-
 def test_wrong_distances_prove_nothing() -> None:
     program = programs.shortest_path(3)
     solver = DagShortestPath.of(program)
@@ -282,33 +222,89 @@ def test_costs_that_overflow_are_not_called_optimal(solver: Any) -> None:
     assert found.status[1] != Status.OPTIMAL
 
 
-def test_topk_that_left_a_cheaper_item_is_not_sure(monkeypatch: pytest.MonkeyPatch, asked: list[int]) -> None:
-    solver, topk = TopK(5, 2), torch.Tensor.topk
-    y = torch.tensor([[3.0, 1, 2, 5, 4], [1, 2, 3, 4, 5]], dtype=torch.float64)
-
-    def wrong(self: torch.Tensor, k: int, **options: Any) -> Any:
-        found = topk(self, k, **options)
-        found.indices[0, 1], found.values[0, 1] = 3, self[0, 3]
-        return found
-
-    monkeypatch.setattr(torch.Tensor, "topk", wrong)
-    found = solver.solve(y).check((Status.OPTIMAL,))
-    assert asked == [1]
-    assert found.fallback.tolist() == [True, False]
-    assert found.objective.tolist() == [3.0, 3.0]
-
-
 # -- every solver -------------------------------------------------------------------------------------------------------
+
+
+CASES = [
+    (FewRowLP, programs.supply()),
+    (SmallLP, programs.supply()),
+    (RelaxationFirst, FacilityLocation(5, 2, seed=3).program),
+]
+
+
+@pytest.mark.parametrize(("kind", "program"), CASES)
+def test_sides_of_their_own(kind: Any, program: Program) -> None:
+    """The statuses and optima of HiGHS, where some instances are infeasible."""
+    count, rng = 40, np.random.default_rng(5)
+    below, above = (rng.random((count, program.n)) for _ in range(2))
+    own = {
+        "b": program.b + 0.3 * rng.normal(size=(count, len(program.b))),
+        "h": program.h + 1 - 8 * rng.random((count, len(program.h))) * (1.0 if kind is not RelaxationFirst else 0.2),
+        "lower": np.where(program.integer, np.round(below / 2), program.lower - below),
+        "upper": np.where(program.integer, np.maximum(np.round(above), np.round(below / 2)), program.upper + above),
+        "d": rng.normal(size=(count, program.n)),
+    }
+    y, solver, infeasible = torch.tensor(rng.normal(size=(count, program.p))), kind(program), 0
+    for names in (("b",), ("h",), ("lower", "upper"), tuple(own)):
+        instance = Instance(**{name: torch.tensor(own[name]) for name in names})
+        found, best = solver.solve(y, instance), HiGHS(program).solve(y, instance)
+        assert found.status.tolist() == best.status.tolist()
+        torch.testing.assert_close(found.objective, best.objective, rtol=1e-9, atol=1e-9, equal_nan=True)
+        lost = best.status == Status.INFEASIBLE
+        assert torch.equal(found.decision.isnan().any(-1), lost)
+        assert torch.equal(found.bound == -torch.inf, lost)
+        infeasible += int(lost.sum())
+    assert infeasible > 3
+
+
+@pytest.mark.parametrize(("kind", "program"), CASES)
+def test_answers_depend_on_the_instance_alone(kind: Any, program: Program) -> None:
+    """Bit by bit: in any order, alone, copied, on two threads; with ties."""
+    y = (4 * torch.rand(33, program.p, generator=torch.Generator().manual_seed(0), dtype=torch.float64)).round(
+        decimals=1
+    )
+    solver, order = kind(program), torch.randperm(33, generator=torch.Generator().manual_seed(1))
+    found = solver.solve(y).decision
+    assert torch.equal(solver.solve(y[order]).decision, found[order])
+    assert torch.equal(kind(program).solve(y[32:]).decision, found[32:])
+    assert torch.equal(pickle.loads(pickle.dumps(solver)).solve(y[5]).decision, found[5])
+    sent = pickle.loads(pickle.dumps(program.own_sides))
+    assert np.array_equal(solver._solve(program.objective.vector(y).numpy(), sent, None).decision, found)
+    with Parallel(solver, workers=2) as two:
+        assert torch.equal(two.solve(y).decision, found)
+
+
+@pytest.mark.parametrize(
+    ("kind", "program", "message"),
+    [
+        (FewRowLP, programs.knapsack(), r"it has integer variables; did you mean program.relax\(\)"),
+        (FewRowLP, programs.shortest_path(5), "it has 25 rows, more than 16"),
+        (FewRowLP, Program(G=np.ones((1, 3)), h=[1]), "needs finite bounds on every variable"),
+        (FewRowLP, Program(n=2, lower=-np.inf, upper=1), "needs finite bounds on every variable"),
+        (FewRowBinary, programs.knapsack().relax(), "it has variables that are not integer; did you mean FewRowLP"),
+        (FewRowBinary, programs.facility_location(), "it has variables that are not integer"),
+        (FewRowBinary, programs.top_k(at_most=False), "it has equations"),
+        (FewRowBinary, programs.knapsack(8, 5), "it has 5 rows, more than 4"),
+        (FewRowBinary, Program(G=np.ones((1, 3)), h=[1], upper=2, integer=True), "variables with two values, or one"),
+        (SmallLP, programs.knapsack(), r"it has integer variables; did you mean program.relax\(\)"),
+        (SmallLP, programs.portfolio(), "its objective is quadratic"),
+        (SmallLP, Program(G=np.ones((200, 100)), h=np.ones(200)), "its tableau has 20000 entries, more than 12000"),
+        (SmallLP, Program(G=np.ones((1001, 3)), h=np.ones(1001)), "it has 1001 rows, more than 1000; use HiGHS"),
+        (RelaxationFirst, programs.supply(), "no integer variables"),
+    ],
+)
+def test_refusals(kind: Any, program: Program, message: str) -> None:
+    with pytest.raises(ProgramError, match=message):
+        kind(program)
 
 
 @pytest.mark.parametrize(
     "solver",
     [
         FewRowLP(programs.knapsack(20, 3).relax()),
-        FewRowLPInTorch(programs.knapsack(20, 3).relax()),
         FewRowBinary(programs.knapsack(20, 3)),
         SmallLP(programs.supply()),
-        RelaxationFirst(programs.facility_location()),
+        RelaxationFirst(FacilityLocation(10, 2, seed=3).program),
         DagShortestPath.of(programs.shortest_path(5)),
         TopK(10, 4),
     ],
@@ -321,12 +317,3 @@ def test_the_first_solver_answers_ordinary_programs(solver: Any) -> None:
     assert found.fallback.shape == (100,)
     assert found.fallback.sum() <= 1
     torch.testing.assert_close(found.objective, HiGHS(solver.program).solve(y).objective)
-
-
-def test_infeasible_claims_are_those_of_highs(asked: list[int]) -> None:
-    program = programs.knapsack(4).relax()
-    y = torch.ones(3, 4, dtype=torch.float64)
-    own = Instance(h=torch.tensor([[1.0, 1.0], [-1.0, 1.0], [1.0, 1.0]], dtype=torch.float64))
-    found = FewRowLP(program).solve(y, own)
-    assert asked == [1]
-    assert found.status.tolist() == [Status.OPTIMAL, Status.INFEASIBLE, Status.OPTIMAL]

@@ -33,10 +33,8 @@ HARD, SMALL = (60, 200), (10, 40)  # hours for one instance; milliseconds
     ("name", "package", "size", "integer", "Q"),
     [
         ("Gurobi", "gurobipy", HARD, True, None),
-        ("Gurobi", "gurobipy", HARD, True, "0.1 * np.eye(n)"),
         ("SCIP", "pyscipopt", HARD, True, "0.1 * np.eye(n)"),
         ("HiGHS", "highspy", SMALL, False, None),
-        ("HiGHS", "highspy", (4, 12), True, None),
         ("HiGHS", "highspy", SMALL, False, "0.1 * np.eye(n) + 0.01"),  # by Clarabel
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import sys
 from typing import Any
@@ -13,13 +12,14 @@ import torch
 
 from dflearn.errors import MissingExtraError, OptionError, ProgramError, ShapeError, SolverError
 from dflearn.program import Instance, Program
-from dflearn.solvers.base import Basis, Raw, Status
+from dflearn.solvers.base import Basis, Status
 from dflearn.solvers.gurobi import Gurobi
 from dflearn.solvers.highs import HiGHS
-from dflearn.solvers.model import Model, ModelSolver
+from dflearn.solvers.model import ModelSolver
 from dflearn.solvers.recognition import best_solver
 from dflearn.solvers.wrappers import Parallel
 from support import programs
+from support.forked import solved_in_child
 
 BACK_ENDS = [HiGHS, Gurobi]
 
@@ -34,23 +34,6 @@ def own_sides(program: Program, count: int) -> Instance:
     h = torch.tensor(program.h) + torch.rand(count, len(program.h), generator=generator, dtype=torch.float64)
     step = torch.rand(count, program.n, generator=generator, dtype=torch.float64) * ~torch.tensor(program.integer)
     return Instance(h=h, upper=torch.tensor(program.upper) + step)
-
-
-def in_child(solver: ModelSolver, y: torch.Tensor, answers: Any) -> None:
-    answers.put(solver.solve(y).objective.tolist())
-
-
-def solved_in_child(solver: ModelSolver, y: torch.Tensor) -> list[float]:
-    """The objectives, from a forked process that is given a minute."""
-    context = multiprocessing.get_context("fork")
-    answers = context.Queue()
-    child = context.Process(target=in_child, args=(solver, y, answers), daemon=True)
-    child.start()
-    try:
-        return answers.get(timeout=60)
-    finally:
-        child.kill()
-        child.join()
 
 
 # -- answers depend on nothing but the instance -----------------------------------------------------------------------
@@ -164,15 +147,6 @@ def test_an_integer_program_at_its_limit() -> None:
     assert (program.violation(answer.decision[known]) <= 1e-9).all()
 
 
-def test_the_time_limit_is_for_each_instance() -> None:
-    """HiGHS's own clock adds up all solves: with it, a long batch would run out of time."""
-    program = programs.knapsack(60).relax()
-    solver = HiGHS(program, time_limit=0.3)
-    y = random_costs(program, 200)
-    while solver._model().highs.getRunTime() < 0.4:  # type: ignore[attr-defined]
-        assert solver.solve(y).counts() == {"OPTIMAL": 200}
-
-
 @pytest.mark.parametrize("make", BACK_ENDS)
 def test_a_gap_is_taken(make: type[ModelSolver]) -> None:
     program = programs.knapsack(30, 3)
@@ -217,12 +191,6 @@ def test_entries_as_small_as_those_that_highs_drops(entry: float) -> None:
     assert answer.decision[1].item() == pytest.approx(1 / entry, rel=1e-8)
 
 
-def test_an_entry_of_the_size_that_is_dropped_is_refused() -> None:
-    program = Program(G=[[-1, -1e-12]], h=[-1], upper=[0, 4e12], integer=True)
-    with pytest.raises(ProgramError, match="the entries of a row span more than 1e"):
-        HiGHS(program).solve(torch.ones(2, dtype=torch.float64))
-
-
 def test_presolve_that_never_ended() -> None:
     """HiGHS 1.15.1, left alone, tries the same step again and again on this program, whatever its time limit."""
     program = Program(
@@ -259,105 +227,29 @@ def test_after_a_fork(make: type[ModelSolver]) -> None:
 # -- integers are integers ------------------------------------------------------------------------------------------------
 
 
-class Sloppy(Model):
-    """A back end whose integers are off by its tolerance; it finds continuous variables again when integers are fixed."""
-
-    def __init__(self, program: Program, first: list[float], later: list[float] | None) -> None:
-        super().__init__(program, self.fixed)
-        self.first, self.later, self.strict = first, later, 0
-        self.relaxed: Model | None = None
-
-    def fixed(self, program: Program) -> Model:
-        """The relaxation is HiGHS's, or has no decision."""
-        solver = HiGHS(program)
-        self.relaxed = solver._build(program)
-        if self.later is None:
-            self.relaxed.run = lambda c, basis: Status.INFEASIBLE  # type: ignore[method-assign]
-        return self.relaxed
-
-    def change_rows(self, b: np.ndarray, h: np.ndarray) -> None:
-        raise AssertionError("the rows are the program's own")
-
-    def change_bounds(self, lower: np.ndarray, upper: np.ndarray) -> None:
-        raise AssertionError("and so are the bounds")
-
-    def run(self, c: np.ndarray, basis: np.ndarray | None) -> Status | None:
-        return Status.OPTIMAL
-
-    def be_strict(self, strict: bool) -> None:
-        self.strict += strict
-
-    def decision(self) -> np.ndarray:
-        return np.array(self.first)
-
-    def decision_and_prices(self) -> tuple[np.ndarray, np.ndarray]:
-        raise AssertionError("an integer program has no prices")
-
-    def bound(self) -> float:
-        return -100.0
-
-    def basis(self, w: np.ndarray, codes: np.ndarray) -> None:
-        raise AssertionError("an integer program has no basis")
-
-
-def solve_sloppily(program: Program, model: Sloppy, c: list[float]) -> Raw:
-    class Solver(HiGHS):
-        def _build(self, program: Program) -> Model:
-            return model
-
-    return Solver(program)._solve(np.array([c], dtype=float), program.sides(None, 1), None)
-
-
-def test_integers_are_rounded_and_the_objective_follows() -> None:
-    program = Program(G=[[1, 1]], h=[2], upper=3, integer=True)
-    out = solve_sloppily(program, Sloppy(program, [0.9999999, 1.0000001], None), [-1, -3])
-    assert out.status[0] == Status.FEASIBLE  # the bound proves nothing
-    assert out.decision[0].tolist() == [1.0, 1.0]
-    assert out.objective[0] == -4.0
-    assert out.bound[0] == -100.0
-
-
-def test_continuous_variables_follow_rounded_integers() -> None:
-    """x ≤ 10⁶ z: with z = 0.999999 rounded to 1 nothing breaks; with x above what z = 1 allows, x is found again."""
-    program = Program(G=[[1, -1e6]], h=[0], upper=[2e6, 2], integer=[1])
-    model = Sloppy(program, [1e6 + 1, 1.000001], [1e6, 1.0])
-    out = solve_sloppily(program, model, [-1, 0])
-    assert out.decision[0].tolist() == [1e6, 1.0]
-    assert out.objective[0] == -1e6
-    assert model.relaxed is not None
-    held, columns = model.relaxed.held, model.relaxed.scales.columns
-    assert ((held.lower * columns).tolist(), (held.upper * columns).tolist()) == ([0, 1], [2e6, 1])  # z fixed, x free
-    assert model.strict, "the bound proves nothing, and the solve was repeated"
-
-
-def test_integers_that_fit_no_row_are_a_failure() -> None:
-    """x ≥ ½ and x ≤ 10⁶ z, where z = 10⁻⁶ counted as zero: there is no such decision."""
-    program = Program(G=[[1, -1e6]], h=[0], lower=[0.5, 0], upper=[1, 1], integer=[1])
-    out = solve_sloppily(program, Sloppy(program, [0.5, 5e-7], None), [0, 1])
-    assert out.status[0] == Status.FAILED
-    assert np.isnan(out.decision[0]).all()
-    whole = Program(G=[[1e7, 0]], h=[0.5e7], upper=1, integer=True)
-    assert solve_sloppily(whole, Sloppy(whole, [0.6, 0.0], None), [-1, 0]).status[0] == Status.FAILED
-
-
 @pytest.mark.parametrize(
-    ("c", "middle"),
+    ("arguments", "said", "c", "status", "wanted"),
     [
-        ([1.0, 3.0, 1e9], 10**4.5),  # the geometric middle of the smallest and the largest cost becomes one
-        ([1e-4, 1.0, 1e4], 1e-4),  # which is the unit of the first solve: then the smallest does
+        ({"G": [[1, 1]], "h": [2], "upper": 3, "integer": True}, [0.9999999, 1.0000001], [-1, -3], "FEASIBLE", [1, 1]),
+        # x ≤ 10⁶ z: x is above what z = 1 allows, and is found again.
+        ({"G": [[1, -1e6]], "h": [0], "upper": [2e6, 2], "integer": [1]}, [1e6 + 1, 1.000001], [-1, 0], "FEASIBLE", [1e6, 1]),
+        # x ≥ ½ and x ≤ 10⁶ z, where z = 10⁻⁶ counted as zero: there is no such decision.
+        ({"G": [[1, -1e6]], "h": [0], "lower": [0.5, 0], "upper": 1, "integer": [1]}, [0.5, 5e-7], [0, 1], "FAILED", [np.nan] * 2),
+        ({"G": [[1e7, 0]], "h": [0.5e7], "upper": 1, "integer": True}, [0.6, 0.0], [-1, 0], "FAILED", [np.nan] * 2),
     ],
-)
-def test_wide_costs_are_solved_for_in_two_units(c: list[float], middle: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    solver = HiGHS(Program(G=[[-1, -1, -1]], h=[-1], upper=1, integer=True))
-    model, asked = solver._model(), []
-    run = model.run
-    monkeypatch.setattr(model, "run", lambda costs, basis: asked.append(costs[0] / c[0]) or run(costs, basis))
-    answer = solver.solve(torch.tensor(c, dtype=torch.float64)).check((Status.OPTIMAL,))
-    assert answer.decision.tolist() == [1, 0, 0]
-    assert len(asked) == 2
-    assert asked[0] != asked[1]
-    assert np.log2(asked[1]) % 1 == 0
-    assert asked[1] * middle == pytest.approx(1, rel=0.42)
+)  # fmt: skip
+def test_integers_that_are_off_by_a_tolerance(
+    arguments: Any, said: list[float], c: list[float], status: str, wanted: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are rounded, the others follow, the bound proves nothing."""
+    solver = HiGHS(Program(**arguments))
+    model = solver._model()
+    monkeypatch.setattr(model, "run", lambda costs, basis: Status.OPTIMAL)
+    monkeypatch.setattr(model, "decision", lambda: np.array(said) / model.scales.columns)
+    monkeypatch.setattr(model, "bound", lambda: -1e9)
+    answer = solver.solve(torch.tensor(c, dtype=torch.float64))
+    assert answer.counts() == {status: 1}
+    np.testing.assert_array_equal(answer.decision, wanted)
 
 
 def test_two_solves_that_say_different_things_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -403,27 +295,6 @@ def test_sides_that_mean_no_limit(large: float) -> None:
             np.testing.assert_allclose(answer.decision, wanted, rtol=1e-12, atol=1e-15)
 
 
-def test_strict_is_as_strict_as_it_gets_and_passes() -> None:
-    """The tolerances of the next solves, as the back ends themselves report them: below the usual ones, then as before."""
-    program = Program(G=[[1, 1]], h=[1], upper=1, integer=True)
-    highs, gurobi = HiGHS(program)._model(), Gurobi(program)._model()
-    names = ["mip_feasibility_tolerance", "primal_feasibility_tolerance", "dual_feasibility_tolerance"]
-
-    def tolerances() -> np.ndarray:
-        options, parameters = highs.highs.getOptions(), gurobi.model.Params  # type: ignore[attr-defined]
-        theirs = [getattr(parameters, name) for name in ("IntFeasTol", "FeasibilityTol", "OptimalityTol")]
-        return np.array([*(getattr(options, name) for name in names), *theirs])
-
-    usual = tolerances()
-    for model in (highs, gurobi):
-        model.be_strict(True)
-    np.testing.assert_allclose(tolerances(), 1e-9)
-    assert (usual > 5e-8).all()
-    for model in (highs, gurobi):
-        model.be_strict(False)
-    np.testing.assert_allclose(tolerances(), usual)
-
-
 # -- Gurobi's own -------------------------------------------------------------------------------------------------------
 
 
@@ -439,30 +310,6 @@ def test_gurobi_says_what_its_small_licence_cannot_do() -> None:
     program = programs.knapsack(2500)
     with pytest.raises(SolverError, match=r"small models only .* install a full licence or use HiGHS"):
         Gurobi(program).solve(torch.ones(2500))
-
-
-@pytest.mark.parametrize("make", BACK_ENDS)
-@pytest.mark.parametrize("integer", [False, True])
-@pytest.mark.parametrize("size", [1e-9, 1e-6, 1e9])
-def test_the_unit_of_the_costs_does_not_matter(make: type[ModelSolver], integer: bool, size: float) -> None:
-    """Back ends have absolute tolerances; decisions for tiny costs are as optimal as for others."""
-    rng = np.random.RandomState(5)
-    program = Program(G=rng.uniform(1, 5, (2, 8)), h=[9.0, 10.0], upper=1, integer=integer)
-    y = random_costs(program, 40)
-    expected = make(program).solve(y)
-    solution = make(program).solve(y * size)
-    assert solution.counts() == {"OPTIMAL": 40}
-    torch.testing.assert_close(program.objective(y, solution.decision), expected.objective, rtol=1e-7, atol=1e-7)
-    torch.testing.assert_close(solution.objective, size * expected.objective)
-    torch.testing.assert_close(solution.bound / size, expected.bound, rtol=1e-6, atol=1e-6)
-
-
-def test_presolve_is_asked_for_the_solvers_own_program() -> None:
-    """What is derived from it, a relaxation or a refinement, is presolved where that is worth its time."""
-    solver = HiGHS(Program(G=[[1.0, 1.0]], h=[1], upper=1), presolve=True)
-    own, other = solver._build(solver.program), solver._build(Program(G=[[1.0, 2.0]], h=[1], upper=1))
-    assert own.presolve is True  # type: ignore[attr-defined]
-    assert other.presolve is False  # type: ignore[attr-defined]
 
 
 def test_small_costs_beside_huge_ones_are_not_lost() -> None:

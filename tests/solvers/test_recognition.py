@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from dflearn.problems import problem_named
 from dflearn.program import Instance, Program
 from dflearn.solvers import DagShortestPath, FewRowBinary, FewRowLP, HiGHS, RelaxationFirst, SmallLP, Solver, TopK
 from dflearn.solvers.recognition import best_solver
@@ -15,9 +16,11 @@ CASES: dict[str, tuple[Program, type[Solver]]] = {
     "path": (programs.shortest_path(4), DagShortestPath),
     "at most k": (programs.top_k(), TopK),
     "exactly k": (programs.top_k(at_most=False), TopK),
+    "two of each": (Program(G=np.full((1, 7), 2.0), h=[6], upper=1, S=-np.eye(7), sense="maximize"), TopK),
     "relaxed knapsack": (programs.knapsack(12).relax(), FewRowLP),
     "knapsack": (programs.knapsack(12), FewRowBinary),
-    "facility location": (programs.facility_location(), RelaxationFirst),
+    "facilities that must all open": (problem_named("CFL-50", seed=2).program, RelaxationFirst),
+    "facilities that may stay closed": (programs.facility_location(), HiGHS),
     "many facilities": (programs.facility_location(1, 33), HiGHS),
     "no switches": (Program(G=np.ones((2, 3)), h=[1, 2], upper=1, integer=[0, 1]), HiGHS),
     "free variables": (Program(G=np.ones((1, 3)), h=[1], lower=-np.inf, upper=1), SmallLP),

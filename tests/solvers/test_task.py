@@ -9,7 +9,7 @@ import torch
 from dflearn.errors import OptionError
 from dflearn.problems import problem_named
 from dflearn.program import Program
-from dflearn.solvers import DagShortestPath, FewRowLP, HiGHS, from_callable
+from dflearn.solvers import DagShortestPath, HiGHS, from_callable
 from dflearn.solvers.task import DecisionTask
 from support import programs
 
@@ -17,15 +17,6 @@ from support import programs
 def cheapest(c: np.ndarray) -> np.ndarray:
     """Takes every item of negative cost."""
     return (c < 0).astype(float)
-
-
-def test_a_program_gets_the_oracle_of_its_structure() -> None:
-    task = DecisionTask.of(programs.shortest_path())
-    assert isinstance(task.solver, DagShortestPath)
-    knapsack = DecisionTask.of(programs.knapsack())
-    assert isinstance(knapsack.relaxed, FewRowLP)
-    assert knapsack.program is not None
-    assert knapsack.expected_costs is None
 
 
 def test_a_problem_keeps_its_solvers_and_its_floor() -> None:

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 import pytest
 import torch
 
-from dflearn.certify import Certifier
 from dflearn.errors import SolverError
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Basis, Solution, Solver, Status
-from dflearn.solvers.few_rows import FewRowBinary, FewRowLP
 from dflearn.solvers.gurobi import Gurobi
 from dflearn.solvers.highs import HiGHS
 from dflearn.solvers.model import ModelSolver
 from dflearn.solvers.oracles import DagShortestPath
-from dflearn.solvers.relaxation_first import RelaxationFirst
-from dflearn.solvers.scaling import Scales, units
+from dflearn.solvers.structured import FewRowBinary, FewRowLP, RelaxationFirst
 from support import programs
 from support.rationals import exact_optimum
 
@@ -81,20 +79,20 @@ def covering(rng: np.random.RandomState) -> tuple[Program, np.ndarray, Fraction,
 
 
 @pytest.mark.parametrize("make", BACK_ENDS)
-def test_nine_hundred_penalties(make: type[ModelSolver]) -> None:
+def test_penalties(make: type[ModelSolver]) -> None:
     called = 0
-    for seed in range(900):
+    for seed in range(300):
         program, c, linear, _ = covering(np.random.RandomState(seed))
         answer = make(program).solve(torch.tensor(c))
         assert_honest(answer, program.objective.vector(torch.tensor(c)).numpy(), linear, seed)
         called += int(answer.status) == Status.OPTIMAL
-    assert called >= 895
+    assert called >= 298
 
 
 @pytest.mark.parametrize("make", [*BACK_ENDS, RelaxationFirst])
 def test_penalties_on_whole_decisions(make: Callable[[Program], Solver]) -> None:
     called = 0
-    for seed in range(900, 1200):
+    for seed in range(900, 1000):
         program, c, _, whole = covering(np.random.RandomState(seed))
         mixed = Program(
             G=program.G, h=program.h, upper=program.upper, S=program.S, d=program.d, integer=range(program.p)
@@ -102,7 +100,7 @@ def test_penalties_on_whole_decisions(make: Callable[[Program], Solver]) -> None
         answer = make(mixed).solve(torch.tensor(c))
         assert_honest(answer, program.objective.vector(torch.tensor(c)).numpy(), whole, seed)
         called += int(answer.status) == Status.OPTIMAL
-    assert called >= 290
+    assert called >= 97
 
 
 # -- units of everything --------------------------------------------------------------------------------------------
@@ -126,32 +124,30 @@ def mixed_scales(rng: np.random.RandomState, integer: bool) -> tuple[Program, np
     return Program(G=rows, h=h, upper=upper, integer=whole), rng.randn(n) * 10 ** rng.uniform(-6, 6, n)
 
 
-@pytest.mark.parametrize("make", [*BACK_ENDS, FewRowLP])
-def test_mixed_scales(make: type[ModelSolver]) -> None:
-    for seed in range(120):
-        program, c = mixed_scales(np.random.RandomState(seed), False)
-        best = exact_optimum(program, c)
-        assert best is not None
-        answer = make(program).solve(torch.tensor(c))
-        assert_honest(answer, c, best, seed)
-        assert int(answer.status) == Status.OPTIMAL, seed
-        assert program.violation(answer.decision) <= 1e-8, seed
+@lru_cache
+def mixed_case(seed: int, integer: bool) -> tuple[Program, np.ndarray, Fraction]:
+    program, c = mixed_scales(np.random.RandomState(seed), integer)
+    best = exact_optimum(program, c)
+    assert best is not None
+    return program, c, best
 
 
-@pytest.mark.parametrize("make", [*BACK_ENDS, RelaxationFirst])
-def test_mixed_scales_of_integer_programs(make: Callable[[Program], Solver]) -> None:
-    for seed in range(80):
-        program, c = mixed_scales(np.random.RandomState(seed), True)
-        best = exact_optimum(program, c)
-        assert best is not None
+@pytest.mark.parametrize(
+    ("make", "integer"),
+    [*((make, False) for make in (*BACK_ENDS, FewRowLP)), *((make, True) for make in (*BACK_ENDS, RelaxationFirst))],
+)
+def test_mixed_scales(make: Callable[[Program], Solver], integer: bool) -> None:
+    for seed in range(60):
+        program, c, best = mixed_case(seed, integer)
         answer = make(program).solve(torch.tensor(c))
         assert_honest(answer, c, best, seed)
-        assert program.violation(answer.decision) <= 1e-6, seed
+        assert integer or int(answer.status) == Status.OPTIMAL, seed
+        assert program.violation(answer.decision) <= (1e-6 if integer else 1e-8), seed
 
 
 @pytest.mark.parametrize("make", [*BACK_ENDS, FewRowLP])
-@pytest.mark.parametrize("rows", [1e-8, 1.0, 1e8])
-@pytest.mark.parametrize("decisions", [1e-8, 1e-4, 1e8])
+@pytest.mark.parametrize("rows", [1e-8, 1e8])
+@pytest.mark.parametrize("decisions", [1e-8, 1e8])
 @pytest.mark.parametrize("costs", [1e-8, 1e8])
 def test_answers_know_no_unit(make: type[ModelSolver], rows: float, decisions: float, costs: float) -> None:
     """The same program in other units has the same answers, cold and from a start; infeasible instances too."""
@@ -225,23 +221,10 @@ def test_what_refinement_calls_impossible_is_asked_again() -> None:
     assert answer.objective.item() == pytest.approx(HiGHS(program).solve(costs).objective.item(), rel=1e-9)
 
 
-def test_binary_decisions_under_a_penalty() -> None:
-    """One large cost hides no small one: every decision is tried."""
-    decisions = (np.arange(256)[:, None] >> np.arange(8) & 1).astype(float)
-    for seed in range(40):
-        rng = np.random.RandomState(seed)
-        G, c = rng.uniform(0, 5, (2, 8)), -rng.uniform(1, 4, 8)
-        c[0] = 10 ** rng.uniform(3, 9)
-        h = G.sum(1) * rng.uniform(0.3, 0.6)
-        answer = FewRowBinary(Program(G=G, h=h, upper=1, integer=True)).solve(torch.tensor(c)).check((Status.OPTIMAL,))
-        best = (decisions @ c)[(decisions @ G.T <= h).all(1)].min()
-        assert answer.objective.item() == pytest.approx(best, rel=1e-9), seed
-
-
 # -- starts ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", [*BACK_ENDS, FewRowLP])
+@pytest.mark.parametrize("make", BACK_ENDS)
 def test_every_code_of_a_start(make: type[ModelSolver]) -> None:
     """Any codes are a start: they may save time, never change what is found out."""
     program = Program(G=[[1, 2, 3], [-1, 1, 0]], h=[4, 1], lower=[0, -1, 0], upper=[2, 1, 3])
@@ -258,41 +241,16 @@ def test_every_code_of_a_start(make: type[ModelSolver]) -> None:
 # -- what the check sees --------------------------------------------------------------------------------------------
 
 
-def test_the_check_tells_right_from_wrong() -> None:
-    program = Program(G=[[-1, -1, -1]], h=[-1], upper=[1, 1, np.inf])
-    c = np.array([[3, 2.9, 1e9]] * 4)
-    w = np.array([[0, 1, 0], [1, 0, 0], [0, 0.9, 0], [0, 0, 1.0]])
-    y = np.array([[-2.9], [-3.0], [-2.9], [-1e9]])
-    verdict = Certifier(program).check(c, w, y, program.own_sides)
-    assert verdict.error[0] == 0
-    assert verdict.bound[0] == pytest.approx(2.9)
-    assert verdict.gap[1] == pytest.approx(0.1 / 3)
-    assert verdict.dual[1] == pytest.approx(0.1 / 5.9)
-    assert verdict.bound[1] == pytest.approx(2.9)
-    assert verdict.primal[2] == pytest.approx(0.1 / 1.9)
-    assert verdict.error[3] > 0.5
-    assert (verdict.bound <= 2.9 + 1e-9).all()
-
-
-def test_a_price_of_the_wrong_sign_proves_nothing() -> None:
-    program = Program(G=[[1.0]], h=[1], lower=-np.inf)
-    verdict = Certifier(program).check(np.array([[1.0]]), np.array([[1.0]]), np.array([[1.0]]), program.own_sides)
-    assert verdict.bound[0] == -np.inf
-    assert verdict.dual[0] == 1
-
-
 @pytest.mark.parametrize("make", BACK_ENDS)
 def test_what_cannot_be_certified_is_not_called_optimal(
     make: type[ModelSolver], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A back end that answers something else: refined where that helps, then Clarabel's; feasible with a true bound without."""
+    """A back end that answers something else: Clarabel's answer; feasible with a true bound without."""
     program = Program(G=[[-1, -1, -1]], h=[-1], upper=[1, 1, np.inf])
     y = torch.tensor([[3, 2.9, 1e3]], dtype=torch.float64)
     solver = make(program)
     model = solver._model()
     monkeypatch.setattr(model, "decision_and_prices", lambda: (np.array([1.0, 0, 0]), np.array([-3.0])))
-    assert solver.solve(y).check((Status.OPTIMAL,)).decision.tolist() == [[0, 1, 0]]
-    monkeypatch.setattr(model.refiner, "refine", lambda c, sides, w, y: (Status.OPTIMAL, w, y))
     answer = solver.solve(y).check((Status.OPTIMAL,))
     assert answer.decision.tolist() == [[0, 1, 0]]
     assert answer.fallback is not None
@@ -308,29 +266,6 @@ def test_what_cannot_be_certified_is_not_called_optimal(
     assert solver.solve(y).counts() == {"FAILED": 1}
 
 
-def test_integer_programs_whose_two_solves_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second and third solve find nothing as good: the first answer is feasible, no more."""
-    program = Program(G=[[-1, -1, -1]], h=[-1], upper=1, integer=True)
-    solver = HiGHS(program)
-    model = solver._model()
-    found = iter([[0, 1.0, 0], [1.0, 0, 0], [1.0, 0, 0]])
-    monkeypatch.setattr(model, "decision", lambda: np.array(next(found)))
-    answer = solver.solve(torch.tensor([3, 2.9, 1e9], dtype=torch.float64))
-    assert Status(int(answer.status)) is Status.FEASIBLE
-    assert answer.decision.tolist() == [0, 1, 0]
-
-
-def test_units_are_powers_of_two_and_leave_ordinary_numbers_alone() -> None:
-    values = np.array([[1.0, -3, 5e5], [0, 0, 0], [3, 2.9, 1e9], [1e-9, 2e-9, 0], [1e12, 1e12, 1]])
-    found = units(values)
-    assert found[[0, 1]].tolist() == [1, 1]
-    assert (np.log2(found) % 1 == 0).all()
-    assert found[2:] == pytest.approx([3, 1.5e-9, 1e12], rel=0.5)
-    assert Scales.of(programs.supply()).plain
-    scales = Scales.of(Program(G=[[1e-8, 1e8], [1e8, 1e-8]], h=[1, 1]))
-    assert not scales.plain
-
-
 @pytest.mark.parametrize("tiny", [1e-8, 1e-12])
 def test_paths_with_costs_of_all_sizes(tiny: float) -> None:
     """The objective is that of the path, whatever is lost on the way."""
@@ -341,12 +276,6 @@ def test_paths_with_costs_of_all_sizes(tiny: float) -> None:
     for i, row in enumerate(c.numpy()):
         best = min(sum(Fraction(float(row[a])) for a in path) for path in ([0, 2], [1, 3], [0, 4, 3]))
         assert float(answer.objective[i]) == pytest.approx(float(best), rel=1e-15, abs=1e-7)
-
-
-def test_prices_that_are_no_numbers_prove_nothing() -> None:
-    program = Program(G=[[1.0, 1.0]], h=[1], upper=1)
-    w, y = np.array([[1.0, 0.0]]), np.array([[np.nan]])
-    assert Certifier(program).check(np.array([[-1.0, 0.0]]), w, y, program.own_sides).error[0] == np.inf
 
 
 def test_rounding_in_the_inverse_of_a_basis() -> None:

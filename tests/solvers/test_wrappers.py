@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import multiprocessing
 import pickle
 import threading
 from typing import Any
@@ -12,15 +11,15 @@ import numpy as np
 import pytest
 import torch
 
-from dflearn.errors import OptionError, ProgramError, ShapeError, SolverError
+from dflearn.errors import OptionError, ProgramError, ShapeError
 from dflearn.layers.base import Exact
 from dflearn.program import Instance, Program
-from dflearn.solvers.base import Raw, Solver, Status
-from dflearn.solvers.callable import from_callable
+from dflearn.solvers.base import Raw, Status
 from dflearn.solvers.highs import HiGHS
 from dflearn.solvers.oracles import DagShortestPath
-from dflearn.solvers.wrappers import Parallel, Pooled, _parts
+from dflearn.solvers.wrappers import Parallel, Pooled
 from support import programs
+from support.forked import solved_in_child
 
 
 def random_costs(program: Program, count: int, seed: int = 0) -> torch.Tensor:
@@ -88,24 +87,12 @@ def test_parallel_is_picklable_and_copies_have_workers_of_their_own() -> None:
         assert torch.equal(parallel.solve(y).objective, wanted)
 
 
-def in_child(solver: Solver, y: torch.Tensor, answers: Any) -> None:
-    answers.put(solver.solve(y).objective.tolist())
-
-
 def test_parallel_after_a_fork() -> None:
     program = programs.supply()
     y = random_costs(program, 8)
     with Parallel(HiGHS(program), workers=2) as parallel:
         wanted = parallel.solve(y).objective.tolist()
-        context = multiprocessing.get_context("fork")
-        answers = context.Queue()
-        child = context.Process(target=in_child, args=(parallel, y, answers), daemon=True)
-        child.start()
-        try:
-            assert answers.get(timeout=60) == wanted
-        finally:
-            child.kill()
-            child.join()
+        assert solved_in_child(parallel, y) == wanted
         assert parallel.solve(y).objective.tolist() == wanted
 
 
@@ -150,25 +137,15 @@ def test_pooled_never_beats_the_optimum_and_claims_nothing() -> None:
     assert 25 < pooled.solver.solved < 90, "the first batch, and about a fifth of the rest"
 
 
-def test_pooled_keeps_each_decision_once_and_drops_the_oldest() -> None:
+def test_pooled_keeps_each_decision_once() -> None:
     program = programs.top_k(4, 1, at_most=False)
-    pooled = Pooled(HiGHS(program), ratio=1, capacity=3)
+    pooled = Pooled(HiGHS(program), ratio=1)
     for best in (0, 1, 1, 0, 2):
         pooled.solve(1 - torch.eye(4)[best])
     assert pooled.decisions.argmax(-1).tolist() == [0, 1, 2]
-    pooled.solve(1 - torch.eye(4)[3])
-    assert pooled.decisions.argmax(-1).tolist() == [1, 2, 3]
     many = Pooled(HiGHS(program), ratio=1)
     many.solve(torch.cat([1 - torch.eye(4)] * 10))
     assert len(many.decisions) == 4
-
-
-@pytest.mark.parametrize("capacity", [1, 2, 3, 4])
-def test_a_pool_holds_the_newest(capacity: int) -> None:
-    pooled = Pooled(HiGHS(programs.top_k(6, 1, at_most=False)), ratio=1, capacity=capacity)
-    for best in range(6):
-        pooled.solve(1 - torch.eye(6)[best])
-    assert pooled.decisions.argmax(-1).tolist() == list(range(6 - capacity, 6))
 
 
 def test_pooled_begins_with_what_it_is_given() -> None:
@@ -223,18 +200,6 @@ def test_pooled_goes_on_from_a_checkpoint() -> None:
             assert torch.equal(other.decisions, went_on.decisions)
 
 
-@pytest.mark.parametrize(
-    ("count", "shown"), [(8, "0, 1, 2, 3, 4, 5, 6, 7 that"), (9, "0, 1, 2, 3, 4, 5, 6, 7, … that")]
-)
-def test_pooled_names_the_instances_that_were_solved(count: int, shown: str) -> None:
-    def refuse(c: np.ndarray) -> np.ndarray:
-        raise SolverError("no")
-
-    pooled = Pooled(from_callable(refuse, n=2), ratio=1)
-    with pytest.raises(SolverError, match=f"among the instances {shown} were solved, .*no"):
-        pooled.solve(torch.ones(count, 2))
-
-
 def test_pooled_does_not_remember_what_has_no_decision() -> None:
     program = Program(G=[[1, -1]], h=[1])
     pooled = Pooled(HiGHS(program), ratio=1)
@@ -243,22 +208,12 @@ def test_pooled_does_not_remember_what_has_no_decision() -> None:
     assert pooled.decisions.tolist() == [[0, 0]]
 
 
-def test_pooled_around_parallel() -> None:
-    program = programs.knapsack()
-    y = random_costs(program, 20).abs()
-    with Parallel(HiGHS(program), workers=2) as parallel:
-        one, other = Pooled(parallel, ratio=0.5), Pooled(HiGHS(program), ratio=0.5)
-        for _ in range(3):
-            assert torch.equal(one.solve(y).decision, other.solve(y).decision)
-
-
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
         ({"ratio": 1.5}, OptionError, "need 0 <= ratio <= 1"),
         ({"ratio": -0.1}, OptionError, "need 0 <= ratio <= 1"),
         ({"ratio": 0.5, "per": "epoch"}, OptionError, "per 'instance' or 'batch'"),
-        ({"ratio": 0.5, "capacity": 0}, OptionError, "capacity >= 1"),
         ({"ratio": 0.5, "initial": torch.ones(4)}, ShapeError, r"shape \(count, 4\); got \(4,\)"),
         ({"ratio": 0.5, "initial": torch.full((1, 4), torch.nan)}, ShapeError, "hold a NaN"),
         ({"ratio": 0.5, "initial": torch.ones(1, 4)}, ProgramError, "initial decision 0 breaks the constraints"),
@@ -281,14 +236,6 @@ def test_pooled_refuses_instances_with_constraints_of_their_own() -> None:
     with pytest.raises(ProgramError, match="have their own h: what is feasible for one need not be for another"):
         pooled.solve(y, Instance(h=torch.zeros(2, 3)))
     assert pooled.solve(y, Instance(d=torch.zeros(2, 8))).counts() == {"OPTIMAL": 2}
-
-
-@pytest.mark.parametrize(("count", "workers"), [(1, 3), (7, 2), (64, 2), (1000, 16)])
-def test_parts_cover_all_instances_and_end_small(count: int, workers: int) -> None:
-    parts = _parts(count, workers)
-    assert [i for part in parts for i in range(part.start, part.stop)] == list(range(count))
-    assert parts[0].stop <= -(-count // workers)
-    assert parts[-1].stop - parts[-1].start == 1
 
 
 @pytest.mark.parametrize("unit", [1e-8, 1.0, 1e8])

@@ -9,7 +9,7 @@ import pytest
 
 from dflearn.errors import DflearnError, OptionError
 from dflearn.studies import config as module
-from dflearn.studies.config import RunConfig, Settings, Study, read_study, resolve
+from dflearn.studies.config import RunConfig, Settings, Study, read_study, resolve, seeds_of
 from support.experiment_helpers import TINY, tiny
 
 STUDY = """
@@ -106,3 +106,9 @@ def test_gurobi_is_chosen_where_it_is_needed_and_allowed() -> None:
 def test_a_study_goes_problem_by_problem() -> None:
     runs = Study(("SP-3", "SP-4"), ("MSE", "PFY"), (1, 2)).runs()
     assert [(run.problem, run.seed) for run in runs] == [(p, s) for p in ("SP-3", "SP-4") for s in (1, 1, 2, 2)]
+
+
+def test_seeds() -> None:
+    assert seeds_of(["1-3", "7", "2"]) == [1, 2, 3, 7]
+    with pytest.raises(OptionError):
+        seeds_of(["1-"])

@@ -13,7 +13,7 @@ import pytest
 
 from dflearn.errors import OptionError
 from dflearn.studies.config import RunConfig, read_study
-from dflearn.studies.driver import duration, run_study
+from dflearn.studies.driver import run_study
 from dflearn.studies.executors import Executor, InProcess, LocalProcesses, Outcome, available_cores
 from dflearn.studies.store import Store
 from support.experiment_helpers import made_up, tiny
@@ -125,10 +125,6 @@ def test_processes_give_the_same_figures_and_survive_one_that_dies(store: Store,
 def test_more_jobs_than_cores_are_refused() -> None:
     with pytest.raises(OptionError, match=f"there are {available_cores()} cores"):
         LocalProcesses(available_cores() + 1)
-
-
-def test_durations() -> None:
-    assert [duration(seconds) for seconds in (5.2, 700, 12000)] == ["5 s", "12 min", "3.3 h"]
 
 
 STUDY = """

@@ -38,30 +38,13 @@ from torch import nn
 
 import dflearn as dfl
 import helper_of_mine
-from dflearn.losses import Loss, LossOutput
+from dflearn.losses import PerturbationGradient
 from dflearn.problems import Problem
 from dflearn.studies import Method, Prepared, register, register_model, register_problem
 
 
-class PerturbationGradient(Loss):
-    """[V(ŷ + h y) − V(ŷ − h y)] / 2h,  V(y) = min over w of obj(y, w)."""
-
-    needs = ("costs",)
-
-    def __init__(self, layer, h):
-        super().__init__(layer)
-        self.h = h
-
-    def _output(self, predicted, batch):
-        shift = self.h * batch.require("costs")
-        up, down = predicted + shift, predicted - shift
-        above, below = self.layer.solve(up).check(), self.layer.solve(down).check()
-        objective = self.layer.objective
-        return LossOutput((objective(up, above.decision) - objective(down, below.decision)) / (2 * self.h), above)
-
-
 def prepare(context):
-    loss = PerturbationGradient(dfl.Exact(context.problem.relaxed_solver()), context.parameters["h"])
+    loss = PerturbationGradient(dfl.Exact(context.problem.relaxed_solver()), context.parameters["h"], difference="central")
     return Prepared(loss, context.train)
 
 
@@ -209,22 +192,16 @@ def test_a_study_runs_on_a_cluster_that_has_not_seen_its_module(study: Path, mon
         assert {r.config.key: (r.metrics, r.chosen) for r in store.records()} == here
 
 
-def test_what_travels_to_other_machines(study: Path, tmp_path: Path) -> None:
+def test_what_travels_to_other_machines(study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The module and what it loaded from its folder; nothing that is installed, and nothing else that lies there."""
+    monkeypatch.chdir(study.parent)
+    assert torch.ops.__file__ == "_ops.py", "relative to the folder of the study, and no file"
     (tmp_path / "bystander_of_mine.py").write_text("raise RuntimeError\n")
     read_study(study)
     assert sources(["methods_of_mine"]) == {"methods_of_mine.py": MODULE, "helper_of_mine.py": "H = 0.25\n"}
     assert sources(["numpy", "json"]) == {}
     install(sources(["methods_of_mine"]))
     assert (Path(sys.path[0]) / "helper_of_mine.py").read_text() == "H = 0.25\n"
-
-
-def test_what_travels_from_the_folder_of_the_study_itself(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`torch.ops.__file__` is relative, and names no file."""
-    monkeypatch.chdir(study.parent)
-    read_study(study)
-    assert torch.ops.__file__ == "_ops.py"
-    assert sources(["methods_of_mine"]) == {"methods_of_mine.py": MODULE, "helper_of_mine.py": "H = 0.25\n"}
 
 
 def test_the_status_of_a_study_that_is_half_done(study: Path) -> None:
@@ -291,9 +268,8 @@ def test_the_best_epoch_is_kept_on_request(cache: Path) -> None:
     assert record.metrics == run(resolve("SP-4", "SPO+^relax", 1, replace(settings, epochs=epoch)), cache).metrics
 
 
-def test_new_fields_leave_old_keys_alone_and_tell_runs_apart() -> None:
+def test_models_options_and_tuning_tell_runs_apart() -> None:
     plain = tiny(method="SCE^smoothed")
-    assert set(plain.as_dict()) == {"problem", "method", "seed", "parameters", "settings", "solver"}
     others = [
         tiny(method="SCE^smoothed", model="mlp"),
         tiny(method="SCE^smoothed", model="mlp", model_options={"hidden": [8]}),

@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from dflearn.cuda.driver import KERNELS, Machine, Module, PlanStruct, Shape
-from dflearn.cuda.nvrtc import MAIN, SOURCE, SPLITTING
+from dflearn.engine.cuda.driver import KERNELS, Machine, Module, PlanStruct, Shape
+from dflearn.engine.cuda.nvrtc import MAIN, SOURCE, SPLITTING
+from dflearn.engine.smoothed.gpu import SmoothedBlocks
 from dflearn.layers import Smoothed
-from dflearn.layers.blocks import SmoothedBlocks
 
 COMPILER = shutil.which("g++") or shutil.which("clang++")
 MISSING = "no C++ compiler (g++ or clang++) to build the CUDA kernels for the CPU with"
@@ -138,7 +138,9 @@ class InBlocks(Smoothed):
 
     machine: ClassVar[Emulator]
 
-    def blocks(self, device: torch.device) -> SmoothedBlocks:
+    def blocks(self, device: torch.device) -> SmoothedBlocks | None:
+        if self.regularizer == "norm":
+            return None
         if device not in self._places:
             self._places[device] = SmoothedBlocks(self.program, self.machine, device, self.machine.threads)
         place = self._places[device]

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from dflearn.problems import problem_named
 from dflearn.program import Instance, Program
+from support import programs
 
 COUNT = 4
 
@@ -40,19 +41,22 @@ def simplex() -> Example:
 
 
 def knapsack() -> Example:
-    weights = np.random.RandomState(6).uniform(3, 8, (2, 7))
-    program = Program(G=weights, h=0.4 * weights.sum(1), upper=1, S=-np.eye(7), integer=True, sense="maximize")
-    return Example(program, positive(7, 7) * 2, Instance(h=positive(8, 2) * 12, upper=positive(9, 7)))
+    return Example(
+        programs.knapsack(7, 2, seed=6), positive(7, 7) * 2, Instance(h=positive(8, 2) * 12, upper=positive(9, 7))
+    )
+
+
+def of_problem(name: str) -> Example:
+    problem = problem_named(name)
+    return Example(problem.program, problem.generate(COUNT, dtype=torch.float64).batch().require("costs"))
 
 
 def facility_location() -> Example:
-    problem = problem_named("CFL-4x2")
-    return Example(problem.program, problem.generate(COUNT, dtype=torch.float64).batch().require("costs"))
+    return of_problem("CFL-4x2")
 
 
 def shortest_path() -> Example:
-    problem = problem_named("SP-3")
-    return Example(problem.program, problem.generate(COUNT, dtype=torch.float64).batch().require("costs"))
+    return of_problem("SP-3")
 
 
 def free_variables() -> Example:

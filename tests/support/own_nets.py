@@ -24,13 +24,6 @@ class Plain(PriceNet):
         super().__init__(5)
 
 
-class Changing(nn.Linear):
-    """Its weights depend on an argument that a file is not told."""
-
-    def __init__(self, features: int = 7) -> None:
-        super().__init__(features, 4)
-
-
 def no_module(size: int) -> int:
     return size
 

@@ -122,7 +122,7 @@ def _rows(rng: np.random.RandomState, n: int, count: int, numbers: Numbers) -> n
 def clarabel_smoothed(
     program: Program, c: np.ndarray, mu: float, sides: Sides, regularizer: Regularizer
 ) -> tuple[str, np.ndarray]:
-    """Status and w of min cᵀw + (μ/2)‖w‖² or cᵀw + μ‖w‖₂ over A w = b, G w ≤ h, bounds; one instance, Clarabel's own API."""
+    """Status and w of min cᵀw + ½ wᵀQ w + (μ/2)‖w‖² or cᵀw + μ‖w‖₂ over A w = b, G w ≤ h, bounds; by Clarabel's own API."""
     n = program.n
     eye = sp.eye_array(n, format="csr")
     fixed = sides.lower == sides.upper
@@ -133,7 +133,8 @@ def clarabel_smoothed(
     cones = [clarabel.ZeroConeT(equal.shape[0]), clarabel.NonnegativeConeT(less.shape[0])]
     matrix = sp.vstack([equal, less])
     if regularizer == "squared":
-        quadratic, linear = sp.csc_matrix(mu * eye), c
+        whole = mu * eye if program.Q is None else mu * eye + program.Q.matrix
+        quadratic, linear = sp.csc_matrix(sp.triu(whole)), c
     else:  # μ t with ‖w‖ ≤ t
         quadratic, linear = sp.csc_matrix((n + 1, n + 1)), np.append(c, mu)
         matrix = sp.block_array([[matrix, sp.csr_array((matrix.shape[0], 1))], [None, -sp.eye_array(1)], [-eye, None]])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
@@ -29,7 +31,7 @@ class Scripted(MSE):
 def weighted(data: DecisionDataset, seed: int = 0) -> DecisionDataset:
     """The data with weights 0, 1, 2, 3, each for some of the instances."""
     numbers = torch.randint(4, (len(data),), generator=torch.Generator().manual_seed(seed)).double()
-    return DecisionDataset(data.features, data.costs, data.decisions, data.instance, data.ids, weights=numbers)
+    return replace(data, weights=numbers)
 
 
 def repeated(data: DecisionDataset) -> DecisionDataset:

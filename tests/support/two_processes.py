@@ -1,4 +1,4 @@
-"""Training in two processes, as a script that `test_lightning_module.py` runs: each process writes down what it sees.
+"""Training in two processes, as a script that `test_lightning.py` runs: each process writes down what it sees.
 
     python tests/support/two_processes.py FOLDER
 

@@ -22,8 +22,7 @@ from dflearn.program import Program
 from dflearn.solvers.callable import from_callable
 from dflearn.solvers.task import DecisionTask
 from dflearn.studies.methods import method_names
-from dflearn.tables.choices import make_loss
-from dflearn.tables.methods import METHODS, MethodEntry
+from dflearn.tables.methods import METHODS, MethodEntry, make_loss
 from dflearn.testing import check_loss
 
 PROGRAM = Program(G=np.array([[2.0, 3, 1, 4], [1, 1, 2, 1]]), h=[5, 2.5], upper=1, S=-np.eye(4), sense="maximize")
@@ -183,9 +182,3 @@ def test_a_learned_loss_by_name_learns_from_the_rows_it_trains_on_and_a_saved_mo
     loaded = dflearn.DecisionFocusedRegressor.load(tmp_path / "model.dfl")
     np.testing.assert_array_equal(loaded.predict(X), regressor.predict(X))
     assert len(loaded.loss_.ids) == 0
-
-
-def test_a_table_is_trained_on_with_a_learned_loss() -> None:
-    X, y = numbers(3, 40).numpy(), numbers(1, 40).numpy()
-    result = dflearn.train(PROGRAM, X, y, losses=["lodl"], epochs=1, lr=0.01, steps={"blend": 1}, progress=False)
-    assert any("lodl" in name for name in result.models)

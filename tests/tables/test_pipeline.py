@@ -11,10 +11,8 @@ import torch
 from sklearn.model_selection import TimeSeriesSplit
 
 import dflearn as dfl
-from dflearn.cli import main
 from dflearn.data.split import Parts
-from dflearn.errors import OptionError, SolverError
-from dflearn.problems import problem_named
+from dflearn.errors import SolverError
 from dflearn.solvers.task import DecisionTask
 from dflearn.tables import fine_tuning, pipeline, two_stage
 
@@ -69,23 +67,6 @@ def test_decision_focused_models_are_never_worse_than_their_start_on_the_rows_to
     assert whole.baseline in ("least squares", "ridge", "boosting", "blend")
 
 
-def test_the_command_gives_the_same_model(
-    program: dfl.Program, tables: dict[str, np.ndarray], whole: dfl.TrainResult, tmp_path: Path
-) -> None:
-    import pandas as pd
-
-    (tmp_path / "need.lp").write_text(LP)
-    pd.DataFrame(tables["features"], columns=["x0", "x1"]).to_csv(tmp_path / "x.csv", index=False)
-    pd.DataFrame(tables["costs"], columns=["a", "b", "c"]).to_csv(tmp_path / "y.csv", index=False)
-    files = {"program": "need.lp", "features": "x.csv", "costs": "y.csv", "out": "m.dfl"}
-    options = [part for name, file in files.items() for part in (f"--{name}", str(tmp_path / file))]
-    assert main(["train", *options, "--loss", "sce", "--epochs", "3"]) == 0
-    saved = dfl.DecisionFocusedRegressor.load(tmp_path / "m.dfl")
-    for name, value in whole.model.model_.state_dict().items():
-        assert torch.equal(value, saved.model_.state_dict()[name])
-    assert not (tmp_path / "m.dfl.unfinished").exists()
-
-
 def test_every_model_is_saved_and_read_again(
     whole: dfl.TrainResult, tables: dict[str, np.ndarray], tmp_path: Path
 ) -> None:
@@ -107,10 +88,6 @@ def test_steps_repeat_a_run_that_time_cut_short(
     assert again.record["runs"] == cut.record["runs"]
 
 
-class Interrupted(KeyboardInterrupt):
-    pass
-
-
 def test_an_interrupted_call_goes_on_and_ends_with_the_same_model(
     program: dfl.Program,
     tables: dict[str, np.ndarray],
@@ -124,8 +101,8 @@ def test_an_interrupted_call_goes_on_and_ends_with_the_same_model(
 
     def stop(self: Any, run: Any, row: Any) -> bool:
         seen.append(row["epoch"])
-        if len(seen) in stops:  # a checkpoint is written after this, so the epoch is lost
-            raise Interrupted
+        if len(seen) in stops:
+            raise KeyboardInterrupt
         return end(self, run, row)
 
     monkeypatch.setattr(fine_tuning.Phases, "on_epoch_end", stop)
@@ -134,16 +111,16 @@ def test_an_interrupted_call_goes_on_and_ends_with_the_same_model(
     uninterrupted, stops = len(seen), (5, 8)
     seen.clear()
     for _ in range(2):
-        with pytest.raises(Interrupted):
+        with pytest.raises(KeyboardInterrupt):
             dfl.train(program, **tables, **QUICK, checkpoint=folder)
         assert (folder / whole.record["run"] / "boosting.stage").exists()
-        monkeypatch.setattr(pipeline, "boosting_left_out", None)  # they are not fitted again
+        monkeypatch.setattr(two_stage, "boosting_left_out", None)  # they are not fitted again
     result = dfl.train(program, **tables, **QUICK, checkpoint=folder)
     assert same(result, whole)
     assert result.record["steps"] == whole.record["steps"]
     assert result.record["runs"] == whole.record["runs"]
     assert not folder.exists()
-    assert len(seen) == uninterrupted + 2  # every epoch once, but for the two that were lost
+    assert len(seen) == uninterrupted + 5  # each interruption loses the run that it falls into, two epochs and three
 
 
 def test_a_run_with_other_options_leaves_an_unfinished_one_alone(
@@ -165,15 +142,7 @@ def test_a_run_with_other_options_leaves_an_unfinished_one_alone(
     with pytest.raises(SolverError):
         dfl.train(program, **tables, **QUICK, checkpoint=folder)
     monkeypatch.setattr(fine_tuning, "fit", fits)
-    groups, weights = np.arange(120) // 4, np.linspace(1, 2, 120)
-    others = (
-        {"epochs": 2},
-        {"losses": ("spo+",)},
-        {"test": 0.3},
-        {"groups": groups},
-        {"weights": weights},
-        {"steps": {"": 1}},
-    )
+    others = ({"epochs": 2}, {"losses": ("spo+",)}, {"groups": np.arange(120) // 4}, {"steps": {"": 1}})
     for change in others:
         options = QUICK | {"progress": True} | change
         capsys.readouterr()
@@ -181,7 +150,7 @@ def test_a_run_with_other_options_leaves_an_unfinished_one_alone(
         assert f"{folder} still holds what runs with other options or data left unfinished" in capsys.readouterr().err
         assert same(result, dfl.train(program, **tables, **QUICK | change))
         assert [path.name for path in folder.iterdir()] == [whole.record["run"]]
-    monkeypatch.setattr(pipeline, "boosting_left_out", None)  # what is finished is not done again
+    monkeypatch.setattr(two_stage, "boosting_left_out", None)  # what is finished is not done again
     assert same(dfl.train(program, **tables, **QUICK, checkpoint=folder), whole)
     assert not folder.exists()
 
@@ -199,28 +168,27 @@ def test_refitting_uses_all_rows_and_the_chosen_settings(
         x, y = torch.tensor(tables["features"]), torch.tensor(tables["costs"])
         strength = 0.0 if result.chosen == "least squares" else None
         assert strength is None or torch.allclose(
-            torch.tensor(result.model.predict(tables["features"])), two_stage.linear_fits(x, y, [strength])[0](x)
+            torch.tensor(result.model.predict(tables["features"])), two_stage.linear_fit(x, y, strength)(x)
         )
+
+
+def pipeline_of(
+    program: dfl.Program, tables: dict[str, np.ndarray], cuts: list[int], **settings: Any
+) -> pipeline.Pipeline:
+    x, costs = (torch.tensor(tables[name]) for name in ("features", "costs"))
+    data, task = dfl.label(dfl.DecisionDataset(x, costs), program), DecisionTask.of(program)
+    parts = Parts(*np.split(np.arange(120), cuts))
+    clock, quiet = fine_tuning.Clock(), fine_tuning.Progress(False)
+    return pipeline.Pipeline(task, task.solver, data, parts, pipeline.Settings(**settings), clock, quiet)
 
 
 @pytest.mark.parametrize("name", ["ridge", "boosting", "blend", "sce"])
 def test_any_model_can_be_refitted(name: str, program: dfl.Program, tables: dict[str, np.ndarray]) -> None:
     """With all rows in the training part but a few, the refitted model is nearly the model."""
-    data = dfl.label(dfl.DecisionDataset(torch.tensor(tables["features"]), torch.tensor(tables["costs"])), program)
-    parts = Parts(np.arange(0, 112), np.arange(112, 116), np.arange(116, 120))
-    task = DecisionTask.of(program)
-    one = pipeline.Pipeline(
-        task,
-        task.solver,
-        data,
-        parts,
-        pipeline.Settings(("sce",), epochs=3, lr=0.01),
-        fine_tuning.Clock(),
-        fine_tuning.Progress(False),
-    )
+    one = pipeline_of(program, tables, [112, 116], losses=("sce",), epochs=3, lr=0.01)
     one.run()
     again = one.refit(name)
-    before, after = (fitted.module(data.features).detach() for fitted in (one.models[name], again))
+    before, after = (fitted.module(one.data.features).detach() for fitted in (one.models[name], again))
     assert not torch.equal(before, after)
     assert float((before - after).abs().mean() / before.std()) < 0.3
 
@@ -229,12 +197,8 @@ def test_the_share_of_the_blend_is_by_regret_where_that_tells(
     program: dfl.Program, tables: dict[str, np.ndarray]
 ) -> None:
     """Forecasts that are all too high by the same decide rightly, whatever their squared error."""
-    costs = torch.tensor(tables["costs"])
-    data = dfl.label(dfl.DecisionDataset(torch.tensor(tables["features"]), costs), program)
-    task, rows = DecisionTask.of(program), np.arange(120)
-    settings, clock, quiet = pipeline.Settings(("sce",)), fine_tuning.Clock(), fine_tuning.Progress(False)
-    one = pipeline.Pipeline(task, task.solver, data, Parts(*np.split(rows, [60, 90])), settings, clock, quiet)
-    one._left_out_rows = rows
+    costs, one = torch.tensor(tables["costs"]), pipeline_of(program, tables, [60, 90], losses=("sce",))
+    one._left_out_rows = np.arange(120)
     noise = torch.tensor(np.random.default_rng(1).normal(0, 1, costs.shape))
     assert one._share(costs + noise, costs + 5) == 1
     assert one._share(costs + 5, costs + noise) == 0
@@ -246,32 +210,6 @@ def test_the_share_of_the_blend_is_by_regret_where_that_tells(
     assert one._share(costs - 2, costs + 1) == least
 
 
-def test_in_order_of_time_ridge_is_between_what_folds_and_leaving_one_out_ask_for(
-    program: dfl.Program, tables: dict[str, np.ndarray]
-) -> None:
-    costs, x = torch.tensor(tables["costs"]), torch.tensor(tables["features"])
-    data = dfl.label(dfl.DecisionDataset(x, costs), program)
-    task, rows, clock, quiet = (
-        DecisionTask.of(program),
-        np.arange(120),
-        fine_tuning.Clock(),
-        fine_tuning.Progress(False),
-    )
-    parts = Parts(*np.split(rows, [60, 90]))
-    folds = two_stage.folds_of(parts.train, ordered=True, seed=0)
-    by_folds = two_stage.ridge_left_out(x, costs, None, folds)[0]
-    by_one = two_stage.strength_by_leaving_one_out(x[:90], costs[:90])
-    wanted = {True: (by_folds * by_one) ** 0.5, False: by_folds}
-    for ordered, strength in wanted.items():
-        settings = pipeline.Settings((), ordered=ordered)
-        one = pipeline.Pipeline(task, task.solver, data, parts, settings, clock, quiet)
-        found, forecasts = one._ridge(x, costs, None, folds)
-        assert found == pytest.approx(strength)
-        others, own = folds[0]
-        expected = two_stage.linear_fits(x[others], costs[others], [strength])[0](x[own])
-        torch.testing.assert_close(forecasts[: len(own)], expected)
-
-
 @pytest.mark.parametrize(("rows", "size", "epochs"), [(160, 38, 32), (160, 600, 8), (160, 6000, 4), (10_000, 38, 4)])
 def test_steps_are_counted(rows: int, size: int, epochs: int) -> None:
     assert fine_tuning.epochs_for(rows, size) == epochs
@@ -280,15 +218,13 @@ def test_steps_are_counted(rows: int, size: int, epochs: int) -> None:
 # -- the estimator --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("start", ["ridge", "boosting"])
-def test_the_estimator_starts_where_it_is_told(start: str, tables: dict[str, np.ndarray], program: dfl.Program) -> None:
+def test_the_estimator_starts_at_ridge(tables: dict[str, np.ndarray], program: dfl.Program) -> None:
     x, y = tables["features"], tables["costs"]
-    regressor = dfl.DecisionFocusedRegressor(program, start=start, epochs=1, lr=1e-9).fit(x, y)
+    regressor = dfl.DecisionFocusedRegressor(program, start="ridge", epochs=1, lr=1e-9).fit(x, y)
     held = regressor.held_out_
     kept = np.setdiff1d(np.arange(120), held)
     choose = (torch.tensor(x[held]), torch.tensor(y[held]))
-    fitted = {"ridge": two_stage.ridge, "boosting": two_stage.boosting}[start]
-    reference = fitted(torch.tensor(x[kept]), torch.tensor(y[kept]), choose=choose)
+    reference = two_stage.ridge(torch.tensor(x[kept]), torch.tensor(y[kept]), choose=choose)
     np.testing.assert_allclose(regressor.predict(x), reference(torch.tensor(x)), rtol=1e-3)
 
 
@@ -307,13 +243,6 @@ def test_the_estimator_takes_a_validation_set_rows_or_a_splitter(
     np.testing.assert_allclose(by_splitter.predict(x), by_data.predict(x), rtol=1e-6)
 
 
-def test_what_cannot_start_so_is_said(tables: dict[str, np.ndarray], program: dfl.Program) -> None:
-    with pytest.raises(OptionError, match="start is 'zero', 'ridge' or 'boosting'; got 'cold'"):
-        dfl.DecisionFocusedRegressor(program, start="cold").fit(tables["features"], tables["costs"])
-    with pytest.raises(OptionError, match="start='ridge' needs model='linear'"):
-        dfl.DecisionFocusedRegressor(program, start="ridge", model="mlp").fit(tables["features"], tables["costs"])
-
-
 # -- what it says ---------------------------------------------------------------------------------------------------
 
 
@@ -326,12 +255,38 @@ def test_noise_is_not_said_to_be_learned(program: dfl.Program) -> None:
     assert "regret, beyond chance" not in str(result)
 
 
-def test_rows_with_an_optimum_of_zero_are_told() -> None:
-    problem = problem_named("KP-8", seed=1)
-    data = problem.generate(60)
-    x, y = data.features.double().numpy(), data.costs.double().numpy()
-    y[::4] = -1.0  # nothing is worth taking
-    result = dfl.train(problem, x, y, **QUICK | {"epochs": 1})
-    zero = int((result.data.decisions[result.parts.test] == 0).all(1).sum())
-    assert zero > 0
-    assert any(note.startswith(f"{zero} of the 15 test rows have an optimum of zero") for note in result.notes)
+# -- the choice -----------------------------------------------------------------------------------------------------
+
+
+def test_cross_fitting_by_hand() -> None:
+    """Two rows: each is judged by what is best on the other."""
+    ours, theirs = np.array([[1.0, 9.0], [5.0, 2.0]]), np.array([[4.0, 4.0]])
+    np.testing.assert_allclose(fine_tuning.cross_fitted(ours, theirs, seed=0), [5.0 - 4.0, 9.0 - 4.0])
+
+
+def test_the_best_of_many_by_chance_is_hardly_ever_kept() -> None:
+    """Fifty candidates without any gain: the best of them looks good, and is kept about as often as two standard errors say."""
+    rng = np.random.default_rng(0)
+    kept, optimism = 0, 0.0
+    for seed in range(200):
+        base = rng.exponential(size=100)
+        candidates = [base + rng.normal(size=100) for _ in range(50)]
+        found = fine_tuning.choose("blend", base, {"sce": candidates}, seed=seed)
+        kept += found.chosen == "sce"
+        optimism += min(one.mean() for one in candidates) - base.mean()
+    assert optimism / 200 < -0.2  # two standard errors of a single candidate
+    assert kept <= 12  # one in forty is 5; the best of fifty on the same rows would always be kept
+
+
+def test_a_true_gain_is_kept_and_two_stage_otherwise() -> None:
+    rng = np.random.default_rng(0)
+    base = rng.exponential(size=100)
+    better, worse = base - 0.3 + rng.normal(0, 0.5, 100), base + 1
+    found = fine_tuning.choose("blend", base, {"sce": [worse], "spo+": [base, better]}, seed=0)
+    assert (found.baseline, found.focused, found.chosen) == ("blend", "spo+", "spo+")
+    assert found.gain.high < 0
+    found = fine_tuning.choose("blend", base, {"sce": [worse]}, seed=0)
+    assert (found.baseline, found.focused, found.chosen) == ("blend", "sce", "blend")
+    few = fine_tuning.choose("blend", base[:10], {"sce": [base[:10] - 1]}, seed=0)
+    assert few.chosen == "blend"
+    assert fine_tuning.choose("blend", base, {}, seed=0).chosen == "blend"

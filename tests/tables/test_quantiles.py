@@ -8,11 +8,10 @@ import torch
 
 import dflearn as dfl
 from dflearn.data import Batch
-from dflearn.errors import OptionError, ShapeError
+from dflearn.errors import OptionError
 from dflearn.losses import Quantile, TaskLoss
 from dflearn.program import Program
 from dflearn.tables.two_stage import LEVELS, critical_ratios, quantile_fit
-from dflearn.testing.losses import check_loss
 
 RNG = np.random.default_rng(0)
 
@@ -68,19 +67,6 @@ def test_linear_quantile_regression(unit: float) -> None:
     for _ in range(20):
         moved = fit._replace(weight=fit.weight + 0.05 * unit * torch.tensor(RNG.normal(size=(2, 2))))
         assert float(loss(moved(x), Batch(x, y)).sum()) >= best - 1e-9 * unit
-
-
-def test_the_loss() -> None:
-    predicted, y = (torch.tensor(RNG.normal(size=(4, 3))) for _ in range(2))
-    check_loss(Quantile([0.1, 0.5, 0.9]), predicted, Batch(predicted, y), differentiable=True)
-    short = (y - predicted).numpy()
-    wanted = np.where(short > 0, 0.9 * short, -0.1 * short).sum(1)
-    torch.testing.assert_close(Quantile(0.9)(predicted, Batch(predicted, y)), torch.tensor(wanted))
-    for level in (0.0, 1.0, [0.5, 1.2], np.nan):
-        with pytest.raises(OptionError, match="strictly between 0 and 1"):
-            Quantile(level)
-    with pytest.raises(ShapeError, match="2 levels"):
-        Quantile([0.1, 0.2])(predicted, Batch(predicted, y))
 
 
 def test_by_name() -> None:

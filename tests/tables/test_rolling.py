@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +10,8 @@ import pytest
 
 import dflearn as dfl
 from dflearn.data.split import rolling_origins
-from dflearn.errors import DataError, OptionError
-from dflearn.tables import pipeline
-from dflearn.tables.result import AVERAGE
-from dflearn.tables.rolling import BASELINE, CHOSEN, RollingResult, train_rolling
+from dflearn.tables.result import AVERAGE, BASELINE, CHOSEN, RollingResult
+from dflearn.tables.workflow import train_rolling
 
 ROWS = 48
 QUICK: dict[str, Any] = {"losses": ("spo+",), "epochs": 1, "progress": False}
@@ -55,19 +52,6 @@ def test_each_fold_is_tested_on_what_comes_next(rolled: RollingResult) -> None:
     assert rolled.model is rolled.folds[1].model
 
 
-def test_what_is_printed(rolled: RollingResult) -> None:
-    text = str(rolled)
-    assert text.startswith("2 folds in order of time")
-    for fold in rolled.folds:
-        assert f"row {fold.parts.test[0]} … row {fold.parts.test[-1]}" in text
-    assert f"{rolled.tested[CHOSEN].absolute_regret:.4g}" in text.split("together")[1]
-
-
-def test_folds_that_cannot_be() -> None:
-    with pytest.raises(OptionError, match="for 20 folds: each needs 2"):
-        train_rolling(program(), *tables(), folds=20, **QUICK)
-
-
 def test_rows_without_weight_tell_nothing() -> None:
     x, y = tables()
     weights = np.where(np.arange(ROWS) % 5 == 0, 0.0, 2.0)
@@ -81,38 +65,3 @@ def test_rows_without_weight_tell_nothing() -> None:
     np.testing.assert_array_equal(results[0].data.weights, weights)
     plain = dfl.train(program(), x, y, ordered=True, **QUICK).models["least squares"]
     assert not np.allclose(one, plain.predict(results[0].data.features.numpy()))
-
-
-def test_folds_are_in_order_of_the_named_column() -> None:
-    x, y = tables()
-    x["at"] = pd.date_range("2024-01-01", periods=ROWS)
-    shuffled = np.random.default_rng(2).permutation(ROWS)
-    mixed = (x.iloc[shuffled], y.iloc[shuffled])
-    with pytest.raises(DataError, match=r"not in order of time by this column.*pass ordered='at'"):
-        train_rolling(program(), *mixed, folds=1, **QUICK)
-    sorted_by_hand = train_rolling(program(), x, y, folds=1, **QUICK)
-    found = train_rolling(program(), *mixed, folds=1, ordered="at", **QUICK)
-    np.testing.assert_array_equal(found.tested[CHOSEN].regrets, sorted_by_hand.tested[CHOSEN].regrets)
-    assert len(found.notes) == len(sorted_by_hand.notes)  # they name rows as the tables have them
-
-
-def test_finished_folds_are_not_trained_again(
-    rolled: RollingResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder, fitted = tmp_path / "unfinished", []
-    boost = pipeline.boosting_left_out
-
-    def stop_at_second(*given: Any, **options: Any) -> Any:
-        fitted.append(len(given[0]))
-        if len(fitted) == 2:
-            raise KeyboardInterrupt
-        return boost(*given, **options)
-
-    monkeypatch.setattr(pipeline, "boosting_left_out", stop_at_second)
-    options: dict[str, Any] = {"folds": 2, "gap": 1, "groups": "shop", "checkpoint": folder, **QUICK}
-    with pytest.raises(KeyboardInterrupt):
-        train_rolling(program(), *tables(), **options)
-    result = train_rolling(program(), *tables(), **options)
-    assert len(fitted) == 3  # the second fold twice, the first once
-    np.testing.assert_array_equal(result.tested[CHOSEN].regrets, rolled.tested[CHOSEN].regrets)
-    assert not folder.exists()

@@ -5,9 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import subprocess
-import sys
-import tracemalloc
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +15,11 @@ import pandas as pd
 import pytest
 import safetensors.torch
 import torch
-from sklearn.exceptions import NotFittedError
 
-from dflearn.errors import DataError, MissingExtraError
+from dflearn.errors import DataError
 from dflearn.layers import Smoothed
 from dflearn.losses import SCE
-from dflearn.problems import Selection, problem_named
+from dflearn.problems import problem_named
 from dflearn.program import Program
 from dflearn.solvers.highs import HiGHS
 from dflearn.tables import DecisionFocusedRegressor, saving
@@ -93,8 +89,6 @@ def test_a_loaded_estimator_answers_alike(options: dict[str, Any], tmp_path: Pat
     assert {name: loaded.get_params()[name] for name in plain} == plain
     assert loaded.history_ == regressor.history_
     assert repr(loaded.loss_) == repr(regressor.loss_)
-    if not isinstance(problem, Program):
-        assert loaded.problem == problem
     assert loaded.fit(X, Y).predict(X).shape == Y.shape  # and can be trained again
 
 
@@ -134,22 +128,6 @@ def test_shapes_and_names_come_back(tmp_path: Path) -> None:
         np.testing.assert_array_equal(loaded.predict(features), regressor.predict(features))
         assert loaded.n_features_in_ == regressor.n_features_in_
     assert list(loaded.feature_names_in_) == ["a", "b", "c"]
-
-
-def test_another_process_answers_alike(regressor: DecisionFocusedRegressor, file: Path) -> None:
-    np.save(file.with_name("x.npy"), X)
-    code = f"""
-import numpy as np
-from dflearn import DecisionFocusedRegressor
-loaded = DecisionFocusedRegressor.load({str(file)!r})
-np.savez({str(file.with_name("answers.npz"))!r}, costs=loaded.predict(np.load({str(file.with_name("x.npy"))!r})),
-         decisions=loaded.decide(np.load({str(file.with_name("x.npy"))!r})))
-"""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, env=environment)
-    with np.load(file.with_name("answers.npz")) as answers:
-        np.testing.assert_array_equal(answers["costs"], regressor.predict(X))
-        np.testing.assert_array_equal(answers["decisions"], regressor.decide(X))
 
 
 def test_the_same_model_gives_the_same_bytes(regressor: DecisionFocusedRegressor, file: Path, tmp_path: Path) -> None:
@@ -213,8 +191,6 @@ def test_a_damaged_file_is_refused(regressor: DecisionFocusedRegressor, file: Pa
         ({"metadata": {"features": [4]}}, "its model has 31 weights, and the file 25"),
         ({"metadata": {"features": [2]}}, "size mismatch"),
         ({"metadata": {"program": "0" * 64}}, "its program is not the one"),
-        ({"metadata": {"origin": {"problem": "TopK-6x2"}}}, "not a model that can be read"),
-        ({"metadata": {"origin": problem_named("TopK-6x2").origin}}, "another program here"),
         ({"weights": None}, "it lacks weights.safetensors"),
         ({"weights": b"x" * 40}, "not a model that can be read"),
         ({"program": b"x" * 40}, "not a model that can be read"),
@@ -236,43 +212,6 @@ def test_nothing_is_unpickled(file: Path) -> None:
     buffer = io.BytesIO()
     np.savez(buffer, A=np.array([Trap()], dtype=object))
     with pytest.raises(DataError, match="not a model that can be read"):
-        DecisionFocusedRegressor.load(rewritten(file, program=buffer.getvalue()))
-
-
-def bomb(count: int, **arrays: np.ndarray) -> bytes:
-    """A few kilobytes that hold so many zeros."""
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, d=np.zeros(count), **arrays)
-    return buffer.getvalue()
-
-
-def test_a_file_that_would_unpack_to_gigabytes_is_refused_unread(file: Path) -> None:
-    packed = bomb(2**24)  # 128 MB in 130 kB
-    assert len(packed) < 2**18
-    tracemalloc.start()
-    with pytest.raises(DataError, match=r"its \d+ bytes would unpack to more than \d+"):
-        DecisionFocusedRegressor.load(rewritten(file, program=packed))
-    assert tracemalloc.get_traced_memory()[1] < 2**24
-    tracemalloc.stop()
-
-
-def test_a_file_whose_parts_are_compressed_is_refused_unread(file: Path) -> None:
-    with zipfile.ZipFile(file) as archive:
-        parts = {name: archive.read(name) for name in archive.namelist()}
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, part in {**parts, "weights.safetensors": bytes(2**24)}.items():
-            archive.writestr(name, part)
-    with pytest.raises(DataError, match=r"its parts are compressed.*save the model anew"):
-        DecisionFocusedRegressor.load(file)
-
-
-def test_an_array_that_claims_more_than_is_there_is_refused(file: Path) -> None:
-    head = io.BytesIO()
-    np.lib.format.write_array_header_1_0(head, {"descr": "<f8", "fortran_order": False, "shape": (2**40,)})
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr("d.npy", head.getvalue() + bytes(80))
-    with pytest.raises(DataError, match=r"its array d has the shape \(1099511627776,\), which does not fit the file"):
         DecisionFocusedRegressor.load(rewritten(file, program=buffer.getvalue()))
 
 
@@ -310,14 +249,6 @@ def test_other_files(tmp_path: Path) -> None:
         DecisionFocusedRegressor.load(tmp_path / "missing.dfl")
 
 
-class Own(Selection):
-    """A problem that no other machine knows."""
-
-    @property
-    def name(self) -> str:
-        return f"Own-{self.items}"
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -326,46 +257,12 @@ class Own(Selection):
         ({"loss": "sce", "layer": Smoothed(PROGRAM, 1.0)}, r"layer is a Smoothed.*set_params\(layer=…\)"),
         ({"random_state": np.random.RandomState(0)}, "random_state is a RandomState"),
         ({"problem": HiGHS(PROGRAM, time_limit=1.0)}, "fit with a Problem or a Program"),
-        ({"problem": Own(items=ITEMS, k=2)}, "a problem of your own"),
     ],
 )
 def test_what_a_file_cannot_hold_is_refused(options: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=message):
         fitted(**options).save(tmp_path / "model.dfl")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_remedies_work(tmp_path: Path) -> None:
-    regressor = fitted(loss=SCE(Smoothed(PROGRAM, 1.0)))
-    regressor.set_params(loss="sce").save(tmp_path / "model.dfl")
-    np.testing.assert_array_equal(DecisionFocusedRegressor.load(tmp_path / "model.dfl").decide(X), regressor.decide(X))
-    fitted(HiGHS(PROGRAM)).save(tmp_path / "model.dfl")  # what HiGHS does by default, a program alone brings back
-
-
-def test_an_estimator_that_is_not_fitted_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(NotFittedError):
-        DecisionFocusedRegressor(PROGRAM).save(tmp_path / "model.dfl")
-
-
-def test_a_failed_write_leaves_the_old_file(
-    regressor: DecisionFocusedRegressor, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = file.read_bytes()
-
-    def full(*arguments: object) -> None:
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="no space left"):
-        regressor.save(file)
-    assert file.read_bytes() == before
-    assert [path.name for path in file.parent.iterdir()] == [file.name]
-
-
-def test_the_missing_extra_is_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "safetensors.torch", None)
-    with pytest.raises(MissingExtraError, match=r"dflearn\[sklearn\]"):
-        saving.read(file)
 
 
 def test_programs_come_back_whole() -> None:

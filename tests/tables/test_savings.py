@@ -38,8 +38,8 @@ def test_savings_are_paired_differences(against: str) -> None:
     assert high - low <= 2 * (interval.high - interval.low)
     assert found.in_all == pytest.approx(tuple(250 * np.array(found.per_row)))
     assert found.share == pytest.approx(difference.sum() / REGRETS[against].sum())
-    assert found.beyond_chance == (low > 0 or high < 0)
-    assert (found.wins, found.losses) == ((difference > 0).sum(), (difference < 0).sum())
+    assert found.difference.beyond_chance == (low > 0 or high < 0)
+    assert (found.difference.wins, found.difference.losses) == ((difference > 0).sum(), (difference < 0).sum())
     assert found.as_dict()["per_row"]["low"] == pytest.approx(low)
 
 
@@ -52,7 +52,7 @@ def test_where_the_two_stage_model_is_kept_the_other_is_still_compared() -> None
 
 def test_a_model_without_regret_leaves_no_share_to_save() -> None:
     same = saving(result(), "spo+", "spo+")
-    assert (same.per_row.value, same.beyond_chance, same.ties) == (0, False, 40)
+    assert (same.per_row.value, same.difference.beyond_chance, same.difference.ties) == (0, False, 40)
     held = result()
     held.tested["spo+"] = Evaluation("p", "s", np.arange(40), np.zeros(40), OPTIMA, np.zeros(40))
     none = saving(held, "two-stage", "spo+")
@@ -93,21 +93,3 @@ def test_a_curved_model_has_changes_and_no_slopes() -> None:
     assert found.slope is None
     assert found.change[0, 0] > 0.1
     assert found.change[1, 0] == 0
-
-
-def test_columns_that_make_one_feature_are_dealt_out_together() -> None:
-    kinds = RNG.integers(0, 3, 80)
-    x = np.column_stack([np.eye(3)[kinds], RNG.normal(size=80)])
-    seen = []
-
-    def predict(z: np.ndarray) -> np.ndarray:
-        seen.append(z[:, :3].sum(1))
-        return z @ np.array([[1.0], [2.0], [4.0], [0.5]])
-
-    found = influence(predict, x, groups=[[0, 1, 2], [3]])
-    assert found.slope is None
-    assert found.change.shape == (2, 1)
-    assert all((one == 1).all() for one in seen), "each row keeps one category"
-    single = influence(predict, x, groups=[[3], [0]])
-    assert single.slope is not None
-    np.testing.assert_allclose(single.slope[0, 0], 0.5 * x[:, 3].std(), rtol=1e-9)

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import check_estimator
 
-from dflearn.errors import DataError, OptionError
+from dflearn.errors import OptionError
 from dflearn.program import Program
 from dflearn.solvers.callable import from_callable
 from dflearn.solvers.highs import HiGHS
@@ -143,12 +142,6 @@ def test_what_it_refuses(options: dict[str, Any]) -> None:
         SPOTree(Pooled(HiGHS(CHOICE), 0.1)).fit(X, Y)
 
 
-def test_one_threshold_is_the_middle() -> None:
-    tree = SPOTree(CHOICE, min_samples_leaf=1, max_thresholds=1).fit(X, Y)
-    sides, *_ = tree._splits(np.arange(20.0)[:, None])
-    assert sides.sum(1).tolist() == [10]
-
-
 def test_what_a_decision_truly_costs_chooses_the_split() -> None:
     """min yᵀw + ‖w‖² over [0, 1], as a program and as a function that says what its decisions cost."""
     program = Program(Q=2 * np.eye(3), upper=1)
@@ -159,26 +152,3 @@ def test_what_a_decision_truly_costs_chooses_the_split() -> None:
     for one, other in zip(*(nodes(tree.tree_) for tree in trees), strict=True):
         assert (one.feature, one.count) == (other.feature, other.count)
         assert one.value == pytest.approx(other.value, rel=1e-6)
-
-
-def test_costs_with_names_may_come_in_any_order() -> None:
-    pd = pytest.importorskip("pandas")
-    program = Program(A=np.ones((1, 3)), b=[1], upper=1, cost_names=["a", "b", "c"])
-    frame = pd.DataFrame(Y, columns=["a", "b", "c"])
-    tree, other = (
-        SPOTree(program, min_samples_leaf=2).fit(X, frame[order]) for order in (["a", "b", "c"], ["c", "a", "b"])
-    )
-    np.testing.assert_array_equal(tree.predict(X), other.predict(X))
-    assert tree.score(X, frame[["c", "b", "a"]]) == tree.score(X, Y)
-    with pytest.raises(DataError, match="lacks 'c'"):
-        tree.fit(X, frame.rename(columns={"c": "d"}))
-    # a function knows no names
-    backwards = SPOTree(taken_if_below_zero, min_samples_leaf=2).fit(X, frame[["c", "b", "a"]])
-    assert backwards.score(X, frame[["c", "b", "a"]]) <= 0
-
-
-def test_scores_say_what_they_lack() -> None:
-    with pytest.raises(NotFittedError):
-        SPOTree(CHOICE).score(X, Y)
-    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
-        SPOTree(CHOICE).fit(X, Y).score(X[:3], Y)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dflearn.errors import DataError, MissingExtraError
+from dflearn.errors import DataError
 from dflearn.tables.roles import Roles
+from dflearn.tables.table_files import read_predictions
 from dflearn.tables.tables import MixedTable, Table, Tables, read_table, write_table
 
 COLUMNS = {"day": ["mon", "tue"], "a": [1.5, -2e-7], "x(1,2)": [3, 4], 'ü "q"': [0.1 + 0.2, 1e300]}
@@ -87,32 +87,11 @@ def test_what_is_wrong_in_a_parquet_file(tmp_path: Path) -> None:
         read_table(tmp_path / "missing.parquet")
 
 
-def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    for work in (lambda: read_table(tmp_path / "t.parquet"), lambda: write_table(tmp_path / "t.parquet", COLUMNS)):
-        with pytest.raises(MissingExtraError, match=r"dflearn\[parquet\]"):
-            work()
-
-
-def test_other_endings_are_refused(tmp_path: Path) -> None:
-    for work in (lambda: read_table(tmp_path / "t.xlsx"), lambda: write_table(tmp_path / "t.txt", COLUMNS)):
-        with pytest.raises(DataError, match=r"should end in \.csv or \.parquet"):
-            work()
-
-
-def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
-    path = csv_file(tmp_path, "old")
-    with pytest.raises(ValueError, match="zip"):
-        write_table(path, {"a": [1, 2], "b": [1]})
-    assert path.read_text() == "old"
-    assert [one.name for one in tmp_path.iterdir()] == ["t.csv"]
-
-
 # -- ids and names --------------------------------------------------------------------------------------------------
 
 
 def table_of(name: str, ids: tuple[str, ...] | None, count: int = 3) -> Table:
-    return Table(Path(name), ("a",), np.arange(count)[:, None] + 0.0, tuple(f"line {i + 2}" for i in range(count)), ids)
+    return Table(Path(name), {"a": np.arange(count) + 0.0}, tuple(f"line {i + 2}" for i in range(count)), ids)
 
 
 def test_rows_are_matched_by_id() -> None:
@@ -141,14 +120,14 @@ def test_ids_are_there_and_unique(tmp_path: Path) -> None:
 
 
 def test_columns_are_picked_by_name() -> None:
-    table = Table(Path("x.csv"), ("rain", "wind"), np.array([[1.0, 2.0]]), ("line 2",))
-    np.testing.assert_array_equal(table.columns(["wind", "rain"], "training"), [[2, 1]])
+    table = Table(Path("x.csv"), {"rain": np.array([1.0]), "wind": np.array([2.0])}, ("line 2",))
+    np.testing.assert_array_equal(table.in_order(["wind", "rain"], "training").values, [[2, 1]])
     with pytest.raises(DataError, match=r"x.csv lacks the column 'winds' of training; did you mean 'wind'"):
-        table.columns(["winds", "rain"], "training")
+        table.in_order(["winds", "rain"], "training")
     with pytest.raises(
         DataError, match=r"x.csv has the column 'wind', which is none of training: drop it.*id_column='wind'"
     ):
-        table.columns(["rain"], "training")
+        table.in_order(["rain"], "training")
 
 
 # -- the index of DataFrames ------------------------------------------------------------------------------------------------
@@ -215,10 +194,10 @@ def test_ids_go_before_the_index() -> None:
 
 
 def test_columns_as_another_tool_writes_them() -> None:
-    table = Table(Path("y.csv"), ("x_1_2", "X[1,1]"), np.array([[2.0, 1.0]]), ("line 2",))
-    np.testing.assert_array_equal(table.columns(["x(1,1)", "x(1,2)"], "the program"), [[1, 2]])
+    table = Table(Path("y.csv"), {"x_1_2": np.array([2.0]), "X[1,1]": np.array([1.0])}, ("line 2",))
+    np.testing.assert_array_equal(table.in_order(["x(1,1)", "x(1,2)"], "the program").values, [[1, 2]])
     with pytest.raises(DataError, match=r"the column 'X\[1,1\]' may be any of 'x\(1,1\)', 'x_1_1'"):
-        table.columns(["x(1,1)", "x_1_1", "x_1_2"], "the program")
+        table.in_order(["x(1,1)", "x_1_1", "x_1_2"], "the program")
 
 
 # -- columns that are no features ------------------------------------------------------------------------------------------
@@ -230,7 +209,7 @@ def test_groups_and_weights_are_set_aside() -> None:
     assert (roles.features.names, roles.aside, roles.groups) == (("a",), ("shop", "w"), ["u", "v", "3"])
     np.testing.assert_array_equal(roles.weights, [1, 0, 2000])
     assert Roles.of(table, [4, 4, 5]).groups == ["4", "4", "5"]
-    own = Table(Path("w.csv"), ("w",), np.array([[3.0], [1.0], [2.0]]), ("line 2", "line 3", "line 4"), ("r", "p", "q"))
+    own = Table(Path("w.csv"), {"w": np.array([3.0, 1.0, 2.0])}, ("line 2", "line 3", "line 4"), ("r", "p", "q"))
     np.testing.assert_array_equal(Roles.of(replace(table, ids=("p", "q", "r")), None, own).weights, [1, 2, 3])
     frame = MixedTable.of(frames(["p", "q", "r"]), "x")
     series = pd.Series([3.0, 1.0, 2.0], index=["r", "p", "q"])
@@ -238,7 +217,7 @@ def test_groups_and_weights_are_set_aside() -> None:
     assert Roles.of(frame, series).groups == ["1", "2", "3"]
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"groups": "shops"}, "x has no column 'shops' for groups; did you mean 'shop'"),
-        ({"groups": ["u"]}, "groups has 1 labels, and x has 3 rows"),
+        ({"groups": ["u"]}, r"groups has shape \(1,\), and x has 3 rows"),
         ({"groups": ["u", None, "v"]}, "row 1, column 'groups' is empty"),
         ({"weights": [1, 2]}, r"weights has shape \(2,\)"),
         ({"weights": [1, -2, 3]}, "row 1, column 'weights' holds -2, and no weight is negative"),
@@ -248,3 +227,21 @@ def test_groups_and_weights_are_set_aside() -> None:
     for options, message in wrong:
         with pytest.raises(DataError, match=message):
             Roles.of(table, **options)
+
+
+def test_unreadable_predictions_are_named(tmp_path: Path) -> None:
+    for name, content, message in (
+        ("a.csv", b"", "a.csv holds no predictions that can be read: it has no rows"),
+        ("header.csv", b"a,b\n", "it has no rows"),
+        ("b.csv", b"1,2\n3\n", "b.csv"),
+        ("c.csv", b"1,2\n3,x\n", "c.csv"),
+        ("d.npz", b"no zip", "d.npz"),
+        ("e.txt", b"1,2\n", "end in .csv or .npz"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(DataError, match=message):
+            read_predictions(tmp_path / name)
+    for name, arrays in (("f.npz", {"y": np.eye(2)}), ("g.npz", {"costs": np.eye(2), "ids": np.arange(3)})):
+        np.savez(tmp_path / name, **arrays)
+        with pytest.raises(DataError, match=name):
+            read_predictions(tmp_path / name)

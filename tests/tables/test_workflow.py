@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -74,25 +73,8 @@ def test_all_ways_to_hand_over_a_table_give_one_model(tables: dict[str, pd.DataF
     ways.append({name: read_table(f"{name}.csv") for name in tables})
     results = [dfl.train(program(), **way, **QUICK) for way in ways]
     files = [part for name in tables for part in (f"--{name}", f"{name}.csv")]
-    assert (
-        main(
-            [
-                "train",
-                "--program",
-                "pack.lp",
-                *files,
-                "--loss",
-                "spo+",
-                "--epochs",
-                "2",
-                "--lr",
-                "0.03",
-                "--out",
-                "m.dfl",
-            ]
-        )
-        == 0
-    )
+    command = ["train", "--program", "pack.lp", "--loss", "spo+", "--epochs", "2", "--lr", "0.03", "--out", "m.dfl"]
+    assert main([*command, *files]) == 0
     saved = dfl.DecisionFocusedRegressor.load("m.dfl")
     for result in results:
         for one, other in zip(weights(result.model), weights(saved), strict=True):
@@ -109,20 +91,13 @@ def test_the_result(tables: dict[str, pd.DataFrame]) -> None:
     assert result.rows == (18, 4, 8)
     regrets = {name: judged.absolute_regret for name, judged in result.validation.items()}
     assert result.baseline == "blend"
-    assert result.chosen == result.baseline  # four rows to choose by tell nothing
+    assert result.chosen == result.baseline  # four validation rows tell nothing
     assert regrets[result.compared] == min(regrets[name] for name in focused if name in regrets)
     difference = result.tested[result.compared].absolute_regret - result.tested[result.baseline].absolute_regret
     assert result.difference.absolute_regret.value == pytest.approx(difference)
     text = str(result)
-    assert "30 rows: 18 to train on, 4 to choose by, 8 to test on" in text
+    assert "30 rows: 18 for training, 4 for validation, 8 for testing" in text
     assert all(f"note: {note}" in text for note in result.notes)
-    lines = [line for line in text.splitlines() if not line.startswith("note: ")]
-    assert max(map(len, lines)) <= 100
-    for name, judged in result.tested.items():  # a row for each model, its figures in the order of the head
-        row = next(line for line in lines if re.match(rf"{re.escape(name)}( \(|  )", line))
-        assert row.split()[-3] == f"{judged.absolute_regret:.4g}"
-        assert row.split()[-1] == f"{judged.mse:.4g}"
-    assert "--" not in "".join(result.notes)
     result.save("model.dfl")
     assert dfl.DecisionFocusedRegressor.load("model.dfl").record_["options"]["losses"] == ["spo+", "pfy"]
 
@@ -177,7 +152,7 @@ def test_in_order_of_time_nothing_of_later_rows_is_trained_on(tables: dict[str, 
     known = np.concatenate([train, choose])
     after = with_one @ np.linalg.lstsq(with_one[known], y.to_numpy()[known], rcond=None)[0]
     np.testing.assert_allclose(result.models["least squares"].predict(x.to_numpy()), after)
-    error = np.square(before - y.to_numpy())[choose].mean()  # the rows to choose by judge a model that did not see them
+    error = np.square(before - y.to_numpy())[choose].mean()  # the validation rows judge a model that did not see them
     assert result.validation["least squares"].mse == pytest.approx(error)
     assert result.model.record_["options"].items() >= {"ordered": True, "gap": 2}.items()
 
@@ -208,12 +183,6 @@ def test_a_named_column_puts_rows_in_order(tables: dict[str, pd.DataFrame]) -> N
         assert result.record["options"]["ordered"] == "day"
     untold = dfl.train(program(), tables["features"], tables["costs"], ordered=True, **QUICK)
     assert "nothing in the table of features tells the time of a row" in untold.notes[0]
-
-
-def test_groups_stay_whole(tables: dict[str, pd.DataFrame]) -> None:
-    groups = np.arange(30) % 10
-    parts = dfl.train(program(), tables["features"], tables["costs"], groups=groups, **QUICK).parts
-    assert sorted(np.concatenate([np.unique(groups[rows]) for rows in parts]).tolist()) == list(range(10))
 
 
 WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
@@ -296,14 +265,6 @@ def test_problems_and_solvers_say_what_is_decided_too(tmp_path: Path) -> None:
         dfl.train(dfl.from_callable(lambda c: (c < 0).astype(float), 8), x, y)
 
 
-def test_a_missing_device_is_told_before_anything_is_trained(
-    tables: dict[str, pd.DataFrame], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.version, "cuda", None)
-    with pytest.raises(OptionError, match="device='cuda' needs a build of torch for CUDA"):
-        dfl.train(program(), **tables, device="cuda")
-
-
 def test_one_row_as_people_write_it(tables: dict[str, pd.DataFrame]) -> None:
     """A dict of single values, a Series, a list of dicts, a file: the decision and the costs are those of the frame."""
     days = [f"d{i}" for i in range(30)]
@@ -314,14 +275,8 @@ def test_one_row_as_people_write_it(tables: dict[str, pd.DataFrame]) -> None:
     features.iloc[[3]].to_csv("one.csv", index=False)
     features.iloc[[3]].to_parquet("one.parquet")
     columns = {name: [cells[3]] for name, cells in whole.columns.items()}
-    for one in (
-        row.to_dict(),
-        row,
-        [row.to_dict()],
-        {name: [cell] for name, cell in row.items()},
-        "one.csv",
-        Path("one.parquet"),
-    ):
+    cells = {name: [cell] for name, cell in row.items()}
+    for one in (row.to_dict(), row, [row.to_dict()], cells, "one.csv", Path("one.parquet")):
         assert dfl.decide(model, one, costs.iloc[[3]]).columns == columns
     assert dfl.decide(model, row.to_dict(), costs.iloc[3].to_dict()).columns == columns
     del columns["day"], columns["true_objective"], columns["regret"]
@@ -349,14 +304,8 @@ def test_a_trained_model_predicts_from_tables(tables: dict[str, pd.DataFrame]) -
     expected = result.model.predict(result.data.features.numpy())
     loaded = dfl.tables.decisions.load("m.dfl")
     backward = features[features.columns[::-1]].assign(note="ignored")
-    for table in (
-        features,
-        backward,
-        features.to_dict("list"),
-        features.to_dict("records"),
-        features.to_numpy(),
-        "x.csv",
-    ):
+    held = [features.to_dict("list"), features.to_dict("records"), features.to_numpy(), "x.csv"]
+    for table in (features, backward, *held):
         np.testing.assert_array_equal(loaded.predict(table), expected)
     first = result.model.predict(result.data.features[:1].numpy())
     np.testing.assert_array_equal(loaded.predict(features.iloc[0].to_dict()), first)

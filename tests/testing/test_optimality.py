@@ -12,7 +12,6 @@ from dflearn.program import Instance, Program
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Solution, Status
 from dflearn.testing import check_optimal, kkt_residuals, lp_bound
-from dflearn.testing.optimality import infeasibility
 
 RIGHT = 1e-12
 
@@ -65,21 +64,6 @@ def scaled(program: Program, rows: float, decisions: float) -> Program:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_dense_and_sparse_matrices_have_the_same_residuals(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    program, c, omega, right, wrong = CASES[name]
-    for w in (right, wrong, np.add(right, 1e-3), np.zeros(program.n)):
-        found = []
-        for entries in (10_000, -1):
-            monkeypatch.setattr("dflearn.testing.optimality.DENSE", entries)
-            residuals = kkt_residuals(np.array(w, float), np.array(c, float), program, **omega)
-            broken = infeasibility(np.array(w, float), np.array(c, float), program)
-            found.append([*residuals, np.array(residuals.worst), np.array(broken)])
-        for dense, sparse in zip(*found, strict=True):
-            np.testing.assert_allclose(dense, sparse, rtol=1e-9, atol=1e-15)
-        assert found[0][-1] == kkt_residuals(np.array(w, float), np.array(c, float), program).infeasibility
-
-
-@pytest.mark.parametrize("name", CASES)
 def test_closed_forms(name: str) -> None:
     program, c, omega, right, wrong = CASES[name]
     assert kkt_residuals(np.array(right), np.array(c), program, **omega).worst <= RIGHT
@@ -108,22 +92,11 @@ def test_one_broken_row_is_not_hidden_by_a_large_one() -> None:
     np.testing.assert_allclose(found.rows, [0, 0.01 / 2.01])
 
 
-def test_a_bound_that_is_broken() -> None:
-    program = Program(A=[[1, 1]], b=[1])
-    assert kkt_residuals(np.array([1.5, -0.5]), np.array([1.0, 2.0]), program).bounds.max() > 0.1
-    assert kkt_residuals(np.array([1 + 1e-13, -1e-13]), np.array([1.0, 2.0]), program).worst <= RIGHT
-
-
 def test_given_prices() -> None:
     program = Program(G=[[2, 1]], h=[2], upper=1)
     w, c = np.array([0.5, 1]), np.array([-3.0, -2.0])
     assert kkt_residuals(w, c, program, multipliers=np.array([-1.5])).worst <= RIGHT
     assert kkt_residuals(w, c, program, multipliers=np.array([-1.4])).worst > 1e-2
-
-
-def test_no_answer() -> None:
-    program = Program(G=[[2, 1]], h=[2], upper=1)
-    assert kkt_residuals(np.full(2, np.nan), np.ones(2), program).worst == np.inf
 
 
 def test_a_bound_from_prices() -> None:

@@ -20,9 +20,8 @@ from dflearn.integrations.lightning import DecisionModule
 from dflearn.layers import Exact
 from dflearn.losses import MSE
 from dflearn.models import Linear, predict
-from dflearn.problems import Problem, problem_named
+from dflearn.problems import problem_named
 from dflearn.program import Instance, Program
-from dflearn.solvers.base import Solver
 from dflearn.solvers.callable import from_callable
 from dflearn.solvers.highs import HiGHS
 from dflearn.solvers.oracles import DagShortestPath
@@ -139,45 +138,7 @@ def test_a_function_needs_the_number_of_costs() -> None:
     assert regressor.decide(DATA.features.numpy()).shape == (24, P)
 
 
-def test_without_a_program_nothing_is_said_about_ties() -> None:
-    with pytest.raises(OptionError, match="knows no program"):
-        evaluate(model(), shortest, DATA, pessimistic=True)
-
-
 # -- structure ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("what", "solver", "relaxed"),
-    [
-        (PROBLEM.program, "DagShortestPath", "DagShortestPath"),
-        (HiGHS(PROBLEM.program), "HiGHS", "HiGHS"),
-        (problem_named("KP-8"), "FewRowBinary", "FewRowLP"),
-        (problem_named("KP-8").program, "FewRowBinary", "FewRowLP"),
-        (HiGHS(problem_named("KP-8").program), "HiGHS", "FewRowLP"),
-        (problem_named("TopK-5x2").program, "TopK", "TopK"),
-        (problem_named("CFL-20x3").program, "RelaxationFirst", "SmallLP"),
-    ],
-    ids=repr,
-)
-def test_structure_is_recognized_in_programs_alone(what: Problem | Program | Solver, solver: str, relaxed: str) -> None:
-    task = DecisionTask.of(what)
-    assert [one.identity.split()[0] for one in (task.solver, task.relaxed)] == [solver, relaxed]
-
-
-def test_a_shortest_path_of_pyepo_trains_with_the_oracle() -> None:
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import pyomo.environ  # noqa: F401  (before PyEPO, which otherwise warns that it is missing)
-        from pyepo.model.omo import shortestPathModel
-    from dflearn.frontends.pyepo import from_pyepo
-
-    regressor = DecisionFocusedRegressor(from_pyepo(shortestPathModel((3, 3), "appsi_highs")), loss="spo+", epochs=1)
-    regressor.fit(DATA.features.numpy(), DATA.costs.numpy())
-    assert regressor.solver_.identity == "DagShortestPath"
-    assert regressor.loss_.layer.solver.identity == "DagShortestPath"  # type: ignore[union-attr]
 
 
 def test_instances_with_constraints_of_their_own_are_solved() -> None:
@@ -247,10 +208,6 @@ def test_other_data_are_refused_with_what_to_do(data: Any, message: str) -> None
 # -- losses, models, optimizers, callbacks --------------------------------------------------------------------------
 
 
-def absolute(predicted: Tensor, batch: Any) -> Tensor:
-    return (predicted - batch.costs).abs().mean(-1)
-
-
 def test_features_of_another_precision_than_the_weights() -> None:
     with pytest.raises(
         DataError, match=r"torch.float64 and the model's weights torch.float32.*data.to\(torch.float32\)"
@@ -264,7 +221,10 @@ def test_a_function_is_a_loss() -> None:
     fit(one, lambda predicted, batch: (predicted - batch.costs).square().mean(-1), DATA, epochs=2)
     fit(other, MSE(), DATA, epochs=2)
     torch.testing.assert_close(weights(one), weights(other))
-    assert diagnose(model(), absolute, DATA).setting == "FunctionLoss on 24 instances"
+    assert (
+        diagnose(model(), lambda predicted, batch: (predicted - batch.costs).abs().mean(-1), DATA).setting
+        == "FunctionLoss on 24 instances"
+    )
     with pytest.raises(ShapeError, match=r"one value per instance, shape \(24,\); .*mean_of_all returned \(\)"):
         fit(model(), mean_of_all, DATA, epochs=1, batch_size=24)
 
@@ -299,14 +259,6 @@ def test_what_cannot_be_used_is_refused_with_what_to_do(options: dict[str, Any],
     arguments = {"model": model(), "loss": MSE(), **options}
     with pytest.raises(OptionError, match=message):
         fit(arguments.pop("model"), arguments.pop("loss"), DATA, **arguments)
-
-
-def test_a_compiled_model_trains() -> None:
-    compiled = torch.compile(model(), backend="eager")
-    fit(compiled, MSE(), DATA, epochs=1)  # type: ignore[arg-type]
-    same = model()
-    fit(same, MSE(), DATA, epochs=1)
-    assert torch.equal(weights(compiled), weights(same))  # type: ignore[arg-type]
 
 
 def test_predict_leaves_every_part_of_a_model_in_its_mode() -> None:

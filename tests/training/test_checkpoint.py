@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import dflearn as dfl
-from dflearn.errors import CheckpointError, DataError, StorageError
+from dflearn.errors import CheckpointError, StorageError
 from dflearn.layers.base import Exact
 from dflearn.layers.perturbed import Perturbed
 from dflearn.layers.smoothed import Smoothed
@@ -24,7 +24,7 @@ from dflearn.solvers.base import Raw, Solver
 from dflearn.solvers.highs import HiGHS
 from dflearn.solvers.wrappers import Pooled
 from dflearn.training import Callback, History, Run, checkpoint as files, fit
-from dflearn.training.checkpoint import SEAL_SIZE, UNSEALED
+from dflearn.training.checkpoint import SEAL_SIZE
 from support.full_disk import disk_of
 from support.small_problem import FEATURES, ITEMS, PROGRAM, RELAXED, knapsack_data
 from support.training_helpers import Scripted, weights
@@ -67,7 +67,7 @@ LOSSES: dict[str, Callable[[], Loss]] = {
     "Perturbed, warm starts": lambda: FenchelYoung(Perturbed(HiGHS(RELAXED), 0.5, 2)),
     "Smoothed, warm starts": lambda: SCE(Smoothed(RELAXED, mu=1.0)),
     "Pooled": lambda: SPOPlus(Exact(Pooled(HiGHS(PROGRAM), 0.3))),
-    "Pooled, warm starts": lambda: SCE(Exact(Pooled(HiGHS(RELAXED), 0.3, per="batch", capacity=9))),
+    "Pooled, warm starts": lambda: SCE(Exact(Pooled(HiGHS(RELAXED), 0.3, per="batch"))),
     "a solver with a state": lambda: SPOPlus(Exact(Lazy(HiGHS(RELAXED)))),
 }
 
@@ -134,16 +134,6 @@ class Interrupt(Callback):
             raise KeyboardInterrupt
 
 
-def test_resume_after_an_interruption(tmp_path: Path) -> None:
-    make = LOSSES["Perturbed, warm starts"]
-    whole, _ = run(make(), None, 4)
-    with pytest.raises(KeyboardInterrupt):
-        run(make(), tmp_path / "run.pt", 4, callbacks=[Interrupt()])
-    resumed, history = run(make(), tmp_path / "run.pt", 4)
-    assert history.column("epoch") == [1, 2, 3, 4]
-    assert torch.equal(weights(whole), weights(resumed))
-
-
 def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
     class Stop(Callback):
         def on_epoch_end(self, run: Run, row: dict[str, Any]) -> bool:
@@ -157,27 +147,20 @@ def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
     assert torch.equal(weights(first), weights(again))
 
 
-def test_the_file_holds_no_code_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
-    run(LOSSES["HiGHS, warm starts"](), tmp_path / "new folder" / "run.pt", 1, keep="best")
-    assert [path.name for path in (tmp_path / "new folder").iterdir()] == ["run.pt"]
-    content = torch.load(tmp_path / "new folder" / "run.pt", weights_only=True)
-    assert content["epoch"] == 1
-    assert content["starts"].shape == (40, ITEMS + 1)
-    assert content["history"]["rows"][0]["epoch"] == 1
-
-
 @pytest.mark.parametrize(
     ("change", "named"),
     [
         ({"lr": 0.01}, "lr: 0.05 there, 0.01 here"),
-        ({"seed": 3}, "seed: 0 there, 3 here"),
         ({"batch_size": 8}, "batch_size"),
-        ({"keep": "best"}, "keep"),
         ({"loss": SPOPlus(Exact(HiGHS(PROGRAM)))}, "loss"),
         ({"model": MLP(FEATURES, ITEMS)}, "model"),
-        ({"optimizer": "sgd"}, "optimizer"),
         ({"validation": VALIDATION.subset(slice(0, 5))}, "validation"),
         ({"problem": None}, "problem"),
+        (
+            {"problem": HiGHS(replace(PROGRAM, h=PROGRAM.h + 1))},
+            "programs:",
+        ),  # of the same size, and so of the same repr
+        ({"scheduler": lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.1)}, "schedule"),
         ({"warm_start": False}, "warm_start"),
     ],
 )
@@ -185,23 +168,6 @@ def test_another_run_is_refused_with_the_difference(change: dict[str, Any], name
     run(MSE(), tmp_path / "run.pt", 1)
     with pytest.raises(CheckpointError, match=named):
         run(change.pop("loss", MSE()), tmp_path / "run.pt", 2, **change)
-
-
-def test_fewer_epochs_than_are_done_are_refused(tmp_path: Path) -> None:
-    run(MSE(), tmp_path / "run.pt", 2)
-    with pytest.raises(CheckpointError, match="2 epochs, more than the 1"):
-        run(MSE(), tmp_path / "run.pt", 1)
-
-
-def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "run.pt"
-    run(MSE(), path, 1)
-    path.write_bytes(path.read_bytes()[:-200])
-    with pytest.raises(CheckpointError, match="cannot be read"):
-        run(MSE(), path, 2)
-    torch.save({"weights": torch.ones(2)}, path)
-    with pytest.raises(CheckpointError, match="is not a"):
-        run(MSE(), path, 2)
 
 
 def test_a_checkpoint_with_a_flipped_bit_is_refused(tmp_path: Path) -> None:
@@ -219,25 +185,6 @@ def test_a_checkpoint_with_a_flipped_bit_is_refused(tmp_path: Path) -> None:
             files.load(path, {})
     path.write_bytes(good)
     run(MSE(), path, 2, validation=None, problem=None)
-
-
-def test_a_flipped_bit_in_a_checkpoint_from_before_there_were_checksums(tmp_path: Path) -> None:
-    """The zip's own checksums guard its parts. What else a zip holds is padding: then the run ends bitwise the same."""
-    path = tmp_path / "run.pt"
-    whole, _ = run(MSE(), None, 2, validation=None, problem=None)
-    run(MSE(), path, 1, validation=None, problem=None)
-    content = torch.load(path, weights_only=True)
-    torch.save({**content, "format": UNSEALED}, path)
-    good, refused = path.read_bytes(), 0
-    for place in range(0, len(good), 211):
-        path.write_bytes(good[:place] + bytes([good[place] ^ 1 << place % 8]) + good[place + 1 :])
-        try:
-            resumed, _ = run(MSE(), path, 2, validation=None, problem=None)
-        except CheckpointError:
-            refused += 1
-        else:
-            assert torch.equal(weights(whole), weights(resumed))
-    assert refused
 
 
 def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
@@ -285,32 +232,12 @@ def test_the_state_of_a_callback_goes_on(tmp_path: Path) -> None:
     assert (first.started, second.started) == (1, 2)
 
 
-def test_checkpoints_from_before_callbacks_had_a_state_still_load(tmp_path: Path) -> None:
-    path = tmp_path / "run.pt"
-    run(MSE(), path, 2, callbacks=[Counts()])
-    content = torch.load(path, weights_only=True)
-    assert content.pop("callbacks")["0 Counts"]["losses"]
-    torch.save({**content, "format": UNSEALED}, path)
-    counts = Counts()
-    run(MSE(), path, 3, callbacks=[counts])
-    assert len(counts.losses) == 1
-
-
-def test_a_state_that_a_checkpoint_cannot_hold_is_refused(tmp_path: Path) -> None:
-    class Odd(Counts):
-        def state_dict(self) -> dict[str, Any]:
-            return {"losses": [np.float64(1.0)]}
-
-    with pytest.raises(DataError, match=r"callback 0 Odd: its state holds a float64"):
-        run(MSE(), tmp_path / "run.pt", 1, callbacks=[Odd()])
-
-
 # -- compilation ------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_compiled_before_the_first_epoch_leaves_no_trace() -> None:
     """The time is in no row, and the state of the loss is as it was: what is solved is not seen by training."""
-    from dflearn.training.preparation import prepare
+    from dflearn.training.validation import prepare
 
     for make in LOSSES.values():
         loss, model = make(), Linear(FEATURES, ITEMS)
@@ -321,34 +248,6 @@ def test_what_is_compiled_before_the_first_epoch_leaves_no_trace() -> None:
     _, history = run(LOSSES["Smoothed, warm starts"](), None, 1)
     assert history.seconds_compile > 0
     assert "seconds_compile" not in history.rows[0]
-
-
-def halved(gamma: float) -> Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]:
-    return lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma)
-
-
-def test_another_program_or_schedule_is_another_run(tmp_path: Path) -> None:
-    """Programs of equal size have equal words in messages; a checkpoint tells them apart all the same."""
-    other = replace(PROGRAM, h=PROGRAM.h + 1)
-    cases: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-        "loss": ({"loss": SPOPlus(Exact(HiGHS(RELAXED)))}, {"loss": SPOPlus(Exact(HiGHS(other.relax())))}),
-        "judge": ({"problem": HiGHS(PROGRAM)}, {"problem": HiGHS(other)}),
-        "schedule": ({"scheduler": halved(0.5)}, {"scheduler": halved(0.1)}),
-    }
-    for name, calls in cases.items():
-        for number, own in enumerate(calls):
-            options: dict[str, Any] = {"loss": MSE(), "problem": HiGHS(PROGRAM), **own}
-            loss = options.pop("loss")
-            model = Linear(FEATURES, ITEMS)
-            data = VALIDATION.subset(slice(None)) if name != "judge" else knapsack_data(15, 2)
-            call = lambda: fit(  # noqa: E731
-                model, loss, TRAIN, validation=data, epochs=1 + number, checkpoint=tmp_path / name, progress=False, **options  # noqa: B023
-            )  # fmt: skip
-            if number == 0:
-                call()
-            else:
-                with pytest.raises(CheckpointError, match=r"another run; .*(programs|schedule):"):
-                    call()
 
 
 def test_another_program_inside_the_loss_is_another_run(tmp_path: Path) -> None:
@@ -367,24 +266,3 @@ def test_another_program_inside_the_loss_is_another_run(tmp_path: Path) -> None:
         fit(nn.Linear(2, 3), first, data, epochs=2, checkpoint=path, progress=False)
         with pytest.raises(CheckpointError, match="belongs to another run; loss_parts"):
             fit(nn.Linear(2, 3), second, data, epochs=3, checkpoint=path, progress=False)
-
-
-@pytest.mark.parametrize("moment", ["torch.save", "pathlib.Path.write_bytes", "os.fsync", "os.replace"])
-def test_an_interrupt_while_a_checkpoint_is_written(
-    moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The interrupt is raised as itself, the old file is there, whole, and nothing is left beside it."""
-    path, content = tmp_path / "run.pt", {"config": {}, "weights": [torch.zeros(50)]}
-    files.save(path, {**content, "number": 1})
-
-    def interrupt(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(moment, interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            files.save(path, {**content, "number": 2})
-    found = files.load(path, {})
-    assert found is not None
-    assert found["number"] == 1
-    assert list(tmp_path.iterdir()) == [path]

@@ -17,11 +17,11 @@ from dflearn.layers.base import Exact
 from dflearn.layers.perturbed import Perturbed
 from dflearn.layers.smoothed import Smoothed
 from dflearn.losses import MSE, SCE, FenchelYoung, Loss, LossOutput, Regret, SPOPlus
-from dflearn.models import MLP, Linear, SharedLinear
+from dflearn.models import Linear
 from dflearn.program import Program
 from dflearn.solvers.base import Status
 from dflearn.solvers.highs import HiGHS
-from dflearn.training import Callback, Run, fit
+from dflearn.training import Callback, Run, fit, tune
 from support.closed_form_layers import SmoothedBox
 from support.small_problem import FEATURES, ITEMS, PROGRAM, RELAXED, knapsack_data
 from support.training_helpers import Scripted, weights
@@ -31,28 +31,6 @@ TRAIN, VALIDATION = knapsack_data(50, 1), knapsack_data(20, 2)
 
 def spo_plus() -> SPOPlus:
     return SPOPlus(Exact(HiGHS(RELAXED)))
-
-
-@pytest.mark.parametrize("make_loss", [MSE, spo_plus, lambda: FenchelYoung(Perturbed(HiGHS(RELAXED), 0.5, 2))])
-def test_fit_is_the_loop_one_would_write(make_loss: type[MSE]) -> None:
-    model = Linear(FEATURES, ITEMS)
-    history = fit(model, make_loss(), TRAIN, epochs=3, batch_size=16, lr=0.02, seed=7, warm_start=False)
-
-    by_hand, loss = Linear(FEATURES, ITEMS), make_loss()
-    optimizer = torch.optim.Adam(by_hand.parameters(), lr=0.02)
-    generator = torch.Generator().manual_seed(7)
-    means = []
-    for _ in range(3):
-        total = 0.0
-        for rows in torch.randperm(50, generator=generator).split(16):
-            value = loss(by_hand(TRAIN.features[rows]), TRAIN.batch(rows)).mean()
-            optimizer.zero_grad()
-            value.backward()
-            optimizer.step()
-            total += value.item() * len(rows)
-        means.append(total / 50)
-    assert torch.equal(weights(model), weights(by_hand))
-    assert history.column("loss") == means
 
 
 def test_training_lowers_validation_regret() -> None:
@@ -84,16 +62,6 @@ def test_rows() -> None:
     assert "failed" not in row
 
 
-def test_validation_leaves_no_trace() -> None:
-    """The run goes the same way with and without it, even where the loss draws random numbers."""
-    results = []
-    for validation in (None, VALIDATION):
-        model = MLP(FEATURES, ITEMS)
-        fit(model, FenchelYoung(Perturbed(HiGHS(RELAXED), 0.5)), TRAIN, validation=validation, epochs=2)
-        results.append(weights(model))
-    assert torch.equal(*results)
-
-
 def test_validation_labels_of_the_relaxation_are_not_believed() -> None:
     relaxed = knapsack_data(20, 2, HiGHS(RELAXED))
     regrets = []
@@ -105,20 +73,6 @@ def test_validation_labels_of_the_relaxation_are_not_believed() -> None:
     regrets.append(history.rows[0]["validation_absolute_regret"])
     assert "relaxation" in history.notes[0]
     assert regrets == pytest.approx([regrets[0]] * 3)
-
-
-def test_validation_labels_that_are_not_optimal_are_noted() -> None:
-    poor = VALIDATION.with_decisions(torch.zeros(20, ITEMS))  # an empty knapsack is feasible
-    options: dict[str, Any] = {"validation": poor, "problem": HiGHS(PROGRAM), "epochs": 2}
-    with pytest.warns(
-        RuntimeWarning, match="validation regrets are negative: .*not optimal for the true costs"
-    ) as caught:
-        history = fit(Linear(FEATURES, ITEMS), MSE(), TRAIN, **options)
-    assert len(caught) == len(history.notes) == 1
-    assert history.rows[0]["validation_absolute_regret"] < 0
-    bare = fit(Linear(FEATURES, ITEMS), MSE(), TRAIN, **{**options, "validation": poor.without_decisions()})
-    assert not bare.notes
-    assert bare.rows[0]["validation_absolute_regret"] >= 0
 
 
 # -- randomness -----------------------------------------------------------------------------------------------------
@@ -201,14 +155,6 @@ def test_each_instance_gets_its_own_start() -> None:
     torch.testing.assert_close(second, TRAIN.costs[order].double())
 
 
-def test_too_many_starts_are_refused_with_a_note() -> None:
-    loss = CountsStarts()
-    with pytest.warns(RuntimeWarning, match="warm_start_bytes"):
-        history = fit(Linear(FEATURES, ITEMS), loss, TRAIN, epochs=1, warm_start_bytes=100)
-    assert set(loss.warm) == {-1}
-    assert "warm starts are off" in history.notes[0]
-
-
 # -- when to stop, and what to keep ---------------------------------------------------------------------------------
 
 
@@ -285,38 +231,7 @@ def test_callbacks() -> None:
     assert history.stopped == "callback"
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
-@pytest.mark.parametrize("moment", ["on_start", "on_epoch_end", "on_end"])
-def test_callbacks_hear_of_an_error(error: type[BaseException], moment: str) -> None:
-    class Records(Callback):
-        def on_error(self, run: Run, error: BaseException) -> None:
-            heard.append((run.epoch, type(error)))
-
-    def fail(self: Callback, *arguments: Any) -> None:
-        raise error
-
-    heard: list[Any] = []
-    fails = type("Fails", (Callback,), {moment: fail})()
-    with pytest.raises(error):
-        fit(Linear(FEATURES, ITEMS), MSE(), TRAIN, epochs=1, callbacks=[Records(), fails])
-    assert heard == [(0 if moment == "on_start" else 1, error)]
-
-
-def test_a_callback_may_add_plain_values_only() -> None:
-    class Odd(Callback):
-        def on_epoch_end(self, run: Run, row: dict[str, Any]) -> None:
-            row["odd"] = torch.ones(1)
-
-    with pytest.raises(DataError, match=r"odd \(Tensor\)"):
-        fit(Linear(FEATURES, ITEMS), MSE(), TRAIN, epochs=1, callbacks=[Odd()])
-
-
-def test_optimizer_and_scheduler() -> None:
-    schedule = lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)  # noqa: E731
-    history = fit(
-        Linear(FEATURES, ITEMS), MSE(), TRAIN, epochs=3, lr=0.08, optimizer=torch.optim.SGD, scheduler=schedule
-    )
-    assert history.column("lr") == pytest.approx([0.08, 0.04, 0.02])
+def test_a_scheduler_that_watches_the_validation_loss() -> None:
     plateau = lambda optimizer: torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.1, patience=0)  # noqa: E731
     history = fit(
         Linear(FEATURES, ITEMS),
@@ -328,37 +243,6 @@ def test_optimizer_and_scheduler() -> None:
         scheduler=plateau,
     )
     assert history.column("lr") == pytest.approx([0.005, 0.005, 0.0005])
-
-
-def test_device_argument_and_frozen_parameters() -> None:
-    model = MLP(FEATURES, ITEMS)
-    model[0].requires_grad_(False)
-    before = weights(model[0])
-    fit(model, MSE(), TRAIN, epochs=1, device="cpu")
-    assert torch.equal(weights(model[0]), before)
-    with pytest.raises(OptionError, match="device is 'cpu', 'cuda' or 'cuda:1', say; got 'no such device'"):
-        fit(model, MSE(), TRAIN, epochs=1, device="no such device")
-
-
-@pytest.mark.parametrize(
-    ("build", "device", "says"),
-    [
-        (None, "cuda", "device='cuda' needs a build of torch for CUDA, .*: install torch's wheel for CUDA"),
-        ("13.0", "cuda:1", "device='cuda:1' needs an NVIDIA GPU and its driver, .*: nvidia-smi"),
-    ],
-)
-def test_without_cuda_an_error_says_how_to_get_it(
-    build: str | None, device: str, says: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.version, "cuda", build)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(OptionError, match=says):
-        fit(Linear(FEATURES, ITEMS), MSE(), TRAIN, epochs=1, device=device)
-    monkeypatch.setattr(torch.version, "cuda", "13.0")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(OptionError, match="there are 1 GPUs here"):
-        fit(Linear(FEATURES, ITEMS), MSE(), TRAIN, epochs=1, device="cuda:3")
 
 
 def test_a_step_whose_instances_were_not_finished_is_made_again_before_the_weights_move(
@@ -395,34 +279,6 @@ def test_a_step_whose_instances_were_not_finished_is_made_again_before_the_weigh
     assert torch.equal(found[0][0], found[1][0])
 
 
-def test_features_per_coefficient() -> None:
-    """One shared map from each item's features to its value recovers it."""
-    x = torch.randn(40, ITEMS, 2, generator=torch.Generator().manual_seed(0))
-    data = DecisionDataset(x, x @ torch.tensor([1.0, -2.0]) + 0.5)
-    model = SharedLinear(2)
-    fit(model, MSE(), data, epochs=100, lr=0.05)
-    torch.testing.assert_close(weights(model), torch.tensor([1.0, -2.0, 0.5]), atol=1e-2, rtol=0)
-
-
-def test_no_epochs_and_batches_larger_than_the_data() -> None:
-    model = Linear(FEATURES, ITEMS)
-    before = weights(model)
-    assert fit(model, MSE(), TRAIN, epochs=0).rows == []
-    assert torch.equal(weights(model), before)
-    assert len(fit(model, MSE(), TRAIN, epochs=1, batch_size=1000).rows) == 1
-
-
-def test_progress_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """On a terminal the bar names the loss, the regret and the parts of the time; elsewhere it is silent."""
-    fit(Linear(FEATURES, ITEMS), MSE(), TRAIN, epochs=1)
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    fit(Linear(FEATURES, ITEMS), spo_plus(), TRAIN, validation=VALIDATION, problem=HiGHS(PROGRAM), epochs=3)
-    shown = capsys.readouterr().err
-    for word in ("loss", "validation absolute regret", "solve", "backward"):
-        assert word in shown
-
-
 # -- what goes wrong ------------------------------------------------------------------------------------------------
 
 
@@ -454,29 +310,6 @@ def test_a_last_step_far_too_long_does_not_pass_in_silence(dtype: torch.dtype, l
     assert "the run diverged" in history.notes[-1]
 
 
-def test_a_last_step_to_infinity_is_an_error() -> None:
-    model = Linear(FEATURES, ITEMS)
-    before = weights(model)
-    with pytest.raises(DivergenceError, match=r"epoch 1, step 1: the weights are no longer finite.*lower lr"):
-        fit(model, MSE(), TRAIN, epochs=1, batch_size=len(TRAIN), lr=3e38, optimizer="sgd")
-    assert torch.equal(weights(model), before)
-
-
-@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
-@pytest.mark.filterwarnings("error")
-def test_a_longer_run_with_steps_far_too_long(optimizer: str) -> None:
-    data, model = TRAIN.to(torch.float64), Linear(FEATURES, ITEMS).double()
-    with pytest.raises((DivergenceError, RuntimeWarning), match="lower lr"):
-        fit(model, MSE(), data, epochs=3, lr=1e300, optimizer=optimizer)
-
-
-def test_data_without_costs_diverge_too() -> None:
-    data = DecisionDataset(TRAIN.features, decisions=TRAIN.decisions)
-    loss = FenchelYoung(Smoothed(RELAXED, 1.0))
-    with pytest.warns(RuntimeWarning, match=r"the run diverged: .* lower lr \(now 1e\+33\)"):
-        fit(Linear(FEATURES, ITEMS), loss, data, epochs=1, batch_size=len(TRAIN), lr=1e33)
-
-
 @pytest.mark.parametrize(
     ("what", "message"),
     [
@@ -493,32 +326,20 @@ def test_divergence_is_diagnosed_and_the_last_finite_weights_stay(what: str, mes
 
 
 @pytest.mark.parametrize("make_loss", [MSE, spo_plus], ids=["MSE", "SPO+"])
-def test_overflowing_weights_go_back_to_the_last_epoch(make_loss: type[Loss]) -> None:
-    model, data = Linear(FEATURES, ITEMS), DecisionDataset(100 * TRAIN.features, TRAIN.costs, TRAIN.decisions)
-    with pytest.raises(DivergenceError, match=r"epoch 1, step 2: the weights are no longer finite.*lower lr"):
-        fit(model, make_loss(), data, optimizer="sgd", lr=3e38)
-    assert torch.equal(weights(model), weights(Linear(FEATURES, ITEMS)))
-
-
-@pytest.mark.parametrize("make_loss", [MSE, spo_plus], ids=["MSE", "SPO+"])
-def test_exploding_predictions_are_named_before_the_solver_is_blamed(make_loss: type[Loss]) -> None:
-    model = Linear(FEATURES, ITEMS)
-    with pytest.raises(DivergenceError, match=r"predicted costs exploded.*lower lr"):
-        fit(model, make_loss(), TRAIN, optimizer="sgd", lr=1e35)
+@pytest.mark.parametrize(
+    ("factor", "lr", "message"),
+    [
+        (100, 3e38, r"epoch 1, step 2: the weights are no longer finite.*lower lr"),
+        (1, 1e35, r"predicted costs exploded.*lower lr"),  # named before the solver is blamed
+    ],
+)
+def test_steps_far_too_long(factor: float, lr: float, message: str, make_loss: type[Loss]) -> None:
+    """The model holds the last weights that were finite."""
+    model, data = Linear(FEATURES, ITEMS), DecisionDataset(factor * TRAIN.features, TRAIN.costs, TRAIN.decisions)
+    with pytest.raises(DivergenceError, match=message):
+        fit(model, make_loss(), data, optimizer="sgd", lr=lr)
     assert weights(model).isfinite().all()
-
-
-def test_overflowing_predictions_name_their_instances() -> None:
-    class Overflows(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = Linear(FEATURES, ITEMS)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.inner(x) + torch.where(x[:, :1] == TRAIN.features[3, 0], torch.inf, 0.0)
-
-    with pytest.raises(DivergenceError, match=r"predicted costs are not finite. Instances: 3\."):
-        fit(Overflows(), spo_plus(), TRAIN, epochs=1)
+    assert factor == 1 or torch.equal(weights(model), weights(Linear(FEATURES, ITEMS)))
 
 
 def test_a_failing_solve_says_where_it_happened() -> None:
@@ -587,20 +408,7 @@ def test_an_instance_that_fails_has_no_weight_and_is_named() -> None:
             spo_plus()(by_hand(batch.features), batch).mean().backward()
             optimizer.step()
     assert torch.equal(model.weight, by_hand.weight)
-
-
-def test_a_batch_in_which_all_fail_is_no_step() -> None:
-    model = Linear(FEATURES, ITEMS)
-    before = weights(model)
-    one = TRAIN.subset(slice(7, 8))
-    history = fit(model, Failing(Status.FAILED, [7]), one, epochs=1, warm_start=False, progress=False)
-    assert history.rows[0]["failed"] == 1
-    assert math.isnan(history.rows[0]["loss"])
-    assert all(torch.equal(a, b) for a, b in zip(before, weights(model), strict=True))
-
-
-def test_more_than_one_in_a_hundred_failures_end_the_run() -> None:
-    with pytest.raises(SolverError, match="FAILED"):
+    with pytest.raises(SolverError, match="FAILED"):  # more than one in a hundred
         fit(Linear(FEATURES, ITEMS), Failing(Status.FAILED, [7, 8]), TRAIN, epochs=1, progress=False)
 
 
@@ -631,3 +439,74 @@ def test_training_is_the_same_in_small_units_of_the_objective(optimizer: str) ->
         found.append(torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()]))
     assert bool((found[0] - 0.1).abs().max() > 0.01)
     torch.testing.assert_close(found[1], found[0], atol=1e-4, rtol=1e-3)
+
+
+def test_validation_leaves_no_trace() -> None:
+    """The run goes the same way with and without it, even where the loss draws random numbers."""
+    results = []
+    for validation in (None, VALIDATION):
+        model = Linear(FEATURES, ITEMS)
+        fit(model, FenchelYoung(Perturbed(HiGHS(RELAXED), 0.5)), TRAIN, validation=validation, epochs=2)
+        results.append(weights(model))
+    assert torch.equal(*results)
+
+
+OPTIONS: dict[str, Any] = {
+    "make_model": lambda seed: Linear(FEATURES, ITEMS, seed=seed),
+    "train": knapsack_data(24, 1),
+    "validation": knapsack_data(12, 2),
+    "problem": HiGHS(PROGRAM),
+    "epochs": 2,
+    "lr": 0.05,
+}
+
+
+def perturbed(sigma: float) -> FenchelYoung:
+    return FenchelYoung(Perturbed(HiGHS(RELAXED), sigma))
+
+
+class Scaled(MSE):
+    """`scale` = 0 learns nothing, NaN diverges."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.scale = scale
+
+    def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
+        return LossOutput(self.scale * super()._output(predicted, batch).value)
+
+
+@pytest.mark.parametrize("keep", ["best", "last"])
+def test_the_table_is_what_separate_runs_give(keep: Any) -> None:
+    grid, seeds = [0.1, 1.0, 10.0], [0, 1]
+    found = tune(perturbed, grid, seeds=seeds, keep=keep, **OPTIONS)
+    assert [(row["value"], row["seed"]) for row in found.rows] == [(v, s) for v in grid for s in seeds]
+    means = []
+    for value in grid:
+        regrets = []
+        for seed in seeds:
+            rest = {name: option for name, option in OPTIONS.items() if name != "make_model"}
+            history = fit(Linear(FEATURES, ITEMS, seed=seed), perturbed(value), seed=seed, keep=keep, **rest)
+            row = history.best if keep == "best" else history.rows[-1]
+            regrets.append(row["validation_absolute_regret"])
+        means.append(sum(regrets) / len(regrets))
+        assert [row["validation_absolute_regret"] for row in found.rows if row["value"] == value] == regrets
+    assert found.best == grid[means.index(min(means))]
+    assert found.at_edge == (found.best != 1.0)
+
+
+def test_a_value_that_diverges_loses() -> None:
+    found = tune(Scaled, [float("nan"), 0.0, 1.0], **{**OPTIONS, "epochs": 20})
+    assert found.best == 1.0
+    assert found.at_edge
+    assert "not finite" in found.rows[0]["error"]
+    assert found.rows[0]["validation_absolute_regret"] == float("inf")
+    assert found.rows[2]["error"] == ""
+
+
+def test_equals_go_to_the_first_and_no_winner_is_an_error() -> None:
+    assert tune(lambda value: MSE(), ["a", "b"], **OPTIONS).best == "a"
+    with pytest.raises(DivergenceError, match="every value"):
+        tune(Scaled, [float("nan")], **OPTIONS)
+    with pytest.raises(OptionError, match="at least one value"):
+        tune(Scaled, [], **OPTIONS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ import torch
 
 from dflearn.data import DecisionDataset
 from dflearn.data.scale import Scale
-from dflearn.errors import CheckpointError
 from dflearn.layers.base import Exact
 from dflearn.layers.smoothed import Smoothed
 from dflearn.losses import MSE, SCE, SPOPlus
@@ -52,28 +50,6 @@ def test_a_weight_counts_as_so_many_instances(make_loss: type[MSE], problem: HiG
         assert row == pytest.approx(other, rel=1e-9)
 
 
-def test_in_each_step_the_loss_is_the_weighted_mean() -> None:
-    """The loop one would write, batch by batch; instances of weight zero are never drawn."""
-    model = Linear(FEATURES, ITEMS).double()
-    history = fit(model, MSE(), TRAIN, epochs=2, batch_size=8, lr=0.02, seed=7)
-    by_hand, generator = Linear(FEATURES, ITEMS).double(), torch.Generator().manual_seed(7)
-    optimizer, means = torch.optim.Adam(by_hand.parameters(), lr=0.02), []
-    counted = [i for i in range(50) if TRAIN.weights[i] > 0]
-    for _ in range(2):
-        total = 0.0
-        for places in torch.randperm(len(counted), generator=generator).split(8):
-            rows = [counted[place] for place in places]
-            each = (by_hand(TRAIN.features[rows]) - TRAIN.costs[rows]).square().mean(1)
-            value = sum(w * one for w, one in zip(TRAIN.weights[rows], each, strict=True)) / TRAIN.weights[rows].sum()
-            optimizer.zero_grad()
-            value.backward()
-            optimizer.step()
-            total += float(value.detach() * TRAIN.weights[rows].sum())
-        means.append(total / float(TRAIN.weights.sum()))
-    torch.testing.assert_close(weights(model), weights(by_hand), rtol=1e-12, atol=1e-12)
-    assert history.column("loss") == pytest.approx(means, rel=1e-12)
-
-
 def test_equal_weights_are_no_weights_and_their_unit_does_not_matter() -> None:
     runs = {}
     for name, numbers in (
@@ -103,11 +79,3 @@ def test_scales_are_weighted() -> None:
     found = Standardize(FEATURES, per_cost, TRAIN.weights)
     expected = Standardize(FEATURES, per_cost.repeat_interleave(TRAIN.weights.long(), 0))
     torch.testing.assert_close(found(per_cost), expected(per_cost), rtol=1e-12, atol=1e-12)
-
-
-def test_other_weights_are_another_run(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"epochs": 1, "checkpoint": tmp_path / "run.pt"}
-    fit(Linear(FEATURES, ITEMS).double(), MSE(), TRAIN, **options)
-    fit(Linear(FEATURES, ITEMS).double(), MSE(), TRAIN, **options)
-    with pytest.raises(CheckpointError, match="train"):
-        fit(Linear(FEATURES, ITEMS).double(), MSE(), with_weights(TRAIN, None), **options)

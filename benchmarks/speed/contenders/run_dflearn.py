@@ -3,10 +3,12 @@
 run_dflearn.py epochs DATA METHOD     one epoch of `fit` a turn
 run_dflearn.py layer DATA WAY         forward and backward of a layer
 run_dflearn.py labels DATA            `label` of all instances
+run_dflearn.py growth DATA PART       one part at one size: its time, and the memory that it adds
 """
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,17 +17,19 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from turns import Turns, threads
+from turns import Turns, peak_megabytes, reset_peak, threads
 
 from dflearn.data import DecisionDataset
 from dflearn.layers import DavisYin, Exact, Perturbed, Smoothed
+from dflearn.layers.base import Layer
 from dflearn.losses import SCE, FenchelYoung, SPOPlus
 from dflearn.losses.base import Loss
-from dflearn.paper.as_published import AsPublished, DenseJacobianFree
 from dflearn.problems import problem_named
 from dflearn.problems.base import Problem
 from dflearn.program import Program
+from dflearn.solvers import HiGHS
 from dflearn.solvers.base import Solution
+from dflearn.studies.paper.as_published import AsPublished, DenseJacobianFree
 from dflearn.training import Callback, fit
 
 STEP = 0.01  # of every Davis-Yin layer, as published
@@ -91,10 +95,11 @@ class Nothing:
 
 
 def layer(data: Any, turns: Turns, way: str) -> None:
+    torch.set_num_threads(threads())
     program, mu = problem_named(str(data["problem"]), seed=1).program, float(data["mu"])
     costs, near, weight = (torch.tensor(data[part]) for part in ("costs", "near", "incoming"))
     start: torch.Tensor | None = None
-    made: Any = Smoothed(program, mu)
+    made: Any = DavisYin(program, mu, STEP, gradient=way) if way in ("unrolled", "jfb") else Smoothed(program, mu)  # type: ignore[arg-type]
     if way == "warm":
         start = made.solve(costs, None, made.no_start(len(costs))).start
     if way == "nothing":
@@ -106,7 +111,7 @@ def layer(data: Any, turns: Turns, way: str) -> None:
 
     def call() -> dict[str, np.ndarray]:
         y = near.clone().requires_grad_()
-        decision = made.solve(y, None, start).check().decision
+        decision = made.solve(y, None, start).decision
         (decision * weight).sum().backward()
         assert y.grad is not None
         return {"decision": decision.detach().numpy(), "gradient": y.grad.numpy()}
@@ -129,8 +134,8 @@ def labels(data: Any, turns: Turns) -> None:
 
 
 def arithmetic(data: Any, turns: Turns) -> None:
-    from dflearn.kernels.lanes import jit
-    from dflearn.kernels.threads import run_tiles
+    from dflearn.engine.linear_algebra.lanes import jit
+    from dflearn.engine.linear_algebra.threads import run_tiles
 
     @jit
     def roots(number: int) -> float:
@@ -146,11 +151,65 @@ def arithmetic(data: Any, turns: Turns) -> None:
     turns.serve(call)
 
 
+MU, BATCH, LABELS, TIME_LIMIT = 1.0, 32, 4, 20.0  # of growth
+LAYERS: dict[str, Callable[[Problem], Layer]] = {
+    "DavisYin unrolled": lambda problem: DavisYin(problem.program, MU, STEP, gradient="unrolled"),
+    "DavisYin jfb": lambda problem: DavisYin(problem.program, MU, STEP, gradient="jfb"),
+    "Smoothed": lambda problem: Smoothed(problem.program, MU),
+}
+
+
+def work(name: str, part: str) -> Callable[[], dict[str, np.ndarray]]:
+    """A call of the part on a batch of the problem, and what it says about itself."""
+    problem = problem_named(name, seed=1)
+    about: dict[str, Any] = {"variables": problem.program.n, "instances": BATCH}
+    if part in LAYERS:
+        dtype = torch.float64 if part == "Smoothed" else torch.float32
+        costs = problem.generate(BATCH, dtype=dtype).batch().require("costs")
+        layer = LAYERS[part](problem)
+        factor = layer.rows.factor  # type: ignore[union-attr]
+        about["entries"] = factor.matrix.nnz + factor.entries
+
+        def backward() -> dict[str, np.ndarray]:
+            y = costs.clone().requires_grad_()
+            solution = layer.solve(y).check()
+            solution.decision.sum().backward()
+            return {key: np.array(value) for key, value in about.items()}
+
+        return backward
+    relaxed = part == "labels, relaxed"
+    about["instances"] = BATCH if relaxed else LABELS
+    y: torch.Tensor = problem.generate(about["instances"], dtype=torch.float64).batch().require("costs")
+    solver = problem.relaxed_solver() if relaxed else problem.solver()
+    if isinstance(solver, HiGHS) and problem.program.is_integer and not relaxed:
+        solver = HiGHS(problem.program, time_limit=TIME_LIMIT)
+
+    def solve() -> dict[str, np.ndarray]:
+        solved = float((solver.solve(y).status == 0).float().mean())
+        return {key: np.array(value) for key, value in {**about, "solved": solved}.items()}
+
+    return solve
+
+
+def growth(data: Any, turns: Turns, part: str) -> None:
+    """What is compiled or loaded once was used on a small problem before, so the peak is that of the size itself: program, data,
+    factor, work space, gradients."""
+    name = str(data["problem"])
+    torch.set_num_threads(1)
+    work(f"{name.partition('-')[0]}-{'6x3' if name.startswith('CFL') else 6}", part)()
+    gc.collect()
+    reset_peak()
+    turns.imports = peak_megabytes()
+    turns.serve(work(name, part))
+
+
 def main() -> None:
     subject, path, *way = sys.argv[1:]
     with np.load(path) as file:
         data = dict(file)
-    {"epochs": epochs, "layer": layer, "labels": labels, "arithmetic": arithmetic}[subject](data, Turns(), *way)
+    {"epochs": epochs, "layer": layer, "labels": labels, "arithmetic": arithmetic, "growth": growth}[subject](
+        data, Turns(), *way
+    )
 
 
 if __name__ == "__main__":

@@ -1,109 +1,115 @@
-"""dfl problems, dfl generate, dfl label."""
+"""dfl problems, dfl generate, dfl label, dfl methods."""
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import field
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
+import dflearn as dfl
 from dflearn.cli.answers import Answer
-from dflearn.cli.arguments import (
-    add_command,
-    add_problem_options,
-    add_solve_options,
-    cache_of,
-    on_ray,
-    positive,
-    problem_behind,
-    problem_of,
-    spread,
-)
+from dflearn.cli.options import Cache, Command, NamedProblem, Positive, Workers
+from dflearn.errors import OptionError
 from dflearn.files import check_writable
 from dflearn.report.render import render
 
 
-def add_commands(commands: Any) -> None:
-    parser = add_command(commands, "problems", problems, "list the named problems and their sizes")
+class Problems(Command):
+    """List the named problems and their sizes."""
 
-    parser = add_command(
-        commands,
-        "generate",
-        generate,
-        "draw features and costs of a named problem",
-        "  dfl generate SP-5 --seed 1 --out data.npz              the paper's data\n"
-        "  dfl generate KP-30 --count 500 --draw 7 --out more.npz   the same kind of data, drawn anew",
-    )
-    parser.add_argument("problem", help="a name such as SP-5, KP-100, CFL-50 or TopK-10x2; see dfl problems")
-    parser.add_argument("--count", type=positive, default=2000, help="number of instances (default: 2000)")
-    add_problem_options(parser)
-    parser.add_argument("--draw", type=int, metavar="SEED", help="draw data afresh for the problem that --seed gives")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the .npz file to write")
-
-    parser = add_command(
-        commands,
-        "label",
-        label,
-        "compute the optimal decision of every instance",
-        "  dfl label data.npz --out labelled.npz\n"
-        "  dfl label data.npz --relaxed --workers 2 --out relaxed.npz\n"
-        "  dfl label data.npz --executor ray --address 10.0.0.1:6379 --out labelled.npz\n\n"
-        "Solves are remembered: an interrupted run goes on where it stopped.",
-    )
-    parser.add_argument("data", type=Path, help="a file that dfl generate or DecisionDataset.save wrote")
-    parser.add_argument("--problem", help="which problem it is, for data that do not say so themselves")
-    add_problem_options(parser)
-    parser.add_argument("--relaxed", action="store_true", help="drop integrality: labels to train on, not to judge by")
-    add_solve_options(parser)
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the .npz file to write")
+    def run(self) -> Answer:
+        header = ["problem", "sense", "variables", "integer", "costs", "equalities", "inequalities"]
+        rows, problems = [], []
+        for name in dfl.problems.PROBLEMS:
+            program = dfl.problems.problem_named(name, seed=1).program
+            sizes = (program.n, int(program.integer.sum()), program.p, program.A.shape[0], program.G.shape[0])
+            rows.append([name, program.sense, *(f"{size:,}" for size in sizes)])
+            problems.append(dict(zip(header, (name, program.sense, *sizes), strict=True)))
+        forms = {form.form: form.about for form in dfl.problems.problem_forms()}
+        others = "\n".join(f"  {form:<34}{about}" for form, about in forms.items())
+        text = f"{render(header, rows)}\n\nothers, by name at any size:\n{others}"
+        return Answer(text, {"problems": problems, "forms": forms})
 
 
-def problems(options: argparse.Namespace) -> Answer:
-    from dflearn.problems import PROBLEMS, problem_forms, problem_named
+class Generate(NamedProblem):
+    """Draw features and costs of a named problem: dfl generate SP-5 --seed 1 --out data.npz"""
 
-    header = ["problem", "sense", "variables", "integer", "costs", "equalities", "inequalities"]
-    rows, found = [], []
-    for name in PROBLEMS:
-        program = problem_named(name, seed=1).program
-        sizes = (program.n, int(program.integer.sum()), program.p, program.A.shape[0], program.G.shape[0])
-        rows.append([name, program.sense, *(f"{size:,}" for size in sizes)])
-        found.append(dict(zip(header, (name, program.sense, *sizes), strict=True)))
-    others = {form.form: form.about for form in problem_forms()}
-    text = f"{render(header, rows)}\n\nothers, by name at any size:\n"
-    text += "\n".join(f"  {form:<34}{about}" for form, about in others.items())
-    return Answer(text, {"problems": found, "forms": others})
+    problem: str = field(kw_only=False)
+    """a name such as SP-5, KP-100, CFL-50 or TopK-10x2; see dfl problems"""
+    features: int | None = None
+    """number of features (default: as in the paper)"""
+    count: Positive = 2000
+    """number of instances (default: 2000)"""
+    draw: int | None = None
+    """seed: draw data afresh for the problem that --seed gives"""
+    out: Path
+    """the .npz file to write"""
+
+    def run(self) -> Answer:
+        check_writable(self.out)
+        problem = self.named_problem()
+        count = len(dataset := problem.generate(self.count, self.draw))
+        dataset.save(self.out)
+        text = f"{self.out}: {count} instances of {problem.name}, seed {problem.seed}"
+        document = {"out": self.out, "problem": problem.name, "seed": problem.seed, "instances": count}
+        return Answer(text, document)
 
 
-def generate(options: argparse.Namespace) -> Answer:
-    check_writable(options.out)
-    problem = problem_of(options)
-    dataset = problem.generate(options.count, options.draw)
-    dataset.save(options.out)
-    text = f"{options.out}: {len(dataset)} instances of {problem.name}, seed {problem.seed}"
-    return Answer(text, {"out": options.out, "problem": problem.name, "seed": problem.seed, "instances": len(dataset)})
+class Label(NamedProblem, Workers, Cache):
+    """Compute the optimal decision of every instance: dfl label data.npz --workers 2 --out labelled.npz
+
+    Solves are remembered: an interrupted run goes on where it stopped.
+    """
+
+    data: Path = field(kw_only=False)
+    """a file that dfl generate or DecisionDataset.save wrote"""
+    features: int | None = None
+    """number of features (default: as in the paper)"""
+    relaxed: bool = False
+    """drop integrality: labels to train on, not to judge by"""
+    out: Path
+    """the .npz file to write"""
+
+    def run(self) -> Answer:
+        check_writable(self.out)
+        dataset = dfl.DecisionDataset.load(self.data)
+        problem = self.problem_behind(dataset)
+        solver = problem.relaxed_solver() if self.relaxed else problem.solver()
+        begun = perf_counter()
+        if self.on_ray:
+            solver = self.spread(solver)
+        labelled = dfl.label(dataset, solver, cache=self.cache_folder, workers=self.workers)
+        labelled.save(self.out)
+        seconds, what = perf_counter() - begun, "relaxed" if self.relaxed else "optimal"
+        text = f"{self.out}: {len(labelled)} {what} decisions of {problem.name} in {seconds:.1f} s"
+        document = {"problem": problem.name, "instances": len(labelled), "relaxed": self.relaxed, "seconds": seconds}
+        return Answer(text, {"out": self.out, **document})
 
 
-def label(options: argparse.Namespace) -> Answer:
-    from dflearn.data import DecisionDataset, labels
+class Methods(Command):
+    """List the losses by name, with what each needs and costs; dfl methods pg lava: more about these.
 
-    check_writable(options.out)
-    dataset = DecisionDataset.load(options.data)
-    problem = problem_behind(dataset, options)
-    solver = problem.relaxed_solver() if options.relaxed else problem.solver()
-    begun = perf_counter()
-    if on_ray(options):
-        solver = spread(solver, options)
-    labelled = labels.label(dataset, solver, cache=cache_of(options), workers=options.workers)
-    labelled.save(options.out)
-    what = "relaxed decisions" if options.relaxed else "optimal decisions"
-    seconds = perf_counter() - begun
-    return Answer(
-        f"{options.out}: {len(labelled)} {what} of {problem.name} in {seconds:.1f} s",
-        {
-            "out": options.out,
-            "problem": problem.name,
-            "instances": len(labelled),
-            "relaxed": options.relaxed,
-            "seconds": seconds,
-        },
-    )
+    dfl train --loss NAME and DecisionFocusedRegressor(loss=NAME) take the names.
+    """
+
+    names: tuple[str, ...] = field(default=(), kw_only=False)
+    """methods to tell more about, by any of their names"""
+
+    def run(self) -> Answer:
+        from dflearn.tables.methods import METHODS
+
+        if not self.names:
+            header = ["name", "method", "needs", "solves", "convex", "to tune"]
+            rows = [
+                [one.name, one.title, ", ".join(one.needs), one.solves, "yes" if one.convex else "no", one.tune]
+                for one in METHODS
+            ]
+            return Answer(render(header, rows), {"methods": [one.as_dict() for one in METHODS]})
+        chosen = []
+        for name in self.names:
+            called = name.lower()
+            found = [one for one in METHODS if called in (one.name.lower(), one.study.lower(), one.pyepo.lower())]
+            if not found:
+                raise OptionError(f"no method is named {name!r}; dfl methods lists them")
+            chosen += found
+        return Answer("\n\n".join(map(str, chosen)), {"methods": [one.as_dict() for one in chosen]})

@@ -1,27 +1,23 @@
-"""dfl run, dfl status, dfl export: studies from TOML files."""
+"""dfl run, dfl status, dfl export, dfl report: studies from TOML files."""
 
 from __future__ import annotations
 
-import argparse
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
 
 from dflearn.cli.answers import Answer
-from dflearn.cli.arguments import (
-    add_cache_options,
-    add_command,
-    add_ray_options,
-    cache_of,
-    on_ray,
-    positive,
-)
+from dflearn.cli.options import SEVERAL, WORKERS, Cache, Cluster, Command, Positive
 from dflearn.errors import DataError, OptionError
+from dflearn.files import check_writable, write_whole
 from dflearn.report.render import render
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+    from dflearn.report.page import Page
     from dflearn.studies.config import RunConfig
     from dflearn.studies.cost import Prior
     from dflearn.studies.driver import StudyOutcome
@@ -29,219 +25,205 @@ if TYPE_CHECKING:
     from dflearn.studies.record import Record
     from dflearn.studies.store import Store
 
-ENDING = ".sqlite"
+TABLES = {".md": "markdown", ".tex": "latex", ".txt": "text"}
+FigureFormats = Annotated[tuple[Literal["pdf", "svg", "png"], ...], SEVERAL]
 
 
-def add_commands(commands: Any) -> None:
-    parser = add_command(
-        commands,
-        "run",
-        run,
-        "carry out a study: a grid of problems, methods and seeds from a TOML file",
-        "  dfl run experiment.toml\n  dfl run experiment.toml --jobs 2 --retry-failed\n"
-        "  dfl run experiment.toml --executor ray --address 10.0.0.1:6379\n\n"
-        "Finished runs are kept in experiment.sqlite beside the file and never repeated: call it again to go on.",
-    )
-    parser.add_argument("study", type=Path, help="the TOML file")
-    parser.add_argument(
-        "--store", type=Path, metavar="FILE", help="where runs are kept (default: beside the TOML file)"
-    )
-    add_executor_options(parser)
-    parser = add_command(commands, "status", status, "say where a study stands", "  dfl status experiment.toml")
-    parser.add_argument("study", type=Path, help="the study's TOML file or its store")
-    parser = add_command(
-        commands,
-        "export",
-        export,
-        "write the finished runs of a study as a table",
-        "  dfl export experiment.toml --out runs.csv\n  dfl export paper.sqlite --out runs.parquet\n\n"
-        "A .csv or .parquet file has a row per run; a .jsonl file holds whole records, and .jsonl.xz or .jsonl.gz the same\n"
-        "compressed.",
-    )
-    parser.add_argument("study", type=Path, help="the study's TOML file or its store")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="a .csv, .parquet or .jsonl file")
-    parser.add_argument(
-        "--instances", action="store_true", help="also regret and optimum of every test instance (.jsonl only)"
-    )
-
-
-def add_executor_options(parser: argparse.ArgumentParser) -> None:
+class Runs(Cluster, Cache):
     """How runs are carried out."""
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument(
-        "--jobs", type=positive, help="runs side by side, each in a process of its own (default: one per core)"
-    )
-    how.add_argument("--in-process", action="store_true", help="one after the other in this process")
-    add_ray_options(parser, how)
-    parser.add_argument(
-        "--retries",
-        type=int,
-        default=2,
-        help="how often a run is tried again whose process or node was lost (default: 2)",
-    )
-    parser.add_argument("--retry-failed", action="store_true", help="also repeat runs that failed before")
-    parser.add_argument(
-        "--raw",
-        type=Path,
-        metavar="FOLDER",
-        help="keep predictions and decisions of the test rows of every run that is carried out, as FOLDER/KEY.npz",
-    )
-    add_cache_options(parser)
+
+    jobs: Annotated[Positive | None, WORKERS] = None
+    """runs side by side, each in a process of its own (default: one per core)"""
+    in_process: Annotated[bool, WORKERS] = False
+    """one after the other in this process"""
+    retries: int = 2
+    """how often a run is tried again whose process or node was lost (default: 2)"""
+    retry_failed: bool = False
+    """also repeat runs that failed before"""
+    raw: Path | None = None
+    """folder: keep predictions and decisions of the test rows of every run that is carried out, as FOLDER/KEY.npz"""
+
+    def carry_out(
+        self, configs: Sequence[RunConfig], store: Store, budget: float | None = None, prior: Prior | None = None
+    ) -> StudyOutcome:
+        """Run what is missing, with a progress bar, and say what failed."""
+        from dflearn.studies.cost import Costs
+        from dflearn.studies.driver import run_study
+
+        missing = sum(not store.has(config) for config in configs)
+        again: dict[str, Any] = {"retry_failed": self.retry_failed, "retries": self.retries}
+        estimate = Costs(store.records(), prior)
+        with self._executor(missing) as executor:
+            outcome = run_study(configs, store, executor, budget=budget, estimate=estimate, **again)
+        if outcome.skipped:
+            print(f"{len(outcome.skipped)} runs failed before and were not repeated; --retry-failed repeats them")
+        return outcome
+
+    def _executor(self, missing: int) -> Executor:
+        from dflearn.studies.executors import InProcess, LocalProcesses, available_cores
+
+        if self.raw is not None and self.on_ray:
+            raise OptionError("--raw writes to this machine, and Ray's runs are on others: leave one of the two out")
+        if self.raw is not None:
+            try:
+                self.raw.mkdir(parents=True, exist_ok=True)
+            except OSError as error:  # before hours of training, not after
+                raise OptionError(f"--raw: no folder can be made at {self.raw}: {error.strerror}") from error
+        if self.on_ray and missing:
+            from dflearn.integrations.ray import GIGABYTE, RayExecutor
+
+            return RayExecutor(self.address, self.cache_folder, self.memory * GIGABYTE)
+        if self.in_process or not missing:
+            return InProcess(self.cache_folder, self.raw)
+        return LocalProcesses(self.jobs or min(available_cores(), missing), self.cache_folder, self.raw)
 
 
-def store_of(study: Path) -> Path:
-    """The store that belongs to a TOML file; a store stands for itself."""
-    return study.with_suffix(ENDING) if study.suffix == ".toml" else study
+class Run(Runs):
+    """Carry out a study: a grid of problems, methods and seeds from a TOML file.
 
+    examples:
+      dfl run experiment.toml --jobs 2
 
-def carry_out(
-    configs: Sequence[RunConfig],
-    store: Store,
-    options: argparse.Namespace,
-    budget: float | None = None,
-    prior: Prior | None = None,
-) -> StudyOutcome:
-    """Run what is missing, with a progress bar, and say what failed."""
-    from dflearn.studies.cost import Costs
-    from dflearn.studies.driver import run_study
+    Finished runs are kept in experiment.sqlite beside the file and never repeated: call it again to go on.
+    """
 
-    missing = sum(not store.has(config) for config in configs)
-    with _executor(options, missing) as executor:
-        summary = run_study(
-            configs,
-            store,
-            executor,
-            retry_failed=options.retry_failed,
-            retries=options.retries,
-            budget=budget,
-            estimate=Costs(store.records(), prior),
-        )
-    if summary.skipped:
-        print(f"{len(summary.skipped)} runs failed before and were not repeated; --retry-failed repeats them")
-    return summary
+    study: Path = field(kw_only=False)
+    """the TOML file"""
+    store: Path | None = None
+    """where runs are kept (default: beside the TOML file)"""
 
+    def run(self) -> Answer:
+        from dflearn.studies.config import read_study
+        from dflearn.studies.store import Store, store_of
+        from dflearn.studies.summary import notes_on
 
-def _executor(options: argparse.Namespace, missing: int) -> Executor:
-    from dflearn.studies.executors import InProcess, LocalProcesses, available_cores
-
-    ray = on_ray(options)
-    if options.raw is not None and not ray:
-        try:
-            options.raw.mkdir(parents=True, exist_ok=True)
-        except OSError as error:  # before hours of training, not after
-            raise OptionError(f"--raw: no folder can be made at {options.raw}: {error.strerror}") from error
-    if options.in_process or not missing:
-        return InProcess(cache_of(options), options.raw)
-    if ray and options.raw is not None:
-        raise OptionError(
-            "--raw writes to folders of this machine, and Ray's runs are on others: leave one of the two out"
-        )
-    if ray:
-        from dflearn.integrations.ray import GIGABYTE, RayExecutor
-
-        return RayExecutor(options.address, cache_of(options), options.memory * GIGABYTE)
-    return LocalProcesses(options.jobs or min(available_cores(), missing), cache_of(options), options.raw)
-
-
-def run(options: argparse.Namespace) -> Answer:
-    from dflearn.studies.config import read_study
-    from dflearn.studies.store import Store
-    from dflearn.studies.summary import left_out_lines
-
-    configs = read_study(options.study).runs()
-    with Store(options.store or store_of(options.study)) as store:
-        summary = carry_out(configs, store, options)
-        found = [record for config in configs if (record := store.get(config)) is not None]
-        rows = [
-            [
-                str(record.config.problem),
-                record.config.method,
-                str(record.config.seed),
-                f"{record.metric('mean_of_ratios'):.4f}",
-                f"{record.metric('published_style'):.4f}",
-                f"{record.seconds['epoch']:.3g}",
-            ]
-            for record in found
+        configs = read_study(self.study).runs()
+        with Store(self.store or store_of(self.study)) as store:
+            new = self.carry_out(configs, store).done
+            records = [record for config in configs if (record := store.get(config)) is not None]
+        runs: list[dict[str, Any]] = [
+            {"problem": str(one.config.problem), "method": one.config.method, "seed": one.config.seed}
+            | {name: one.metric(name) for name in ("mean_of_ratios", "published_style")}
+            | {"seconds_per_epoch": one.seconds["epoch"]}
+            for one in records
         ]
-        notes = [*left_out_lines(found), *stale_lines(found)]
-        lines = [
-            render(["problem", "method", "seed", "mean of ratios", "published style", "s/epoch"], rows),
-            f"\n{len(found)} of {len(configs)} runs in {store.path}, {summary.done} of them new",
-            *notes,
+        header = ["problem", "method", "seed", "mean of ratios", "published style", "s/epoch"]
+        forms = ("", "", "", ".4f", ".4f", ".3g")
+        rows = [[format(value, form) for value, form in zip(one.values(), forms, strict=True)] for one in runs]
+        asked, done, notes = len(configs), len(records), notes_on(records)
+        counts = {"store": store.path, "asked": asked, "done": done, "new": new}
+        lines = [render(header, rows), f"\n{done} of {asked} runs in {store.path}, {new} of them new", *notes]
+        error = DataError(f"{asked - done} runs are not there; `dfl status {store.path}` says why")
+        return Answer("\n".join(lines), {**counts, "runs": runs, "notes": notes}, error if done < asked else None)
+
+
+class Status(Command):
+    """Say where a study stands."""
+
+    study: Path = field(kw_only=False)
+    """the study's TOML file or its store"""
+
+    def run(self) -> Answer:
+        from dflearn.studies.cost import Costs
+        from dflearn.studies.driver import duration
+        from dflearn.studies.store import Store, store_of
+
+        with Store(store_of(self.study), must_exist=True) as store:
+            progress, costs = store.progress(), Costs(store.records(), folder=self.study.parent)
+        counts = {name: len(getattr(progress, name)) for name in ("done", "running", "failed", "missing")}
+        total, now = sum(counts.values()), time.time()
+        running: list[dict[str, Any]] = [
+            {"run": str(config), "seconds": now - began, "expected_seconds": costs(config)}
+            for config, began in progress.running.items()
         ]
-        document = {
-            "store": store.path,
-            "asked": len(configs),
-            "done": len(found),
-            "new": summary.done,
-            "runs": [_run_document(record) for record in found],
-            "notes": notes,
-        }
-        lacking = len(configs) - len(found)
-        why = DataError(f"{lacking} runs are not there; `dfl status {store.path}` says why") if lacking else None
-        return Answer("\n".join(lines), document, why)
+        failed = [one.as_dict() for one in progress.failed]
+        left = sum(map(costs, [*progress.missing, *progress.running]))
+        lines = [f"{store.path}: {total} runs, " + ", ".join(f"{count} {name}" for name, count in counts.items())]
+        for one in running:
+            times = duration(one["seconds"]), duration(one["expected_seconds"])
+            lines.append(f"  running for {times[0]}: {one['run']}, expected to take {times[1]}")
+        lines += [f"  failed: {one['run']}: {one['error']}" for one in failed]
+        if progress.missing:
+            lines.append(f"  left: about {duration(left)} on one core")
+        document = {"store": store.path, "runs": total, **counts, "seconds_left": left}
+        return Answer("\n".join(lines), {**document, "running": running, "failed": failed})
 
 
-def _run_document(record: Record) -> dict[str, Any]:
-    config = record.config
-    metrics = {name: record.metric(name) for name in ("mean_of_ratios", "published_style")}
-    run = {"problem": str(config.problem), "method": config.method, "seed": config.seed}
-    return {**run, **metrics, "seconds_per_epoch": record.seconds["epoch"]}
+class Export(Command):
+    """Write the finished runs of a study as a table: dfl export experiment.toml --out runs.csv
+
+    A .csv or .parquet file has a row per run; a .jsonl file (.gz, .xz) holds whole records.
+    """
+
+    study: Path = field(kw_only=False)
+    """the study's TOML file or its store"""
+    out: Path
+    """a .csv, .parquet or .jsonl (.gz, .xz) file"""
+    instances: bool = False
+    """also regret and optimum of every test instance (.jsonl only)"""
+
+    def run(self) -> Answer:
+        from dflearn.studies.store import Store, store_of
+
+        with Store(store_of(self.study), must_exist=True) as store:
+            count = store.export(self.out, instances=self.instances)
+        return Answer(f"{count} runs in {self.out}", {"out": self.out, "runs": count})
 
 
-def stale_lines(records: Sequence[Record]) -> list[str]:
-    """A warning where runs were made with other versions of the study's modules than there are now."""
-    from dflearn.studies.record import outdated
+class PageOfStudy(Command):
+    """The page, the tables or the figures of a study."""
 
-    old = outdated(records)
-    if not old:
-        return []
-    modules = ", ".join(dict.fromkeys(name for record in old for name in record.config.imports))
-    return [
-        f"warning: {len(old)} of these runs were made before {modules} changed, the first is {old[0].config}. They are kept "
-        "as they are: name another store, with --store, to run them anew"
-    ]
+    study: Path
+    out: Annotated[Path, Parameter(alias="-o")] = Path("report.html")
+    """default: report.html"""
+    format: FigureFormats = ("pdf",)
+    """of the figures in a folder: pdf (default), svg, png"""
+    metric: str = "mean_of_ratios"
+    """which regret to show (default: mean_of_ratios)"""
+    title: str | None = None
+    """default: the study's name"""
 
+    def write(
+        self,
+        make_page: Callable[[list[Record], Iterable[str]], Page],
+        reference: Callable[[list[Record]], Mapping[tuple[str, str], float]] = lambda records: {},
+    ) -> Answer:
+        """Write what the name of `out` asks for. reference: known regrets, for the tables."""
+        from dflearn.studies.report import tables
+        from dflearn.studies.summary import runs_of
 
-def status(options: argparse.Namespace) -> Answer:
-    from dflearn.studies.cost import Costs
-    from dflearn.studies.driver import duration
-    from dflearn.studies.store import Store
-
-    with Store(store_of(options.study), must_exist=True) as store:
-        progress, costs = store.progress(), Costs(store.records(), folder=options.study.parent)
-    total = len(progress.done) + len(progress.running) + len(progress.failed) + len(progress.missing)
-    lines = [
-        f"{store.path}: {total} runs, {len(progress.done)} done, {len(progress.running)} running, "
-        f"{len(progress.failed)} failed, {len(progress.missing)} missing"
-    ]
-    now = time.time()
-    for config, began in progress.running.items():
-        lines.append(f"  running for {duration(now - began)}: {config}, expected to take {duration(costs(config))}")
-    failed = [{"run": str(one.config), "error": one.error.splitlines()[-1]} for one in progress.failed]
-    lines += [f"  failed: {one['run']}: {one['error']}" for one in failed]
-    left = sum(map(costs, [*progress.missing, *progress.running]))
-    if progress.missing:
-        lines.append(f"  left: about {duration(left)} on one core")
-    running = [
-        {"run": str(config), "seconds": now - began, "expected_seconds": costs(config)}
-        for config, began in progress.running.items()
-    ]
-    document = {
-        "store": store.path,
-        "runs": total,
-        "done": len(progress.done),
-        "running": running,
-        "failed": failed,
-        "missing": len(progress.missing),
-        "seconds_left": left,
-    }
-    return Answer("\n".join(lines), document)
+        kind = self.out.suffix.lower()
+        if kind not in ("", ".html", *TABLES):
+            raise OptionError(f"a report ends in .html, {', '.join(TABLES)}, or is a folder; got {self.out.name!r}")
+        check_writable(self.out)
+        records, notes = runs_of(self.study)
+        files = [self.out]
+        if kind in TABLES:
+            form: Any = TABLES[kind]
+            write_whole(self.out, tables(records, self.metric, form, reference(records)).encode())
+        elif kind:
+            make_page(records, notes).write(self.out)
+        else:
+            files = make_page(records, ()).write_figures(self.out, self.format)
+        text = f"{len(records)} runs in {self.out}" if kind else f"{len(files)} files in {self.out}"
+        return Answer(text, {"out": self.out, "runs": len(records), "files": files})
 
 
-def export(options: argparse.Namespace) -> Answer:
-    from dflearn.studies.store import Store
+class Report(PageOfStudy):
+    """Write what a study shows: an HTML page, its tables, or its figures.
 
-    with Store(store_of(options.study), must_exist=True) as store:
-        count = store.export(options.out, instances=options.instances)
-    return Answer(f"{count} runs in {options.out}", {"out": options.out, "runs": count})
+    examples:
+      dfl report experiment.toml -o report.html
+
+    The page is one file that loads nothing. A name that ends in .md, .tex (booktabs) or .txt gets tables only; a name
+    without an ending is a folder that gets all figures of the page as files.
+    """
+
+    study: Path = field(kw_only=False)
+    """the study's TOML file, its store, or a .jsonl export"""
+
+    def run(self) -> Answer:
+        from dflearn.studies.report import study_page
+
+        title = self.title or f"Study {self.study.stem}"
+        return self.write(lambda records, notes: study_page(records, title, self.metric, warnings=notes))

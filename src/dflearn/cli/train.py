@@ -1,281 +1,221 @@
-"""dfl train: from a model file and two tables to a trained model and a page about it, in one command."""
+"""dfl train: from a model file and two tables to a saved model and a page about it. dfl decide: decisions by that model."""
 
 from __future__ import annotations
 
-import argparse
 import shlex
-import sys
-import warnings
-from dataclasses import replace
+from dataclasses import field, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from dflearn.cli.answers import Answer
-from dflearn.cli.arguments import add_command, add_solve_options, cache_of, positive, spread
-from dflearn.cli.checks import check_inputs, check_output
-from dflearn.cli.inputs import (
-    add_mapping_option,
-    add_part_options,
-    add_recourse_options,
-    add_table_options,
-    as_options,
-    cost_map,
-    in_options,
-    read_tables,
-    read_weights,
-    with_slack,
-)
-from dflearn.errors import MissingExtraError, OptionError, ProgramError
+from cyclopts import Group, Parameter
+from cyclopts.validators import Number, mutually_exclusive
+
+from dflearn.cli.answers import Answer, as_options, in_options
+from dflearn.cli.options import Cache, OwnProgram, Positive, SavedModel, TableFiles, Words, Workers
+from dflearn.errors import MissingExtraError, OptionError
+from dflearn.files import as_json
 
 if TYPE_CHECKING:
-    from dflearn.frontends.linear_model import LinearModel
     from dflearn.tables import TrainResult
-    from dflearn.tables.rolling import RollingResult
-    from dflearn.tables.tables import MixedTable, Table
+    from dflearn.tables.tables import Table
 
-INPUTS = ("program", "features", "costs", "instances", "map")
-
-
-def add_commands(commands: Any) -> None:
-    parser = add_command(
-        commands,
-        "train",
-        train,
-        "train a model on your own program and tables, and save it",
-        "  dfl train --program model.mps --features x.csv --costs y.csv --out model.dfl\n"
-        "  dfl train --program model.lp --features x.parquet --costs y.parquet --id day --positive --out model.dfl\n"
-        "  dfl train --program model.mps --features x.csv --costs y.csv --out model.dfl --unit EUR --rows-per-year 250\n\n"
-        "Tables have one row per instance. The columns of the costs are variables of the program, whose coefficients\n"
-        "in the objective are predicted from all columns of the features; other coefficients stay as in the file. A column\n"
-        "that is called like a constraint is its right-hand side, which is predicted then: see --recourse and --elastic.\n"
-        "A page beside the model tells in money what it saves, where, and how surely.",
-    )
-    parser.add_argument("--program", type=Path, required=True, metavar="FILE", help="the program, .mps or .lp (or .gz)")
-    add_table_options(parser, costs="table of true costs, .csv or .parquet", required=True)
-    add_mapping_option(parser)
-    add_recourse_options(parser)
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the model file to write")
-    parser.add_argument(
-        "--loss",
-        nargs="+",
-        metavar="NAME",
-        help="models are trained with each: smoothed-spo+, sce (default: both), spo+, pfy, …: dfl methods lists them; where "
-        "right-hand sides are predicted, task, quantile (default: both), score-function",
-    )
-    parser.add_argument("--layer", default="auto", help="smoothed, davis-yin, perturbed, relaxed or exact")
-    parser.add_argument("--positive", action="store_true", help="costs are known to be positive: predict no others")
-    parser.add_argument(
-        "--epochs", type=positive, help="of a run; default: 15, or more where few rows make for less than 300 steps"
-    )
-    parser.add_argument(
-        "--lr", type=float, help="how far a step moves forecasts, in units of their error (default: several are tried)"
-    )
-    parser.add_argument("--minutes", type=float, default=10.0, help="for all decision-focused runs (default: 10)")
-    parser.add_argument("--refit", action="store_true", help="after choosing and testing, train again on all rows")
-    add_part_options(parser)
-    parser.add_argument("--seed", type=int, default=0, help="of the parts and of training (default: 0)")
-    parser.add_argument(
-        "--device", help="where decision-focused models are trained: cpu (default), cuda or cuda:1, say"
-    )
-    add_page_options(parser)
-    add_solve_options(parser)
+PAGE = Parameter(group=Group("Page", sort_key=0, validator=mutually_exclusive))
 
 
-def add_page_options(parser: argparse.ArgumentParser) -> None:
-    """The page about the models, and how it counts money."""
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--page", type=Path, metavar="FILE", help="the page to write (default: beside --out, .html)")
-    where.add_argument("--no-page", action="store_true", help="write no page")
-    parser.add_argument("--unit", default="", metavar="TEXT", help="of the objective, for the page: EUR, say")
-    parser.add_argument(
-        "--rows-per-year",
-        type=_amount,
-        metavar="N",
-        help="to tell savings per year (default: by the ids where they are dates in order, else per 1,000 rows)",
-    )
+class Train(OwnProgram, Workers, Cache):
+    """Train a model on your own program and tables, and save it.
 
+    examples:
+      dfl train --program model.mps --features x.csv --costs y.csv --out model.dfl
+      dfl train --program model.lp --features x.parquet --costs y.parquet --id day --out model.dfl --unit EUR
 
-def train(options: argparse.Namespace) -> Answer:
-    from dflearn.tables.methods import check_choices
+    Tables have one row per instance. The columns of the costs are variables of the program, whose coefficients in
+    the objective are predicted from all columns of the features; other coefficients stay as in the file. A column
+    that is called like a constraint is its right-hand side, which is predicted then: see --recourse and --elastic.
+    A page beside the model tells in money what it saves, where, and how surely.
+    """
 
-    check_output(options, *INPUTS)
-    page = check_page(options)
-    check_inputs(options, *INPUTS)
-    with in_options():
-        check_choices(options.loss or (), options.layer)
-        features, costs, instances = read_tables(options, options.id)
-        assert costs is not None
-        source = read_program(options, features, costs)
-        for other in (costs, instances):
-            if other is not None:
-                other.order_like(features)  # whether rows match is told before anything heavy is loaded
+    program: Path = field()
+    """the program, .mps or .lp (or .gz)"""
+    features: Path = field()
+    """table of features, .csv or .parquet"""
+    costs: Path = field()
+    """table of true costs, .csv or .parquet"""
+    out: Path
+    """the model file to write"""
+    loss: Words = ()
+    """a model for each: smoothed-spo+, sce (default: both), spo+, …: see dfl methods; for right-hand sides, task, quantile"""
+    layer: str = "auto"
+    """smoothed, davis-yin, perturbed, relaxed or exact"""
+    positive: bool = False
+    """costs are known to be positive: predict no others"""
+    epochs: Positive | None = None
+    """of a run; default: 15, or more where few rows make for less than 300 steps"""
+    lr: float | None = None
+    """how far a step moves forecasts, in units of their error (default: several are tried)"""
+    minutes: float = 10.0
+    """for all decision-focused runs (default: 10)"""
+    refit: bool = False
+    """after choosing and testing, train again on all rows"""
+    test: float | None = None
+    """share of rows to test on (default: 0.25; 0.5 with --folds)"""
+    ordered: bool | str = False
+    """validate and test on the last rows in order of this column, or, without a name, as the rows stand (as-is: unchecked)"""
+    gap: int = 0
+    """rows left out between the parts, with --ordered (default: 0)"""
+    groups: str | None = None
+    """a column of the features whose rows of one value stay in one part; it is no feature then"""
+    folds: Positive | None = None
+    """rolling origins: train so many times, each on the rows before the next part of the last rows, in order of time"""
+    weights: str | None = None
+    """how much each row counts: a column of the features, which is no feature then, or a table of one column"""
+    seed: int = 0
+    """of the parts and of training (default: 0)"""
+    device: str | None = None
+    """where decision-focused models are trained: cpu (default), cuda or cuda:1, say"""
+    page: Annotated[Path | None, PAGE] = None
+    """the page to write (default: beside --out, .html)"""
+    no_page: Annotated[bool, PAGE] = False
+    """write no page"""
+    unit: str = ""
+    """of the objective, for the page: EUR, say"""
+    rows_per_year: Annotated[float | None, Parameter(validator=Number(gt=0, lt=float("inf")))] = None
+    """to tell savings per year (default: by the ids where they are dates in order, else per 1,000 rows)"""
 
-        from dflearn.solvers.task import DecisionTask
-        from dflearn.tables import workflow
-        from dflearn.tables.rolling import train_rolling
+    def run(self) -> Answer:
+        from dflearn.tables.methods import check_choices, losses_for
 
-        program = with_slack(source.program(), options)
-        options.loss = list(workflow.losses_for(program, options.loss))
-        in_folds = {"folds": options.folds, "test": options.test or 0.5, "ordered": options.ordered or True}
-        at_once = {"ordered": options.ordered, "test": options.test or 0.25}
-        result: Any = (train_rolling if options.folds else workflow.train)(
-            program,
-            features,
-            costs,
-            instances,
-            **(in_folds if options.folds else at_once),
-            losses=options.loss,
-            layer=options.layer,
-            positive=options.positive,
-            epochs=options.epochs,
-            lr=options.lr,
-            gap=options.gap,
-            groups=options.groups,
-            weights=read_weights(options, options.id),
-            seed=options.seed,
-            device=options.device,
-            id_column=options.id,
-            minutes=options.minutes,
-            refit=options.refit,
-            checkpoint=options.out.with_name(options.out.name + ".unfinished"),
-            offset=source.offset,
-            solver=spread(DecisionTask.of(program).solver, options),
-            cache=cache_of(options),
-        )
-    result.save(options.out, {name: _plain(value) for name, value in vars(options).items() if name not in HANDED_ON})
-    next_steps = commands_after(options)
-    last: TrainResult = result.last if options.folds else result
-    regrets = ", ".join(f"{name} {judged.absolute_regret:.4g}" for name, judged in last.validation.items())
-    lines = [
-        f"{options.program}: {program.sense}, {program.n} variables, "
-        + (f"{program.p} predicted numbers" if program.predicts_rows else f"of which {program.p} have predicted costs"),
-        as_options(str(result)),
-        f"\n{options.out}: the {last.chosen} model{' of the last fold' if options.folds else ''}. Mean regret on the rows to choose by: {regrets}.",
-        *([] if page is None else [f"{page}: the same in money, with pictures."]),
-        f"Next: {next_steps[0][1]}",
-    ]
-    if page is not None:
-        write_page(last, page, options, next_steps, result if options.folds else None)
-    folds = [document_of(one, options) for one in result.folds] if options.folds else None
-    document = {"model": options.out, "page": page, **document_of(last, options), "folds": folds}
-    return Answer("\n".join(lines), document)
+        self.check_output(self.out)
+        page = self._checked_page()
+        self.check_inputs()
+        with in_options():
+            check_choices(self.loss, self.layer)
+            features, costs, instances = self.read_tables(self.id)
+            assert costs is not None
+            source = self.read_program(features, costs)
+            for other in (costs, instances):
+                if other is not None:
+                    other.order_like(features)  # rows that do not match are an error before anything heavy is loaded
 
+            from dflearn.solvers.task import DecisionTask
+            from dflearn.tables import workflow
+            from dflearn.tables.tables import read_table
 
-# -- the answer -----------------------------------------------------------------------------------------------------
+            weights: str | Table | None = self.weights
+            if self.weights is not None and self.weights.endswith((".csv", ".parquet")):
+                weights = read_table(self.weights, self.id)
+            program = self.with_slack(source.program())
+            self.loss = losses_for(program, self.loss or None)
+            in_folds = {"folds": self.folds, "test": self.test or 0.5, "ordered": self.ordered or True}
+            at_once = {"ordered": self.ordered, "test": self.test or 0.25}
+            settings: dict[str, Any] = {
+                **(in_folds if self.folds else at_once),
+                **{name: getattr(self, name) for name in SETTINGS},
+                "losses": self.loss,
+                "weights": weights,
+                "id_column": self.id,
+                "checkpoint": self.out.with_name(self.out.name + ".unfinished"),
+                "offset": source.offset,
+                "solver": self.spread(DecisionTask.of(program).solver),
+                "cache": self.cache_folder,
+            }
+            run: Any = workflow.train_rolling if self.folds else workflow.train
+            result = run(program, features, costs, instances, **settings)
+        options = {name: as_json(value) for name, value in vars(self).items() if name not in ("json", "debug")}
+        result.save(self.out, options)
+        steps, of_fold = self.next_steps(), " of the last fold" if self.folds else ""
+        last: TrainResult = result.last if self.folds else result
+        regrets = ", ".join(f"{name} {judged.absolute_regret:.4g}" for name, judged in last.validation.items())
+        what = ("of which {} have predicted costs", "{} predicted numbers")[program.predicts_rows]
+        lines = [
+            f"{self.program}: {program.sense}, {program.n} variables, {what.format(program.p)}",
+            as_options(str(result)),
+            f"\n{self.out}: the {last.chosen} model{of_fold}. Mean regret on the validation rows: {regrets}.",
+            *([] if page is None else [f"{page}: the same in money, with pictures."]),
+            f"Next: {steps[0][1]}",
+        ]
+        if page is not None:
+            from dflearn.report.training import training_page
 
-HANDED_ON = ("run", "command", "json", "debug")  # in the options, and no setting of the training
+            told = replace(last, notes=[as_options(note) for note in result.notes])
+            rolled = result if self.folds else None
+            training_page(told, unit=self.unit, per_year=self.rows_per_year, commands=steps, rolled=rolled).write(page)
+        folds = [self._document(one) for one in result.folds] if self.folds else None
+        return Answer("\n".join(lines), {"model": self.out, "page": page, **self._document(last), "folds": folds})
 
-
-def check_page(options: argparse.Namespace) -> Path | None:
-    """Where the page goes, checked before anything is trained; `None` where there will be none."""
-    if options.no_page:
-        return None
-    if find_spec("matplotlib") is None:
-        if options.page is not None:
+    def _checked_page(self) -> Path | None:
+        """Where the page goes, checked before anything is trained; `None` where there will be none."""
+        if self.no_page or (self.page is None and not find_spec("matplotlib")):
+            return None
+        if not find_spec("matplotlib"):
             raise MissingExtraError("--page has figures, which need matplotlib: pip install 'dflearn[plot]'")
-        return None
-    page = options.page or options.out.with_suffix(".html")
-    if page.absolute() == options.out.absolute():
-        raise OptionError(f"--out and the page are both {page}: name another --page, or leave it out with --no-page")
-    check_output(options, *INPUTS, out=page, called="--page")
-    return page
+        page = self.page or self.out.with_suffix(".html")
+        if page.absolute() == self.out.absolute():
+            raise OptionError(f"--out and the page are both {page}: name another --page, or add --no-page")
+        self.check_output(page, "--page")
+        return page
+
+    def next_steps(self) -> list[tuple[str, str]]:
+        """What to do next, and the command for it."""
+        model, features, costs = (shlex.quote(str(path)) for path in (self.out, self.features, self.costs))
+        instances = "" if self.instances is None else f" --instances {shlex.quote(str(self.instances))}"
+        named = "" if self.id is None else f" --id {shlex.quote(self.id)}"
+        new, true = f"--features NEW{self.features.suffix}", f"--costs TRUE{self.costs.suffix}"
+        more = "" if self.instances is None else f" --instances NEW_INSTANCES{self.instances.suffix}"
+        unseen = f"{new} {true}{more}" if self.refit else f"--features {features} --costs {costs}{instances}"
+        forecasts = f"FORECASTS.csv --program {shlex.quote(str(self.program))}"
+        decide, doctor = f"dfl decide --model {model} {new}{more}", f"dfl doctor --model {model} {unseen}"
+        evaluate = f"dfl evaluate {forecasts} {true}{more}{named}"
+        return [
+            ("Decide for new rows, which have the same columns of features:", f"{decide} --out decisions.csv"),
+            ("Once their true costs are known, see what decisions were worth:", f"{decide} {true} --out judged.csv"),
+            ("Judge forecasts of your own, from whatever made them, by the decisions they lead to:", evaluate),
+            ("Ask what keeps the model from getting better:", doctor),
+        ]
+
+    def _document(self, result: TrainResult) -> dict[str, Any]:
+        """How the models did, for programs; docs/command-line.md explains the keys."""
+        notes = [as_options(note) for note in result.notes]
+        return result.as_dict(self.rows_per_year) | {"unit": self.unit, "notes": notes}
 
 
-def write_page(
-    result: TrainResult,
-    page: Path,
-    options: argparse.Namespace,
-    next_steps: list[tuple[str, str]],
-    rolled: RollingResult | None,
-) -> None:
-    from dflearn.report.training import training_page
-
-    notes = [as_options(note) for note in (result if rolled is None else rolled).notes]
-    told, rows = replace(result, notes=notes), options.rows_per_year
-    training_page(told, unit=options.unit, per_year=rows, commands=next_steps, rolled=rolled).write(page)
+SETTINGS = ("layer", "positive", "epochs", "lr", "gap", "groups", "seed", "device", "minutes", "refit")
 
 
-def commands_after(options: argparse.Namespace) -> list[tuple[str, str]]:
-    """What to do next, and what to type for it."""
-    new = f"NEW{options.features.suffix}"
-    more = "" if options.instances is None else f" --instances NEW_INSTANCES{options.instances.suffix}"
-    named = "" if options.id is None else f" --id {_quoted(options.id)}"
-    known = f"--features {_quoted(options.features)} --costs {_quoted(options.costs)}"
-    known += "" if options.instances is None else f" --instances {_quoted(options.instances)}"
-    if options.refit:  # no row is left that was not trained on
-        known = f"--features {new} --costs TRUE{options.costs.suffix}{more}"
-    decide = f"dfl decide --model {_quoted(options.out)} --features {new}{more} --out decisions.csv"
-    return [
-        ("Decide for new rows, which have the same columns of features:", decide),
-        (
-            "Once their true costs are known, see what the decisions were worth:",
-            f"dfl decide --model {_quoted(options.out)} --features {new}{more} --costs TRUE{options.costs.suffix} --out judged.csv",
-        ),
-        (
-            "Judge forecasts of your own, from whatever made them, by the decisions they lead to:",
-            f"dfl evaluate FORECASTS.csv --program {_quoted(options.program)} --costs TRUE{options.costs.suffix}{more}{named}",
-        ),
-        ("Ask what keeps the model from getting better:", f"dfl doctor --model {_quoted(options.out)} {known}"),
-    ]
+class Decide(SavedModel, TableFiles, Workers):
+    """Decide for new rows of features, with a saved model.
 
+    dfl decide --model model.dfl --features new.csv --out decisions.csv writes one row per instance: its id if it has
+    one, the status, the objective with the predicted costs, and a column per variable. With the true costs also the
+    objective and the regret that the decision turned out to have.
+    """
 
-def _quoted(word: object) -> str:
-    """A file or a name as a shell reads it."""
-    return shlex.quote(str(word))
+    model: Path = field()
+    """a model file that dfl train wrote"""
+    features: Path = field()
+    """table of features, .csv or .parquet"""
+    costs: Path | None = None
+    """table of true costs, to report the regret"""
+    out: Path
+    """the .csv or .parquet file to write"""
+    partial: bool = False
+    """write rows without a decision too, empty, instead of stopping"""
 
+    def run(self) -> Answer:
+        from dflearn.tables.tables import check_writable
 
-def document_of(result: TrainResult, options: argparse.Namespace) -> dict[str, Any]:
-    """How the models did, for programs; docs/command-line.md tells the keys."""
-    from dflearn.tables.result import THOUSAND, rows_per_year, savings
+        self.check_output(self.out)
+        check_writable(self.out)
+        self.check_inputs()
 
-    rows = rows_per_year(result, options.rows_per_year)
-    found = savings(result, rows or THOUSAND)
-    return {
-        "chosen": result.chosen,
-        "baseline": result.baseline,
-        "compared": result.compared,
-        "rows": dict(zip(("train", "choose", "test"), map(len, result.parts), strict=True)),
-        "unit": options.unit,
-        "rows_per_year": rows,
-        "savings": [one.as_dict() for one in found],
-        "difference": result.difference.as_dict(),
-        "test": {name: judged.as_dict() for name, judged in result.tested.items()},
-        "choose": {name: judged.as_dict() for name, judged in result.validation.items()},
-        "notes": [as_options(note) for note in result.notes],
-    }
+        from dflearn.tables import decisions
 
-
-# -- the program ----------------------------------------------------------------------------------------------------
-
-
-def read_program(options: argparse.Namespace, features: MixedTable | None, costs: Table) -> LinearModel:
-    """The file, with the columns of the costs to predict; what HiGHS remarks about it goes to stderr."""
-    from dflearn.frontends.files import read_model
-
-    with warnings.catch_warnings(record=True) as noted:
-        warnings.simplefilter("always")
-        try:
-            source = read_model(options.program, cost_map(options, costs.names), recourse=options.recourse)
-        except (OptionError, ProgramError) as error:
-            if not str(error).startswith("costs"):  # it is about the program alone
-                raise
-            hint = [name for name in costs.names if features is not None and name in features.names]
-            more = f"; if {hint[0]!r} names the rows, add --id {hint[0]}" if hint and options.id is None else ""
-            said = str(error).removeprefix("costs: ")
-            by = "" if options.map is None else f" by {options.map}"
-            raise type(error)(f"{options.costs} with {options.program}{by}: {said}{more}") from error
-    for warning in noted:
-        print(f"note: {warning.message}", file=sys.stderr)
-    return source
-
-
-def _plain(value: Any) -> Any:
-    return str(value) if isinstance(value, Path) else value
-
-
-def _amount(text: str) -> float:
-    number = float(text)
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a positive number, got {text}")
-    return number
+        with in_options(self.model):
+            model = self.load_model()
+            tables = self.read_tables(self.id or model.record_["id"])
+            solver = self.spread(model.solver_)
+            decided = decisions.decide(model, *tables, id_column=self.id, partial=self.partial, solver=solver)
+        decided.save(self.out)
+        document = {"out": self.out, "model": self.model, "chosen": model.record_["chosen"], **decided.as_dict()}
+        return Answer(f"{self.out}: {decided}", document)

@@ -18,7 +18,7 @@ import platformdirs
 import torch
 from torch import Tensor
 
-from dflearn.certify import OPTIMAL, Certifier
+from dflearn.engine.certify import OPTIMAL, Certifier
 from dflearn.files import transaction
 from dflearn.program import Instance
 from dflearn.reading import UNREADABLE, unpack
@@ -73,7 +73,7 @@ def solves_of(solution: Solution) -> list[CachedSolve]:
 def believable(solver: Solver, y: Tensor, instance: Instance | None, solves: Sequence[CachedSolve]) -> np.ndarray:
     """Which answers to these instances may be kept, and believed when they are read again: bool `(count,)`.
 
-    Shown for each that is: w keeps its bounds and rows (the rule of `dflearn.certify`) and is integral where it must be; the
+    Shown for each that is: w keeps its bounds and rows (the rule of `dflearn.engine.certify`) and is integral where it must be; the
     objective is that of w; an OPTIMAL one is within the rule, and the solver's gap, of its bound. Not shown: the bound itself. A
     proof of it needs prices, which are not kept. So who can write to the cache can put a feasible decision and a false bound
     there. Solvers that know no program (`from_callable`): only the objective is compared.

@@ -243,6 +243,10 @@ class DecisionDataset(torch.utils.data.Dataset[Batch]):
         """The same data with these decisions, `(count, n)`."""
         return self._of({**self._tensors(), "decisions": decisions}, self.origin)
 
+    def with_features(self, features: Tensor) -> DecisionDataset:
+        """The same data with these features, `(count, …)`."""
+        return self._of({**self._tensors(), "features": features}, self.origin)
+
     def without_decisions(self) -> DecisionDataset:
         """The same data without decisions."""
         return self._of({name: value for name, value in self._tensors().items() if name != "decisions"}, self.origin)

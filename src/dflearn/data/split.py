@@ -40,7 +40,7 @@ def parts_of(
         test: of all rows, those to test on: a share up to a half, or a number of rows.
         choose: of the other rows, those to choose by.
         ordered: rows are in order of time, so training < choosing < testing. Otherwise they are drawn by `seed`.
-        gap: how many rows are left out before the rows to choose by, and before those to test on, in order of time: what
+        gap: how many rows are left out before the validation rows, and before those to test on, in order of time: what
             is known of a row only later (a forecast of tomorrow, a week's mean) must not reach into the next part.
         groups: a label for each row, `(count,)`; rows of one label never lie in two parts. Shares of rows are then met as
             closely as whole groups allow.
@@ -166,7 +166,7 @@ def _nearest(borders: np.ndarray, cut: int, name: str, size: Size) -> int:
 
 def _before(start: int, end: int, borders: np.ndarray, choose: Size, gap: int) -> Parts:
     """The parts whose rows to test on are start … end − 1."""
-    last = start - gap  # where the rows to choose by end
+    last = start - gap  # where the validation rows end
     number = _size("choose", choose, start)
     within = borders[borders < max(last, 0)]
     first = _nearest(within, last - number, "choose", choose) if within.size else 0

@@ -1,6 +1,6 @@
 """The doctor: why training does not move, in numbers and in plain sentences."""
 
-from dflearn.doctor.diagnosis import Diagnosis as Diagnosis, Finding as Finding
-from dflearn.doctor.examination import diagnose as diagnose
+from dflearn.doctor.diagnosis import Diagnosis, Finding
+from dflearn.doctor.examination import diagnose
 
 __all__ = ["Diagnosis", "Finding", "diagnose"]

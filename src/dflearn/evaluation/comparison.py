@@ -10,9 +10,8 @@ import numpy as np
 
 from dflearn.errors import DataError, OptionError
 from dflearn.evaluation import estimates
-from dflearn.evaluation.estimates import FEW, Block, Estimate
+from dflearn.evaluation.estimates import FEW, Block, Estimate, over_seeds, signed_ranks
 from dflearn.evaluation.regret import EXACT, ZERO, Evaluation, zero_note
-from dflearn.evaluation.repetitions import over_seeds, signed_ranks
 
 FEWEST_SEEDS = 3  # with fewer, their spread is not known
 COMPARED = ("absolute_regret", "mean_of_ratios", "ratio_of_sums")

@@ -20,8 +20,8 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from dflearn.certify import OPTIMAL
 from dflearn.data.labels import progress_bar
+from dflearn.engine.certify import OPTIMAL
 from dflearn.errors import OptionError
 from dflearn.program import Instance, Program
 from dflearn.program.sides import Sides
@@ -47,9 +47,8 @@ def worst_optimal(
     where the optimal decisions reach arbitrarily bad ones.
     """
     truth = program.objective.vector(costs.double(), instance)
-    curved = (
-        0.0 if program.Q is None else program.Q.value(decisions.double().numpy())
-    )  # the same for all that are optimal
+    # ½ wᵀQ w is the same for all that are optimal.
+    curved = 0.0 if program.Q is None else program.Q.value(decisions.double().numpy())
     count = predicted.shape[0]
     called = [f"instance {i}" if ids is None else f"id {int(ids[i])}" for i in range(count)]
     with progress_bar(count, "pessimistic", progress) as bar:

@@ -117,6 +117,18 @@ def zero_note(zeros: int, count: int, left_out_of: str) -> str:
     return f"{zeros} of {count} instances have {ZERO_OPTIMUM}: left out of {left_out_of}"
 
 
+class _Metric:
+    """The value of a metric of an `Evaluation`, called like it."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, evaluation: Evaluation, owner: type | None = None) -> float:
+        if self.name not in evaluation.metrics:
+            raise DataError("the pessimistic regret was not computed: evaluate with pessimistic=True")
+        return evaluation.metrics[self.name].value
+
+
 @dataclass(frozen=True, eq=False)
 class Evaluation:
     """Per-instance results, float64 `(count,)`, and the metrics computed from them.
@@ -160,32 +172,44 @@ class Evaluation:
 
         Means, ratios of sums and the published style have studentized bootstrap intervals over instances, always the same
         resamples; the share has Wilson's. Instances with a zero optimum are left out of `mean_of_ratios` and
-        `published_style`. A mean over an infinite regret is infinite.
+        `published_style`. A mean over an infinite regret is infinite; the other decisions then have means of their own.
+        Intervals stay above zero, unless regrets do not: those of a solver with a gap may be negative.
         """
-        level, size, kept, weights = self.confidence, np.abs(self.optima), ~self.zero_optima, self.weights
-        if self.infeasible.any():
-            return self._infinite_metrics()
+        size, kept, lost = np.abs(self.optima), ~self.zero_optima, self.infeasible
         inverse = np.divide(1.0, size, out=np.full_like(size, np.nan), where=kept)
-        kept_weights = None if weights is None else weights[kept]
+        every = np.ones_like(kept)
+
+        def mean(values: np.ndarray, rows: np.ndarray = every) -> Estimate:
+            return estimates.mean(values[rows], self.confidence, self._weights_of(rows))
+
+        def ratio(values: np.ndarray, rows: np.ndarray = every) -> Estimate:
+            return estimates.ratio_of_sums(values[rows], size[rows], self.confidence, self._weights_of(rows))
+
+        def share(hits: np.ndarray) -> Estimate:
+            return estimates.share(hits, self.confidence, self.weights)
+
         found = {
-            "mean_of_ratios": estimates.mean(self.regrets[kept] * inverse[kept], level, kept_weights),
-            "ratio_of_sums": estimates.ratio_of_sums(self.regrets, size, level, weights),
-            "published_style": estimates.batched_product(self.regrets, inverse, PUBLISHED_BATCH, level, weights),
-            "absolute_regret": estimates.mean(self.regrets, level, weights),
-            "mse": estimates.mean(self.squared_errors, level, weights),
-            "exact_share": estimates.share(self.regrets <= EXACT * self._scale, level, weights),
+            "mean_of_ratios": mean(self.regrets * inverse, kept),
+            "ratio_of_sums": ratio(self.regrets),
+            "published_style": estimates.batched_product(
+                self.regrets, inverse, PUBLISHED_BATCH, self.confidence, self.weights
+            ),
+            "absolute_regret": mean(self.regrets),
+            "mse": mean(self.squared_errors),
+            "exact_share": share(self.regrets <= EXACT * self._scale),
         }
         if self.pessimistic_regrets is not None:
-            found["pessimistic_regret"] = estimates.mean(self.pessimistic_regrets, level, weights)
-        if self.post_hoc:
-            found["infeasible_share"] = estimates.share(self.infeasible, level, weights)
+            found["pessimistic_regret"] = mean(self.pessimistic_regrets)
         if self.floor_regrets is not None:
-            found["floor_absolute_regret"] = estimates.mean(self.floor_regrets, level, weights)
-            found["floor_ratio_of_sums"] = estimates.ratio_of_sums(self.floor_regrets, size, level, weights)
-        return self._in_order(found)
-
-    def _in_order(self, found: dict[str, Estimate]) -> dict[str, Estimate]:
-        """As in `MEANINGS`. Intervals stay above zero, unless regrets do not: those of a solver with a gap may be negative."""
+            found |= {
+                "floor_absolute_regret": mean(self.floor_regrets),
+                "floor_ratio_of_sums": ratio(self.floor_regrets),
+            }
+        if self.post_hoc or lost.any():
+            found["infeasible_share"] = share(lost)
+        if lost.any():
+            found["feasible_absolute_regret"] = mean(self.regrets, ~lost)
+            found["feasible_ratio_of_sums"] = ratio(self.regrets, ~lost)
         above = bool((self.regrets >= 0).all())
         return {
             name: estimates.never_negative(found[name]) if above or name == "mse" else found[name]
@@ -193,65 +217,16 @@ class Evaluation:
             if name in found
         }
 
-    def _infinite_metrics(self) -> dict[str, Estimate]:
-        """Where some regrets are infinite: so are their means; the others have means of their own, by name."""
-        held = ~self.infeasible
-        feasible = replace(
-            self,
-            ids=self.ids[held],
-            regrets=self.regrets[held],
-            optima=self.optima[held],
-            squared_errors=self.squared_errors[held],
-            floor_regrets=None,
-            weights=None if self.weights is None else self.weights[held],
-        ).metrics
-        level, weights = self.confidence, self.weights
-        found = dict.fromkeys(
-            ("mean_of_ratios", "ratio_of_sums", "published_style", "absolute_regret"), Estimate(np.inf)
-        )
-        found |= {
-            "mse": estimates.mean(self.squared_errors, level, weights),
-            "exact_share": estimates.share(self.regrets <= EXACT * self._scale, level, weights),
-            "infeasible_share": estimates.share(self.infeasible, level, weights),
-            "feasible_absolute_regret": feasible["absolute_regret"],
-            "feasible_ratio_of_sums": feasible["ratio_of_sums"],
-        }
-        if self.floor_regrets is not None:
-            size, finite = np.abs(self.optima), bool(np.isfinite(self.floor_regrets).all())
-            mean = estimates.mean(self.floor_regrets, level, weights) if finite else Estimate(np.inf)
-            ratio = estimates.ratio_of_sums(self.floor_regrets, size, level, weights) if finite else Estimate(np.inf)
-            found |= {"floor_absolute_regret": mean, "floor_ratio_of_sums": ratio}
-        return self._in_order(found)
+    def _weights_of(self, rows: np.ndarray) -> np.ndarray | None:
+        return None if self.weights is None else self.weights[rows]
 
-    @property
-    def mean_of_ratios(self) -> float:
-        return self.metrics["mean_of_ratios"].value
-
-    @property
-    def ratio_of_sums(self) -> float:
-        return self.metrics["ratio_of_sums"].value
-
-    @property
-    def published_style(self) -> float:
-        return self.metrics["published_style"].value
-
-    @property
-    def absolute_regret(self) -> float:
-        return self.metrics["absolute_regret"].value
-
-    @property
-    def pessimistic_regret(self) -> float:
-        if "pessimistic_regret" not in self.metrics:
-            raise DataError("the pessimistic regret was not computed: evaluate with pessimistic=True")
-        return self.metrics["pessimistic_regret"].value
-
-    @property
-    def mse(self) -> float:
-        return self.metrics["mse"].value
-
-    @property
-    def exact_share(self) -> float:
-        return self.metrics["exact_share"].value
+    mean_of_ratios = _Metric()
+    ratio_of_sums = _Metric()
+    published_style = _Metric()
+    absolute_regret = _Metric()
+    pessimistic_regret = _Metric()
+    mse = _Metric()
+    exact_share = _Metric()
 
     @property
     def zero_optima(self) -> np.ndarray:

@@ -97,6 +97,26 @@ def listed(costs: Any, entries: Callable[[Any], list[Any] | None]) -> list[Any] 
     return None if None in parts else [entry for part in parts for entry in part or ()]
 
 
+def unique(names: Sequence[str]) -> Sequence[str] | None:
+    """The names, where each stands for one thing."""
+    return names if len(set(names)) == len(names) else None
+
+
+def by_variables(
+    costs: Any,
+    entries: Callable[[Any], list[Any] | None],
+    column: Callable[[Any], int],
+    names: Sequence[str],
+    coefficients: np.ndarray,
+) -> Coefficients:
+    """The costs of the variables that `costs` holds, read by `entries`, each in its `column`; by name where it holds names."""
+    chosen = listed(costs, entries)
+    if chosen is None and not (isinstance(costs, str) and costs == "all"):
+        return by_name(costs, names, coefficients)
+    columns = range(len(names)) if chosen is None else map(column, chosen)
+    return by_index(columns, coefficients, unique(names))
+
+
 def _matches(part: Any, place: Mapping[str, int], rows: Mapping[str, int]) -> list[int]:
     """The variables, or else the rows, that one entry of `costs` stands for."""
     for held in (place, rows):
@@ -182,11 +202,7 @@ def _entered(cost: str, pattern: Any, variables: Collection[str], rows: Collecti
             break
     else:
         raise OptionError(f"costs: no variable matches {pattern!r}{closest(pattern, variables)}")
-    return [(_filled(cost, found), variable) for variable, found in fits]
-
-
-def _filled(cost: str, found: Mapping[str, str]) -> str:
-    return HOLE.sub(lambda hole: found[hole[1]], cost)
+    return [(HOLE.sub(lambda hole, found=found: found[hole[1]], cost), variable) for variable, found in fits]  # type: ignore[misc]
 
 
 def _variable(name: Any, variables: Collection[str], rows: Collection[str] = ()) -> str:

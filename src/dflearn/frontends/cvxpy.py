@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +25,7 @@ UNSUPPORTED = ("symmetric", "diag", "PSD", "NSD", "hermitian", "complex", "imag"
 
 @dataclass(frozen=True, eq=False)
 class CvxpyProgram:
-    """The program that `from_cvxpy` makes, and the way from CVXPY's names and shapes to it and back.
+    """The program that `from_cvxpy` makes, with CVXPY's names and shapes for its costs, instances and variables.
 
     Attributes:
         program: the `Program`. Its variables are CVXPY's, flattened, and those that CVXPY adds for `abs`, `max` and
@@ -41,15 +40,6 @@ class CvxpyProgram:
 
     def __repr__(self) -> str:
         return f"CvxpyProgram({self.program!r}, costs={list(self._predicted)}, instance={list(self._given)})"
-
-    def __getattr__(self, name: str) -> Any:
-        if not name.startswith("_") and name in {*vars(Program), *Program.__annotations__}:
-            raise AttributeError(
-                f"a CvxpyProgram has no {name!r}, its program has: solvers, layers and losses take `from_cvxpy(…).program`",
-                name=name,
-                obj=self,
-            )
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def costs(self, **values: Any) -> Tensor:
         """y `(*batch, p)` from values `(*batch, *shape)` of the predicted parameters."""
@@ -173,12 +163,10 @@ class _Maps:
         self.rows = Rows(matrix, *self._limits(typical), self.integer, equal=self.equal)
 
         moving = np.diff(self.right[:, :-1].indptr) > 0
-        bounds = moving[self.rows.single].any()
         self.changing = {
             "b": moving[self.rows.equal].any(),
             "h": moving[np.concatenate([self.rows.above, self.rows.below])].any(),
-            "lower": bounds,
-            "upper": bounds,
+            **dict.fromkeys(("lower", "upper"), moving[self.rows.single].any()),
             "d": self.objective[:, np.setdiff1d(np.arange(size - 1), columns)].nnz > 0,
         }
 
@@ -231,15 +219,20 @@ def _stuffed(problem: Any) -> Any:
             "the problem is not affine in its parameters by CVXPY's rules (DPP): parameters must not be multiplied with "
             "each other or bound a variable by its declaration; use constants for what is known, and constraints for bounds"
         )
-    with _filled(problem.parameters()):
-        try:
-            stuffed = problem.get_problem_data(cvxpy.HIGHS)[0]["param_prob"]
-        except cvxpy.error.SolverError as error:
-            stuffed = _integer_quadratic(problem)
-            if stuffed is None:
-                raise ProgramError(
-                    f"the problem needs more than linear constraints (a norm, a logarithm, a matrix cone, …); {REFORMULATE}"
-                ) from error
+    empty = [parameter for parameter in problem.parameters() if parameter.value is None]
+    try:
+        for parameter in empty:  # CVXPY wants each to have a value
+            parameter.value = parameter.project(np.zeros(parameter.shape))
+        stuffed = problem.get_problem_data(cvxpy.HIGHS)[0]["param_prob"]
+    except cvxpy.error.SolverError as error:
+        stuffed = _integer_quadratic(problem)
+        if stuffed is None:
+            raise ProgramError(
+                f"the problem needs more than linear constraints (a norm, a logarithm, a matrix cone, …); {REFORMULATE}"
+            ) from error
+    finally:
+        for parameter in empty:
+            parameter.value = None
     if stuffed.lb_tensor is not None or stuffed.ub_tensor is not None:
         raise ProgramError("a variable is declared with bounds that are parameters: write them as constraints")
     return stuffed
@@ -271,19 +264,6 @@ def _quadratic(stuffed: Any, size: int, sign: float) -> sp.csr_array | None:
     entries = sp.coo_array(tensor[:, [-1]])
     place = entries.coords[0]
     return sign * sp.csr_array((entries.data, (place % n, place // n)), shape=(size, size))
-
-
-@contextmanager
-def _filled(parameters: Sequence[Any]) -> Iterator[None]:
-    """CVXPY wants every parameter to have a value; those without get one for the time being."""
-    empty = [parameter for parameter in parameters if parameter.value is None]
-    try:
-        for parameter in empty:
-            parameter.value = parameter.project(np.zeros(parameter.shape))
-        yield
-    finally:
-        for parameter in empty:
-            parameter.value = None
 
 
 def _check_only_right_sides(stuffed: Any, j: np.ndarray, k: np.ndarray, columns: np.ndarray) -> None:

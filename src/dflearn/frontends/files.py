@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
+import subprocess
+import sys
 import tempfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +19,128 @@ import scipy.sparse as sp
 from dflearn.errors import ProgramError
 from dflearn.frontends.costs import Costs, by_name
 from dflearn.frontends.linear_model import SEMI_CONTINUOUS, LinearModel
-from dflearn.frontends.screening import ROWS_END, check_binaries, lines_of, screen
+from dflearn.reading import UNREADABLE, unpack
 
 if TYPE_CHECKING:
     from dflearn.program import Program
+
+
+NAN = re.compile(r"[+-]?nan(\(\w*\))?", re.IGNORECASE)  # as C reads it
+# In LP files HiGHS takes the first letters of "nano" for a number; a row may be called nan.
+NAN_IN_LP = re.compile(r"(?:^|[\s:+\-<>=])(nan[^\s:+\-<>=]*)(?=[\s+\-<>=]|$)(?!\s*:)", re.IGNORECASE)
+TWO_FACTORS = re.compile(r"(?:^|[\s:+\-<>=])((\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s+(\d|\.\d|\[)\S*)", re.IGNORECASE)
+WORD = re.compile(r"[^\s+\-*/^<>=:\[\]]+")
+SENSES = ("MAX", "MIN")
+SECTIONS = {
+    "NAME", "OBJSENSE", "OBJNAME", "OBJECT", "REFROW", "ROWS", "COLUMNS", "RHS", "RANGES", "BOUNDS", "ENDATA", "QUADOBJ", "QMATRIX",
+    "QSECTION", "QCMATRIX", "CSECTION", "SOS", "SOS1", "SOS2", "SETS", "LAZYCONS", "USERCUTS", "INDICATORS", "GENCONS", "PWLOBJ",
+    "SCENARIOS", "MULTIOBJ",
+}  # fmt: skip
+BINARIES = re.compile(r"\s*(binary|binaries|bin)\s*$", re.IGNORECASE)
+ROWS_END = re.compile(r"\s*(bounds?|generals?|gen|integers?|binar(y|ies)|bin|semi.*|sos.*|end)\s*$", re.IGNORECASE)
+PACKED = (b"\x1f\x8b", b"x\x01", b"x\x9c", b"x\xda")  # how gzip and zlib begin
+PATIENCE = 60.0  # seconds in which HiGHS reads a file whose names have spaces; usually far less than one
+
+
+def lines_of(path: Path) -> Iterator[str]:
+    """The lines of a text file, packed or not. What unpacks to too much, and would in HiGHS too, is refused by `unpack`."""
+    with open(path, "rb") as plain:
+        packed = plain.peek(2).startswith(PACKED)
+        if packed and path.suffix != ".gz":  # HiGHS would unpack it all the same
+            raise ProgramError(f"{path} is compressed, and its name does not end in .gz: rename it")
+        for raw in io.BytesIO(unpack(plain.read(), "gzip")) if path.suffix == ".gz" else plain:
+            yield raw.decode(errors="replace").rstrip()
+
+
+def screen(path: Path, ending: str) -> None:
+    """An error where the file holds something that HiGHS would take for something else, without a word."""
+    try:
+        if ending == "mps":
+            _screen_mps(path)
+        else:
+            _screen_lp(path)
+    except ProgramError:
+        raise
+    except UNREADABLE as error:
+        raise ProgramError(f"{path} cannot be read: {error}") from error
+
+
+def _screen_mps(path: Path) -> None:
+    section, spaces = "", False
+    for number, line in enumerate(lines_of(path), 1):
+        place = f"{path}, line {number}: "
+        if line and line[0] not in " \t*":
+            words = line.upper().split()
+            if section == "OBJSENSE" and words[0].startswith(SENSES):
+                continue
+            section = words[0]
+            if section not in SECTIONS:
+                raise ProgramError(f"{place}{words[0]!r} is no section of an MPS file that is known here: take it out")
+            if section == "OBJSENSE" and len(words) > 1 and words[1] not in SENSES:
+                raise ProgramError(f"{place}write {words[0]} {words[1][:3]}, which HiGHS understands on this line")
+        elif section == "COLUMNS" and line and line[0] != "*":
+            variable, *pairs = line.split() or [""]  # of a row and a coefficient
+            spaces |= (
+                len(pairs) % 2 == 1 and pairs[0].upper() != "'MARKER'" and not any(one.startswith("$") for one in pairs)
+            )
+            for row, value in zip(pairs[::2], pairs[1::2], strict=False):
+                if NAN.fullmatch(value):
+                    raise ProgramError(
+                        f"{place}the coefficient of variable {variable!r} in row {row!r} is NaN, not a number: fill it in, "
+                        "or leave it out"
+                    )
+    if spaces:
+        _can_be_read(path)
+
+
+def _can_be_read(path: Path) -> None:
+    """An error where HiGHS does not come to an end: some files with spaces in names send its reader round in circles."""
+    reading = (
+        "import highspy, sys; h = highspy.Highs(); h.setOptionValue('output_flag', False); h.readModel(sys.argv[1])"
+    )
+    try:
+        subprocess.run([sys.executable, "-c", reading, str(path)], timeout=PATIENCE, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise ProgramError(
+            f"{path} has names with spaces, and HiGHS does not come to an end with it: rename these rows and variables, or save "
+            "the model in free MPS or LP format"
+        ) from error
+
+
+def _screen_lp(path: Path) -> None:
+    for number, line in enumerate(lines_of(path), 1):
+        text, place = line.partition("\\")[0], f"{path}, line {number}: "
+        if "nan" in text.lower() and (found := NAN_IN_LP.search(text)):
+            raise ProgramError(
+                f"{place}{found[1]!r} is read as the coefficient NaN, not a number: fill it in, or rename what "
+                "begins with these letters"
+            )
+        for word in WORD.findall(text) if "inf" in text.lower() else ():
+            if word.lower().startswith("inf") and word.lower() not in ("inf", "infinity"):
+                raise ProgramError(
+                    f"{place}HiGHS takes {word!r} for infinity, as it does with all names in LP files that begin with inf: give it "
+                    "another name, or save the model as MPS"
+                )
+        if found := TWO_FACTORS.search(text):
+            raise ProgramError(
+                f"{place}{found[1]!r} has a number before a factor, of which HiGHS makes a constant: multiply them"
+            )
+
+
+def check_binaries(path: Path, names: Sequence[str], lower: Sequence[float], upper: Sequence[float]) -> None:
+    """An error where a variable that an LP file calls binary has other bounds there, which HiGHS lets win."""
+    inside, binary = False, set()
+    for line in lines_of(path):
+        text = line.partition("\\")[0]
+        if ROWS_END.match(text):
+            inside = bool(BINARIES.match(text))
+        elif inside:
+            binary.update(text.split())
+    for name, low, high in zip(names, lower, upper, strict=True):
+        if name in binary and (low < 0 or high > 1):
+            raise ProgramError(
+                f"{path}: variable {name!r} is binary and has the bounds {low:g} and {high:g}: which is it?"
+            )
 
 
 def from_mps(
@@ -71,11 +192,8 @@ def read_model(
     if np.isin(kinds, (2, 3)).any():
         which = lp.col_names_[int(np.flatnonzero(np.isin(kinds, (2, 3)))[0])]
         raise ProgramError(f"{path}: variable {which!r} is {SEMI_CONTINUOUS}")
-    a = lp.a_matrix_
-    colwise = str(a.format_).endswith("kColwise")
-    kind, shape = (sp.csc_array if colwise else sp.csr_array), (lp.num_row_, lp.num_col_)
     return LinearModel.of(
-        kind((np.array(a.value_), np.array(a.index_), np.array(a.start_)), shape=shape),
+        _matrix(lp),
         (lp.row_lower_, lp.row_upper_),
         (lp.col_lower_, lp.col_upper_),
         kinds > 0,
@@ -134,14 +252,11 @@ def _two_limits(path: Path) -> str:
     return ""
 
 
-def _empty_rows(lp: Any) -> list[str]:
-    """The names of the rows without variables."""
+def _matrix(lp: Any) -> sp.csr_array:
+    """The rows, which HiGHS holds by columns or by rows."""
     a = lp.a_matrix_
-    if str(a.format_).endswith("kColwise"):
-        entries = np.bincount(np.array(a.index_, np.int64), minlength=lp.num_row_)
-    else:
-        entries = np.diff(np.array(a.start_))
-    return [name for name, number in zip(lp.row_names_, entries, strict=False) if not number]
+    kind = sp.csc_array if str(a.format_).endswith("kColwise") else sp.csr_array
+    return sp.csr_array(kind((a.value_, a.index_, a.start_), shape=(lp.num_row_, lp.num_col_)))
 
 
 def _hessian(hessian: Any) -> sp.csr_array | None:
@@ -173,9 +288,16 @@ def _load(path: Path) -> tuple[Any, sp.csr_array | None]:
     model = highs.getModel()
     if not model.lp_.num_col_:
         raise ProgramError(f"{path} holds no variables: it is empty, or not what its name says")
-    if len(model.lp_.col_names_) != model.lp_.num_col_:
+    try:
+        names, _ = model.lp_.col_names_, model.lp_.row_names_
+    except UnicodeDecodeError as error:
+        raise ProgramError(f"{path} holds names that are not UTF-8: {error}; save it as UTF-8") from error
+    if len(names) != model.lp_.num_col_:
         raise ProgramError(f"{path} does not name each variable once, and costs are told by name: {said}")
-    if any(UNNAMED.match(name) for name in _empty_rows(model.lp_)):  # of "x + y >= 2 <= 10" HiGHS makes "0 <= 10"
+    empty = np.flatnonzero(np.diff(_matrix(model.lp_).indptr) == 0)
+    if any(
+        UNNAMED.match(model.lp_.row_names_[i]) for i in empty if model.lp_.row_names_
+    ):  # of "x + y >= 2 <= 10" HiGHS makes "0 <= 10"
         raise ProgramError(_two_limits(path) or f"{path} holds a row without variables and without a name: take it out")
     _check_lower(path, model.lp_)
     if said:  # an undefined row that was ignored, say

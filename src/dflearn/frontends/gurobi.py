@@ -8,8 +8,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from dflearn.errors import OptionError, ProgramError, optional
-from dflearn.frontends.costs import Coefficients, by_index, by_name, listed
-from dflearn.frontends.linear_model import REFORMULATE, SEMI_CONTINUOUS, LinearModel, as_infinite, unique
+from dflearn.frontends.costs import by_variables, unique
+from dflearn.frontends.linear_model import REFORMULATE, SEMI_CONTINUOUS, LinearModel, as_infinite
 from dflearn.program import Program
 
 # What a Program cannot say: the attribute that counts it, and its name.
@@ -49,13 +49,19 @@ def from_gurobi(model: Any, costs: Any = "all", *, keep_offset: bool = False) ->
     if np.isin(kinds, ("S", "N")).any():
         which = names[int(np.flatnonzero(np.isin(kinds, ("S", "N")))[0])]
         raise ProgramError(f"variable {which!r} is {SEMI_CONTINUOUS}")
+
+    def column(variable: Any) -> int:
+        if not 0 <= variable.index < len(variables) or not variables[variable.index].sameAs(variable):
+            raise OptionError(f"costs holds {variable}, which is not a variable of this model")
+        return int(variable.index)
+
     return LinearModel.of(
         model.getA(),
         (np.where(sense == "<", -np.inf, rhs), np.where(sense == ">", np.inf, rhs)),
         (np.where(kinds == "B", np.maximum(lower, 0), lower), np.where(kinds == "B", np.minimum(upper, 1), upper)),
         np.isin(kinds, ("B", "I")),
         model.getAttr("ConstrName", rows),
-        coefficients=_coefficients(costs, variables, names, np.array(model.getAttr("Obj", variables))),
+        coefficients=by_variables(costs, _variables, column, names, np.array(model.getAttr("Obj", variables))),
         sense="maximize" if model.ModelSense == gurobipy.GRB.MAXIMIZE else "minimize",
         name=model.ModelName or "gurobi",
         variable_names=unique(names),
@@ -70,16 +76,6 @@ def _quadratic(model: Any) -> sp.csr_array | None:
         return None
     P = sp.csr_array(model.getQ())
     return sp.csr_array(P + P.T)
-
-
-def _coefficients(costs: Any, variables: list[Any], names: list[str], known: np.ndarray) -> Coefficients:
-    chosen = variables if isinstance(costs, str) and costs == "all" else listed(costs, _variables)
-    if chosen is None:
-        return by_name(costs, names, known)
-    for variable in chosen:
-        if not 0 <= variable.index < len(variables) or not variables[variable.index].sameAs(variable):
-            raise OptionError(f"costs holds {variable}, which is not a variable of this model")
-    return by_index([variable.index for variable in chosen], known, unique(names))
 
 
 def _variables(part: Any) -> list[Any] | None:

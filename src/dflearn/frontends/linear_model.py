@@ -16,7 +16,8 @@ from dflearn.program.names import RightHandSide, closest, matched
 from dflearn.program.sides import ROUNDING, Sides, integer_bounds
 
 if TYPE_CHECKING:
-    from dflearn.program import Program, Sense
+    from dflearn.program import Instance, Program, Sense
+
 
 REFORMULATE = "a Program has a linear objective and linear rows: reformulate, or hand your own solve to from_callable"
 SEMI_CONTINUOUS = (
@@ -194,9 +195,7 @@ class LinearModel:
             integer = np.append(integer, False)
             Q = None if Q is None else sp.block_diag([Q, sp.csr_array((1, 1))], format="csr")
             names = None if names is None else [*names, CONSTANT]
-        for side, part in zip(
-            ("b", "h"), moves.values(), strict=False
-        ):  # what is predicted replaces what the model holds
+        for side, part in zip(("b", "h"), moves.values(), strict=False):  # predictions replace what the model holds
             sides = replace(sides, **{side: np.where(np.diff(part.indptr) > 0, 0.0, getattr(sides, side))})
         return Program(
             A=A,
@@ -236,11 +235,6 @@ def as_infinite(values: Any, from_: float = 1e20) -> np.ndarray:
     return np.where(np.abs(array) >= from_, np.copysign(np.inf, array), array)
 
 
-def unique(names: Sequence[str]) -> Sequence[str] | None:
-    """The names, where each stands for one thing."""
-    return names if len(set(names)) == len(names) else None
-
-
 def to_minimize(S: sp.csr_array, d: np.ndarray, sense: Sense) -> dict[str, Any]:
     """S and d of a `Program` from those of a model in its own sense; S is `None` where it is the identity."""
     if sense == "maximize":
@@ -248,3 +242,44 @@ def to_minimize(S: sp.csr_array, d: np.ndarray, sense: Sense) -> dict[str, Any]:
     n, p = S.shape
     identity = n == p and S.nnz == n and bool((S.diagonal() == 1).all())
     return {"S": None if identity else S, "d": d + 0.0}
+
+
+def as_instances(programs: Sequence[Program]) -> tuple[Program, Instance]:
+    """The first program, and an `Instance` `(len(programs), …)` that holds what the others have otherwise.
+
+    For models whose data change from day to day: read the model of each day, then put the days together. Right-hand
+    sides, bounds and d may differ; the matrices A, G, S and the integer variables must be the same.
+    """
+    import torch  # here, since reading a file does without
+
+    from dflearn.program import Instance
+
+    if not programs:
+        raise ProgramError("as_instances needs at least one program")
+    first = programs[0]
+    shared = [_shared(program) for program in programs]
+    for number, held in enumerate(shared):
+        differing = [name for name in {**shared[0], **held} if not _same(shared[0].get(name), held.get(name))]
+        if differing:
+            raise ProgramError(
+                f"programs 0 and {number} differ in {differing[0]}; instances may differ in b, h, lower, upper, d and q only"
+            )
+    values = {
+        name: np.stack([getattr(program, name) for program in programs]) for name in ("b", "h", "lower", "upper", "d")
+    }
+    return first, Instance(**{name: torch.tensor(rows) for name, rows in values.items() if (rows != rows[:1]).any()})
+
+
+def _shared(program: Program) -> dict[str, Any]:
+    """What all instances of a program have in common, by name."""
+    names = ("A", "G", "S", "integer", "sense", "B", "H", "recourse")
+    own = {name: getattr(program, name) for name in names}
+    return own if program.Q is None else own | program.Q.parts()
+
+
+def _same(one: Any, other: Any) -> bool:
+    if one is None or other is None or isinstance(one, str):
+        return one is other or one == other
+    if one.shape != other.shape:
+        return False
+    return bool(np.array_equal(one, other)) if isinstance(one, np.ndarray) else (one != other).nnz == 0

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dflearn.errors import OptionError, ProgramError, optional
-from dflearn.frontends.costs import Coefficients, by_index, by_name, listed
+from dflearn.frontends.costs import Coefficients, by_variables
 from dflearn.frontends.linear_model import REFORMULATE, LinearModel
 from dflearn.program import Program
 
@@ -40,19 +40,17 @@ def from_pyomo(model: Any, costs: Any = "all", *, keep_offset: bool = False) -> 
     columns = _Columns(model)
     parameters = _parameters(costs)
     predicted = {id(parameter) for parameter in parameters}
-    matrix, limits, row_names = _rows(model, columns, predicted)
+    entries, limits, row_names = _rows(model, columns, predicted)
     objective = _Objective(objectives[0], columns, parameters)
     n = len(columns.variables)  # after rows and objective, which may add variables of other blocks
     S, d = objective.S(n), objective.d(n)
     names = [variable.name for variable in columns.variables]
     if parameters:
         coefficients = Coefficients(S, d, tuple(parameter.name for parameter in parameters))
-    elif (chosen := listed(costs, _variables)) is not None:
-        coefficients = by_index([columns.index(variable) for variable in chosen], d, names)
     else:
-        coefficients = by_name(costs, names, d)
+        coefficients = by_variables(costs, _variables, columns.index, names, d)
     return LinearModel.of(
-        sp.csr_array(matrix, shape=(len(row_names), n)),
+        _summed(entries, (len(row_names), n)),
         limits,
         columns.bounds(predicted),
         np.array([not variable.is_continuous() for variable in columns.variables]),
@@ -94,33 +92,29 @@ class _Columns:
         for variable in self.variables:
             for side in (variable.lower, variable.upper):
                 _check_free_of(side, predicted, "a bound of variable", variable)
-        sides = np.array([variable.bounds for variable in self.variables], dtype=np.float64).reshape(-1, 2)
-        return np.where(np.isnan(sides[:, 0]), -np.inf, sides[:, 0]), np.where(
-            np.isnan(sides[:, 1]), np.inf, sides[:, 1]
-        )
+        low, high = np.array([variable.bounds for variable in self.variables], dtype=np.float64).reshape(-1, 2).T
+        return np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
 
 
-def _rows(model: Any, columns: _Columns, predicted: set[int]) -> tuple[Any, Any, list[str]]:
-    """The active constraints: matrix as (values, indices, row ends), (lower, upper) limits, and names."""
+def _rows(model: Any, columns: _Columns, predicted: set[int]) -> tuple[list[tuple[int, int, float]], Any, list[str]]:
+    """The active constraints: entries (row, column, value), (lower, upper) limits, and names."""
     from pyomo.environ import Constraint, value
     from pyomo.repn import generate_standard_repn
 
-    values: list[float] = []
-    index: list[int] = []
-    ends, lower, upper, names = [0], [], [], []
+    entries: list[tuple[int, int, float]] = []
+    lower, upper, names = [], [], list[str]()
     for row in model.component_data_objects(Constraint, active=True, descend_into=True):
         _check_free_of(row.expr, predicted, "constraint", row)
         body = generate_standard_repn(row.body, compute_values=True)
         if not body.is_linear():
             raise ProgramError(f"constraint {row.name} is not linear in the variables; {REFORMULATE}")
-        values.extend(body.linear_coefs)
-        index.extend(columns.index(variable) for variable in body.linear_vars)
-        ends.append(len(index))
+        terms = zip(body.linear_vars, body.linear_coefs, strict=True)
+        entries.extend((len(names), columns.index(variable), coefficient) for variable, coefficient in terms)
         low, up = value(row.lower), value(row.upper)
         lower.append(-np.inf if low is None else low - body.constant)
         upper.append(np.inf if up is None else up - body.constant)
         names.append(row.name)
-    return (np.array(values, np.float64), np.array(index, np.int64), np.array(ends)), (lower, upper), names
+    return entries, (lower, upper), names
 
 
 class _Objective:
@@ -172,21 +166,22 @@ class _Objective:
             raise ProgramError(f"the predicted parameters do not enter the objective {objective.name}")
 
     def S(self, n: int) -> sp.csr_array:
-        i, k, value = zip(*self.predicted, strict=True) if self.predicted else ((), (), ())
-        return sp.csr_array((np.array(value, np.float64), (i, k)), shape=(n, len(self.offset_costs)))
+        return _summed(self.predicted, (n, len(self.offset_costs)))
 
     def Q(self, n: int) -> sp.csr_array | None:
         if not self.quadratic:
             return None
-        i, j, value = zip(*self.quadratic, strict=True)
-        P = sp.csr_array((np.array(value, np.float64), (i, j)), shape=(n, n))
+        P = _summed(self.quadratic, (n, n))
         return sp.csr_array(P + P.T)
 
     def d(self, n: int) -> np.ndarray:
-        d = np.zeros(n)
-        for i, value in self.known:
-            d[i] += value
-        return d
+        return _summed([(i, 0, value) for i, value in self.known], (n, 1)).toarray()[:, 0]
+
+
+def _summed(entries: list[tuple[int, int, float]], shape: tuple[int, int]) -> sp.csr_array:
+    """The matrix with these entries (row, column, value), added up where several stand in one place."""
+    i, j, value = zip(*entries, strict=True) if entries else ((), (), ())
+    return sp.csr_array((np.array(value, np.float64), (i, j)), shape=shape)
 
 
 def _parameters(costs: Any) -> list[Any]:

@@ -77,17 +77,15 @@ def from_milp(
     parts = _constraints(constraints)
     matrices = [_matrix(part.A) for part in parts]
     n = _count(c, *matrices)
-    limits = [
-        [np.broadcast_to(side, matrix.shape[0]) for side in (part.lb, part.ub)]
-        for part, matrix in zip(parts, matrices, strict=True)
-    ]
+    counted = [(part, matrix.shape[0]) for part, matrix in zip(parts, matrices, strict=True)]
+    low, high = (
+        np.concatenate([np.zeros(0), *(np.broadcast_to(getattr(part, side), rows) for part, rows in counted)])
+        for side in ("lb", "ub")
+    )
     box = bounds if isinstance(bounds, Bounds) else Bounds(*((0, np.inf) if bounds is None else bounds))
     return LinearModel.of(
         sp.vstack([*matrices, sp.csr_array((0, n))]),
-        (
-            np.concatenate([np.zeros(0), *(low for low, _ in limits)]),
-            np.concatenate([np.zeros(0), *(up for _, up in limits)]),
-        ),
+        (low, high),
         (np.broadcast_to(box.lb, n), np.broadcast_to(box.ub, n)),
         _integer(integrality, n),
         coefficients=_coefficients(costs, c, n),

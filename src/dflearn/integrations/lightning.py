@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,16 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from dflearn.data import Data, as_dataset
-from dflearn.errors import DataError, MissingExtraError, OptionError
+from dflearn.errors import MissingExtraError
 from dflearn.solvers.task import Decided
-from dflearn.training.arguments import AnyLoss, MakeOptimizer, MakeScheduler, as_loss, check_model, make_optimizer
-from dflearn.training.divergence import weights_are_finite
-from dflearn.training.history import History
-from dflearn.training.preparation import prepare, rows_to_try
+from dflearn.training.arguments import AnyLoss, MakeOptimizer, MakeScheduler, check_parts, make_optimizer
 from dflearn.training.run import FitOptions
-from dflearn.training.starts import Starts
-from dflearn.training.step import copy_weights, counted_rows, loss_of, measure
-from dflearn.training.validation import CHUNK, Validation
+from dflearn.training.step import Starts, copy_weights, counted_rows, loss_of, measure, weights_are_finite
+from dflearn.training.validation import CHUNK, History, Validation, prepare, rows_to_try
 
 try:
     from lightning.pytorch import LightningModule
@@ -135,12 +130,7 @@ class DecisionModule(LightningModule):
     ) -> None:
         super().__init__()
         FitOptions(0, batch_size, lr, seed, None, warm_start, warm_start_bytes, "last")  # checks the numbers
-        check_model(model)
-        loss, train = as_loss(loss), as_dataset(train, "train")
-        if not len(train):
-            raise DataError("the training set is empty")
-        if validation is None and problem is not None:
-            raise OptionError("`problem` judges the run on validation data: pass `validation` too")
+        loss, train = check_parts(model, loss, train, validation, problem)
         self.save_hyperparameters("batch_size", "lr", "seed", "warm_start")
         self.model, self.loss, self.data = model, loss, train
         self.batch_size, self.seed = batch_size, seed
@@ -152,13 +142,8 @@ class DecisionModule(LightningModule):
         self.starts, note = Starts.of(loss.layer if warm_start else None, len(train), warm_start_bytes)
         if self.validation is not None:
             self.history.monitored = self.validation.monitored
-            self._note(self.validation.take_note())
-        self._note(note)
-
-    def _note(self, text: str) -> None:
-        if text:
-            self.history.notes.append(text)
-            warnings.warn(text, RuntimeWarning, stacklevel=3)
+            self.history.note(self.validation.take_note())
+        self.history.note(note)
 
     def forward(self, features: Tensor) -> Tensor:
         """Features `(*batch, k)` or `(*batch, p, k)` → predicted costs `(*batch, p)`."""
@@ -272,7 +257,7 @@ class DecisionModule(LightningModule):
     def on_validation_epoch_end(self) -> None:
         if self.validation is not None:
             self._metrics = self.validation.metrics(self._over_processes(self._totals))
-            self._note(self.validation.take_note())
+            self.history.note(self.validation.take_note())
             self.log_dict(self._metrics, prog_bar=True, sync_dist=True)
 
     # -- checkpoints --------------------------------------------------------------------------------------------

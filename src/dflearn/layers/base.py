@@ -189,6 +189,31 @@ class PositiveWeight:
 # -- gradients --------------------------------------------------------------------------------------------------------
 
 
+class _Attached(torch.autograd.Function):
+    """The one autograd function of all layers: a value whose gradient goes on to inputs."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, backward: Any, *inputs: Tensor) -> Tensor:
+        out = value.view_as(value)
+        ctx.own = backward
+        ctx.save_for_backward(out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        (value,) = ctx.saved_tensors
+        return gradient, None, *ctx.own(gradient, value)
+
+
+def attached(value: Tensor, backward: Callable[[Tensor, Tensor], tuple[Tensor | None, ...]], *inputs: Tensor) -> Tensor:
+    """The value, differentiable in the inputs too: `backward` turns a gradient in it, and itself, into those in the inputs.
+
+    Where second derivatives are wanted, gradients are enabled in `backward`.
+    """
+    same: Tensor = _Attached.apply(value, backward, *inputs)  # type: ignore[no-untyped-call]
+    return same
+
+
 def with_gradient(
     costs: Tensor, w: Tensor, way_back: Callable[[Tensor], Tensor], again: Callable[[Tensor, Tensor], Tensor] | str
 ) -> Tensor:
@@ -201,8 +226,15 @@ def with_gradient(
     if not (costs.requires_grad and torch.is_grad_enabled()):
         refuse_tangent(costs)
         return w
-    decision: Tensor = _WithGradient.apply(costs, w, way_back, again)  # type: ignore[no-untyped-call]
-    return decision
+
+    def backward(gradient: Tensor, decision: Tensor) -> tuple[Tensor]:
+        if not torch.is_grad_enabled():  # nobody asks for second derivatives
+            return (way_back(gradient),)
+        if isinstance(again, str):
+            return (refusing(way_back(gradient), decision, again),)
+        return (again(gradient, decision),)
+
+    return attached(w.detach(), backward, costs)
 
 
 def refuse_tangent(costs: Tensor) -> None:
@@ -213,79 +245,31 @@ def refuse_tangent(costs: Tensor) -> None:
         )
 
 
-class _WithGradient(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, costs: Tensor, w: Tensor, way_back: Any, again: Any) -> Tensor:
-        decision = w.view_as(w)
-        ctx.way_back, ctx.again = way_back, again
-        ctx.save_for_backward(decision)
-        return decision
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        if not torch.is_grad_enabled():  # nobody asks for second derivatives
-            return ctx.way_back(gradient), None, None, None
-        (decision,) = ctx.saved_tensors
-        if isinstance(ctx.again, str):
-            return refusing(ctx.way_back(gradient), decision, ctx.again), None, None, None
-        return ctx.again(gradient, decision), None, None, None
-
-
 def symmetric(v: Tensor, decision: Tensor, matrix: Callable[[Tensor], Tensor]) -> Tensor:
     """J v with `matrix` for v → J v, J symmetric and constant near the decision: its derivative there is zero."""
-    product: Tensor = _Symmetric.apply(v, decision, matrix)  # type: ignore[no-untyped-call]
-    return product
-
-
-class _Symmetric(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, v: Tensor, decision: Tensor, matrix: Callable[[Tensor], Tensor]) -> Tensor:
-        ctx.matrix = matrix
-        ctx.save_for_backward(decision)
-        return matrix(v)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
-        (decision,) = ctx.saved_tensors
-        return symmetric(gradient, decision, ctx.matrix), torch.zeros_like(decision), None
+    with torch.no_grad():
+        product = matrix(v)
+    return attached(
+        product, lambda gradient, _: (symmetric(gradient, decision, matrix), torch.zeros_like(decision)), v, decision
+    )
 
 
 def refusing(value: Tensor, depends_on: Tensor, why: str) -> Tensor:
     """The value; an error, `why`, for whoever asks for its derivative."""
-    same: Tensor = _Refusing.apply(value, depends_on, why)  # type: ignore[no-untyped-call]
-    return same
 
+    def refuse(gradient: Tensor, value: Tensor) -> tuple[Tensor]:
+        raise OptionError(why)
 
-class _Refusing(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, value: Tensor, depends_on: Tensor, why: str) -> Tensor:
-        ctx.why = why
-        return value.view_as(value)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[None, None, None]:
-        raise OptionError(ctx.why)
+    return attached(value.detach(), refuse, depends_on)
 
 
 def held_fixed(value: Tensor, depends_on: Tensor, why: str) -> Tensor:
     """The value, a constant for first derivatives; an error, `why`, for whoever asks for second ones."""
-    same: Tensor = _HeldFixed.apply(value, depends_on, why)  # type: ignore[no-untyped-call]
-    return same
 
+    def backward(gradient: Tensor, value: Tensor) -> tuple[Tensor | None]:
+        return (refusing(torch.zeros_like(depends_on), depends_on, why) if torch.is_grad_enabled() else None,)
 
-class _HeldFixed(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, value: Tensor, depends_on: Tensor, why: str) -> Tensor:
-        ctx.why = why
-        ctx.save_for_backward(depends_on)
-        return value.view_as(value)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor | None, None]:
-        if not torch.is_grad_enabled():
-            return None, None, None
-        (depends_on,) = ctx.saved_tensors
-        return None, refusing(torch.zeros_like(depends_on), depends_on, ctx.why), None
+    return attached(value.detach(), backward, depends_on)
 
 
 # -- around a solver --------------------------------------------------------------------------------------------------
@@ -355,11 +339,6 @@ class Exact(AroundSolver):
 
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
         return self.solver.solve(y.detach(), instance, start)
-
-
-def own_copy(y: Tensor, instance: Instance | None) -> tuple[Tensor, Instance | None]:
-    """Costs and instance for solves on the way back: what is written into the caller's tensors meanwhile does not change them."""
-    return y.detach().clone(), None if instance is None else instance.map(lambda part: part.detach().clone())
 
 
 def raised(objective: Objective, instance: Instance | None, by: Tensor) -> Instance:

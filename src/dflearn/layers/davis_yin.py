@@ -7,31 +7,31 @@ projections are then cheap: a clip onto the bounds, and P₁ onto the rows throu
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from dflearn.errors import OptionError
-from dflearn.layers.base import Layer, weight, with_gradient
+from dflearn.layers.base import Layer, symmetric, weight, with_gradient
+from dflearn.pickling import WithoutCaches
 from dflearn.program import Instance, Program
-from dflearn.program.sides import SIDES
 from dflearn.solvers.base import Solution, check_start
 
 if TYPE_CHECKING:
-    from dflearn.layers.blocks import SmoothedBlocks
+    from dflearn.engine.davis_yin.rows import SplittingRows
+    from dflearn.engine.smoothed.cpu import SmoothedRows
     from dflearn.layers.lifted import Bent, Lifted
-    from dflearn.layers.splitting import SplittingRows
+    from dflearn.layers.splitting import Run
 
 Gradient = Literal["jfb", "unrolled", "implicit"]
 MOST_ENTRIES = 2**26  # of the rows as a dense matrix, on a GPU
 GRADIENTS: tuple[Gradient, ...] = ("jfb", "unrolled", "implicit")
 
 
-class DavisYin(Layer):
+class DavisYin(WithoutCaches, Layer):
     """w(y) ≈ argmin obj(y, w) + (μ/2)‖w‖² over the LP relaxation, by Davis-Yin iterations from z = 0:
 
         x = clip(z, lower, upper),    z⁺ = z − x + P₁((2 − α μ_j) x − z − α c),    c = S y + d,
@@ -60,7 +60,7 @@ class DavisYin(Layer):
             the largest bound, takes its place. So units of costs and decisions do not matter (if μ is in the same). With Q
             at most 1.5/(‖Q‖ + μ).
         iterations: how many; with a tolerance, at most how many.
-        tolerance: an instance is OPTIMAL where the rule of `dflearn.certify` holds with errors of at most this, in float32 at most
+        tolerance: an instance is OPTIMAL where the rule of `dflearn.engine.certify` holds with errors of at most this, in float32 at most
             1e-5 and beside float32's rounding; it stops there. An instance that does not get there has no decision: its status says whether it is infeasible
             or unbounded, where that can be proven, and is NOT_FOUND otherwise. Without a tolerance every decision counts
             as FEASIBLE, and nothing is proven.
@@ -76,6 +76,7 @@ class DavisYin(Layer):
     compiles_by_batch = True
     bends = True
     annealed = ("mu",)
+    made_anew: ClassVar = {"_warned": bool}
 
     def __init__(
         self,
@@ -102,8 +103,7 @@ class DavisYin(Layer):
         form = self.program.equality_form()
         self.width = form.n + form.slacks
         self.start_width = 0 if tolerance is None else self.width
-        self._faces: dict[torch.device, SmoothedBlocks | None] = {}
-        self._said = False
+        self._warned = False
 
     @property
     def mu(self) -> float:
@@ -130,13 +130,6 @@ class DavisYin(Layer):
             f"tolerance={self.tolerance}, gradient={self.gradient!r}"
         )
 
-    def __getstate__(self) -> dict[str, Any]:
-        own = ("rows", "lifted", "bent", "_faces", "_said")  # of this process, and of its devices
-        return {key: value for key, value in self.__dict__.items() if key not in own}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__({**state, "_faces": {}, "_said": False})  # type: ignore[no-untyped-call]
-
     @cached_property
     def lifted(self) -> Lifted:
         """What knows the faces of a program with Q, for the present μ."""
@@ -153,10 +146,17 @@ class DavisYin(Layer):
 
     @cached_property
     def rows(self) -> SplittingRows:
-        """The program's rows on the compiled side, made when they are first needed: numba may be missing until then."""
-        from dflearn.layers.splitting import SplittingRows
+        """The program's rows with slacks, made when they are first needed: numba may be missing until then."""
+        from dflearn.engine.davis_yin.rows import SplittingRows
 
         return SplittingRows(self.program)
+
+    @cached_property
+    def faces(self) -> SmoothedRows:
+        """The rows without slacks, whose faces the implicit gradient projects onto."""
+        from dflearn.engine.smoothed.cpu import SmoothedRows
+
+        return SmoothedRows(self.program)
 
     def regularization(self, w: Tensor) -> Tensor:
         """(μ/2)‖w‖², `(*batch, n)` → `(*batch,)`."""
@@ -168,69 +168,73 @@ class DavisYin(Layer):
         batch = y.shape[:-1]
         sides = self.program.sides(instance, batch.numel())
         given = check_start(start, batch, self.start_width)
-        costs = self.objective.vector(y, instance)
-        q, point = None if instance is None else instance.q, list[Tensor]()
-        if q is not None:
+        costs, point, q = self.objective.vector(y, instance), list[Tensor](), None
+        if instance is not None and instance.q is not None:
             from dflearn.layers.lifted import flat_q, with_curvature
 
-            costs = with_curvature(costs, q, point)
-        record = self.gradient == "unrolled" and costs.requires_grad and torch.is_grad_enabled()
-        kind: Callable[..., Run] = Run
-        if self._stays_on(y.device):
-            from dflearn.layers.splitting_in_blocks import run_there
-
-            kind = run_there
-        run = kind(self, costs, sides, given, record, None if q is None else flat_q(q))
-        w, *told = run.outcome()
+            costs, q = with_curvature(costs, instance.q, point), flat_q(instance.q)
+        run = Run.of(
+            self.rows,
+            costs,
+            sides,
+            q,
+            mu=self.mu,
+            step=self.step,
+            limit=self.iterations,
+            tolerance=self.tolerance,
+            start=given,
+            record=self.gradient == "unrolled" and costs.requires_grad and torch.is_grad_enabled(),
+            on_gpu=self._stays_on(y.device),
+        )
+        w, *parts = run.outcome()
         w = w.reshape(*batch, w.shape[-1]).to(y)
         point.append(w)
-        decision = with_gradient(costs, w, run.way_back, run.way_back_again)
-        wanted = {} if instance is None or not torch.is_grad_enabled() else instance.present()
-        wanted = {name: value for name, value in wanted.items() if name in SIDES and value.requires_grad}
-        if wanted:
-            from dflearn.layers.sides import with_sides
-
-            decision = with_sides(decision, wanted, run.side_gradients)
-        status, objective, residual = (part.reshape(batch) for part in told)
+        if self.gradient == "implicit":
+            decision = self._implicit(run, costs, w, instance, q)
+        else:
+            why = f"DavisYin(gradient={self.gradient!r}) has no second derivatives: use DavisYin(…, gradient='implicit'), or Smoothed"
+            decision = with_gradient(costs, w, run.backward, why)
+        status, objective, residual = (part.reshape(batch).to(y.device) for part in parts)
         return Solution(
             decision=decision,
             status=status,
             objective=objective,
             bound=objective.new_full(batch, -torch.inf),
-            start=None if start is None else run.start().reshape(*batch, self.width),
+            start=None if start is None else run.answer.z.to(self.start_dtype).reshape(*batch, self.width),
             residual=residual,
         )
+
+    def _implicit(self, run: Run, costs: Tensor, w: Tensor, instance: Instance | None, q: np.ndarray | None) -> Tensor:
+        """The decision with its derivative in costs and sides on the face."""
+        from dflearn.layers.sides import wanted_sides, with_sides
+        from dflearn.layers.splitting import ImplicitGradient
+
+        lifted: list[tuple[Lifted, Any]] = [] if self.program.Q is None else [(self.lifted, slice(None))]
+        if q is not None:
+            lifted = list(self.bent.groups(q))
+        rule = ImplicitGradient(run, self.faces, lifted)
+        decision = with_gradient(costs, w, rule.backward, lambda g, at: symmetric(g, at, rule.backward))
+        wanted = wanted_sides(instance)
+        return with_sides(decision, wanted, rule.side_gradients) if wanted else decision
 
     def _checks_later(self, device: torch.device) -> bool:
         return device.type == "cuda" and torch.cuda.is_current_stream_capturing()  # when nobody can look
 
     def _stays_on(self, device: torch.device) -> bool:
-        """Whether costs on this device are solved there: on a GPU, unless the rows are too many for dense matrices."""
+        """Whether costs on this device are solved there: on a GPU, without a tolerance, unless the rows are too many for a dense matrix."""
         if device.type != "cuda":
             return False
-        form = self.program.equality_form()
-        if form.matrix.shape[0] * self.width <= MOST_ENTRIES:
+        rows = self.program.equality_form().matrix.shape[0]
+        if self.tolerance is None and rows * self.width <= MOST_ENTRIES:
             return True
-        if not self._said:
-            self._said = True
+        if not self._warned:
+            self._warned = True
+            why = "with a tolerance, which the CPU judges"
+            if self.tolerance is None:
+                why = f"its {rows} rows of {self.width} numbers are too many for a dense matrix"
             warnings.warn(
-                f"DavisYin solves costs on {device} on the CPU, to which they are copied: its {form.matrix.shape[0]} rows of "
-                f"{self.width} numbers are too many for a dense matrix (docs/gpu.md)",
+                f"DavisYin solves costs on {device} on the CPU, to which they are copied: {why} (docs/gpu.md)",
                 RuntimeWarning,
                 stacklevel=5,
             )
         return False
-
-    def face_blocks(self, device: torch.device) -> SmoothedBlocks | None:
-        """What projects onto faces on that device; `None` where the CPU does."""
-        if device.type != "cuda":
-            return None
-        if device not in self._faces:
-            from dflearn.cuda.errors import NotHere
-            from dflearn.layers.blocks import blocks_on
-
-            try:
-                self._faces[device] = blocks_on(self.program, device)
-            except NotHere:
-                self._faces[device] = None
-        return self._faces[device]

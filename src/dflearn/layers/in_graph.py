@@ -1,4 +1,4 @@
-"""`Smoothed` inside `torch.compile`: an operator of torch's that solves, and one that leads back, both with known shapes.
+"""`Smoothed` inside `torch.compile`: operators of torch's for forward and backward, both with known shapes.
 
 The operators find their layer by its number, so that μ may change without compiling again. An instance without a decision
 is an error at once there, on a GPU as docs/gpu.md says.
@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from dflearn.engine.torch_private import outside_of_graphs
 from dflearn.layers.base import as_rows, like
-from dflearn.layers.sides import gradients
 from dflearn.program import Instance
 from dflearn.program.sides import SIDES
 from dflearn.solvers.base import Solution, check_costs, check_instance, check_start_shape
 
-if TYPE_CHECKING:
-    from dflearn.layers.lifted import Lifted
-    from dflearn.layers.smoothed import Smoothed
+# `layers.smoothed` imports this module, which so cannot name its classes: a `Smoothed`, and what solves a program with Q for it.
+Smoothed: TypeAlias = Any
+Lifted: TypeAlias = Any
 
 LAYERS: weakref.WeakValueDictionary[int, Smoothed] = weakref.WeakValueDictionary()  # by number
 _numbers = itertools.count()
@@ -42,7 +42,8 @@ def number_of(layer: Smoothed) -> int:
 def solve_in_graph(layer: Smoothed, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
     """`Smoothed.solve` while torch traces it. What the operators do not know is solved outside of the graph."""
     if (instance is not None and instance.q is not None) or layer.program.predicts_rows:
-        return _outside(layer, y, instance, start)
+        outside: Solution = _outside(layer, y, instance, start)
+        return outside
     if instance is not None:
         layer._check_instance(instance)
     given = [None if instance is None else getattr(instance, name) for name in FIELDS]
@@ -61,9 +62,10 @@ def solve_in_graph(layer: Smoothed, y: Tensor, instance: Instance | None, start:
     )
 
 
-@torch._disable_dynamo  # as torch.compiler.disable, which would load the compiler now
+@outside_of_graphs
 def _outside(layer: Smoothed, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
-    return layer.solve(y, instance, start)
+    solution: Solution = layer.solve(y, instance, start)
+    return solution
 
 
 def _instance(given: tuple[Tensor | None, ...]) -> Instance | None:
@@ -88,12 +90,10 @@ def _solved(
         return solution.with_decision(lifted.narrowed(solution.decision).to(y)), (inside, in_force, kept)
     blocks = layer.blocks(costs.device)
     if blocks is not None:
-        from dflearn.layers.norm_on_gpu import NormFace
-        from dflearn.layers.on_gpu import answer_on_gpu
+        from dflearn.layers.gpu import answer_on_gpu
 
         solution, there = answer_on_gpu(layer, blocks, costs, instance, start, training, y.dtype)
-        block = there.block if isinstance(there, NormFace) else there
-        return solution, (block.inside, block.in_force, -1 / block.factor)
+        return solution, (there.inside, there.in_force, -1 / there.factor)
     c = as_rows(costs, y.shape[:-1].numel(), np.float64)
     solution, face = layer.solve_here(c, instance, start, y)
     inside, in_force, kappa = (torch.from_numpy(part) for part in (face.inside, face.in_force, face.kappa))
@@ -127,27 +127,23 @@ def _led_back(
     inside, in_force, kappa = tensors
     blocks, count = layer.blocks(gradient.device), len(inside)
     if blocks is not None:
-        from dflearn.layers.blocks import BlockFace
-        from dflearn.layers.norm_on_gpu import NormFace
+        from dflearn.layers.gpu import BlockFace
 
         w = decision.double().reshape(count, decision.shape[-1])
-        there = BlockFace(blocks.rows, inside, in_force, -1 / kappa, layer.watch, w)
-        back = (there if layer.regularizer == "squared" else NormFace(there, layer.mu)).way_back(gradient)
+        there = BlockFace(blocks, inside, in_force, -1 / kappa, layer.watch, w)
+        back = there.backward(gradient)
         if not names or instance is None:
             return back, {}
-        return back, dict(zip(names, blocks.side_gradients(there, instance, names)(gradient), strict=True))
-    from dflearn.layers.way_back import Face
+        return back, dict(zip(names, there.side_gradients(instance, names)(gradient), strict=True))
+    from dflearn.engine.smoothed.cpu import Face
 
     on, force, weight = (part.cpu().numpy() for part in tensors)
-    face = Face(layer.rows, on, force, weight, layer.mu)
-    points = as_rows(decision, count, np.float64)
-    if layer.regularizer == "norm":
-        face = face._replace(w=np.array(points))
-    back = face.way_back(gradient)
+    points, v = as_rows(decision, count, np.float64), as_rows(gradient, count, np.float64)
+    face = Face(layer.rows, on, force, weight, np.array(points) if layer.regularizer == "norm" else None)
+    back = like(face.project(v), gradient)
     if not names:
         return back, {}
-    v, own = as_rows(gradient, count, np.float64), layer.program.sides(instance, count)
-    found = gradients(layer.rows, on, force, own, points, v)
+    found = layer.rows.side_gradients(on, force, layer.program.sides(instance, count), points, v)
     return back, {name: like(found[name], given[name]) for name in names}
 
 

@@ -9,14 +9,14 @@ any other. Its exact gradient becomes the QP's, −Z(Zᵀ(Q + μI)Z)⁻¹Zᵀ on
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from dflearn.layers.sides import moved_by
 from dflearn.program import Instance, Program, Quadratic
 from dflearn.program.arrays import alike
 from dflearn.program.sides import Sides
@@ -92,13 +92,11 @@ class Lifted:
         self, inside: np.ndarray, inequalities: np.ndarray, sides: Sides, w: np.ndarray, v: np.ndarray
     ) -> dict[str, np.ndarray]:
         """By name, (dw/d side)ᵀ v on such a face; w and v `(count, n)`."""
-        from dflearn.layers.sides import gradients
-
         scale, none = self.scale.numpy(), np.zeros((len(v), self.more))
         ends = (np.hstack([np.broadcast_to(side / scale, v.shape), none]) for side in (sides.lower, sides.upper))
         wide = (np.hstack([part, none]) for part in (w / scale, v * scale))
         own = Sides(sides.b, sides.h, *ends)
-        found = gradients(self.layer.rows, *self.face(inside, inequalities), own, *wide)
+        found = self.layer.rows.side_gradients(*self.face(inside, inequalities), own, *wide)
         bounds = {name: found[name][:, : self.n] / scale for name in ("lower", "upper")}
         return {"b": found["b"][:, : sides.b.shape[-1]], "h": found["h"], **bounds}
 
@@ -144,8 +142,9 @@ class Bent:
             self._kept[key] = found
         return found
 
-    def solve(self, costs: Tensor, instance: Instance, start: Tensor | None) -> Solution:
+    def solve(self, costs: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
         """The answer for c `(*batch, n)`, differentiable in c, in the instance's sides and in its q."""
+        assert instance is not None
         assert instance.q is not None
         batch, q = costs.shape[:-1], instance.q
         point: list[Tensor] = []
@@ -181,17 +180,4 @@ def with_curvature(costs: Tensor, q: Tensor, point: list[Tensor]) -> Tensor:
     """
     if not (q.requires_grad and torch.is_grad_enabled()):
         return costs
-    same: Tensor = _WithCurvature.apply(costs, q, point)  # type: ignore[no-untyped-call]
-    return same
-
-
-class _WithCurvature(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, costs: Tensor, q: Tensor, point: list[Tensor]) -> Tensor:
-        ctx.point, ctx.q = point, q.detach()
-        return costs.view_as(costs)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
-        return gradient, (gradient * ctx.point[0].to(gradient)).to(ctx.q), None
+    return moved_by(costs, lambda gradient: ((gradient * point[0].to(gradient)).to(q),), q)

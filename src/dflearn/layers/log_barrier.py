@@ -14,7 +14,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from dflearn.certify import OPTIMAL, ROUNDING, Certifier
+from dflearn.engine.certify import OPTIMAL, ROUNDING, Certifier
 from dflearn.errors import ProgramError
 from dflearn.layers.base import Layer, PositiveWeight, with_gradient
 from dflearn.layers.log_barrier_newton import BarrierForm, Newton, equations

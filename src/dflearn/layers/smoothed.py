@@ -5,50 +5,40 @@
 A cold instance is solved by a batched interior-point method, whose number of steps hardly depends on μ, and finished on the
 face it leads to, and by a dual Newton method, which finds the exact active set. An instance with a start goes to the Newton
 method at once, and where that is not quick to interior points near the start. Every answer is judged by the rule of
-`dflearn.certify`; what does not pass is solved one by one by Clarabel (`quadratic`), and counted.
+`dflearn.engine.certify`; what does not pass is solved one by one by Clarabel (`quadratic`), and counted.
 """
 
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dflearn.certify import OPTIMAL
+from dflearn.engine.certify import OPTIMAL
 from dflearn.errors import OptionError
-from dflearn.layers.base import (
-    NUMBERS,
-    Layer,
-    as_rows,
-    in_shape,
-    like,
-    weight,
-    with_gradient,
-)
+from dflearn.layers.base import NUMBERS, Layer, as_rows, in_shape, like, symmetric, weight, with_gradient
 from dflearn.layers.in_graph import number_of, solve_in_graph
-from dflearn.layers.norm import Finished, solve_norm
+from dflearn.layers.sides import wanted_sides, with_sides
 from dflearn.layers.watch import Watch
-from dflearn.layers.way_back import Face
+from dflearn.pickling import WithoutCaches
 from dflearn.program import Instance, Objective, Program
-from dflearn.program.sides import Sides
-from dflearn.solvers.base import Solution, Status, check_start
+from dflearn.solvers.base import Solution, check_start
+from dflearn.solvers.highs import proven_infeasible
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
 
-    from dflearn.kernels.smoothed import SmoothedAnswer
-    from dflearn.layers.blocks import SmoothedBlocks
+    from dflearn.engine.smoothed.cpu import Face, SmoothedRows
+    from dflearn.engine.smoothed.gpu import SmoothedBlocks
     from dflearn.layers.lifted import Bent, Lifted
-    from dflearn.layers.quadratic import Result
-    from dflearn.layers.rows import SmoothedRows
 
 
-class Smoothed(Layer):
+class Smoothed(WithoutCaches, Layer):
     """w_μ(y) = argmin obj(y, w) + Ω(w) over the relaxation,  Ω(w) = (μ/2)‖w‖²  or, with regularizer="norm", μ‖w‖₂.
 
     Gradient, squared:  dw/dy = −(1/μ) P S, where P projects onto the face of the solution: {v : v_j = 0 where w_j is at a
@@ -64,11 +54,10 @@ class Smoothed(Layer):
     b, h, lower, upper, d and q of an instance that require a gradient get theirs, with the squared regularizer: see `sides`, and
     `lifted` for q. Instances with the same q are solved together, those with different ones one after the other: some milliseconds each.
 
-    An answer is OPTIMAL if it passes the rule of `dflearn.certify`. `Solution.residual` is its error there (usually 1e-12),
+    An answer is OPTIMAL if it passes the rule of `dflearn.engine.certify`. `Solution.residual` is its error there (usually 1e-12),
     `Solution.fallback` says which instances were left to Clarabel, and `Solution.reason` why one is not OPTIMAL.
 
-    Costs on a GPU are solved there; `repr` says where, and why not where they are not. A
-    training step then does not wait for its statuses: see `blocks` and docs/gpu.md.
+    Costs on a GPU are solved there, and a training step does not wait for its statuses: see `gpu` and docs/gpu.md. `repr` says where.
 
     Args:
         program: integrality is dropped; smoothing acts on the decision variables, never on slacks.
@@ -79,6 +68,12 @@ class Smoothed(Layer):
 
     program: Program
     annealed = ("mu",)
+    made_anew: ClassVar[Mapping[str, Callable[[], Any]]] = {
+        "watch": Watch,
+        "number": int,
+        "_places": dict,
+        "_warned_q": bool,
+    }  # of this process, and of its devices
     in_blocks = True  # costs on a GPU are solved there, where that can be
     bends = True
     lift: sp.csr_array | None = None  # of a program that `Lifted` made: RᵀR
@@ -102,7 +97,7 @@ class Smoothed(Layer):
             raise OptionError(f"{program!r} has a quadratic objective: smooth it with regularizer='squared'")
         self.regularizer, self.tolerance = regularizer, float(tolerance)
         self._places: dict[torch.device, SmoothedBlocks | str] = {}
-        self.watch, self.number, self._said_q = Watch(), number_of(self), False
+        self.watch, self.number, self._warned_q = Watch(), number_of(self), False
         self.moves_rows = regularizer == "squared"
         self.mu = mu
         if self.program.Q is None:
@@ -118,49 +113,34 @@ class Smoothed(Layer):
     @mu.setter
     def mu(self, mu: float) -> None:
         Q = self.program.Q
-        if Q is not None and Q.definite is not None:
-            self._mu = weight(mu, "Smoothed", "a finite mu ≥ 0", lambda value: value >= 0)
-        elif Q is not None:
-            wanted = "a finite mu > 0, since Q is singular (or nearly so, its diagonal scaled to one)"
-            self._mu = weight(mu, "Smoothed", wanted, lambda value: value > 0)
-        else:
+        zero = Q is not None and Q.definite is not None
+        if Q is None:
             wanted = "a finite mu > 0 (for mu = 0 use Exact or DavisYin)"
-            self._mu = weight(mu, "Smoothed", wanted, lambda value: value > 0)
+        elif zero:
+            wanted = "a finite mu ≥ 0"
+        else:
+            wanted = "a finite mu > 0, since Q is singular (or nearly so, its diagonal scaled to one)"
+        self._mu = weight(mu, "Smoothed", wanted, lambda value: value > 0 or (zero and value == 0))
         for made in ("lifted", "bent"):
             self.__dict__.pop(made, None)
 
     def extra_repr(self) -> str:
-        said = [f"{self.program!r}, mu={self.mu}, regularizer={self.regularizer!r}"]
         # Square brackets: a checkpoint leaves out what stands between "solved on" and the next round one, since runs may move.
         places = [f"solved on {place}".translate(str.maketrans("()", "[]")) for place in self._places.values()]
-        return ", ".join(said + places)
-
-    def __getstate__(self) -> dict[str, Any]:
-        own = ("rows", "lifted", "bent", "watch", "number", "_places", "_said_q")  # of this process, and of its devices
-        return {key: value for key, value in self.__dict__.items() if key not in own}
+        return ", ".join([f"{self.program!r}, mu={self.mu}, regularizer={self.regularizer!r}", *places])
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        own = {"watch": Watch(), "number": number_of(self), "_places": {}, "_said_q": False}
-        super().__setstate__({**state, **own})  # type: ignore[no-untyped-call]
+        super().__setstate__(state)
+        self.number = number_of(self)
 
     def blocks(self, device: torch.device) -> SmoothedBlocks | None:
         """The program on that device; `None` where the CPU solves it, which is said once."""
         if not self.in_blocks or (device.type != "cuda" and device not in self._places):
             return None
         if device not in self._places:
-            from dflearn.cuda.errors import NotHere
-            from dflearn.layers.blocks import blocks_on
+            from dflearn.layers.gpu import blocks_or_reason
 
-            try:
-                self._places[device] = blocks_on(self.program, device)
-            except NotHere as reason:
-                shown = str(reason).partition("\n")[0].translate({ord(one): None for one in "()"})
-                self._places[device] = f"the CPU for {device}: {shown}"
-                warnings.warn(
-                    f"Smoothed solves costs on {device} on the CPU, to which they are copied: {reason} (docs/gpu.md)",
-                    RuntimeWarning,
-                    stacklevel=5,
-                )
+            self._places[device] = blocks_or_reason(self.program, device, self.regularizer)
         place = self._places[device]
         return None if isinstance(place, str) else place
 
@@ -169,7 +149,7 @@ class Smoothed(Layer):
 
     def unsettled(self) -> bool:
         inner = self.__dict__.get("lifted")
-        return bool(self.watch.end()) or (inner is not None and inner.layer.unsettled())
+        return bool(self._places and self.watch.end()) or (inner is not None and inner.layer.unsettled())
 
     @cached_property
     def lifted(self) -> Lifted:
@@ -188,26 +168,20 @@ class Smoothed(Layer):
     @cached_property
     def rows(self) -> SmoothedRows:
         """The program's rows on the compiled side, made when they are first needed: numba may be missing until then."""
-        from dflearn.layers.rows import SmoothedRows
+        from dflearn.engine.smoothed.cpu import SmoothedRows
 
-        return SmoothedRows(self.program, self.lift)
+        return SmoothedRows(self.program, self.lift, proven_infeasible(self.program))
 
     def regularization(self, w: Tensor) -> Tensor:
         """Ω(w), `(*batch, n)` → `(*batch,)`."""
         if self.regularizer == "norm":
-            norm: Tensor = w.norm(dim=-1)
-            return self.mu * norm
+            return self.mu * w.norm(dim=-1)  # type: ignore[no-any-return]
         return 0.5 * self.mu * w.square().sum(-1)
 
     def solve(self, y: Tensor, instance: Instance | None = None, start: Tensor | None = None) -> Solution:
         if torch.compiler.is_compiling():
             return solve_in_graph(self, y, instance, start)
         return super().solve(y, instance, start)
-
-    def _costs(self, y: np.ndarray) -> np.ndarray:
-        """c `(count, n)` in float64 of y `(count, p)`, with the program's own d."""
-        c = self.objective.rows(y, np.float64)
-        return np.ascontiguousarray(c + self.objective.d if self.objective.has_d else c)
 
     def _check_instance(self, instance: Instance) -> None:
         if instance.q is not None and self.regularizer == "norm":
@@ -216,143 +190,91 @@ class Smoothed(Layer):
 
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
         count = y.shape[:-1].numel()
-        if instance is not None and instance.q is not None:
+        bends = instance is not None and instance.q is not None and count > 0
+        if bends or self.program.Q is not None:
             self.program.sides(instance, count)  # checks the instance, in the user's words
-            if not count:
-                return self._solve(y, replace(instance, q=None), start)
-            if y.is_cuda and not self._said_q:
-                self._said_q = True
+            if bends and y.is_cuda and not self._warned_q:
+                self._warned_q = True
                 warnings.warn(
                     "Smoothed solves instances with a q on the CPU, to which their costs are copied (docs/gpu.md)",
                     RuntimeWarning,
                     stacklevel=4,
                 )
-            solution = self.bent.solve(self.objective.vector(y.double(), instance), instance, start)
-            return solution.with_decision(solution.decision.to(y.dtype))
-        if self.program.Q is not None:
-            self.program.sides(instance, count)  # checks the instance, in the user's words
-            solution = self.lifted.solve(self.objective.vector(y.double(), instance), instance, start)
+            quadratic: Bent | Lifted = self.bent if bends else self.lifted
+            solution = quadratic.solve(self.objective.vector(y.double(), instance), instance, start)
             return solution.with_decision(solution.decision.to(y.dtype))
         blocks = self.blocks(y.device)
         if blocks is not None:
-            from dflearn.layers.on_gpu import solve_on_gpu
+            from dflearn.layers.gpu import solve_on_gpu
 
             return solve_on_gpu(self, blocks, y, instance, start)
-        # The way back leads from w to y at once, unless the instance's d wants a gradient too.
-        own_d = instance is None or instance.d is None
+        # The gradient leads from w to y at once, unless the instance's d wants one too.
         through_d = instance is not None and instance.d is not None and instance.d.requires_grad
-        if own_d and y.is_cpu and y.dtype in NUMBERS:
-            costs, c = y, self._costs(as_rows(y, count))
+        if (instance is None or instance.d is None) and y.is_cpu and y.dtype in NUMBERS:
+            costs, c = y, self.objective.rows(as_rows(y, count), np.float64)
+            c = np.ascontiguousarray(c + self.objective.d if self.objective.has_d else c)
         else:
             exact = (y if through_d else y.detach()).double()  # d may be much larger than S y
             costs = self.objective.vector(exact, instance)
             c = as_rows(costs, count, np.float64)
-        back_to = None if through_d else self.objective
-        solution, face = self.solve_here(c, instance, start, y, back_to)
-        decision = with_gradient(costs if through_d else y, solution.decision, face.way_back, face.way_back_again)
-        if wanted := self.wanted_sides(instance):
-            from dflearn.layers.sides import gradients, with_sides
-
-            slopes = partial(gradients, self.rows, face.inside, face.in_force, self.program.sides(instance, count))
+        solution, face = self.solve_here(c, instance, start, y)
+        gradient = Backward(face, self._mu, None if through_d else self.objective)
+        decision = with_gradient(costs if through_d else y, solution.decision, gradient.once, gradient.twice)
+        if instance is not None and (wanted := wanted_sides(instance)):
+            slopes = partial(self.rows.side_gradients, face.inside, face.in_force, self.program.sides(instance, count))
             decision = with_sides(decision, wanted, slopes)
         return solution.with_decision(decision)
 
     def solve_here(
-        self,
-        c: np.ndarray,
-        instance: Instance | None,
-        start: Tensor | None,
-        y: Tensor,
-        objective: Objective | None = None,
+        self, c: np.ndarray, instance: Instance | None, start: Tensor | None, y: Tensor
     ) -> tuple[Solution, Face]:
         """The answer for c `(count, n)` by the CPU, without a gradient, and the faces that it lies on; of the shape, dtype and
-        device of y `(*batch, ·)`.
-
-        objective: that of `Face`.
-        """
-        batch, count = y.shape[:-1], len(c)
-        sides = self.program.sides(instance, count)
-        given = check_start(start, batch, self.start_width)
-        if self.regularizer == "norm":
-            answer, kappa, (status, slow, reason) = solve_norm(self, c, sides, given)
-        else:
-            kappa = np.array([self._mu])  # one for all instances
-            answer = self.rows.solve(self.rows.data(c, kappa, sides), given, self.tolerance)
-            status, slow, reason = self.finish(c, kappa, sides, answer)
-        decision = like(answer.w, y)
-        face = Face(self.rows, answer.inside, answer.in_force, kappa, self.mu, objective)
-        if self.regularizer == "norm":
-            face = face._replace(w=np.array(as_rows(decision, count, np.float64)))
-        value = bound = in_shape(answer.objective, batch)
-        if any(status.tolist()):  # OPTIMAL is 0
-            bound = in_shape(np.where(status, -np.inf, answer.objective), batch)
-        new_start = None
-        if start is not None:
-            largest = np.finfo(np.float64).max  # a start is known by its numbers
-            rows = (
-                np.hstack([answer.y, np.minimum(kappa, largest)[:, None]]) if self.regularizer == "norm" else answer.y
-            )
-            new_start = in_shape(rows, batch)
+        device of y `(*batch, ·)`."""
+        batch, norm = y.shape[:-1], self.regularizer == "norm"
+        sides, given = self.program.sides(instance, len(c)), check_start(start, batch, self.start_width)
+        answer = self.rows.answer(c, self._mu, sides, given, self.tolerance, norm=norm)
+        face, decision = answer.face, like(answer.w, y)
+        if norm:
+            face = face._replace(w=np.array(as_rows(decision, len(c), np.float64)))
         solution = Solution(
             decision=decision,
-            status=in_shape(status, batch),
-            objective=value,
-            bound=bound,
-            start=new_start,
+            status=in_shape(answer.status, batch),
+            objective=in_shape(answer.objective, batch),
+            bound=in_shape(answer.bound, batch),
+            start=None if start is None else in_shape(answer.start, batch),
             residual=in_shape(answer.residual, batch),
-            fallback=in_shape(slow, batch),
-            reason=reason,
+            fallback=in_shape(answer.fallback, batch),
+            reason=answer.reason,
         )
         return solution, face
 
-    def wanted_sides(self, instance: Instance | None) -> dict[str, Tensor]:
-        """The right-hand sides and bounds that a gradient is wanted for."""
-        if instance is None or not torch.is_grad_enabled():
-            return {}
-        return {name: value for name, value in instance.learned().items() if name not in ("d", "q")}
 
-    # -- what the kernels did not finish --------------------------------------------------------------------------
+class Backward(NamedTuple):
+    """The gradient of a batch of solutions. objective: whose S leads on from the costs c to y; `None` where gradients end at c."""
 
-    def finish(self, c: np.ndarray, mu: np.ndarray, sides: Sides, answer: SmoothedAnswer) -> Finished:
-        """The gate. What the rule of `dflearn.certify` lets pass, with its allowance for rounding, is OPTIMAL. For the others: is
-        there a feasible point at all? Then the kernels try from other starts, and what still does not pass goes to Clarabel."""
-        count = len(c)
-        status, slow, reason = np.zeros(count, np.int8), np.zeros(count, bool), np.full(count, "", object)  # OPTIMAL
-        self.rows.look_at_dropped(answer, sides)
-        if max(answer.residual.tolist(), default=0.0) <= OPTIMAL:  # for a few, quicker than in numpy
-            return Finished(status, slow, reason)
-        rows, hard = self.rows, self.rows.hard
+    face: Face
+    mu: float
+    objective: Objective | None
 
-        def write(i: int, result: Result) -> None:
-            status[i], reason[i], own, value = int(result.status), result.reason, c[i], float(mu[i % len(mu)])
-            answer.w[i], answer.residual[i], answer.y[i] = result.w, result.residual, -result.y[rows.used]
-            answer.objective[i] = own @ result.w + 0.5 * value * (result.w @ result.w)
-            answer.inside[i], answer.in_force[i] = result.inside, rows.ordered(result.in_force[rows.used])
+    def once(self, gradient: Tensor) -> Tensor:
+        """(dw/dy)ᵀ gradient as stated in `Smoothed`, `(*batch, n)` → `(*batch, p)`."""
+        return self._to_y(self._project(gradient, self.face))
 
-        def clear(index: np.ndarray) -> np.ndarray:
-            """Those of the instances that do not pass."""
-            left = []
-            for i in index[(~(answer.residual <= OPTIMAL) & (answer.infeasible == 0))[index]]:
-                prices, found = rows.prices_of_all(answer.y[i]), None
-                if answer.residual[i] < np.inf:
-                    found = hard.cleared(c[i], answer.w[i], prices, float(mu[i % len(mu)]), sides.row(i))
-                if found is None:
-                    left.append(i)
-                else:
-                    write(i, found)
-            return np.array(left, int)
+    def twice(self, gradient: Tensor, decision: Tensor) -> Tensor:
+        """The same in differentiable operations. On a face P is constant, and κ = μ/‖w‖ with the norm."""
+        if self.face.w is None:
+            return self._to_y(symmetric(gradient, decision, lambda v: self._project(v, self.face)))
+        plain = self.face._replace(w=None, kappa=-np.ones(1))
+        v, w = gradient.double(), decision.double()
+        out = -w.norm(dim=-1, keepdim=True) / self.mu * symmetric(v, w, lambda x: self._project(x, plain))
+        along = symmetric(w, w, lambda x: self._project(x, plain))
+        room = (w - along).square().sum(-1, keepdim=True)
+        there = room > 0
+        share = torch.where(there, (w * out).sum(-1, keepdim=True) / torch.where(there, room, 1.0), 0.0)
+        return self._to_y((out + share * along).to(gradient))
 
-        open_ = clear(np.arange(count))
-        if len(open_):
-            answer.infeasible[open_] = hard.no_feasible_point(sides.rows(open_), len(open_))
-            open_ = open_[answer.infeasible[open_] == 0]
-            rows.solve_again(rows.data(c, mu, sides), open_, self.tolerance, answer)
-            rows.look_at_dropped(answer, sides)
-            open_ = clear(open_)
-        for i in open_:
-            guess = np.clip(answer.w[i], sides.row(i).lower, sides.row(i).upper), rows.prices_of_all(answer.y[i])
-            write(i, hard.solve(c[i], float(mu[i % len(mu)]), sides.row(i), guess))
-        slow[open_] = True
-        none = answer.infeasible == 1
-        answer.w[none], answer.residual[none], status[none] = np.nan, np.inf, int(Status.INFEASIBLE)
-        return Finished(status, slow, reason)
+    def _project(self, v: Tensor, face: Face) -> Tensor:
+        return like(face.project(as_rows(v, len(face.inside), np.float64)), v)
+
+    def _to_y(self, back: Tensor) -> Tensor:
+        return back if self.objective is None else self.objective.transpose(back)

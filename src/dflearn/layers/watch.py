@@ -1,4 +1,4 @@
-"""Statuses of work on a GPU, looked at when they are there."""
+"""Statuses of work on a GPU, polled once available."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dflearn.engine.torch_private import current_stream
+
 
 class Watch:
-    """The statuses of a layer's last solve, and of the way back from it.
+    """The statuses of a layer's last solve, and of its backward.
 
     Where all went well nothing is copied: the kernels ring an alarm, in memory of the host, where it did not.
 
@@ -21,7 +23,7 @@ class Watch:
 
     def __init__(self) -> None:
         self.waiting = False
-        self._lock = threading.Lock()  # the way back from a GPU is another thread's
+        self._lock = threading.Lock()  # backward on a GPU is another thread's
         self._begun: list[tuple[Tensor, Any, np.ndarray | None]] = []  # statuses, the stream of their work, alarms
         self._marks: dict[Any, Any] = {}  # by stream, an event after the work that was begun there
         self._marked = 0  # of what is begun, how much is before those events
@@ -46,7 +48,7 @@ class Watch:
 
     def _stream(self, device: torch.device) -> Any:
         """The current stream, as the same object each time, which takes less time to have."""
-        key = torch._C._cuda_getCurrentRawStream(device.index)
+        key = current_stream(device.index)
         if (device, key) not in self._streams:
             self._streams[device, key] = torch.cuda.current_stream(device)
         return self._streams[device, key]

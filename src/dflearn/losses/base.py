@@ -6,16 +6,18 @@ obj(y, w) = (S y + d)ᵀ w + ½ wᵀQ w.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
+import torch
 from torch import Tensor, nn
 
 from dflearn.data import Batch
 from dflearn.errors import DataError, OptionError, ShapeError
-from dflearn.layers.base import Exact, Layer
+from dflearn.layers.base import Exact, Layer, refusing
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Solution
 from dflearn.solvers.construction import FROM_PROGRAMS, Constructed, Conversion, refused, solver_of
@@ -137,14 +139,10 @@ class Loss(nn.Module, metaclass=Constructed):
 
     def __add__(self, other: Loss) -> Loss:
         """The sum of two losses: see `Combined`."""
-        from dflearn.losses.combined import Combined
-
         return Combined([(1.0, self), (1.0, other)])
 
     def __mul__(self, weight: float) -> Loss:
         """The loss times a positive number."""
-        from dflearn.losses.combined import Combined
-
         return Combined([(weight, self)])
 
     __rmul__ = __mul__
@@ -155,3 +153,114 @@ _REMEDY = {
     "true costs.",
     "decisions": "Call dflearn.label(dataset, solver) to compute the optimal decisions first.",
 }
+
+
+class Combined(Loss):
+    """Σ weight_k · loss_k, each with a layer of its own; what the operators + and * of losses make.
+
+    Every loss solves what it solves alone. Warm starts need one store: they are used where exactly one of the losses has a
+    layer that takes a start.
+
+    Args:
+        terms: positive weights with their losses; sums among them are taken apart.
+    """
+
+    by_layer = True
+
+    def __init__(self, terms: Iterable[tuple[float, Loss]]) -> None:
+        weights: list[float] = []
+        losses: list[Loss] = []
+        for weight, loss in terms:
+            if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 < weight < math.inf:
+                raise OptionError(f"the weight of a loss is a positive number; got {weight!r}")
+            if not isinstance(loss, Loss):
+                raise OptionError(f"losses are added to losses; got a {type(loss).__name__}")
+            for part, one in loss.terms if isinstance(loss, Combined) else ((1.0, loss),):
+                weights.append(float(weight) * part)
+                losses.append(one)
+        starting = [i for i, loss in enumerate(losses) if loss.layer is not None and loss.layer.start_width]
+        self._starting = starting[0] if len(starting) == 1 else None
+        super().__init__(None if self._starting is None else losses[self._starting].layer)
+        self.terms: tuple[tuple[float, Loss], ...] = tuple(zip(weights, losses, strict=True))
+        self.losses = nn.ModuleList(losses)  # so that their states are part of this one's
+        self.needs = tuple(dict.fromkeys(field for loss in losses for field in loss.needs))
+
+    def extra_repr(self) -> str:
+        return f"weights={[weight for weight, _ in self.terms]}"
+
+    def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
+        cold = replace(batch, start=None)
+        outputs = [
+            loss.output(predicted, batch if i == self._starting else cold) for i, (_, loss) in enumerate(self.terms)
+        ]
+        value = torch.stack([weight * one.value for (weight, _), one in zip(self.terms, outputs, strict=True)]).sum(0)
+        solutions = [output.solution for output in outputs if output.solution is not None]
+        if not solutions:
+            return LossOutput(value)
+        shown = solutions[0] if self._starting is None else outputs[self._starting].solution
+        assert shown is not None
+        return LossOutput(value, replace(shown, seconds=sum(solution.seconds for solution in solutions)))
+
+
+class FunctionLoss(Loss):
+    """function(ŷ, batch), for what is written in a line: `fit(model, lambda y, batch: (y - batch.costs).abs().mean(-1), data)`.
+
+    Args:
+        function: predicted costs `(*batch, p)` and their `Batch` → one loss per instance, `(*batch,)`, not their mean.
+    """
+
+    needs: tuple[Field, ...] = ()
+
+    by_layer = True
+
+    def __init__(self, function: Callable[[Tensor, Batch], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def extra_repr(self) -> str:
+        return getattr(self.function, "__qualname__", repr(self.function))
+
+    def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
+        value = self.function(predicted, batch)
+        if not isinstance(value, Tensor) or value.shape != predicted.shape[:-1]:
+            got = tuple(value.shape) if isinstance(value, Tensor) else f"a {type(value).__name__}"
+            raise ShapeError(
+                f"a loss has one value per instance, shape {tuple(predicted.shape[:-1])}; {self.extra_repr()} returned {got}: "
+                "take means over the costs, .mean(-1), and leave the mean over instances to training"
+            )
+        return LossOutput(value)
+
+
+# -- gradients that are known without going through the layer ---------------------------------------------------------
+
+
+def with_slope(at: Tensor, value: Tensor, slope: Tensor, why: str = "") -> Tensor:
+    """The value `(*batch,)` with the gradient `slope` in `at`, both `(*batch, k)`.
+
+    Second derivatives are those of `slope`, which backward reaches only for them; where `why` is given, they are an error.
+    """
+    slope = (slope.detach() if why else slope).to(at)
+    loss: Tensor = _WithSlope.apply(at, value.detach().to(at), (slope,), why)  # type: ignore[no-untyped-call]
+    return loss
+
+
+def slope_of_optimum(layer: Layer, solution: Solution) -> Tensor:
+    """The gradient in y of the layer's optimum, `Solution.objective`: Sᵀ w by Danskin's theorem.  `(*batch, p)`."""
+    return layer.objective.transpose(solution.decision.detach()) if solution.slope is None else solution.slope
+
+
+class _WithSlope(torch.autograd.Function):
+    """The slope is no input here (hence the tuple), so that the first backward never goes through it."""
+
+    @staticmethod
+    def forward(ctx: Any, at: Tensor, value: Tensor, slope: tuple[Tensor], why: str) -> Tensor:
+        ctx.save_for_backward(at)
+        ctx.slope, ctx.why = slope, why
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        (at,), product = ctx.saved_tensors, gradient.unsqueeze(-1) * ctx.slope[0]
+        if ctx.why and torch.is_grad_enabled():
+            product = refusing(product, at, ctx.why)
+        return product, None, None, None

@@ -253,7 +253,7 @@ class EnergyKnapsack(EnergyProblem):
         )
 
     def relaxed_solver(self) -> Solver:
-        from dflearn.solvers.few_rows import FewRowLP
+        from dflearn.solvers.structured import FewRowLP
 
         return FewRowLP(self.relaxation)
 

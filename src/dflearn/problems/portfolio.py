@@ -9,15 +9,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from dflearn.errors import OptionError
-from dflearn.problems.base import Problem
-from dflearn.problems.polynomial import require_sizes
+from dflearn.problems.base import PolynomialProblem, require_sizes
 from dflearn.program import Program, Quadratic
 
 FACTORS = 4  # that all returns depend on
 
 
 @dataclass(frozen=True)
-class Portfolio(Problem):
+class Portfolio(PolynomialProblem):
     """max over w of yᵀw − (γ/2) wᵀΣ w   s.t.   Σ w = 1,   w ≥ 0.
 
     The returns of Elmachtoub and Grigas (2022), where risk was a constraint: x ~ N(0, I) (k), B ~ Bernoulli(½),
@@ -32,14 +31,13 @@ class Portfolio(Problem):
     """
 
     assets: int
-    features: int = field(default=10, kw_only=True)
     degree: int = field(default=4, kw_only=True)
     noise: float = field(default=1.0, kw_only=True)
     aversion: float = field(default=100.0, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_sizes(assets=self.assets, features=self.features, degree=self.degree)
+        require_sizes(assets=self.assets)
         for name in ("noise", "aversion"):
             if not 0 < getattr(self, name) < np.inf:
                 raise OptionError(f"{name} must be positive and finite, got {getattr(self, name)}")
@@ -47,10 +45,6 @@ class Portfolio(Problem):
     @property
     def name(self) -> str:
         return f"portfolio-{self.assets}"
-
-    @property
-    def _feature_shape(self) -> tuple[int, ...]:
-        return (self.features,)
 
     def _draw_structure(self, rng: np.random.RandomState) -> dict[str, np.ndarray]:
         B = rng.binomial(1, 0.5, (self.assets, self.features))
@@ -68,9 +62,6 @@ class Portfolio(Problem):
             sense="maximize",
             name=self.name,
         )
-
-    def _draw_features(self, rng: np.random.RandomState, count: int) -> np.ndarray:
-        return rng.normal(0, 1, (count, self.features))
 
     def _draw_costs(self, rng: np.random.RandomState, features: np.ndarray) -> np.ndarray:
         common = rng.normal(0, 1, (len(features), FACTORS)) @ self.structure["L"].T

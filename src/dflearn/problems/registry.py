@@ -11,16 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dflearn.errors import DataError, OptionError
+from dflearn.problems.assignment import PUBLISHED_FACILITIES, FacilityLocation, Matching
 from dflearn.problems.base import Problem
 from dflearn.problems.energy import EnergyKnapsack
-from dflearn.problems.facility_location import PUBLISHED_FACILITIES, FacilityLocation
-from dflearn.problems.knapsack import Knapsack
-from dflearn.problems.matching import Matching
+from dflearn.problems.knapsack import Knapsack, Selection
+from dflearn.problems.paths import ShortestPath, Terrain
 from dflearn.problems.portfolio import Portfolio
 from dflearn.problems.scheduling import Scheduling
-from dflearn.problems.selection import Selection
-from dflearn.problems.shortest_path import ShortestPath
-from dflearn.problems.terrain import Terrain
 
 #: The names of the paper's problems, in the order of its tables.
 PROBLEMS = (
@@ -114,8 +111,8 @@ def options_of(name: str) -> list[str]:
     return form.options(sizes)
 
 
-def problem_of_origin(origin: Mapping[str, Any]) -> Problem:
-    """The problem that a data set was generated from, by its `DecisionDataset.origin`."""
+def problem_of_origin(origin: Mapping[str, Any], asked: Mapping[str, Any] | None = None) -> Problem:
+    """The problem that a data set was generated from, by its `DecisionDataset.origin`; `asked` must not contradict it."""
     if "problem" not in origin:
         raise DataError("these data do not say which problem they were generated from: name it, with its seed")
     name, given = str(origin["problem"]), {key: value for key, value in origin.items() if key != "problem"}
@@ -130,6 +127,11 @@ def problem_of_origin(origin: Mapping[str, Any]) -> Problem:
     problem = problem_named(name, **{key: value for key, value in options.items() if key not in sizes})
     if problem.origin != dict(origin):
         raise DataError(f"these data say they come from {dict(origin)}, which is no problem of this version")
+    wrong = [f"{key} {value}" for key, value in (asked or {}).items() if value != origin.get(key)]
+    if wrong:
+        raise OptionError(
+            f"the data come from {name} with seed {problem.seed}, and the options say {', '.join(wrong)}: leave these out"
+        )
     return problem
 
 

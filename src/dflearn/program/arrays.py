@@ -1,16 +1,18 @@
-"""The user's matrices and vectors as the arrays of a program: read, checked, and closed to writing."""
+"""Matrices and vectors of a program: read, checked, closed to writing; constant sparse matrices as differentiable maps of tensors."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
+import torch
 from torch import Tensor
 
 from dflearn.errors import ProgramError
+from dflearn.pickling import WithoutCaches
 
 MatrixLike = npt.ArrayLike | sp.sparray | sp.spmatrix | Tensor
 VectorLike = npt.ArrayLike | Tensor
@@ -102,3 +104,56 @@ def read_names(field: str, value: Any, count: int, what: str) -> tuple[str, ...]
     if repeated:
         raise ProgramError(f"{field} holds {repeated[0]!r} more than once ({len(repeated)} such names): name each once")
     return names
+
+
+class LinearMap(WithoutCaches):
+    """x → M x for a constant sparse M `(rows, columns)`, in the dtype and on the device of x.
+
+    Calling it maps `(*batch, columns)` → `(*batch, rows)`; `transpose` maps back. Both are differentiable.
+    """
+
+    made_anew: ClassVar = {"_constants": dict}
+
+    def __init__(self, matrix: sp.csr_array) -> None:
+        self.matrix = matrix
+        self._constants: dict[tuple[torch.dtype, torch.device], tuple[Tensor, Tensor]] = {}
+
+    def _pair(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        key = (like.dtype, like.device)
+        if key not in self._constants:
+            self._constants[key] = (_torch_sparse(self.matrix, like), _torch_sparse(self.matrix.T.tocsr(), like))
+        return self._constants[key]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        matrix, transpose = self._pair(x)
+        return _apply(x, matrix, transpose)
+
+    def transpose(self, v: Tensor) -> Tensor:
+        """Mᵀ v, `(*batch, rows)` → `(*batch, columns)`."""
+        matrix, transpose = self._pair(v)
+        return _apply(v, transpose, matrix)
+
+
+def _apply(x: Tensor, matrix: Tensor, transpose: Tensor) -> Tensor:
+    result: Tensor = _SparseMap.apply(x, matrix, transpose)  # type: ignore[no-untyped-call]  # torch has no types for it
+    return result
+
+
+class _SparseMap(torch.autograd.Function):
+    """x → x Mᵀ for a constant sparse M, whose transpose is at hand for backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, matrix: Tensor, transpose: Tensor) -> Tensor:
+        ctx.pair = (transpose, matrix)
+        return (matrix @ x.reshape(x.shape[:-1].numel(), x.shape[-1]).T).T.reshape(*x.shape[:-1], matrix.shape[0])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return _apply(gradient, *ctx.pair), None, None
+
+
+def _torch_sparse(matrix: sp.csr_array, like: Tensor) -> Tensor:
+    coo = matrix.tocoo()
+    index = torch.as_tensor(np.vstack(coo.coords).astype(np.int64))
+    value = torch.tensor(coo.data, dtype=like.dtype)
+    return torch.sparse_coo_tensor(index, value, coo.shape, check_invariants=False).coalesce().to(like.device)

@@ -9,19 +9,18 @@ contradicts the dropped rows is an error that names the row.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.sparse.linalg import splu
 
 from dflearn.errors import ProgramError
 from dflearn.program.sides import Sides
 
-if TYPE_CHECKING:
-    from dflearn.program.program import Program
-
 DEPENDENT = 1e-7  # a row whose part orthogonal to the others is this short, relative to the row, counts as dependent
-SUSPECT = 1e-10  # squared sine at which a row is looked at more closely
+DIAGONAL = 1e-14  # added to that of M Mᵀ, whose rows have length one, so that it is never singular
+SUSPECT = 1e-8  # squared sine at which a row is looked at more closely
 ROUNDING = 1e-12  # share of a row's length up to which another row's part in it is rounding
 CONTRADICTION = 1e-7  # relative gap between a dropped row's right-hand side and what the kept rows imply
 
@@ -45,20 +44,21 @@ class EqualityForm:
     combination: sp.csr_array
 
     @classmethod
-    def of(cls, program: Program) -> EqualityForm:
-        kept, dropped, combination = independent_rows(program.A)
-        slacks = program.G.shape[0]
-        top = sp.hstack([program.A[kept], sp.csr_array((len(kept), slacks))])
-        bottom = sp.hstack([program.G, sp.eye_array(slacks)]) if slacks else sp.csr_array((0, program.n))
+    def of(cls, A: sp.csr_array, G: sp.csr_array, own: Sides) -> EqualityForm:
+        """The form of A w = b, G w ≤ h; `own` are the sides that must not contradict one another."""
+        kept, dropped, combination = independent_rows(A)
+        slacks, n = G.shape
+        top = sp.hstack([A[kept], sp.csr_array((len(kept), slacks))])
+        bottom = sp.hstack([G, sp.eye_array(slacks)]) if slacks else sp.csr_array((0, n))
         form = cls(
             matrix=sp.csr_array(sp.vstack([top, bottom])),
-            n=program.n,
+            n=n,
             slacks=slacks,
             kept=kept,
             dropped=dropped,
             combination=combination,
         )
-        form.right_hand_side(program.own_sides)
+        form.right_hand_side(own)
         return form
 
     @property
@@ -109,24 +109,27 @@ def independent_rows(matrix: sp.csr_array) -> tuple[np.ndarray, np.ndarray, sp.c
     everything, nothing = np.arange(m), np.zeros(0, np.int64)
     if m == 0:
         return everything, nothing, sp.csr_array((0, 0))
-    from dflearn.kernels.cholesky import SparseFactor
-    from dflearn.kernels.lanes import LANES
-
-    factor = SparseFactor.of(matrix)
-    numeric = factor.numeric(np.ones((matrix.shape[1], LANES)), vanish=SUSPECT)
-    suspects = factor.order[numeric.vanished()]
+    factor = _factor(_unit_rows(matrix))
+    suspects = np.flatnonzero(factor.U.diagonal()[factor.perm_c] <= SUSPECT)
     if not len(suspects):
         return everything, nothing, sp.csr_array((0, m))
     rest = np.setdiff1d(everything, suspects)
-    weights = least_squares(matrix[rest], matrix[suspects])
-    leftover = matrix[suspects] - weights @ matrix[rest]
-    dependent = _lengths(sp.csr_array(leftover)) <= DEPENDENT * _lengths(matrix[suspects])
+    weights, dependent = _spanned(matrix, rest, suspects)
     if dependent.all():
         return rest, suspects, weights
-    # Suspects that are independent after all go back; what depends on them too is found by a second look.
-    kept = np.sort(np.concatenate([rest, suspects[~dependent]]))
-    dropped = suspects[dependent]
+    kept = rest
+    for row in suspects[~dependent]:  # independent after all, unless it depends on one that went back before it
+        if not _spanned(matrix, kept, np.array([row]))[1].all():
+            kept = np.sort(np.append(kept, row))
+    dropped = np.setdiff1d(everything, kept)
     return kept, dropped, least_squares(matrix[kept], matrix[dropped])
+
+
+def _spanned(matrix: sp.csr_array, kept: np.ndarray, rows: np.ndarray) -> tuple[sp.csr_array, np.ndarray]:
+    """The weights of the kept rows that come closest to each of `rows`, and which of these they give: bool `(rows,)`."""
+    weights = least_squares(matrix[kept], matrix[rows])
+    leftover = sp.csr_array(matrix[rows] - weights @ matrix[kept])
+    return weights, _lengths(leftover) <= DEPENDENT * _lengths(matrix[rows])
 
 
 def _lengths(rows: sp.csr_array) -> np.ndarray:
@@ -135,25 +138,28 @@ def _lengths(rows: sp.csr_array) -> np.ndarray:
     return lengths
 
 
+def _unit_rows(matrix: sp.csr_array) -> sp.csr_array:
+    """The rows scaled to length one."""
+    return sp.csr_array(sp.diags_array(1 / _lengths(matrix)) @ matrix)
+
+
+def _factor(rows: sp.csr_array) -> Any:
+    """M Mᵀ = L U with its pivots on the diagonal, for rows of length one."""
+    square = sp.csc_array(rows @ rows.T + DIAGONAL * sp.eye_array(rows.shape[0]))
+    square.indices, square.indptr = square.indices.astype(np.int32), square.indptr.astype(np.int32)
+    return splu(square, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
+
+
 def least_squares(basis: sp.csr_array, rows: sp.csr_array) -> sp.csr_array:
     """Weights W `(rows, basis rows)` with W · basis ≈ rows, small weights rounded away."""
-    from dflearn.kernels.cholesky import SparseFactor
-    from dflearn.kernels.lanes import LANES
-
-    factor = SparseFactor.of(basis)
-    numeric = factor.numeric(np.ones((basis.shape[1], LANES)), vanish=0.0)
-    weights = np.zeros((rows.shape[0], basis.shape[0]))
-    scaled = factor.matrix
-    for first in range(0, rows.shape[0], LANES):
-        part = sp.csr_array(rows[first : first + LANES])
-        solution = np.zeros((basis.shape[0], LANES))
-        residual = part.toarray()
-        for _ in range(3):  # with refinement
-            target = np.zeros_like(solution)
-            target[:, : part.shape[0]] = scaled @ residual.T
-            solution += numeric.solve(target)
-            residual = part.toarray() - (scaled.T @ solution[:, : part.shape[0]]).T
-        weights[first : first + LANES, factor.order] = (factor.scale[:, None] * solution[:, : part.shape[0]]).T
+    if not basis.shape[0]:
+        return sp.csr_array((rows.shape[0], 0))
+    unit, residual, weights = _unit_rows(basis), rows.toarray(), np.zeros((rows.shape[0], basis.shape[0]))
+    factor = _factor(unit)
+    for _ in range(3):  # with refinement
+        weights += factor.solve(unit @ residual.T).T
+        residual = rows.toarray() - (unit.T @ weights.T).T
+    weights /= _lengths(basis)
     # In units of the rows: what remains is a combination of rows of any size, and no rounding of one.
     weights[np.abs(weights) * _lengths(basis) < ROUNDING * _lengths(rows)[:, None]] = 0.0
     return sp.csr_array(weights)

@@ -1,21 +1,24 @@
-"""obj(y, w) = (S y + d)ᵀ w + ½ wᵀQ w, apart from any constraints."""
+"""obj(y, w) = (S y + d)ᵀ w + ½ wᵀQ w, apart from any constraints; and `Parts`, what a program consists of beside it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from torch import Tensor
 
 from dflearn.errors import OptionError, ProgramError, ShapeError
 from dflearn.pickling import WithoutCaches
-from dflearn.program.arrays import read_matrix, read_vector
+from dflearn.program.arrays import LinearMap, read_matrix, read_vector
 from dflearn.program.instance import Instance
-from dflearn.program.maps import LinearMap
+from dflearn.program.names import RightHandSide
 from dflearn.program.quadratic import Quadratic
+from dflearn.program.sides import Sides
 
 Sense = Literal["minimize", "maximize"]
 Value = Callable[[np.ndarray, np.ndarray], Any]
@@ -169,10 +172,10 @@ class Objective(WithoutCaches):
         if w.shape[-1:] != (self.n,):
             raise ShapeError(f"decisions must have shape (*batch, {self.n}); got {tuple(w.shape)}")
         linear = (self.vector(y, instance) * w).sum(-1)
-        curved = self._bent(w, instance)
+        curved = self._with_diagonal(w, instance)
         return linear if curved is None else linear + 0.5 * (w * curved).sum(-1)
 
-    def _bent(self, w: Tensor, instance: Instance | None) -> Tensor | None:
+    def _with_diagonal(self, w: Tensor, instance: Instance | None) -> Tensor | None:
         """(Q + diag(q)) w, `(*batch, n)`; `None` where the objective is linear."""
         own = None if self.Q is None else self.Q.slope(w)
         if instance is None or instance.q is None:
@@ -184,7 +187,7 @@ class Objective(WithoutCaches):
 
     def slope(self, y: Tensor, w: Tensor, instance: Instance | None = None) -> Tensor:
         """The gradient of obj in w, S y + d + Q w.  y `(*batch, p)`, w `(*batch, n)` → `(*batch, n)`."""
-        c, curved = self.vector(y, instance), self._bent(w, instance)
+        c, curved = self.vector(y, instance), self._with_diagonal(w, instance)
         return c if curved is None else c + curved
 
     def difference(self, y: Tensor, w: Tensor, v: Tensor, instance: Instance | None = None) -> Tensor:
@@ -219,3 +222,48 @@ class Objective(WithoutCaches):
         if self.value is None:
             return self.difference(y, w, best, instance)
         return self.true_cost(y, w, instance) - self.true_cost(y, best, instance)
+
+
+@dataclass(frozen=True, eq=False, repr=False, init=False)
+class Parts(WithoutCaches):
+    """The fields of a `Program`, which checks them when it is made."""
+
+    A: sp.csr_array
+    b: np.ndarray
+    G: sp.csr_array
+    h: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    S: sp.csr_array | None
+    d: np.ndarray
+    integer: np.ndarray
+    n: int
+    sense: Sense
+    name: str
+    variable_names: tuple[str, ...] | None
+    cost_names: tuple[str, ...] | None
+    constraint_names: Mapping[str, RightHandSide] | None
+    objective: Objective = field(init=False)
+    Q: Quadratic | None = None
+    B: sp.csr_array | None = None
+    H: sp.csr_array | None = None
+    recourse: np.ndarray | None = None
+
+    @property
+    def p(self) -> int:
+        """How many costs are predicted."""
+        return self.objective.p
+
+    @property
+    def is_integer(self) -> bool:
+        return bool(self.integer.any())
+
+    @property
+    def predicts_rows(self) -> bool:
+        """Whether right-hand sides depend on what is predicted."""
+        return self.B is not None or self.H is not None
+
+    @cached_property
+    def own_sides(self) -> Sides:
+        """The program's own right-hand sides and bounds."""
+        return Sides(self.b, self.h, self.lower, self.upper)

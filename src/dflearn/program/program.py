@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -23,25 +23,31 @@ import torch
 from torch import Tensor
 
 from dflearn.errors import ProgramError, ShapeError
-from dflearn.pickling import WithoutCaches
-from dflearn.program.arrays import MatrixLike, VectorLike, read_mask, read_matrix, read_names, read_shape, read_vector
+from dflearn.program.arrays import (
+    LinearMap,
+    MatrixLike,
+    VectorLike,
+    read_mask,
+    read_matrix,
+    read_names,
+    read_shape,
+    read_vector,
+)
+from dflearn.program.columns import read_instance
+from dflearn.program.equality_form import EqualityForm
 from dflearn.program.instance import Instance
-from dflearn.program.maps import LinearMap
-from dflearn.program.names import Columns, RightHandSide, read_constraint_names, read_instance
-from dflearn.program.objective import Objective, Sense
+from dflearn.program.names import Columns, RightHandSide, read_constraint_names
+from dflearn.program.objective import Objective, Parts, Sense
 from dflearn.program.quadratic import Quadratic
+from dflearn.program.recourse import extensive_form, with_slack
 from dflearn.program.sides import NO_LIMIT, ROUNDING, SIDES, Side, Sides, check_bounds
 
-if TYPE_CHECKING:
-    from dflearn.program.equality_form import EqualityForm
-
-FEASIBLE = (
-    1e-4  # by which share a decision, perhaps stored in float32, may violate constraints, and how far integrality
-)
+# By which share a decision, perhaps stored in float32, may violate constraints, and how far it may be from integers.
+FEASIBLE = 1e-4
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
-class Program(WithoutCaches):
+class Program(Parts):
     """min over w of (S y + d)ᵀ w + ½ wᵀQ w   s.t.  A w = b + B y,  G w ≤ h + H y,  lower ≤ w ≤ upper,  w_i ∈ ℤ, i in `integer`.
 
     Args:
@@ -60,27 +66,6 @@ class Program(WithoutCaches):
         B, H: where right-hand sides are predicted, `(rows of A, p)` and `(rows of G, p)`. Default: nowhere.
         recourse: which variables are decided once the truth is known, as `integer`. Default: none.
     """
-
-    A: sp.csr_array
-    b: np.ndarray
-    G: sp.csr_array
-    h: np.ndarray
-    lower: np.ndarray
-    upper: np.ndarray
-    S: sp.csr_array | None
-    d: np.ndarray
-    integer: np.ndarray
-    n: int
-    sense: Sense
-    name: str
-    variable_names: tuple[str, ...] | None
-    cost_names: tuple[str, ...] | None
-    constraint_names: Mapping[str, RightHandSide] | None
-    objective: Objective = field(init=False)
-    Q: Quadratic | None = None
-    B: sp.csr_array | None = None
-    H: sp.csr_array | None = None
-    recourse: np.ndarray | None = None
 
     def __init__(
         self,
@@ -146,20 +131,6 @@ class Program(WithoutCaches):
 
     # -- what it is ---------------------------------------------------------------------------------------------
 
-    @property
-    def p(self) -> int:
-        """How many costs are predicted."""
-        return self.objective.p
-
-    @property
-    def is_integer(self) -> bool:
-        return bool(self.integer.any())
-
-    @property
-    def predicts_rows(self) -> bool:
-        """Whether right-hand sides depend on what is predicted."""
-        return self.B is not None or self.H is not None
-
     def __repr__(self) -> str:
         kind = ("" if not self.is_integer else "I" if self.integer.all() else "MI") + ("LP" if self.Q is None else "QP")
         finite_upper = int(np.isfinite(self.upper).sum())
@@ -197,10 +168,7 @@ class Program(WithoutCaches):
             digest.update(name.encode() + getattr(self, name).tobytes())
         digest.update(self.integer.tobytes())
         further = ({} if self.Q is None else self.Q.parts()) | {"B": self.B, "H": self.H, "recourse": self.recourse}
-        for (
-            name,
-            part,
-        ) in further.items():  # a program without them has the fingerprint that it had before there were any
+        for name, part in further.items():
             if part is not None:
                 digest.update(name.encode())
                 digest.update(part.tobytes() if isinstance(part, np.ndarray) else _bytes(part))
@@ -212,16 +180,9 @@ class Program(WithoutCaches):
 
     @cached_property
     def _equality_form(self) -> EqualityForm:
-        from dflearn.program.equality_form import EqualityForm
-
-        return EqualityForm.of(self)
+        return EqualityForm.of(self.A, self.G, self.own_sides)
 
     # -- instances ----------------------------------------------------------------------------------------------
-
-    @cached_property
-    def own_sides(self) -> Sides:
-        """The program's own right-hand sides and bounds."""
-        return Sides(self.b, self.h, self.lower, self.upper)
 
     def instance(self, columns: Columns) -> Instance:
         """The `Instance` `(*batch, …)` that columns `(*batch,)` describe, each found by its name.
@@ -244,8 +205,6 @@ class Program(WithoutCaches):
                 and H predict.
             price: per unit, > 0: a number or a pair for all, or a list with one for each row.
         """
-        from dflearn.program.elastic import with_slack
-
         return with_slack(self, rows, price)
 
     def scenarios(self, weights: int | Sequence[float]) -> Program:
@@ -260,8 +219,6 @@ class Program(WithoutCaches):
         Args:
             weights: of the scenarios, positive, in any unit; or K, for equal ones.
         """
-        from dflearn.program.scenarios import extensive_form
-
         return extensive_form(self, weights)
 
     @cached_property
@@ -323,13 +280,11 @@ class Program(WithoutCaches):
         return Sides(**parts)
 
     @cached_property
-    def _row_sizes(self) -> tuple[tuple[sp.csr_array, np.ndarray], tuple[sp.csr_array, np.ndarray]]:
-        """|A| and |G|, each with the largest entry of its rows."""
-
-        def sizes(matrix: sp.csr_array) -> tuple[sp.csr_array, np.ndarray]:
-            return abs(matrix), abs(matrix).max(axis=1).toarray().ravel() if matrix.nnz else np.zeros(matrix.shape[0])
-
-        return sizes(self.A), sizes(self.G)
+    def _rows(self) -> tuple[sp.csr_array, sp.csr_array, np.ndarray]:
+        """M = (A, G), |M|, and the largest entry of each of its rows."""
+        matrix = sp.csr_array(sp.vstack([self.A, self.G], format="csr"))
+        sizes = abs(matrix)
+        return matrix, sizes, sizes.max(axis=1).toarray().ravel() if matrix.nnz else np.zeros(matrix.shape[0])
 
     def violation(self, w: Tensor, instance: Instance | None = None) -> Tensor:
         """The largest violation of a row or a bound at w, each relative to its own terms; float64 `(*batch,)`.
@@ -341,26 +296,16 @@ class Program(WithoutCaches):
             raise ShapeError(f"decisions must have shape (*batch, {self.n}); got {tuple(w.shape)}")
         flat = w.detach().cpu().double().reshape(-1, self.n).numpy()
         sides = self.sides(instance, flat.shape[0])
-        size = np.abs(flat)
-        rounding = ROUNDING * size.max(-1, keepdims=True)
-        (equation_sizes, largest), (row_sizes, row_largest) = self._row_sizes
+        size, right, (matrix, sizes, largest) = np.abs(flat), sides.right_hand_sides(), self._rows
+        allowed = ROUNDING * size.max(-1, keepdims=True) * np.append(largest, np.ones(self.n))
         with np.errstate(invalid="ignore"):
             finite = [np.where(np.isinf(bound), 0.0, np.abs(bound)) for bound in (sides.lower, sides.upper)]
-            terms = np.maximum(size, np.maximum(*finite))
-            parts = (
-                (
-                    np.abs((self.A @ flat.T).T - sides.b),
-                    (equation_sizes @ size.T).T + np.abs(sides.b),
-                    rounding * largest,
-                ),
-                ((self.G @ flat.T).T - sides.h, (row_sizes @ size.T).T + np.abs(sides.h), rounding * row_largest),
-                (np.maximum(sides.lower - flat, flat - sides.upper), terms, rounding),
-            )
-        worst = np.zeros(flat.shape[0])
-        for gap, whole, allowed in parts:
-            if gap.shape[-1]:
-                share = np.where(gap > allowed, gap, 0.0) / np.where(whole > 0, whole, 1.0)
-                worst = np.maximum(worst, np.where(np.isnan(gap), np.nan, share).max(-1))
+            rows = (matrix @ flat.T).T - right
+            rows = np.where(np.arange(len(largest)) < self.A.shape[0], np.abs(rows), rows)
+            gap = np.hstack([rows, np.maximum(sides.lower - flat, flat - sides.upper)])
+            whole = np.hstack([(sizes @ size.T).T + np.abs(right), np.maximum(size, np.maximum(*finite))])
+        share = np.where(gap > allowed, gap, 0.0) / np.where(whole > 0, whole, 1.0)
+        worst = np.where(np.isnan(gap), np.nan, share).max(-1)
         return torch.as_tensor(worst).reshape(w.shape[:-1])
 
     def is_feasible(self, w: Tensor, instance: Instance | None = None) -> Tensor:

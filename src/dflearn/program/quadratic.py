@@ -14,8 +14,7 @@ from torch import Tensor
 
 from dflearn.errors import ProgramError
 from dflearn.pickling import WithoutCaches
-from dflearn.program.arrays import MatrixLike, VectorLike, read_matrix, read_shape, read_vector
-from dflearn.program.maps import LinearMap
+from dflearn.program.arrays import LinearMap, MatrixLike, VectorLike, read_matrix, read_shape, read_vector
 
 SEMIDEFINITE = 1e-10  # in units in which Q has diagonal one: what is smaller, of either sign, is zero
 SYMMETRIC = 1e-12  # likewise, what Q and its transpose may differ by

@@ -53,6 +53,10 @@ class Sides:
         """One part as `(count, k)`, or as `(1, k)` where it is shared: the form that kernels read."""
         return np.atleast_2d(getattr(self, name))
 
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Lower and upper as `lines`."""
+        return self.lines("lower"), self.lines("upper")
+
     def right_hand_sides(self) -> np.ndarray:
         """b, then h, as one array: `(count, k)`, or `(1, k)` where both are shared."""
         b, h = self.lines("b"), self.lines("h")

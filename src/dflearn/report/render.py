@@ -9,7 +9,6 @@ from typing import Literal
 from tabulate import tabulate
 
 Format = Literal["text", "markdown", "latex"]
-FORMATS: tuple[Format, ...] = ("text", "markdown", "latex")
 _LAYOUTS = {"text": "simple", "markdown": "pipe", "latex": "latex_booktabs"}
 _SYMBOLS = {"±": r"$\pm$", "μ": r"$\mu$", "×": r"$\times$", "−": "$-$", "≤": r"$\le$"}
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from dflearn.evaluation.estimates import Estimate
 from dflearn.evaluation.regret import EXACT, Evaluation
+from dflearn.program import Program
 from dflearn.report import training_figures as figures
 from dflearn.report.page import Page
-from dflearn.report.training_figures import short_number as number
+from dflearn.report.training_figures import short_number as number, with_unit
 from dflearn.tables.result import (
     AVERAGE,
-    LEAST_TESTED,
     THOUSAND,
+    RollingResult,
     Saving,
     TrainResult,
     influence,
@@ -23,7 +24,6 @@ from dflearn.tables.result import (
     saving,
     savings,
 )
-from dflearn.tables.rolling import RollingResult
 
 TOP = 5  # rows that gain or lose most, named
 FEATURES, COSTS, VARIABLES = 15, 24, 60  # shown at most
@@ -50,7 +50,7 @@ def training_page(
     rows = rows_per_year(result, per_year)
     against_baseline, against_average = savings(result, rows or THOUSAND)
     name = result.tested[result.chosen].problem
-    page = Page(f"{name}: what the forecasts are worth", verdict(result, against_baseline, unit), contents=True)
+    page = Page(f"{name}: what the forecasts are worth", _lead(result, against_baseline, unit), contents=True)
     if rolled is not None:
         _folds(page, rolled, unit)
     _money(page, result, against_baseline, against_average, unit, rows)
@@ -68,37 +68,12 @@ def training_page(
     return page
 
 
-def verdict(result: TrainResult, found: Saving, unit: str) -> str:
-    """What was kept, and whether that is beyond chance, in a sentence or two."""
-    amount = f"{_money_text(abs(found.per_row.value), unit)} per row"
-    count, kept = len(result.tested[result.chosen].regrets), result.chosen
-    said = f"The {kept} model was kept" if kept != result.baseline else f"The ordinary forecast ({kept}) was kept"
-    if not result.tested[kept].absolute_regret < result.tested[AVERAGE].absolute_regret:
-        return (
-            f"{said}, and on the test rows it does not beat deciding with average costs: the features tell too little, or "
-            "are too many for so few rows."
-        )
-    if count < LEAST_TESTED:
-        return f"{said}; {count} test rows are too few to say what it saves. Take what follows as a hint."
-    less = found.per_row.value > 0
-    if kept != result.baseline:
-        if not found.beyond_chance:
-            compared = f"saves {amount} against" if found.per_row.value >= 0 else f"costs {amount} more than"
-            return f"{said}. On the test rows it {compared} {found.against}, which may be chance."
-        if less:
-            return f"{said}: it saves {amount} against {found.against}, beyond chance."
-        return (
-            f"{said} by the rows to choose by, and on the test rows it costs {amount} more than {found.against}, beyond chance: "
-            "do not use it before you know why."
-        )
-    if not found.beyond_chance:
-        return f"{said}: training for decisions made no difference beyond chance on the test rows."
-    if less:
-        return (
-            f"{said}: no other was better beyond chance on the rows to choose by, though on the test rows {found.model} would "
-            f"have saved {amount}, beyond chance. More rows to choose by would tell."
-        )
-    return f"{said}: training for decisions ({found.model}) costs {amount} more on the test rows, beyond chance."
+def _lead(result: TrainResult, found: Saving, unit: str) -> str:
+    """The verdict, and what the decision-focused model saves against the baseline."""
+    saved = found.per_row.value
+    verb = "saves" if saved >= 0 else "costs"
+    amount = f"{_money_text(abs(saved), unit)} per row {'against' if saved >= 0 else 'more than'} {found.against}"
+    return f"{result.verdict} On the test rows {found.model} {verb} {amount}."
 
 
 # -- sections -------------------------------------------------------------------------------------------------------
@@ -118,21 +93,13 @@ def _folds(page: Page, rolled: RollingResult, unit: str) -> None:
 def _money(page: Page, result: TrainResult, baseline: Saving, average: Saving, unit: str, rows: float | None) -> None:
     time = "per year" if rows else "per 1,000 rows"
     kept = result.tested[result.chosen]
-    cards = []
-    if result.chosen != result.baseline:
-        cards.append(
-            (f"saved {time} against {baseline.against}", _estimate(baseline.in_all, unit), _sure(baseline, unit))
-        )
-    cards.append((f"saved {time} against average costs", _estimate(average.in_all, unit), _sure(average, unit)))
-    share = kept.metrics["ratio_of_sums"]
-    cards.append(
-        (
-            "still lost against perfect foresight",
-            f"{_money_text(kept.absolute_regret, unit)} per row",
-            f"{share.value:.2%} of the optimum"
-            + ("" if np.isnan(share.low) else f", {share.low:.2%} to {share.high:.2%}"),
-        )
-    )
+    shown = [average] if result.chosen == result.baseline else [baseline, average]
+    cards = [
+        (f"saved {time} against {one.against}", _money_text(one.in_all.value, unit), _sure(one, unit)) for one in shown
+    ]
+    share, lost = kept.metrics["ratio_of_sums"], f"{_money_text(kept.absolute_regret, unit)} per row"
+    surely = "" if np.isnan(share.low) else f", {share.low:.2%} to {share.high:.2%}"
+    cards.append(("still lost against perfect foresight", lost, f"{share.value:.2%} of the optimum{surely}"))
     page.cards(cards)
     page.section("In money")
     found = [baseline, average]
@@ -142,7 +109,7 @@ def _money(page: Page, result: TrainResult, baseline: Saving, average: Saving, u
     body = [
         [
             one.model, one.against, _with_range(one.per_row), _with_range(one.in_all),
-            "" if np.isnan(one.share) else f"{one.share:.0%}".replace("-", "−"), "yes" if one.beyond_chance else "no",
+            "" if np.isnan(one.share) else f"{one.share:.0%}".replace("-", "−"), "yes" if one.difference.beyond_chance else "no",
         ]
         for one in found
     ]  # fmt: skip
@@ -150,7 +117,7 @@ def _money(page: Page, result: TrainResult, baseline: Saving, average: Saving, u
     year = f" A year has {number(rows)} rows." if rows else ""
     page.text(
         f"{_unit(unit)} Each line compares two models row by row on the {len(result.parts.test)} test rows, which served for "
-        f"nothing else; in brackets {baseline.confidence:.0%} intervals, which are about the choice of these rows. Below zero: "
+        f"nothing else; in brackets {baseline.difference.confidence:.0%} intervals, which are about the choice of these rows. Below zero: "
         f"it costs more.{year}",
         faint=True,
     )
@@ -158,34 +125,24 @@ def _money(page: Page, result: TrainResult, baseline: Saving, average: Saving, u
 
 def _models(page: Page, result: TrainResult, unit: str) -> None:
     page.section("All models on the test rows")
-    header = [
-        "model",
-        "mean regret",
-        "regret / optimum",
-        "without regret",
-        "squared error",
-        "to choose by",
+    body = [
+        [
+            f"{name} (kept)" if name == result.chosen else name,
+            _with_range(judged.metrics["absolute_regret"]),
+            f"{judged.ratio_of_sums:.2%}" if np.isfinite(judged.ratio_of_sums) else "",
+            f"{judged.exact_share:.0%}",
+            number(judged.mse),
+            number(result.validation[name].absolute_regret) if name in result.validation else "",
+        ]
+        for name, judged in result.tested.items()
     ]
-    body = []
-    for name, judged in result.tested.items():
-        chosen_by = result.validation.get(name)
-        body.append(
-            [
-                f"{name} (kept)" if name == result.chosen else name,
-                _with_range(judged.metrics["absolute_regret"]),
-                f"{judged.ratio_of_sums:.2%}" if np.isfinite(judged.ratio_of_sums) else "",
-                f"{judged.exact_share:.0%}",
-                number(judged.mse),
-                "" if chosen_by is None else number(chosen_by.absolute_regret),
-            ]
-        )
-    page.table(header, body)
+    page.table(["model", "mean regret", "regret / optimum", "without regret", "squared error", "validation"], body)
     found = {name: judged.metrics["absolute_regret"] for name, judged in result.tested.items()}
     far = found[AVERAGE][0] > FAR * max(found[name][0] for name in result.models)
     if far:  # the others could not be told apart beside it
         del found[AVERAGE]
     page.figure(
-        figures.intervals(found, result.chosen, _axis("mean regret of a test row", unit)),
+        figures.intervals(found, result.chosen, with_unit("mean regret of a test row", unit)),
         "Regret: what a decision costs more, or earns less, than the best one in hindsight. Bands are the intervals of each "
         "model by itself; differences between models are surer than they look here, since all decided the same rows."
         + (" Average costs lie far to the right." if far else ""),
@@ -210,9 +167,7 @@ def _over_time(page: Page, result: TrainResult, unit: str) -> None:
 
 def _rows(page: Page, result: TrainResult, unit: str) -> None:
     page.section("Which rows gain, which lose")
-    mine, other = result.chosen, result.baseline
-    if mine == other:
-        mine = result.compared
+    mine, other = result.compared, result.baseline
     a, b = result.tested[mine], result.tested[other]
     saved = np.where(np.abs(b.regrets - a.regrets) > EXACT * np.abs(a.optima), b.regrets - a.regrets, 0.0)
     gains, losses = int((saved > 0).sum()), int((saved < 0).sum())
@@ -224,24 +179,16 @@ def _rows(page: Page, result: TrainResult, unit: str) -> None:
     order = np.argsort(-saved, kind="stable")
     shown = [i for i in order[:TOP] if saved[i] > 0] + [i for i in order[-TOP:] if saved[i] < 0]
     if shown:
-        page.table(
-            ["row", "saved", f"regret of {other}", f"regret of {mine}", "optimum"],
-            [
-                [
-                    result.row_names[a.ids[i]],
-                    number(saved[i]),
-                    *(number(_rounded(e, i)) for e in (b, a)),
-                    number(a.optima[i]),
-                ]
-                for i in shown
-            ],
-        )
+        numbers = [map(number, (saved[i], _rounded(b, i), _rounded(a, i), a.optima[i])) for i in shown]
+        rows = [[result.row_names[a.ids[i]], *cells] for i, cells in zip(shown, numbers, strict=True)]
+        page.table(["row", "saved", f"regret of {other}", f"regret of {mine}", "optimum"], rows)
 
 
 def _features(page: Page, result: TrainResult, unit: str) -> None:
     page.section("Which features move which costs")
     x = result.data.features.numpy()[result.parts.train]
-    groups, costs = _columns_of_features(result), _cost_names(result)
+    program, groups = _program(result), _columns_of_features(result)
+    costs = program.cost_names or [f"cost {k}" for k in range(program.p)]
     names = list(groups)
     found = influence(result.models[result.chosen].predict, x, groups=list(groups.values()))
     rows = np.argsort(-found.change.mean(1), kind="stable")[:FEATURES]
@@ -252,6 +199,7 @@ def _features(page: Page, result: TrainResult, unit: str) -> None:
         if found.slope is None
         else "what one standard deviation more of the feature adds to the predicted cost (blue) or takes from it (orange)"
     )
+    what += f", in {unit}" if unit else ""
     left = [
         f"the {len(some)} of {of} {kind} that matter most"
         for some, of, kind in ((rows, len(names), "features"), (columns, len(costs), "costs"))
@@ -264,7 +212,7 @@ def _features(page: Page, result: TrainResult, unit: str) -> None:
             [costs[k] for k in columns],
             signed=found.slope is not None,
         ),
-        f"The {result.chosen} model: {what}{_in(unit)}; the strongest feature on top."
+        f"The {result.chosen} model: {what}; the strongest feature on top."
         + (f" Shown: {' and '.join(left)}." if left else "")
         + (
             " A model trained for decisions bends its predictions where decisions depend on them: read it as what moves the "
@@ -296,7 +244,8 @@ def _one_decision(page: Page, result: TrainResult, unit: str) -> None:
     worth = _coefficients(result, row)
     size = np.ptp(stacked, axis=0) * np.abs(worth["in truth"]) * apart
     which = np.sort(np.argsort(-size, kind="stable")[: min(count, VARIABLES)])
-    variables = _variable_names(result)
+    program = _program(result)
+    variables = program.variable_names or [f"w[{k}]" for k in range(program.n)]
     regrets = f"{result.chosen} loses {_money_text(_rounded(kept, i), unit)}"
     if result.chosen != result.baseline:
         regrets += f", {result.baseline} {_money_text(_rounded(other, i), unit)}"
@@ -305,7 +254,7 @@ def _one_decision(page: Page, result: TrainResult, unit: str) -> None:
             [variables[k] for k in which],
             {who: values[which] for who, values in zip(taken, stacked, strict=True)},
             {who: costs[which] for who, costs in worth.items()},
-            _axis("in the objective", unit),
+            with_unit("in the objective", unit),
         ),
         f"{name}, {why}: against the best decision, {regrets}. Shown: "
         + (f"the {len(which)} of {count}" if len(which) < count else f"the {count}")
@@ -318,8 +267,8 @@ def _made(page: Page, result: TrainResult) -> None:
     page.section("How this was made")
     parts = result.parts
     facts = {
-        "rows": f"{len(parts.train)} to train on, {len(parts.choose)} to choose by, {len(parts.test)} to test on",
-        "kept": f"{result.chosen}, by its regret on the rows to choose by",
+        "rows": f"{len(parts.train)} for training, {len(parts.choose)} for validation, {len(parts.test)} for testing",
+        "kept": f"{result.chosen}, by its regret on the validation rows",
         "time": f"{result.seconds:.0f} s",
         "solver": result.tested[result.chosen].solver,
         **{str(name).replace("_", " "): _setting(value) for name, value in result.record.get("options", {}).items()},
@@ -334,24 +283,20 @@ def _made(page: Page, result: TrainResult) -> None:
 def _typical(result: TrainResult) -> tuple[int, str]:
     """A test row to show, and why this one: no best case, no worst."""
     kept, other = result.tested[result.chosen].regrets, result.tested[result.baseline].regrets
-    difference = np.abs(other - kept)
-    some = np.flatnonzero(difference > EXACT * np.abs(result.tested[result.chosen].optima))
-    if some.size:
-        middle = some[np.argsort(difference[some], kind="stable")[(len(some) - 1) // 2]]
-        return int(
-            middle
-        ), f"the middle one of the {len(some)} test rows on which {result.chosen} and {result.baseline} differ"
-    some = np.flatnonzero(kept > 0)
-    if some.size:
-        middle = some[np.argsort(kept[some], kind="stable")[(len(some) - 1) // 2]]
-        return int(middle), f"the middle one of the {len(some)} test rows with regret"
+    apart = np.abs(other - kept)
+    differ = f"on which {result.chosen} and {result.baseline} differ"
+    least = EXACT * np.abs(result.tested[result.chosen].optima)
+    for size, some, why in ((apart, apart > least, differ), (kept, kept > 0, "with regret")):
+        rows = np.flatnonzero(some)
+        if rows.size:
+            middle = rows[np.argsort(size[rows], kind="stable")[(len(rows) - 1) // 2]]
+            return int(middle), f"the middle one of the {len(rows)} test rows {why}"
     return 0, "the first test row"
 
 
 def _coefficients(result: TrainResult, row: int) -> dict[str, np.ndarray]:
     """What each variable is worth in the objective, in the program's own sense: in truth, and as two models predict."""
-    program = result.model.solver_.program
-    assert program is not None
+    program = _program(result)
     assert result.data.costs is not None
     x = result.data.features.numpy()[row : row + 1]
     costs = {"in truth": result.data.costs[row].numpy()}
@@ -363,26 +308,16 @@ def _coefficients(result: TrainResult, row: int) -> dict[str, np.ndarray]:
     return {name: sign * ((y if program.S is None else program.S @ y) + known) for name, y in costs.items()}
 
 
-def _variable_names(result: TrainResult) -> Sequence[str]:
+def _program(result: TrainResult) -> Program:
     program = result.model.solver_.program
     assert program is not None
-    return program.variable_names or [f"w[{k}]" for k in range(program.n)]
-
-
-def _cost_names(result: TrainResult) -> Sequence[str]:
-    program = result.model.solver_.program
-    assert program is not None
-    return program.cost_names or [f"cost {k}" for k in range(program.p)]
+    return program
 
 
 def _columns_of_features(result: TrainResult) -> dict[str, list[int]]:
     """Each column of the table of features, and the columns of numbers that it became."""
-    found, start = {}, 0
-    for column in result.encoding.columns:
-        if column.names:
-            found[column.name] = list(range(start, start + len(column.names)))
-            start += len(column.names)
-    return found
+    owners = [column.name for column in result.encoding.columns for _ in column.names]
+    return {name: [k for k, owner in enumerate(owners) if owner == name] for name in dict.fromkeys(owners)}
 
 
 def _in_python() -> list[tuple[str, str]]:
@@ -402,10 +337,6 @@ def _money_text(value: float, unit: str) -> str:
     return f"{number(value)} {unit}".strip()
 
 
-def _estimate(found: Estimate, unit: str) -> str:
-    return _money_text(found.value, unit)
-
-
 def _with_range(found: Estimate) -> str:
     return number(found.value) + ("" if np.isnan(found.low) else f" [{number(found.low)}, {number(found.high)}]")
 
@@ -420,15 +351,7 @@ def _sure(found: Saving, unit: str) -> str:
     low, high = (_money_text(end, unit) for end in (found.in_all.low, found.in_all.high))
     if np.isnan(found.in_all.low):
         return "too few rows for an interval"
-    return f"{low} to {high}: {'beyond chance' if found.beyond_chance else 'may be chance'}"
-
-
-def _axis(words: str, unit: str) -> str:
-    return f"{words}, {unit}" if unit else words
-
-
-def _in(unit: str) -> str:
-    return f", in {unit}" if unit else ""
+    return f"{low} to {high}: {'beyond chance' if found.difference.beyond_chance else 'may be chance'}"
 
 
 def _unit(unit: str) -> str:

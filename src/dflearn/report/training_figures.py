@@ -60,8 +60,8 @@ def over_time(labels: Sequence[str], regrets: Mapping[str, np.ndarray], unit: st
     below.plot(range(count), total, color=GAIN, linewidth=2)
     below.fill_between(range(count), total, color=GAIN, alpha=0.12, linewidth=0)
     below.axhline(0, color=style.FAINT, linewidth=1)
-    above.set(ylabel=_with("regret", unit), ylim=(0, None))
-    below.set(ylabel=_with("saved so far", unit), xlabel="test rows, in their order")
+    above.set(ylabel=with_unit("regret", unit), ylim=(0, None))
+    below.set(ylabel=with_unit("saved so far", unit), xlabel="test rows, in their order")
     for axes in (above, below):
         _money(axes.yaxis)
     locator = MaxNLocator(6, integer=True)
@@ -83,7 +83,7 @@ def gains_and_losses(saved: np.ndarray, unit: str) -> Figure:
             wide = 0.85 if len(ordered) <= 250 else 1.0
             axes.bar(place[some], ordered[some], wide, color=color, linewidth=0)
     axes.axhline(0, color=style.FAINT, linewidth=1)
-    axes.set(xlabel="test rows, the largest gain first", ylabel=_with("saved", unit), xlim=(-1, len(ordered)))
+    axes.set(xlabel="test rows, the largest gain first", ylabel=with_unit("saved", unit), xlim=(-1, len(ordered)))
     axes.grid(visible=False, axis="x")
     _money(axes.yaxis)
     return figure
@@ -173,7 +173,7 @@ def _money(axis: Any) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
 
 
-def _with(words: str, unit: str) -> str:
+def with_unit(words: str, unit: str) -> str:
     return f"{words}, {unit}" if unit else words
 
 

@@ -2,12 +2,14 @@
 
 from .base import Raw as Raw, Solution as Solution, Solver as Solver, Status as Status
 from .callable import from_callable as from_callable
-from .few_rows import FewRowBinary as FewRowBinary, FewRowLP as FewRowLP
-from .graph import Graph as Graph
 from .gurobi import Gurobi as Gurobi
 from .highs import HiGHS as HiGHS
 from .oracles import DagShortestPath as DagShortestPath, TopK as TopK
-from .relaxation_first import RelaxationFirst as RelaxationFirst
 from .scip import SCIP as SCIP
-from .small_lp import SmallLP as SmallLP
+from .structured import (
+    FewRowBinary as FewRowBinary,
+    FewRowLP as FewRowLP,
+    RelaxationFirst as RelaxationFirst,
+    SmallLP as SmallLP,
+)
 from .wrappers import Parallel as Parallel, Pooled as Pooled

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dflearn.engine.status import Status as Status
 from dflearn.errors import OptionError, ProgramError, ShapeError, SolverError
 from dflearn.pickling import WithoutCaches
 from dflearn.program import Instance, Objective, Program
@@ -26,36 +27,6 @@ from dflearn.program.sides import Sides
 from dflearn.solvers.construction import FROM_PROGRAMS, Constructed, Conversion
 
 NAMED = 8  # instances that an error names for each status
-
-
-class Status(enum.IntEnum):
-    """How the solve of one instance ended. Only `OPTIMAL` and `FEASIBLE` come with a decision."""
-
-    OPTIMAL = 0
-    FEASIBLE = 1
-    INFEASIBLE = 2
-    UNBOUNDED = 3
-    NOT_FOUND = 4
-    FAILED = 5
-
-    @property
-    def message(self) -> str:
-        return _MESSAGES[self]
-
-    @property
-    def has_decision(self) -> bool:
-        return self in (Status.OPTIMAL, Status.FEASIBLE)
-
-
-_MESSAGES = {
-    Status.OPTIMAL: "solved to optimality within the solver's tolerances",
-    Status.FEASIBLE: "a limit was reached with a feasible decision in hand that is not proven optimal; raise the limit "
-    "or accept the gap between `objective` and `bound`",
-    Status.INFEASIBLE: "no decision satisfies the constraints; check the right-hand sides and bounds of this instance",
-    Status.UNBOUNDED: "the objective falls without end; add the missing bounds or constraints",
-    Status.NOT_FOUND: "a limit was reached before any feasible decision was found; raise the time limit",
-    Status.FAILED: "no solver found an answer that passes the check of optimality",
-}
 
 
 @dataclass(frozen=True)
@@ -168,6 +139,13 @@ class Raw:
             reason=np.full(count, "", object),
         )
 
+    def put(self, rows: Any, part: Raw) -> None:
+        """Write the answers of `part` into these rows."""
+        for field in fields(self):
+            mine, new = getattr(self, field.name), getattr(part, field.name)
+            if mine is not None and new is not None:
+                mine[rows] = new
+
 
 class Basis(enum.IntEnum):
     """One code per variable, then per row, of a simplex basis: the `start` that all LP solvers share.
@@ -234,18 +212,19 @@ class Solver(TakesStart, WithoutCaches, metaclass=Constructed):
             )
         batch = check_costs(y, self.objective)
         check_instance(instance, batch)
-        if instance is not None:
-            instance = instance.map(Tensor.detach)
-        count = batch.numel()
-        if instance is not None and instance.q is not None:
-            return self._solve_bent(y, instance, start)
-        if self.program is not None:
+        instance = None if instance is None else instance.map(Tensor.detach)
+        q, count = None if instance is None else instance.q, batch.numel()
+        if self.program is None:
+            if q is not None:
+                self.with_diagonal(np.zeros(self.objective.n))  # says why not
+            if instance is not None and set(instance.present()) - {"d"}:
+                raise ShapeError(f"{type(self).__name__} knows no constraints, so an instance may only override d")
+        else:
             instance = self.program.realize(y.detach(), instance)
         sides = None if self.program is None else self.program.sides(instance, count)
-        if self.program is None and instance is not None and set(instance.present()) - {"d"}:
-            raise ShapeError(f"{type(self).__name__} knows no constraints, so an instance may only override d")
         c = self.objective.vector(y.detach().double(), instance).reshape(count, self.objective.n).cpu().numpy()
-        raw = self._solve_from(y.device, np.ascontiguousarray(c), sides, check_start(start, batch, self.start_width))
+        c, begin = np.ascontiguousarray(c), check_start(start, batch, self.start_width)
+        raw = self._solve(c, sides, begin) if q is None else self._solve_with_diagonals(c, sides, begin, q)
         if self.objective.value is not None:
             solved = np.isfinite(raw.decision).all(1)
             flat = torch.as_tensor(raw.decision)[solved]
@@ -262,30 +241,15 @@ class Solver(TakesStart, WithoutCaches, metaclass=Constructed):
             seconds=perf_counter() - begun,
         )
 
-    def _solve_bent(self, y: Tensor, instance: Instance, start: Tensor | None) -> Solution:
-        """`solve` for instances with a q, which `bent` solves: those with the same q together."""
-        begun, batch = perf_counter(), y.shape[:-1]
-        assert instance.q is not None
-        if self.program is None:
-            self.bent(np.zeros(self.objective.n))  # says why not
-        else:
-            self.program.sides(instance, batch.numel())  # checks it
-        check_start(start, batch, self.start_width)
-        count = batch.numel()
-        flat, rest = (
-            y.reshape(count, y.shape[-1]),
-            replace(instance, q=None).map(lambda part: part.reshape(count, part.shape[-1])),
-        )
-        parts, places = [], []
-        for q, index in alike(instance.q.detach().cpu().double().reshape(count, self.objective.n).numpy()):
-            solver = self.bent(q) if q.any() else self
-            parts.append(solver.solve(flat[index], rest[index]))
-            places.append(index)
-        if not parts:
-            return self.solve(y, replace(instance, q=None), start)
-        return replace(joined(parts, places, batch), start=start).timed(perf_counter() - begun)
+    def _solve_with_diagonals(self, c: np.ndarray, sides: Sides | None, start: np.ndarray | None, q: Tensor) -> Raw:
+        """`_solve` for instances with a q `(*batch, n)`, which `with_diagonal` solves, those with the same q together; the start stays."""
+        out = replace(Raw.empty(*c.shape), start=start)
+        for own, index in alike(q.cpu().double().reshape(c.shape).numpy()):
+            solver = self.with_diagonal(own) if own.any() else self
+            out.put(index, replace(solver._solve(c[index], sides and sides.rows(index), None), start=None))
+        return out
 
-    def bent(self, q: np.ndarray) -> Solver:
+    def with_diagonal(self, q: np.ndarray) -> Solver:
         """What solves the program with q `(n,)` added to the diagonal of its Q; an error where nothing does."""
         raise ProgramError(
             f"{type(self).__name__} takes no q of an instance, which makes its objective quadratic: use HiGHS, or put it into "
@@ -299,10 +263,6 @@ class Solver(TakesStart, WithoutCaches, metaclass=Constructed):
         """
         for number, (y, instance) in enumerate(batches):
             yield number, self.solve(y, instance)
-
-    def _solve_from(self, device: torch.device, c: np.ndarray, sides: Sides | None, start: np.ndarray | None) -> Raw:
-        """`_solve` for costs that came from that device, where a solver may do its work."""
-        return self._solve(c, sides, start)
 
     @abstractmethod
     def _solve(self, c: np.ndarray, sides: Sides | None, start: np.ndarray | None) -> Raw:

@@ -2,7 +2,7 @@
 
     min cᵀw + ½ wᵀQ w    s.t.   A w = b,   G w ≤ h,   lower ≤ w ≤ upper,    Q = RᵀR + diag(δ)
 
-`clarabel` finds an answer, which the rule of `dflearn.certify` judges in the user's units. Whether there is no decision at all is
+`clarabel` finds an answer, which the rule of `dflearn.engine.certify` judges in the user's units. Whether there is no decision at all is
 asked of HiGHS, by linear programs.
 
 With integer variables, a back end finds the integers and a bound. With these integers fixed, the other variables are solved for
@@ -19,52 +19,22 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from dflearn.certify import OPTIMAL, ROUNDING, SURE, Certifier, Verdict
+from dflearn.engine.certify import OPTIMAL
+from dflearn.engine.hard.convex import BestAnswers
+from dflearn.engine.hard.scaling import Scales, power_of_two
+from dflearn.engine.implied import LARGEST
 from dflearn.program import Program, Quadratic
-from dflearn.program.implied import LARGEST, implied_bounds
 from dflearn.program.sides import Sides, integer_bounds
 from dflearn.solvers.base import Raw, Status
-from dflearn.solvers.clarabel import FARTHEST, USUAL, Clarabel
-from dflearn.solvers.scaling import Scales, power_of_two
 
 if TYPE_CHECKING:
     from dflearn.solvers.highs import HiGHS
 
-ENOUGH = 1e-13  # an error at which no better answer is looked for
-AGAIN = 2  # further solves around the best answer, where that is not good
 FAR = 1e-7  # a direction without end must lower the objective by this much of its terms
 
 
-class Quality(NamedTuple):
-    """Decision w and prices y (≤ 0 on inequalities) in the user's units, and the verdict on them.
-
-    primal, dual, gap: relative errors of the worst row, of the worst reduced cost, and of the objective; error: the worst of them;
-    bound: on the optimum.
-    """
-
-    w: np.ndarray
-    y: np.ndarray
-    primal: float
-    dual: float
-    gap: float
-    error: float
-    bound: float
-
-    @classmethod
-    def of(cls, w: np.ndarray, y: np.ndarray, verdict: Verdict) -> Quality:
-        return cls(w, y, *(float(part[0]) for part in verdict))
-
-
-class ConvexQP:
+class ConvexQP(BestAnswers):
     """Solves instances of one program with Q; integrality is dropped. Used by solvers, not by users."""
-
-    def __init__(self, program: Program, time_limit: float = np.inf) -> None:
-        self.program, self.time_limit = program, time_limit
-        self.Q = Quadratic(diagonal=np.zeros(program.n)) if program.Q is None else program.Q
-        self.n, self.equalities = program.n, program.A.shape[0]
-        self.matrix = sp.vstack([program.A, program.G], format="csr")
-        self.certifier = Certifier(program)
-        self.clarabel = Clarabel(self.matrix, self.equalities, self.Q, time_limit)
 
     @cached_property
     def linear(self) -> HiGHS:
@@ -110,50 +80,13 @@ class ConvexQP:
         out.objective[i] = float(c @ best.w + self.Q.value(best.w))
         out.bound[i] = min(best.bound, out.objective[i])
 
-    def best(self, c: np.ndarray, sides: Sides, guess: tuple[np.ndarray, np.ndarray] | None = None) -> Quality | None:
-        """The best answer that is found; it may be none at all.
-
-        guess: another solver's w and y, whose face is tried first.
-        """
-        best: Quality | None = None
-        centre: Quality | None = None  # nearest in value: errors of small variables may be large in it
-        asks = [(guess, USUAL, False)] * (guess is not None)
-        asks += [(None, accuracy, again > 0) for accuracy in (USUAL, FARTHEST) for again in range(AGAIN + 1)]
-        for first, accuracy, near in asks:
-            if accuracy is FARTHEST and best is not None and best.error <= OPTIMAL:
-                break
-            centre = centre if near else None
-            around = None if centre is None else centre.w
-            for w, y in self.clarabel.candidates(c, sides, around, first, accuracy):
-                w, y, verdict = self.certifier.tidy(c, np.clip(w, sides.lower, sides.upper) + 0.0, y, sides)
-                if verdict.error[0] > OPTIMAL:
-                    verdict = self.certifier.allow(c, w, y, sides)
-                    verdict = verdict._replace(error=np.maximum(verdict.error, SURE))  # without an allowance is better
-                judged = Quality.of(w, y, verdict)
-                if best is None or judged.error < best.error:
-                    best = judged
-                if first is None and (
-                    centre is None or max(judged.primal, judged.gap) < max(centre.primal, centre.gap)
-                ):
-                    centre = judged
-                if best.error <= ENOUGH:
-                    return best
-            if (best is None and first is None) or (best is not None and best.error <= SURE):
-                break
-        return best
-
     def agrees(self, claim: Status, c: np.ndarray, sides: Sides) -> bool:
         """Whether Clarabel, too, says that an instance is INFEASIBLE or UNBOUNDED, after `best` found no answer that passes.
 
         Bounds that the rows imply and that cross are a proof of their own.
         """
         if claim is Status.INFEASIBLE and self.clarabel.claim != "infeasible":
-            low, high = implied_bounds(
-                self.matrix, self.equalities, sides.right_hand_sides()[0], sides.lower, sides.upper
-            )
-            named = np.abs(np.stack([sides.lower, sides.upper]))
-            rounding = ROUNDING * np.where(np.isfinite(named), named, 0.0).max(0)
-            if (low - high > np.maximum(SURE * np.maximum(np.abs(low), np.abs(high)), rounding)).any():
+            if self.certifier.bounds_cross(sides):
                 return True
             # Of two reasons for no answer it may have named the other one. Without costs there is one only.
             for _ in self.clarabel.candidates(np.zeros(self.n), sides):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
@@ -12,9 +13,8 @@ import scipy.sparse as sp
 from dflearn.errors import OptionError, ProgramError
 from dflearn.program import Program, Quadratic
 from dflearn.program.sides import Sides
-from dflearn.solvers.base import Basis, Solver, Status
-from dflearn.solvers.linear import SMALLEST
-from dflearn.solvers.model import Model, ModelSolver
+from dflearn.solvers.base import Basis, Status
+from dflearn.solvers.model import SMALLEST, Model, ModelSolver
 
 DROPPED = 1e-9  # entries of a matrix that are no larger are taken for zero, unless HiGHS is told otherwise
 DUAL, PRIMAL = 1, 4  # HiGHS's codes of its simplex methods
@@ -60,7 +60,7 @@ class HiGHS(ModelSolver):
         how = "" if self.program.Q is None else f"convex-2 by Clarabel {version('clarabel')} on "
         return f"{how}HiGHS {highspy.Highs().version()} {limits}"
 
-    def bent(self, q: np.ndarray) -> Solver:
+    def with_diagonal(self, q: np.ndarray) -> HiGHS:
         Q = Quadratic(diagonal=q) if self.program.Q is None else self.program.Q.plus(q)
         return HiGHS(replace(self.program, Q=Q), time_limit=self.time_limit, gap=self.gap, threads=self.threads)
 
@@ -73,22 +73,26 @@ def presolved(program: Program) -> bool:
     return program.is_integer or program.n + program.A.shape[0] + program.G.shape[0] >= PRESOLVE_FROM
 
 
-class HighsHandle:
-    """A `highspy.Highs` object that holds a program, without costs, and the options that every solve needs.
+class _HighsModel(Model):
+    """One `highspy.Highs` object that holds the program, without costs."""
 
-    sides: right-hand sides and bounds of one instance.
-    """
-
-    def __init__(self, program: Program, sides: Sides, **options: Any) -> None:
+    def __init__(self, solver: HiGHS, program: Program) -> None:
         import highspy
 
+        super().__init__(program, solver._build, solver.time_limit)
+        program, sides = self.scaled, self.scaled.own_sides
         self.highspy = highspy
         self.highs: Any = highspy.Highs()  # its type stubs lack methods that it has
         self._options: dict[str, Any] = {}
-        usual = {"output_flag": False, "threads": 1, "random_seed": 0, "presolve_rule_off": SPARSIFY}
-        for option, value in (usual | options).items():
-            self.set_option(option, value)
+        options: dict[str, Any] = {
+            "output_flag": False, "threads": solver.threads, "random_seed": 0, "presolve_rule_off": SPARSIFY,
+            "mip_rel_gap": solver.gap, "mip_abs_gap": 1e-9,
+        }  # fmt: skip
         matrix = sp.vstack([program.A, program.G], format="csr")
+        if matrix.nnz and np.abs(matrix.data).min() <= DROPPED:
+            options["small_matrix_value"] = SMALLEST
+        for option, value in options.items():
+            self.set_option(option, value)
         lp = highspy.HighsLp()
         lp.num_row_, lp.num_col_ = matrix.shape
         lp.col_cost_ = np.zeros(program.n)
@@ -102,40 +106,12 @@ class HighsHandle:
             lp.integrality_ = [kinds[int(flag)] for flag in program.integer]
         if self.highs.passModel(lp) == highspy.HighsStatus.kError:
             raise ProgramError(f"HiGHS refused {program!r}: matrix entries must be below 1e15, equalities below 1e20")
-
-    def set_option(self, option: str, value: Any) -> None:
-        if self._options.get(option) == value:
-            return
-        if self.highs.setOptionValue(option, value) != self.highspy.HighsStatus.kOk:
-            raise OptionError(f"HiGHS refused the option {option}={value}")
-        self._options[option] = value
-
-    def run(self, time_limit: float = np.inf) -> Any:
-        """Solve what the object holds, in at most so many seconds; a `highspy.HighsModelStatus`."""
-        highs = self.highs
-        self.set_option("time_limit", highs.getRunTime() + time_limit)  # HiGHS's clock runs on from solve to solve
-        if highs.run() == self.highspy.HighsStatus.kError:
-            # HiGHS has one scheduler per thread, which may have been made for another number of threads.
-            self.highspy.Highs.resetGlobalScheduler(True)
-            highs.run()
-        return highs.getModelStatus()
-
-
-class _HighsModel(Model):
-    def __init__(self, solver: HiGHS, program: Program) -> None:
-        super().__init__(program, solver._build, solver.time_limit)
-        options: dict[str, Any] = {"threads": solver.threads, "mip_rel_gap": solver.gap, "mip_abs_gap": 1e-9}
-        entries = np.concatenate([np.abs(self.scaled.A.data), np.abs(self.scaled.G.data)])
-        if entries.size and entries.min() <= DROPPED:
-            options["small_matrix_value"] = SMALLEST
-        self.handle = HighsHandle(self.scaled, self.scaled.own_sides, **options)
-        self.highs, self.highspy = self.handle.highs, self.handle.highspy
-        self.presolve = solver.presolve if program is solver.program else presolved(program)
+        self.presolve = solver.presolve if self.program is solver.program else presolved(program)
         self.strict = False
         self.columns = np.arange(self.n, dtype=np.int32)
         self.row_numbers = np.arange(self.rows, dtype=np.int32)
-        self.basis_statuses = np.array([self.highspy.HighsBasisStatus(code) for code in range(4)], dtype=object)
-        status = self.highspy.HighsModelStatus
+        self.basis_statuses = np.array([highspy.HighsBasisStatus(code) for code in range(4)], dtype=object)
+        status = highspy.HighsModelStatus
         self.statuses = {
             status.kOptimal: Status.OPTIMAL,
             status.kInfeasible: Status.INFEASIBLE,
@@ -147,6 +123,13 @@ class _HighsModel(Model):
             # HiGHS keeps the scaling of its first solve, costs included: let no instance's costs decide on it.
             self.run(np.zeros(self.n), None)
 
+    def set_option(self, option: str, value: Any) -> None:
+        if self._options.get(option) == value:
+            return
+        if self.highs.setOptionValue(option, value) != self.highspy.HighsStatus.kOk:
+            raise OptionError(f"HiGHS refused the option {option}={value}")
+        self._options[option] = value
+
     def change_rows(self, b: np.ndarray, h: np.ndarray) -> None:
         lower = np.concatenate([b, np.full(self.inequalities, -np.inf)])
         self.highs.changeRowsBounds(self.rows, self.row_numbers, lower, np.concatenate([b, h]))
@@ -157,7 +140,7 @@ class _HighsModel(Model):
     def run(self, c: np.ndarray, basis: np.ndarray | None) -> Status | None:
         self.highs.changeColsCost(self.n, self.columns, c)
         # Of the same instance with other costs, the last basis is primal feasible still: the primal method goes on from it.
-        self.handle.set_option("simplex_strategy", DUAL if basis is None else PRIMAL)
+        self.set_option("simplex_strategy", DUAL if basis is None else PRIMAL)
         presolve = self.presolve and not self.strict
         status = self.run_once(basis, presolve)
         if status is Status.FAILED and not presolve:
@@ -168,14 +151,21 @@ class _HighsModel(Model):
 
     def run_once(self, basis: np.ndarray | None, presolve: bool) -> Status | None:
         self.highs.clearSolver()
-        self.handle.set_option("presolve", "on" if presolve else "off")
+        self.set_option("presolve", "on" if presolve else "off")
         if basis is not None:
             start = self.highspy.HighsBasis()
             start.col_status = self.basis_statuses[basis[: self.n]].tolist()
             start.row_status = self.basis_statuses[basis[self.n :]].tolist()
             start.valid = True
             self.highs.setBasis(start)
-        found = self.handle.run(self.time_limit)
+        self.set_option(
+            "time_limit", self.highs.getRunTime() + self.time_limit
+        )  # HiGHS's clock runs on from solve to solve
+        if self.highs.run() == self.highspy.HighsStatus.kError:
+            # HiGHS has one scheduler per thread, which may have been made for another number of threads.
+            self.highspy.Highs.resetGlobalScheduler(True)
+            self.highs.run()
+        found = self.highs.getModelStatus()
         if found in self.limits:
             feasible = self.highs.getInfo().primal_solution_status == FEASIBLE_POINT
             return Status.FEASIBLE if feasible else Status.NOT_FOUND
@@ -195,9 +185,9 @@ class _HighsModel(Model):
 
     def be_strict(self, strict: bool) -> None:
         self.strict = strict  # presolve is left out then: a cost of 1e10 misleads it in any unit
-        self.handle.set_option("mip_feasibility_tolerance", 1e-9 if strict else 1e-6)
+        self.set_option("mip_feasibility_tolerance", 1e-9 if strict else 1e-6)
         for side in ("primal", "dual"):
-            self.handle.set_option(f"{side}_feasibility_tolerance", 1e-9 if strict else 1e-7)
+            self.set_option(f"{side}_feasibility_tolerance", 1e-9 if strict else 1e-7)
 
     def bound(self) -> float:
         return float(self.highs.getInfo().mip_dual_bound)
@@ -213,3 +203,15 @@ class _HighsModel(Model):
         codes[self.n : self.n + self.equalities] = Basis.AT_LOWER
         codes[self.n + self.equalities :] = Basis.AT_UPPER
         codes[np.where(basic >= 0, basic, self.n - 1 - basic)] = Basis.BASIC
+
+
+def proven_infeasible(program: Program, time_limit: float = 20.0) -> Callable[[Sides, int], np.ndarray]:
+    """Which of so many instances with these sides HiGHS proves to have no feasible point, as a function of both."""
+
+    def proven(sides: Sides, count: int) -> np.ndarray:
+        try:
+            return HiGHS(program, time_limit=time_limit).proven_infeasible(sides, count)
+        except ProgramError:  # its numbers span more than HiGHS can hold
+            return np.zeros(count, bool)
+
+    return proven

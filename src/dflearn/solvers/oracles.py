@@ -1,4 +1,4 @@
-"""Exact solvers for programs of a known shape: shortest paths, the k best; `few_rows` has more.
+"""Exact solvers for programs of a known shape: shortest paths, the k best; `structured` has more.
 
 `of(program)` recognizes the shape, or refuses and says why. Where one fits, it is faster than a general solver by orders
 of magnitude, and just as exact.
@@ -7,10 +7,12 @@ of magnitude, and just as exact.
 from __future__ import annotations
 
 from abc import abstractmethod
+from graphlib import CycleError, TopologicalSorter
 from time import perf_counter
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from torch import Tensor
 
@@ -18,8 +20,7 @@ from dflearn.errors import OptionError, ProgramError
 from dflearn.program import Instance, Program
 from dflearn.program.sides import ROUNDING, Sides
 from dflearn.solvers.base import Raw, Solution, Status, check_costs, check_instance, check_start
-from dflearn.solvers.gate import Certified
-from dflearn.solvers.graph import Graph
+from dflearn.solvers.structured import Certified
 
 
 class Oracle(Certified):
@@ -33,10 +34,9 @@ class Oracle(Certified):
     on_devices = True
 
     def __init__(self, program: Program) -> None:
-        refuse_quadratic(type(self).__name__, program)
+        super().__init__(program)
         if program.predicts_rows:
-            raise refusal(type(self).__name__, program, "its right-hand sides are predicted")
-        self.program, self.objective = program, program.objective
+            raise self.refusal(program, "its right-hand sides are predicted")
         self._plain = program.S is None and not program.d.any()
 
     @property
@@ -47,29 +47,23 @@ class Oracle(Certified):
         begun = perf_counter()
         batch = check_costs(y, self.objective)
         check_start(start, batch, 0)
+        check_instance(instance, batch)
+        if instance is not None and (
+            instance.q is not None or not self.program.sides(instance, batch.numel()).is_shared
+        ):
+            return super().solve(y, instance, start)
         c = y.detach()
-        if instance is not None:
-            check_instance(instance, batch)
-            if instance.q is not None:
-                return self._solve_bent(y, instance, start)
-            if not self.program.sides(instance, batch.numel()).is_shared:
-                return super().solve(y, instance, start)
         if not self._plain or (instance is not None and instance.d is not None):
             c = self.objective.vector(c.double(), instance)
-        # At a microsecond per instance, tensor operations that change nothing would be most of the time.
-        flat = c.ndim == 2
-        decision, value, sure = self._decide(c if flat else c.reshape(-1, self.objective.n))
+        decision, value, sure = self._decide(c.reshape(-1, self.objective.n))
         if not sure.all():
             return super().solve(y, instance, start)
-        if decision.dtype != y.dtype:
-            decision = decision.to(y.dtype)
-        if not flat:
-            decision, value = decision.reshape(*batch, self.objective.n), value.reshape(batch)
+        value = value.cpu().reshape(batch)
         return Solution(
-            decision=decision,
+            decision=decision.to(y.dtype).reshape(*batch, self.objective.n),
             status=torch.zeros(batch, dtype=torch.int8),
-            objective=value.cpu(),
-            bound=value.cpu().clone(),
+            objective=value,
+            bound=value.clone(),
             fallback=torch.zeros(batch, dtype=torch.bool),
             seconds=perf_counter() - begun,
         )
@@ -87,6 +81,131 @@ class Oracle(Certified):
     def _decide(self, c: Tensor) -> tuple[Tensor, Tensor, np.ndarray]:
         """c `(count, n)` → the optimal decision `(count, n)`, its objective, float64 `(count,)`, and whether it passes the rule of
         `certify`, bool `(count,)`."""
+
+
+class Graph:
+    """Arcs from `tails` to `heads`. What lies on no path from source to target is left out of all computations.
+
+    Nodes that remain are numbered in topological order: the source is 0, the target `size − 1`.
+
+    Attributes:
+        arcs: how many arcs the graph has, those included that lie on no path.
+        size: how many nodes lie on a path.
+        depth: the largest number of arcs on a path.
+        used: the arcs on paths, by the node that they lead to, with the numbers of both of their nodes: arc, tail, head.
+    """
+
+    def __init__(self, tails: Any, heads: Any, source: int, target: int, nodes: int | None = None) -> None:
+        self.tails, self.heads = _nodes_of("tails", tails), _nodes_of("heads", heads)
+        if self.tails.shape != self.heads.shape or not self.tails.size:
+            raise ProgramError(
+                f"tails and heads must name both ends of at least one arc; got {self.tails.shape} and {self.heads.shape}"
+            )
+        self.nodes = int(max(self.tails.max(), self.heads.max())) + 1 if nodes is None else int(nodes)
+        self.source, self.target, self.arcs = int(source), int(target), self.tails.size
+        ends = np.concatenate([self.tails, self.heads, [self.source, self.target]])
+        if ends.min() < 0 or ends.max() >= self.nodes:
+            raise ProgramError(f"nodes are numbered from 0 to {self.nodes - 1}; got {ends.min()} to {ends.max()}")
+        if self.source == self.target:
+            raise ProgramError("source and target are the same node: the only path is empty")
+        self._sort()
+
+    @classmethod
+    def of(cls, program: Program) -> Graph:
+        """The graph of a unit-flow program: rows are nodes, each column has one −1 and one +1, and so has b.
+
+        The row of one node may be missing, since it follows from the others. With all signs reversed the program sends
+        the unit backwards along reversed arcs, which is the same.
+        """
+
+        def refusal(reason: str) -> ProgramError:
+            return ProgramError(f"DagShortestPath cannot solve {program!r}: {reason}")
+
+        if program.G.shape[0]:
+            raise refusal("it has inequality rows, which paths know nothing of")
+        if program.lower.any() or (program.upper < 1).any():
+            raise refusal("its bounds are not w ≥ 0 and w ≤ 1 or more")
+        A = program.A.tocsc()
+        entries = np.diff(A.indptr)
+        if not A.shape[0] or (np.abs(A.data) != 1).any() or (entries > 2).any() or (entries < 1).any():
+            raise refusal(
+                "its equality rows are not the node-arc incidence matrix of a graph (one −1 and one +1 per column)"
+            )
+        rows, b = A.shape[0], program.b
+        if (entries == 1).any():  # the row of one node was dropped: its entries are what the columns lack
+            b = np.append(b, -b.sum())
+        tails, heads = np.full(program.n, rows), np.full(program.n, rows)
+        column = np.repeat(np.arange(program.n), entries)
+        tails[column[A.data < 0]] = A.indices[A.data < 0]
+        heads[column[A.data > 0]] = A.indices[A.data > 0]
+        if ((entries == 2) & ((tails == rows) | (heads == rows))).any():
+            raise refusal("a column has two entries of the same sign, so it is no arc")
+        if sorted(b[b != 0]) != [-1.0, 1.0]:
+            raise refusal("b does not send one unit from one node to another (one −1, one +1, zero elsewhere)")
+        try:
+            return cls(tails, heads, int(np.argmin(b)), int(np.argmax(b)), len(b))
+        except ProgramError as error:
+            raise refusal(str(error)) from error
+
+    def program(self) -> Program:
+        """min over w of yᵀw  s.t.  in(v) − out(v) = −1 at the source, 1 at the target, 0 elsewhere,  0 ≤ w ≤ 1."""
+        number = np.arange(self.arcs)
+        entries = np.concatenate([-np.ones(self.arcs), np.ones(self.arcs)])
+        places = (np.concatenate([self.tails, self.heads]), np.concatenate([number, number]))
+        used = np.unique(places[0])
+        A = sp.csr_array((entries, places), shape=(self.nodes, self.arcs))[used]
+        b = np.zeros(self.nodes)
+        b[self.source], b[self.target] = -1, 1
+        return Program(A=A, b=b[used], upper=1, name="shortest path")
+
+    def _sort(self) -> None:
+        """Topological order and depth of every node on a path; the arcs on paths, by the node that they lead to."""
+        order = _topological_order(self.tails, self.heads, self.nodes)
+        place = np.empty(self.nodes, np.int64)
+        place[order] = np.arange(self.nodes)
+        forward, backward = np.zeros(self.nodes, bool), np.zeros(self.nodes, bool)
+        forward[self.source] = backward[self.target] = True
+        depth = np.zeros(self.nodes, np.int64)
+        for a in np.argsort(place[self.tails], kind="stable"):
+            tail, head = self.tails[a], self.heads[a]
+            if forward[tail]:
+                forward[head] = True
+                depth[head] = max(depth[head], depth[tail] + 1)
+        for a in np.argsort(-place[self.heads], kind="stable"):
+            backward[self.tails[a]] |= backward[self.heads[a]]
+        if not forward[self.target]:
+            raise ProgramError(f"no path leads from node {self.source} to node {self.target}")
+        on_path = order[(forward & backward)[order]]
+        self.size, self.depth = on_path.size, int(depth[self.target])
+        number = np.full(self.nodes, -1)
+        number[on_path] = np.arange(self.size)
+        used = np.flatnonzero((number[self.tails] >= 0) & (number[self.heads] >= 0))
+        arc = used[np.argsort(number[self.heads[used]], kind="stable")]
+        self.used = arc, number[self.tails[arc]], number[self.heads[arc]]
+
+    def incoming(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """start `(size + 1,)`, arc and tail: the arcs into node v, as of `engine.exact.shortest_path`; int32."""
+        arc, tail, head = self.used
+        start = np.searchsorted(head, np.arange(self.size + 1))
+        return start.astype(np.int32), arc.astype(np.int32), tail.astype(np.int32)
+
+
+def _nodes_of(name: str, value: Any) -> np.ndarray:
+    array = np.asarray(value)
+    if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
+        raise ProgramError(f"{name} must be a list of node numbers; got {array.dtype} of shape {array.shape}")
+    return array.astype(np.int64)
+
+
+def _topological_order(tails: np.ndarray, heads: np.ndarray, nodes: int) -> np.ndarray:
+    """Nodes such that every arc leads to a later one; an error names a node on a cycle."""
+    sorter = TopologicalSorter[int](dict.fromkeys(range(nodes), ()))
+    for tail, head in zip(tails.tolist(), heads.tolist(), strict=True):
+        sorter.add(head, tail)
+    try:
+        return np.array(list(sorter.static_order()), dtype=np.int64)
+    except CycleError as error:
+        raise ProgramError(f"the graph has a cycle through node {error.args[1][0]}") from error
 
 
 class DagShortestPath(Oracle):
@@ -116,8 +235,8 @@ class DagShortestPath(Oracle):
 
     def _decide(self, c: Tensor) -> tuple[Tensor, Tensor, np.ndarray]:
         if c.device.type != "cpu":
-            return self._decide_by_levels(c)
-        from dflearn.kernels.shortest_path import shortest_paths
+            return self._decide_on_device(c)
+        from dflearn.engine.exact.shortest_path import shortest_paths
 
         if c.dtype not in (torch.float32, torch.float64):
             c = c.double()
@@ -126,28 +245,28 @@ class DagShortestPath(Oracle):
         shortest_paths(*self._incoming, c.contiguous().numpy(), decision.numpy(), value.numpy(), sure)
         return decision, value, sure
 
-    def _decide_by_levels(self, c: Tensor) -> tuple[Tensor, Tensor, np.ndarray]:
-        """The same in plain torch, for any device: all nodes at the same depth at once, then all paths back at once."""
-        graph, count, last = self.graph, len(c), self.graph.size - 1
-        distance = torch.zeros(count, graph.size, dtype=torch.float64, device=c.device)
-        # One column more than arcs: a path that is back at the source goes on along an arc that is none.
-        chosen = torch.full((count, graph.size), graph.arcs, device=c.device)
-        decision = torch.zeros(count, graph.arcs + 1, dtype=c.dtype, device=c.device)
-        sure = torch.ones(count, dtype=torch.bool, device=c.device)
-        levels, tail = graph.levels(c.device)
-        for nodes, arcs, tails in levels:
-            here, cost = distance[:, tails], c[:, arcs].double()
-            best, which = (here + cost).min(-1)
-            distance[:, nodes] = best
-            sure &= (best.unsqueeze(-1) <= here + cost).all(-1).all(-1)  # the check of `kernels.shortest_path`
-            chosen[:, nodes] = arcs.expand(count, *arcs.shape).gather(-1, which.unsqueeze(-1)).squeeze(-1)
-        node = torch.full((count, 1), last, device=c.device)
+    def _decide_on_device(self, c: Tensor) -> tuple[Tensor, Tensor, np.ndarray]:
+        """The same in plain torch, for any device: all arcs at once, as often as a path has arcs."""
+        graph, count = self.graph, len(c)
+        arc, tail, head = (torch.as_tensor(part, device=c.device) for part in graph.used)
+        cost, index, none = c[:, arc].double(), head.expand(count, -1), len(arc)
+        distance = torch.full((count, graph.size), torch.inf, dtype=torch.float64, device=c.device)
+        distance[:, 0] = 0.0
         for _ in range(graph.depth):
-            arc = chosen.gather(1, node)
-            decision.scatter_(1, arc, 1.0)
-            node = tail[arc]
-        value = distance[:, last]
-        return decision[:, : graph.arcs].contiguous(), value, (sure & value.isfinite()).cpu().numpy()
+            distance = distance.scatter_reduce(1, index, distance[:, tail] + cost, "amin")
+        length, best = distance[:, tail] + cost, distance[:, head]
+        sure = (length >= best).all(1) & distance[:, -1].isfinite()  # the check of `engine.exact.shortest_path`
+        place = torch.where(length == best, torch.arange(none, device=c.device), none)
+        chosen = torch.full((count, graph.size), none, device=c.device).scatter_reduce(1, index, place, "amin")
+        # One arc more: a path that is back at the source goes on along an arc that is none.
+        arc, tail = torch.cat([arc, arc.new_full((1,), graph.arcs)]), torch.cat([tail, tail.new_zeros(1)])
+        decision = torch.zeros(count, graph.arcs + 1, dtype=c.dtype, device=c.device)
+        node = torch.full((count, 1), graph.size - 1, device=c.device)
+        for _ in range(graph.depth):
+            step = chosen.gather(1, node)
+            decision.scatter_(1, arc[step], 1.0)
+            node = tail[step]
+        return decision[:, : graph.arcs].contiguous(), distance[:, -1], sure.cpu().numpy()
 
 
 class TopK(Oracle):
@@ -168,15 +287,15 @@ class TopK(Oracle):
         at_most = program.G.shape[0] == 1
         row, side = (program.G, program.h) if at_most else (program.A, program.b)
         if program.A.shape[0] + program.G.shape[0] != 1:
-            raise refusal("TopK", program, f"it has {program.A.shape[0] + program.G.shape[0]} rows, not one")
+            raise cls.refusal(program, f"it has {program.A.shape[0] + program.G.shape[0]} rows, not one")
         if row.nnz != program.n or np.ptp(row.data) or row.data[0] <= 0:
-            raise refusal("TopK", program, "the coefficients of its row are not all equal and positive")
+            raise cls.refusal(program, "the coefficients of its row are not all equal and positive")
         if program.lower.any() or (program.upper != 1).any():
-            raise refusal("TopK", program, "its bounds are not 0 and 1")
+            raise cls.refusal(program, "its bounds are not 0 and 1")
         k = side[0] / row.data[0]
         whole = int(np.rint(k))
         if abs(k - whole) > ROUNDING * whole or not 0 < whole <= program.n:  # 3 · 0.1 / 0.1 is 3
-            raise refusal("TopK", program, f"k is {k:g}, not an integer between 1 and {program.n}")
+            raise cls.refusal(program, f"k is {k:g}, not an integer between 1 and {program.n}")
         oracle = cls.__new__(cls)
         oracle._take(program, whole, at_most)
         return oracle
@@ -194,13 +313,3 @@ class TopK(Oracle):
         others, value = c.scatter(-1, least.indices, torch.inf), (least.values.double() * chosen).sum(-1)
         sure = others.amin(-1) >= least.values[:, -1]
         return decision, value, sure.cpu().numpy() & np.isfinite(value.cpu().numpy())
-
-
-def refuse_quadratic(oracle: str, program: Program) -> None:
-    """An error where the objective has a quadratic part, for solvers that know linear ones alone."""
-    if program.Q is not None:
-        raise refusal(oracle, program, "its objective is quadratic; use HiGHS, or Gurobi for integers")
-
-
-def refusal(oracle: str, program: Program, reason: str) -> ProgramError:
-    return ProgramError(f"{oracle} cannot solve {program!r}: {reason}")

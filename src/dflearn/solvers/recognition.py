@@ -13,27 +13,26 @@ def best_solver(program: Program) -> Solver:
     """The fastest exact solver that we have for this program.
 
     In this order: a shortest path in an acyclic graph, the k best items, few rows (a linear program with finite bounds, or
-    yes-or-no decisions under inequalities), any small linear program, facilities to open (rows whose capacity a switch turns on),
-    anything else.
+    yes-or-no decisions under inequalities), any small linear program, facilities that must all open (rows whose capacity a
+    switch turns on), anything else.
     Integer programs with a quadratic objective are Gurobi's or SCIP's.
     """
-    from dflearn.solvers.few_rows import FewRowBinary, FewRowLP
     from dflearn.solvers.highs import HiGHS
     from dflearn.solvers.oracles import DagShortestPath, TopK
-    from dflearn.solvers.relaxation_first import RelaxationFirst
-    from dflearn.solvers.small_lp import SmallLP
+    from dflearn.solvers.structured import FewRowBinary, FewRowLP, RelaxationFirst, SmallLP
 
     if program.Q is not None and program.is_integer:
         return _integer_quadratic(program)
-    oracles: tuple[Callable[[Program], Solver], ...] = (DagShortestPath.of, TopK.of, FewRowLP, FewRowBinary)
+    oracles: tuple[Callable[[Program], Solver], ...] = (DagShortestPath.of, TopK.of, FewRowLP, FewRowBinary, SmallLP)
     for oracle in oracles:
         try:
             return oracle(program)
         except ProgramError:
             continue
-    for general in (SmallLP, RelaxationFirst):
-        if general.suits(program):
-            return general(program)
+    if RelaxationFirst.suits(program):
+        first = RelaxationFirst(program)
+        if first.linear is not None:
+            return first
     return HiGHS(program)
 
 

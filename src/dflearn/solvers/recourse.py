@@ -3,12 +3,18 @@
     cost(w, y) = min over v of obj(y, v)   s.t.   v feasible for y,   v_j = w_j where j is no recourse variable
 
 It is infinite where no recourse helps. Without recourse variables it is obj(y, w) where w is feasible for y.
+
+The prices of the second stage, of what recourse variables are worth once the others are decided, come from
+
+    min over v of  (c_r + (Q w)_r)ᵀv + ½ vᵀQ_rr v    s.t.   A_r v = b − A_f w,   G_r v ≤ h − G_f w,   lower_r ≤ v ≤ upper_r
+
+where r are the recourse variables, f the others, w their decision. Rows without recourse variables must hold as they are.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -16,12 +22,14 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from dflearn.pickling import WithoutCaches
 from dflearn.program import Instance, Program, Quadratic
-from dflearn.program.sides import ROUNDING
+from dflearn.program.sides import ROUNDING, Sides
 from dflearn.solvers.base import Solver, Status
+from dflearn.solvers.highs import HiGHS
 from dflearn.solvers.recognition import best_solver
 
-FEASIBLE = 1e-6  # what a row may lack relative to its terms
+FEASIBLE = 1e-6  # what a row, and a price, may lack relative to its terms: smoothed decisions are that exact
 
 
 class Settled(NamedTuple):
@@ -72,7 +80,8 @@ class PricedSlack:
     def fill(self, c: np.ndarray, w: np.ndarray, right: np.ndarray, moved: np.ndarray) -> Filled | None:
         """Costs c and decisions w `(count, n)`, whose slack does not matter; right-hand sides `(count or 1, rows)`.
 
-        moved: by how much decisions were rounded, `(count, n)`, which rows may be broken by. `None` where some price is negative: then slack is worth having without need.
+        moved: by how much decisions were rounded, `(count, n)`, which rows may be broken by. `None` where some price is negative:
+        then slack is worth having without need.
         """
         prices = c[:, self.columns] / np.abs(self.entry)  # of a unit of the row
         if (prices < 0).any():
@@ -80,21 +89,17 @@ class PricedSlack:
         count, rows = len(w), len(self.rows.indptr) - 1
         lacking = right - (self.rows @ w.T).T
         terms = np.abs(right) + (self.sizes @ np.abs(w).T).T
-        decision, row_prices = w.copy(), np.zeros((count, rows))
+        decision = w.copy()
         decision[:, self.columns] = 0.0
         open_ = np.where(np.arange(rows) < self.equalities, np.abs(lacking), -lacking) > 0
-        for sign in (1.0, -1.0):
-            cheapest = np.full((count, rows), np.inf)
-            for k in np.flatnonzero(np.sign(self.entry) == sign):
-                cheapest[:, self.row[k]] = np.minimum(cheapest[:, self.row[k]], prices[:, k])
-            filled = open_ & (sign * lacking > 0) & np.isfinite(cheapest)
-            row_prices = np.where(filled, sign * cheapest, row_prices)
-            for k in np.flatnonzero(np.sign(self.entry) == sign):
-                at = self.row[k]
-                used = filled[:, at] & (prices[:, k] == cheapest[:, at])
-                decision[:, self.columns[k]] = np.where(used, lacking[:, at] / self.entry[k], 0.0)
-                filled[:, at] &= ~used  # of two at one price, the first
-                open_[:, at] &= ~used
+        fits = open_[:, self.row] & (self.entry * lacking[:, self.row] > 0)
+        cheapest = np.full((count, rows), np.inf)
+        np.minimum.at(cheapest.T, self.row, np.where(fits, prices, np.inf).T)
+        row_prices = np.copysign(np.where(np.isfinite(cheapest), cheapest, 0.0), lacking)
+        for k, at in enumerate(self.row):
+            used = open_[:, at] & fits[:, k] & (prices[:, k] == cheapest[:, at])
+            decision[:, self.columns[k]] = np.where(used, lacking[:, at] / self.entry[k], 0.0)
+            open_[:, at] &= ~used  # of two at one price, the first
         rounding = ROUNDING * self.largest * np.abs(w).max(1, initial=0.0)[:, None] + 2 * (self.sizes @ moved.T).T
         broken = open_ & (np.abs(lacking) > FEASIBLE * terms + rounding)
         return Filled(decision, row_prices, ~broken.any(1))
@@ -145,10 +150,8 @@ class Recourse:
             cost = torch.where(feasible, self.program.objective(y, w, instance), torch.inf)
             return Settled(torch.where(feasible[..., None], w, torch.nan), cost)
         if (filled := self.filled(y, w, instance)) is not None:
-            decision, feasible = (
-                torch.tensor(filled.decision).reshape(w.shape),
-                torch.tensor(filled.feasible).reshape(w.shape[:-1]),
-            )
+            decision = torch.tensor(filled.decision).reshape(w.shape)
+            feasible = torch.tensor(filled.feasible).reshape(w.shape[:-1])
             none = w[..., ~torch.tensor(self.mask)].isnan().any(-1)
             cost = torch.where(feasible, self.program.objective(y, decision, instance), torch.inf)
             decision = torch.where((feasible & ~none)[..., None], decision, torch.nan)
@@ -175,3 +178,109 @@ def rows_without_recourse(program: Program) -> list[tuple[str, int]]:
             helped = np.diff(rows[:, np.flatnonzero(mask)].indptr) > 0
             found += [(side, int(i)) for i in np.flatnonzero((np.diff(moves.indptr) > 0) & ~helped)]
     return found
+
+
+# -- prices -------------------------------------------------------------------------------------------------------------
+
+
+class Priced(NamedTuple):
+    """For each instance the whole decision `(count, n)`, the slope of its value in what is held `(count, n)`, zero on recourse
+    variables, and a status: OPTIMAL, INFEASIBLE where no recourse helps, FAILED where no prices were found."""
+
+    decision: np.ndarray
+    slope: np.ndarray
+    status: np.ndarray
+
+
+class SecondStage(WithoutCaches):
+    """The second stage of one program; integrality is dropped."""
+
+    def __init__(self, program: Program) -> None:
+        mask = np.zeros(program.n, bool) if program.recourse is None else program.recourse
+        self.program, self.mask, self.later, self.first = program, mask, np.flatnonzero(mask), np.flatnonzero(~mask)
+        self.Q = program.Q
+        parts = [matrix[:, self.later] for matrix in (program.A, program.G)]
+        self.helped = [np.diff(part.indptr) > 0 for part in parts]  # rows that hold recourse variables
+        self.held = [matrix[:, self.first] for matrix in (program.A, program.G)]
+        self.matrix = sp.vstack([held[rows] for held, rows in zip(self.held, self.helped, strict=True)], format="csr")
+        self.own: Program | None = None
+        if len(self.later):
+            rows = [part[helped] for part, helped in zip(parts, self.helped, strict=True)]
+            Q = None if self.Q is None else Quadratic(self.Q.factor[:, self.later], self.Q.diagonal[self.later])
+            b, h = (np.zeros(part.shape[0]) for part in rows)
+            ends = program.lower[self.later], program.upper[self.later]
+            self.own = Program(A=rows[0], b=b, G=rows[1], h=h, lower=ends[0], upper=ends[1], Q=Q, n=len(self.later))
+
+    @cached_property
+    def _solver(self) -> HiGHS:
+        assert self.own is not None
+        return HiGHS(self.own)
+
+    def bend(self, w: np.ndarray, q: np.ndarray | None) -> np.ndarray:
+        """(Q + diag(q)) w, `(count, n)`."""
+        bent = np.zeros_like(w) if self.Q is None else self.Q.times(w)
+        return bent if q is None else bent + q * w
+
+    def solve(self, c: np.ndarray, w: np.ndarray, sides: Sides, q: np.ndarray | None = None) -> Priced:
+        """c and w `(count, n)`; sides of the truth; q as of `Instance`. What w holds for recourse variables does not matter."""
+        count = len(c)
+        held = np.where(self.mask, 0.0, np.clip(w, sides.lower, sides.upper))
+        status = np.where(self._broken(held, sides), int(Status.INFEASIBLE), int(Status.OPTIMAL)).astype(np.int8)
+        prices = np.zeros((count, self.matrix.shape[0]))
+        decision = held.copy()
+        if self.own is not None and count:
+            costs = (c + self.bend(held, q))[:, self.later]
+            decision[:, self.later], prices, own = self._second(costs, self._sides(held, sides), q)
+            status = np.maximum(status, own)
+        slope = np.zeros_like(c)
+        steep = c + self.bend(decision, q)
+        slope[:, self.first] = steep[:, self.first] - (self.matrix.T @ prices.T).T
+        return Priced(decision, slope, status)
+
+    def _broken(self, held: np.ndarray, sides: Sides) -> np.ndarray:
+        """Whether a row without recourse variables is broken, beside its own terms.  `(count,)`"""
+        broken, first = np.zeros(len(held), bool), held[:, self.first]
+        for rows, helped, right, equal in zip(self.held, self.helped, (sides.b, sides.h), (True, False), strict=True):
+            if helped.all():
+                continue
+            own, side = rows[~helped], np.atleast_2d(right)[:, ~helped]
+            gap = (own @ first.T).T - side
+            terms = (abs(own) @ np.abs(first).T).T + np.abs(side)
+            broken |= ((np.abs(gap) if equal else gap) > FEASIBLE * terms).any(1)
+        return broken
+
+    def _sides(self, held: np.ndarray, sides: Sides) -> Sides:
+        """What is left of right-hand sides, `(count, …)`, and the bounds of recourse variables."""
+        taken = [(rows[helped] @ held[:, self.first].T).T for rows, helped in zip(self.held, self.helped, strict=True)]
+        b, h = (np.atleast_2d(side)[:, rows] for side, rows in zip((sides.b, sides.h), self.helped, strict=True))
+        lower, upper = (np.broadcast_to(side, held.shape)[:, self.later].copy() for side in (sides.lower, sides.upper))
+        return Sides(b - taken[0], h - taken[1], lower, upper)
+
+    def _second(self, c: np.ndarray, sides: Sides, q: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """v `(count, r)`, prices `(count, rows)` and statuses of the second stage."""
+        assert self.own is not None
+        count = len(c)
+        v, prices = np.zeros_like(c), np.zeros((count, self.matrix.shape[0]))
+        status = np.full(count, int(Status.FAILED), np.int8)
+        curved = self.own.Q is not None or (q is not None and bool(q[:, self.later].any()))
+        if not curved:
+            raw, found = self._solver.priced(c, sides)
+            v, prices, status = raw.decision, found, raw.status
+        priced = (status == int(Status.OPTIMAL)) & np.isfinite(prices).all(1)
+        for i in np.flatnonzero(~priced & (status != int(Status.INFEASIBLE))):
+            own = None if q is None or not curved else q[i, self.later]
+            v[i], prices[i], status[i] = self._alone(c[i], sides.row(i), own)
+        lost = status != int(Status.OPTIMAL)
+        v[lost], prices[lost] = np.nan, np.nan
+        return v, prices, status
+
+    def _alone(self, c: np.ndarray, sides: Sides, q: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, int]:
+        solver = self._solver if q is None else self._solver.with_diagonal(q)
+        found = solver.convex.best(c, sides)
+        nothing = np.full(len(c), np.nan), np.full(self.matrix.shape[0], np.nan)
+        if found is None or not found.primal <= FEASIBLE:
+            infeasible = bool(self._solver.proven_infeasible(sides, 1)[0])
+            return *nothing, int(Status.INFEASIBLE if infeasible else Status.FAILED)
+        if not found.dual <= FEASIBLE:
+            return *nothing, int(Status.FAILED)
+        return found.w, found.y, int(Status.OPTIMAL)

@@ -16,6 +16,11 @@ from dflearn.solvers.model import Model, ModelSolver
 
 TOLERANCE = 1e-7  # of SCIP's nonlinear constraint, which holds the quadratic part
 GAP = 2e-7  # below this it branches without end on what is rounding
+STATUSES: dict[str, Status | None] = {
+    "optimal": Status.OPTIMAL, "gaplimit": Status.OPTIMAL, "infeasible": Status.INFEASIBLE,
+    "unbounded": Status.UNBOUNDED, "inforunbd": None,
+}  # fmt: skip
+LIMITS = ("timelimit", "memlimit", "nodelimit", "bestsollimit")
 
 
 class SCIP(ModelSolver):
@@ -86,28 +91,13 @@ class _SCIPModel(QuadraticModel):
             return Found(Status.FAILED, np.full(n, np.nan), -np.inf)
         if model.getStatus() == "userinterrupt":  # SCIP catches Ctrl-C in place of Python
             raise KeyboardInterrupt
-        status = _STATUSES.get(model.getStatus(), Status.FAILED)
-        decided = model.getNSols() > 0
-        if model.getStatus() in ("timelimit", "gaplimit", "memlimit", "nodelimit", "bestsollimit"):
-            status = (
-                Status.NOT_FOUND
-                if not decided
-                else Status.OPTIMAL
-                if model.getStatus() == "gaplimit"
-                else Status.FEASIBLE
-            )
+        status = STATUSES.get(model.getStatus(), Status.FAILED)
+        if model.getStatus() in LIMITS:
+            status = Status.FEASIBLE if model.getNSols() else Status.NOT_FOUND
         if status is None or not status.has_decision:
             return Found(status, np.full(n, np.nan), -np.inf)
         best = model.getBestSol()
         return Found(status, np.array([best[one] for one in w]), float(model.getDualbound()))
-
-
-_STATUSES: dict[str, Status | None] = {
-    "optimal": Status.OPTIMAL,
-    "infeasible": Status.INFEASIBLE,
-    "unbounded": Status.UNBOUNDED,
-    "inforunbd": None,
-}
 
 
 def _pyscipopt() -> Any:

@@ -7,7 +7,7 @@ import os
 import pickle
 import weakref
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -30,14 +30,11 @@ class Wrapper(Solver):
         self.solver = solver
         self.program, self.objective, self.remembered = solver.program, solver.objective, solver.remembered
         self.quadratic = solver.quadratic
-        self.start_width, self.start_dtype, self.start_blank = (
-            solver.start_width,
-            solver.start_dtype,
-            solver.start_blank,
-        )
+        self.start_width, self.start_dtype = solver.start_width, solver.start_dtype
+        self.start_blank = solver.start_blank
 
-    def bent(self, q: np.ndarray) -> Solver:
-        return self.solver.bent(q)
+    def with_diagonal(self, q: np.ndarray) -> Solver:
+        return self.solver.with_diagonal(q)
 
     def _part(
         self, rows: Any, c: np.ndarray, sides: Sides | None, start: np.ndarray | None
@@ -176,7 +173,6 @@ class Pooled(Wrapper):
         ratio: probability of a solve.
         per: whether a coin is tossed for each "instance" or once for the whole "batch".
         initial: decisions to begin with, `(count, n)`. While the pool is empty, every instance is solved.
-        capacity: the most decisions to keep; the oldest go first. By default there is no limit.
         generator: where coins come from, on the CPU, or a seed for one; part of `get_state`.
     """
 
@@ -187,14 +183,11 @@ class Pooled(Wrapper):
         *,
         per: Literal["instance", "batch"] = "instance",
         initial: Tensor | None = None,
-        capacity: int | None = None,
         generator: Randomness = 0,
     ) -> None:
         super().__init__(solver)
-        if not 0 <= ratio <= 1 or per not in ("instance", "batch") or (capacity is not None and capacity < 1):
-            raise OptionError(
-                f"need 0 <= ratio <= 1, per 'instance' or 'batch', capacity >= 1; got {ratio}, {per!r}, {capacity}"
-            )
+        if not 0 <= ratio <= 1 or per not in ("instance", "batch"):
+            raise OptionError(f"need 0 <= ratio <= 1, per 'instance' or 'batch'; got {ratio}, {per!r}")
         if self.program is not None and self.program.predicts_rows:
             raise ProgramError(
                 f"a pool holds decisions that are feasible whatever is predicted, and {self.program!r} has predicted right-hand "
@@ -202,7 +195,7 @@ class Pooled(Wrapper):
             )
         if self.objective.value is not None:
             raise OptionError(f"a pool answers with its member of least cᵀw, and {solver!r} has a `value` that is more")
-        self.ratio, self.per, self.capacity = float(ratio), per, capacity
+        self.ratio, self.per = float(ratio), per
         self.generator = generator_of(generator)
         self._clear()
         if initial is not None:
@@ -214,7 +207,7 @@ class Pooled(Wrapper):
 
     @property
     def identity(self) -> str:
-        return f"Pooled ratio={self.ratio} per={self.per} capacity={self.capacity} of {self.solver.identity}"
+        return f"Pooled ratio={self.ratio} per={self.per} of {self.solver.identity}"
 
     @property
     def decisions(self) -> Tensor:
@@ -255,9 +248,7 @@ class Pooled(Wrapper):
             except DflearnError as error:
                 shown = ", ".join(map(str, rows[:8])) + (", …" if len(rows) > 8 else "")
                 raise type(error)(f"among the instances {shown} that were solved, {error}") from error
-            for f in fields(Raw):
-                if getattr(fresh, f.name) is not None:
-                    getattr(out, f.name)[rows] = getattr(fresh, f.name)
+            out.put(rows, fresh)
             self._add(fresh.decision[fresh.status <= Status.FEASIBLE])
         if not solve.all():
             rows = np.flatnonzero(~solve)
@@ -278,10 +269,7 @@ class Pooled(Wrapper):
             key = _digits(w).tobytes()
             if key in self._keys:
                 continue
-            if len(self._keys) == self.capacity:
-                del self._keys[next(iter(self._keys))]
-                self._rows[: len(self._keys)] = self._rows[1 : len(self._keys) + 1]
-            elif len(self._keys) == len(self._rows):
+            if len(self._keys) == len(self._rows):
                 self._rows = np.concatenate([self._rows, np.empty_like(self._rows)])
             self._rows[len(self._keys)] = w
             self._keys[key] = None

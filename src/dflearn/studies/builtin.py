@@ -11,159 +11,225 @@ A name reads LOSS^SOLVER, with a word after it where there are several versions:
     CaVE clean          three steps of our own method; "exact": to the end
     SCE^smoothed scaled the model works in units of mean |y|: its output is multiplied by that. Where costs are large, few
                         epochs at a small learning rate leave predictions short of them otherwise
+
+Parameters that are costs (σ, ν, τ, ε) are in units of mean |y| where the model is ("… scaled"); steps λ are relative to the
+gradient that arrives, and widths h to the true costs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from dflearn.data.scale import Scale
-from dflearn.layers import Exact, Layer, Perturbed, Smoothed
-from dflearn.losses import MSE, SCE, CaVE, FenchelYoung, Regret, SmoothedSPOPlus, SPOPlus, SquaredDecisionError
+from dflearn.data.labels import label_by_neighbours
+from dflearn.layers import (
+    AdaptiveImplicitMLE,
+    BlackBox,
+    Exact,
+    ImplicitMLE,
+    Layer,
+    LogBarrier,
+    NegativeIdentity,
+    Perturbed,
+    Smoothed,
+)
+from dflearn.losses import (
+    LAVA,
+    LODL,
+    MSE,
+    NCE,
+    PEAR,
+    SCE,
+    CaVE,
+    CostSensitive,
+    FenchelYoung,
+    PerturbationGradient,
+    Ranking,
+    Regret,
+    SmoothedSPOPlus,
+    SPOPlus,
+    SquaredDecisionError,
+)
 from dflearn.losses.base import Loss
 from dflearn.solvers.base import Solver
 from dflearn.solvers.highs import HiGHS
 from dflearn.solvers.wrappers import Pooled
-from dflearn.studies.methods import Method, Plain, Prepared, RunContext, no_parameters, register
+from dflearn.studies.methods import Prepared, RunContext, add
 
-Prepare = Callable[[RunContext], Prepared]
 THROUGH_LAYERS: dict[str, Callable[[Layer], Loss]] = {
     "Regret": Regret,
     "SqDE": SquaredDecisionError,
     "SPO+": SPOPlus,
     "SCE": SCE,
 }
+_ONE_DRAW: dict[str, Any] = {"sigma": 1.0, "samples": 1}
+_NOISE: dict[str, Any] = {"sigma": 1.0, "samples": 10}
+_RELATIVE: dict[str, Any] = {"sigma": 0.5, "samples": 10}
+
+# -- layers -----------------------------------------------------------------------------------------------------------
 
 
-def fixed(**values: Plain) -> Callable[[str], dict[str, Plain]]:
-    """Parameters that are the same for every problem."""
-    return lambda problem: dict(values)
+def _relaxed(context: RunContext) -> Layer:
+    return Exact(context.relaxed_solver())
 
 
-# -- what solves inside a loss ----------------------------------------------------------------------------------------
+def _exact(context: RunContext) -> Layer:
+    return Exact(context.exact_solver())
 
 
-def relaxed(context: RunContext) -> Solver:
-    return context.problem.relaxed_solver()
+def _perturbed(context: RunContext, *, exact: bool = False) -> Layer:
+    solver = context.exact_solver() if exact else context.relaxed_solver()
+    return Perturbed(solver, context.cost("sigma"), context.parameters["samples"], context.generator())
 
 
-def linear(context: RunContext) -> Solver:
-    return HiGHS(context.problem.relaxation)
+def _multiplied(context: RunContext) -> Layer:
+    sigma, samples = context.parameters["sigma"], context.parameters["samples"]
+    return Perturbed(context.relaxed_solver(), sigma, samples, context.generator(), multiplicative=True)
 
 
-def integer(context: RunContext) -> Solver:
-    return context.exact_solver()
+def _smoothed(context: RunContext) -> Smoothed:
+    return Smoothed(context.problem.program, context.mu)
 
 
-# -- loss and solver → how a run is prepared --------------------------------------------------------------------------
+def _pool(context: RunContext, solver: Solver | None = None) -> Layer:
+    """A pool that begins with the labels; one coin per batch says whether it is solved."""
+    known, solver = context.train.decisions, solver or context.relaxed_solver()
+    pool = Pooled(solver, context.parameters["ratio"], per="batch", initial=known, generator=context.generator())
+    return Exact(pool)
 
 
-def subgradient(loss: Callable[[Layer], Loss], solver: Callable[[RunContext], Solver]) -> Prepare:
-    """The loss through `Exact`: its classical subgradient."""
-    return lambda context: Prepared(
-        loss(Exact(solver(context))), context.train, bool(context.parameters.get("warm_start", True))
-    )
-
-
-def perturbed(solver: Callable[[RunContext], Solver]) -> Prepare:
-    def prepare(context: RunContext) -> Prepared:
-        sigma, samples = context.parameters["sigma"] * context.unit, context.parameters["samples"]
-        return Prepared(FenchelYoung(Perturbed(solver(context), sigma, samples, context.generator())), context.train)
-
-    return prepare
-
-
-def smoothed(loss: Callable[[Layer], Loss], make: Callable[..., Layer] = Smoothed, **options: Any) -> Prepare:
-    """Through the exactly solved smoothed problem."""
-
-    def prepare(context: RunContext) -> Prepared:
-        program, mu = context.problem.program, context.parameters["mu"]
-        if mu == "auto":
-            mu = Scale.of(program.objective, context.train).mu
-        return Prepared(loss(make(program, mu, **options)), context.train)
-
-    return prepare
-
-
-def scaled(prepare: Prepare) -> Prepare:
-    """The same as if all costs had been divided by mean |y|, and the decisions' objective with them."""
-
-    def prepare_scaled(context: RunContext) -> Prepared:
-        unit = Scale.of(context.problem.program.objective, context.train).costs
-        return replace(prepare(replace(context, unit=unit)), scale=unit)
-
-    return prepare_scaled
-
-
-def register_scaled(plain: Method) -> None:
-    """Register "… scaled" beside a method."""
-    about = "the same; the model works in units of mean |y|"
-    register(Method(f"{plain.name} scaled", about, scaled(plain.prepare), plain.parameters))
-
-
-def _pooled(context: RunContext) -> Prepared:
-    """One coin per batch: solve it, or take the best of the decisions known so far; all training optima are known."""
-    pool = Pooled(
-        context.exact_solver(),
-        context.parameters["ratio"],
-        per="batch",
-        initial=context.train.decisions,
-        generator=context.generator(),
-    )
-    return Prepared(SPOPlus(Exact(pool)), context.train)
+# -- losses -----------------------------------------------------------------------------------------------------------
 
 
 def _cave(context: RunContext) -> Prepared:
-    program, own = context.problem.program, context.parameters
-    name = "interior-point steps" if own["variant"] == "inner" else "exact projection"
-    loss = CaVE(program, variant=own["variant"], iterations=own["iterations"])
+    variant = context.parameters["variant"]
+    name = "interior-point steps" if variant == "inner" else "exact projection"
+    loss = CaVE(context.problem.program, variant=variant, iterations=context.parameters["iterations"])
     return Prepared(loss, context.train, solver_name=f"{name} onto the cone")
+
+
+def _implicit(kind: Callable[..., Layer], context: RunContext) -> Loss:
+    own = context.parameters
+    step = (own["step"],) if "step" in own else ()
+    options = {"noise": own["noise"], "generator": context.generator(), "samples": own["samples"]}
+    return Regret(kind(context.relaxed_solver(), context.cost("sigma"), *step, **options))
+
+
+def _pg(context: RunContext) -> Loss:
+    own = context.parameters
+    return PerturbationGradient(_relaxed(context), own["width"], difference=own["difference"])
+
+
+def _barrier(context: RunContext) -> Loss:
+    """Its μ is a tenth of that of smoothing by default, as of the estimator."""
+    share = 0.1 if context.parameters["mu"] == "auto" else 1.0
+    return Regret(LogBarrier(context.problem.program, share * context.mu))
+
+
+def _lava(context: RunContext) -> Prepared:
+    """Its labels are vertices: those of the relaxation."""
+    solution = context.relaxed_solver().solve(context.train.batch().require("costs"), context.train.instance)
+    train = context.train.with_decisions(solution.check().decision)
+    options = {**context.parameters, "margin": context.cost("margin")}
+    return Prepared(LAVA(context.problem.program, **options), train, solver_name="none")
+
+
+def _cost_sensitive(context: RunContext) -> Prepared:
+    loss = CostSensitive(context.problem.program, **context.parameters)
+    return Prepared(loss, context.train, solver_name="none")
+
+
+def _lodl(context: RunContext) -> Prepared:
+    sigma, samples = context.cost("sigma"), context.parameters["samples"]
+    loss = LODL.learn(context.train, context.relaxed_solver(), sigma, samples, generator=context.generator())
+    return Prepared(loss, context.train, solver_name="none")
+
+
+def _neighbours(context: RunContext) -> Prepared:
+    k, share = context.parameters["k"], context.parameters["share"]
+    train = label_by_neighbours(context.train, context.relaxed_solver(), k, share, progress=False)
+    return Prepared(SPOPlus(_relaxed(context)), train)
+
+
+def _by_highs(context: RunContext) -> Prepared:
+    return Prepared(SPOPlus(Exact(HiGHS(context.problem.relaxation))), context.train, context.parameters["warm_start"])
+
+
+def through(loss: Callable[[Layer], Loss], layer: Callable[[RunContext], Layer]) -> Callable[[RunContext], Loss]:
+    """The loss through a layer that is made for the run."""
+    return lambda context: loss(layer(context))
 
 
 # -- the methods ------------------------------------------------------------------------------------------------------
 
-
-_made: dict[str, Method] = {}
-
-
-def _add(
-    name: str, about: str, prepare: Prepare, parameters: Callable[[str], dict[str, Plain]] = no_parameters
-) -> None:
-    _made[name] = register(Method(name, about, prepare, parameters))
-
-
-_add("MSE", "the squared error of the costs; nothing is solved", lambda context: Prepared(MSE(), context.train))
-_add(
+add("MSE", "the squared error of the costs; nothing is solved", lambda c: MSE(), scaled=True)
+add(
     "two-stage",
     "the same, and its best epoch, where one is kept, is that of the least squared error",
-    lambda context: Prepared(MSE(), context.train, judged_by="loss"),
+    lambda c: Prepared(MSE(), c.train, judged_by="loss"),
+    scaled=True,
 )
-for _name, _loss in {"SPO+": SPOPlus, "SCE": SCE}.items():
-    _add(f"{_name}^relax", "subgradient, LP relaxation", subgradient(_loss, relaxed))
-    _add(f"{_name}^ILP", "subgradient, the program with its integers", subgradient(_loss, integer))
-_add(
-    "SPO+^relax cold",
-    "the same by HiGHS, each LP from scratch",
-    subgradient(SPOPlus, linear),
-    fixed(warm_start=False),
+add("SPO+^relax", "subgradient, LP relaxation", through(SPOPlus, _relaxed), scaled=True)
+add("SPO+^ILP", "subgradient, the program with its integers", through(SPOPlus, _exact))
+add("SCE^relax", "subgradient, LP relaxation", through(SCE, _relaxed))
+add("SCE^ILP", "subgradient, the program with its integers", through(SCE, _exact))
+add("SPO+^relax cold", "the same by HiGHS, each LP from scratch", _by_highs, warm_start=False)
+add("SPO+^relax warm", "the same by HiGHS, each LP from its own last basis", _by_highs, warm_start=True)
+_ONE_IN_TWENTY = "subgradient; one batch in twenty is solved"
+add("SPO+^p=5%", _ONE_IN_TWENTY, lambda c: SPOPlus(_pool(c, c.exact_solver())), ratio=0.05)
+_PFY = "perturbed Fenchel-Young, "
+_perturb_exact = partial(_perturbed, exact=True)
+add("PFY", _PFY + "the program with its integers", through(FenchelYoung, _perturb_exact), scaled=True, **_ONE_DRAW)
+add("PFY^relax", _PFY + "LP relaxation", through(FenchelYoung, _perturbed), **_ONE_DRAW)
+add("CaVE clean", "angle to the cone of what binds at w*, three steps", _cave, variant="inner", iterations=3)
+add("CaVE exact", "the same with the exact projection", _cave, variant="exact", iterations=3)
+for _name, _loss in THROUGH_LAYERS.items():
+    _about = "exact smoothed problem with (μ/2)‖w‖²"
+    add(f"{_name}^smoothed", _about, through(_loss, _smoothed), scaled=_name == "SCE", mu="auto")
+add("FY^smoothed", "Fenchel-Young loss of the smoothed problem", through(FenchelYoung, _smoothed), mu="auto")
+_about = "Fenchel-Young loss at the costs of SPO+, (μ/2)‖w‖²"
+add("sSPO+", _about, through(SmoothedSPOPlus, _smoothed), scaled=True, mu="auto")
+
+# -- the rest of the field: gradient rules, pools, and losses that solve nothing; each with its version "scaled" --------
+
+_MULTIPLIED = "noise that multiplies costs"
+_mean = partial(SquaredDecisionError, reduction="mean")
+_field = partial(add, scaled=True)
+_field("DPO^relax", "squared distance of the mean decision under noise", through(_mean, _perturbed), **_NOISE)
+_field("DPO^relax multiplicative", f"the same, {_MULTIPLIED}", through(_mean, _multiplied), **_RELATIVE)
+_field("PFY^relax multiplicative", _PFY + _MULTIPLIED, through(FenchelYoung, _multiplied), **_RELATIVE)
+_about = "regret, differentiated by interpolation between two solves"
+_field("DBB^relax", _about, lambda c: Regret(BlackBox(c.relaxed_solver(), c.parameters["step"])), step=10.0)
+_about, _rule = "regret, the Jacobian taken for the negative identity", NegativeIdentity
+_field("NID^relax", _about, lambda c: Regret(_rule(c.relaxed_solver(), c.parameters["projection"])), projection="norm")
+_gamma: dict[str, Any] = {**_NOISE, "noise": "sum-of-gamma"}
+_field("IMLE^relax", "regret, differences of noisy decisions", partial(_implicit, ImplicitMLE), **_gamma, step=10.0)
+_field("AIMLE^relax", "the same, with a step that adapts", partial(_implicit, AdaptiveImplicitMLE), **_gamma)
+_field("PG^relax", "the decision's cost, by differences of optimal values", _pg, width=0.1, difference="backward")
+_field("NCE", "label against the mean of a pool", through(NCE, _pool), ratio=0.1)
+_field("CMAP", "label against the best of a pool", through(partial(SCE, variant="plain"), _pool), ratio=0.1)
+_about = "squared error of the objective of a pool"
+_field("LTR pointwise", _about, lambda c: Ranking(_pool(c), "pointwise"), ratio=0.1)
+_about = "the best of a pool against each other member"
+_field("LTR pairwise", _about, lambda c: Ranking(_pool(c), "pairwise", margin=c.cost("margin")), ratio=0.1, margin=0.0)
+_field(
+    "LTR listwise",
+    "cross entropy of the order of a pool",
+    lambda c: Ranking(_pool(c), "listwise", temperature=c.cost("temperature")),
+    ratio=0.1,
+    temperature=1.0,
 )
-_add(
-    "SPO+^relax warm",
-    "the same by HiGHS, each LP from its own last basis",
-    subgradient(SPOPlus, linear),
-    fixed(warm_start=True),
+_about = "label against the vertices next to it; nothing is solved"
+_field("LAVA", _about, _lava, margin=0.1, bases=20, directions=100)
+_field(
+    "PEAR",
+    "the error, projected onto the face of the smoothed decision",
+    lambda c: PEAR(_smoothed(c), injection=c.parameters["injection"]),
+    mu="auto",
+    injection=0.0,
 )
-_add("SPO+^p=5%", "subgradient; one batch in twenty is solved", _pooled, fixed(ratio=0.05))
-_noise = fixed(sigma=1.0, samples=1)
-_add("PFY", "perturbed Fenchel-Young, the program with its integers", perturbed(integer), _noise)
-_add("PFY^relax", "perturbed Fenchel-Young, LP relaxation", perturbed(relaxed), _noise)
-_add("CaVE clean", "angle to the cone of what binds at w*, three steps", _cave, fixed(variant="inner", iterations=3))
-_add("CaVE exact", "the same with the exact projection", _cave, fixed(variant="exact", iterations=3))
-for _name, _through in THROUGH_LAYERS.items():
-    _add(f"{_name}^smoothed", "exact smoothed problem with (μ/2)‖w‖²", smoothed(_through), fixed(mu="auto"))
-_add("FY^smoothed", "Fenchel-Young loss of the smoothed problem", smoothed(FenchelYoung), fixed(mu="auto"))
-_add("sSPO+", "Fenchel-Young loss at the costs of SPO+, (μ/2)‖w‖²", smoothed(SmoothedSPOPlus), fixed(mu="auto"))
-for _name in ("MSE", "two-stage", "SPO+^relax", "PFY", "SCE^smoothed", "sSPO+"):
-    register_scaled(_made[_name])
+_field("Regret^barrier", "regret through the log barrier (IntOpt)", _barrier, mu="auto")
+_field("LODL", "squared error with weights that regret taught", _lodl, sigma=0.5, samples=50)
+_field("cost-sensitive", "squared error; harmless errors count less", _cost_sensitive, harmless=0.1)
+_field("SPO+^relax kNN", "SPO+ on labels of neighbours", _neighbours, k=10, share=0.5)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -27,6 +27,13 @@ ExactSolver = Literal["default", "gurobi"]
 Keep = Literal["last", "best"]
 Validator = Literal["relaxed", "exact"]
 Pairs = tuple[tuple[str, Any], ...]  # a mapping that can be hashed: sorted by name, lists as tuples
+PAIRS = ("parameters", "model_options", "problem_options", "tuning")  # the fields of a run that are such
+# Values that a key does not spell out, since the runs in results/ are older than their fields.
+USUAL: dict[str, Any] = {
+    "model": "linear", "model_options": {}, "problem_options": {}, "tuning": {}, "keep": "last",
+    "validation_solver": "relaxed",
+}  # fmt: skip
+WHOLE = ("points", "epochs", "batch_size", "features", "degree")  # settings that are integers
 
 
 @dataclass(frozen=True)
@@ -55,26 +62,15 @@ class Settings:
     validation_solver: Validator = "relaxed"
 
     def __post_init__(self) -> None:
-        for name, kind in {"keep": Keep, "validation_solver": Validator}.items():
-            if getattr(self, name) not in get_args(kind):
-                words = " or ".join(map(repr, get_args(kind)))
-                raise OptionError(f"{name} is {words}, got {getattr(self, name)!r}")
-        for f in fields(self):
-            value = getattr(self, f.name)
-            if f.name not in WORDS and (isinstance(value, bool) or not isinstance(value, int | float) or value < 0):
-                raise OptionError(f"{f.name} must be a number that is not negative, got {value!r}")
-        for name in ("points", "epochs", "batch_size", "features", "degree"):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
-                raise OptionError(f"{name} must be an integer of at least 1, got {getattr(self, name)!r}")
-
-    def as_dict(self) -> dict[str, Any]:
-        """By name; settings that came later are left out where they have their default, so that keys stay as they were."""
-        content = {f.name: getattr(self, f.name) for f in fields(self)}
-        later = {f.name: f.default for f in fields(self) if f.name in WORDS}
-        return {name: value for name, value in content.items() if name not in later or value != later[name]}
-
-
-WORDS = ("keep", "validation_solver")
+        words = {"keep": get_args(Keep), "validation_solver": get_args(Validator)}
+        for name, value in asdict(self).items():
+            if name in words:
+                if value not in words[name]:
+                    raise OptionError(f"{name} is {' or '.join(map(repr, words[name]))}, got {value!r}")
+            elif isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+                raise OptionError(f"{name} must be a number that is not negative, got {value!r}")
+            elif name in WHOLE and (not isinstance(value, int) or value < 1):
+                raise OptionError(f"{name} must be an integer of at least 1, got {value!r}")
 
 
 @dataclass(frozen=True)
@@ -104,39 +100,22 @@ class RunConfig:
     imports: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        content: dict[str, Any] = {
-            "problem": self.problem,
-            "method": self.method,
-            "seed": self.seed,
-            "parameters": dict(self.parameters),
-            "settings": self.settings.as_dict(),
-            "solver": self.solver,
-        }
-        # What follows came later: left out where it has its default, so that keys stay as they were.
-        if self.model != "linear":
-            content["model"] = self.model
-        for name in ("model_options", "problem_options", "tuning"):
-            if getattr(self, name):
-                content[name] = {key: _listed(value) for key, value in getattr(self, name)}
-        if self.imports:
-            content["imports"] = list(self.imports)
-        return content
+        """Plain values for JSON, by name."""
+        content = {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
+        return content | {name: dict(content[name]) for name in PAIRS} | {"settings": asdict(self.settings)}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> RunConfig:
-        given = {**content, "settings": Settings(**content["settings"])}
-        for name in ("parameters", "model_options", "problem_options", "tuning"):
-            given[name] = pairs(content.get(name))
-        return cls(**{**given, "imports": tuple(content.get("imports", ()))})
+        given = {**content, "settings": Settings(**content["settings"]), "imports": tuple(content.get("imports", ()))}
+        return cls(**{**given, **{name: pairs(content.get(name)) for name in PAIRS}})
 
     @property
     def choices(self) -> dict[str, Any]:
         """All that may differ between two runs of a method on a problem, by name."""
-        settings = {f.name: getattr(self.settings, f.name) for f in fields(self.settings)}
-        tuned = ", ".join(f"{name} in {_listed(values)}" for name, values in self.tuning)
+        tuned = ", ".join(f"{name} in {_plain(values)}" for name, values in self.tuning)
         return {
             **dict(self.parameters),
-            **settings,
+            **asdict(self.settings),
             **dict(self.problem_options),
             "model": self.model,
             **dict(self.model_options),
@@ -160,8 +139,12 @@ class RunConfig:
         return self._hash("imports", "solver")
 
     def _hash(self, *without: str) -> str:
-        content = {name: value for name, value in self.as_dict().items() if name not in without}
-        text = json.dumps({**content, "results_version": RESULTS_VERSION}, sort_keys=True)
+        def spelled(content: Mapping[str, Any]) -> dict[str, Any]:
+            return {name: value for name, value in content.items() if name not in USUAL or value != USUAL[name]}
+
+        content = {name: value for name, value in spelled(self.as_dict()).items() if name not in without}
+        content |= {"settings": spelled(content["settings"]), "results_version": RESULTS_VERSION}
+        text = json.dumps(content, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def __str__(self) -> str:
@@ -177,8 +160,8 @@ def _hashable(value: Any) -> Any:
     return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
 
 
-def _listed(value: Any) -> Any:
-    return list(map(_listed, value)) if isinstance(value, tuple) else value
+def _plain(value: Any) -> Any:
+    return list(map(_plain, value)) if isinstance(value, tuple) else value
 
 
 def problem_of(config: RunConfig) -> Problem:
@@ -270,7 +253,7 @@ class Study:
         for name in ("problems", "methods", "seeds"):
             if not getattr(self, name):
                 raise OptionError(f"{name} is empty: a study needs at least one of each of problems, methods and seeds")
-        if self.solver not in ("default", "gurobi"):
+        if self.solver not in get_args(ExactSolver):
             raise OptionError(f"solver is 'default' or 'gurobi', got {self.solver!r}")
         for name, among in {"parameters": "methods", "tuning": "methods", "options": "problems"}.items():
             strangers = sorted(set(getattr(self, name)) - set(getattr(self, among)))
@@ -302,6 +285,32 @@ class Study:
         return list({config.question: config for config in every}.values())
 
 
+def _names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _tables(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(own, dict) for own in value.values())
+
+
+# Key of a TOML file → whether a value has the right form, and that form in words.
+FORMS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "problems": (_names, "a list of names"),
+    "methods": (_names, "a list of names"),
+    "seeds": (lambda value: isinstance(value, list) and all(type(one) is int for one in value), "a list of integers"),
+    "solver": (lambda value: isinstance(value, str), "'default' or 'gurobi'"),
+    "settings": (lambda value: isinstance(value, dict), "a table"),
+    "parameters": (_tables, 'tables by name, such as [parameters."SCE^DYS"]'),
+    "model": (
+        lambda value: isinstance(value, str) or (isinstance(value, dict) and isinstance(value.get("name"), str)),
+        'a name such as "linear", or a table with a name and options',
+    ),
+    "options": (_tables, 'tables by name, such as [options."KP-100"]'),
+    "tuning": (_tables, 'tables by name, such as [tuning."SCE^smoothed"]'),
+    "import": (_names, "a list of names"),
+}
+
+
 def read_study(path: str | Path) -> Study:
     """The study of a TOML file; whatever is unknown or of the wrong kind is refused by name.
 
@@ -312,52 +321,38 @@ def read_study(path: str | Path) -> Study:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{path} is not a TOML file: {error}") from error
     try:
-        unknown = [key for key in content if key not in KEYS]
-        if unknown:
-            raise OptionError(f"unknown key {', '.join(map(repr, unknown))}; the keys are {', '.join(KEYS)}")
-        given: dict[str, Any] = {name: _list(content, name, kind) for name, kind in LISTS.items() if name in content}
-        missing = [name for name in ("problems", "methods") if name not in content]
-        if missing:
+        _check_names(content, FORMS, "")
+        for name, value in content.items():
+            fits, form = FORMS[name]
+            if not fits(value):
+                raise OptionError(f"{name} must be {form}, got {value!r}")
+        if missing := [name for name in ("problems", "methods") if name not in content]:
             raise OptionError(f"{' and '.join(missing)} must be given: lists of names")
-        given["imports"] = given.pop("import", ())
+        settings, model = content.get("settings", {}), content.pop("model", "linear")
+        _check_names(settings, [f.name for f in fields(Settings)], " in [settings]")
+        options = {"name": model} if isinstance(model, str) else model
+        given: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in content.items()
+        }
+        given |= {"settings": Settings(**settings), "imports": given.pop("import", ()), "model": options.pop("name")}
         import_modules(given["imports"], Path(path).parent)
-        given["settings"] = _settings(content.get("settings", {}))
-        given |= _model(content.get("model", "linear"))
-        for name in ("parameters", "options", "tuning"):
-            given[name] = content.get(name, {})
-            if not isinstance(given[name], dict) or not all(isinstance(own, dict) for own in given[name].values()):
-                raise OptionError(f"{name} are tables by name, such as [{name}.{EXAMPLES[name]}]")
-        return Study(solver=content.get("solver", "default"), **given)
+        return Study(**given, model_options=options)
     except DflearnError as error:
         raise type(error)(f"{path}: {error}") from error
 
 
-LISTS = {"problems": str, "methods": str, "seeds": int, "import": str}
-KEYS = ("problems", "methods", "seeds", "solver", "settings", "parameters", "model", "options", "tuning", "import")
-EXAMPLES = {"parameters": '"SCE^DYS"', "options": '"KP-100"', "tuning": '"SCE^smoothed"'}
-
-
-def _settings(content: Any) -> Settings:
-    if not isinstance(content, dict):
-        raise OptionError(f"a table is wanted in [settings], got {content!r}")
-    known = [f.name for f in fields(Settings)]
+def _check_names(content: Mapping[str, Any], known: Collection[str], where: str) -> None:
     unknown = [key for key in content if key not in known]
     if unknown:
-        names = ", ".join(map(repr, unknown))
-        raise OptionError(f"unknown key {names} in [settings]; the keys are {', '.join(known)}")
-    return Settings(**content)
+        raise OptionError(f"unknown key {', '.join(map(repr, unknown))}{where}; the keys are {', '.join(known)}")
 
 
-def _model(content: Any) -> dict[str, Any]:
-    """A name, or a table of a name and options."""
-    table = {"name": content} if isinstance(content, str) else content
-    if not isinstance(table, dict) or not isinstance(table.get("name"), str):
-        raise OptionError(f'model is a name such as "linear", or a table with a name and options; got {content!r}')
-    return {"model": table["name"], "model_options": {key: value for key, value in table.items() if key != "name"}}
-
-
-def _list(content: Mapping[str, Any], name: str, kind: type) -> tuple[Any, ...]:
-    value = content[name]
-    if not isinstance(value, list) or not all(type(item) is kind for item in value):
-        raise OptionError(f"{name} must be a list of {'names' if kind is str else 'integers'}, got {value!r}")
-    return tuple(value)
+def seeds_of(words: Sequence[str]) -> list[int]:
+    """["1-3", "5"] → [1, 2, 3, 5]."""
+    seeds: list[int] = []
+    for word in words:
+        first, dash, last = word.partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise OptionError(f"seeds are numbers or ranges such as 1-5, got {word!r}")
+        seeds += range(int(first), int(last if dash else first) + 1)
+    return list(dict.fromkeys(seeds))

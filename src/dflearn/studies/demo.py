@@ -1,88 +1,78 @@
-"""A first study: four ways to train the same linear model on the smallest shortest-path problem of the paper."""
+"""`dfl demo`: a study of four methods on the smallest shortest-path problem of the paper, and its page."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
-from torch import nn
+import numpy as np
+import torch
 
-from dflearn.data import DecisionDataset
-from dflearn.data.labels import label
-from dflearn.evaluation import Evaluation, evaluate
-from dflearn.layers import DavisYin, Exact, Smoothed
-from dflearn.losses import MSE, SCE, SPOPlus
-from dflearn.losses.base import Loss
-from dflearn.models import Linear
 from dflearn.problems import ShortestPath
-from dflearn.solvers.base import Solver
-from dflearn.training import History, fit
+from dflearn.report.page import Page
+from dflearn.report.render import render
+from dflearn.studies import figures
+from dflearn.studies.config import Settings, problem_of, resolve
+from dflearn.studies.record import Record
+from dflearn.studies.report import legend, results_table, study_page
+from dflearn.studies.run import run
+from dflearn.studies.summary import rankings, summarize
 
-SIDE, SEED, COUNT = 5, 1, 2000
-EPOCHS, BATCH, LEARNING_RATE = 25, 32, 0.005
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PROBLEM, SEED, METRIC = "SP-5", 1, "mean_of_ratios"
 BASELINE, BEST = "MSE", "SCE^smoothed"
-
-
-@dataclass(frozen=True)
-class Trained:
-    """One method's model, how it was trained, and how it did on the test set."""
-
-    model: nn.Module
-    history: History
-    judged: Evaluation
-
-    @property
-    def seconds(self) -> float:
-        """Training time per epoch, validation apart."""
-        parts = (self.history.column(f"seconds_{part}") for part in ("predict", "solve", "backward"))
-        return sum(map(sum, parts)) / len(self.history.rows)
+METHODS = (BASELINE, "SPO+^relax", "SCE^DYS unrolled", BEST)
 
 
 @dataclass(frozen=True)
 class Demo:
-    """The problem, its data with labels, each method by name, and the floor E[y | x]."""
+    """The runs, and the decisions of each method on the test set, `(count, n)`."""
 
-    problem: ShortestPath
-    train: DecisionDataset
-    validation: DecisionDataset
-    test: DecisionDataset
-    methods: dict[str, Trained]
-    floor: Evaluation
-    validation_floor: Evaluation
+    records: list[Record]
+    decisions: dict[str, np.ndarray]
+
+    def text(self) -> str:
+        """The table of results for a terminal."""
+        found = rankings(summarize(self.records, METRIC))
+        about = f"{PROBLEM}: paths through a grid whose edge costs are predicted by a linear model of 10 features."
+        return f"{about}\n\n{render(*results_table(found, METRIC))}\n\n{legend(METRIC)}"
+
+    def page(self) -> Page:
+        """The page of the study, with the decisions on one instance."""
+
+        def one_decision(page: Page) -> None:
+            page.section("One decision")
+            page.figure(
+                self._one_decision(),
+                f"The test instance where {BASELINE} loses most against {BEST}. Edges are as thick as they truly cost; each "
+                "title has the true cost of the path taken.",
+            )
+
+        return study_page(self.records, "Small errors or good decisions?", METRIC, further=one_decision)
+
+    def _one_decision(self) -> Figure:
+        config = self.records[0].config
+        problem, settings = problem_of(config), config.settings
+        assert isinstance(problem, ShortestPath)
+        regrets = {record.config.method: np.asarray(record.regrets, float) for record in self.records}
+        i = int((regrets[BASELINE] - regrets[BEST]).argmax())
+        costs = (
+            problem.split(settings.points, SEED, settings.test, settings.validation).test.batch().require("costs")[i]
+        )
+        paths = {"optimal": problem.solver().solve(costs.double()).decision.numpy()}
+        paths |= {method: decisions[i] for method, decisions in self.decisions.items()}
+        taken = {name: (path, float(costs.double() @ torch.as_tensor(path).double())) for name, path in paths.items()}
+        return figures.grid_paths(problem.edges(), (problem.rows, problem.columns), costs.double().numpy(), taken)
 
 
-def run_demo(epochs: int = EPOCHS, count: int = COUNT) -> Demo:
-    """Draw the data, label them, train every method and judge it. count: instances, of which 1000 are for the test."""
-    problem = ShortestPath(SIDE, SIDE, seed=SEED)
-    solver = problem.solver()
-    train, validation, test = label(problem.generate(count), solver).split(SEED)
-    methods = {}
-    for name, loss in _losses(problem, train, solver).items():
-        model, history = _train(problem, loss, train, validation, solver, epochs)
-        methods[name] = Trained(model, history, evaluate(model, problem, test, solver, floor=False))
-    floor, validation_floor = (
-        evaluate(problem.expected_costs, problem, part, solver, floor=False) for part in (test, validation)
-    )
-    return Demo(problem, train, validation, test, methods, floor, validation_floor)
-
-
-def _losses(problem: ShortestPath, train: DecisionDataset, solver: Solver) -> dict[str, Loss]:
-    """The two-stage baseline, the classic, and the paper's loss through both kinds of differentiable layer."""
-    assert train.costs is not None
-    mu = float(train.costs.abs().mean())
-    return {
-        BASELINE: MSE(),
-        "SPO+": SPOPlus(Exact(solver)),
-        "SCE^DYS unrolled": SCE(DavisYin(problem.program, mu=0.0, step=0.01, gradient="unrolled")),  # the paper's step
-        BEST: SCE(Smoothed(problem.program, mu=mu)),
-    }
-
-
-def _train(
-    problem: ShortestPath, loss: Loss, train: DecisionDataset, validation: DecisionDataset, solver: Solver, epochs: int
-) -> tuple[nn.Module, History]:
-    model = Linear(train.features.shape[-1], problem.program.p, seed=SEED)
-    history = fit(
-        model, loss, train, validation=validation, problem=solver,
-        epochs=epochs, batch_size=BATCH, lr=LEARNING_RATE, seed=SEED,
-    )  # fmt: skip
-    return model, history
+def run_demo(epochs: int) -> Demo:
+    """Run every method in the settings of the paper."""
+    configs = [resolve(PROBLEM, method, SEED, Settings(epochs=epochs)) for method in METHODS]
+    with TemporaryDirectory() as folder:
+        records = [run(config, raw=folder) for config in configs]
+        decisions = {config.method: np.load(Path(folder) / f"{config.key}.npz")["decisions"] for config in configs}
+    return Demo(records, decisions)

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from dflearn.data.cache import default_cache
 from dflearn.errors import SolverError
@@ -19,7 +18,7 @@ from dflearn.studies.store import Store, read_records
 
 REFRESH = 1.0  # seconds between two looks at the clock
 RETRIES = 2  # how often a run is tried again whose process or machine was lost
-PRIOR = 10.0  # seconds of finished work that the estimates are worth before they are corrected
+BAR = "{desc}: {n_fmt}/{total_fmt} |{bar}| {elapsed}{postfix}"
 
 
 @dataclass
@@ -55,6 +54,8 @@ def run_study(
         budget: seconds on the wall clock; a run that is not expected to end within them is not begun.
         estimate: seconds that a run is expected to take; for the budget and for the time left.
     """
+    from tqdm import tqdm
+
     configs = list({config.question: config for config in configs}.values())
     store.clear_running()
     store.put_wanted(configs)
@@ -66,44 +67,49 @@ def run_study(
             summary.skipped.append(config)
         else:
             queue.append(config)
-    forecast, begun = _Forecast(queue, estimate), time.monotonic()
-    running: dict[str, RunConfig] = {}
+    expected = {config.key: 0.0 if estimate is None else estimate(config) for config in queue}
+    begun, began = time.monotonic(), dict[str, float]()  # of the study, and of each run under way
     losses: Counter[str] = Counter()
-    with _Bar(len(configs), len(configs) - len(queue) - len(summary.skipped), progress and bool(queue)) as bar:
+    done = len(configs) - len(queue) - len(summary.skipped)
+    shown = None if progress and queue else True
+    with tqdm(total=len(configs), initial=done, desc="runs", bar_format=BAR, disable=shown, leave=False) as bar:
         try:
-            while queue or running:
-                while queue and len(running) < executor.slots:
+            while queue or began:
+                now = time.monotonic()
+                while queue and len(began) < executor.slots:
                     config = queue.pop(0)
-                    if budget is not None and time.monotonic() - begun + forecast.seconds(config) > budget:
+                    if budget is not None and now - begun + expected[config.key] > budget:
                         summary.left.append(config)
                         continue
                     store.put_running(config)
                     executor.submit(config)
-                    forecast.begin(config)
-                    running[config.key] = config
-                if not running:
+                    began[config.key] = now
+                if not began:
                     break
-                left = forecast.left(list(running.values()), queue) / executor.slots
-                bar.show(len(running), len(queue), len(summary.failed), None if estimate is None else left)
+                parts = [f"{len(began)} running", f"{len(queue)} waiting", f"{len(summary.failed)} failed"]
+                if estimate is not None:
+                    left = sum(max(0.0, expected[key] - (now - since)) for key, since in began.items())
+                    left += sum(expected[config.key] for config in queue)
+                    parts.append(f"about {duration(left / executor.slots)} left")
+                bar.set_postfix_str(", ".join(parts))
                 outcome = executor.next(REFRESH)
                 if outcome is None:
                     continue
-                del running[outcome.config.key]
                 config, key = outcome.config, outcome.config.key
+                del began[key]
                 losses[key] += outcome.lost
                 if outcome.record is not None:
                     store.put(outcome.record)
-                    forecast.end(config)
                     summary.done += 1
-                    bar.advance()
+                    bar.update(1)
                 elif outcome.lost and losses[key] <= retries:
                     queue.insert(0, config)
-                    bar.write(f"try {losses[key] + 1} of {retries + 1}: {config}: {outcome.reason}")
+                    bar.write(f"try {losses[key] + 1} of {retries + 1}: {config}: {outcome.reason}", file=sys.stderr)
                 else:
                     tries = f" (tried {losses[key]} times)" if losses[key] > 1 else ""
                     store.put_failure(config, f"{outcome.error}{tries}")
                     summary.failed.append(config)
-                    bar.write(f"failed: {config}: {outcome.reason}{tries}")
+                    bar.write(f"failed: {config}: {outcome.reason}{tries}", file=sys.stderr)
         finally:
             store.clear_running()
     return summary
@@ -136,63 +142,8 @@ def complete(study: Study, path: str | Path, executor: Executor | None = None) -
     return [answers[config.question] for config in configs]
 
 
-class _Forecast:
-    """How long runs will take: the estimates, corrected by how far off they were for the runs that ended since."""
-
-    def __init__(self, configs: Sequence[RunConfig], estimate: Callable[[RunConfig], float] | None) -> None:
-        self.estimates = {config.key: 0.0 if estimate is None else estimate(config) for config in configs}
-        self.began: dict[str, float] = {}
-        self.taken = self.foreseen = PRIOR
-
-    def seconds(self, config: RunConfig) -> float:
-        return self.estimates[config.key] * self.taken / self.foreseen
-
-    def begin(self, config: RunConfig) -> None:
-        self.began[config.key] = time.monotonic()
-
-    def end(self, config: RunConfig) -> None:
-        self.taken += time.monotonic() - self.began[config.key]
-        self.foreseen += self.estimates[config.key]
-
-    def left(self, running: Sequence[RunConfig], waiting: Sequence[RunConfig]) -> float:
-        """Seconds of work that is left, on one core."""
-        now = time.monotonic()
-        under_way = (self.seconds(config) - (now - self.began[config.key]) for config in running)
-        return sum(max(0.0, seconds) for seconds in under_way) + sum(map(self.seconds, waiting))
-
-
 def duration(seconds: float) -> str:
     """5 s, 12 min, 3.4 h."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
-
-
-class _Bar:
-    """Done, running, failed and the time left, on a terminal."""
-
-    def __init__(self, total: int, done: int, show: bool) -> None:
-        from tqdm import tqdm
-
-        shape = "{desc}: {n_fmt}/{total_fmt} |{bar}| {elapsed}{postfix}"
-        self.bar: Any = tqdm(
-            total=total, initial=done, desc="runs", bar_format=shape, disable=None if show else True, leave=False
-        )
-
-    def __enter__(self) -> _Bar:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.bar.close()
-
-    def show(self, running: int, waiting: int, failed: int, left: float | None) -> None:
-        parts = [f"{running} running", f"{waiting} waiting", f"{failed} failed"]
-        if left is not None:
-            parts.append(f"about {duration(left)} left")
-        self.bar.set_postfix_str(", ".join(parts))
-
-    def advance(self) -> None:
-        self.bar.update(1)
-
-    def write(self, line: str) -> None:
-        self.bar.write(line, file=sys.stderr)

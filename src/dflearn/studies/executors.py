@@ -12,13 +12,10 @@ import signal
 import threading
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any
 
 from tqdm import tqdm
 
@@ -117,8 +114,9 @@ class LocalProcesses(Executor):
 
     def submit(self, config: RunConfig) -> None:
         worker = self._idle.pop() if self._idle else _Worker(self.cache, self.raw)
+        worker.config = config
+        worker.connection.send(config)
         self._busy.append(worker)
-        worker.begin(config)
 
     def next(self, timeout: float | None = None) -> Outcome | None:
         ready = wait([worker.connection for worker in self._busy], timeout)
@@ -127,7 +125,7 @@ class LocalProcesses(Executor):
         worker = next(worker for worker in self._busy if worker.connection in ready)
         self._busy.remove(worker)
         outcome = worker.outcome()
-        if worker.process.is_alive():
+        if not outcome.lost:
             self._idle.append(worker)
         return outcome
 
@@ -156,33 +154,34 @@ def carry_out(config: RunConfig, cache: str | Path | None, raw: str | Path | Non
 
 
 class _Worker:
-    """The driver's end of one process."""
+    """The driver's end of one process, and the run that it has."""
+
+    config: RunConfig
 
     def __init__(self, cache: str | Path | None, raw: str | Path | None) -> None:
         # Not a fork: it would copy the locks of torch's and numba's threads.
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, cache, raw), daemon=True)
-        with _environment(ONE_THREAD):
+        before = {name: os.environ.get(name) for name in ONE_THREAD}
+        os.environ.update(ONE_THREAD)
+        try:
             self.process.start()
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name) if value is None else os.environ.update({name: value})
         theirs.close()
-        self.config: RunConfig | None = None
-
-    def begin(self, config: RunConfig) -> None:
-        self.config = config
-        self.connection.send(config)
 
     def outcome(self) -> Outcome:
-        assert self.config is not None
-        config, self.config = self.config, None
         try:
-            return self.connection.recv()
+            outcome: Outcome = self.connection.recv()
         except (EOFError, OSError):
             self.end()
             code = self.process.exitcode
             how = f"by signal {-code}" if code is not None and code < 0 else f"with exit status {code}"
             error = f"the process of this run ended {how}; out of memory is the usual reason"
-            return Outcome(config, error=error, lost=True)
+            return Outcome(self.config, error=error, lost=True)
+        return outcome
 
     def end(self) -> None:
         self.connection.close()  # an idle worker reads the end of the line and returns
@@ -211,18 +210,3 @@ def _end_with_parent() -> None:
     assert parent is not None
     parent.join()
     os._exit(1)
-
-
-@contextmanager
-def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Environment variables for processes that start meanwhile."""
-    before: dict[str, Any] = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import base64
 import csv
 import gzip
 import io
 import json
 import lzma
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from dflearn.errors import DataError, MissingExtraError, OptionError
 from dflearn.files import write_whole
 from dflearn.reading import UNREADABLE, unpack
 from dflearn.studies.config import RESULTS_VERSION
-from dflearn.studies.record import ARRAYS, Record
+from dflearn.studies.record import Record
 
 # Ending → how bytes are packed and unpacked; the same content gives the same file.
 LINES: dict[str, tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]] = {
@@ -31,12 +29,8 @@ LINES: dict[str, tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]] = {
 }
 
 
-def is_lines(path: str | Path) -> bool:
-    """Whether the name is that of an export that holds whole records."""
-    return _ending(path) is not None
-
-
-def _ending(path: str | Path) -> str | None:
+def ending_of(path: str | Path) -> str | None:
+    """The ending of an export that holds whole records; `None` for other names."""
     return next((ending for ending in LINES if Path(path).name.lower().endswith(ending)), None)
 
 
@@ -47,9 +41,9 @@ def write_records(path: str | Path, records: Sequence[Record], *, instances: boo
     and with `instances` also the figures of single instances; `read_lines` reads it.
     """
     path = Path(path)
-    kind, ending = path.suffix.lower(), _ending(path)
+    kind, ending = path.suffix.lower(), ending_of(path)
     if ending is not None:
-        lines = (json.dumps(_line(record, instances), sort_keys=True, allow_nan=False) for record in records)
+        lines = (json.dumps(r.as_dict(instances=instances), sort_keys=True, allow_nan=False) for r in records)
         content = LINES[ending][0]("".join(f"{line}\n" for line in lines).encode())
     elif kind == ".csv":
         content = _csv(records)
@@ -66,7 +60,7 @@ def write_records(path: str | Path, records: Sequence[Record], *, instances: boo
 
 def read_lines(path: str | Path) -> list[Record]:
     """The runs of a .jsonl export; those of another results version are left out."""
-    ending = _ending(path)
+    ending = ending_of(path)
     if ending is None:
         raise OptionError(f"an export of whole records ends in {', '.join(LINES)}, got {Path(path).name!r}")
     packed = Path(path).read_bytes()
@@ -79,26 +73,10 @@ def read_lines(path: str | Path) -> list[Record]:
         try:
             content = json.loads(line)
             if content["results_version"] == RESULTS_VERSION:
-                found.append(Record.from_dict(content, **_arrays(content)))
+                found.append(Record.from_dict(content))
         except UNREADABLE as error:
             raise DataError(f"line {number} of {path} is not an exported run: {error!r}") from error
     return found
-
-
-def _line(record: Record, instances: bool) -> dict[str, Any]:
-    """A record as JSON holds it; arrays as the base64 of their bytes."""
-    arrays = {name: getattr(record, name) for name in ARRAYS} if instances else {}
-    return record.as_dict() | {
-        name: base64.b64encode(values.astype(ARRAYS[name]).tobytes()).decode()
-        for name, values in arrays.items()
-        if values is not None
-    }
-
-
-def _arrays(content: dict[str, Any]) -> dict[str, np.ndarray]:
-    return {
-        name: np.frombuffer(base64.b64decode(content[name]), kind) for name, kind in ARRAYS.items() if name in content
-    }
 
 
 def flat(record: Record) -> dict[str, Any]:
@@ -113,7 +91,7 @@ def flat(record: Record) -> dict[str, Any]:
     row |= {f"parameter_{name}": value for name, value in config.parameters}
     row |= {f"chosen_{name}": value for name, value in record.chosen.items()}
     row |= {f"option_{name}": str(value) for name, value in (*config.problem_options, *config.model_options)}
-    row |= {f"setting_{name}": value for name, value in config.settings.as_dict().items()}
+    row |= {f"setting_{name}": value for name, value in asdict(config.settings).items()}
     for name, (value, low, high) in record.metrics.items():
         row |= {name: value, f"{name}_low": low, f"{name}_high": high}
     row |= {f"seconds_{name}": value for name, value in record.seconds.items()}
@@ -123,17 +101,15 @@ def flat(record: Record) -> dict[str, Any]:
     return row | {"notes": " | ".join(record.notes), "key": config.key, "results_version": RESULTS_VERSION}
 
 
-def _table(records: Iterable[Record]) -> tuple[list[str], list[dict[str, Any]]]:
+def _columns(records: Iterable[Record]) -> dict[str, list[Any]]:
+    """Name → a value per record; `None` where a record has none."""
     rows = [flat(record) for record in records]
-    return list(dict.fromkeys(name for row in rows for name in row)), rows
+    return {name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}
 
 
 def _csv(records: Iterable[Record]) -> bytes:
-    columns, rows = _table(records)
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, columns)
-    writer.writeheader()
-    writer.writerows(rows)
+    columns, text = _columns(records), io.StringIO(newline="")
+    csv.writer(text).writerows([list(columns), *zip(*columns.values(), strict=True)])
     return text.getvalue().encode()
 
 
@@ -143,15 +119,12 @@ def _parquet(records: Iterable[Record]) -> bytes:
         import pyarrow.parquet
     except ImportError as error:
         raise MissingExtraError("a Parquet file needs the package pyarrow: pip install 'dflearn[parquet]'") from error
-    columns, rows = _table(records)
-    # A parameter may be a number for one method and a word for another: a column has one type, so it becomes text.
-    arrays = {}
-    for name in columns:
-        values = [row.get(name) for row in rows]
+    columns = _columns(records)
+    for name, values in columns.items():
+        # A parameter may be a number for one method and a word for another: a column has one type, so it becomes text.
         kinds = {type(value) for value in values if value is not None}
-        arrays[name] = (
-            values if kinds <= {int, float} or len(kinds) <= 1 else [None if v is None else str(v) for v in values]
-        )
+        if not kinds <= {int, float} and len(kinds) > 1:
+            columns[name] = [None if value is None else str(value) for value in values]
     buffer = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.table(arrays), buffer)
+    pyarrow.parquet.write_table(pyarrow.table(columns), buffer)
     return buffer.getvalue()

@@ -1,14 +1,14 @@
 """The registry of methods: a name, and what prepares a loss and its training data from a run's context.
 
-The methods of the library are in `studies.builtin` and `studies.field`. Packages add theirs by an entry point of the group `dflearn.methods`
-that names a module; it is imported on the first look-up, and calls `register`. The paper's methods come that way.
+The methods of the library are in `studies.builtin`, those of the paper's authors in `studies.paper.methods`. Packages add theirs by an
+entry point of the group `dflearn.methods` that names a module; it is imported on the first look-up, and calls `register`.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -17,6 +17,7 @@ from typing import Any, Literal
 import torch
 
 from dflearn.data import DecisionDataset
+from dflearn.data.scale import Scale
 from dflearn.errors import OptionError
 from dflearn.losses.base import Loss
 from dflearn.problems.base import Problem
@@ -43,6 +44,24 @@ class RunContext:
 
     def generator(self) -> torch.Generator:
         return torch.Generator().manual_seed(self.seed)
+
+    def relaxed_solver(self) -> Solver:
+        """The LP relaxation by the best solver there is for it (a path oracle, a two-row simplex, HiGHS)."""
+        return self.problem.relaxed_solver()
+
+    def cost(self, name: str) -> float:
+        """A parameter that is a cost."""
+        return float(self.parameters[name]) * self.unit
+
+    @property
+    def mu(self) -> float:
+        """The parameter `mu`; "auto" is that of the data."""
+        mu = self.parameters["mu"]
+        return self.scale.mu if mu == "auto" else mu
+
+    @property
+    def scale(self) -> Scale:
+        return Scale.of(self.problem.program.objective, self.train)
 
 
 @dataclass(frozen=True)
@@ -72,10 +91,6 @@ class Prepared:
         return name if layer.solver is None else f"{name} of {layer.solver.identity}"
 
 
-def no_parameters(problem: str) -> dict[str, Plain]:
-    return {}
-
-
 @dataclass(frozen=True)
 class Method:
     """One row of a table.
@@ -88,10 +103,42 @@ class Method:
     name: str
     about: str
     prepare: Callable[[RunContext], Prepared]
-    parameters: Callable[[str], dict[str, Plain]] = no_parameters
+    parameters: Callable[[str], dict[str, Plain]] = lambda problem: {}
 
 
 _METHODS: dict[str, Method] = {}
+
+
+def add(
+    name: str,
+    about: str,
+    make: Callable[[RunContext], Loss | Prepared],
+    parameters: Callable[[str], dict[str, Plain]] | None = None,
+    *,
+    scaled: bool = False,
+    **values: Plain,
+) -> None:
+    """Register a method by what makes its loss.
+
+    Args:
+        make: a loss that trains on the labels that are there, or all of a `Prepared`.
+        parameters: as of `Method`, in place of `values`, which are the same for every problem.
+        scaled: also register "… scaled", as if all costs had been divided by mean |y|, and the decisions' objective with them.
+    """
+    parameters = parameters or (lambda problem: dict(values))
+
+    def prepare(context: RunContext) -> Prepared:
+        made = make(context)
+        return made if isinstance(made, Prepared) else Prepared(made, context.train)
+
+    def prepare_scaled(context: RunContext) -> Prepared:
+        unit = context.scale.costs
+        return replace(prepare(replace(context, unit=unit)), scale=unit)
+
+    register(Method(name, about, prepare, parameters))
+    if scaled:
+        about = "the same; the model works in units of mean |y|"
+        register(Method(f"{name} scaled", about, prepare_scaled, parameters))
 
 
 def register(method: Method) -> Method:
@@ -132,10 +179,12 @@ def method_names() -> list[str]:
 
 @cache
 def load_plugins() -> None:
-    """Import the library's methods, and those of every installed package with an entry point for them."""
-    for own in ("builtin", "field"):
-        import_module(f"dflearn.studies.{own}")
+    """Import the methods of the library and of the paper, and those of every installed package with an entry point for them."""
+    for module in ("builtin", "paper.methods"):
+        import_module(f"dflearn.studies.{module}")
     for plugin in entry_points(group=GROUP):
+        if plugin.value.startswith("dflearn."):  # of an installation that is older than the code
+            continue
         try:
             plugin.load()
         except ImportError as error:

@@ -52,12 +52,16 @@ def make_model(
     return _MODELS[name](features, costs, seed, **(options or {}))
 
 
-def _joint(features: tuple[int, ...], name: str) -> int:
-    if len(features) != 1:
+def _check(fits: bool, name: str, takes: str, features: tuple[int, ...], instead: str = "") -> None:
+    if not fits:
         raise OptionError(
-            f"the model {name!r} takes one row of features per instance, and these data have features of shape {features} "
-            'for each: use model = "shared", which has one row per cost'
+            f"the model {name!r} takes {takes}; these data have features of shape {features} for each{instead}"
         )
+
+
+def _joint(features: tuple[int, ...], name: str) -> int:
+    takes = "one row of features per instance"
+    _check(len(features) == 1, name, takes, features, ': use model = "shared", which has one row per cost')
     return features[0]
 
 
@@ -70,23 +74,17 @@ def mlp(features: tuple[int, ...], costs: int, seed: int, hidden: tuple[int, ...
 
 
 def shared(features: tuple[int, ...], costs: int, seed: int) -> nn.Module:
-    if len(features) != 2:
-        raise OptionError(
-            f"the model 'shared' takes features of each cost, (costs, k); these data have shape {features}: use "
-            'model = "linear"'
-        )
+    _check(len(features) == 2, "shared", "features of each cost, (costs, k)", features, ': use model = "linear"')
     return SharedLinear(features[-1], seed=seed)
 
 
 def tiles(features: tuple[int, ...], costs: int, seed: int, channels: int = 8) -> nn.Module:
     side = round(costs**0.5)
-    if len(features) != 3 or features[0] != 3 or side * side != costs or any(size % side for size in features[1:]):
-        raise OptionError(
-            f"the model 'tiles' takes square images (3, height, width) of {costs} tiles, one for each cost; these data have "
-            f"features of shape {features}"
-        )
+    square = side * side == costs and len(features) == 3 and features[0] == 3
+    takes = f"square images (3, height, width) of {costs} tiles, one for each cost"
+    _check(square and not any(size % side for size in features[1:]), "tiles", takes, features)
     return TileNet(features[1] // side, channels=channels, seed=seed)
 
 
-for _name, _make in {"linear": linear, "mlp": mlp, "shared": shared, "tiles": tiles}.items():
-    register_model(_name, _make)
+for _make in (linear, mlp, shared, tiles):
+    register_model(_make.__name__, _make)

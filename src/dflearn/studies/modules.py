@@ -10,6 +10,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path, PurePath
 
 from dflearn.errors import DataError, OptionError
@@ -29,13 +30,12 @@ def import_modules(names: Iterable[str], folder: Path | None = None) -> None:
     for name in names:
         try:
             module = importlib.import_module(name)
-        except ModuleNotFoundError as error:
-            if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-                where = "on Python's path" if folder is None else f"in {folder} or on Python's path"
-                raise OptionError(f"the study imports {name!r}, and there is no such module {where}") from error
-            raise OptionError(f"the study imports {name!r}, and that imports a missing module: {error}") from error
         except Exception as error:
-            raise OptionError(f"the study imports {name!r}, which fails: {type(error).__name__}: {error}") from error
+            why = f", which fails: {type(error).__name__}: {error}"
+            if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
+                where = "on Python's path" if folder is None else f"in {folder} or on Python's path"
+                why = f", and there is no such module {where}"
+            raise OptionError(f"the study imports {name!r}{why}") from error
         wanted = None if folder is None else folder.resolve() / f"{name.replace('.', '/')}.py"
         if wanted is not None and wanted.exists() and Path(str(module.__file__)).resolve() != wanted:
             raise OptionError(
@@ -49,20 +49,22 @@ def sources(names: Iterable[str]) -> dict[str, str]:
     Modules of installed packages are left out: a machine that is to run them has the package too.
     """
     found: dict[str, str] = {}
+    package = Path(__file__).resolve().parents[1]
+    installed = {Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib", "stdlib", "platstdlib")}
     for name in names:
         top = sys.modules[name.partition(".")[0]]
         if top.__file__ is None:
             continue
         file = Path(top.__file__).resolve()
         folder = file.parents[1] if file.name == "__init__.py" else file.parent
-        if folder in _installed():
+        if folder in installed:
             continue
         for module in list(sys.modules.values()):
             path = Path(getattr(module, "__file__", None) or "/")
             if not path.is_absolute():  # of modules that no file holds, torch.ops for one
                 continue
             path = path.resolve()
-            if path.suffix == ".py" and path.is_relative_to(folder) and not path.is_relative_to(_package()):
+            if path.suffix == ".py" and path.is_relative_to(folder) and not path.is_relative_to(package):
                 found[path.relative_to(folder).as_posix()] = path.read_text()
     return found
 
@@ -73,34 +75,22 @@ def digest_of(names: Iterable[str]) -> str:
     return hashlib.sha256(b"\0".join(texts)).hexdigest()[:16]
 
 
-_INSTALLED: set[str] = set()  # by this process
-
-
 def install(texts: Mapping[str, str]) -> None:
-    """Put what `sources` gave elsewhere on the path of this process."""
-    if not texts:
-        return
-    digest = hashlib.sha256(repr(sorted(texts.items())).encode()).hexdigest()
-    if digest in _INSTALLED:
-        return
-    for name in texts:
+    """Put what `sources` gave elsewhere on the path of this process, once."""
+    if texts:
+        _install(tuple(sorted(texts.items())))
+
+
+@cache
+def _install(texts: tuple[tuple[str, str], ...]) -> None:
+    for name, _ in texts:
         if PurePath(name).is_absolute() or ".." in PurePath(name).parts or PurePath(name).suffix != ".py":
             raise DataError(
                 f"a module of the study is called {name!r}, which is no .py file inside of its folder: rename it"
             )
-    folder = Path(
-        tempfile.mkdtemp(prefix="dflearn-modules-")
-    )  # for this user alone, under a name that nobody can guess
+    # For this user alone, under a name that nobody can guess.
+    folder = Path(tempfile.mkdtemp(prefix="dflearn-modules-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    for name, text in texts.items():
+    for name, text in texts:
         write_whole(folder / name, text.encode())
     sys.path.insert(0, str(folder))
-    _INSTALLED.add(digest)
-
-
-def _installed() -> set[Path]:
-    return {Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib", "stdlib", "platstdlib")}
-
-
-def _package() -> Path:
-    return Path(__file__).resolve().parents[1]

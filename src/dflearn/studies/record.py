@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 import os
 import platform
@@ -15,11 +16,16 @@ from typing import Any
 
 import numpy as np
 
+from dflearn.errors import DataError
+from dflearn.files import as_json
 from dflearn.studies.config import RESULTS_VERSION, RunConfig
 from dflearn.studies.modules import digest_of
 
 #: The arrays of a record: one number per test instance.
 ARRAYS = {"regrets": np.dtype("<f4"), "optima": np.dtype("<f4"), "ids": np.dtype("<i4")}
+PLAIN = (
+    "metrics", "history", "seconds", "peak_megabytes", "solver", "training_solver", "machine", "notes", "chosen", "tried",
+)  # fmt: skip
 
 PACKAGES = ("dflearn", "torch", "numpy", "scipy", "numba", "highspy", "gurobipy", "cvxpy", "cvxpylayers", "clarabel")
 
@@ -66,57 +72,41 @@ class Record:
     def metric(self, name: str) -> float:
         return self.metrics[name][0]
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, without the arrays; what is not a number is `None`."""
-        content = {
+    def as_dict(self, *, instances: bool = False) -> dict[str, Any]:
+        """Plain values for JSON; what is not a number is `None`. instances: with the arrays, as the base64 of their bytes."""
+        arrays = {name: getattr(self, name) for name in ARRAYS} if instances else {}
+        return {
             "key": self.config.key,
             "results_version": RESULTS_VERSION,
             "config": self.config.as_dict(),
-            "metrics": {name: list(values) for name, values in self.metrics.items()},
-            "history": dict(self.history),
-            "seconds": dict(self.seconds),
-            "peak_megabytes": self.peak_megabytes,
-            "solver": self.solver,
-            "training_solver": self.training_solver,
-            "machine": dict(self.machine),
-            "notes": list(self.notes),
+            **{name: as_json(getattr(self, name)) for name in PLAIN},
+            **{
+                name: base64.b64encode(values.astype(ARRAYS[name]).tobytes()).decode()
+                for name, values in arrays.items()
+                if values is not None
+            },
         }
-        if self.chosen:
-            content["chosen"] = dict(self.chosen)
-        if self.tried:
-            content["tried"] = [dict(row) for row in self.tried]
-        return _without_nan(content)
 
     @classmethod
-    def from_dict(cls, content: Mapping[str, Any], **arrays: np.ndarray | None) -> Record:
+    def from_dict(cls, content: Mapping[str, Any]) -> Record:
         """What `as_dict` gave, of any results version; `key` and `results_version` are for the caller to look at."""
-        return cls(
-            config=RunConfig.from_dict(content["config"]),
-            metrics={name: (_number(a), _number(b), _number(c)) for name, (a, b, c) in content["metrics"].items()},
-            history={name: list(map(_number, values)) for name, values in content["history"].items()},
-            seconds=content["seconds"],
-            peak_megabytes=_number(content["peak_megabytes"]),
-            solver=content["solver"],
-            training_solver=content["training_solver"],
-            machine=content["machine"],
-            notes=tuple(content["notes"]),
-            chosen=content.get("chosen", {}),
-            tried=tuple(content.get("tried", ())),
-            **arrays,
-        )
+        arrays: dict[str, Any] = {
+            name: np.frombuffer(base64.b64decode(content[name]), ARRAYS[name]) for name in ARRAYS if name in content
+        }
+        if len({len(array) for array in arrays.values()}) > 1:
+            raise DataError("its arrays have different lengths")
+        given = {name: content[name] for name in PLAIN if name in content} | {
+            "metrics": {name: (_number(a), _number(b), _number(c)) for name, (a, b, c) in content["metrics"].items()},
+            "history": {name: list(map(_number, values)) for name, values in content["history"].items()},
+            "peak_megabytes": _number(content["peak_megabytes"]),
+            "notes": tuple(content["notes"]),
+            "tried": tuple(content.get("tried", ())),
+        }
+        return cls(RunConfig.from_dict(content["config"]), **given, **arrays)
 
 
 def _number(value: float | None) -> float:
     return math.nan if value is None else value
-
-
-def _without_nan(value: Any) -> Any:
-    """The same with `None` for every number that JSON cannot hold."""
-    if isinstance(value, dict):
-        return {key: _without_nan(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_without_nan(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def made_with(config: RunConfig) -> dict[str, str]:

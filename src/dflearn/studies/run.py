@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import Counter
 from copy import deepcopy
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,15 +24,14 @@ from dflearn.files import replacing
 from dflearn.models import Scaled
 from dflearn.problems.base import Problem
 from dflearn.solvers.base import Solver
-from dflearn.studies.config import Pairs, RunConfig, problem_of
+from dflearn.studies.config import RunConfig, problem_of
 from dflearn.studies.methods import Prepared, RunContext, load_plugins, method_named
 from dflearn.studies.models import make_model
 from dflearn.studies.modules import import_modules
 from dflearn.studies.record import PeakMemory, Record, machine, made_with
 from dflearn.training import Callback, fit
-from dflearn.training.history import History
 from dflearn.training.run import Run
-from dflearn.training.validation import Validation
+from dflearn.training.validation import History, Validation
 
 DIGITS, HISTORY_DIGITS = 7, 4  # significant digits that a record keeps: of its figures, and of each epoch's
 
@@ -48,8 +46,12 @@ def run(config: RunConfig, cache: str | Path | None = None, raw: str | Path | No
     """
     load_plugins()
     import_modules(config.imports)
-    with _one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # CPU time is the time of the work only where nothing waits for other threads
+    try:
         return _run(config, cache, raw)
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _run(config: RunConfig, cache: str | Path | None, raw: str | Path | None) -> Record:
@@ -69,7 +71,9 @@ def _run(config: RunConfig, cache: str | Path | None, raw: str | Path | None) ->
     watch.lap("labels")
 
     best, tried = None, []
-    for values in _combinations(config.tuning):
+    names = [name for name, _ in config.tuning]
+    for chosen in itertools.product(*(values for _, values in config.tuning)):
+        values = dict(zip(names, chosen, strict=True))  # empty where nothing is tuned
         parameters = {**dict(config.parameters), **values}
         context = RunContext(problem, train, config.seed, parameters, lambda: exact_solver(problem, config))
         prepared = method_named(config.method).prepare(context)
@@ -100,12 +104,14 @@ def _run(config: RunConfig, cache: str | Path | None, raw: str | Path | None) ->
     seconds = {
         "epoch": _short(_typical(rows["cpu_seconds"])),
         "epoch_wall": _short(_typical(rows["wall_seconds"])),
-        **watch.seconds,
+        **{name: round(spent, 3) for name, spent in watch.seconds.items()},
         "total_wall": round(time.perf_counter() - begun, 3),
     }
     return Record(
         config=config,
-        metrics=_metrics(evaluation),
+        metrics={
+            name: (_short(one.value), _short(one.low), _short(one.high)) for name, one in evaluation.metrics.items()
+        },
         history=rows,
         seconds=seconds,
         peak_megabytes=memory.megabytes(),
@@ -125,15 +131,10 @@ def _keep_raw(path: Path, evaluation: Evaluation) -> None:
     """The arrays of an evaluation, in a file that is whole or not there."""
     assert evaluation.predictions is not None
     assert evaluation.decisions is not None
+    arrays: dict[str, Any] = {"predictions": evaluation.predictions.numpy(), "decisions": evaluation.decisions.numpy()}
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary, temporary.open("wb") as file:
-        np.savez_compressed(
-            file,
-            ids=evaluation.ids,
-            predictions=evaluation.predictions.numpy(),
-            decisions=evaluation.decisions.numpy(),
-            regrets=evaluation.regrets,
-        )
+        np.savez_compressed(file, ids=evaluation.ids, regrets=evaluation.regrets, **arrays)
 
 
 def exact_solver(problem: Problem, config: RunConfig) -> Solver:
@@ -143,13 +144,6 @@ def exact_solver(problem: Problem, config: RunConfig) -> Solver:
 
         return Gurobi(problem.program)
     return problem.solver()
-
-
-def _combinations(tuning: Pairs) -> Iterator[dict[str, Any]]:
-    """One dict of values per combination; an empty one where nothing is tuned."""
-    names = [name for name, _ in tuning]
-    for values in itertools.product(*(values for _, values in tuning)):
-        yield dict(zip(names, values, strict=True))
 
 
 # -- one training -----------------------------------------------------------------------------------------------------
@@ -245,12 +239,11 @@ class _Watch:
     """CPU seconds by name, from lap to lap."""
 
     def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self.last = time.process_time()
+        self.seconds, self.last = Counter[str](), time.process_time()
 
     def lap(self, name: str) -> None:
         now = time.process_time()
-        self.seconds[name] = round(self.seconds.get(name, 0.0) + now - self.last, 3)
+        self.seconds[name] += now - self.last  # type: ignore[assignment]
         self.last = now
 
 
@@ -259,23 +252,5 @@ def _typical(per_epoch: list[float]) -> float:
     return float(np.mean(per_epoch[1:] or per_epoch))
 
 
-def _metrics(evaluation: Evaluation) -> dict[str, tuple[float, float, float]]:
-    return {
-        name: (_short(estimate.value), _short(estimate.low), _short(estimate.high))
-        for name, estimate in evaluation.metrics.items()
-    }
-
-
 def _short(value: float, digits: int = DIGITS) -> float:
     return float(f"{value:.{digits}g}")
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """CPU time is the time of the work only where nothing waits for other threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -9,28 +9,25 @@ import json
 import os
 import sqlite3
 import time
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import Any, TypeVar
 
 from dflearn.errors import DataError
 from dflearn.files import transaction
-from dflearn.reading import LEAST, UNREADABLE, unpack
+from dflearn.reading import LEAST, UNREADABLE
 from dflearn.studies.config import RESULTS_VERSION, RunConfig
-from dflearn.studies.export import is_lines, read_lines, write_records
-from dflearn.studies.record import ARRAYS, Record
+from dflearn.studies.export import ending_of, read_lines, write_records
+from dflearn.studies.record import Record
 
-FORMAT = 2  # of the tables below; 1 had no ids
+Kind = TypeVar("Kind", Record, RunConfig)
+FORMAT = 3  # of the tables below
 
 # Plain rollback journal and synchronous=FULL: one file, safe against power cuts, readable while a study runs.
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS runs (
-    key TEXT PRIMARY KEY, question TEXT NOT NULL, results_version INTEGER NOT NULL, problem TEXT NOT NULL,
-    method TEXT NOT NULL, seed INTEGER NOT NULL, record TEXT NOT NULL, regrets BLOB, optima BLOB, ids BLOB);
+    key TEXT PRIMARY KEY, question TEXT NOT NULL, results_version INTEGER NOT NULL, record TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS runs_by_question ON runs (question);
 CREATE TABLE IF NOT EXISTS failures (
     key TEXT PRIMARY KEY, config TEXT NOT NULL, error TEXT NOT NULL, ended REAL NOT NULL);
@@ -45,6 +42,10 @@ class Failure:
 
     config: RunConfig
     error: str
+
+    def as_dict(self) -> dict[str, str]:
+        """The run, and the last line of its error."""
+        return {"run": str(self.config), "error": self.error.strip().splitlines()[-1]}
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,10 @@ class Store:
         try:
             self.connection.execute("PRAGMA synchronous = FULL")
             (version,) = self.connection.execute("PRAGMA user_version").fetchone()
-            if version > FORMAT:
-                raise DataError(f"{self.path} was written by a newer dflearn (format {version}): update dflearn")
+            if version not in (0, FORMAT):
+                raise DataError(
+                    f"{self.path} was written by another dflearn (format {version}): update dflearn, or name another file"
+                )
             size = os.path.getsize(self.path) if self.path.exists() else 0  # ":memory:" is no file
             self.connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(LEAST, 2 * size))
             kinds = "SELECT count(*) FROM sqlite_master WHERE type NOT IN ('table', 'index') OR upper(sql) LIKE '%GENERATED%'"
@@ -83,15 +86,12 @@ class Store:
                 raise DataError(f"{self.path} cannot be used as a study: it holds more than tables; name another file")
             with self.connection:
                 self.connection.executescript(SCHEMA)
-                if version == 1:
-                    self.connection.execute("ALTER TABLE runs ADD COLUMN ids BLOB")
                 self.connection.execute(f"PRAGMA user_version = {FORMAT}")
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, DataError) as error:
             self.connection.close()
+            if isinstance(error, DataError):
+                raise
             raise DataError(f"{self.path} cannot be used as a study: {error}; name another file") from error
-        except DataError:
-            self.connection.close()
-            raise
 
     def __enter__(self) -> Store:
         return self
@@ -104,15 +104,9 @@ class Store:
     def put(self, record: Record) -> None:
         """Keep a finished run; a failure of the same run before is forgotten."""
         config = record.config
-        names = (config.key, config.question, RESULTS_VERSION, config.problem, config.method, config.seed)
-        arrays = (getattr(record, name) for name in ARRAYS)
-        row = (
-            *names,
-            json.dumps(record.as_dict()),
-            *(None if a is None else zlib.compress(a.tobytes(), 6) for a in arrays),
-        )
+        row = (config.key, config.question, RESULTS_VERSION, json.dumps(record.as_dict(instances=True)))
         with transaction(self.connection, self.path):
-            self.connection.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+            self.connection.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?)", row)
             self.connection.execute("DELETE FROM failures WHERE key = ?", (config.key,))
             self.connection.execute("DELETE FROM running WHERE key = ?", (config.key,))
 
@@ -155,12 +149,9 @@ class Store:
 
     def get(self, config: RunConfig) -> Record | None:
         """The finished run of this config, or else one that differs in nothing but the exact solver."""
-        columns = "SELECT record, regrets, optima, ids FROM runs WHERE results_version = ? AND "
-        for condition, value in (("key = ?", config.key), ("question = ? ORDER BY key", config.question)):
-            row = self._first(columns + condition, (RESULTS_VERSION, value))
-            if row is not None:
-                return _record(self.path, *row)
-        return None
+        text = "SELECT record FROM runs WHERE question = ? AND results_version = ? ORDER BY key != ?, key"
+        row = self._first(text, (config.question, RESULTS_VERSION, config.key))
+        return None if row is None else _read(self.path, Record, row[0])
 
     def has(self, config: RunConfig) -> bool:
         row = self._first(
@@ -170,15 +161,13 @@ class Store:
 
     def records(self) -> list[Record]:
         """Every finished run of this results version, by problem, method and seed."""
-        rows = self._rows(
-            "SELECT record, regrets, optima, ids FROM runs WHERE results_version = ? ORDER BY problem, method, seed, key",
-            (RESULTS_VERSION,),
-        )
-        return [_record(self.path, *row) for row in rows]
+        rows = self._rows("SELECT record FROM runs WHERE results_version = ?", (RESULTS_VERSION,))
+        records = [_read(self.path, Record, text) for (text,) in rows]
+        return sorted(records, key=lambda r: (r.config.problem, r.config.method, r.config.seed, r.config.key))
 
     def failures(self) -> list[Failure]:
         rows = self._rows("SELECT key, config, error FROM failures ORDER BY ended")
-        found = [(key, Failure(_config(self.path, config), error)) for key, config, error in rows]
+        found = [(key, Failure(_read(self.path, RunConfig, config), error)) for key, config, error in rows]
         return [failure for key, failure in found if failure.config.key == key]  # others are of an old results version
 
     def failure(self, config: RunConfig) -> Failure | None:
@@ -188,7 +177,7 @@ class Store:
     def progress(self) -> Progress:
         """Where the runs stand that were asked for last."""
         rows = self._rows("SELECT config FROM wanted ORDER BY position")
-        wanted = [_config(self.path, config) for (config,) in rows]
+        wanted = [_read(self.path, RunConfig, config) for (config,) in rows]
         under_way = {key: began for key, began, process in self._running() if _alive(process)}
         failures = {failure.config.key: failure for failure in self.failures()}
         found = Progress([], {}, [], [])
@@ -222,9 +211,14 @@ class Store:
         return len(new)
 
 
+def store_of(study: Path) -> Path:
+    """The store that belongs to a TOML file; a store, or an export, stands for itself."""
+    return study.with_suffix(".sqlite") if study.suffix == ".toml" else study
+
+
 def read_records(path: str | Path) -> list[Record]:
     """Every finished run of this results version in a store, or in a .jsonl file (.gz, .xz) that was exported from one."""
-    if is_lines(path):
+    if ending_of(path) is not None:
         if not Path(path).exists():
             raise DataError(f"there is no study at {path}")
         return read_lines(path)
@@ -232,23 +226,10 @@ def read_records(path: str | Path) -> list[Record]:
         return store.records()
 
 
-def _record(path: Path, text: str, *packed: bytes | None) -> Record:
-    """A row of the table; the arrays have one number for each test instance, all as many."""
+def _read(path: Path, kind: type[Kind], text: str) -> Kind:
+    """A record or a config as the tables hold it."""
     try:
-        arrays = {
-            name: None if content is None else np.frombuffer(unpack(content, "zlib"), kind)
-            for (name, kind), content in zip(ARRAYS.items(), packed, strict=True)
-        }
-        if len({len(array) for array in arrays.values() if array is not None}) > 1:
-            raise DataError("its arrays have different lengths")
-        return Record.from_dict(json.loads(text), **arrays)
-    except UNREADABLE as error:
-        raise _unreadable(path, error) from error
-
-
-def _config(path: Path, text: str) -> RunConfig:
-    try:
-        return RunConfig.from_dict(json.loads(text))
+        return kind.from_dict(json.loads(text))
     except UNREADABLE as error:
         raise _unreadable(path, error) from error
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,10 @@ from dflearn.errors import OptionError
 from dflearn.evaluation import estimates
 from dflearn.evaluation.estimates import Estimate
 from dflearn.evaluation.regret import ZERO, ZERO_OPTIMUM
-from dflearn.studies.config import RunConfig
-from dflearn.studies.record import Record
+from dflearn.studies.config import RunConfig, read_study
+from dflearn.studies.export import ending_of
+from dflearn.studies.record import Record, outdated
+from dflearn.studies.store import Store, read_records, store_of
 
 FAMILIES = ("SP", "KP", "CFL")
 CONFIDENCE = 0.95
@@ -74,11 +77,6 @@ class MethodSummary:
         return _deviation([record.seconds["epoch"] for record in self.records])
 
     @property
-    def megabytes(self) -> float:
-        """The largest memory of a run."""
-        return max(record.peak_megabytes for record in self.records)
-
-    @property
     def above_floor(self) -> float:
         """Σ regret / Σ |optimum| less the same of deciding with E[y | x]; NaN where that is not known."""
         if not all("floor_ratio_of_sums" in record.metrics for record in self.records):
@@ -114,37 +112,26 @@ def named(records: Sequence[Record]) -> list[tuple[Record, str, str]]:
 
     Runs on other data are runs of another problem; runs in other settings, or with other parameters, of another method.
     """
-    problems = _told_apart(records, lambda record: (record.config.problem,), lambda config: config.data_choices)
-    methods = _told_apart(
-        records,
-        lambda record: (record.config.problem, record.config.method),
-        lambda config: {name: value for name, value in config.choices.items() if name not in config.data_choices},
-    )
-    return [
-        (record, record.config.problem + problem, record.config.method + method)
-        for record, problem, method in zip(records, problems, methods, strict=True)
-    ]
-
-
-def _told_apart(
-    records: Sequence[Record],
-    group: Callable[[Record], tuple[str, ...]],
-    choices: Callable[[RunConfig], Mapping[str, Any]],
-) -> list[str]:
-    """For each record the choices in which the records of its group differ, " (noise=0)" say; empty where in none."""
-    values: defaultdict[tuple[tuple[str, ...], str], set[Any]] = defaultdict(set)
+    values = defaultdict[tuple[str, str, str], set[Any]](set)  # problem, method or nothing, and choice → its values
     for record in records:
-        for name, value in choices(record.config).items():
-            values[group(record), name].add(value)
-    words = []
-    for record in records:
-        differing = [
+        config = record.config
+        for name, value in config.choices.items():
+            values[config.problem, "" if name in config.data_choices else config.method, name].add(value)
+
+    def differing(config: RunConfig, method: str) -> str:
+        """ " (noise=0)", say; empty where the runs do not differ."""
+        words = [
             f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
-            for name, value in choices(record.config).items()
-            if len(values[group(record), name]) > 1
+            for name, value in config.choices.items()
+            if (name in config.data_choices) == (not method) and len(values[config.problem, method, name]) > 1
         ]
-        words.append(f" ({', '.join(differing)})" if differing else "")
-    return words
+        return f" ({', '.join(words)})" if words else ""
+
+    return [
+        (record, config.problem + differing(config, ""), config.method + differing(config, config.method))
+        for record in records
+        for config in [record.config]
+    ]
 
 
 def _deviation(values: Sequence[float] | np.ndarray) -> float:
@@ -243,6 +230,37 @@ def paired(a: MethodSummary, b: MethodSummary) -> Estimate:
     else:
         return difference
     return Estimate(difference.value, around.low, around.high)
+
+
+def runs_of(study: Path) -> tuple[list[Record], list[str]]:
+    """The finished runs of a study, by its TOML file, store or export, with notes on what is missing, old or left out."""
+    path = store_of(study)
+    records, notes = read_records(path), []
+    if study.suffix == ".toml" and study.exists():
+        wanted = {config.question for config in read_study(study).runs()}
+        kept = [record for record in records if record.config.question in wanted]
+        if others := len(records) - len(kept):
+            notes = [f"{others} runs of the store are not of this study, as its file is now, and are left out."]
+        records, notes = kept, [*notes, *notes_on(kept)]
+    if ending_of(path) is None:
+        with Store(path, must_exist=True) as store:
+            progress = store.progress()
+        if absent := len(progress.missing) + len(progress.running):
+            notes.append(f"Not finished: {absent} of the study's runs are not there yet.")
+        notes += ["Failed: {run}: {error}".format(**one.as_dict()) for one in progress.failed]
+    return records, notes
+
+
+def notes_on(records: Sequence[Record]) -> list[str]:
+    """`left_out_lines`, and a warning where modules of the study have changed since a run was made."""
+    notes = left_out_lines(records)
+    if old := outdated(records):
+        modules = ", ".join(dict.fromkeys(name for record in old for name in record.config.imports))
+        notes.append(
+            f"warning: {len(old)} of these runs were made before {modules} changed, the first is {old[0].config}. They are kept "
+            "as they are: name another store, with --store, to run them anew"
+        )
+    return notes
 
 
 def left_out_lines(records: Iterable[Record]) -> list[str]:

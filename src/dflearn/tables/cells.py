@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import date, datetime
+from functools import lru_cache
 from itertools import product
 from numbers import Real
 from typing import Any
@@ -17,7 +18,7 @@ EMPTY = frozenset(  # in columns of text: what pandas takes as missing, but for 
 )  # fmt: skip
 MISSING = frozenset(word.lower() for word in EMPTY) | {"none", "-", "?"}  # in other columns, in any case
 CODE = re.compile(r"0[0-9]+")
-WORDS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
+WORDS = dict.fromkeys(("true", "yes", "1", "1.0"), 1.0) | dict.fromkeys(("false", "no", "0", "0.0"), 0.0)
 THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?([eE][+-]?\d+)?")
 WITH_POINT = re.compile(r"[+-]?[\d,]*\d\.\d+")
 COMMA = re.compile(r"[+-]?[\d.]*\d,\d+([eE][+-]?\d+)?|[+-]?,\d+")
@@ -70,10 +71,8 @@ def _is_measured(text: str) -> bool:
         return False
     try:
         number_of(text, lambda: True)
-    except CommaError:
-        return True
-    except ValueError:
-        return False
+    except ValueError as error:
+        return isinstance(error, CommaError)
     return True
 
 
@@ -95,27 +94,19 @@ def number_of(cell: Any, point: Callable[[], bool]) -> float:
     `point` tells whether the table is known to have decimal points, so that "1,234" is 1234.
     """
     text = str(cell).strip().replace("−", "-")  # the minus sign that some locales write
-    try:
-        if underscored([cell]):
-            raise ValueError(text)
-        return float(text if isinstance(cell, str) else cell)
-    except TypeError as error:
-        raise ValueError(f"holds {text!r}, which is no number") from error
-    except ValueError as error:
-        if THOUSANDS.fullmatch(text):
-            if "." in text or text.count(",") > 1 or point():
-                return float(text.replace(",", ""))
-            plain = text.replace(",", ""), text.replace(",", ".")
-            raise CommaError(
-                f"holds {text!r}, which is {plain[0]} with a thousands separator, or {plain[1]} with a decimal comma: "
-                f"write {plain[0]} or {plain[1]}"
-            ) from error
-        if COMMA.fullmatch(text):
-            point_for_comma = text.replace(".", "").replace(",", ".")
-            raise CommaError(
-                f"holds {text!r}, with a decimal comma: write {point_for_comma}, with a decimal point"
-            ) from error
-        raise ValueError(f"holds {text!r}, which is no number") from error
+    if not underscored([cell]):
+        with suppress(TypeError, ValueError):
+            return float(text if isinstance(cell, str) else cell)
+    if THOUSANDS.fullmatch(text):
+        whole, fraction = text.replace(",", ""), text.replace(",", ".")
+        if "." in text or text.count(",") > 1 or point():
+            return float(whole)
+        how = f"which is {whole} with a thousands separator, or {fraction} with a decimal comma: write {whole} or {fraction}"
+        raise CommaError(f"holds {text!r}, {how}")
+    if COMMA.fullmatch(text):
+        with_point = text.replace(".", "").replace(",", ".")
+        raise CommaError(f"holds {text!r}, with a decimal comma: write {with_point}, with a decimal point")
+    raise ValueError(f"holds {text!r}, which is no number")
 
 
 def underscored(cells: Iterable[Any]) -> bool:
@@ -134,35 +125,33 @@ def numbers(cells: Sequence[Any] | np.ndarray, point: Callable[[], bool]) -> np.
     if isinstance(cells, np.ndarray) and cells.dtype.kind == "m":
         return np.where(np.isnat(cells), np.nan, cells / np.timedelta64(1, "s"))
     if not underscored(cells):
-        try:
+        with suppress(TypeError, ValueError):
             return np.array(cells, np.float64)  # at once, where all are plain
-        except (TypeError, ValueError):
-            pass
-    found = np.full(len(cells), np.nan)
-    for row, cell in enumerate(cells):
-        if not is_missing(cell):
-            try:
-                found[row] = number_of(cell, point)
-            except ValueError as error:
-                raise UnreadableError(row, str(error), isinstance(error, CommaError)) from error
-    return found
+    return _each(cells, lambda cell: number_of(cell, point))
 
 
 def booleans(cells: Sequence[Any] | np.ndarray) -> np.ndarray:
     """Cells as 0 and 1, float64 `(rows,)`, NaN where there is nothing; an `UnreadableError` about another word."""
     if isinstance(cells, np.ndarray) and cells.dtype.kind == "b":
         return cells.astype(np.float64)
+    return _each(cells, _boolean_of)
+
+
+def _boolean_of(cell: Any) -> float:
+    if (word := str(cell).strip().lower()) not in WORDS:
+        raise ValueError(f"holds {str(cell)!r}, which is none of true, false, yes, no, 1, 0")
+    return WORDS[word]
+
+
+def _each(cells: Sequence[Any] | np.ndarray, read: Callable[[Any], float]) -> np.ndarray:
+    """What is read from each cell, NaN where there is nothing; an `UnreadableError` about the first that cannot be read."""
     found = np.full(len(cells), np.nan)
     for row, cell in enumerate(cells):
         if not is_missing(cell):
-            value = WORDS.get(str(cell).strip().lower())
-            if value is None and cell in (0, 1):
-                value = float(cell)
-            if value is None and str(cell).strip() in ("0", "1"):
-                value = float(str(cell))
-            if value is None:
-                raise UnreadableError(row, f"holds {str(cell)!r}, which is none of true, false, yes, no, 1, 0")
-            found[row] = value
+            try:
+                found[row] = read(cell)
+            except ValueError as error:
+                raise UnreadableError(row, str(error), isinstance(error, CommaError)) from error
     return found
 
 
@@ -173,57 +162,47 @@ def times(cells: Sequence[Any] | np.ndarray, form: str, offset: float | None = N
         form: "ISO", or a format of `strptime`.
         offset: on which clock, in seconds that it is ahead of UTC; `None`: on that of the cells, which name none.
     """
-    if offset is None and isinstance(cells, np.ndarray) and cells.dtype.kind == "M":
-        return cells.astype("datetime64[us]")
-    found = np.full(len(cells), "NaT", "datetime64[us]")
-    for row, time in enumerate(_times(cells, form)):
-        if time is None:
-            continue
-        own = _offset(time)
-        if (own is None) != (offset is None):
-            text = str(cells[row]).strip()
-            how = (
-                "without an offset from UTC, where other times of the column have one: write it, as in 2026-03-31T14:05+02:00"
-                if own is None
-                else "with an offset from UTC, where other times of the column have none: write it in all rows, or in none"
-            )
-            raise UnreadableError(row, f"holds {text!r}, {how}", True)
-        found[row] = time.replace(tzinfo=None) if isinstance(time, datetime) else time
-        if own is not None and offset is not None:
-            found[row] += np.timedelta64(round(1e6 * (offset - own)), "us")
-    return found
+    found, offsets = _read_times(cells, form)
+    wrong = np.flatnonzero(~np.isnat(found) & (np.isnan(offsets) != (offset is None)))
+    if wrong.size:
+        how = (
+            "with an offset from UTC, where other times of the column have none: write it in all rows, or in none"
+            if offset is None
+            else "without an offset from UTC, where other times of the column have one: write it, as in 2026-03-31T14:05+02:00"
+        )
+        raise UnreadableError(int(wrong[0]), f"holds {str(cells[wrong[0]]).strip()!r}, {how}", True)
+    if offset is None:
+        return found
+    return found + np.round(1e6 * np.nan_to_num(offset - offsets)).astype("timedelta64[us]")
 
 
 def usual_offset(cells: Sequence[Any] | np.ndarray, form: str) -> float | None:
     """By how many seconds most clocks are ahead of UTC, the least of equals; `None` where no cell tells."""
+    _, offsets = _read_times(cells, form)
+    found, counts = np.unique(offsets[~np.isnan(offsets)], return_counts=True)
+    return float(found[counts.argmax()]) if found.size else None
+
+
+def _read_times(cells: Sequence[Any] | np.ndarray, form: str) -> tuple[np.ndarray, np.ndarray]:
+    """Times on the clocks of their cells, datetime64[us], and by how many seconds these are ahead of UTC, NaN where untold."""
+    found, offsets = np.full(len(cells), "NaT", "datetime64[us]"), np.full(len(cells), np.nan)
     if isinstance(cells, np.ndarray) and cells.dtype.kind == "M":
-        return None
-    counts = Counter(own for time in _times(cells, form) if time is not None and (own := _offset(time)) is not None)
-    return min(counts, key=lambda own: (-counts[own], own), default=None)
-
-
-def _offset(time: date | np.datetime64) -> float | None:
-    own = time.utcoffset() if isinstance(time, datetime) else None
-    return None if own is None else own.total_seconds()
-
-
-def _times(cells: Sequence[Any] | np.ndarray, form: str) -> Iterator[date | np.datetime64 | None]:
-    """The times that cells hold; `None` for nothing."""
-    known: dict[str, datetime] = {}
-    for row, cell in enumerate(cells):
-        if is_missing(cell) or (isinstance(cell, np.datetime64) and np.isnat(cell)):
-            yield None
-        elif isinstance(cell, date | np.datetime64):
-            yield cell
-        else:
-            text = str(cell).strip()
-            if text not in known:
-                read = _time(text, form) or _time(text, ISO)
-                if read is None:
-                    example = datetime(2026, 3, 31, 14, 5).strftime("%Y-%m-%d" if form == ISO else form)
-                    raise UnreadableError(row, f"holds {text!r}, which is no date or time such as {example}")
-                known[text] = read
-            yield known[text]
+        return cells.astype("datetime64[us]"), offsets
+    for row, time in enumerate(cells):
+        if is_missing(time):
+            continue
+        if not isinstance(time, date | np.datetime64):
+            text = str(time).strip()
+            time = _time(text, form) or _time(text, ISO)
+            if time is None:
+                example = datetime(2026, 3, 31, 14, 5).strftime("%Y-%m-%d" if form == ISO else form)
+                raise UnreadableError(row, f"holds {text!r}, which is no date or time such as {example}")
+        if isinstance(time, datetime):
+            ahead = time.utcoffset()
+            offsets[row] = np.nan if ahead is None else ahead.total_seconds()
+            time = time.replace(tzinfo=None)
+        found[row] = time
+    return found, offsets
 
 
 def time_form(texts: Iterable[str]) -> str | None:
@@ -249,8 +228,8 @@ def time_form(texts: Iterable[str]) -> str | None:
     return forms[0]
 
 
+@lru_cache(10_000)
 def _time(text: str, form: str) -> datetime | None:
-    try:
+    with suppress(ValueError):
         return datetime.fromisoformat(text) if form == ISO else datetime.strptime(text, form)
-    except ValueError:
-        return None
+    return None

@@ -14,7 +14,7 @@ import torch
 from dflearn.data import DecisionDataset
 from dflearn.errors import DataError
 from dflearn.evaluation import regrets_of
-from dflearn.program import Program
+from dflearn.program import Instance, Program
 from dflearn.solvers.base import Solution, Solver, Status
 from dflearn.solvers.task import check_solves
 from dflearn.tables.encoding import Encoding
@@ -46,13 +46,22 @@ class Decisions:
         """Write a .csv or .parquet file."""
         write_table(path, self.columns)
 
-    def __str__(self) -> str:
-        counts = ", ".join(f"{number} {name.lower()}" for name, number in self.solution.counts().items())
-        said = f"{len(self.solution.status)} decisions, {counts}"
+    def as_dict(self) -> dict[str, Any]:
+        """How many decisions there are of each status, and, with true costs, what they turned out to be worth."""
+        regret, ratio = None, None
         if self.optima is not None:
-            regret = np.array(self.columns["regret"])
-            share = np.nansum(regret) / np.nansum(np.abs(self.optima))
-            said += f"\nmean regret {np.nanmean(regret):.4g}, total regret / total optimum {share:.2%}"
+            regrets, total = np.array(self.columns["regret"]), float(np.nansum(np.abs(self.optima)))
+            regret, ratio = float(np.nanmean(regrets)), float(np.nansum(regrets)) / total if total > 0 else None
+        counts = {name.lower(): number for name, number in self.solution.counts().items()}
+        return {"decisions": sum(counts.values()), "statuses": counts, "mean_regret": regret, "ratio_of_sums": ratio}
+
+    def __str__(self) -> str:
+        found = self.as_dict()
+        counts = ", ".join(f"{number} {name}" for name, number in found["statuses"].items())
+        said = f"{found['decisions']} decisions, {counts}"
+        if self.optima is not None:
+            ratio = float("nan") if found["ratio_of_sums"] is None else found["ratio_of_sums"]
+            said += f"\nmean regret {found['mean_regret']:.4g}, total regret / total optimum {ratio:.2%}"
             said += f" (the optimum without the constant {self.offset:.4g} of the objective)" if self.offset else ""
         return said + "".join(f"\nnote: {note}" for note in self.notes)
 
@@ -79,12 +88,11 @@ def decide(
         solver: an exact solver of the same program to take in place of the model's: one that is spread over several workers, say.
     """
     regressor = _trained(model, "the model") if isinstance(model, DecisionFocusedRegressor) else load(model)
-    program, record = named_program(regressor), regressor.record_
-    tables = _tables_for(regressor, features, costs, instances, id_column)
-    encoding = encoding_of(regressor)
+    given = {"features": features, "costs": costs, "instances": instances}
+    tables, instance, encoding, program = _read(regressor, given, id_column)
+    record = regressor.record_
     solver = regressor.solver_ if solver is None else solver
     check_solves(solver, program)
-    instance = tables.instance(program)
     accept = tuple(Status) if partial else (Status.OPTIMAL,)
     solution = solver.solve(torch.tensor(regressor.predict(encoding(tables.features))), instance)
     solution.check(accept, name=tables.where, what="decision with the predicted costs")
@@ -132,48 +140,34 @@ def dataset_for(
     regressor: DecisionFocusedRegressor, features: TableLike, costs: TableLike, instances: TableLike | None = None
 ) -> DecisionDataset:
     """The data that these tables hold for a model that `load` gave, without decisions."""
-    tables = _tables_for(regressor, features, costs, instances, None)
+    tables, instance, encoding, _ = _read(
+        regressor, {"features": features, "costs": costs, "instances": instances}, None
+    )
     assert tables.costs is not None
-    x, y = torch.tensor(encoding_of(regressor)(tables.features)), torch.tensor(tables.costs.values)
-    return DecisionDataset(x, y, instance=tables.instance(named_program(regressor)))
+    return DecisionDataset(
+        torch.tensor(encoding(tables.features)), torch.tensor(tables.costs.values), instance=instance
+    )
 
 
-def encoding_of(regressor: DecisionFocusedRegressor) -> Encoding:
-    """How a model that `train` made reads its features."""
-    return Encoding.from_dict(regressor.record_["encoding"])
-
-
-def named_program(regressor: DecisionFocusedRegressor) -> Program:
-    """The program of a model that `train` made."""
-    program = regressor.solver_.program
+def _read(
+    regressor: DecisionFocusedRegressor, given: dict[str, TableLike | None], id_column: str | None
+) -> tuple[Tables, Instance | None, Encoding, Program]:
+    """The tables with their columns in the order of training, their instances, and the model's encoding and program; an error
+    where the tables do not suit the model."""
+    record, encoding, program = regressor.record_, regressor.encoding, regressor.solver_.program
+    assert encoding is not None
     assert program is not None
-    return program
-
-
-def _tables_for(
-    regressor: DecisionFocusedRegressor,
-    features: TableLike,
-    costs: TableLike | None,
-    instances: TableLike | None,
-    id_column: str | None,
-) -> Tables:
-    """The tables with their columns in the order of training; an error where they do not suit the model."""
-    record = regressor.record_
-    if record["instances"] and instances is None:
+    if record["instances"] and given["instances"] is None:
         names = ", ".join(record["instances"])
         raise DataError(f"the model was trained with instances (columns {names}): add such a table")
-    if not record["instances"] and instances is not None:
+    if not record["instances"] and given["instances"] is not None:
         raise DataError("the model was trained without instances: leave it out, or train with it")
-    wanted = {
-        "features": encoding_of(regressor).inputs,
-        "costs": named_program(regressor).cost_names,
-        "instances": list(record["instances"]),
-    }
-    given = {"features": features, "costs": costs, "instances": instances}
+    wanted = {"features": encoding.inputs, "costs": program.cost_names, "instances": list(record["instances"])}
     named = [record["id"] in map(str, table.keys()) for table in given.values() if has_columns(table)]
     if not named or any(named):
         id_column = id_column or record["id"]
-    return Tables.of(given, id_column, wanted, "the {} in training")
+    tables = Tables.of(given, id_column, wanted, "the {} in training")
+    return tables, tables.instance(program), encoding, program
 
 
 # -- which rows a model was trained on ---------------------------------------------------------------------------------

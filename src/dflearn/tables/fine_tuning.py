@@ -1,8 +1,9 @@
-"""Decision-focused training that starts at a two-stage forecast: short, in phases, and watched on the rows to choose by.
+"""Decision-focused training that starts at a two-stage forecast: short, in phases, and watched on the validation rows.
 
-A run trains a narrow correction of the forecast or a wide one (see `starts`), at one learning rate, in four phases, each twice as long as the one before. Where the layer smooths, μ falls from phase
-to phase. The mean of the weights over a phase is a snapshot, which is steadier than the last of them. Snapshots, and half the
-way to them, are candidates, judged by the regret of exact decisions.
+A run trains a narrow correction of the forecast or a wide one (see `dflearn.models.Correction`), at one learning rate, in four
+phases, each twice as long as the one before. Where the layer smooths, μ falls from phase to phase. The mean of the weights over
+a phase is a snapshot, which is steadier than the last of them. Snapshots, and half the way to them, are candidates, judged by
+the regret of exact decisions.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from dflearn.data import DecisionDataset
 from dflearn.data.labels import solve_cached
@@ -28,41 +30,33 @@ from dflearn.layers.base import Layer
 from dflearn.losses.base import Loss
 from dflearn.models import predict
 from dflearn.solvers.base import Solver, Status
-from dflearn.tables.starts import Start
+from dflearn.tables.two_stage import Start
 from dflearn.training import Callback, Run, fit
 
 EVERY = 10.0  # seconds between passing lines, where each stays
 
 
 class Progress:
-    """`tell` for what is worth a line of its own, `pass_by` for what the next line replaces."""
+    """Lines on stderr: `tell` for one that stays, `pass_by` for one that the next line replaces."""
 
     def __init__(self, show: bool) -> None:
-        self.show, self.last, self.begun = show, time.perf_counter(), time.perf_counter()
-        self.passing = 0  # length of the line to replace
+        self.show, self.begun, self.last = show, time.perf_counter(), time.perf_counter()
 
     def tell(self, line: str) -> None:
-        self._write(f"[{time.perf_counter() - self.begun:4.0f} s] {line}", "\n")
-        self.passing = 0
+        self._write(f"[{time.perf_counter() - self.begun:4.0f} s] {line}\n")
 
     def pass_by(self, line: str) -> None:
-        now = time.perf_counter()
         if sys.stderr.isatty():
-            self._write(line[:100], "")
-            self.passing = len(line[:100])
-        elif now - self.last > EVERY:
+            self._write(line[:100])
+        elif time.perf_counter() - self.last > EVERY:
             self.tell(line)
 
     def done(self) -> None:
-        if self.passing:
-            self._write("", "")
-            self.passing = 0
+        self._write("")
 
-    def _write(self, line: str, end: str) -> None:
+    def _write(self, text: str) -> None:
         if self.show:
-            before = "\r" + " " * self.passing + "\r" if self.passing else ""
-            sys.stderr.write(before + line + end)
-            sys.stderr.flush()
+            print("\r\033[K" * sys.stderr.isatty() + text, end="", file=sys.stderr, flush=True)
             self.last = time.perf_counter()
 
 
@@ -77,60 +71,46 @@ class Report(Callback):
 
 LENGTHS = (1, 2, 4, 8)  # of the phases, relative to each other
 SMOOTHING = (1.0, 0.3, 0.1, 0.03)  # μ in each phase, relative to the automatic one
-NARROW, WIDE = "narrow", "wide"
 EPOCHS, STEPS, BATCH = 4, 160, 32  # epochs at least; steps of a run; rows in a step
 SIZE = 300  # of a program beyond which there are fewer steps
 SHORTENED = 0.5  # of the way to a snapshot
 
-State = dict[str, Tensor]
 
-
-@dataclass(eq=False)
 class Judge:
-    """The regret of predictions on the rows to choose by: on the true program, and on its relaxation, which costs less."""
+    """The regret of predictions on labelled rows: on the true program, and on its relaxation, which costs less."""
 
-    solver: Solver
-    relaxed: Solver
-    data: DecisionDataset
-    cache: str | Path | None = None
-
-    def __post_init__(self) -> None:
-        self.same = self.solver is self.relaxed or self.solver.program is None or not self.solver.program.is_integer
+    def __init__(self, solver: Solver, relaxed: Solver, data: DecisionDataset, cache: str | Path | None = None) -> None:
+        self.solver, self.relaxed, self.data, self.cache = solver, relaxed, data, cache
+        self.costs, self.best = data.batch().require("costs"), data.batch().require("decisions")
+        self.same = solver is relaxed or solver.program is None or not solver.program.is_integer
         if not self.same:
-            self._relaxed_best = self.relaxed.solve(self._costs, self.data.instance).check().decision
-
-    @property
-    def _costs(self) -> Tensor:
-        return self.data.batch().require("costs")
+            self.best_relaxed = relaxed.solve(self.costs, data.instance).check().decision
 
     def regrets(self, predicted: Tensor) -> np.ndarray:
         """`(rows, p)` → `(rows,)`, infinite where the predictions leave no decision; times weights of mean one, so that their
         plain mean is the weighted one."""
-        return self._of(self.solver, predicted, self.data.batch().require("decisions"))
+        return self._of(self.solver, predicted, self.best, self.cache)
 
     def relaxed_regret(self, predicted: Tensor) -> float:
-        if self.same:
-            return float(self.regrets(predicted).mean())
-        return float(self._of(self.relaxed, predicted, self._relaxed_best).mean())
+        """Their mean on the relaxation, where that is another program."""
+        return float(self._of(self.relaxed, predicted, self.best_relaxed, None).mean())
 
-    def _of(self, solver: Solver, predicted: Tensor, best: Tensor) -> np.ndarray:
-        cache = self.cache if solver is self.solver else None
+    def _of(self, solver: Solver, predicted: Tensor, best: Tensor, cache: str | Path | None) -> np.ndarray:
         solution = solve_cached(solver, predicted, self.data.instance, cache=cache, progress=False)
-        found = (solution.status == int(Status.OPTIMAL)) | (solution.status == int(Status.FEASIBLE))
-        decided = torch.where(found[:, None], solution.decision, best)
-        regret = regrets_of(solver, self._costs, decided, best, self.data.instance).regret.numpy()
+        decided = (solution.status == int(Status.OPTIMAL)) | (solution.status == int(Status.FEASIBLE))
+        decision = torch.where(decided[:, None], solution.decision, best)
+        regret = regrets_of(solver, self.costs, decision, best, self.data.instance).regret.numpy()
         if self.data.weights is not None:
             regret = regret * (self.data.weights / self.data.weights.mean()).numpy()
-        return np.where(found.numpy(), regret, np.inf)
+        return np.where(decided.numpy(), regret, np.inf)
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """Weights of a start's module, how they came about, and their regrets on the rows to choose by `(rows,)`."""
+    """Weights of a start's module in one vector, how they came about, and their regrets on the validation rows `(rows,)`."""
 
-    weights: State
+    weights: Tensor
     regrets: np.ndarray
-    kind: str = WIDE
     rate: float = 0.0
     phase: int = 0
     epochs: int = 0
@@ -141,8 +121,9 @@ class Candidate:
     def mean(self) -> float:
         return float(self.regrets.mean())
 
-    def said(self) -> dict[str, Any]:
-        names = ("start", "kind", "rate", "phase", "epochs", "way")
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON values: what a record tells."""
+        names = ("start", "rate", "phase", "epochs", "way")
         return {name: getattr(self, name) for name in names} | {"regret": self.mean}
 
 
@@ -179,141 +160,93 @@ def phases_of(epochs: int) -> list[int]:
     return sorted({max(1, round(end)) for end in ends} & set(range(1, epochs + 1)))
 
 
-def fine_tune(
-    start: Start,
-    loss: Loss,
-    judge: Judge,
-    *,
-    name: str,
-    runs: Sequence[tuple[str, float]],
-    epochs: int,
-    seed: int,
-    clock: Clock,
-    folder: Path | None = None,
-    device: str | None = None,
-    progress: Progress,
-) -> list[Candidate]:
-    """Candidates from runs of all rates, those with the least regret last judged; the start itself is not among them."""
-    rows, candidates = start.rows(judge.data.features), []
-    first = weights_of(start.module)
-    for kind, rate in runs:
-        run = f"{name}, {kind}, rate {rate:g}"
-        with_weights(start.module, first)
-        snapshots = one_run(start, loss, kind, rate, epochs, seed, clock, run, folder, device, progress)
-        clock.runs -= 1
+@dataclass(eq=False)
+class Tuner:
+    """Short runs of `fit` from a start, on a device."""
+
+    seed: int
+    clock: Clock
+    progress: Progress
+    device: str | None = None
+
+    def candidates(
+        self, name: str, start: Start, loss: Loss, judge: Judge, rate: float, epochs: int
+    ) -> list[Candidate]:
+        """Snapshots of a run, and half the way to them; the start itself is not among them.
+
+        Where exact decisions cost more than those of the relaxation, only the best on the relaxation is judged by the former.
+        """
+        rows, first = start.rows(judge.data.features), weights_of(start.module)
+        snapshots = self.run(name, start, loss, rate, epochs)
+        self.clock.runs -= 1
+
+        def predicted(one: Candidate) -> Tensor:
+            return predict(with_weights(start.module, one.weights), rows)
+
         found = [
-            Candidate(_between(first, weights, way), np.empty(0), kind, rate, phase, after, way, start.name)
+            Candidate(torch.lerp(first, weights, way), np.empty(0), rate, phase, after, way, start.name)
             for phase, (after, weights) in enumerate(snapshots)
             for way in (SHORTENED, 1.0)
         ]
-        candidates += [_judged(one, start, judge, rows) for one in _promising(found, start, judge, rows)]
-        if candidates:
-            progress.tell(f"{run}: regret {min(one.mean for one in candidates):.4g} on the rows to choose by")
-    with_weights(start.module, first)
-    return candidates
+        if found and not judge.same:
+            found = [min(found, key=lambda one: judge.relaxed_regret(predicted(one)))]
+        found = [replace(one, regrets=judge.regrets(predicted(one))) for one in found]
+        with_weights(start.module, first)
+        if found:
+            self.progress.tell(f"{name}: regret {min(one.mean for one in found):.4g} on the validation rows")
+        return found
+
+    def run(self, name: str, start: Start, loss: Loss, rate: float, epochs: int) -> list[tuple[int, Tensor]]:
+        """One run of `fit`: its snapshots, each after so many epochs."""
+        tell = lambda line: self.progress.pass_by(f"{name}: {line}")  # noqa: E731
+        phases = Phases(phases_of(epochs), self.clock.share(), loss, tell)
+        for weight, parameter in start.module.named_parameters():
+            parameter.requires_grad_(start.wide or weight != "weight")
+        try:
+            fit(
+                start.module,
+                loss,
+                start.train,
+                epochs=min(self.clock.steps.get(name, epochs), epochs),
+                batch_size=BATCH,
+                lr=rate * start.reach,
+                seed=self.seed,
+                callbacks=[phases],
+                device=self.device,
+                progress=False,
+            )
+        except DivergenceError as error:
+            self.progress.tell(f"{name}: ended early, {error}")
+        finally:
+            snapshots = phases.end()
+            start.module.cpu()
+        self.clock.taken[name] = phases.epochs
+        return snapshots
+
+    def again(self, start: Start, loss: Loss, one: Candidate, of: int, share: float) -> None:
+        """Train the start's module as a candidate was, whose run had so many epochs.
+
+        share: of the epochs; the phases keep their proportions.
+        """
+        whole = max(1, round(of * share))
+        ends = phases_of(whole)
+        cut_short = one.epochs not in phases_of(of)
+        asked = max(1, round(one.epochs * share)) if cut_short else ends[min(one.phase, len(ends) - 1)]
+        name, first = "training again on all rows", weights_of(start.module)
+        once = replace(self, clock=Clock(steps={name: asked}))
+        snapshots = once.run(name, start, loss, one.rate, whole)
+        with_weights(start.module, torch.lerp(first, snapshots[-1][1], one.way))
 
 
-PROMISING = 1  # candidates of a run that are judged on the true program, where its relaxation is another
+def weights_of(module: nn.Module) -> Tensor:
+    """All weights in one vector."""
+    return parameters_to_vector(module.parameters()).detach().cpu()
 
 
-def _promising(found: Sequence[Candidate], start: Start, judge: Judge, rows: Tensor) -> list[Candidate]:
-    """Those to judge: all of them, or the best on the relaxation where exact decisions cost more."""
-    if judge.same or len(found) <= PROMISING:
-        return list(found)
-    regrets = [judge.relaxed_regret(_predicted(start, one.weights, rows)) for one in found]
-    kept = sorted(np.argsort(regrets, kind="stable")[:PROMISING].tolist())
-    return [found[i] for i in kept]
-
-
-def _judged(one: Candidate, start: Start, judge: Judge, rows: Tensor) -> Candidate:
-    return replace(one, regrets=judge.regrets(_predicted(start, one.weights, rows)))
-
-
-def _predicted(start: Start, weights: State, rows: Tensor) -> Tensor:
-    return predict(with_weights(start.module, weights), rows)
-
-
-def _between(first: State, last: State, way: float) -> State:
-    return {name: value + way * (last[name] - value) for name, value in first.items()}
-
-
-def weights_of(module: nn.Module) -> State:
-    return {name: weight.detach().cpu().clone() for name, weight in module.named_parameters()}
-
-
-def with_weights(module: nn.Module, weights: State) -> nn.Module:
+def with_weights(module: nn.Module, weights: Tensor) -> nn.Module:
     """The module itself, with these weights."""
-    with torch.no_grad():
-        for name, weight in module.named_parameters():
-            weight.copy_(weights[name])
+    vector_to_parameters(weights.clone(), module.parameters())
     return module
-
-
-def one_run(
-    start: Start,
-    loss: Loss,
-    kind: str,
-    rate: float,
-    epochs: int,
-    seed: int,
-    clock: Clock,
-    name: str,
-    folder: Path | None,
-    device: str | None,
-    progress: Progress,
-) -> list[tuple[int, State]]:
-    """One run of `fit`, on that device: its snapshots, each after so many epochs."""
-    asked = clock.steps.get(name, epochs)
-    phases = Phases(phases_of(epochs), clock.share(), loss, lambda line: progress.pass_by(f"{name}: {line}"))
-    path = None if folder is None else folder / f"{name.replace(' ', '_').replace(',', '')}.pt"
-    for weight, parameter in start.module.named_parameters():
-        parameter.requires_grad_(kind == WIDE or weight != "weight")
-    try:
-        fit(
-            start.module,
-            loss,
-            start.train,
-            epochs=min(asked, epochs),
-            batch_size=BATCH,
-            lr=rate * (start.reach if kind == WIDE else 1.0),
-            seed=seed,
-            callbacks=[phases],
-            checkpoint=path,
-            device=device,
-            progress=False,
-        )
-    except DivergenceError as error:
-        progress.tell(f"{name}: ended early, {error}")
-    finally:
-        phases.restore()
-        start.module.cpu()
-    clock.taken[name] = phases.epochs
-    return phases.all()
-
-
-def again_as(
-    start: Start,
-    loss: Loss,
-    settings: Mapping[str, Any],
-    share: float,
-    seed: int,
-    device: str | None,
-    progress: Progress,
-) -> None:
-    """Train the start's module as a candidate was, given what it `said` and `of` how many epochs its run was.
-
-    share: of the epochs; the phases keep their proportions.
-    """
-    whole = max(1, round(settings["of"] * share))
-    ends = phases_of(whole)
-    cut_short = settings["epochs"] not in phases_of(settings["of"])
-    asked = max(1, round(settings["epochs"] * share)) if cut_short else ends[min(settings["phase"], len(ends) - 1)]
-    name, first = "training again on all rows", weights_of(start.module)
-    clock = Clock(steps={name: asked})
-    snapshots = one_run(
-        start, loss, settings["kind"], settings["rate"], whole, seed, clock, name, None, device, progress
-    )
-    with_weights(start.module, _between(first, snapshots[-1][1], settings["way"]))
 
 
 class Phases(Callback):
@@ -323,50 +256,39 @@ class Phases(Callback):
         self.ends, self.seconds, self.tell = list(ends), seconds, tell
         self.layers: list[Any] = [part for part in loss.modules() if isinstance(part, Layer) and "mu" in part.annealed]
         self.mu: list[float] = [part.mu for part in self.layers]
-        self.epochs, self.count, self.begun = 0, 0, time.perf_counter()
-        self.total: State = {}
-        self.snapshots: list[Any] = []
+        self.epochs, self.begun = 0, time.perf_counter()
+        self.seen: list[Tensor] = []  # after each epoch of this phase
+        self.snapshots: list[tuple[int, Tensor]] = []
 
-    def _smooth(self) -> None:
-        phase = min(sum(end <= self.epochs for end in self.ends), len(SMOOTHING) - 1)
+    def _smooth(self, share: float) -> None:
         for layer, mu in zip(self.layers, self.mu, strict=True):
-            layer.mu = mu * SMOOTHING[phase]
-
-    def restore(self) -> None:
-        for layer, mu in zip(self.layers, self.mu, strict=True):
-            layer.mu = mu
+            layer.mu = mu * share
 
     def on_start(self, run: Run) -> None:
         self.begun = time.perf_counter()  # what was compiled before does not count
-        self._smooth()
+        self._smooth(SMOOTHING[0])
 
     def on_epoch_end(self, run: Run, row: dict[str, Any]) -> bool:
-        self.epochs, self.count = run.epoch, self.count + 1
-        for name, weight in weights_of(run.model).items():
-            self.total[name] = self.total[name] + weight if self.count > 1 else weight
+        self.epochs = run.epoch
+        self.seen.append(weights_of(run.model))
         if self.epochs in self.ends:
-            self.snapshots.append([self.epochs, self._mean()])
-            self.total, self.count = {}, 0
-        self._smooth()
+            self._snapshot()
+        self._smooth(SMOOTHING[min(sum(end <= self.epochs for end in self.ends), len(SMOOTHING) - 1)])
         spent = time.perf_counter() - self.begun
         left = min(spent / self.epochs * (self.ends[-1] - self.epochs), self.seconds - spent)
         self.tell(f"epoch {self.epochs} of {self.ends[-1]}, loss {row['loss']:.4g}, {max(0.0, left):.0f} s left")
         return spent > self.seconds
 
-    def _mean(self) -> State:
-        return {name: weight / self.count for name, weight in self.total.items()}
+    def _snapshot(self) -> None:
+        self.snapshots.append((self.epochs, torch.stack(self.seen).mean(0)))
+        self.seen = []
 
-    def all(self) -> list[tuple[int, State]]:
-        """The snapshots, that of a phase which was cut short included."""
-        last = [(self.epochs, self._mean())] if self.count else []
-        return [(after, weights) for after, weights in self.snapshots] + last
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"epochs": self.epochs, "count": self.count, "total": self.total, "snapshots": self.snapshots}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            setattr(self, name, value)
+    def end(self) -> list[tuple[int, Tensor]]:
+        """The snapshots, that of a phase which was cut short included; μ is what it was."""
+        self._smooth(1.0)
+        if self.seen:
+            self._snapshot()
+        return self.snapshots
 
 
 # -- the choice --------------------------------------------------------------------------------------------------------
@@ -388,11 +310,11 @@ class Choice(NamedTuple):
 def choose(baseline: str, two_stage: np.ndarray, focused: dict[str, list[np.ndarray]], *, seed: int) -> Choice:
     """The choice, given the regrets of the two-stage model `(rows,)` and of the candidates behind each decision-focused one.
 
-    The two-stage model is kept, unless a decision-focused one is better beyond chance on the rows to choose by. The best of many
+    The two-stage model is kept, unless a decision-focused one is better beyond chance on the validation rows. The best of many
     candidates looks better on the rows that chose it than it is, so the gain is cross-fitted.
 
     Beyond chance is by more than two standard errors. One, the usual rule of choosing by cross-validation, kept models that the
-    rows to choose by liked and later rows did not: in order of time, these rows are one season. For the same reason no other
+    validation rows liked and later rows did not: in order of time, these rows are one season. For the same reason no other
     two-stage model is taken in place of the blend: which is best on a hundred rows tells little about the next hundred.
     """
     named = [(name, regrets) for name, candidates in focused.items() for regrets in candidates]

@@ -1,17 +1,36 @@
-"""The one table of methods: what each is called, here and elsewhere, what it needs, what it costs, and its line of code.
+"""The one table of methods: names, papers, needs, solves, the line of code, and what makes the loss, μ and σ relative to the data.
 
 The estimator, `dfl train --loss`, `dfl methods` and docs/methods.md read it; nothing heavy is loaded for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal
 
+from dflearn import layers, losses
 from dflearn.errors import OptionError
 
+if TYPE_CHECKING:
+    from dflearn.data import DecisionDataset
+    from dflearn.data.scale import Scale
+    from dflearn.layers import Layer
+    from dflearn.losses import Loss
+    from dflearn.program import Program
+    from dflearn.solvers.base import Solver
+    from dflearn.solvers.task import DecisionTask
+
 Needs = Literal["costs", "decisions", "program", "pool"]
+Amount = float | Literal["auto"]
+
+OWN, OWN_SOLVER = "own", "own, around a solver"  # layers of methods that bring them
+SAMPLES = 10  # of layers that average over noise, where their Jacobian is used
+POOL_RATIO = 0.1  # of batches that a loss over a pool solves
+BARRIER = 0.1  # μ of a log barrier, in units of the μ of smoothing: slacks of some tenths at costs of one
+RELATIVE_SIGMA = 0.5  # of multiplicative noise: the standard deviation of log |y|
+MARGIN = 0.1  # of a label over vertices next to it, in units of the objective: mean |S y| times the size of decisions
+LEARNED_SIGMA = 0.5  # of the draws that a loss is learned from, in units of mean |y|
 
 
 @dataclass(frozen=True)
@@ -28,6 +47,8 @@ class MethodEntry:
         convex: whether the loss is convex in ŷ.
         tune: the parameters, apart from those of training.
         code: the line of code; in it `solver`, `program` and `data` are yours.
+        layer: the default one, of `LAYERS`; or `OWN`, or empty where there is none.
+        make: the loss, of these materials.
         pyepo: its name in PyEPO, or nothing.
         study: its name in studies.
     """
@@ -40,146 +61,278 @@ class MethodEntry:
     convex: bool
     tune: str
     code: str
+    layer: str
+    make: Callable[[Materials], Loss]
     pyepo: str = ""
     study: str = ""
 
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("layer", "make")}
+
+    def __str__(self) -> str:
+        lines = {
+            "paper": self.paper,
+            "needs": ", ".join(self.needs),
+            "solves": f"{self.solves} per instance and step",
+            "convex": "yes" if self.convex else "no",
+            "to tune": self.tune,
+            "code": self.code,
+            "PyEPO": self.pyepo or "–",
+            "studies": self.study or "–",
+        }
+        return "\n".join([f"{self.name}: {self.title}", *(f"  {name:<8} {value}" for name, value in lines.items())])
+
+
+@dataclass(frozen=True)
+class Materials:
+    """What losses are made of.
+
+    Args:
+        through: the layer, or one of `LAYERS`.
+        mu, sigma: in units of the costs, or "auto": those of `scale`, or a share of them (μ of "intopt", σ of "lodl").
+        step: of "davis-yin", or λ of "dbb" and "imle"; "auto" leaves it to the layer.
+        seed: of noise, and of the coins of a pool.
+        data: what is trained on, for the losses that learn from it or keep a pool.
+    """
+
+    loss: str
+    through: str | Layer
+    task: DecisionTask
+    scale: Scale
+    mu: Amount = "auto"
+    sigma: Amount = "auto"
+    step: Amount = "auto"
+    seed: int = 0
+    data: DecisionDataset | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {} if self.step == "auto" else {"step": self.step}
+
+    @property
+    def program(self) -> Program:
+        if self.task.program is None:
+            raise OptionError(
+                f"{self.loss!r} works on the constraints of a program, and {self.task.solver!r} knows none: "
+                "use layer='exact' or 'perturbed' with loss 'spo+', 'sce' or 'pfy'"
+            )
+        return self.task.program
+
+    @property
+    def solver(self) -> Solver:
+        return self.task.solver if self.through == "exact" else self.task.relaxed
+
+    @property
+    def noise(self) -> float:
+        return self.scale.sigma if self.sigma == "auto" else self.sigma
+
+    def smoothing(self, share: float = 1.0) -> float:
+        return share * self.scale.mu if self.mu == "auto" else self.mu
+
+    def perturbed(self, samples: int, *, multiplicative: bool = False) -> Layer:
+        noise = RELATIVE_SIGMA if multiplicative else self.noise
+        return layers.Perturbed(self.solver, noise, samples, self.seed, multiplicative=multiplicative)
+
+    @property
+    def layer(self) -> Any:
+        """The `Layer`, by its name."""
+        if not isinstance(self.through, str):
+            return self.through
+        if self.through in ("exact", "relaxed"):
+            return layers.Exact(self.solver)
+        if self.through == "perturbed":
+            return self.perturbed(1)
+        if self.through == "smoothed":
+            return layers.Smoothed(self.program, self.smoothing())
+        if self.through == "davis-yin":
+            rule: Literal["implicit", "unrolled"] = "implicit" if self.program.predicts_rows else "unrolled"
+            return layers.DavisYin(self.program, self.smoothing(), gradient=rule, **self.options)
+        raise OptionError(f"layer is 'auto', one of {', '.join(LAYERS)}, or a Layer; got {self.through!r}")
+
+    @property
+    def pool(self) -> Layer:
+        """It begins with the decisions of the data, or else empty."""
+        from dflearn.solvers.wrappers import Pooled
+
+        known = None if self.data is None else self.data.decisions
+        return layers.Exact(Pooled(self.solver, POOL_RATIO, per="batch", initial=known, generator=self.seed))
+
+    @property
+    def learned(self) -> Loss:
+        """Weights learned from the data, or else none."""
+        if self.data is None:
+            return losses.LODL.untaught(self.solver.objective.p)
+        noise = LEARNED_SIGMA * self.scale.sigma if self.sigma == "auto" else self.sigma
+        return losses.LODL.learn(self.data, self.solver, noise, generator=self.seed)
+
+    @property
+    def margin(self) -> float:
+        return MARGIN * self.scale.objective * self.scale.decisions
+
+    @property
+    def level(self) -> Any:
+        """The critical ratios of the program, or else the median."""
+        from dflearn.tables.two_stage import critical_ratios
+
+        ratios = None if self.task.program is None else critical_ratios(self.task.program)
+        return 0.5 if ratios is None else ratios
+
 
 _BOTH: tuple[Needs, ...] = ("costs", "decisions")
+_ALL: tuple[Needs, ...] = (*_BOTH, "program")
 _POOL = 'Exact(Pooled(solver, 0.1, per="batch", initial=data.decisions))'
 
 METHODS = (
-    MethodEntry("mse", "two-stage, squared error", "–", ("costs",), "0", True, "–", "MSE()", "", "MSE"),
     MethodEntry(
-        "sce", "SCE", "Mulamba et al. (2021), shifted", (*_BOTH, "program"), "1 smoothed", False, "μ",
-        "SCE(Smoothed(program, mu))", "", "SCE^smoothed",
+        "mse", "two-stage, squared error", "–", ("costs",), "0", True, "–",
+        "MSE()", "", lambda _: losses.MSE(), study="MSE",
+    ),
+    MethodEntry(
+        "sce", "SCE", "Mulamba et al. (2021), shifted", _ALL, "1 smoothed", False, "μ",
+        "SCE(Smoothed(program, mu))", "smoothed", lambda of: losses.SCE(of.layer), study="SCE^smoothed",
     ),
     MethodEntry(
         "sce-plain", "SCE, plain", "Mulamba et al. (2021)", ("decisions", "program"), "1 smoothed", False, "μ",
-        'SCE(Smoothed(program, mu), variant="plain")',
+        'SCE(Smoothed(program, mu), variant="plain")', "smoothed", lambda of: losses.SCE(of.layer, variant="plain"),
     ),
     MethodEntry(
         "spo+", "SPO+", "Elmachtoub and Grigas (2022)", _BOTH, "1", True, "–",
-        "SPOPlus(Exact(solver))", "SPOPlus", "SPO+^relax",
+        "SPOPlus(Exact(solver))", "relaxed", lambda of: losses.SPOPlus(of.layer), "SPOPlus", "SPO+^relax",
     ),
     MethodEntry(
-        "smoothed-spo+", "smoothed SPO+", "Fenchel-Young loss at 2ŷ − y", (*_BOTH, "program"), "1 smoothed", True, "μ",
-        "SmoothedSPOPlus(Smoothed(program, mu))", "", "sSPO+",
+        "smoothed-spo+", "smoothed SPO+", "Fenchel-Young loss at 2ŷ − y", _ALL, "1 smoothed", True, "μ",
+        "SmoothedSPOPlus(Smoothed(program, mu))", "smoothed", lambda of: losses.SmoothedSPOPlus(of.layer), study="sSPO+",
     ),
     MethodEntry(
         "fenchel-young", "regularized Fenchel-Young (RFY)", "Blondel et al. (2020); Dalle et al. (2022)",
-        ("decisions", "program"), "1 smoothed", True, "μ",
-        "FenchelYoung(Smoothed(program, mu))", "regularizedFrankWolfeFenchelYoung", "FY^smoothed",
+        ("decisions", "program"), "1 smoothed", True, "μ", "FenchelYoung(Smoothed(program, mu))", "smoothed",
+        lambda of: losses.FenchelYoung(of.layer), "regularizedFrankWolfeFenchelYoung", "FY^smoothed",
     ),
     MethodEntry(
         "pfy", "perturbed Fenchel-Young (PFY)", "Berthet et al. (2020)", ("decisions",), "samples", True, "σ, samples",
-        "FenchelYoung(Perturbed(solver, sigma, samples=10))", "perturbedFenchelYoung", "PFY^relax",
+        "FenchelYoung(Perturbed(solver, sigma, samples=10))", "perturbed",
+        lambda of: losses.FenchelYoung(of.layer), "perturbedFenchelYoung", "PFY^relax",
     ),
     MethodEntry(
-        "regret", "QPTL: regret through a smoothed problem", "Wilder et al. (2019); Ferber et al. (2020)",
-        (*_BOTH, "program"), "1 smoothed", False, "μ",
-        "Regret(Smoothed(program, mu))", "regularizedFrankWolfeOpt", "Regret^smoothed",
+        "regret", "QPTL: regret through a smoothed problem", "Wilder et al. (2019); Ferber et al. (2020)", _ALL,
+        "1 smoothed", False, "μ", "Regret(Smoothed(program, mu))", "smoothed",
+        lambda of: losses.Regret(of.layer), "regularizedFrankWolfeOpt", "Regret^smoothed",
     ),
     MethodEntry(
-        "intopt", "IntOpt: regret through a log barrier", "Mandi and Guns (2020)", (*_BOTH, "program"), "1 barrier", False, "μ",
-        "Regret(LogBarrier(program, mu))", "", "Regret^barrier",
+        "intopt", "IntOpt: regret through a log barrier", "Mandi and Guns (2020)", _ALL, "1 barrier", False, "μ",
+        "Regret(LogBarrier(program, mu))", OWN, lambda of: losses.Regret(layers.LogBarrier(of.program, of.smoothing(BARRIER))), study="Regret^barrier",
     ),
     MethodEntry(
         "sqde", "squared decision error", "McKenzie et al. (2024)", ("decisions", "program"), "1 smoothed", False, "μ",
-        "SquaredDecisionError(Smoothed(program, mu))", "regularizedFrankWolfeOpt", "SqDE^smoothed",
+        "SquaredDecisionError(Smoothed(program, mu))", "smoothed",
+        lambda of: losses.SquaredDecisionError(of.layer), "regularizedFrankWolfeOpt", "SqDE^smoothed",
     ),
     MethodEntry(
         "cave", "CaVE", "Tang and Khalil (2024)", ("decisions", "program"), "1 projection", False, "–",
-        "CaVE(program)", "coneAlignedCosine", "CaVE exact",
+        "CaVE(program)", "", lambda of: losses.CaVE(of.program), "coneAlignedCosine", "CaVE exact",
     ),
     MethodEntry(
         "pfy-multiplicative", "PFY, multiplicative noise", "Dalle et al. (2022)", ("decisions",), "samples", True,
-        "σ, samples", "FenchelYoung(Perturbed(solver, sigma, samples=10, multiplicative=True))",
-        "perturbedFenchelYoungMul", "PFY^relax multiplicative",
+        "σ, samples", "FenchelYoung(Perturbed(solver, sigma, samples=10, multiplicative=True))", OWN_SOLVER,
+        lambda of: losses.FenchelYoung(of.perturbed(1, multiplicative=True)), "perturbedFenchelYoungMul", "PFY^relax multiplicative",
     ),
     MethodEntry(
         "dpo", "differentiable perturbed optimizer (DPO)", "Berthet et al. (2020)", ("decisions",), "samples", False,
-        "σ, samples", 'SquaredDecisionError(Perturbed(solver, sigma, samples=10), reduction="mean")',
-        "perturbedOpt", "DPO^relax",
+        "σ, samples", 'SquaredDecisionError(Perturbed(solver, sigma, samples=10), reduction="mean")', OWN_SOLVER,
+        lambda of: losses.SquaredDecisionError(of.perturbed(SAMPLES), reduction="mean"), "perturbedOpt", "DPO^relax",
     ),
     MethodEntry(
         "dpo-multiplicative", "DPO, multiplicative noise", "Dalle et al. (2022)", ("decisions",), "samples", False,
         "σ, samples", 'SquaredDecisionError(Perturbed(solver, sigma, samples=10, multiplicative=True), reduction="mean")',
+        OWN_SOLVER, lambda of: losses.SquaredDecisionError(of.perturbed(SAMPLES, multiplicative=True), reduction="mean"),
         "perturbedOptMul", "DPO^relax multiplicative",
     ),
     MethodEntry(
         "dbb", "differentiable black box (DBB)", "Vlastelica et al. (2020)", _BOTH, "2", False, "λ",
-        "Regret(BlackBox(solver, step=10))", "blackboxOpt", "DBB^relax",
+        "Regret(BlackBox(solver, step=10))", OWN_SOLVER,
+        lambda of: losses.Regret(layers.BlackBox(of.solver, **of.options)), "blackboxOpt", "DBB^relax",
     ),
     MethodEntry(
         "nid", "negative identity (NID)", "Sahoo et al. (2023)", _BOTH, "1", False, "projection",
-        'Regret(NegativeIdentity(solver, "norm"))', "negativeIdentity", "NID^relax",
+        'Regret(NegativeIdentity(solver, "norm"))', OWN_SOLVER,
+        lambda of: losses.Regret(layers.NegativeIdentity(of.solver, "norm")), "negativeIdentity", "NID^relax",
     ),
     MethodEntry(
         "imle", "implicit MLE (I-MLE)", "Niepert et al. (2021)", _BOTH, "2 samples", False, "λ, σ, samples",
-        "Regret(ImplicitMLE(solver, sigma, step=10, samples=10))", "implicitMLE", "IMLE^relax",
+        "Regret(ImplicitMLE(solver, sigma, step=10, samples=10))", OWN_SOLVER,
+        lambda of: losses.Regret(layers.ImplicitMLE(of.solver, of.noise, samples=SAMPLES, generator=of.seed, **of.options)),
+        "implicitMLE", "IMLE^relax",
     ),
     MethodEntry(
         "aimle", "adaptive implicit MLE (AI-MLE)", "Minervini et al. (2023)", _BOTH, "2 samples", False, "σ, samples",
-        "Regret(AdaptiveImplicitMLE(solver, sigma, samples=10))", "adaptiveImplicitMLE", "AIMLE^relax",
+        "Regret(AdaptiveImplicitMLE(solver, sigma, samples=10))", OWN_SOLVER,
+        lambda of: losses.Regret(layers.AdaptiveImplicitMLE(of.solver, of.noise, SAMPLES, of.seed)),
+        "adaptiveImplicitMLE", "AIMLE^relax",
     ),
     MethodEntry(
         "pg", "perturbation gradient (PG)", "Huang and Gupta (2024)", ("costs",), "2", False, "h, difference",
-        "PerturbationGradient(Exact(solver), width=0.1)", "perturbationGradient", "PG^relax",
+        "PerturbationGradient(Exact(solver), width=0.1)", OWN_SOLVER,
+        lambda of: losses.PerturbationGradient(layers.Exact(of.solver)), "perturbationGradient", "PG^relax",
     ),
     MethodEntry(
         "nce", "noise-contrastive estimation (NCE)", "Mulamba et al. (2021)", ("decisions", "pool"), "ratio", True,
-        "ratio", f"NCE({_POOL})", "noiseContrastiveEstimation", "NCE",
+        "ratio", f"NCE({_POOL})", OWN_SOLVER, lambda of: losses.NCE(of.pool), "noiseContrastiveEstimation", "NCE",
     ),
     MethodEntry(
         "cmap", "contrastive MAP (CMAP)", "Mulamba et al. (2021)", ("decisions", "pool"), "ratio", True, "ratio",
-        f'SCE({_POOL}, variant="plain")', "contrastiveMAP", "CMAP",
+        f'SCE({_POOL}, variant="plain")', OWN_SOLVER,
+        lambda of: losses.SCE(of.pool, variant="plain"), "contrastiveMAP", "CMAP",
     ),
-    *(
-        MethodEntry(
-            f"ltr-{kind}", f"learning to rank, {kind}", "Mandi et al. (2022)", ("costs", "pool"), "ratio", True,
-            f"ratio{extra}", f'Ranking({_POOL}, "{kind}")', f"{kind}LearningToRank", f"LTR {kind}",
-        )
-        for kind, extra in (("pointwise", ""), ("pairwise", ", ν"), ("listwise", ", τ"))
+    MethodEntry(
+        "ltr-pointwise", "learning to rank, pointwise", "Mandi et al. (2022)", ("costs", "pool"), "ratio", True, "ratio",
+        f'Ranking({_POOL}, "pointwise")', OWN_SOLVER,
+        lambda of: losses.Ranking(of.pool, "pointwise"), "pointwiseLearningToRank", "LTR pointwise",
+    ),
+    MethodEntry(
+        "ltr-pairwise", "learning to rank, pairwise", "Mandi et al. (2022)", ("costs", "pool"), "ratio", True, "ratio, ν",
+        f'Ranking({_POOL}, "pairwise")', OWN_SOLVER,
+        lambda of: losses.Ranking(of.pool, "pairwise"), "pairwiseLearningToRank", "LTR pairwise",
+    ),
+    MethodEntry(
+        "ltr-listwise", "learning to rank, listwise", "Mandi et al. (2022)", ("costs", "pool"), "ratio", True, "ratio, τ",
+        f'Ranking({_POOL}, "listwise")', OWN_SOLVER,
+        lambda of: losses.Ranking(of.pool, "listwise"), "listwiseLearningToRank", "LTR listwise",
     ),
     MethodEntry(
         "lodl", "LODL: squared error with learned weights", "Shah et al. (2022)", ("costs",), "0", True, "σ",
-        "LODL.learn(data, solver, sigma)", "", "LODL",
+        "LODL.learn(data, solver, sigma)", OWN_SOLVER, lambda of: of.learned, study="LODL",
     ),
     MethodEntry(
         "lava", "LAVA", "Berden et al. (2025), arXiv 2505.22224", ("decisions", "program"), "0", True, "ε",
-        "LAVA(program, margin=0.1)", "", "LAVA",
+        "LAVA(program, margin=0.1)", "", lambda of: losses.LAVA(of.program, of.margin), study="LAVA",
     ),
     MethodEntry(
-        "pear", "PEAR", "Lee et al. (2026), arXiv 2605.01361", (*_BOTH, "program"), "1 smoothed", False, "μ, β",
-        "PEAR(Smoothed(program, mu))", "", "PEAR",
+        "pear", "PEAR", "Lee et al. (2026), arXiv 2605.01361", _ALL, "1 smoothed", False, "μ, β",
+        "PEAR(Smoothed(program, mu))", "smoothed", lambda of: losses.PEAR(of.layer), study="PEAR",
     ),
     MethodEntry(
-        "cost-sensitive", "cost-sensitive regression", "Schutte et al. (2026), arXiv 2605.18005", (*_BOTH, "program"),
-        "0", True, "κ", "CostSensitive(program, harmless=0.1)", "", "cost-sensitive",
+        "cost-sensitive", "cost-sensitive regression", "Schutte et al. (2026), arXiv 2605.18005", _ALL, "0", True, "κ",
+        "CostSensitive(program, harmless=0.1)", "", lambda of: losses.CostSensitive(of.program), study="cost-sensitive",
     ),
     MethodEntry(
         "task", "the cost after recourse, through a smoothed problem", "Donti et al. (2017)", ("costs", "program"),
-        "1 smoothed, 1", False, "μ", "TaskLoss(Smoothed(program, mu))",
+        "1 smoothed, 1", False, "μ", "TaskLoss(Smoothed(program, mu))", "smoothed", lambda of: losses.TaskLoss(of.layer),
     ),
     MethodEntry(
         "score-function", "score-function estimate of that cost (SFGE)", "Silvestri et al. (2024)", ("costs",),
-        "samples", False, "σ, samples", "ScoreFunction(Exact(solver), sigma, samples=8)",
+        "samples", False, "σ, samples", "ScoreFunction(Exact(solver), sigma, samples=8)", OWN_SOLVER,
+        lambda of: losses.ScoreFunction(layers.Exact(of.solver), of.noise, generator=of.seed),
     ),
     MethodEntry(
         "quantile", "two-stage, quantiles", "Koenker and Bassett (1978); the newsvendor's critical ratio", ("costs",),
-        "0", True, "τ", "Quantile(level=0.9)",
+        "0", True, "τ", "Quantile(level=0.9)", "", lambda of: losses.Quantile(of.level),
     ),
 )  # fmt: skip
 
 LOSSES = tuple(entry.name for entry in METHODS)
-WITH_PREDICTED_ROWS = (
-    "task",
-    "score-function",
-    "quantile",
-    "mse",
-)  # those that are defined for them, the default first
-
-
+# Those that are defined where right-hand sides are predicted, the default first.
+WITH_PREDICTED_ROWS = ("task", "score-function", "quantile", "mse")
 LAYERS = {
     "smoothed": "the LP relaxation with (μ/2)‖w‖² added, solved exactly, with its exact gradient",
     "davis-yin": "the same by 100 iterations of Davis-Yin splitting, differentiated through all of them",
@@ -189,24 +342,55 @@ LAYERS = {
 }
 
 
+def make_loss(loss: str | Loss, layer: str | Layer, task: DecisionTask, scale: Scale, **options: Any) -> Loss:
+    """The loss of that name through the layer of that name; objects pass through.
+
+    Args:
+        loss: one of `LOSSES`, or "auto": "task" where right-hand sides are predicted, "sce" otherwise. "quantile" is at the
+            critical ratios of the program, or else at the median.
+        layer: one of `LAYERS`, or "auto": the one that suits the loss.
+        options: mu, sigma, step, seed and data of `Materials`.
+    """
+    if not isinstance(loss, str):
+        return loss
+    predicts = task.program is not None and task.program.predicts_rows
+    loss = ("task" if predicts else "sce") if loss == "auto" else loss
+    entry = next((entry for entry in METHODS if entry.name == loss), None)
+    if entry is None:
+        raise OptionError(f"loss is one of {', '.join(LOSSES)}, or a Loss; got {loss!r}")
+    if predicts:
+        check_rows([loss])
+    if entry.layer == OWN_SOLVER and layer not in ("auto", "relaxed", "exact"):
+        raise OptionError(
+            f"loss {loss!r} brings its own layer around a solver: layer is 'auto' or 'relaxed' for that of the "
+            f"relaxation, or 'exact'; got {layer!r}"
+        )
+    if entry.layer == OWN and layer != "auto":
+        raise OptionError(f"loss {loss!r} brings its own layer: layer is 'auto'; got {layer!r}")
+    through = entry.layer if layer == "auto" else layer
+    return entry.make(Materials(loss, through, task, scale, **options))
+
+
 def check_choices(losses: Sequence[str], layer: str) -> None:
-    """Told before anything is read or solved."""
-    for name, asked, known in (
-        ("loss", losses, [loss for loss in LOSSES if loss != "mse"]),
-        ("layer", [layer], ["auto", *LAYERS]),
-    ):
-        unknown = [one for one in asked if one not in known]
-        if unknown:
-            raise OptionError(f"{name} is one of {', '.join(known)}; got {unknown[0]!r}")
+    """An error before anything is read or solved."""
+    known = {"loss": [loss for loss in LOSSES if loss != "mse"], "layer": ["auto", *LAYERS]}
+    for name, one in [*(("loss", loss) for loss in losses), ("layer", layer)]:
+        if one not in known[name]:
+            raise OptionError(f"{name} is one of {', '.join(known[name])}; got {one!r}")
 
 
-def default_losses(*, settled: bool) -> tuple[str, ...]:
-    """What `train` trains with; settled: right-hand sides are predicted, or something is decided once the truth is known."""
-    return ("task", "quantile") if settled else ("smoothed-spo+", "sce")
+def losses_for(program: Program, losses: Sequence[str] | None) -> tuple[str, ...]:
+    """What `train` trains with: those asked for, or the default; an error where one is not defined for this program."""
+    if losses is None:
+        settled = program.predicts_rows or program.recourse is not None
+        return ("task", "quantile") if settled else ("smoothed-spo+", "sce")
+    if program.predicts_rows:
+        check_rows(losses)
+    return tuple(losses)
 
 
 def check_rows(losses: Sequence[str]) -> None:
-    """Told where right-hand sides are predicted, for which most losses are not defined."""
+    """An error where right-hand sides are predicted, for which most losses are not defined."""
     wrong = [loss for loss in losses if loss not in WITH_PREDICTED_ROWS]
     if wrong:
         raise OptionError(

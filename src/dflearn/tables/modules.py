@@ -1,4 +1,4 @@
-"""Modules of one's own in model files: by their import path, since a file holds no code."""
+"""The modules of estimators: by name, or of a user's own by their import path, since a model file holds no code."""
 
 from __future__ import annotations
 
@@ -7,47 +7,42 @@ import importlib
 import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from dflearn.data import DecisionDataset
 from dflearn.errors import DataError, OptionError, ShapeError
-from dflearn.models import MLP, Linear, OnForecast, Positive, Scaled, Standardize, Trees
+from dflearn.models import MLP, Correction, Linear, OnForecast, Positive, Scaled, Standardize, Trees
 
 
 def build(
-    model: str | nn.Module,
-    shape: Sequence[int],
-    p: int,
-    *,
-    hidden: Sequence[int],
-    start: str,
-    standardize: bool,
-    positive: bool,
-    scale: float,
-    seed: int,
-    data: DecisionDataset | None = None,
+    of: Mapping[str, Any], shape: tuple[int, ...], p: int, scale: float, seed: int, data: DecisionDataset | None = None
 ) -> nn.Module:
-    """The untrained model in float64, features of this shape → p costs, in units of `scale`.
+    """The untrained model in float64 of an estimator with these parameters, features → p costs, in units of `scale`.
 
-    Other arguments: as of `DecisionFocusedRegressor`. Features are standardized as those of `data` are.
+    Features have this shape, and are standardized as those of `data` are.
     """
-    if start == "boosting":
-        parts: list[nn.Module] = [OnForecast(Trees(p), shape[-1], p)]
-    elif isinstance(model, nn.Module):
-        parts = [copy.deepcopy(model)]
-    else:
-        parts = [_named(model, shape, p, hidden, scale, seed)]
-    if start == "ridge" or (start == "zero" and standardize):
+    k, after = shape[-1], Positive(scale) if of["positive"] else None
+    if of["start"] != "zero":
+        joint = of["start"] == "boosting"
+        forecast = Trees(p) if joint else nn.Sequential(Standardize(k), Linear(k, p).double())
+        return OnForecast(forecast, Correction(Standardize(k + p), torch.ones(p).double(), joint=joint, after=after))
+    model = of["model"]
+    parts = [
+        copy.deepcopy(model) if isinstance(model, nn.Module) else _named(model, of["hidden"], shape, p, scale, seed)
+    ]
+    if of["standardize"]:
         known = (None, None) if data is None else (data.features, data.weights)
-        parts.insert(0, Standardize(shape[-1], *known))
-    if positive:
-        parts.append(Positive(scale))
+        parts.insert(0, Standardize(k, *known))
+    if after is not None:
+        parts.append(after)
     return (nn.Sequential(*parts) if len(parts) > 1 else parts[0]).double()
 
 
-def _named(model: str, shape: Sequence[int], p: int, hidden: Sequence[int], scale: float, seed: int) -> nn.Module:
+def _named(model: str, hidden: Sequence[int], shape: tuple[int, ...], p: int, scale: float, seed: int) -> nn.Module:
     """The model of that name."""
     per_cost, k = len(shape) == 2, shape[-1]
     if model not in ("linear", "shared", "mlp"):
@@ -97,48 +92,32 @@ def _imported(path: str) -> Callable[..., Any]:
     if not (name and colon and rest):
         raise OptionError(f"a module is imported by 'package.module:name', got {path!r}")
     try:
-        found: Any = importlib.import_module(name)
-        for part in rest.split("."):
-            found = getattr(found, part)
+        made: Any = attrgetter(rest)(importlib.import_module(name))
     except (ImportError, AttributeError) as error:
         raise OptionError(
             f"{path!r} cannot be imported here ({error}): install what it is in, or add its folder to PYTHONPATH"
         ) from error
-    if not callable(found):
-        raise OptionError(f"{path!r} is a {type(found).__name__}, and something to call is wanted")
-    return found
+    if not callable(made):
+        raise OptionError(f"{path!r} is a {type(made).__name__}, and something to call is wanted")
+    return made
 
 
 # -- in a file ------------------------------------------------------------------------------------------------------
 
-HOW = (
-    "build it by its import path, model=dflearn.tables.Imported('package.module:Class', …its arguments…), or use "
-    "model='linear', 'shared' or 'mlp', or keep the weights alone, with "
-    "safetensors.torch.save_file(regressor.model_.state_dict(), path), and build the module anew"
-)
-
 
 def as_saved(module: nn.Module) -> dict[str, Any]:
-    """How a file says which module it is. One that is no `Imported` must be importable and take no arguments."""
+    """How a file says which module it is."""
     if isinstance(module, Imported):
         return {"import": module.path, "arguments": module.arguments}
-    kind = type(module)
-    refused = f"model is a {kind.__name__}, and a file holds names and numbers only"
-    path = f"{kind.__module__}:{kind.__qualname__}"
-    if kind.__module__ == "__main__" or "<locals>" in kind.__qualname__:
-        raise DataError(f"{refused}; its class has no import path: move it into a module, and {HOW}")
-    try:
-        again = Imported(path).module
-    except (OptionError, TypeError) as error:
-        raise DataError(f"{refused}: {HOW}") from error
-    shapes = [{name: value.shape for name, value in one.state_dict().items()} for one in (module, again)]
-    if shapes[0] != shapes[1]:
-        raise DataError(f"{refused}, and {path} without arguments has other weights: {HOW}")
-    return {"import": path, "arguments": {}, "bare": True}
+    raise DataError(
+        f"model is a {type(module).__name__}, and a file holds names and numbers only: build it by its import path, "
+        "model=dflearn.tables.Imported('package.module:Class', …its arguments…), or use model='linear', 'shared' or 'mlp', or "
+        "keep the weights alone, with safetensors.torch.save_file(regressor.model_.state_dict(), path), and build the module anew"
+    )
 
 
 def from_saved(held: Mapping[str, Any], *, trust: bool) -> nn.Module:
-    """The module that `as_saved` told of, once who loads it has said that the code may run."""
+    """The module that `as_saved` names, once who loads it has said that the code may run."""
     path, arguments = str(held["import"]), dict(held["arguments"])
     if not trust:
         raise DataError(
@@ -146,5 +125,4 @@ def from_saved(held: Mapping[str, Any], *, trust: bool) -> nn.Module:
             "file. If you trust both, load it with trust=True"
         )
     warnings.warn(f"{path} is imported and run, as the model file asks and trust=True allows", stacklevel=5)
-    module = Imported(path, **arguments)
-    return module.module if held.get("bare") else module
+    return Imported(path, **arguments)

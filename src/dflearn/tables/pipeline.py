@@ -2,14 +2,15 @@
 
     1. settings of least squares, ridge, boosting and the blend of the last two, by forecasts of rows left out
     2. decision-focused: with each loss, from ridge and from the blend, in runs of several kinds
-    3. the choice, on the rows to choose by, which none of these models was fitted to: see `dflearn.tables.fine_tuning.choose`
-    4. every model again, with the same settings and numbers of steps, on the rows to train on and to choose by
+    3. the choice, on the validation rows, which none of these models was fitted to: see `dflearn.tables.fine_tuning.choose`
+    4. every model again, with the same settings and numbers of steps, on the training and the validation rows
 
 Each run is a stage: with a folder, a finished one is read from there, and an interrupted one goes on where it was.
 """
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import shutil
@@ -29,54 +30,34 @@ from dflearn.data import DecisionDataset
 from dflearn.data.scale import Scale
 from dflearn.data.split import Parts
 from dflearn.losses.base import Loss
-from dflearn.losses.sce import SCE
+from dflearn.losses.contrast import SCE
 from dflearn.models import Trees, predict
 from dflearn.solvers.base import Solver
 from dflearn.solvers.task import DecisionTask
-from dflearn.tables import starts as kinds
-from dflearn.tables.choices import Amount, make_loss
+from dflearn.tables import two_stage
 from dflearn.tables.fine_tuning import (
-    NARROW,
-    WIDE,
     Candidate,
     Choice,
     Clock,
     Judge,
     Progress,
-    again_as,
+    Tuner,
     choose,
     epochs_for,
-    fine_tune,
     weights_of,
     with_weights,
 )
-from dflearn.tables.starts import Start
-from dflearn.tables.two_stage import (
-    LEVELS,
-    Fold,
-    LinearFit,
-    best_share,
-    boosting,
-    boosting_left_out,
-    critical_ratios,
-    folds_of,
-    linear_fits,
-    quantile_fit,
-    ridge_left_out,
-    strength_by_leaving_one_out,
-    units_of,
-)
+from dflearn.tables.methods import Amount, make_loss
+from dflearn.tables.two_stage import Fold, LinearFit, Start
 from dflearn.training import checkpoint as files
 
 LEAST_SQUARES, RIDGE, BOOSTING, BLEND = "least squares", "ridge", "boosting", "blend"
 QUANTILE = "quantile"  # two-stage too, but at the level that costs least
 SHARE, OTHERS = 0.4, (0.0, 0.2, 0.7, 1.0)  # of boosting in the blend, at least; shares that are tried besides
 ERRORS = 2.0  # standard errors by which one of these must be better
-KIND = {RIDGE: RIDGE, BLEND: BOOSTING}  # of estimator that a start makes
-RUNS = {  # of each start; the learning rate is how far a step moves a forecast, in units of its error
-    RIDGE: ((WIDE, 0.03),),  # far, where a linear forecast cannot follow the costs
-    BLEND: ((NARROW, 0.01),),  # near, with few numbers to learn, since it is a good forecast already
-}
+KIND = {LEAST_SQUARES: RIDGE, RIDGE: RIDGE, BOOSTING: BOOSTING, BLEND: BOOSTING}  # `start` of the estimator
+# How far a step moves a forecast, in units of its error: far from ridge, where a linear forecast cannot follow the costs.
+RATES = {RIDGE: 0.03, BLEND: 0.01}
 
 
 @dataclass(frozen=True)
@@ -92,10 +73,6 @@ class Settings:
     gap: int = 0
     seed: int = 0
 
-    def runs(self, start: str) -> tuple[tuple[str, float], ...]:
-        """Kinds and learning rates of the runs from this start."""
-        return tuple((kind, rate if self.lr is None else self.lr) for kind, rate in RUNS[start])
-
 
 @dataclass(eq=False)
 class Trained:
@@ -104,18 +81,20 @@ class Trained:
     Attributes:
         module: the model.
         loss, start: their names; "mse" of two-stage models.
-        regrets: of the model on the rows to choose by `(rows,)`.
-        candidates: those it was chosen among; the start is none of them.
-        settings: what to train it again with.
-        trained_on: how many rows the correction was trained on.
+        regrets: of the model on the validation rows `(rows,)`.
+        level: of a quantile.
+        candidates, best: those it was chosen among, and the one that it is.
+        epochs, trained_on: of the run behind the best: its length, and its number of rows.
     """
 
     module: nn.Module
     loss: str
     start: str
     regrets: np.ndarray
+    level: Any = None
     candidates: list[Candidate] = field(default_factory=list)
-    settings: dict[str, Any] = field(default_factory=dict)
+    best: Candidate | None = None
+    epochs: int = 0
     trained_on: int = 0
 
     def predict(self, x: np.ndarray) -> np.ndarray:
@@ -124,12 +103,11 @@ class Trained:
 
 
 class Fitted(NamedTuple):
-    """What two-stage models are made of, fitted to some rows; `share` is that of the trees in the blend."""
+    """What two-stage models are made of, fitted to some rows."""
 
     plain: LinearFit
     shrunk: LinearFit
     trees: Trees
-    share: float
 
 
 @dataclass(eq=False)
@@ -143,8 +121,8 @@ class Pipeline:
         cache: a folder that remembers exact solves, or `None`.
         groups: labels of all rows; rows of one label are never forecast from each other.
         device: where decision-focused models are trained.
-        models: fitted to the rows to train on.
-        finished: the same, fitted to the rows to choose by as well.
+        models: fitted to the training rows.
+        finished: the same, fitted to the validation rows as well.
     """
 
     task: DecisionTask
@@ -165,18 +143,16 @@ class Pipeline:
         self.train, self.held = self.data.subset(self.parts.train), self.data.subset(self.parts.choose)
         self.known = np.sort(np.concatenate(self.parts[:2]))
         self.scale = Scale.of(self.task.objective, self.train)
-        self.after = kinds.after_model(self.settings.positive, self.scale.costs)
+        self.after = two_stage.after_model(self.settings.positive, self.scale.costs)
         self.judge = Judge(self.solver, self.task.relaxed, self.held, self.cache)
+        self.tuner = Tuner(self.settings.seed, self.clock, self.progress, self.device)
 
     def run(self) -> Choice:
         """Fit everything; the choice."""
-        fitted = self._two_stage()
-        starts = {kind: self._start(kind, fitted, self.parts.train) for kind in RUNS}
+        starts = self._two_stage()
         losses = self.settings.losses
         self.clock.begun = time.perf_counter()
-        self.clock.runs = sum(loss != QUANTILE for loss in losses) * sum(
-            len(self.settings.runs(kind)) for kind in starts
-        )
+        self.clock.runs = sum(loss != QUANTILE for loss in losses) * len(starts)
         for loss in losses:
             if loss == QUANTILE:
                 self._quantiles()
@@ -188,15 +164,17 @@ class Pipeline:
             if one.loss != "mse"
         }
         choice = choose(BLEND, self.models[BLEND].regrets, focused, seed=self.settings.seed)
-        self._finish()
+        fitted = self._fit(self.known)
+        self.finished = {name: self._again(name, fitted, self.known) for name in self.models}
+        self._known_trees = fitted.trees
         return choice
 
     # -- two-stage ------------------------------------------------------------------------------------------------
 
-    def _two_stage(self) -> Fitted:
-        """Fitted to the rows to train on, with settings by forecasts of rows left out: folds of these, and those to choose by."""
+    def _two_stage(self) -> dict[str, Start]:
+        """Fitted to the training rows, with settings by forecasts of rows left out: folds of these, and the validation rows."""
         ordered, gap, seed = self.settings.ordered, self.settings.gap, self.settings.seed
-        within = folds_of(self.parts.train, ordered=ordered, gap=gap, groups=self.groups, seed=seed)
+        within = two_stage.folds_of(self.parts.train, ordered=ordered, gap=gap, groups=self.groups, seed=seed)
         folds = [*within, (self.parts.train, self.parts.choose)]
         self._left_out_rows = np.concatenate([own for _, own in folds])
         x, y, weights = self._rows(slice(None))
@@ -204,20 +182,25 @@ class Pipeline:
         def left_out() -> dict[str, Any]:
             self.progress.pass_by("forecasts of rows left out")
             strength, linear = self._ridge(x, y, weights, folds)
-            every, boosted = boosting_left_out(x, y, weights, folds, seed=seed)
-            return {"strength": strength, "linear": linear, "boosted": boosted, "trees": dict(every[-1].state_dict())}
+            every, boosted = two_stage.boosting_left_out(x, y, weights, folds, seed=seed)
+            trees, share = dict(every[-1].state_dict()), self._share(linear, boosted)
+            return {"strength": strength, "boosted": boosted, "trees": trees, "share": share}
 
         found = self._stored("boosting", left_out, dict)
-        self._left_out = found["boosted"]
-        self.strength, trees = found["strength"], Trees(y.shape[1], found["trees"])
-        self.share = self._stored("share", lambda: self._share(found["linear"], found["boosted"]), float)
-        fitted = self._fit(self.parts.train, trees)
-        for name, module in self._modules(fitted).items():
-            self.progress.pass_by(f"deciding with {name}")
-            regrets = self.judge.regrets(predict(module, self.held.features))
-            self.models[name] = self._trained(name, module, fitted, regrets)
-            self.progress.tell(f"{name}: regret {regrets.mean():.4g} on the rows to choose by")
-        return fitted
+        self.strength, self.share, self._left_out = found["strength"], found["share"], found["boosted"]
+        fitted = self._fit(self.parts.train, Trees(y.shape[1], found["trees"]))
+        self.number = fitted.trees.root.shape[1]
+        starts = {name: self._start(name, fitted, self.parts.train) for name in KIND}
+        for name, start in starts.items():
+            self._judged(Trained(start.model, "mse", KIND[name], np.empty(0)), name)
+        return {name: starts[name] for name in RATES}
+
+    def _judged(self, one: Trained, name: str) -> None:
+        """Keep a two-stage model with its regrets."""
+        self.progress.pass_by(f"deciding with {name}")
+        one.regrets = self.judge.regrets(predict(one.module, self.held.features))
+        self.models[name] = one
+        self.progress.tell(f"{name}: regret {one.regrets.mean():.4g} on the validation rows")
 
     def _ridge(self, x: Tensor, y: Tensor, weights: Tensor | None, folds: Sequence[Fold]) -> tuple[float, Tensor]:
         """The strength, and its forecasts of the rows of the folds.
@@ -225,11 +208,11 @@ class Pipeline:
         In order of time, the first folds are fitted to few rows that have not seen every season, and ask for more strength than
         all rows need; leaving one out, where both neighbours are known, asks for less. Their geometric mean is taken.
         """
-        strength, linear = ridge_left_out(x, y, weights, folds)
+        strength, linear = two_stage.ridge_left_out(x, y, weights, folds)
         if not self.settings.ordered or self.groups is not None:
             return strength, linear
-        between = (strength * strength_by_leaving_one_out(*self._rows(self.known))) ** 0.5
-        return ridge_left_out(x, y, weights, folds, [between])
+        between = (strength * two_stage.strength_by_leaving_one_out(*self._rows(self.known))) ** 0.5
+        return two_stage.ridge_left_out(x, y, weights, folds, [between])
 
     def _share(self, linear: Tensor, boosted: Tensor) -> float:
         """That of the trees in the blend: the one of least squared error on rows left out, but `SHARE` at least, since trees gain
@@ -237,7 +220,7 @@ class Pipeline:
         errors. Decisions are those of the relaxation."""
         part = self.data.subset(self._left_out_rows)
         truth, judge = part.batch().require("costs"), Judge(self.task.relaxed, self.task.relaxed, part)
-        first = max(SHARE, best_share(linear, boosted, truth, units_of(truth), part.weights))
+        first = max(SHARE, two_stage.best_share(linear, boosted, truth, two_stage.units_of(truth), part.weights))
         regrets = []
         for share in (first, *OTHERS):
             self.progress.pass_by(f"deciding with {share:.0%} of boosting")
@@ -251,62 +234,43 @@ class Pipeline:
 
     def _rows(self, rows: Any) -> tuple[Tensor, Tensor, Tensor | None]:
         """Features, costs and weights."""
-        part = self.data.weights
-        return self.data.features[rows], self.data.batch().require("costs")[rows], None if part is None else part[rows]
+        costs, weights = self.data.batch().require("costs"), self.data.weights
+        return self.data.features[rows], costs[rows], None if weights is None else weights[rows]
 
-    def _fit(self, rows: np.ndarray, trees: Trees | int) -> Fitted:
-        """With the chosen settings; trees that were fitted before, or how many."""
+    def _fit(self, rows: np.ndarray, trees: Trees | None = None) -> Fitted:
+        """With the chosen settings; trees of these rows, by default fitted here."""
         x, y, weights = self._rows(rows)
-        if isinstance(trees, int):
+        plain, shrunk = (two_stage.linear_fit(x, y, strength, weights) for strength in (0.0, self.strength))
+        if trees is None:
             self.progress.pass_by("fitting boosted trees again")
-            trees = boosting(x, y, weights, trees=trees, seed=self.settings.seed)
-        plain, shrunk = linear_fits(x, y, [0.0, self.strength], weights)
-        return Fitted(plain, shrunk, trees, self.share)
+            trees = two_stage.boosting(x, y, self.number, weights, seed=self.settings.seed)
+        return Fitted(plain, shrunk, trees)
 
-    def _modules(self, fitted: Fitted) -> dict[str, nn.Module]:
-        plain, shrunk, trees, share = fitted
-        return {
-            LEAST_SQUARES: kinds.as_linear(plain, self.scale.costs, self.after),
-            RIDGE: kinds.as_linear(shrunk, self.scale.costs, self.after),
-            BOOSTING: kinds.as_boosted(trees, None, self.data.features.shape[-1], self.after),
-            BLEND: kinds.as_blend(trees, shrunk, share, self.after),
-        }
-
-    def _trained(self, name: str, module: nn.Module, fitted: Fitted, regrets: np.ndarray) -> Trained:
-        linear, number = name in (LEAST_SQUARES, RIDGE), fitted.trees.root.shape[1]
-        settings: dict[str, Any] = {} if linear else {"trees": number}
-        if name != BOOSTING:
-            settings["strength"] = 0.0 if name == LEAST_SQUARES else self.strength
-        if name == BLEND:
-            settings["share"] = self.share
-        return Trained(module, "mse", "ridge" if linear else "boosting", regrets, settings=settings)
-
-    def _start(self, kind: str, fitted: Fitted, rows: np.ndarray) -> Start:
-        """Ridge, or the blend, to be trained on those of the rows whose forecasts by trees were left out."""
-        if kind == RIDGE:
-            return kinds.linear_start(self.data.subset(rows), fitted.shrunk, self.scale.costs, self.after)
+    def _start(self, name: str, fitted: Fitted, rows: np.ndarray) -> Start:
+        """A two-stage model, to be trained on these rows; with trees, on those whose forecasts by trees were left out."""
+        if KIND[name] == RIDGE:
+            fit = fitted.plain if name == LEAST_SQUARES else fitted.shrunk
+            return two_stage.start_of(name, self.data.subset(rows), fit, self.after)
         some = np.isin(self._left_out_rows, rows)
-        left_out = {"rows": torch.tensor(self._left_out_rows[some]), "forecasts": self._left_out[some]}
-        return kinds.boosted_start(self.data, fitted.trees, left_out, self.after, (fitted.shrunk, fitted.share))
+        part, forecasts = self.data.subset(self._left_out_rows[some]), self._left_out[some]
+        share = 1.0 if name == BOOSTING else self.share
+        return two_stage.start_of(name, part, fitted.shrunk, self.after, fitted.trees, forecasts, share)
 
     def _quantiles(self) -> None:
-        """Linear quantile regression, at the critical ratios of the program, or at the level of least regret on the rows to
-        choose by."""
-        x, y, weights = self._rows(self.parts.train)
+        """Linear quantile regression, at the critical ratios of the program, or at the level of least validation regret."""
         program = self.task.program
-        known = None if program is None else critical_ratios(program)
+        known = None if program is None else two_stage.critical_ratios(program)
         found = []
-        for level in LEVELS if known is None else (known,):
-            self.progress.pass_by("deciding with quantiles")
-            module = self._quantile_module(x, y, level, weights)
-            found.append((level, module, self.judge.regrets(predict(module, self.held.features))))
-        level, module, regrets = min(found, key=lambda one: one[2].mean())
-        settings = {"level": np.asarray(level).tolist()}
-        self.models[QUANTILE] = Trained(module, QUANTILE, RIDGE, regrets, settings=settings)
-        self.progress.tell(f"{QUANTILE}: regret {regrets.mean():.4g} on the rows to choose by")
+        for level in two_stage.LEVELS if known is None else (known.tolist(),):
+            module = self._quantile(self.parts.train, level)
+            self._judged(Trained(module, QUANTILE, RIDGE, np.empty(0), level), QUANTILE)
+            found.append(self.models[QUANTILE])
+        self.models[QUANTILE] = min(found, key=lambda one: one.regrets.mean())
 
-    def _quantile_module(self, x: Tensor, y: Tensor, level: Any, weights: Tensor | None) -> nn.Module:
-        return kinds.as_linear(quantile_fit(x, y, np.asarray(level), weights), self.scale.costs, self.after)
+    def _quantile(self, rows: np.ndarray, level: Any) -> nn.Module:
+        x, y, weights = self._rows(rows)
+        fit = two_stage.quantile_fit(x, y, np.asarray(level), weights)
+        return two_stage.start_of(QUANTILE, self.data.subset(rows), fit, self.after).model
 
     # -- decision-focused -----------------------------------------------------------------------------------------
 
@@ -316,35 +280,24 @@ class Pipeline:
         found = [one for kind, start in starts.items() for one in self._candidates(kind, start, name)]
         best = min([first, *found], key=lambda one: one.mean)  # the first of equals
         start = starts[best.start]
-        untouched = weights_of(start.module)
-        module = start.finish(with_weights(start.module, best.weights))
-        with_weights(start.module, untouched)
-        settings = {**self.models[best.start].settings, **best.said(), "of": self._epochs(start)}
-        self.models[name] = Trained(module, name, KIND[best.start], best.regrets, found, settings, len(start.train))
+        model, module = copy.deepcopy((start.model, start.module))
+        with_weights(module, best.weights)
+        of_run = {"epochs": self._epochs(start), "trained_on": len(start.train)}
+        self.models[name] = Trained(model, name, KIND[best.start], best.regrets, None, found, best, **of_run)
 
     def _candidates(self, kind: str, start: Start, loss: str) -> list[Candidate]:
-        name = f"{loss} from {kind}"
+        name, lr = f"{loss} from {kind}", self.settings.lr
 
         def candidates() -> dict[str, Any]:
-            found = fine_tune(
-                start,
-                self._loss(loss, start),
-                self.judge,
-                name=name,
-                runs=self.settings.runs(kind),
-                epochs=self._epochs(start),
-                seed=self.settings.seed,
-                clock=self.clock,
-                folder=self._stages,
-                device=self.device,
-                progress=self.progress,
+            made = self._loss(loss, start)
+            found = self.tuner.candidates(
+                name, start, made, self.judge, RATES[kind] if lr is None else lr, self._epochs(start)
             )
             plain = [{**vars(one), "regrets": torch.tensor(one.regrets)} for one in found]
-            taken = {run: number for run, number in self.clock.taken.items() if run.startswith(f"{name}, ")}
-            return {"candidates": plain, "taken": taken}
+            return {"candidates": plain, "taken": self.clock.taken[name]}
 
         def restored(held: Mapping[str, Any]) -> list[Candidate]:
-            self.clock.taken.update(held["taken"])
+            self.clock.taken[name] = held["taken"]
             return [Candidate(**{**one, "regrets": one["regrets"].numpy()}) for one in held["candidates"]]
 
         return self._stored(name, candidates, restored)
@@ -360,82 +313,43 @@ class Pipeline:
         Contrasted with exact decisions, smoothed ones that are far from them pull forecasts away even where these are right:
         docs/choosing.md has the figures of a unit commitment.
         """
-        seed = self.settings.seed
-        noise: Amount = self._error(start).abs().mean().item() if name in ("score-function", "lodl") else "auto"
-        loss = make_loss(
-            name,
-            self.settings.layer,
-            self.task,
-            self.scale,
-            mu=self._mu(start),
-            sigma=noise,
-            seed=seed,
-            data=start.train,
-        )
+        error = start.train.batch().require("costs") - predict(start.module, start.train.features)
+        # μ at which smoothing moves a decision by its own size where costs are off by as much as the forecasts are.
+        mu = Scale.of(self.task.objective, DecisionDataset(error, error, start.train.decisions)).mu
+        noise: Amount = error.abs().mean().item() if name in ("score-function", "lodl") else "auto"
+        options = {"mu": mu, "sigma": noise, "seed": self.settings.seed, "data": start.train}
+        loss = make_loss(name, self.settings.layer, self.task, self.scale, **options)
         if isinstance(loss, SCE) and "mu" in loss.layer.annealed:
             return SCE(loss.layer, variant=loss.variant, label="smoothed")
         return loss
 
-    def _mu(self, start: Start) -> float:
-        """μ at which smoothing moves a decision by its own size where costs are off by as much as the forecasts are."""
-        error = self._error(start)
-        return Scale.of(self.task.objective, DecisionDataset(error, error, start.train.decisions)).mu
-
-    @staticmethod
-    def _error(start: Start) -> Tensor:
-        """Of its forecasts `(rows, p)`."""
-        return start.train.batch().require("costs") - predict(start.module, start.train.features)
-
     # -- again, on more rows --------------------------------------------------------------------------------------
 
-    def _finish(self) -> None:
-        """Every model again, fitted to the rows to train on and to choose by."""
-        number = self.models[BLEND].settings["trees"]
-        fitted = self._stored(
-            "boosting again",
-            lambda: dict(self._fit(self.known, number).trees.state_dict()),
-            lambda held: self._fit(self.known, Trees(self.data.batch().require("costs").shape[1], held)),
-        )
-        modules = self._modules(fitted)
-        for name, known in self.models.items():
-            module = modules[name] if known.loss == "mse" else self._once_more(known, fitted, self.known)
-            self.finished[name] = replace(known, module=module)
-        self._known_trees = fitted.trees
-
-    def _once_more(self, known: Trained, fitted: Fitted, rows: np.ndarray) -> nn.Module:
+    def _again(self, name: str, fitted: Fitted, rows: np.ndarray) -> Trained:
+        """A model on more rows, with its settings and, where it is decision-focused, its number of steps."""
+        known = self.models[name]
         if known.loss == QUANTILE:
-            x, y, weights = self._rows(rows)
-            return self._quantile_module(x, y, known.settings["level"], weights)
-        return self._again(known, fitted, rows)
-
-    def _again(self, known: Trained, fitted: Fitted, rows: np.ndarray) -> nn.Module:
-        """A decision-focused model on more rows, with its settings and its number of steps."""
-        start = self._start(known.settings["start"], fitted, rows)
-        if known.settings["epochs"]:
+            return replace(known, module=self._quantile(rows, known.level))
+        start = self._start(name if known.best is None else known.best.start, fitted, rows)
+        if known.best is not None and known.best.epochs:
             share = known.trained_on / len(start.train)  # more rows make for more steps in an epoch
-            loss, seed = self._loss(known.loss, start), self.settings.seed
-            again_as(start, loss, known.settings, share, seed, self.device, self.progress)
-        return start.finish(start.module)
+            self.tuner.again(start, self._loss(known.loss, start), known.best, known.epochs, share)
+        return replace(known, module=start.model)
 
     def refit(self, name: str) -> Trained:
         """The model of this name, fitted again to all rows with its settings and its number of steps."""
-        known, every = self.models[name], np.arange(len(self.data))
-        fitted = self._fit(every, self.models[BLEND].settings["trees"])
-        if known.loss == "mse":
-            return replace(known, module=self._modules(fitted)[name])
-        if known.loss == QUANTILE:
-            return replace(known, module=self._once_more(known, fitted, every))
+        every = np.arange(len(self.data))
         if len(tested := np.setdiff1d(self.parts.test, self._left_out_rows)):
             self._left_out_rows = np.concatenate([self._left_out_rows, tested])
             self._left_out = torch.cat([self._left_out, self._known_trees(self.data.features[tested])])
-        return replace(known, module=self._again(known, fitted, every))
+        return self._again(name, self._fit(every), every)
 
     # -- stages ---------------------------------------------------------------------------------------------------
 
     @cached_property
     def key(self) -> str:
         """A hash of all that bears on the stages: a run with other rows or settings has another."""
-        return hashlib.sha256(json.dumps(self._config, sort_keys=True).encode()).hexdigest()[:16]
+        return _hash(self._config)
 
     @property
     def _stages(self) -> Path | None:
@@ -455,25 +369,28 @@ class Pipeline:
     @property
     def _config(self) -> dict[str, Any]:
         """What must be the same for a stage to be taken from the folder."""
-        rows = hashlib.sha256(b"".join(np.ascontiguousarray(part).tobytes() for part in self.parts)).hexdigest()[:16]
-        groups = (
-            None if self.groups is None else hashlib.sha256(json.dumps(self.groups.tolist()).encode()).hexdigest()[:16]
-        )
         return {
-            "groups": groups,
+            "groups": None if self.groups is None else _hash(self.groups.tolist()),
             "steps": json.dumps(dict(self.clock.steps)),
             "settings": json.dumps(asdict(self.settings)),
             "data": files.fingerprint(self.data),
-            "parts": rows,
+            "parts": _hash([part.tolist() for part in self.parts]),
             "program": None if self.task.program is None else self.task.program.fingerprint,
             "solver": self.solver.identity,
         }
 
 
-def forget(folder: Path, keys: Sequence[str]) -> bool:
-    """Remove what runs of these keys left, and the folder itself once it is empty; whether something else is left in it."""
+def _hash(plain: Any) -> str:
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def forget(folder: Path, keys: Sequence[str], progress: Progress) -> None:
+    """Remove what runs of these keys left, and the folder itself once it is empty; tell where something else is left in it."""
     for key in keys:
         shutil.rmtree(folder / key, ignore_errors=True)
     with suppress(OSError):
         folder.rmdir()
-    return folder.exists()
+    if folder.exists():
+        progress.tell(
+            f"{folder} still holds what runs with other options or data left unfinished: repeat them, or delete it"
+        )

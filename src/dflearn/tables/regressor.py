@@ -25,13 +25,12 @@ from dflearn.program import Instance, Program
 from dflearn.solvers.base import Solver
 from dflearn.solvers.task import Decided, DecisionTask
 from dflearn.tables import saving
-from dflearn.tables.choices import Amount, make_loss
 from dflearn.tables.encoding import Encoding
 from dflearn.tables.fine_tuning import Report
+from dflearn.tables.methods import Amount, make_loss
 from dflearn.tables.modules import build
-from dflearn.tables.starts import Start, start_at
-from dflearn.tables.tables import MixedTable, is_table
-from dflearn.tables.two_stage import LEVELS, critical_ratios
+from dflearn.tables.tables import MixedTable, Table, is_table
+from dflearn.tables.two_stage import LEVELS, Start, after_model, critical_ratios, ridge, start_of
 from dflearn.training import History, fit
 from dflearn.training.step import counted_rows
 
@@ -57,7 +56,41 @@ def _best_of(history: History) -> float:
     return 0.0 if best is None or history.monitored is None else float(best[history.monitored])
 
 
-class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
+class Decider(RegressorMixin, BaseEstimator):
+    """What the estimators of decisions share: tags, costs by name, and the score."""
+
+    problem: Decided | None
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        tags.regressor_tags.poor_score = True  # the score is minus a regret, so never above zero
+        return tags
+
+    def _only_decides(self) -> bool:
+        """Whether what is decided is a function, for which costs and variables are one."""
+        return not isinstance(self.problem, Problem | Program | Solver | DecisionTask)
+
+    def _in_order(self, y: Any) -> Any:
+        """Costs with names, as a DataFrame has them, in the order of the program's; an error where a name is not known."""
+        if _get_feature_names(y) is None or self.problem is None or self._only_decides():
+            return y
+        program = DecisionTask.of(self.problem, None).program
+        names = None if program is None else program.cost_names
+        return y if names is None else Table.of(y, "y").in_order(names, "the program").values
+
+
+def minus_regret(solver: Solver, data: DecisionDataset, decided: Tensor, weights: Tensor | float) -> float:
+    """−Σ regret / Σ |optimum| of these decisions on labelled data, both sums weighted."""
+    batch = data.batch()
+    true, optimal = batch.require("costs"), batch.require("decisions")
+    found = regrets_of(solver, true, decided, optimal, data.instance)
+    check_linear(solver, found, true, optimal, data.instance)
+    regret, optimum = (weights * found.regret).sum().item(), (weights * found.optimum.abs()).sum().item()
+    return -regret / optimum if optimum > 0 else 0.0 if regret == 0 else -np.inf
+
+
+class DecisionFocusedRegressor(Decider):
     """Predict the costs of a (mixed-integer) linear program so that the decisions made with them are good.
 
         regressor = DecisionFocusedRegressor(problem).fit(X, y)
@@ -79,9 +112,9 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
             or a module, which is copied, and whose output is taken as it is. With features per cost, "linear" and
             "mlp" are one map that all costs share.
         start: "zero": small random weights, which Adam moves by `lr` a step. "ridge": ridge regression, its strength chosen on
-            the instances held out (least squares without any). "boosting": boosted trees, which a linear map corrects. From
-            the latter two, `lr` is how far a step moves forecasts in units of their error (0.01, say), features are
-            standardized, and the model is "linear". `dflearn.train` starts so, and chooses more.
+            the instances held out (least squares without any); `lr` is then how far a step moves forecasts in units of their
+            error (0.01, say), features are standardized, and the model is "linear". `dflearn.train` starts so, and chooses more;
+            "boosting" is that of models which it makes from boosted trees.
         standardize: subtract from each feature its mean, and divide by its standard deviation, over the instances trained on.
         positive: whether costs are known to be positive. Predictions are then made so, by a softplus in units of mean |y|
             after the model: see `dflearn.models.Positive`.
@@ -154,8 +187,6 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
-        tags.target_tags.multi_output = True
-        tags.regressor_tags.poor_score = True  # the score is minus a regret, so never above zero
         return tags
 
     # -- training -------------------------------------------------------------------------------------------------
@@ -201,19 +232,8 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         solves = "decisions" in self.loss.needs if isinstance(self.loss, Loss) else self.loss not in ("mse", "quantile")
         if solves and data.decisions is None:
             data = label(data, task.solver, cache=self.cache, progress=self.verbose)
-        self.scale_ = Scale.of(task.objective, data)
-        self.loss_ = make_loss(
-            self.loss,
-            self.layer,
-            task,
-            self.scale_,
-            mu=self.mu,
-            sigma=self.sigma,
-            step=self.step,
-            seed=seed,
-            data=data,
-        )
-        self.solver_ = task.solver
+        self.scale_, self.solver_ = Scale.of(task.objective, data), task.solver
+        self.loss_ = self._loss(task, seed, data)
         train, checked = self._divide(data, rows.numpy(), seed, validation, task)
         judged_by_regret = checked is not None and checked.costs is not None
         if checked is not None and judged_by_regret and task.relaxed is not task.solver:
@@ -240,7 +260,7 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
             start.module.cpu()
             found.append((history, loss, start))
         self.history_, self.loss_, start = min(found, key=lambda one: _best_of(one[0]))
-        self.model_ = start.finish(start.module)
+        self.model_ = start.model
         return self
 
     def _losses(self, task: DecisionTask, judged_by_regret: bool) -> list[Loss]:
@@ -248,28 +268,38 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         known = self.loss != "quantile" or task.program is None or critical_ratios(task.program) is not None
         return [self.loss_] if known or not judged_by_regret else [Quantile(level) for level in LEVELS]
 
+    def _loss(self, task: DecisionTask, seed: int = 0, data: DecisionDataset | None = None) -> Loss:
+        amounts = {"mu": self.mu, "sigma": self.sigma, "step": self.step, "seed": seed, "data": data}
+        return make_loss(self.loss, self.layer, task, self.scale_, **amounts)
+
     def adopt(self, module: nn.Module, data: DecisionDataset, scale: Scale, history: History) -> Self:
         """Be fitted with a model that was trained elsewhere, on these data; it must be built as `start` and `model` say."""
-        task = self._task(None)
-        self._shape, self._one_dimensional = tuple(data.features.shape[1:]), False
-        self._with_instances, self.n_features_in_ = data.instance is not None, self._shape[0]
-        self.scale_, self.history_, self.solver_ = scale, history, task.solver
-        self.loss_ = make_loss(self.loss, self.layer, task, scale, mu=self.mu, sigma=self.sigma, step=self.step)
-        self.model_, self.held_out_ = module, np.arange(0)
+        task = self._fill(tuple(data.features.shape[1:]), False, data.instance is not None, scale, history)
+        self.solver_, self.model_, self.held_out_ = task.solver, module, np.arange(0)
         return self
+
+    def _fill(
+        self, shape: tuple[int, ...], one_dimensional: bool, with_instances: bool, scale: Scale, history: History
+    ) -> DecisionTask:
+        """Be fitted, but for the solver and the model; what is decided."""
+        self._shape, self._one_dimensional, self._with_instances = shape, one_dimensional, with_instances
+        self.n_features_in_, self.scale_, self.history_ = shape[0], scale, history
+        task = self._task(None)
+        self.loss_ = self._loss(task)
+        return task
 
     def _start(self, train: DecisionDataset, checked: DecisionDataset | None, task: DecisionTask, seed: int) -> Start:
         """What is trained, and from where."""
         if self.start == "zero":
-            model = self._build(task.objective.p, self.scale_.costs, seed, train)
-            return Start("zero", train, lambda x: x, model, lambda trained: trained, 1.0)
-        if self.start not in ("ridge", "boosting"):
-            raise OptionError(f"start is 'zero', 'ridge' or 'boosting'; got {self.start!r}")
+            model = build(self.get_params(deep=False), self._shape, task.objective.p, self.scale_.costs, seed, train)
+            return Start("zero", model, train, model)
+        if self.start != "ridge":
+            raise OptionError(f"start is 'zero' or 'ridge' ('boosting' is that of `train`); got {self.start!r}")
         if self.model != "linear" or len(self._shape) != 1:
-            raise OptionError(
-                f"start={self.start!r} needs model='linear' and features (n_samples, k): pass start='zero'"
-            )
-        return start_at(self.start, train, checked, self.scale_.costs, positive=self.positive, seed=seed)
+            raise OptionError("start='ridge' needs model='linear' and features (n_samples, k): pass start='zero'")
+        rows = None if checked is None else (checked.features, checked.batch().require("costs"))
+        fitted = ridge(train.features, train.batch().require("costs"), train.weights, choose=rows)
+        return start_of("ridge", train, fitted, after_model(self.positive, self.scale_.costs))
 
     def _task(self, p: int | None) -> DecisionTask:
         """What is decided, when there are p costs (unknown without y)."""
@@ -280,30 +310,12 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
             )
         return DecisionTask.of(self.problem, p)
 
-    def _only_decides(self) -> bool:
-        """Whether what is decided is a function, for which costs and variables are one."""
-        return not isinstance(self.problem, Problem | Program | Solver | DecisionTask)
-
     def _validate(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray | None]:
         options = {"dtype": np.float64, "allow_nd": True}
         if y is None:
             return np.ascontiguousarray(validate_data(self, X, **options)), None
         X, y = validate_data(self, X, self._in_order(y), multi_output=True, y_numeric=True, **options)
         return np.ascontiguousarray(X), np.ascontiguousarray(y, np.float64)
-
-    def _in_order(self, y: Any) -> Any:
-        """Costs with names, as a DataFrame has them, in the order of the program's; an error where a name is not known."""
-        columns = _get_feature_names(y)
-        names = None if columns is None else self._cost_names()
-        if columns is None or names is None:
-            return y
-        return in_order(y, columns, names)
-
-    def _cost_names(self) -> tuple[str, ...] | None:
-        if self.problem is None or self._only_decides():
-            return None
-        program = DecisionTask.of(self.problem, None).program
-        return None if program is None else program.cost_names
 
     def _data(
         self, X: np.ndarray, y: np.ndarray | None, decisions: Any, instance: Instance | None, sample_weight: Any = None
@@ -330,28 +342,20 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
             return data, label(
                 self._data(X, costs, None, *(more or [None])), task.solver, cache=self.cache, progress=False
             )
+        every = np.arange(len(data))
         if validation is None:
-            held_out, kept = drawn(len(data), self.validation_fraction, seed)
+            if not 0 <= self.validation_fraction < 1:
+                raise OptionError(f"validation_fraction lies in [0, 1), got {self.validation_fraction}")
+            number = round(self.validation_fraction * len(data))
+            held_out, kept = split_rows(len(data), {"validation": number}, seed) if number else (every[:0], every)
         else:
-            held_out = named_by(validation, data, rows)
-            kept = np.setdiff1d(np.arange(len(data)), held_out)
-        self.held_out_ = rows[held_out]
+            if isinstance(validation, np.ndarray | list):
+                held_out = np.flatnonzero(np.isin(rows, np.asarray(validation, np.int64)))
+            else:
+                *_, (_, held_out) = validation.split(data.features.numpy())
+            kept = np.setdiff1d(every, held_out)
+        self.held_out_ = rows[np.asarray(held_out)]
         return data.subset(kept), data.subset(held_out) if len(held_out) else None
-
-    def _build(self, p: int, scale: float, seed: int, data: DecisionDataset | None = None) -> nn.Module:
-        """The untrained model in float64, for features of the shape seen in `fit`; standardized as those of `data` are."""
-        return build(
-            self.model,
-            self._shape,
-            p,
-            hidden=self.hidden,
-            start=self.start,
-            standardize=self.standardize,
-            positive=self.positive,
-            scale=scale,
-            seed=seed,
-            data=data,
-        )
 
     # -- use ------------------------------------------------------------------------------------------------------
 
@@ -370,13 +374,18 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         costs = predict(self.model_, torch.tensor(X)).numpy()
         return costs.reshape(-1) if self._one_dimensional else costs
 
+    @property
+    def encoding(self) -> Encoding | None:
+        """How tables of features become numbers; `None` where the model was not made of tables."""
+        held = vars(self).get("record_", {}).get("encoding")
+        return None if held is None else Encoding.from_dict(held)
+
     def _encoded(self, X: Any) -> Any:
         """The features as numbers, if this model was made of tables and X is one; X itself otherwise."""
-        held = vars(self).get("record_", {}).get("encoding")
-        if held is None:
+        encoding = self.encoding
+        if encoding is None:
             return X
-        encoding = Encoding.from_dict(held)
-        width = np.shape(X)[1:] if not is_table(X) else None
+        width = None if is_table(X) else np.shape(X)[1:]
         if width is None or (width != self._shape and width == (len(encoding.inputs),)):
             return encoding(MixedTable.of(X, "X", names=encoding.inputs))
         return X
@@ -411,13 +420,7 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
         data = self._data(np.zeros((len(y), 0)), y.reshape(len(y), -1), decisions, instance, sample_weight)
         if data.decisions is None:
             data = label(data, self.solver_, cache=self.cache, progress=self.verbose)
-        batch = data.batch()
-        true, optimal = batch.require("costs"), batch.require("decisions")
-        found = regrets_of(self.solver_, true, decided, optimal, instance)
-        check_linear(self.solver_, found, true, optimal, instance)
-        weights = 1.0 if data.weights is None else data.weights
-        regret, optimum = (weights * found.regret).sum().item(), (weights * found.optimum.abs()).sum().item()
-        return -regret / optimum if optimum > 0 else 0.0 if regret == 0 else -np.inf
+        return minus_regret(self.solver_, data, decided, 1.0 if data.weights is None else data.weights)
 
     # -- files ----------------------------------------------------------------------------------------------------
 
@@ -439,34 +442,3 @@ class DecisionFocusedRegressor(RegressorMixin, BaseEstimator):
             all other files load without it, and run nothing.
         """
         return saving.load(cls, path, trust=trust)
-
-
-def in_order(y: Any, columns: Sequence[str], names: Sequence[str]) -> Any:
-    """Costs with columns of these names in the order of the program's `names`; an error where a name is not known."""
-    missing, unknown = ([name for name in a if name not in b] for a, b in ((names, columns), (columns, names)))
-    if missing or unknown:
-        wrong = f"lacks {missing[0]!r}" if missing else f"has {unknown[0]!r}"
-        raise DataError(
-            f"the costs of the program are {', '.join(names[:5])}{', …' if len(names) > 5 else ''}, and y {wrong}: "
-            "name its columns as the program does, or pass it without names"
-        )
-    return y[list(names)]
-
-
-def drawn(count: int, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """The rows held out at random, and those to train on."""
-    if not 0 <= fraction < 1:
-        raise OptionError(f"validation_fraction lies in [0, 1), got {fraction}")
-    number = round(fraction * count)
-    if number == 0:
-        return np.arange(0), np.arange(count)
-    held_out, kept = split_rows(count, {"validation": number}, seed)
-    return held_out.numpy(), kept.numpy()
-
-
-def named_by(validation: Any, data: DecisionDataset, rows: np.ndarray) -> np.ndarray:
-    """The places in the data of rows of X that are given, or that a splitter's last split holds out."""
-    if isinstance(validation, np.ndarray | list):
-        return np.flatnonzero(np.isin(rows, np.asarray(validation, np.int64)))
-    *_, (_, last) = validation.split(data.features.numpy())
-    return np.asarray(last, np.int64)

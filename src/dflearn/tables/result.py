@@ -10,6 +10,7 @@ from textwrap import wrap
 from typing import Any, NamedTuple
 
 import numpy as np
+from tabulate import tabulate
 
 from dflearn.data import DecisionDataset
 from dflearn.data.split import Parts
@@ -19,8 +20,8 @@ from dflearn.evaluation.estimates import Estimate, plain
 from dflearn.tables.regressor import DecisionFocusedRegressor
 
 AVERAGE = "average costs"
+BASELINE, CHOSEN = "the baseline", "the kept model"  # of all folds of rolling origins
 WIDTH = 100  # of what is printed
-LEAST_TESTED = 30  # rows to test on below which nothing is said to be beyond chance
 WORDS = {
     "mean_of_ratios": ("mean of regret / optimum", ".2%"),
     "ratio_of_sums": ("total regret / total optimum", ".2%"),
@@ -42,8 +43,8 @@ class TrainResult:
         chosen: the model that `save` keeps: the baseline, unless a decision-focused one is better beyond chance on the rows to
             choose by (see `dflearn.tables.fine_tuning.choose`).
         compared: the model that `difference` compares with the baseline: the chosen one, or, where that is the baseline, the
-            best decision-focused one on the rows to choose by.
-        validation: how each model did on the rows to choose by, when it was fitted to the rows to train on alone.
+            best decision-focused one on the validation rows.
+        validation: how each model did on the validation rows, when it was fitted to the rows to train on alone.
         tested: how each did on the rows to test on, after "average costs", which ignores the features.
         difference: `compared` − `baseline` on the rows to test on, row by row.
         parts: the rows in each part; by their numbers in the tables, or in time where `ordered` names a column.
@@ -87,6 +88,22 @@ class TrainResult:
         """Write the chosen model to one file, which `decide` reads; `options` are kept in its record."""
         self.model.save(path, self.model.record_ | ({} if options is None else {"options": dict(options)}))
 
+    def as_dict(self, per_year: float | None = None) -> dict[str, Any]:
+        """How the models did, as JSON holds it; per_year: as of `rows_per_year`."""
+        rows = rows_per_year(self, per_year)
+        return {
+            "chosen": self.chosen,
+            "baseline": self.baseline,
+            "compared": self.compared,
+            "rows": dict(zip(("train", "choose", "test"), self.rows, strict=True)),
+            "rows_per_year": rows,
+            "savings": [one.as_dict() for one in savings(self, rows or THOUSAND)],
+            "difference": self.difference.as_dict(),
+            "test": {name: judged.as_dict() for name, judged in self.tested.items()},
+            "choose": {name: judged.as_dict() for name, judged in self.validation.items()},
+            "notes": self.notes,
+        }
+
     def __str__(self) -> str:
         """How the models did on the rows to test on, the verdict, and the notes."""
         trained_on, chosen_by, tested_on = self.rows
@@ -95,13 +112,14 @@ class TrainResult:
             [name + marks.get(name, ""), *(_cell(judged.metrics[one].value, form) for one, (_, form) in WORDS.items())]
             for name, judged in self.tested.items()
         ]
-        table = _table(["on the test rows", *(words for words, _ in WORDS.values())], rows)
+        head = ["on the test rows", *("\n".join(wrap(words, 10)) for words, _ in WORDS.values())]
+        table = tabulate(rows, head, disable_numparse=True, colalign=["left", *["right"] * len(WORDS)])
         between = {words: (vars(self.difference).get(metric), form) for metric, (words, form) in WORDS.items()}
         differences = [(words, _between(found, form)) for words, (found, form) in between.items() if found is not None]
         width = max(len(words) for words, _ in differences)
         lines = "".join(f"\n  {words:{width}}  {found}" for words, found in differences)
         return (
-            f"{sum(self.rows)} rows: {trained_on} to train on, {chosen_by} to choose by, {tested_on} to test on\n\n{table}\n\n"
+            f"{sum(self.rows)} rows: {trained_on} for training, {chosen_by} for validation, {tested_on} for testing\n\n{table}\n\n"
             f"{self.compared} − {self.baseline}, {self.difference.confidence:.0%} intervals:{lines}\n"
             f"  less regret on {self.difference.wins} rows, the same on {self.difference.ties}, more on {self.difference.losses}\n\n"
             + "\n".join(wrap(self.verdict, WIDTH))
@@ -112,46 +130,84 @@ class TrainResult:
     @property
     def verdict(self) -> str:
         """What the test says, in a sentence or two that do not contradict each other."""
-        kept = self._kept()
+        kept = (
+            f"Kept: {self.chosen}, which is two-stage: on the validation rows, no decision-focused model was better beyond chance."
+            if self.chosen == self.baseline
+            else f"Kept: {self.chosen}, which was better than {self.baseline} on the validation rows."
+        )
         if not self.tested[self.chosen].absolute_regret < self.tested[AVERAGE].absolute_regret:
             return (
                 f"{kept} On the test rows it does not beat average costs: the features tell too little, or are too many for "
                 "so few rows. Differences between the models mean little then."
             )
+        return f"{kept} {self.difference.verdict(f'the {self.compared} model')}"
+
+
+@dataclass(frozen=True, eq=False)
+class RollingResult:
+    """What `train_rolling` found. Printed, it is a line for each fold, one for all together, and a verdict.
+
+    Attributes:
+        folds: what `train` found in each fold, in order of time.
+        tested: "average costs", "the baseline" and "the kept model", those of each fold, on the rows of all folds together.
+        difference: the kept model − the baseline on these rows.
+    """
+
+    folds: list[TrainResult]
+    tested: dict[str, Evaluation]
+    difference: Comparison
+
+    @property
+    def last(self) -> TrainResult:
+        """The fold that was trained on the most rows, and the latest."""
+        return self.folds[-1]
+
+    @property
+    def model(self) -> DecisionFocusedRegressor:
+        """The kept model of the last fold."""
+        return self.last.model
+
+    @property
+    def notes(self) -> list[str]:
+        """Those of all folds, each once."""
+        return list(dict.fromkeys(note for fold in self.folds for note in fold.notes))
+
+    def save(self, path: str | os.PathLike[str], options: Mapping[str, Any] | None = None) -> None:
+        """Write the model of the last fold, as `TrainResult.save` does."""
+        self.last.save(path, options)
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Head and rows: the mean regrets of each fold, and of all together."""
+        rows = [
+            [
+                f"{fold.row_names[fold.parts.test[0]]} … {fold.row_names[fold.parts.test[-1]]}",
+                f"{len(fold.parts.train) + len(fold.parts.choose)}",
+                fold.baseline,
+                fold.chosen,
+                *(f"{fold.tested[name].absolute_regret:.4g}" for name in (AVERAGE, fold.baseline, fold.chosen)),
+            ]
+            for fold in self.folds
+        ]
+        rows.append(["together", "", "", "", *(f"{judged.absolute_regret:.4g}" for judged in self.tested.values())])
+        return ["rows tested", "trained on", "baseline", "kept", AVERAGE, BASELINE, CHOSEN], rows
+
+    @property
+    def verdict(self) -> str:
+        """The kept models − the baselines on the rows of all folds, and whether that is beyond chance."""
         value, low, high = self.difference.absolute_regret
-        tested = len(self.tested[self.compared].regrets)
-        if tested < LEAST_TESTED:
-            return f"{kept} {tested} rows are too few to test a difference on."
-        if low <= 0 <= high or not np.isfinite(low):
-            told = "On the test rows the difference may be chance: its interval holds zero."
-        else:
-            told = f"On the test rows {self.compared} has {'less' if value < 0 else 'more'} regret, beyond chance."
-        return f"{kept} {told}"
+        told = f"{value:+.4g} [{low:+.4g}, {high:+.4g}], {self.difference.confidence:.0%} interval"
+        same = not self.difference.wins and not self.difference.losses
+        said = "The kept models decide as the baselines do." if same else self.difference.verdict("the kept model")
+        return f"{CHOSEN} − {BASELINE}: {told}. {said}"
 
-    def _kept(self) -> str:
-        if self.chosen == self.baseline:
-            return (
-                f"Kept: {self.chosen}, which is two-stage: on the rows to choose by, no decision-focused model was better "
-                "beyond chance."
-            )
-        return f"Kept: {self.chosen}, which was better than {self.baseline} on the rows to choose by."
-
-
-def _table(head: list[str], rows: list[list[str]]) -> str:
-    """Names to the left, figures to the right, the words of the head one below the other."""
-    words = [[name] if k == 0 else wrap(name, 10) for k, name in enumerate(head)]
-    words = [[*one, *[""] * (max(map(len, words)) - len(one))] for one in words]
-    lines = [*map(list, zip(*words, strict=True)), *rows]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    aligned = [
-        "  ".join(
-            cell.rjust(width) if k else cell.ljust(width)
-            for k, (cell, width) in enumerate(zip(line, widths, strict=True))
+    def __str__(self) -> str:
+        header, rows = self.table()
+        return (
+            f"{len(self.folds)} folds in order of time, each trained on the rows before those that it tests; mean regret\n\n"
+            + tabulate(rows, header, disable_numparse=True, colalign=["left", "right", "left", "left", *["right"] * 3])
+            + f"\n\n{self.verdict}"
+            + "".join(f"\nnote: {note}" for note in self.notes)
         )
-        for line in lines
-    ]
-    aligned.insert(len(words[0]), "  ".join("-" * width for width in widths))
-    return "\n".join(line.rstrip() for line in aligned)
 
 
 def _cell(number: float, form: str) -> str:
@@ -170,53 +226,44 @@ THOUSAND = 1000.0  # rows to count by where nothing tells how many a year has
 
 
 class Saving(NamedTuple):
-    """What the model saves against another on the rows to test on, with intervals; negative where it costs more.
-
-    saved_i = regret of the other model − regret of this one on row i, in the unit of the objective.
+    """What a model saves against another on the test rows, in the unit of the objective; negative where it costs more.
 
     Attributes:
         model, against: the two models.
-        per_row: mean saving of a row.
-        in_all: the same for `rows` of them: a year, or 1,000 rows.
-        rows: how many.
+        difference: their paired regrets, model − against.
         share: of the other's regret that is saved; NaN where it has none.
-        wins, ties, losses: on how many rows the model has less regret, the same, more.
-        confidence: level of the intervals.
+        rows: how many `in_all` counts: those of a year, or 1,000.
     """
 
     model: str
     against: str
-    per_row: Estimate
-    in_all: Estimate
-    rows: float
+    difference: Comparison
     share: float
-    wins: int
-    ties: int
-    losses: int
-    confidence: float
+    rows: float
 
     @property
-    def beyond_chance(self) -> bool:
-        """Whether the interval does not hold zero."""
-        return not (np.isnan(self.per_row.low) or self.per_row.low <= 0 <= self.per_row.high)
+    def per_row(self) -> Estimate:
+        """The mean saving of a row."""
+        value, low, high = self.difference.absolute_regret
+        return Estimate(0.0 - value, 0.0 - high, 0.0 - low)
+
+    @property
+    def in_all(self) -> Estimate:
+        """The same for `rows` of them."""
+        return Estimate(*(self.rows * number for number in self.per_row))
 
     def as_dict(self) -> dict[str, Any]:
-        numbers = plain({"per_row": self.per_row, "in_all": self.in_all})
-        others = {name: getattr(self, name) for name in ("model", "against", "rows", "wins", "ties", "losses")}
+        names = ("wins", "ties", "losses", "confidence", "beyond_chance")
         share = None if np.isnan(self.share) else self.share
-        return {**others, **numbers, "share": share, "beyond_chance": self.beyond_chance, "confidence": self.confidence}
+        held = {"model": self.model, "against": self.against, "rows": self.rows, "share": share}
+        held |= plain({"per_row": self.per_row, "in_all": self.in_all})
+        return held | {name: getattr(self.difference, name) for name in names}
 
 
 def saving(result: TrainResult, model: str, against: str, rows: float = THOUSAND) -> Saving:
     """What `model` saves against another one, by the names that they have in `result.tested`."""
-    mine, others = result.tested[model], result.tested[against]
-    found = compare(mine, others)
-    value, low, high = found.absolute_regret
-    saved = Estimate(0.0 - value, 0.0 - high, 0.0 - low)
-    lost = others.absolute_regret
-    share = saved.value / lost if lost > 0 else np.nan
-    scaled = Estimate(*(rows * number for number in saved))
-    return Saving(model, against, saved, scaled, rows, share, found.wins, found.ties, found.losses, found.confidence)
+    found, lost = compare(result.tested[model], result.tested[against]), result.tested[against].absolute_regret
+    return Saving(model, against, found, -found.absolute_regret.value / lost if lost > 0 else np.nan, rows)
 
 
 def savings(result: TrainResult, rows: float = THOUSAND) -> list[Saving]:
@@ -234,12 +281,8 @@ def rows_per_year(result: TrainResult, given: float | None = None) -> float | No
         if not 0 < given < np.inf:
             raise OptionError(f"the rows of a year are a positive number, got {given}")
         return given
-    return _by_dates(result.row_names)
-
-
-def _by_dates(names: Sequence[str]) -> float | None:
     try:
-        times = [datetime.fromisoformat(name) for name in names]
+        times = [datetime.fromisoformat(name) for name in result.row_names]
     except ValueError:
         return None
     seconds = np.array([time.replace(tzinfo=time.tzinfo or UTC).timestamp() for time in times])
@@ -291,17 +334,8 @@ def influence(
         other = x.copy()
         other[:, group] = x[rng.permutation(len(x))][:, group]
         change[i] = np.abs(predict(other) - before).mean(0)
-    slopes = _slopes(predict, x, before) if all(len(group) == 1 for group in groups) else None
-    return Influence(change, None if slopes is None else slopes[[group[0] for group in groups]])
-
-
-def _slopes(predict: Callable[[np.ndarray], np.ndarray], x: np.ndarray, before: np.ndarray) -> np.ndarray | None:
-    """The differences that one standard deviation makes, where the model is linear between the rows."""
-    if not len(x):
-        return None
-    middle = predict((x + x[::-1]) / 2) - (before + before[::-1]) / 2
-    deviations = np.where(np.ptp(x, axis=0) > 0, x.std(0), 0.0)
-    if np.abs(middle).max(initial=0) > LINEAR * max(np.abs(before).max(initial=0), 1e-300):
-        return None
-    moved = [predict(x[:1] + step) - before[:1] for step in np.diag(deviations)]
-    return np.concatenate(moved) if moved else np.empty((0, before.shape[1]))
+    bend = predict((x + x[::-1]) / 2) - (before + before[::-1]) / 2  # zero between the rows of a linear model
+    if any(len(group) > 1 for group in groups) or np.abs(bend).max() > LINEAR * max(np.abs(before).max(), 1e-300):
+        return Influence(change, None)
+    steps = np.diag(np.where(np.ptp(x, axis=0) > 0, x.std(0), 0.0))[[group[0] for group in groups]]
+    return Influence(change, np.concatenate([predict(x[:1] + step) - before[:1] for step in steps]))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from datetime import date
 from typing import Any, NamedTuple
 
@@ -12,7 +14,7 @@ import numpy as np
 from dflearn.errors import DataError
 from dflearn.program.names import closest
 from dflearn.tables.cells import ISO, UnreadableError, missing, numbers, text_of, time_form, times, usual_offset
-from dflearn.tables.tables import MixedTable, Rows, Table
+from dflearn.tables.tables import MixedTable, Table, objects
 
 
 class Roles(NamedTuple):
@@ -48,56 +50,51 @@ class Roles(NamedTuple):
         tables are.
         """
         given = features
-        groups, weights = (
-            _in_order(what, called, given) for what, called in ((groups, "groups"), (weights, "weights"))
-        )
         aside = tuple(dict.fromkeys(name for name in (groups, weights) if isinstance(name, str)))
         for name in aside:
-            features, _ = features.without(name, "groups" if name == groups else "weights")
+            features = features.without(name, "groups" if name is groups else "weights")
         labels = None
         if groups is not None:
-            cells = given.columns[groups] if isinstance(groups, str) else np.asarray(groups, object)
-            labels = _labels(given, cells, groups if isinstance(groups, str) else "groups")
+            source, name, cells = _column(given, groups, "groups")
+            _check_full(source, name, cells, "each row needs the label of its group")
+            labels = [text_of(cell) for cell in cells]
         return cls(features, labels, None if weights is None else _weights(given, weights), aside)
 
 
-def _in_order(what: Any, called: str, table: MixedTable) -> Any:
-    """The cells of a Series of pandas in the order of a table's rows; anything else as it is."""
+def _column(table: MixedTable, what: Any, called: str) -> tuple[MixedTable, str, np.ndarray]:
+    """A column that is told by its name, as a table, as a Series of pandas, or by its cells: its table, rows in order, its name,
+    and its cells."""
     pandas = sys.modules.get("pandas")
-    if pandas is None or not isinstance(what, pandas.Series):
-        return what
-    return MixedTable.of(what.to_frame(called), called).aligned_with(table).columns[called]
-
-
-def _labels(table: MixedTable, cells: np.ndarray, name: str) -> list[str]:
-    if len(cells) != len(table):
-        raise DataError(f"groups has {len(cells)} labels, and {table.path} has {len(table)} rows: give one to each row")
-    empty = np.flatnonzero(missing(cells, text=True))
-    if empty.size:
-        raise DataError(f"{table.cell(empty[0], name)} is empty: each row needs the label of its group")
-    return [text_of(cell) for cell in cells]
-
-
-def _weights(table: MixedTable, weights: str | Sequence[float] | np.ndarray | Table) -> np.ndarray:
-    source: MixedTable | Table = table
-    if isinstance(weights, Table):
-        source = weights.aligned_with(table)
-        if len(weights.names) > 1:
-            raise DataError(f"{weights.path} has the columns {', '.join(weights.names)}: weights are one column")
-        name, found = source.names[0], source.values[:, 0]
-    elif isinstance(weights, str):
-        name = weights
-        column = MixedTable(table.path, {name: table.columns[name]}, table.places, table.ids)
-        found = column.numbers().values[:, 0]
+    if pandas is not None and isinstance(what, pandas.Series):
+        what = MixedTable.of(what.to_frame(called), called)
+    if isinstance(what, str):
+        source = replace(table, columns={what: table.columns[what]})
+    elif isinstance(what, MixedTable):
+        source = what.aligned_with(table)
+    elif np.shape(what) == (len(table),):
+        source = replace(table, columns={called: objects(list(what))})
     else:
-        name, found = "weights", np.asarray(weights, np.float64)
-        if found.shape != (len(table),):
-            raise DataError(
-                f"weights has shape {found.shape}, and {table.path} has {len(table)} rows: give one to each row"
-            )
-    bad = np.flatnonzero(~(np.isfinite(found) & (found >= 0)))
+        raise DataError(
+            f"{called} has shape {np.shape(what)}, and {table.path} has {len(table)} rows: give one to each row"
+        )
+    if len(source.names) > 1:
+        raise DataError(f"{source.path} has the columns {', '.join(source.names)}: {called} are one column")
+    ((name, cells),) = source.columns.items()
+    return source, name, cells
+
+
+def _check_full(table: MixedTable, name: str, cells: np.ndarray, why: str, text: bool = True) -> None:
+    empty = np.flatnonzero(missing(cells, text))
+    if empty.size:
+        raise DataError(f"{table.cell(empty[0], name)} is empty: {why}")
+
+
+def _weights(table: MixedTable, weights: Any) -> np.ndarray:
+    source, name, _ = _column(table, weights, "weights")
+    found = source.numbers()[name]
+    bad = np.flatnonzero(found < 0)
     if bad.size:
-        raise DataError(f"{source.cell(bad[0], name)} holds {found[bad[0]]:g}, and no weight is negative or infinite")
+        raise DataError(f"{source.cell(bad[0], name)} holds {found[bad[0]]:g}, and no weight is negative")
     if not found.any():
         raise DataError(f"{source.path}, column {name!r}: all weights are zero, so that no row counts")
     return found
@@ -114,7 +111,7 @@ UNTOLD = (
 
 
 def order_in_time(
-    features: MixedTable, ordered: bool | str, id_column: str | None = None, costs: Rows | None = None
+    features: MixedTable, ordered: bool | str, id_column: str | None = None, costs: MixedTable | None = None
 ) -> tuple[np.ndarray | None, list[str]]:
     """The order of the rows, int64 `(rows,)`, or `None` where they stay as they are; and what a user should know.
 
@@ -129,52 +126,42 @@ def order_in_time(
     if isinstance(ordered, str):
         return np.argsort(_keys(features, ordered, id_column), kind="stable"), []
     remedy = f"; or, if the rows are in order as they stand, pass ordered={AS_IS!r}"
-    rows: Rows = features if costs is None or features.is_named else costs
+    rows = features if costs is None or features.is_named else costs
     labels: Sequence[Any] = rows.ids or rows.index or ()
     try:
-        found = _times(_as_cells(labels), dated=True)
+        found = _times(objects(labels), dated=True)
     except ValueError as error:
         raise DataError(f"{rows.path}: the rows are named by times, but a name {error}{remedy}") from error
     if found is not None:
         later = _first_back(found)
-        if later is not None:
-            how = (
-                "sort the frames by time, with sort_index(), say" if rows.ids is None else f"pass ordered={id_column!r}"
-            )
-            called = f" (index {labels[later]!s})" if rows.ids is None else ""
-            raise DataError(
-                f"{rows.where(later)}{called} comes after {labels[later - 1]!s}, so that the rows are not in order of time, and "
-                f"later ones would train the model: {how}{remedy}"
-            )
-        return None, []
-    backward = []
+        if later is None:
+            return None, []
+        how = "sort the frames by time, with sort_index(), say" if rows.ids is None else f"pass ordered={id_column!r}"
+        called = f" (index {labels[later]!s})" if rows.ids is None else ""
+        raise DataError(
+            f"{rows.where(later)}{called} comes after {labels[later - 1]!s}, so that the rows are not in order of time, and "
+            f"later ones would train the model: {how}{remedy}"
+        )
+    backward: tuple[str, int, int] | None = None
     for name, cells in features.columns.items():
-        try:
+        moments = None
+        with suppress(ValueError):
             moments = _times(cells)
-        except ValueError:
-            continue
         if moments is None:
             continue
         held = np.flatnonzero(~np.isnat(moments))
         later = _first_back(moments[held])
         if later is None:
             return None, []
-        backward.append((name, int(held[later]), int(held[later - 1])))
-    if not backward:
+        backward = backward or (name, int(held[later]), int(held[later - 1]))
+    if backward is None:
         return None, [UNTOLD]
-    name, row, before = backward[0]
+    name, row, before = backward
     cells = features.columns[name]
     raise DataError(
         f"{features.cell(row, name)} holds {cells[row]!s} and comes after {cells[before]!s}, so that the rows are not in order of "
         f"time by this column, and later ones would train the model: pass ordered={name!r}{remedy}"
     )
-
-
-def _as_cells(labels: Iterable[Any]) -> np.ndarray:
-    held = list(labels)
-    cells = np.empty(len(held), object)
-    cells[:] = held
-    return cells
 
 
 def _first_back(moments: np.ndarray) -> int | None:
@@ -191,7 +178,7 @@ def _times(cells: np.ndarray, dated: bool = False) -> np.ndarray | None:
     if cells.dtype.kind == "M":
         return times(cells, ISO)
     if any(type(cell).__name__ == "Period" for cell in cells):  # those of pandas begin at a time
-        cells = _as_cells(cell.to_timestamp() if type(cell).__name__ == "Period" else cell for cell in cells)
+        cells = objects([cell.to_timestamp() if type(cell).__name__ == "Period" else cell for cell in cells])
     held = cells[~missing(cells)] if cells.dtype.kind == "O" else cells[:0]
     if not all(isinstance(cell, str | date | np.datetime64) for cell in held) or not len(held):
         return None
@@ -206,16 +193,12 @@ def _times(cells: np.ndarray, dated: bool = False) -> np.ndarray | None:
 def _keys(table: MixedTable, name: str, id_column: str | None) -> np.ndarray:
     """What sorts the rows: the times or numbers of a column, `(rows,)`."""
     if name == id_column and table.ids is not None:
-        cells = _as_cells(table.ids)
+        cells = objects(table.ids)
     elif name in table.columns:
         cells = table.columns[name]
     else:
         raise DataError(f"{table.path} has no column {name!r} to sort the rows by{closest(name, table.names)}")
-    empty = np.flatnonzero(missing(cells))
-    if empty.size:
-        raise DataError(
-            f"{table.cell(empty[0], name)} is empty: the rows are sorted by this column, so each needs its time"
-        )
+    _check_full(table, name, cells, "the rows are sorted by this column, so each needs its time", text=False)
     try:
         found = _times(cells)
         return numbers(cells, table.has_point) if found is None else found

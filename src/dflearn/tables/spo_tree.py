@@ -10,7 +10,8 @@ the mean costs of its two sides.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, Self
 
@@ -20,17 +21,13 @@ import torch
 from dflearn.data import DecisionDataset
 from dflearn.data.labels import label
 from dflearn.errors import DataError, MissingExtraError, OptionError
-from dflearn.evaluation.regret import check_linear, regrets_of
-from dflearn.solvers.base import Solver
 from dflearn.solvers.recourse import recourse_of
 from dflearn.solvers.task import Decided, DecisionTask
-from dflearn.tables.regressor import in_order
+from dflearn.tables.regressor import Decider, minus_regret
 
 try:
-    from sklearn.base import BaseEstimator, RegressorMixin
     from sklearn.utils.validation import (
         _check_sample_weight,
-        _get_feature_names,
         check_array,
         check_consistent_length,
         check_is_fitted,
@@ -61,7 +58,7 @@ class Node:
     right: Node | None = None
 
 
-class SPOTree(RegressorMixin, BaseEstimator):
+class SPOTree(Decider):
     """A tree of X `(n_samples, k)` that is grown from the root by the split with the least regret, and predicts costs.
 
         tree = SPOTree(problem, max_depth=3).fit(X, y)
@@ -95,12 +92,6 @@ class SPOTree(RegressorMixin, BaseEstimator):
         self.min_samples_leaf = min_samples_leaf
         self.max_thresholds = max_thresholds
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        tags.regressor_tags.poor_score = True  # the score is minus a regret, so never above zero
-        return tags
-
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Grow the tree on features X and costs y `(n_samples, p)`; `sample_weight` says how much each instance counts."""
         if self.problem is None:
@@ -130,43 +121,39 @@ class SPOTree(RegressorMixin, BaseEstimator):
                 f"the answers of {task.solver!r} depend on what it solved before; leaves need an exact solver"
             )
         self.solver_ = task.solver
-        X, y, weights = X[kept], y[kept], weights[kept]
-        root = _leaves(self.solver_, _mean(y, weights)[None], weights.sum()[None])
-        self.tree_ = self._grown(X, y, weights, *root, depth=0)
+        self.tree_ = self._grown(X[kept], y[kept], weights[kept], depth=0)
         return self
 
-    def _in_order(self, y: Any) -> Any:
-        """Costs with names, as a DataFrame has them, in the order of the program's; an error where a name is not known."""
-        columns = _get_feature_names(y)
-        if columns is None or self.problem is None:
-            return y
-        program = DecisionTask.of(self.problem, len(columns)).program
-        names = None if program is None else program.cost_names
-        return y if names is None else in_order(y, columns, names)
-
-    def _grown(
-        self, X: np.ndarray, y: np.ndarray, weights: np.ndarray, w: np.ndarray, value: np.ndarray, depth: int
-    ) -> Node:
-        leaf = Node(_mean(y, weights), w[0], float(value[0]), len(y))
+    def _grown(self, X: np.ndarray, y: np.ndarray, weights: np.ndarray, depth: int, known: Node | None = None) -> Node:
+        """known: the leaf of all rows, if it was solved already."""
+        leaf = known or self._leaves((weights @ y / weights.sum())[None], weights.sum()[None], [len(y)])[0]
         if depth == self.max_depth or len(y) < 2 * self.min_samples_leaf:
             return leaf
         sides, features, thresholds = self._splits(X)
         if not len(sides):
             return leaf
-        mass = np.stack([sides @ weights, ~sides @ weights])  # (2, splits)
-        means = np.stack([side @ (weights[:, None] * y) for side in (sides, ~sides)]) / mass[:, :, None]
-        decisions, values = _leaves(self.solver_, means.reshape(-1, y.shape[1]), mass.reshape(-1))
-        decisions, values = decisions.reshape(2, len(sides), -1), values.reshape(2, -1)
-        best = int(values.sum(0).argmin())
-        if not values[:, best].sum() < leaf.value - BETTER * abs(leaf.value):
+        both = np.concatenate([sides, ~sides])
+        mass = both @ weights
+        leaves = self._leaves(both @ (weights[:, None] * y) / mass[:, None], mass, both.sum(1))
+        values = np.array([one.value for one in leaves]).reshape(2, -1).sum(0)
+        best = int(values.argmin())
+        if not values[best] < leaf.value - BETTER * abs(leaf.value):
             return leaf
         children = [
-            self._grown(X[rows], y[rows], weights[rows], decisions[i, best][None], values[i, best][None], depth + 1)
-            for i, rows in enumerate((sides[best], ~sides[best]))
+            self._grown(X[rows], y[rows], weights[rows], depth + 1, one)
+            for rows, one in ((sides[best], leaves[best]), (~sides[best], leaves[len(sides) + best]))
         ]
-        return Node(
-            leaf.costs, leaf.decision, leaf.value, leaf.count, int(features[best]), float(thresholds[best]), *children
+        return replace(
+            leaf, feature=int(features[best]), threshold=float(thresholds[best]), left=children[0], right=children[1]
         )
+
+    def _leaves(self, means: np.ndarray, mass: np.ndarray, counts: Sequence[int] | np.ndarray) -> list[Node]:
+        """Leaves with mean costs `(count, p)`, mass and numbers of rows `(count,)`."""
+        y = torch.as_tensor(means)
+        decision = self.solver_.solve(y).check().decision
+        values = mass * self.solver_.objective.true_cost(y, decision).numpy()
+        parts = zip(means, decision.numpy(), values, counts, strict=True)
+        return [Node(mean, w, float(value), int(count)) for mean, w, value, count in parts]
 
     def _splits(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Who goes left `(splits, rows)`, by which feature and threshold, `(splits,)` each."""
@@ -219,21 +206,5 @@ class SPOTree(RegressorMixin, BaseEstimator):
         data = label(
             DecisionDataset(torch.zeros(len(y), 0), torch.tensor(np.ascontiguousarray(y))), self.solver_, progress=False
         )
-        true, optimal = data.batch().require("costs"), data.batch().require("decisions")
-        found = regrets_of(self.solver_, true, torch.tensor(self.decide(X)), optimal)
-        check_linear(self.solver_, found, true, optimal)
         weights = torch.tensor(_check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True))
-        regret, optimum = float((weights * found.regret).sum()), float((weights * found.optimum.abs()).sum())
-        return -regret / optimum if optimum > 0 else 0.0 if regret == 0 else -np.inf
-
-
-def _mean(y: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    mean: np.ndarray = weights @ y / weights.sum()
-    return mean
-
-
-def _leaves(solver: Solver, means: np.ndarray, mass: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Leaves with mean costs `(count, p)` and mass `(count,)`: their decisions, and the sums of their objectives."""
-    y = torch.as_tensor(means)
-    decision = solver.solve(y).check().decision
-    return decision.numpy(), mass * solver.objective.true_cost(y, decision).numpy()
+        return minus_regret(self.solver_, data, torch.tensor(self.decide(X)), weights)

@@ -5,32 +5,37 @@ from __future__ import annotations
 import csv
 import json
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dflearn.errors import DataError, MissingExtraError
 from dflearn.files import check_target, replacing
 from dflearn.program.names import closest
+from dflearn.reading import UNREADABLE, check_dense, read_npz
 from dflearn.tables.cells import is_missing, number_of
 
 
-def read_columns(path: Path) -> tuple[list[str], list[list[Any]], list[str]]:
-    """Names, columns (of text, where the file is .csv), and what each row is called."""
+class Read(NamedTuple):
+    """What a file holds.
+
+    Attributes:
+        names, columns: of text, where the file is .csv.
+        places: what each row is called.
+        categories: the columns that a .parquet file declares to be categories: dictionaries, or what pandas says of them.
+    """
+
+    names: list[str]
+    columns: list[list[Any]]
+    places: list[str]
+    categories: frozenset[str] = frozenset()
+
+
+def read_columns(path: Path) -> Read:
     return (_read_parquet if _ending(path) == ".parquet" else _read_csv)(path)
-
-
-def categories_of(path: Path) -> frozenset[str]:
-    """The columns that a .parquet file declares to be categories: dictionaries, or what pandas says of them."""
-    if _ending(path) != ".parquet":
-        return frozenset()
-    arrow = _arrow()
-    schema = arrow.parquet.read_schema(path)
-    known = (schema.pandas_metadata or {}).get("columns", [])
-    told = {column["name"] for column in known if column["pandas_type"] == "categorical"}
-    return frozenset(field.name for field in schema if field.name in told or arrow.types.is_dictionary(field.type))
 
 
 def write_table(path: str | os.PathLike[str], columns: Mapping[str, Sequence[Any] | np.ndarray]) -> None:
@@ -62,8 +67,7 @@ def _ending(path: Path) -> str:
     return path.suffix
 
 
-def _read_csv(path: Path) -> tuple[list[str], list[list[Any]], list[str]]:
-    """Names, columns of text, and places."""
+def _read_csv(path: Path) -> Read:
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:  # Excel begins a file with a byte order mark
             reader = csv.reader(file, strict=True)
@@ -81,10 +85,10 @@ def _read_csv(path: Path) -> tuple[list[str], list[list[Any]], list[str]]:
                 f"{path}, line {line} has {len(cells)} cells, and the first line names {len(names)} columns"
             )
     columns = [[cells[k] for _, cells in numbered] for k in range(len(names))]
-    return names, columns, [f"line {line}" for line, _ in numbered]
+    return Read(names, columns, [f"line {line}" for line, _ in numbered])
 
 
-def _read_parquet(path: Path) -> tuple[list[str], list[list[Any]], list[str]]:
+def _read_parquet(path: Path) -> Read:
     arrow = _arrow()
     with open(path, "rb"):  # a missing file is an error of its own
         pass
@@ -92,7 +96,11 @@ def _read_parquet(path: Path) -> tuple[list[str], list[list[Any]], list[str]]:
         table = arrow.parquet.read_table(path)
     except (arrow.ArrowException, OSError) as error:
         raise DataError(f"{path} cannot be read as Parquet: {error}") from error
-    return list(table.column_names), [c.to_pylist() for c in table.columns], [f"row {i}" for i in range(table.num_rows)]
+    known = (table.schema.pandas_metadata or {}).get("columns", [])
+    told = {column["name"] for column in known if column["pandas_type"] == "categorical"}
+    named = (field.name for field in table.schema if field.name in told or arrow.types.is_dictionary(field.type))
+    columns, places = [column.to_pylist() for column in table.columns], [f"row {i}" for i in range(table.num_rows)]
+    return Read(list(table.column_names), columns, places, frozenset(named))
 
 
 def _arrow() -> Any:
@@ -139,7 +147,7 @@ def read_cost_map(path: str | os.PathLike[str]) -> dict[str, dict[str, float]]:
 
 
 def _from_table(path: Path) -> list[tuple[str, Any, Any, Any]]:
-    names, columns, places = read_columns(path)
+    names, columns, places, _ = read_columns(path)
     held = dict(zip(names, columns, strict=True))
     unknown = [name for name in names if name not in COLUMNS]
     lacking = [name for name in COLUMNS[:2] if name not in held]
@@ -161,3 +169,41 @@ def _from_json(path: Path) -> list[tuple[str, Any, Any, Any]]:
     return [
         (repr(cost), cost, variable, factor) for cost, factors in held.items() for variable, factor in factors.items()
     ]
+
+
+# -- predicted costs ----------------------------------------------------------------------------------------------------
+
+
+def read_predictions(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
+    """Predicted costs, float64 `(count, p)`, and instance ids, int64 `(count,)`, where the file has them."""
+    ids = None
+    try:
+        if path.suffix == ".npz":
+            arrays = read_npz(path)
+            costs = check_dense(arrays, "costs", "numbers of any kind", (None, None)).astype(np.float64)
+            if "ids" in arrays:
+                ids = check_dense(arrays, "ids", "whole numbers", (len(costs),))
+        elif path.suffix == ".csv":
+            lines = path.read_text().splitlines()
+            names = [cell.strip().lower() for cell in lines[0].split(",")] if lines else []
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # numpy only warns about an empty file
+                costs = np.loadtxt(lines if _are_numbers(names) else lines[1:], delimiter=",", ndmin=2)
+            if not costs.size:
+                raise DataError("it has no rows")
+            if names[0] == "id":
+                ids, costs = costs[:, 0], costs[:, 1:]
+        else:
+            raise DataError("its name must end in .csv or .npz")
+        return costs, None if ids is None else ids.astype(np.int64)
+    except FileNotFoundError:
+        raise
+    except UNREADABLE as error:
+        raise DataError(f"{path} holds no predictions that can be read: {error}") from error
+
+
+def _are_numbers(cells: list[str]) -> bool:
+    try:
+        return bool([float(cell) for cell in cells])
+    except ValueError:
+        return False

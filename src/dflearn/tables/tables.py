@@ -7,15 +7,15 @@ import sys
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, TypeGuard
 
 import numpy as np
 
 from dflearn.errors import DataError
-from dflearn.program.names import Columns, check_unique, closest, matched, read_instance
+from dflearn.program.columns import read_instance
+from dflearn.program.names import Columns, check_unique, closest, matched
 from dflearn.tables.cells import UnreadableError, has_point, numbers as read_numbers
 from dflearn.tables.table_files import (
-    categories_of,
     check_writable as check_writable,
     read_columns,
     write_table as write_table,
@@ -27,181 +27,16 @@ if TYPE_CHECKING:  # tables are read and checked before torch is loaded
     from dflearn.program import Instance, Program
 
 
-class Rows:
-    """What the rows of a table are called.
-
-    Attributes:
-        path: the file, or what else messages call the table.
-        places: what each row is called: "line 7" of a CSV file, "row 6" elsewhere.
-        ids: the text of the id column in each row, each once; `None` where there is no such column.
-        index: the labels of a DataFrame's rows; `None` of other tables.
-    """
-
-    path: Path | str
-    places: tuple[str, ...]
-    ids: tuple[str, ...] | None
-    index: tuple[Any, ...] | None
-
-    def __len__(self) -> int:
-        return len(self.places)
-
-    @property
-    def is_named(self) -> bool:
-        """Whether ids or an index tell more of a row than its position."""
-        return self.ids is not None or self.index not in (None, tuple(range(len(self))))
-
-    def where(self, row: int) -> str:
-        """File, place and id of a row, for messages."""
-        return f"{self.path}, {self.places[row]}" + ("" if self.ids is None else f" (id {self.ids[row]!r})")
-
-    def cell(self, row: int, column: str) -> str:
-        """What messages call a cell."""
-        return f"{self.path}, {self.places[row]}, column {column!r}"
-
-    def order_like(self, other: Rows) -> list[int]:
-        """Which row belongs to each row of another table: by id, by the index of DataFrames, or as they are."""
-        if self.ids is not None and other.ids is not None:
-            return self._by_label(other, self.ids, other.ids, "id", "both need the same ids")
-        if len(self) != len(other):
-            raise DataError(
-                f"{other.path} has {len(other)} rows and {self.path} has {len(self)}: each row is one instance, in "
-                "the same order in both; or let a column that both have name the rows, with id_column"
-            )
-        mine, theirs = (self.index, other.index) if self.ids is None and other.ids is None else (None, None)
-        by_position = list(range(len(self)))
-        positions = tuple(by_position)
-        remedy = "give both frames one index, or call reset_index(drop=True) on both to match rows by position"
-        if mine is None or theirs is None:
-            labels = mine or theirs or positions
-            if labels != positions and set(labels) == set(positions):
-                shuffled, plain = (self, other) if mine else (other, self)
-                raise DataError(
-                    f"the index of {shuffled.path} is 0, 1, … in another order, and {plain.path} has none: {remedy}"
-                )
-            return by_position
-        if mine == theirs or (positions in (mine, theirs) and set(mine).isdisjoint(theirs)):
-            return by_position
-        for rows, labels in ((self, mine), (other, theirs)):
-            if len(set(labels)) < len(labels):
-                raise DataError(
-                    f"the index of {rows.path} names some rows twice and differs from that of "
-                    f"{(other if rows is self else self).path}: {remedy}"
-                )
-        return self._by_label(other, mine, theirs, "index", remedy)
-
-    def _by_label(self, other: Rows, mine: Sequence[Any], theirs: Sequence[Any], kind: str, remedy: str) -> list[int]:
-        row_of = {label: row for row, label in enumerate(mine)}
-        for one, its, another, others in ((self, mine, other, theirs), (other, theirs, self, mine)):
-            have = set(its)
-            lacking = [label for label in others if label not in have]
-            if lacking:
-                first = min(lacking) if kind == "id" else lacking[0]
-                raise DataError(
-                    f"{one.path} has no row with {kind} {first!r}, and {another.path} has{and_more(lacking)}: {remedy}"
-                )
-        return [row_of[label] for label in theirs]
-
-    def _picked(self, order: Sequence[int] | np.ndarray) -> dict[str, Any]:
-        """What rows are called, in another order."""
-        pick = lambda labels: None if labels is None else tuple(labels[i] for i in order)  # noqa: E731
-        return {"places": pick(self.places), "ids": pick(self.ids), "index": pick(self.index)}
-
-
-def and_more(names: Sequence[str]) -> str:
-    return f" ({len(names)} such)" if len(names) > 1 else ""
-
-
 @dataclass(frozen=True, eq=False)
-class Table(Rows):
-    """Numbers with named columns, one row per instance.
-
-    Attributes:
-        path, places, ids, index: what the table and its rows are called: see `Rows`.
-        names: the columns, each name once.
-        values: float64 `(rows, columns)`.
-    """
-
-    path: Path | str
-    names: tuple[str, ...]
-    values: np.ndarray
-    places: tuple[str, ...]
-    ids: tuple[str, ...] | None = None
-    index: tuple[Any, ...] | None = None
-
-    @classmethod
-    def of(
-        cls,
-        what: TableLike,
-        called: str,
-        *,
-        id_column: str | None = None,
-        names: Sequence[str] | None = None,
-        infinite: bool = False,
-    ) -> Table:
-        """A table as it is, or one of what people have.
-
-        That is columns by name (a DataFrame, a dict), one row by name (a dict or Series of single values), a list of such rows,
-        an array `(rows, columns)`, or the path of a .csv or .parquet file.
-
-        Args:
-            called: what messages call it.
-            id_column, infinite: as of `read_table`.
-            names: what the columns of an array are called; by default 0, 1, ….
-        """
-        if isinstance(what, Table):
-            return what
-        return MixedTable.of(what, called, id_column=id_column, names=names).numbers(infinite=infinite)
-
-    def keys(self) -> tuple[str, ...]:
-        return self.names
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        return self.values[:, self.names.index(name)]
-
-    def instance(self, program: Program) -> Instance:
-        """`program.instance` of this table, with messages that name its rows."""
-        return read_instance(program, self, str(self.path), self.where)
-
-    def columns(self, names: Sequence[str], known_from: str) -> np.ndarray:
-        """The columns of these names in this order, `(rows, len(names))`; an error where the table has others.
-
-        Names that differ only as tools write them, `x[1]` and `x_1`, are the same.
-        """
-        if set(names) != set(self.names):
-            means = {name: matched(name, names, f"{self.path}: the column") or name for name in self.names}
-            if len(set(means.values())) == len(means):
-                return replace(self, names=tuple(means.values()))._exactly(names, known_from)
-        return self._exactly(names, known_from)
-
-    def _exactly(self, names: Sequence[str], known_from: str) -> np.ndarray:
-        missing, extra = [n for n in names if n not in self.names], [n for n in self.names if n not in names]
-        if missing:
-            raise DataError(
-                f"{self.path} lacks the column {missing[0]!r} of {known_from}{and_more(missing)}{closest(missing[0], extra)}"
-            )
-        if extra:
-            raise DataError(
-                f"{self.path} has the column {extra[0]!r}, which is none of {known_from}{and_more(extra)}: drop it, or, "
-                f"if it names the rows, pass id_column={extra[0]!r}"
-            )
-        return self.values[:, [self.names.index(name) for name in names]]
-
-    def aligned_with(self, other: Rows) -> Table:
-        """The table with its rows in the order of another's: see `order_like`."""
-        return self.take(self.order_like(other))
-
-    def take(self, rows: Sequence[int] | np.ndarray) -> Table:
-        """The table of these rows."""
-        return replace(self, values=self.values[rows], **self._picked(rows))
-
-
-@dataclass(frozen=True, eq=False)
-class MixedTable(Rows):
+class MixedTable:
     """Columns as they come, one row per instance: numbers, text, booleans, times, with gaps. An `Encoding` reads them.
 
     Attributes:
-        path, places, ids, index: what the table and its rows are called: see `Rows`.
+        path: the file, or what else messages call the table.
         columns: by name, each `(rows,)`: an array of numbers, booleans or times, or of text and other objects.
+        places: what each row is called: "line 7" of a CSV file, "row 6" elsewhere.
+        ids: the text of the id column in each row, each once; `None` where there is no such column.
+        index: the labels of a DataFrame's rows; `None` of other tables.
         categories: the columns that are categories by declaration, whatever they hold.
     """
 
@@ -216,11 +51,18 @@ class MixedTable(Rows):
     def of(
         cls, what: TableLike, called: str, *, id_column: str | None = None, names: Sequence[str] | None = None
     ) -> MixedTable:
-        """Arguments: as of `Table.of`."""
+        """A table as it is, or one of what people have.
+
+        That is columns by name (a DataFrame, a dict), one row by name (a dict or Series of single values), a list of such rows,
+        an array `(rows, columns)`, or the path of a .csv or .parquet file.
+
+        Args:
+            called: what messages call it.
+            id_column: the column that names the rows.
+            names: what the columns of an array are called; by default 0, 1, ….
+        """
         if isinstance(what, MixedTable):
             return what
-        if isinstance(what, Table):
-            return cls(what.path, dict(zip(what.names, what.values.T, strict=True)), what.places, what.ids, what.index)
         if isinstance(what, str | os.PathLike):
             return read_mixed(what, id_column)
         if _is_rows(what):
@@ -245,50 +87,169 @@ class MixedTable(Rows):
         check_unique(known, f"{called} ")  # pandas gives a frame for a name that stands twice
         held = _columns(called, known, [what[key] for key in keys])
         table = _mixed(called, known, [_array(column) for column in held], id_column)
-        declared = {name for name, column in zip(known, held, strict=True) if str(_dtype(column)) == "category"}
-        return replace(table, categories=frozenset(declared), index=_index(what))
+        declared = {
+            name for name, column in zip(known, held, strict=True) if str(getattr(column, "dtype", None)) == "category"
+        }
+        pandas = sys.modules.get("pandas")
+        labels = tuple(what.index) if pandas is not None and isinstance(what, pandas.DataFrame) else None
+        return replace(table, categories=frozenset(declared), index=labels)
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self.columns)
 
-    def aligned_with(self, other: Rows) -> MixedTable:
+    def __len__(self) -> int:
+        return len(self.places)
+
+    @property
+    def is_named(self) -> bool:
+        """Whether ids or an index tell more of a row than its position."""
+        return self.ids is not None or self.index not in (None, tuple(range(len(self))))
+
+    def where(self, row: int) -> str:
+        """File, place and id of a row, for messages."""
+        return f"{self.path}, {self.places[row]}" + ("" if self.ids is None else f" (id {self.ids[row]!r})")
+
+    def cell(self, row: int, column: str) -> str:
+        """What messages call a cell."""
+        return f"{self.path}, {self.places[row]}, column {column!r}"
+
+    # -- rows ---------------------------------------------------------------------------------------------------
+
+    def order_like(self, other: MixedTable) -> list[int]:
+        """Which row belongs to each row of another table: by id, by the index of DataFrames, or as they are."""
+        if self.ids is not None and other.ids is not None:
+            return self._by_label(other, self.ids, other.ids, "id", "both need the same ids")
+        if len(self) != len(other):
+            raise DataError(
+                f"{other.path} has {len(other)} rows and {self.path} has {len(self)}: each row is one instance, in "
+                "the same order in both; or let a column that both have name the rows, with id_column"
+            )
+        mine, theirs = (self.index, other.index) if self.ids is None and other.ids is None else (None, None)
+        positions = tuple(range(len(self)))
+        remedy = "give both frames one index, or call reset_index(drop=True) on both to match rows by position"
+        if mine is None or theirs is None:
+            labels = mine or theirs or positions
+            if labels != positions and set(labels) == set(positions):
+                shuffled, plain = (self, other) if mine else (other, self)
+                raise DataError(
+                    f"the index of {shuffled.path} is 0, 1, … in another order, and {plain.path} has none: {remedy}"
+                )
+            return list(positions)
+        if mine == theirs or (positions in (mine, theirs) and set(mine).isdisjoint(theirs)):
+            return list(positions)
+        for rows, labels, others in ((self, mine, other), (other, theirs, self)):
+            if len(set(labels)) < len(labels):
+                raise DataError(
+                    f"the index of {rows.path} names some rows twice and differs from that of {others.path}: {remedy}"
+                )
+        return self._by_label(other, mine, theirs, "index", remedy)
+
+    def _by_label(
+        self, other: MixedTable, mine: Sequence[Any], theirs: Sequence[Any], kind: str, remedy: str
+    ) -> list[int]:
+        for one, its, another, others in ((self, mine, other, theirs), (other, theirs, self, mine)):
+            have = set(its)
+            lacking = [label for label in others if label not in have]
+            if lacking:
+                first = min(lacking) if kind == "id" else lacking[0]
+                raise DataError(
+                    f"{one.path} has no row with {kind} {first!r}, and {another.path} has{and_more(lacking)}: {remedy}"
+                )
+        row_of = {label: row for row, label in enumerate(mine)}
+        return [row_of[label] for label in theirs]
+
+    def aligned_with(self, other: MixedTable) -> Self:
         """The table with its rows in the order of another's: see `order_like`."""
         return self.take(self.order_like(other))
 
-    def take(self, rows: Sequence[int] | np.ndarray) -> MixedTable:
+    def take(self, rows: Sequence[int] | np.ndarray) -> Self:
         """The table of these rows."""
+        pick: Any = lambda labels: None if labels is None else tuple(labels[i] for i in rows)  # noqa: E731
         columns = {name: cells[rows] for name, cells in self.columns.items()}
-        return replace(self, columns=columns, **self._picked(rows))
+        return replace(self, columns=columns, places=pick(self.places), ids=pick(self.ids), index=pick(self.index))
 
-    def without(self, name: str, why: str) -> tuple[MixedTable, np.ndarray]:
-        """The table without a column, and that column's cells; `why` says in messages what it was wanted for."""
+    # -- columns ------------------------------------------------------------------------------------------------
+
+    def without(self, name: str, why: str) -> MixedTable:
+        """The table without a column; `why` says in messages what it was wanted for."""
         if name not in self.columns:
             raise DataError(f"{self.path} has no column {name!r} for {why}{closest(name, self.names)}")
-        columns = dict(self.columns)
-        cells = columns.pop(name)
+        columns = {other: cells for other, cells in self.columns.items() if other != name}
         if not columns:
             raise DataError(f"{self.path} has no column but {name!r}, which holds {why}")
-        return replace(self, columns=columns), cells
+        return replace(self, columns=columns)
 
     def has_point(self) -> bool:
         """Whether some cell is written with a decimal point, so that "1,234" is 1234."""
         return any(cells.dtype.kind == "f" or has_point(cells) for cells in self.columns.values())
 
     def numbers(self, *, infinite: bool = False) -> Table:
-        """The table as numbers alone; the first cell that is none is an error."""
-        columns = [_numbers(self, name, cells, infinite) for name, cells in self.columns.items()]
-        return Table(self.path, self.names, np.column_stack(columns), self.places, self.ids, self.index)
+        """The table as numbers alone; the first cell that is none is an error. infinite: whether cells may be, as bounds may."""
+        if isinstance(self, Table):
+            return self
+        columns = {name: _numbers(self, name, cells, infinite) for name, cells in self.columns.items()}
+        return Table(self.path, columns, self.places, self.ids, self.index)
+
+
+class Table(MixedTable):
+    """A table of numbers: every column is float64."""
+
+    @classmethod
+    def of(cls, what: TableLike, called: str, *, infinite: bool = False, **options: Any) -> Table:
+        """Arguments: as of `MixedTable.of` and `MixedTable.numbers`."""
+        return MixedTable.of(what, called, **options).numbers(infinite=infinite)
+
+    @property
+    def values(self) -> np.ndarray:
+        """float64 `(rows, columns)`."""
+        return np.column_stack(list(self.columns.values()))
+
+    def keys(self) -> tuple[str, ...]:
+        return self.names
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.columns[name]
+
+    def instance(self, program: Program) -> Instance:
+        """`program.instance` of this table, with messages that name its rows."""
+        return read_instance(program, self, str(self.path), self.where)
+
+    def in_order(self, names: Sequence[str], known_from: str) -> Table:
+        """The table with the columns of these names in this order; an error where it has others.
+
+        Names that differ only as tools write them, `x[1]` and `x_1`, are the same.
+        """
+        columns = self.columns
+        if set(names) != set(columns):
+            means = {name: matched(name, names, f"{self.path}: the column") or name for name in columns}
+            if len(set(means.values())) == len(means):
+                columns = {means[name]: cells for name, cells in columns.items()}
+        missing, extra = [n for n in names if n not in columns], [n for n in columns if n not in names]
+        if missing:
+            raise DataError(
+                f"{self.path} lacks the column {missing[0]!r} of {known_from}{and_more(missing)}{closest(missing[0], extra)}"
+            )
+        if extra:
+            raise DataError(
+                f"{self.path} has the column {extra[0]!r}, which is none of {known_from}{and_more(extra)}: drop it, or, "
+                f"if it names the rows, pass id_column={extra[0]!r}"
+            )
+        return replace(self, columns={name: columns[name] for name in names})
+
+
+def and_more(names: Sequence[str]) -> str:
+    return f" ({len(names)} such)" if len(names) > 1 else ""
 
 
 def has_columns(what: Any) -> TypeGuard[Columns]:
     """Whether something has columns by name, as a DataFrame, a dict or a `Table` has."""
-    return isinstance(what, Mapping | Table) or callable(getattr(what, "keys", None))
+    return callable(getattr(what, "keys", None))
 
 
 def is_table(what: Any) -> bool:
     """Whether something is a table of what it holds by name: `Table.of` reads it, and it is no array."""
-    return isinstance(what, Rows | str | os.PathLike) or has_columns(what) or _is_rows(what)
+    return isinstance(what, MixedTable | str | os.PathLike) or has_columns(what) or _is_rows(what)
 
 
 def _is_rows(what: Any) -> TypeGuard[list[Mapping[str, Any]]]:
@@ -318,16 +279,13 @@ def _is_tensor(what: Any) -> bool:
 
 def _array(column: Any) -> np.ndarray:
     """A column of a frame or a dict; text and other objects stay as they are."""
-    if (
-        isinstance(column, np.ndarray)
-        or _is_tensor(column)
-        or str(_dtype(column)) not in ("None", "object", "category")
-    ):
-        return np.asarray(column)
-    return _objects(list(column))
+    objective = str(getattr(column, "dtype", None)) in ("None", "object", "category")
+    plain = isinstance(column, np.ndarray) or _is_tensor(column) or not objective
+    return np.asarray(column) if plain else objects(list(column))
 
 
-def _objects(cells: Sequence[Any]) -> np.ndarray:
+def objects(cells: Sequence[Any]) -> np.ndarray:
+    """Cells as they are, in an array `(rows,)`."""
     held = np.empty(len(cells), object)
     held[:] = cells
     return held
@@ -336,21 +294,10 @@ def _objects(cells: Sequence[Any]) -> np.ndarray:
 def _text(cells: np.ndarray) -> np.ndarray:
     """The cells with text as `str`, whatever numpy or a file holds it as."""
     if cells.dtype.kind in "SU" or (cells.dtype.kind == "O" and any(isinstance(cell, bytes) for cell in cells)):
-        return _objects(
+        return objects(
             [cell.decode("utf-8", "replace") if isinstance(cell, bytes) else cell for cell in cells.tolist()]
         )
     return cells
-
-
-def _dtype(column: Any) -> Any:
-    """The dtype of a column of a DataFrame or an array; `None` of a list."""
-    return getattr(column, "dtype", None)
-
-
-def _index(what: Any) -> tuple[Any, ...] | None:
-    """The labels of the rows of a pandas DataFrame; `None` of anything else."""
-    pandas = sys.modules.get("pandas")
-    return tuple(what.index) if pandas is not None and isinstance(what, pandas.DataFrame) else None
 
 
 def read_table(path: str | os.PathLike[str], id_column: str | None = None, *, infinite: bool = False) -> Table:
@@ -366,9 +313,9 @@ def read_table(path: str | os.PathLike[str], id_column: str | None = None, *, in
 def read_mixed(path: str | os.PathLike[str], id_column: str | None = None) -> MixedTable:
     """Read a .csv or .parquet file, whatever its columns hold; `id_column` names the rows."""
     path = Path(path)
-    names, columns, places = read_columns(path)
-    held = [_objects(cells) for cells in columns]  # text stays text: "01" and "1" are two codes
-    return replace(_mixed(path, names, held, id_column, places), categories=categories_of(path) - {id_column})
+    names, columns, places, categories = read_columns(path)
+    held = [objects(cells) for cells in columns]  # text stays text: "01" and "1" are two codes
+    return replace(_mixed(path, names, held, id_column, places), categories=categories - {id_column})
 
 
 def _mixed(
@@ -398,7 +345,13 @@ def _mixed(
                 f"{path} has no column {id_column!r} to name the rows (id_column){closest(id_column, names)}"
             )
         ids = tuple("" if cell is None or cell != cell else str(cell).strip() for cell in held.pop(id_column))
-        _check_ids(path, id_column, ids, places)
+        first: dict[str, str] = {}
+        for text, place in zip(ids, places, strict=True):
+            if not text:
+                raise DataError(f"{path}, {place}: the id column {id_column!r} is empty")
+            if text in first:
+                raise DataError(f"{path}: id {text!r} stands in {first[text]} and in {place}; each row needs its own")
+            first[text] = place
     if not held:
         raise DataError(f"{path} has no column of numbers")
     short = [name for name, cells in held.items() if len(cells) != len(places)]
@@ -433,25 +386,19 @@ class Tables(NamedTuple):
         `wanted` says, for each table whose columns are known from somewhere, which they are, in this order. Features are
         left as they are: an `Encoding` picks its columns.
         """
-        given_features = given["features"]
-        if given_features is None:
+        if given["features"] is None:
             raise DataError("there is no table of features: pass a DataFrame, a dict of columns, an array or a file")
-        features = MixedTable.of(
-            given_features, "the table of features", id_column=id_column, names=wanted.get("features")
-        )
-        held: dict[str, Table | None] = {"costs": None, "instances": None}
-        for what, rows in given.items():
-            if rows is None or what == "features":
-                continue
-            names = wanted.get(what)
-            costs = held["costs"]
-            table = Table.of(
-                rows, f"the table of {what}", id_column=id_column, names=names, infinite=what == "instances"
-            ).aligned_with(features if costs is None or features.is_named or not costs.is_named else costs)
-            if names is not None:
-                values = table.columns(names, known_from.format(what))
-                table = replace(table, names=tuple(names), values=values)
-            held[what] = table
+        names = wanted.get("features")
+        features = like = MixedTable.of(given["features"], "the table of features", id_column=id_column, names=names)
+        held: dict[str, Table | None] = {}
+        for what in ("costs", "instances"):
+            rows, names = given.get(what), wanted.get(what)
+            if rows is not None:
+                infinite, called = what == "instances", f"the table of {what}"
+                table = Table.of(rows, called, infinite=infinite, id_column=id_column, names=names).aligned_with(like)
+                like = table if table.is_named and not like.is_named else like
+                rows = table if names is None else table.in_order(names, known_from.format(what))
+            held[what] = rows
         return cls(features, **held)
 
     def take(self, rows: Sequence[int] | np.ndarray) -> Tables:
@@ -481,25 +428,11 @@ def _numbers(table: MixedTable, name: str, cells: np.ndarray, infinite: bool) ->
             raise UnreadableError(0, f"holds {str(cells[0])!r}, a time")
         numbers = read_numbers(cells, table.has_point)
     except UnreadableError as error:
-        remedy = (
-            ""
-            if error.looks_right
-            else (f": if the column names the rows, pass id_column={name!r}; write a category as columns of 0 and 1")
-        )
-        raise DataError(f"{table.cell(error.row, name)} {error}{remedy}") from error
+        remedy = f": if the column names the rows, pass id_column={name!r}; write a category as columns of 0 and 1"
+        raise DataError(f"{table.cell(error.row, name)} {error}{'' if error.looks_right else remedy}") from error
     bad = np.flatnonzero(np.isnan(numbers) if infinite else ~np.isfinite(numbers))
     if bad.size:
         cell = cells[bad[0]]
         shown = repr(cell) if isinstance(cell, str) and not cell.strip(" +-").isalpha() else cell  # 'n/a', nan, inf
         raise DataError(f"{table.cell(bad[0], name)} holds {shown}, no finite number: fill it in, or drop the row")
     return numbers
-
-
-def _check_ids(path: Path | str, name: str, ids: Sequence[str], places: Sequence[str]) -> None:
-    seen: dict[str, str] = {}
-    for text, place in zip(ids, places, strict=True):
-        if not text:
-            raise DataError(f"{path}, {place}: the id column {name!r} is empty")
-        if text in seen:
-            raise DataError(f"{path}: id {text!r} stands in {seen[text]} and in {place}; each row needs its own")
-        seen[text] = place

@@ -1,12 +1,4 @@
-"""From a program and tables to a trained model: what `dfl train` does.
-
-In Python:
-
-    result = dflearn.train(program, features, costs)      # split, label, train several, choose, compare
-    print(result)
-    result.save("model.dfl")
-    dflearn.decide("model.dfl", new_features).columns
-"""
+"""From a program and tables to a trained model: what `dfl train` does, once, or in each fold of rolling origins."""
 
 from __future__ import annotations
 
@@ -21,28 +13,29 @@ import torch
 
 from dflearn.data import DecisionDataset
 from dflearn.data.labels import solve_cached
-from dflearn.data.split import Parts, parts_of
+from dflearn.data.split import Parts, parts_of, rolling_origins
 from dflearn.errors import DataError, OptionError
 from dflearn.evaluation import Evaluation, compare, evaluate
 from dflearn.problems import Problem
 from dflearn.program import Program
-from dflearn.program.names import places_of
+from dflearn.program.columns import places_of
 from dflearn.solvers.base import Solver, Status
 from dflearn.solvers.task import DecisionTask, check_solves
 from dflearn.tables.decisions import packed
 from dflearn.tables.encoding import Encoding
 from dflearn.tables.fine_tuning import Clock, Progress
-from dflearn.tables.methods import check_choices, check_rows, default_losses
+from dflearn.tables.methods import check_choices, losses_for
 from dflearn.tables.pipeline import Pipeline, Settings, Trained, forget
 from dflearn.tables.regressor import DecisionFocusedRegressor
-from dflearn.tables.result import AVERAGE, TrainResult
-from dflearn.tables.roles import Roles, order_in_time
-from dflearn.tables.tables import Rows, Table, TableLike, Tables
+from dflearn.tables.result import AVERAGE, BASELINE, CHOSEN, RollingResult, TrainResult
+from dflearn.tables.roles import AS_IS, Roles, order_in_time
+from dflearn.tables.tables import Table, TableLike, Tables
 from dflearn.training import History
 from dflearn.training.arguments import as_device
 
 LEAST_ROWS = 10  # below it, a test says nothing
 MINUTES = 10.0  # for all decision-focused runs, which are counted in steps: a limit that few problems meet
+JOINED = ("ids", "regrets", "optima", "squared_errors")  # of the evaluations of folds
 HELD_OUT = 0.2  # share of the rows, those to test on apart, to choose by
 
 
@@ -79,7 +72,7 @@ def train(
 
     The rows are cut into three parts: to train on, to choose by, and to test on. Two-stage models are least squares, ridge,
     boosting and a blend of the last two. Decision-focused ones, one for each loss, start at ridge and at the blend. The blend
-    is kept unless one of these is better beyond chance on the rows to choose by (see `dflearn.tables.fine_tuning.choose`). Then every
+    is kept unless one of these is better beyond chance on the validation rows (see `dflearn.tables.fine_tuning.choose`). Then every
     model is fitted again, with the same settings, to the rows to train on and to choose by. Each table is a DataFrame, a dict
     of columns, an array or a `Table`, with one row per instance.
 
@@ -134,18 +127,25 @@ def train(
     check_solves(solver, program)
     losses = losses_for(program, losses)
     given = {"features": features, "costs": costs, "instances": instances}
-    tables = Tables.of(given, id_column, {"costs": program.cost_names}, "the program")
-    assert tables.costs is not None
+    tables, roles, remarks = _read(program, given, ordered, groups, weights, id_column)
     if positive:
         _check_positive(tables.costs)
-    roles = Roles.of(tables.features, groups, weights)
-    order, said_of_order = order_in_time(tables.features, ordered, id_column, tables.costs)
-    if order is not None:
-        tables, roles = tables.take(order), roles.take(order)
-    parts = _parts(tables.features, test, bool(ordered), gap, roles.groups, seed)
+    true = tables.costs
+    assert true is not None
+    if (rows := len(tables.features)) < LEAST_ROWS:
+        raise DataError(
+            f"{tables.features.path} has {rows} rows; to train, choose and test, {LEAST_ROWS} is the least, and some "
+            "hundreds are better"
+        )
+    parts = parts_of(rows, test=test, choose=HELD_OUT, ordered=bool(ordered), gap=gap, groups=roles.groups, seed=seed)
     encoding = Encoding.of(roles.features, parts.train, roles.aside)
     places = {} if tables.instances is None else places_of(program, tables.instances.names, str(tables.instances.path))
-    data = _labelled(program, encoding, tables, roles.weights, solver, cache, progress)
+    x, y = torch.tensor(encoding(tables.features)), torch.tensor(true.values)
+    instance = tables.instance(program)
+    best = solve_cached(solver, y, instance, cache=cache, progress=progress)
+    best.check((Status.OPTIMAL,), name=tables.where, what="optimal decision with the true costs")
+    counts = None if roles.weights is None else torch.tensor(roles.weights)
+    data = DecisionDataset(x, y, best.decision, instance, weights=counts)
     settings = Settings(tuple(losses), layer, positive, epochs, lr, bool(ordered), gap, seed)
     clock, said = Clock(minutes, dict(steps or {})), Progress(progress)
     folder = None if checkpoint is None else Path(checkpoint)
@@ -169,6 +169,7 @@ def train(
     said.done()
     compared = choice.focused if choice.chosen == choice.baseline and choice.focused else choice.chosen
     difference = compare(tested[compared], tested[choice.baseline])
+    names = {"baseline": choice.baseline, "chosen": choice.chosen, "compared": compared}
     record = {
         "features": list(encoding.inputs),
         "encoding": encoding.as_dict(),
@@ -177,13 +178,11 @@ def train(
         "id": id_column,
         "instances": places,
         "offset": offset,
-        "baseline": choice.baseline,
-        "chosen": choice.chosen,
-        "compared": compared,
+        **names,
         "options": {**asdict(settings), "losses": list(losses), "ordered": ordered, "test": test, "minutes": minutes},
         "steps": dict(clock.taken),
         "gain": choice.gain._asdict(),
-        "runs": {name: [one.said() for one in found.candidates] for name, found in pipeline.models.items()},
+        "runs": {name: [one.as_dict() for one in found.candidates] for name, found in pipeline.models.items()},
         "validation": {name: judged.as_dict() for name, judged in validation.items()},
         "test": {name: judged.as_dict() for name, judged in tested.items()},
         "difference": difference.as_dict(),
@@ -195,13 +194,11 @@ def train(
         final = _regressor(problem, pipeline.refit(choice.chosen), pipeline)
         final.record_ = record | {"refit": len(data), "trained_on": packed(data)}
         said.done()
-    if folder is not None and not keep_checkpoint and forget(folder, [pipeline.key]):
-        said.tell(left_in(folder))
+    if folder is not None and not keep_checkpoint:
+        forget(folder, [pipeline.key], said)
     return TrainResult(
         models=models,
-        baseline=choice.baseline,
-        chosen=choice.chosen,
-        compared=compared,
+        **names,
         validation=validation,
         tested=tested,
         difference=difference,
@@ -209,57 +206,112 @@ def train(
         data=data,
         row_names=tuple(map(str, tables.features.ids or tables.features.places)),
         encoding=encoding,
-        notes=[
-            *said_of_order,
-            *encoding.notes,
-            *encoding.remarks(tables.features),
-            *_notes_on_models(models, tested, data, parts),
-        ],
+        notes=remarks
+        + encoding.notes
+        + encoding.remarks(tables.features)
+        + _notes_on_models(models, tested, data, parts),
         record=record,
         seconds=time.perf_counter() - begun,
         final=final,
     )
 
 
-def left_in(folder: Path) -> str:
-    """What to say where other runs left something in the folder of checkpoints."""
-    return f"{folder} still holds what runs with other options or data left unfinished: repeat them, or delete it"
+def train_rolling(
+    problem: Problem | Program | Solver,
+    features: TableLike,
+    costs: TableLike,
+    instances: TableLike | None = None,
+    *,
+    folds: int,
+    test: float = 0.5,
+    ordered: bool | str = True,
+    groups: str | Sequence[Any] | None = None,
+    weights: str | Sequence[float] | np.ndarray | Table | None = None,
+    id_column: str | None = None,
+    checkpoint: str | Path | None = None,
+    minutes: float | None = None,
+    **options: Any,
+) -> RollingResult:
+    """`train` in each fold of `rolling_origins`; a fold knows nothing of rows after those that it is tested on.
+
+    Args:
+        folds: how many.
+        test: the share of rows, the last ones, that all folds test on together.
+        minutes: as of `train`, of all folds together.
+        ordered: as of `train`, but never `False`.
+        groups, weights, id_column, checkpoint, options: as of `train`.
+    """
+    program = DecisionTask.of(problem).program
+    given = {"features": features, "costs": costs, "instances": instances}
+    tables, roles, said = _read(program, given, ordered or True, groups, weights, id_column)
+    results = []
+    origins = rolling_origins(len(tables.features), folds, test=test, gap=options.get("gap", 0), groups=roles.groups)
+    for parts in origins:
+        known = np.arange(parts.test[-1] + 1)
+        some = tables.take(known)
+        results.append(
+            train(
+                problem,
+                roles.features.take(known),
+                some.costs,  # type: ignore[arg-type]  # there are costs
+                some.instances,
+                test=len(parts.test),
+                ordered=AS_IS,
+                groups=None if roles.groups is None else roles.groups[: len(known)],
+                weights=None if roles.weights is None else roles.weights[: len(known)],
+                id_column=id_column,
+                checkpoint=checkpoint,
+                keep_checkpoint=True,
+                minutes=None if minutes is None else minutes / folds,
+                **options,
+            )
+        )
+    results[0].notes[:0] = said
+    if checkpoint is not None:
+        forget(Path(checkpoint), [one.record["run"] for one in results], Progress(options.get("progress", True)))
+    names = {AVERAGE: lambda _: AVERAGE, BASELINE: lambda fold: fold.baseline, CHOSEN: lambda fold: fold.chosen}
+    tested = {said: _together([fold.tested[name(fold)] for fold in results]) for said, name in names.items()}
+    return RollingResult(results, tested, compare(tested[CHOSEN], tested[BASELINE]))
 
 
-def losses_for(program: Program, losses: Sequence[str] | None) -> tuple[str, ...]:
-    """Those asked for, or the default; an error where one is not defined for this program."""
-    if losses is None:
-        return default_losses(settled=program.predicts_rows or program.recourse is not None)
-    if program.predicts_rows:
-        check_rows(losses)
-    return tuple(losses)
+def _together(parts: Sequence[Evaluation]) -> Evaluation:
+    """One evaluation of the rows of several."""
+    joined: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in JOINED}
+    if parts[0].weights is not None:
+        joined["weights"] = np.concatenate([part.weights for part in parts])
+    return replace(parts[0], **joined, decisions=None, pessimistic_regrets=None, floor_regrets=None)
 
 
 # -- steps ---------------------------------------------------------------------------------------------------------
 
 
+def _read(
+    program: Program | None,
+    given: dict[str, Any],
+    ordered: bool | str,
+    groups: Any,
+    weights: Any,
+    id_column: str | None,
+) -> tuple[Tables, Roles, list[str]]:
+    """The tables with their rows in order, what was set aside from the features, and remarks about the order."""
+    wanted = {"costs": None if program is None else program.cost_names}
+    tables = Tables.of(given, id_column, wanted, "the program")
+    roles = Roles.of(tables.features, groups, weights)
+    order, remarks = order_in_time(tables.features, ordered, id_column, tables.costs)
+    return (tables, roles, remarks) if order is None else (tables.take(order), roles.take(order), remarks)
+
+
 def _regressor(problem: Problem | Program | Solver, one: Trained, pipeline: Pipeline) -> DecisionFocusedRegressor:
     """The model as an estimator: it predicts, decides and saves itself."""
     settings = pipeline.settings
-    regressor = DecisionFocusedRegressor(
-        problem,
-        loss=one.loss,
-        layer=settings.layer,
-        start=one.start,
-        standardize=True,
-        positive=settings.positive,
-        random_state=settings.seed,
-    )
-    monitored = "validation_absolute_regret"
-    rows = []
-    for candidate in one.candidates:
-        said = candidate.said()
-        rows.append({"epoch": said.pop("epochs"), monitored: said.pop("regret"), **said})
-    return regressor.adopt(one.module, pipeline.train, pipeline.scale, History(rows, monitored, "epochs"))
+    options: dict[str, Any] = {"layer": settings.layer, "positive": settings.positive, "random_state": settings.seed}
+    regressor = DecisionFocusedRegressor(problem, loss=one.loss, start=one.start, standardize=True, **options)
+    history = History([candidate.as_dict() for candidate in one.candidates], None, "epochs")
+    return regressor.adopt(one.module, pipeline.train, pipeline.scale, history)
 
 
 def _judged_before(like: Evaluation, one: Trained, held: DecisionDataset) -> Evaluation:
-    """How a model did on the rows to choose by, where it was judged while it was trained, as the evaluation of another."""
+    """How a model did on the validation rows, where it was judged while it was trained, as the evaluation of another."""
     errors = (torch.tensor(one.predict(held.features.numpy())) - held.batch().require("costs")).square().mean(-1)
     regrets = one.regrets
     if held.weights is not None:
@@ -268,7 +320,8 @@ def _judged_before(like: Evaluation, one: Trained, held: DecisionDataset) -> Eva
     return replace(like, regrets=regrets, squared_errors=errors.numpy(), decisions=None, floor_regrets=None)
 
 
-def _check_positive(costs: Table) -> None:
+def _check_positive(costs: Table | None) -> None:
+    assert costs is not None
     negative = np.argwhere(costs.values < 0)
     if len(negative):
         row, column = negative[0]
@@ -276,36 +329,6 @@ def _check_positive(costs: Table) -> None:
             f"{costs.where(row)}, column {costs.names[column]!r} holds {costs.values[row, column]:g}, and positive=True "
             "says that no cost is negative: leave it out"
         )
-
-
-def _parts(features: Rows, test: float, ordered: bool, gap: int, groups: Sequence[Any] | None, seed: int) -> Parts:
-    """The rows to train on, to choose by, and to test on."""
-    rows = len(features)
-    if rows < LEAST_ROWS:
-        raise DataError(
-            f"{features.path} has {rows} rows; to train, choose and test, {LEAST_ROWS} is the least, and some hundreds "
-            "are better"
-        )
-    return parts_of(rows, test=test, choose=HELD_OUT, ordered=ordered, gap=gap, groups=groups, seed=seed)
-
-
-def _labelled(
-    program: Program,
-    encoding: Encoding,
-    tables: Tables,
-    weights: np.ndarray | None,
-    solver: Solver,
-    cache: str | Path | None,
-    progress: bool,
-) -> DecisionDataset:
-    """The instances with their optimal decisions."""
-    assert tables.costs is not None
-    features, instance = torch.tensor(encoding(tables.features)), tables.instance(program)
-    costs = torch.tensor(tables.costs.values)
-    solution = solve_cached(solver, costs, instance, cache=cache, progress=progress)
-    solution.check((Status.OPTIMAL,), name=tables.where, what="optimal decision with the true costs")
-    weighed = None if weights is None else torch.tensor(weights)
-    return DecisionDataset(features, costs, solution.decision, instance, weights=weighed)
 
 
 def _notes_on_models(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-import pickle
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from dflearn.errors import DflearnError, ShapeError
 from dflearn.layers.base import Layer
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Solution, Status
+from dflearn.testing.solvers import check_fields, close, copies, refusal
 
 
 def check_layer(
@@ -97,30 +98,15 @@ class _Case:
         """The answer that others are compared with."""
         return self.solve(self.y.clone(), self.instance).check()
 
-    def refusal(self, kind: type[Exception], y: Tensor, instance: Instance | None, *start: Tensor) -> str | None:
-        """The message of the error that the layer raises; `None` where it raises none."""
-        try:
-            self.layer(y, instance, *start)
-        except kind as error:
-            return str(error)
-        return None
-
 
 def _check_solution(case: _Case) -> None:
     solution, w, batch = case.solution, case.solution.decision, case.y.shape[:-1]
-    assert w.shape == (*batch, case.program.n), (
-        f"decisions have shape {tuple(w.shape)}, wanted {(*batch, case.program.n)}"
-    )
+    check_fields(solution, batch, case.program.n)
     violation = case.program.relax().violation(w, case.program.realize(case.y, case.instance))
     worst = int(violation.argmax())
     assert float(violation[worst]) <= case.tolerance, (
         f"the decision of instance {worst} violates the relaxed program by {float(violation[worst]):.2g}"
     )
-    for name, dtype in (("status", torch.int8), ("objective", torch.float64), ("bound", torch.float64)):
-        value = getattr(solution, name)
-        assert (value.dtype, value.shape) == (dtype, batch), (
-            f"{name} is {value.dtype} {tuple(value.shape)}, wanted {dtype} {tuple(batch)}"
-        )
     if solution.residual is not None:
         assert solution.residual.shape == batch, f"residual has shape {tuple(solution.residual.shape)}"
         assert bool((solution.residual >= 0).all()), "a residual is negative or NaN"
@@ -131,7 +117,7 @@ def _check_solution(case: _Case) -> None:
     assert regularization.shape == batch, f"regularization has shape {tuple(regularization.shape)}, not the batch's"
     if not case.random:  # what a random layer minimizes is an average over its noise
         value = case.program.objective(case.y, w, case.instance) + regularization
-        _close(solution.objective, value, 10 * case.tolerance, "objective against obj(y, w) + Ω(w)")
+        close(solution.objective, value, 10 * case.tolerance, "objective against obj(y, w) + Ω(w)")
 
 
 def _check_repetition(case: _Case) -> None:
@@ -158,7 +144,7 @@ def _check_types(case: _Case) -> None:
         assert slope.dtype == dtype, f"costs in {dtype} give gradients in {slope.dtype}"
         assert bool(torch.isfinite(slope).all()), f"a gradient in {dtype} is not finite"
     strided = case.solve(case.y.T.contiguous().T, case.instance).decision
-    _close(strided, case.solution.decision, case.tolerance, "costs with other strides give another decision")
+    close(strided, case.solution.decision, case.tolerance, "costs with other strides give another decision")
 
 
 def _check_batches(case: _Case) -> None:
@@ -166,15 +152,11 @@ def _check_batches(case: _Case) -> None:
     for index in (slice(0, 0), slice(0, 1), 0, torch.tensor([[0, 1], [2, 0], [1, 1]])):
         costs = case.y[index].clone().requires_grad_()
         solution = case.solve(costs, case.part(index)).check()
-        batch, shape = costs.shape[:-1], tuple(solution.decision.shape)
-        assert shape == (*batch, case.program.n), f"costs {tuple(costs.shape)} give decisions {shape}"
-        for name in ("status", "objective", "bound"):
-            shape = tuple(getattr(solution, name).shape)
-            assert shape == batch, f"costs {tuple(costs.shape)} give {name} {shape}"
+        check_fields(solution, costs.shape[:-1], case.program.n)
         assert _slope(solution.decision, costs, torch.ones_like(solution.decision)).shape == costs.shape
         if not case.random:
             wanted = case.solution.decision[index]
-            _close(solution.decision, wanted, case.tolerance, "an instance has another decision in another batch")
+            close(solution.decision, wanted, case.tolerance, "an instance has another decision in another batch")
 
 
 def _check_refusals(case: _Case) -> None:
@@ -183,19 +165,19 @@ def _check_refusals(case: _Case) -> None:
     for value in (torch.nan, torch.inf):
         wrong = y.clone()
         wrong[1, 0] = value
-        message = case.refusal(ShapeError, wrong, case.instance)
+        message = refusal(ShapeError, case.layer, wrong, case.instance)
         assert message is not None, f"a cost of {value} is taken"
         assert "instance 1" in message, f"a cost of {value} in instance 1 is refused without naming it: {message}"
     wide = torch.cat([y, y[:, :1]], 1)
     for what, costs in ((f"costs (count, {p - 1})", y[:, 1:]), (f"costs (count, {p + 1})", wide)):
-        assert case.refusal(ShapeError, costs, case.instance) is not None, f"{what} are taken for (count, {p})"
-    assert case.refusal(ShapeError, y.long(), case.instance) is not None, "integer costs are taken"
+        assert refusal(ShapeError, case.layer, costs, case.instance) is not None, f"{what} are taken for (count, {p})"
+    assert refusal(ShapeError, case.layer, y.long(), case.instance) is not None, "integer costs are taken"
     for shape in ((1, n), (1, len(y), n)):
         other = Instance(d=torch.zeros(shape, dtype=y.dtype))
-        message = case.refusal(ShapeError, y, other)
+        message = refusal(ShapeError, case.layer, y, other)
         assert message is not None, f"costs {tuple(y.shape)} are taken together with an instance's d {shape}"
     start = torch.zeros(len(y), case.layer.start_width + 1, dtype=case.layer.start_dtype)
-    assert case.refusal(ShapeError, y, case.instance, start) is not None, "a start of the wrong width is taken"
+    assert refusal(ShapeError, case.layer, y, case.instance, start) is not None, "a start of the wrong width is taken"
 
 
 def _check_infeasible(case: _Case) -> None:
@@ -217,17 +199,14 @@ def _check_infeasible(case: _Case) -> None:
     assert not found[1].has_decision, f"instance 1 has no feasible decision, but its status is {found[1].name}"
     others = found[:1] + found[2:]
     assert all(one.has_decision for one in others), f"instance 1 is infeasible, and that spoils others: {found}"
-    message = case.refusal(DflearnError, case.y, impossible)
+    message = refusal(DflearnError, case.layer, case.y, impossible)
     assert message is not None, "forward gives decisions although instance 1 is infeasible"
     assert "instance 1" in message, f"an infeasible instance is refused without naming it: {message}"
 
 
 def _check_copies(case: _Case) -> None:
     case.layer.load_state_dict(copy.deepcopy(case.state))
-    for other, how in (
-        (pickle.loads(pickle.dumps(case.layer)), "pickling"),
-        (copy.deepcopy(case.layer), "a deep copy"),
-    ):
+    for how, other in copies(case.layer):
         again = other.solve(case.y, case.instance).decision
         assert torch.equal(again, case.solution.decision), f"{how} changes the decisions"
 
@@ -243,7 +222,7 @@ def _check_start(case: _Case) -> None:
         assert solution.start.shape == start.shape, f"start {tuple(start.shape)} becomes {tuple(solution.start.shape)}"
         assert solution.start.dtype == case.layer.start_dtype, f"the start is {solution.start.dtype}, not start_dtype"
         if not shift:
-            _close(solution.objective, case.solution.objective, case.tolerance, "a start changes the objective")
+            close(solution.objective, case.solution.objective, case.tolerance, "a start changes the objective")
         start = solution.start
 
 
@@ -251,9 +230,9 @@ def _check_curvature(case: _Case) -> None:
     """A q of the instances is in the objective, and moves no decision out of the program; or it is refused."""
     present = {} if case.instance is None else case.instance.present()
     q = torch.rand(len(case.y), case.program.n, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    bent = Instance(**{**present, "q": q * (1 + case.y.abs().amax())})
+    quadratic = Instance(**{**present, "q": q * (1 + case.y.abs().amax())})
     try:
-        solution = case.solve(case.y, bent).check()
+        solution = case.solve(case.y, quadratic).check()
     except DflearnError:
         return
     w = solution.decision
@@ -262,14 +241,14 @@ def _check_curvature(case: _Case) -> None:
         f"with a q a decision violates the program by {violation.max():.2g}"
     )
     if not case.random:
-        value = case.program.objective(case.y, w, bent) + case.layer.regularization(w)
-        _close(
+        value = case.program.objective(case.y, w, quadratic) + case.layer.regularization(w)
+        close(
             solution.objective,
             value,
             10 * case.tolerance,
             "objective against obj(y, w) + Ω(w) where instances have a q",
         )
-        other = case.program.objective(case.y, case.solution.decision, bent)
+        other = case.program.objective(case.y, case.solution.decision, quadratic)
         other = other + case.layer.regularization(case.solution.decision)
         optimal = solution.status == int(Status.OPTIMAL)
         worse = (value - other - 10 * case.tolerance * (1 + other.abs()))[optimal]
@@ -284,7 +263,7 @@ def _check_own_gradient(case: _Case) -> None:
     for i in range(len(case.y)):
         costs = case.y[i].clone().requires_grad_()
         alone = _slope(case.solve(costs, case.part(i)).decision, costs, weight[i])
-        _close(together[i], alone, 1e3 * case.tolerance, f"instance {i} has another gradient when it is alone")
+        close(together[i], alone, 1e3 * case.tolerance, f"instance {i} has another gradient when it is alone")
 
 
 def _check_shared_costs(case: _Case) -> None:
@@ -294,11 +273,11 @@ def _check_shared_costs(case: _Case) -> None:
         costs = case.y[0].clone().requires_grad_()
         decision = case.solve(costs.expand(count, -1), case.part(torch.zeros(count, dtype=torch.long))).decision
         slopes.append(_slope(decision, costs, _weights(decision[0], 1).expand(decision.shape)))
-    _close(slopes[1], 3 * slopes[0], 1e3 * case.tolerance, "the gradient of costs that three instances share")
+    close(slopes[1], 3 * slopes[0], 1e3 * case.tolerance, "the gradient of costs that three instances share")
 
 
 def _check_threads(case: _Case) -> None:
-    """Two threads that solve different batches, there and back, at once: each gets its own answers."""
+    """Two threads that go forward and backward through different batches at once: each gets its own answers."""
 
     def work(index: slice) -> list[tuple[Tensor, Tensor]]:
         answers = []
@@ -313,25 +292,29 @@ def _check_threads(case: _Case) -> None:
     with ThreadPoolExecutor(2) as pool:
         for (w, slope), answers in zip(expected, pool.map(work, parts), strict=True):
             for decision, gradient in answers:
-                _close(decision, w, case.tolerance, "two threads at once: decisions")
-                _close(gradient, slope, 1e3 * case.tolerance, "two threads at once: gradients")
+                close(decision, w, case.tolerance, "two threads at once: decisions")
+                close(gradient, slope, 1e3 * case.tolerance, "two threads at once: gradients")
+
+
+def _differences(solve: Callable[[float], Tensor], here: Tensor, step: float) -> tuple[Tensor, Tensor]:
+    """The derivative at 0 of decisions along a line, by differences of second order from either side; and how far these are
+    apart: by more than rounding at a kink."""
+    ahead, behind = ((4 * solve(h / 2) - solve(h) - 3 * here) / h for h in (step, -step))
+    return (ahead + behind) / 2, (ahead - behind).abs()
 
 
 def _check_gradient(case: _Case, step: float) -> None:
     """Backward against differences in each cost; where those from both sides disagree, the costs lie at a kink."""
     y, here = case.y, case.solution.decision
-    sides = []
-    for sign in (1, -1):
-        columns = []
-        for j in range(y.shape[-1]):
-            shift = torch.zeros_like(y)
-            shift[:, j] = sign * step
-            half, full = (case.solve(y + part * shift, case.instance).check().decision for part in (0.5, 1.0))
-            columns.append((4 * half - full - 3 * here) * (sign / step))  # from one side, of second order
-        sides.append(torch.stack(columns, -1))
-    jacobian = (sides[0] + sides[1]) / 2
+
+    def decided(unit: Tensor, h: float) -> Tensor:
+        return case.solve(y + h * unit, case.instance).check().decision
+
+    units = torch.eye(y.shape[-1], dtype=y.dtype)
+    columns = [_differences(partial(decided, unit), here, step) for unit in units]
+    jacobian, apart = (torch.stack(part, -1) for part in zip(*columns, strict=True))
     allowed = 20 * case.tolerance / step * (1 + jacobian.abs().amax())
-    smooth = ((sides[0] - sides[1]).abs() <= allowed).all(1)
+    smooth = (apart <= allowed).all(1)
     assert float(smooth.double().mean()) >= 0.5, "the costs lie at kinks of the layer: choose others, or a smaller step"
     for seed in range(3):
         weight = _weights(here, seed)
@@ -360,31 +343,30 @@ def _check_sides(case: _Case, step: float) -> None:
     for name, value in fields.items():
         if not value.shape[-1]:
             continue
-        way = torch.randn(
+        direction = torch.randn(
             count, program.n if name == "b" else value.shape[-1], generator=generator, dtype=torch.float64
         )
         if name == "b":  # rows that depend on each other move together
-            way = torch.tensor((program.A @ way.numpy().T).T)
+            direction = torch.tensor((program.A @ direction.numpy().T).T)
         size = float(value[value.isfinite()].abs().max()) if bool(value.isfinite().any()) else 1.0
-        way = way * (size or 1.0)
+        direction = direction * (size or 1.0)
         if name in ("lower", "upper"):  # bounds do not cross
             sides = program.sides(Instance(**fields), count)
-            way = torch.where(torch.tensor(sides.upper - sides.lower) > 2 * step * way.abs(), way, 0.0)
+            direction = torch.where(
+                torch.tensor(sides.upper - sides.lower) > 2 * step * direction.abs(), direction, 0.0
+            )
         elif name == "q":
-            way = torch.where(value > step * way.abs(), way, 0.0)
-        ends = []
-        for sign in (1, -1):
-            moved = [
-                case.solve(case.y, Instance(**{**fields, name: value + sign * part * step * way}))
-                for part in (0.5, 1.0)
-            ]
-            ends.append((4 * moved[0].decision - moved[1].decision - 3 * here) * (sign / step))
-        wanted, weight = (ends[0] + ends[1]) / 2, _weights(here, 1)
+            direction = torch.where(value > step * direction.abs(), direction, 0.0)
+
+        def moved(name: str, value: Tensor, line: Tensor, h: float) -> Tensor:
+            return case.solve(case.y, Instance(**{**fields, name: value + h * line})).decision
+
+        (wanted, apart), weight = _differences(partial(moved, name, value, direction), here, step), _weights(here, 1)
         allowed = 20 * case.tolerance / step * (1 + wanted.nan_to_num().abs().amax())
-        smooth = ((ends[0] - ends[1]).abs() <= allowed).all(-1)  # not a number where there is no decision
+        smooth = (apart <= allowed).all(-1)  # not a number where there is no decision
         leaf = value.clone().requires_grad_()
         slope = _slope(case.solve(case.y, Instance(**{**fields, name: leaf})).decision, leaf, weight)
-        found = (slope * torch.where(slope != 0, way, 0.0)).sum(-1)
+        found = (slope * torch.where(slope != 0, direction, 0.0)).sum(-1)
         error = torch.where(smooth, (found - (wanted * weight).sum(-1)).abs(), 0.0)
         i = int(error.argmax())
         assert float(error[i]) <= float(allowed) * here.shape[-1] ** 0.5, (
@@ -403,8 +385,3 @@ def _slope(decision: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         return torch.zeros_like(y)
     (slope,) = torch.autograd.grad(decision, y, weight, allow_unused=True)
     return torch.zeros_like(y) if slope is None else slope
-
-
-def _close(actual: Tensor, wanted: Tensor, tolerance: float, what: str) -> None:
-    options: dict[str, Any] = {"rtol": tolerance, "atol": tolerance, "msg": lambda text: f"{what}: {text}"}
-    torch.testing.assert_close(actual.detach(), wanted.detach(), **options)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import pickle
 from dataclasses import fields, replace
 from typing import Any
 
@@ -13,6 +12,7 @@ from torch import Tensor
 from dflearn.data import Batch
 from dflearn.errors import DataError, ShapeError
 from dflearn.losses.base import Field, Loss
+from dflearn.testing.solvers import close, copies, refusal
 
 
 def check_loss(
@@ -43,8 +43,8 @@ def check_loss(
     _check_output(loss, predicted, batch, value)
     _check_needs(loss, predicted, batch)
     _check_shapes(loss, predicted, batch)
-    for how, duplicate in {"pickling": lambda x: pickle.loads(pickle.dumps(x)), "a deep copy": copy.deepcopy}.items():
-        _close(duplicate(loss)(predicted, batch), loss(predicted, batch), tolerance, f"{how} changes the loss")
+    for how, other in copies(loss):
+        close(other(predicted, batch), loss(predicted, batch), tolerance, f"{how} changes the loss")
     _check_sizes(loss, predicted, batch)
     if not random:
         _check_loop(loss, predicted, batch, value, slope, tolerance)
@@ -72,7 +72,7 @@ def _check_needs(loss: Loss, predicted: Tensor, batch: Batch) -> None:
     """What the loss needs it refuses to go without; what it does not need may be missing."""
     every: tuple[Field, ...] = ("costs", "decisions")
     for field in loss.needs:
-        message = _refusal(DataError, loss, predicted, _without(batch, field))
+        message = refusal(DataError, loss, predicted, _without(batch, field))
         assert message is not None, f"the loss declares that it needs {field}, but does without them"
         assert field in message, f"the error for missing {field} does not name them: {message}"
     for field in every:
@@ -85,7 +85,7 @@ def _check_shapes(loss: Loss, predicted: Tensor, batch: Batch) -> None:
     for field in loss.needs:
         wrong = batch.require(field)[:, :1] if field == "costs" else batch.require(field)[:1]
         changes: dict[str, Any] = {field: wrong}
-        message = _refusal(ShapeError, loss, predicted, replace(batch, **changes))
+        message = refusal(ShapeError, loss, predicted, replace(batch, **changes))
         assert message, f"{field} of shape {tuple(wrong.shape)} are taken for {tuple(predicted.shape)} predictions"
 
 
@@ -106,11 +106,11 @@ def _check_sizes(loss: Loss, predicted: Tensor, batch: Batch) -> None:
 def _check_loop(loss: Loss, predicted: Tensor, batch: Batch, value: Tensor, slope: Tensor, tolerance: float) -> None:
     """An instance's value and gradient are its own: neither depends on, nor is divided by, the batch around it."""
     again, _ = _value_and_gradient(loss, predicted, batch)
-    _close(again, value, tolerance, "the same input gives another value")
+    close(again, value, tolerance, "the same input gives another value")
     for i in range(len(predicted)):
         alone, alone_slope = _value_and_gradient(loss, predicted[i : i + 1], _rows(batch, slice(i, i + 1)))
-        _close(alone[0], value[i], tolerance, f"instance {i} has another value when it is alone")
-        _close(alone_slope[0], slope[i], tolerance, f"instance {i} has another gradient when it is alone")
+        close(alone[0], value[i], tolerance, f"instance {i} has another value when it is alone")
+        close(alone_slope[0], slope[i], tolerance, f"instance {i} has another gradient when it is alone")
 
 
 def _check_start(loss: Loss, predicted: Tensor, batch: Batch, value: Tensor, tolerance: float) -> None:
@@ -122,7 +122,7 @@ def _check_start(loss: Loss, predicted: Tensor, batch: Batch, value: Tensor, tol
         output = loss.output(predicted, replace(batch, start=start))
         assert output.solution is not None, "the loss solves something and does not hand on the solution"
         assert output.solution.start is not None, "the loss does not pass the batch's start to its layer"
-        _close(output.value, value, tolerance, "a warm start changes the value")
+        close(output.value, value, tolerance, "a warm start changes the value")
         start = output.solution.start
 
 
@@ -145,7 +145,7 @@ def _check_gradient(loss: Loss, predicted: Tensor, batch: Batch, kinks: bool) ->
             sides = torch.stack([(above - here) / step, (here - below) / step])
             wanted = torch.maximum(torch.minimum(slope[:, j], sides.amax(0)), sides.amin(0))
         # One-sided differences see the curvature.
-        _close(slope[:, j], wanted, 1e-3 if kinks else 1e-5, f"gradient in cost {j} against finite differences")
+        close(slope[:, j], wanted, 1e-3 if kinks else 1e-5, f"gradient in cost {j} against finite differences")
 
 
 def _value_and_gradient(loss: Any, predicted: Tensor, *batch: Batch) -> tuple[Tensor, Tensor]:
@@ -156,19 +156,6 @@ def _value_and_gradient(loss: Any, predicted: Tensor, *batch: Batch) -> tuple[Te
         return value, torch.zeros_like(y)
     (slope,) = torch.autograd.grad(value.sum(), y, allow_unused=True)
     return value.detach(), torch.zeros_like(y) if slope is None else slope
-
-
-def _close(actual: Tensor, wanted: Tensor, tolerance: float, what: str) -> None:
-    torch.testing.assert_close(actual, wanted, rtol=tolerance, atol=tolerance, msg=lambda text: f"{what}: {text}")
-
-
-def _refusal(kind: type[Exception], loss: Loss, predicted: Tensor, batch: Batch) -> str | None:
-    """The message of the error that the loss raises; `None` where it raises none of this kind."""
-    try:
-        loss(predicted, batch)
-    except kind as error:
-        return str(error)
-    return None
 
 
 def _without(batch: Batch, field: Field) -> Batch:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 from collections.abc import Callable
 
 import torch
@@ -14,7 +12,7 @@ from dflearn.problems.base import Problem
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Solver
 from dflearn.solvers.recourse import recourse_of
-from dflearn.testing.solvers import reference
+from dflearn.testing.solvers import copies, reference
 
 TOLERANCE = 1e-6  # relative, between optima and for feasibility
 
@@ -142,7 +140,7 @@ def _check_mean(problem: Problem, draws: int) -> None:
 
 
 def _check_copies(problem: Problem, count: int) -> None:
-    for other, how in ((pickle.loads(pickle.dumps(problem)), "pickling"), (copy.deepcopy(problem), "a deep copy")):
+    for how, other in copies(problem):
         assert (other, hash(other)) == (problem, hash(problem)), f"{how} changes the configuration"
         assert other.program.fingerprint == problem.program.fingerprint, f"{how} changes the program"
         assert _same(other.generate(count), problem.generate(count)), f"{how} changes the data"

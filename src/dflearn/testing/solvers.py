@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dflearn.errors import DflearnError, OptionError, ProgramError, ShapeError, SolverError
+from dflearn.errors import OptionError, ProgramError, ShapeError, SolverError
 from dflearn.program import Instance, Program, Quadratic
 from dflearn.solvers.base import Solution, Solver, Status
 
@@ -64,19 +64,14 @@ def check_solver(
 
 def _check_answer(solver: Solver, program: Program, y: Tensor, answer: Solution, tolerance: float) -> None:
     """The decision is feasible, and the reported objective is its objective."""
-    batch = y.shape[:-1]
-    assert answer.decision.shape == (*batch, program.n), f"decision has shape {tuple(answer.decision.shape)}"
-    for name in ("status", "objective", "bound"):
-        value = getattr(answer, name)
-        assert value.shape == batch, f"{name} has shape {tuple(value.shape)}, wanted {tuple(batch)}"
-    assert answer.status.dtype == torch.int8, f"status is {answer.status.dtype}, wanted int8 codes of Status"
+    check_fields(answer, y.shape[:-1], program.n)
     answer.check()
     assert answer.start is None, "a start came back though none was passed"
     violation = program.violation(answer.decision, program.realize(y))
     assert not bool((violation > tolerance).any()), f"a decision breaks a constraint by {float(violation.max()):.2g}"
     integers = answer.decision[..., torch.tensor(program.integer)]
     assert torch.equal(integers, integers.round()), "an integer variable is not an integer"
-    _close(answer.objective, program.objective(y, answer.decision), tolerance, "objective is not that of the decision")
+    close(answer.objective, program.objective(y, answer.decision), tolerance, "objective is not that of the decision")
     excess = answer.bound - answer.objective
     assert not bool((excess > tolerance * (1 + answer.objective.abs())).any()), "a lower bound lies above the objective"
 
@@ -85,7 +80,7 @@ def _check_optimum(program: Program, y: Tensor, answer: Solution, tolerance: flo
     """What is called optimal is as good as what `reference` finds."""
     best = reference(program).solve(y).check((Status.OPTIMAL,)).objective
     optimal = answer.status == int(Status.OPTIMAL)
-    _close(answer.objective[optimal], best[optimal], tolerance, "a decision that is called optimal is not")
+    close(answer.objective[optimal], best[optimal], tolerance, "a decision that is called optimal is not")
     worst = (best - answer.objective - tolerance * (1 + best.abs())).amax()
     assert worst <= 0, "a decision is better than the optimum: it cannot be feasible"
 
@@ -106,14 +101,14 @@ def _check_tensors(solver: Solver, y: Tensor) -> None:
         assert decision.device == y.device, f"costs on {y.device} give a decision on {decision.device}"
         assert not decision.requires_grad, "a solver's decision must carry no gradient"
     strided = solver.solve(y.T.contiguous().T)
-    _close(strided.objective, solver.solve(y).objective, 1e-9, "costs in another memory layout give another objective")
+    close(strided.objective, solver.solve(y).objective, 1e-9, "costs in another memory layout give another objective")
 
 
 def _check_refusals(solver: Solver, y: Tensor) -> None:
     """Costs that are no costs are errors that say so."""
     broken = y.clone()
     broken[1, 0] = torch.nan
-    message = _error(ShapeError, solver.solve, broken)
+    message = refusal(ShapeError, solver.solve, broken)
     assert message is not None, "NaN among the costs is no error"
     assert "instance 1" in message, f"the error for NaN does not name the instance: {message}"
     wrong: dict[str, Any] = {
@@ -123,14 +118,12 @@ def _check_refusals(solver: Solver, y: Tensor) -> None:
         "a numpy array": y.numpy(),
     }
     for what, value in wrong.items():
-        assert _error(ShapeError, solver.solve, value), f"{what} is no error"
+        assert refusal(ShapeError, solver.solve, value), f"{what} is no error"
 
 
 def _check_sizes(solver: Solver, program: Program, y: Tensor, tolerance: float) -> None:
     """No instance, one instance, an instance without batch, and a grid of instances."""
-    empty = solver.solve(y[:0])
-    assert empty.decision.shape == (0, program.n), f"an empty batch gives a decision {tuple(empty.decision.shape)}"
-    assert empty.status.shape == (0,), f"an empty batch gives statuses {tuple(empty.status.shape)}"
+    check_fields(solver.solve(y[:0]), torch.Size([0]), program.n)
     for part in (y[:1], y[0], y[:2].reshape(2, 1, -1)):
         _check_answer(solver, program, part, solver.solve(part), tolerance)
 
@@ -141,9 +134,9 @@ def _check_instances(solver: Solver, program: Program, y: Tensor, answer: Soluti
     moved = solver.solve(y, Instance(d=d.expand(len(y), -1)))
     value = (program.objective.vector(y) - torch.tensor(program.d) + d) * moved.decision
     curved = torch.tensor(0.0 if program.Q is None else program.Q.value(moved.decision.numpy()))
-    _close(moved.objective, value.sum(-1) + curved, tolerance, "an instance's own d is not in the objective")
+    close(moved.objective, value.sum(-1) + curved, tolerance, "an instance's own d is not in the objective")
     wrong = Instance(d=d.expand(len(y) + 1, -1))
-    assert _error(ShapeError, solver.solve, y, wrong), "an instance of another batch shape is no error"
+    assert refusal(ShapeError, solver.solve, y, wrong), "an instance of another batch shape is no error"
     for name in ("b", "h", "lower", "upper"):
         side = torch.tensor(getattr(program, name)).expand(len(y), -1)
         try:
@@ -151,7 +144,7 @@ def _check_instances(solver: Solver, program: Program, y: Tensor, answer: Soluti
         except (ProgramError, ShapeError):
             continue  # refused, which is honest
         if bool((same.status == int(Status.OPTIMAL)).all()):
-            _close(
+            close(
                 same.objective, answer.objective, tolerance, f"the program's own {name} per instance change the optimum"
             )
 
@@ -171,7 +164,7 @@ def _check_sides(solver: Solver, program: Program, y: Tensor, answer: Solution, 
             status, wanted = Status(int(found.status[i])), _optimum(program, y[i], {n: sides[n][i] for n in names})
             if status is Status.OPTIMAL:
                 assert wanted is not None, f"instance {i} has {what} of its own and no decision, but is called OPTIMAL"
-                _close(found.objective[i], wanted, tolerance, f"instance {i}: the optimum for its own {what}")
+                close(found.objective[i], wanted, tolerance, f"instance {i}: the optimum for its own {what}")
             elif status in (Status.INFEASIBLE, Status.UNBOUNDED):
                 assert wanted is None, f"instance {i} has an optimum for its own {what}, but is called {status.name}"
 
@@ -184,7 +177,7 @@ def _check_curvature(solver: Solver, program: Program, y: Tensor, tolerance: flo
         found = solver.solve(y, Instance(q=q))
     except (ProgramError, ShapeError, OptionError):
         return  # refused, which is honest
-    _close(
+    close(
         found.objective,
         program.objective(y, found.decision, Instance(q=q)),
         tolerance,
@@ -193,7 +186,7 @@ def _check_curvature(solver: Solver, program: Program, y: Tensor, tolerance: flo
     for i in range(len(y)):
         own = Quadratic(diagonal=q[i].numpy()) if program.Q is None else program.Q.plus(q[i].numpy())
         wanted = reference(replace(program, Q=own)).solve(y[i]).check((Status.OPTIMAL,)).objective
-        _close(found.objective[i], wanted, tolerance, f"instance {i}: the optimum for its own q")
+        close(found.objective[i], wanted, tolerance, f"instance {i}: the optimum for its own q")
 
 
 def _other_sides(program: Program, y: Tensor, answer: Solution) -> Iterator[tuple[tuple[str, ...], dict[str, Tensor]]]:
@@ -226,7 +219,7 @@ def _check_starts(solver: Solver, y: Tensor, answer: Solution, tolerance: float)
     """A start comes back if one was passed; it changes no objective, whatever it was the start of."""
     start = solver.no_start(len(y))
     if start is None:
-        assert _error(ShapeError, solver.solve, y, None, torch.zeros(len(y), 1)), (
+        assert refusal(ShapeError, solver.solve, y, None, torch.zeros(len(y), 1)), (
             "a start is taken, though none is declared"
         )
         return
@@ -234,18 +227,17 @@ def _check_starts(solver: Solver, y: Tensor, answer: Solution, tolerance: float)
     cold = solver.solve(moved)
     for costs, wanted in ((y, answer), (y, answer), (moved, cold), (moved, cold)):
         warm = solver.solve(costs, None, start)
-        _close(warm.objective, wanted.objective, tolerance, "a start changes the objective")
+        close(warm.objective, wanted.objective, tolerance, "a start changes the objective")
         assert warm.start is not None, "a start was passed and none came back"
         assert warm.start.shape == start.shape, f"the start that came back has shape {tuple(warm.start.shape)}"
         assert warm.start.dtype == solver.start_dtype, f"the start that came back is {warm.start.dtype}"
         start = warm.start
-    assert _error(ShapeError, solver.solve, y, None, start[:, :-1]), "a start of the wrong width is no error"
+    assert refusal(ShapeError, solver.solve, y, None, start[:, :-1]), "a start of the wrong width is no error"
 
 
 def _check_repeats(solver: Solver, y: Tensor, answer: Solution) -> None:
     """The same input has the same answer: again, in another order, alone, and from a copy of the solver."""
-    copies = {"pickling": pickle.loads(pickle.dumps(solver)), "a deep copy": copy.deepcopy(solver)}
-    for what, other in {"solving again": solver, **copies}.items():
+    for what, other in (("solving again", solver), *copies(solver)):
         assert torch.equal(other.solve(y).decision, answer.decision), f"{what} changes the decision"
         assert other.identity == solver.identity, f"{what} changes the identity"
     assert torch.equal(solver.solve(y.flip(0)).decision.flip(0), answer.decision), (
@@ -317,10 +309,10 @@ def _check_known(make_solver: Callable[[Program], Solver], case: Known, toleranc
     if case.status.has_decision:
         _check_answer(solver, case.program, y, answer, tolerance)
         wanted = torch.full((2,), float(case.optimum), dtype=torch.float64)
-        _close(answer.objective, wanted, tolerance, f"{case.name}: the optimum")
+        close(answer.objective, wanted, tolerance, f"{case.name}: the optimum")
     else:
         assert bool(answer.decision.isnan().all()), f"{case.name}: a decision where there is none"
-        message = _error(SolverError, answer.check)
+        message = refusal(SolverError, answer.check)
         assert message is not None, f"{case.name}: check() finds nothing wrong"
         assert case.status.name in message, f"{case.name}: check() says {message}"
 
@@ -336,11 +328,14 @@ def _check_mixed_batch(make_solver: Callable[[Program], Solver]) -> None:
     wanted = [Status.OPTIMAL, Status.INFEASIBLE, Status.OPTIMAL]
     assert answer.status.tolist() == wanted, f"a batch with an infeasible instance: statuses {answer.counts()}"
     assert answer.decision[[0, 2]].tolist() == [[1.0, 0.0], [1.0, 1.0]], "an infeasible instance changes its neighbours"
-    message = _error(SolverError, answer.check)
+    message = refusal(SolverError, answer.check)
     assert message is not None and "instance 1" in message, f"check() does not name the infeasible instance: {message}"  # noqa: PT018
 
 
-def _error(kind: type[DflearnError], function: Callable[..., Any], *arguments: Any) -> str | None:
+# -- what all contracts share ---------------------------------------------------------------------------------------
+
+
+def refusal(kind: type[Exception], function: Callable[..., Any], *arguments: Any) -> str | None:
     """The message of the error that `function` raises, `None` where it raises none; another kind of error passes through."""
     try:
         function(*arguments)
@@ -349,6 +344,25 @@ def _error(kind: type[DflearnError], function: Callable[..., Any], *arguments: A
     return None
 
 
-def _close(one: Tensor, other: Tensor, tolerance: float, message: str) -> None:
-    one, other = one.double(), other.double()
-    assert torch.allclose(one, other, rtol=tolerance, atol=tolerance), f"{message}: {one.tolist()} and {other.tolist()}"
+def close(actual: Tensor, wanted: Tensor, tolerance: float, what: str) -> None:
+    """Both are equal in dtype and shape, and up to `tolerance`, relative and absolute, in their numbers."""
+    options: dict[str, Any] = {"rtol": tolerance, "atol": tolerance, "msg": lambda text: f"{what}: {text}"}
+    torch.testing.assert_close(actual.detach(), wanted.detach(), **options)
+
+
+def copies(thing: Any) -> Iterator[tuple[str, Any]]:
+    """What pickling makes of it, then what copying does, each in the state that it has then."""
+    yield "pickling", pickle.loads(pickle.dumps(thing))
+    yield "a deep copy", copy.deepcopy(thing)
+
+
+def check_fields(solution: Solution, batch: torch.Size, n: int) -> None:
+    """The fields of an answer have their shapes and dtypes."""
+    assert solution.decision.shape == (*batch, n), (
+        f"decisions have shape {tuple(solution.decision.shape)}, wanted {(*batch, n)}"
+    )
+    for name, dtype in (("status", torch.int8), ("objective", torch.float64), ("bound", torch.float64)):
+        value = getattr(solution, name)
+        assert (value.dtype, value.shape) == (dtype, batch), (
+            f"{name} is {value.dtype} {tuple(value.shape)}, wanted {dtype} {tuple(batch)}"
+        )

@@ -1,10 +1,8 @@
 """Training: `fit` and what belongs to it."""
 
-from dflearn.training.annealing import Anneal as Anneal
-from dflearn.training.callbacks import Callback as Callback
-from dflearn.training.history import History as History
-from dflearn.training.loop import fit as fit
-from dflearn.training.run import Run as Run
-from dflearn.training.tuning import Tuning as Tuning, tune as tune
+from dflearn.training.callbacks import Anneal, Callback
+from dflearn.training.loop import Tuning, fit, tune
+from dflearn.training.run import Run
+from dflearn.training.validation import History
 
 __all__ = ["Anneal", "Callback", "History", "Run", "Tuning", "fit", "tune"]

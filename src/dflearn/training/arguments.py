@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dflearn.data import Batch
-from dflearn.errors import OptionError
-from dflearn.losses.base import Loss
-from dflearn.losses.function import FunctionLoss
+from dflearn.data import Batch, Data, DecisionDataset, as_dataset
+from dflearn.errors import DataError, OptionError
+from dflearn.losses.base import FunctionLoss, Loss
+from dflearn.solvers.task import Decided
 
 MakeOptimizer = Callable[..., torch.optim.Optimizer]
 MakeScheduler = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]
@@ -82,6 +82,19 @@ def check_model(model: Any) -> None:
         )
 
 
+def check_parts(
+    model: Any, loss: AnyLoss, train: Data, validation: Data | None, problem: Decided | None
+) -> tuple[Loss, DecisionDataset]:
+    """Loss and training data as a run takes them; an error where the parts of a run do not fit together."""
+    check_model(model)
+    loss, train = as_loss(loss), as_dataset(train, "train")
+    if not len(train):
+        raise DataError("the training set is empty")
+    if validation is None and problem is not None:
+        raise OptionError("`problem` judges the run on validation data: pass `validation` too")
+    return loss, train
+
+
 def make_optimizer(
     optimizer: str | MakeOptimizer, parameters: Iterable[nn.Parameter], lr: float
 ) -> torch.optim.Optimizer:
@@ -103,9 +116,7 @@ def make_optimizer(
     trained = list(parameters)
     if not trained:
         raise OptionError("the model has no parameters to train: none asks for a gradient (requires_grad)")
-    if named and all(parameter.is_cuda for parameter in trained):
-        return optimizer(trained, lr=lr, fused=True)  # one kernel for all parameters
-    return optimizer(trained, lr=lr)
+    return optimizer(trained, lr=lr, **({"fused": True} if named else {}))  # one kernel for all parameters
 
 
 def make_scheduler(

@@ -1,12 +1,16 @@
-"""The callback interface: four moments of a run, and a state that checkpoints keep."""
+"""The callback interface, what `fit` does with callbacks, and `Anneal`: numbers of layers that change from epoch to epoch."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
-if TYPE_CHECKING:
-    from dflearn.training.run import Run
+from torch import Tensor
+
+from dflearn.errors import CheckpointError, DataError, OptionError
+from dflearn.layers.base import Layer
+from dflearn.reading import UNREADABLE
+from dflearn.training.run import PLAIN, Run
 
 
 class Callback:
@@ -38,3 +42,115 @@ class Callback:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go back to what `state_dict` gave; called before `on_start` where a run goes on from a checkpoint that holds it."""
+
+
+Schedule = Callable[[int], float] | Sequence[float]
+
+
+class Anneal(Callback):
+    """Sets μ, σ or λ of the loss's layers before each epoch: `Anneal(mu=lambda epoch: 10 * 0.8**epoch)`.
+
+    The value goes into the epoch's row under its name. It depends on the number of epochs done alone, so that a run that
+    goes on from a checkpoint has the values it would have had.
+
+    Args:
+        schedules: by the name of a number that a layer lists in `annealed` ("mu", "sigma", "step"): a function of the
+            epoch, counted from 0, or a list of values, of which the last stays.
+    """
+
+    def __init__(self, **schedules: Schedule) -> None:
+        empty = [name for name, schedule in schedules.items() if not callable(schedule) and not len(schedule)]
+        if not schedules or empty:
+            raise OptionError("Anneal needs a schedule, and a list in it some value: Anneal(mu=[10, 3, 1])")
+        self.schedules, self.scheduled = schedules, tuple(schedules)
+
+    def on_start(self, run: Run) -> None:
+        layers = [module for module in run.loss.modules() if isinstance(module, Layer)]
+        for name in self.schedules:
+            if not any(name in layer.annealed for layer in layers):
+                known = sorted({number for layer in layers for number in layer.annealed})
+                raise OptionError(
+                    f"no layer of this loss has a {name!r} to anneal; they have: {', '.join(known) or 'none'}"
+                )
+        self._set(run)
+
+    def on_epoch_end(self, run: Run, row: dict[str, Any]) -> None:
+        row.update({name: self._value(name, run.epoch - 1) for name in self.schedules})
+        self._set(run)
+
+    def _value(self, name: str, epoch: int) -> float:
+        schedule = self.schedules[name]
+        return float(schedule(epoch) if callable(schedule) else schedule[min(epoch, len(schedule) - 1)])
+
+    def _set(self, run: Run) -> None:
+        for module in run.loss.modules():
+            if isinstance(module, Layer):
+                for name in set(self.schedules) & set(module.annealed):
+                    setattr(module, name, self._value(name, run.epoch))
+
+
+def check_callbacks(callbacks: Any) -> None:
+    """An error where it is no list of callbacks."""
+    if isinstance(callbacks, Callback):
+        raise OptionError("callbacks is a list: write callbacks=[…]")
+    for callback in callbacks:
+        if not isinstance(callback, Callback):
+            raise OptionError(
+                f"callbacks is a list of dflearn.Callback objects; it holds {callback!r}: write a class with "
+                "on_epoch_end(run, row), and pass one of it"
+            )
+
+
+def end_epoch(callbacks: Sequence[Callback], run: Run, row: dict[str, Any]) -> bool:
+    """Let the callbacks see the row and add to it; whether one of them ends the run."""
+    stop = False
+    for callback in callbacks:
+        before = dict(row)
+        stop = bool(callback.on_epoch_end(run, row)) or stop
+        changed = [name for name, value in before.items() if name not in row or row[name] is not value]
+        if changed:
+            raise DataError(
+                f"{type(callback).__name__} changed what the epoch's row holds already: {', '.join(changed)}. A callback "
+                "may add values, under names of its own"
+            )
+    return stop
+
+
+def states_of(callbacks: Sequence[Callback]) -> dict[str, Any]:
+    """What callbacks remember, by place and class."""
+    return {key: _plain(key, callback.state_dict()) for key, callback in _keyed(callbacks).items()}
+
+
+def restore(callbacks: Sequence[Callback], run: Run, states: dict[str, Any]) -> None:
+    """Give the callbacks what `states_of` took from those of a checkpoint; a note where some are not there now."""
+    keyed = _keyed(callbacks)
+    try:
+        for key, state in states.items():
+            if key in keyed:
+                keyed[key].load_state_dict(state)
+        lost = sorted(key for key, state in states.items() if state and key not in keyed)
+    except UNREADABLE as error:
+        raise CheckpointError(
+            f"the checkpoint's callbacks do not fit this run: {error}; delete it to start afresh"
+        ) from error
+    if lost:
+        run.note(
+            f"the checkpoint holds the state of callbacks that are not there now, by place and class: {', '.join(lost)}"
+        )
+
+
+def _keyed(callbacks: Sequence[Callback]) -> dict[str, Callback]:
+    return {f"{place} {type(one).__name__}": one for place, one in enumerate(callbacks)}
+
+
+def _plain(name: str, state: Any) -> Any:
+    """The state, where a checkpoint can hold it; an error otherwise."""
+    parts = state.values() if isinstance(state, dict) else state if isinstance(state, (list, tuple)) else ()
+    for part in parts:
+        _plain(name, part)
+    if not isinstance(state, (dict, list, tuple, Tensor)) and type(state) not in PLAIN:
+        raise DataError(
+            f"callback {name}: its state holds a {type(state).__name__}, and a checkpoint holds tensors, numbers and text "
+            "only: convert it in state_dict"
+        )
+    return state

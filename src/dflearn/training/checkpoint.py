@@ -27,7 +27,6 @@ from dflearn.program import Program
 from dflearn.reading import check_zip
 
 FORMAT = "dflearn checkpoint 2"
-UNSEALED = "dflearn checkpoint 1"  # from before there was a checksum
 SEAL = b"sha256 "
 SEAL_SIZE = len(SEAL) + 64
 
@@ -51,22 +50,22 @@ def load(
     check_target(path)
     try:
         with open(path, "rb") as file:
-            sealed = _check_seal(file)
+            _check_seal(file)
             _check_parts(file)
             content = torch.load(file, weights_only=True, map_location="cpu")
             _check_tensors(content)
     except Exception as error:  # whatever bytes may do to zipfile and pickle
-        raise CheckpointError(f"{path} cannot be read as a checkpoint: {error}; delete it to start afresh") from error
-    if not isinstance(content, dict) or content.get("format") not in (FORMAT, UNSEALED):
+        raise CheckpointError(
+            f"{path} cannot be read as a checkpoint: {error}; name another file, or delete it to start afresh"
+        ) from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise CheckpointError(f"{path} is not a {FORMAT!r}; name another file")
-    if content["format"] == FORMAT and not sealed:
-        raise CheckpointError(f"{path} is damaged: its checksum is missing; delete it to start afresh")
     held = content.get("config")
     if not isinstance(held, dict):
         raise CheckpointError(f"{path} does not say which run it belongs to; delete it to start afresh")
     differences = [
         f"{name}: {held.get(name)!r} there, {config.get(name)!r} here"
-        for name in sorted(held.keys())  # what an older file does not know cannot differ
+        for name in sorted({*held, *config})
         if _compared(name, held.get(name), scheduled) != _compared(name, config.get(name), scheduled)
     ]
     if differences:
@@ -88,27 +87,16 @@ def _sealed(archive: memoryview) -> bytes:
     return content + SEAL + hashlib.sha256(content).hexdigest().encode()
 
 
-def _check_seal(file: BinaryIO) -> bool:
-    """Whether the file has a checksum; an error where its content has another.
-
-    Files from before have none: there the checksums that a zip holds of its parts must do.
-    """
+def _check_seal(file: BinaryIO) -> None:
+    """An error where the file has no checksum, or its content another."""
     digest, rest = hashlib.sha256(), os.fstat(file.fileno()).st_size - SEAL_SIZE
     while rest > 0 and (block := file.read(min(rest, 2**20))):
         digest.update(block)
         rest -= len(block)
     seal = file.read()
     file.seek(0)
-    if seal == SEAL + digest.hexdigest().encode():
-        return True
-    if seal.startswith(SEAL):
-        raise CheckpointError("it is damaged, its checksum is another than when it was written")
-    with zipfile.ZipFile(file) as archive:
-        damaged = archive.testzip()
-    if damaged is not None:
-        raise CheckpointError(f"it is damaged, its part {damaged} is another than when it was written")
-    file.seek(0)
-    return False
+    if seal != SEAL + digest.hexdigest().encode():
+        raise CheckpointError("it is none, or damaged: it has no checksum, or another than when it was written")
 
 
 def _check_parts(file: BinaryIO) -> None:
@@ -156,9 +144,7 @@ def _part(value: Any) -> str:
         ).hexdigest()[:16]
     if isinstance(value, FunctionType):
         code = value.__code__
-        plain = [
-            one for one in code.co_consts if not isinstance(one, CodeType)
-        ]  # an inner function is told by its names
+        plain = [one for one in code.co_consts if not isinstance(one, CodeType)]  # inner functions count by their names
         return hashlib.sha256(code.co_code + repr((plain, code.co_names)).encode()).hexdigest()[:16]
     return ""
 

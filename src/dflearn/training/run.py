@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from time import perf_counter
@@ -21,24 +20,27 @@ from dflearn.program import Program
 from dflearn.reading import UNREADABLE
 from dflearn.solvers.task import Decided
 from dflearn.training import checkpoint as files
-from dflearn.training.adam import Steps
 from dflearn.training.arguments import (
     AnyLoss,
     MakeOptimizer,
     MakeScheduler,
     as_device,
-    as_loss,
-    check_model,
+    check_parts,
     make_optimizer,
     make_scheduler,
 )
-from dflearn.training.callbacks import Callback
-from dflearn.training.divergence import exploded, weights_are_finite
-from dflearn.training.history import History
-from dflearn.training.preparation import prepare, rows_to_try
-from dflearn.training.starts import Starts
-from dflearn.training.step import copy_weights, counted_rows, failed_rows, loss_of, mean_of, measure
-from dflearn.training.validation import Validation
+from dflearn.training.step import (
+    Starts,
+    copy_weights,
+    counted_rows,
+    exploded,
+    failed_rows,
+    loss_of,
+    mean_of,
+    measure,
+    weights_are_finite,
+)
+from dflearn.training.validation import History, Validation, prepare, rows_to_try
 
 EPSILON = 1e-6  # of the first gradient: the most that Adam may add to the size of a step's gradients
 FAILED_SHARE = 0.01  # of the instances, that a layer may fail to solve in an epoch; one always may
@@ -73,7 +75,7 @@ class Run:
     """One run of `fit`, as callbacks see it.
 
     Attributes:
-        model, loss, optimizer, scheduler, train, settings, history, callbacks: what their names say.
+        model, loss, optimizer, scheduler, train, settings, history: what their names say.
         epoch: how many epochs are done.
         starts: the warm starts, or `None`.
         best_weights: the weights of the best epoch so far, or `None` where none are kept.
@@ -90,25 +92,10 @@ class Run:
         optimizer: str | MakeOptimizer,
         scheduler: MakeScheduler | None,
         device: str | torch.device | None,
-        callbacks: Sequence[Callback] = (),
     ) -> None:
-        check_model(model)
-        loss, train = as_loss(loss), as_dataset(train, "train")
-        if not len(train):
-            raise DataError("the training set is empty")
+        loss, train = check_parts(model, loss, train, validation, problem)
         if validation is None and (settings.early_stopping or settings.keep == "best"):
             raise OptionError("early_stopping and keep='best' choose by validation data: pass `validation`")
-        if validation is None and problem is not None:
-            raise OptionError("`problem` judges the run on validation data: pass `validation` too")
-        if isinstance(callbacks, Callback):
-            raise OptionError("callbacks is a list: write callbacks=[…]")
-        for callback in callbacks:
-            if not isinstance(callback, Callback):
-                raise OptionError(
-                    f"callbacks is a list of dflearn.Callback objects; it holds {callback!r}: write a class with "
-                    "on_epoch_end(run, row), and pass one of it"
-                )
-        self.callbacks = callbacks
         self.device = as_device(device) if device is not None else _device_of(model)
         self.model, self.loss = model.to(self.device), loss.to(self.device)
         self.train = train.to(self.device)
@@ -127,16 +114,15 @@ class Run:
         if validation is not None:
             self.validation = Validation(as_dataset(validation, "validation").to(self.device), loss, problem)
             self.history.monitored = self.validation.monitored
-            self._note(self.validation.take_note())
+            self.note(self.validation.take_note())
         self.starts: Starts | None = None
         if settings.warm_start:
             self.starts, note = Starts.of(loss.layer, len(train), settings.warm_start_bytes)
-            self._note(note)
+            self.note(note)
 
-    def _note(self, text: str) -> None:
-        if text:
-            self.history.notes.append(text)
-            warnings.warn(text, RuntimeWarning, stacklevel=4)
+    def note(self, text: str) -> None:
+        """Say it to the reader of the run: in the history, and as a warning."""
+        self.history.note(text)
 
     @property
     def cuda_devices(self) -> list[torch.device]:
@@ -155,7 +141,6 @@ class Run:
     def train_epoch(self, tick: Callable[[], Any]) -> dict[str, Any]:
         """One pass over the training data; the epoch's row. `tick` is called after each step."""
         self.model.train()
-        self._steps = Steps(self.optimizer)
         self._moving = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         self._asked = [layer for _, layer in self._layers()]
         order = self.rows[torch.randperm(len(self.rows), generator=self.generator)]
@@ -197,10 +182,10 @@ class Run:
             "seconds": sum(seconds.values()),
             **{f"seconds_{name}": spent for name, spent in seconds.items()},
             "seconds_validation": 0.0,
-            **self._told_failed(failed),
+            **self._failures(failed),
         }
 
-    def _told_failed(self, failed: list[int]) -> dict[str, Any]:
+    def _failures(self, failed: list[int]) -> dict[str, Any]:
         """What the epoch's row says of instances that the layer could not solve; nothing where there are none."""
         if not failed:
             return {}
@@ -233,7 +218,7 @@ class Run:
         predicted, output = loss_of(self.model, self.loss, batch, self.epoch + 1, step)
         evaluated = perf_counter()
         mean = mean_of(output.value, batch.weights)
-        self._steps.clear()
+        self.optimizer.zero_grad()
         mean.backward()
         if self.cuda_devices and self._ahead is None:  # while the GPU works
             self._ahead = next(self._batches, None)
@@ -244,7 +229,7 @@ class Run:
             return self._step(index, self.train.batch(index), step, seconds)
         if not self.epoch and step == 1 and self._by_name:
             self._fit_epsilon(gradient)
-        self._steps.take()
+        self.optimizer.step()
         solve, answer = 0.0, output.solution
         if answer is not None:
             solve = answer.seconds
@@ -272,26 +257,12 @@ class Run:
         begun = perf_counter()
         if self.validation is not None:
             row.update(self.validation(self.model))
-            self._note(self.validation.take_note())
+            self.note(self.validation.take_note())
         row["seconds_validation"] = perf_counter() - begun
         row["seconds"] += row["seconds_validation"]
         self.history.rows.append(row)
         if self.settings.keep == "best" and self.history.best is row:
             self.best_weights = copy_weights(self.model)
-
-    def tell(self, row: dict[str, Any]) -> bool:
-        """Let the callbacks see the row and add to it; whether one of them ends the run."""
-        stop = False
-        for callback in self.callbacks:
-            before = dict(row)
-            stop = bool(callback.on_epoch_end(self, row)) or stop
-            changed = [name for name, value in before.items() if name not in row or row[name] is not value]
-            if changed:
-                raise DataError(
-                    f"{type(callback).__name__} changed what the epoch's row holds already: {', '.join(changed)}. A callback "
-                    "may add values, under names of its own"
-                )
-        return stop
 
     def end_epoch(self, row: dict[str, Any], stop: bool) -> None:
         """Step the scheduler and decide whether this epoch was the last."""
@@ -317,7 +288,7 @@ class Run:
             batch = self.train.batch(torch.arange(min(self.settings.batch_size, len(self.train))))
             predicted = predict(self.model, batch.features)
             if exploded(batch, predicted):
-                self._note(
+                self.note(
                     f"the run diverged: its model predicts costs up to {float(predicted.abs().max()):.3g}, out of all "
                     f"proportion to the data: lower lr (now {self.settings.lr:g}), or scale features and costs"
                 )
@@ -329,15 +300,12 @@ class Run:
         """All that must be the same for a run to go on from a checkpoint."""
         numbers = {name: value for name, value in asdict(self.settings).items() if name != "epochs"}
         judge = None if self.validation is None or self.validation.solver is None else self.validation.solver.identity
-        defaults = self.optimizer.defaults
-        if defaults.get("fused"):  # by the device, between which a checkpoint may move
-            defaults = defaults | {"fused": None}
         return {
             **numbers,
             "model": files.describe(self.model),
             "weights": ", ".join(f"{k} {tuple(v.shape)} {v.dtype}" for k, v in self.model.named_parameters()),
             "loss": files.describe(self.loss),
-            "optimizer": f"{type(self.optimizer).__name__} {defaults}",
+            "optimizer": f"{type(self.optimizer).__name__} {self.optimizer.defaults}",
             "scheduler": type(self.scheduler).__name__,
             "train": files.fingerprint(self.train),
             "validation": None if self.validation is None else files.fingerprint(self.validation.data),
@@ -353,9 +321,8 @@ class Run:
         judge = None if self.validation is None or self.validation.solver is None else self.validation.solver.program
         return [*layers, judge]
 
-    def save(self, path: str | os.PathLike[str] | None) -> None:
-        if path is None:
-            return
+    def save(self, path: str | os.PathLike[str], callbacks: dict[str, Any]) -> None:
+        """Write a checkpoint, the states of the callbacks in it."""
         history = self.history
         files.save(
             path,
@@ -370,7 +337,7 @@ class Run:
                 "starts": None if self.starts is None else self.starts.rows,
                 "best_weights": self.best_weights,
                 "history": {"rows": history.rows, "stopped": history.stopped},
-                "callbacks": {key: _plain_state(key, one.state_dict()) for key, one in self._keyed_callbacks()},
+                "callbacks": callbacks,
                 "generators": [
                     self.generator.get_state(),
                     torch.get_rng_state(),
@@ -379,20 +346,24 @@ class Run:
             },
         )
 
-    def resume(self, path: str | os.PathLike[str] | None) -> None:
-        """Go on from the checkpoint, if there is one."""
-        scheduled = {name for callback in self.callbacks for name in callback.scheduled}
-        content = None if path is None else files.load(path, self.config, scheduled)
+    def resume(self, path: str | os.PathLike[str], scheduled: Collection[str]) -> dict[str, Any]:
+        """Go on from the checkpoint, if there is one; the states of callbacks that it holds.
+
+        scheduled: names of numbers of layers that callbacks set, in which the loss may differ from that of the checkpoint.
+        """
+        content = files.load(path, self.config, scheduled)
         if content is None:
-            return
+            return {}
         try:
             self._go_back(path, content)
         except CheckpointError:
             raise
         except UNREADABLE as error:
             raise CheckpointError(f"{path} does not fit this run: {error}; delete it to start afresh") from error
+        states: dict[str, Any] = content["callbacks"]
+        return states
 
-    def _go_back(self, path: str | os.PathLike[str] | None, content: dict[str, Any]) -> None:
+    def _go_back(self, path: str | os.PathLike[str], content: dict[str, Any]) -> None:
         """Take the state of the run from what a checkpoint holds."""
         if content["epoch"] > self.settings.epochs:
             raise CheckpointError(
@@ -401,9 +372,8 @@ class Run:
         self.epoch = content["epoch"]
         self.model.load_state_dict(content["model"])
         self.loss.load_state_dict(content["loss"])
-        annealed = content.get("annealed", {})  # older files hold none
         for name, layer in self._layers():
-            for number, value in annealed.get(name, {}).items():
+            for number, value in content["annealed"][name].items():
                 setattr(layer, number, value)
         self.optimizer.load_state_dict(content["optimizer"])
         for weight, state in self.optimizer.state.items():
@@ -422,41 +392,21 @@ class Run:
         if not isinstance(self.epoch, int) or not isinstance(self.history.stopped, str | None):
             raise CheckpointError(f"{path} does not say how far its run came; delete it to start afresh")
         if self.history.stopped == "callback" and self.epoch < self.settings.epochs:
-            self._note(
+            self.note(
                 f"a callback ended this run after epoch {self.epoch}, so it is not trained on: to go on, name another file"
-            )
-        states = content.get("callbacks", {})  # files from before callbacks had a state hold none
-        for key, callback in self._keyed_callbacks():
-            if key in states:
-                callback.load_state_dict(states[key])
-        lost = sorted(key for key, state in states.items() if state and key not in dict(self._keyed_callbacks()))
-        if lost:
-            self._note(
-                f"the checkpoint holds the state of callbacks that are not there now, by place and class: {', '.join(lost)}"
             )
         own, torchs, *cuda = content["generators"]
         self.generator.set_state(own)
         torch.set_rng_state(torchs)
-        for device, state in zip(
-            self.cuda_devices, cuda, strict=False
-        ):  # a run that moves to a GPU has no state for it
+        for device, state in zip(self.cuda_devices, cuda, strict=False):  # none for a run that moves to a GPU
             torch.cuda.set_rng_state(state, device)
 
     def _layers(self) -> list[tuple[str, Layer]]:
         return [(name, part) for name, part in self.loss.named_modules() if isinstance(part, Layer)]
 
-    def _keyed_callbacks(self) -> list[tuple[str, Callback]]:
-        """The callbacks by place and class: what a checkpoint calls them."""
-        return [(f"{place} {type(one).__name__}", one) for place, one in enumerate(self.callbacks)]
 
-
-MOMENTS = {
-    "exp_avg",
-    "exp_avg_sq",
-    "max_exp_avg_sq",
-    "momentum_buffer",
-    "square_avg",
-}  # of optimizers, shaped like a weight
+# Of optimizers, shaped like a weight.
+MOMENTS = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "square_avg"}
 
 
 def _check_like(name: str, value: Any, wanted: Tensor) -> None:
@@ -466,19 +416,6 @@ def _check_like(name: str, value: Any, wanted: Tensor) -> None:
 
 def _annealed(layer: Layer) -> dict[str, float]:
     return {number: getattr(layer, number) for number in layer.annealed}
-
-
-def _plain_state(name: str, state: Any) -> Any:
-    """The state, where a checkpoint can hold it; an error otherwise."""
-    parts = state.values() if isinstance(state, dict) else state if isinstance(state, (list, tuple)) else ()
-    for part in parts:
-        _plain_state(name, part)
-    if not isinstance(state, (dict, list, tuple, Tensor)) and type(state) not in PLAIN:
-        raise DataError(
-            f"callback {name}: its state holds a {type(state).__name__}, and a checkpoint holds tensors, numbers and text "
-            "only: convert it in state_dict"
-        )
-    return state
 
 
 def _plain_numbers(state: dict[str, Any]) -> dict[str, Any]:

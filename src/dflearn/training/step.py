@@ -1,4 +1,4 @@
-"""The parts of a training step that `fit` shares with other loops: the loss, and what to check before the weights move."""
+"""The parts of a training step that `fit` shares with other loops: the loss, the checks before the weights move, the store of warm starts."""
 
 from __future__ import annotations
 
@@ -9,10 +9,64 @@ import torch
 from torch import Tensor, nn
 
 from dflearn.data import Batch, DecisionDataset
-from dflearn.errors import DataError, DflearnError, OptionError, SolverError
+from dflearn.errors import DataError, DflearnError, DivergenceError, OptionError, SolverError
+from dflearn.layers.base import Layer
 from dflearn.losses.base import Loss, LossOutput
 from dflearn.solvers.base import Status
-from dflearn.training.divergence import diagnose, exploded, ids_of
+
+SHOWN = 8  # ids that a message names
+EXPLODED = 1e6  # predicted costs this many times larger than the true ones are no prediction
+ABSURD = 1e30  # nor are costs this large, where there are no true ones to compare with
+
+
+def ids_of(batch: Batch, bad: Tensor | None = None) -> str:
+    """The ids of the instances that are `bad`, or of all of them, cut to a readable length."""
+    if batch.ids is None:
+        return "unknown"
+    ids = (batch.ids if bad is None else batch.ids[bad.to(batch.ids.device)]).reshape(-1).tolist()
+    return ", ".join(map(str, ids[:SHOWN])) + (", …" if len(ids) > SHOWN else "")
+
+
+def weights_are_finite(model: nn.Module) -> bool:
+    return all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters())
+
+
+def exploded(batch: Batch, predicted: Tensor) -> bool:
+    """Whether predicted costs are not finite, or out of all proportion to the true ones."""
+    largest = float(predicted.detach().abs().max()) if predicted.numel() else 0.0
+    if batch.costs is None:
+        return not largest <= ABSURD
+    scale = float(batch.costs.abs().max()) if batch.costs.numel() else 0.0
+    return not largest <= EXPLODED * max(scale, 1.0)
+
+
+def diagnose(
+    model: nn.Module, batch: Batch, predicted: Tensor, value: Tensor | None, epoch: int, step: int
+) -> DivergenceError:
+    """The error to raise when the loss or its gradient is not finite. `value` is `None` where there was no loss."""
+    bad_prediction = ~torch.isfinite(predicted).all(-1)
+    bad_value = None if value is None else ~torch.isfinite(value)
+    bad = None
+    if not weights_are_finite(model):
+        what = "the weights are no longer finite"
+        why = "The last step was too long: lower lr, or scale the costs."
+    elif bool(bad_prediction.any()):
+        what, bad = "predicted costs are not finite", bad_prediction
+        why = "The model overflows on these instances: look at their features, scale them, or lower lr."
+    elif exploded(batch, predicted):
+        what = f"predicted costs exploded, up to {float(predicted.detach().abs().max()):.3g}"
+        why = "Steps are too long: lower lr, or scale features and costs."
+    elif bad_value is not None and bool(bad_value.any()):
+        what, bad = "the loss is not finite, though the predicted costs are", bad_value
+        why = "Look at the costs and decisions of these instances, and at the scale of the costs."
+    else:
+        what = "the gradient is not finite, though the loss is"
+        why = "The layer's or the model's derivative fails here: smooth more (a larger mu or sigma), or lower lr."
+    return DivergenceError(
+        f"epoch {epoch}, step {step}: {what}. Instances: {ids_of(batch, bad)}. {why} "
+        "The model holds the last weights that were finite."
+    )
+
 
 UNBOUNDED_IN_TRAINING = (
     "In training it is the *predicted* costs that make a program unbounded, where the true ones do not. What helps: predictions "
@@ -110,3 +164,32 @@ def measure(
 
 def copy_weights(model: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+
+class Starts:
+    """One start per training instance, in a tensor `(instances, width)` that the run owns and checkpoints hold."""
+
+    def __init__(self, blank: Tensor) -> None:
+        self.rows = blank
+
+    @classmethod
+    def of(cls, layer: Layer | None, count: int, limit: int) -> tuple[Starts | None, str]:
+        """The store for `count` instances, or none and a note on why. `limit` is in bytes."""
+        if layer is None or not layer.start_width:
+            return None, ""
+        size = count * layer.start_width * layer.start_dtype.itemsize
+        if size > limit:
+            return None, (
+                f"warm starts are off: {count} instances of {layer.start_width} numbers take {size / 2**20:.0f} MiB, "
+                f"more than the limit of {limit / 2**20:.0f} MiB; raise warm_start_bytes to have them"
+            )
+        blank = layer.no_start(count)
+        assert blank is not None
+        return cls(blank), ""
+
+    def get(self, index: Tensor) -> Tensor:
+        return self.rows[index.to(self.rows.device, non_blocking=True)]
+
+    def put(self, index: Tensor, start: Tensor) -> None:
+        self.rows = self.rows.to(start.device)  # moves once, to where the layer works
+        self.rows[index.to(start.device, non_blocking=True)] = start.detach()

@@ -1,6 +1,13 @@
-"""What a run is judged on after each epoch."""
+"""What a run is judged on after each epoch, the record that it leaves behind, and compilation before the first."""
 
 from __future__ import annotations
+
+import warnings
+from contextlib import suppress
+from dataclasses import dataclass, field
+from math import inf, isnan
+from time import perf_counter
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -8,10 +15,57 @@ from torch import Tensor, nn
 from dflearn.data import Batch, DecisionDataset
 from dflearn.errors import DataError
 from dflearn.evaluation.regret import GAP, NOT_OPTIMAL, check_linear, regrets_of
+from dflearn.layers.base import Layer
 from dflearn.losses.base import Loss
 from dflearn.models import predict
 from dflearn.solvers.base import Solver
 from dflearn.solvers.task import Decided, DecisionTask
+
+
+@dataclass
+class History:
+    """The record of a run.
+
+    Attributes:
+        rows: one dict of plain values per epoch: `epoch` (from 1), `loss` (mean over the epoch's instances),
+            `gradient` (mean norm over its steps), `lr`, the validation metrics, `seconds` and its parts
+            `seconds_predict` (model and loss), `seconds_solve` (the layer inside the loss), `seconds_backward`
+            (gradient and optimizer step), `seconds_validation`. Where the layer could not solve some instances, which had no
+            weight then, `failed` counts them and `failed_ids` names them. `pandas.DataFrame(history.rows)` is a table.
+        monitored: name of the metric that chooses the best epoch (smaller is better); `None` without validation.
+        stopped: why the run ended: "epochs", "early stopping" or "callback"; empty while it goes on.
+        notes: what the run wants its reader to know.
+        seconds_compile: what the first calls of compiled kernels took, before the first epoch; in no epoch's seconds.
+    """
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    monitored: str | None = None
+    stopped: str = ""
+    notes: list[str] = field(default_factory=list)
+    seconds_compile: float = 0.0
+
+    def note(self, text: str) -> None:
+        """Say it to the reader of the run: here, and as a warning."""
+        if text:
+            self.notes.append(text)
+            warnings.warn(text, RuntimeWarning, stacklevel=5)
+
+    def column(self, name: str) -> list[Any]:
+        """One value per epoch."""
+        return [row[name] for row in self.rows]
+
+    @property
+    def best(self) -> dict[str, Any] | None:
+        """The first row with the smallest monitored metric; `None` where nothing is monitored yet."""
+        name = self.monitored
+        if name is None or not self.rows:
+            return None
+        return min(self.rows, key=lambda row: inf if isnan(row[name]) else row[name])
+
+    @property
+    def epochs_since_best(self) -> int:
+        return 0 if self.best is None else self.rows[-1]["epoch"] - self.best["epoch"]
+
 
 CHUNK = 1024  # instances that are predicted and solved at once
 
@@ -117,3 +171,33 @@ class Validation:
         value = torch.cat([self.loss(y, batch) for y, batch in zip(predicted, chunks, strict=True)])
         self.loss.load_state_dict(state)
         return value.double()
+
+
+ROWS = 2  # instances that are tried: enough for most kernels to be compiled
+
+
+def rows_to_try(loss: Loss, batch_size: int, count: int) -> Tensor:
+    """The instances on which `prepare` tries a loss: as many as its kernels need to be compiled as in training."""
+    by_batch = any(isinstance(module, Layer) and module.compiles_by_batch for module in loss.modules())
+    return torch.arange(min(batch_size if by_batch else ROWS, count))
+
+
+def prepare(model: nn.Module, loss: Loss, batch: Batch, validation: Validation | None = None) -> float:
+    """Go once forward and back through the layers of the loss, and once through the solver that judges; the seconds it took.
+
+    Kernels are compiled (or read from the cache) when they are first called. Nothing is changed: not a weight, not a draw of
+    noise, not a pool. An error is left to training, which says where it happened.
+    """
+    begun = perf_counter()
+    state = loss.state_dict()
+    with suppress(Exception):
+        if any(isinstance(module, Layer) for module in loss.modules()):
+            predicted = predict(model, batch.features).requires_grad_()
+            with torch.enable_grad():
+                value = loss.output(predicted, batch).value
+                if value.requires_grad:
+                    torch.autograd.grad(value.sum(), predicted)
+        if validation is not None and validation.solver is not None:
+            validation.totals(model, torch.arange(min(ROWS, len(validation.data))))
+    loss.load_state_dict(state)
+    return perf_counter() - begun

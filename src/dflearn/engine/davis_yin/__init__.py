@@ -1,0 +1,1 @@
+"""Davis-Yin splitting."""

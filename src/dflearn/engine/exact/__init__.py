@@ -1,0 +1,1 @@
+"""Exact solvers as kernels: simplex, few rows, shortest paths."""

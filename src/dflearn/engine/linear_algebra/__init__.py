@@ -1,0 +1,1 @@
+"""Sparse Cholesky factors and vectors over the lanes of a batch."""

@@ -1,0 +1,1 @@
+"""The smoothed program: interior points, Newton's method, faces."""

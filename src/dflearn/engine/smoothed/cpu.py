@@ -1,0 +1,514 @@
+"""The smoothed solver on the CPU: a program is prepared, batches of costs are answered, gradients are projected onto faces.
+
+`SmoothedRows(program)` prepares, `SmoothedRows.answer` solves, `Face.project` leads gradients back. Every answer is judged by the
+rule of `dflearn.engine.certify`; what does not pass is solved again. This module imports numba. The layers import it when they
+solve for the first time.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from dflearn.engine.certify import OPTIMAL, Certifier
+from dflearn.engine.linear_algebra.cholesky import SparseFactor
+from dflearn.engine.linear_algebra.lanes import LANES
+from dflearn.engine.linear_algebra.threads import run_tiles, threads
+from dflearn.engine.smoothed.system import workspace
+from dflearn.engine.smoothed.tiles import (
+    COLD,
+    CONE,
+    FINISHED,
+    NEWTON,
+    RESTART,
+    Limits,
+    SmoothedAnswer,
+    SmoothedData,
+    project_tiles,
+    solve_tiles,
+)
+from dflearn.engine.status import Status
+from dflearn.program import Program
+from dflearn.program.sides import Sides
+
+if TYPE_CHECKING:
+    from dflearn.engine.hard.smoothed import Hard, Result
+
+# At which interior points end and the face is looked for. With many rows, and MANY more so, steps more save corrections of the face.
+INTERIOR_TOLERANCE, CLOSE_TOLERANCE, CLOSEST_TOLERANCE = 1e-8, 1e-9, 1e-10
+MANY = 5000
+ATTEMPTS, ALL_ATTEMPTS = 2, 4  # of interior points after the first: from the last point, then from other starts
+# From multipliers Newton's method has few steps, each of which must bring it closer; interior points then go on from there.
+# Neither is to be long: from far away, interior points from nothing are faster.
+NEWTON_STEPS, RESTART_STEPS, POLISH_STEPS, ALL_STEPS, INTERIOR_STEPS = 20, 25, 20, 50, 80
+# Newton's method settles few rows in fewer steps than interior points take, and many rows in more: so many steps may pass without
+# progress, and with a start as many as there are rows to this number.
+PATIENCE, PATIENT_ROWS = 6, 600
+CONE_TOLERANCE = 1e-12
+CONE_ACCEPTED = 1e-9
+HEAVY = 1e9  # multiplications of a factorization, for each of the lanes, from which on an instance alone is faster
+DENSE = 20_000  # entries of rows that are multiplied as dense ones
+TINY = 1e-300
+LARGEST = float(np.finfo(np.float64).max)  # a start is known by its numbers
+ONE = np.ones(1)
+
+
+class RowSystem:
+    """The kept equalities and the inequalities of a program, scaled to length one and in elimination order.
+
+    With slacks M (w, s) = r; without them M w = r on equality rows and M w ≤ r on inequality rows.
+
+    Attributes:
+        factor: M, the order and scale of its rows, and the symbolic factor of M Θ Mᵀ.
+    """
+
+    def __init__(self, program: Program, *, slacks: bool, lift: sp.csr_array | None = None) -> None:
+        self.program, self.form = program, program.equality_form()
+        matrix, kept = self.form.matrix if slacks else self.form.rows_without_slacks(), len(self.form.kept)
+        if lift is None:
+            self.factor = SparseFactor.of(matrix)
+        else:
+            self.factor = SparseFactor.lifted(matrix, slice(kept - (program.n - lift.shape[0]), kept), lift)
+
+    def right_hand_side(self, sides: Sides) -> np.ndarray:
+        """r `(count, m)`, or `(1, m)` where all instances share it."""
+        return np.ascontiguousarray(self.ordered(self.form.right_hand_side(sides)) * self.factor.scale)
+
+    def ordered(self, rows: np.ndarray) -> np.ndarray:
+        """Something about each row of the program, `(…, m)`, in elimination order."""
+        return np.take(rows, self.factor.order, axis=-1)
+
+    def inwards(self, y: np.ndarray) -> np.ndarray:
+        """Multipliers of the program's rows `(count, m)` → of the scaled rows in elimination order."""
+        scaled = self.ordered(y)
+        scaled /= self.factor.scale
+        return scaled
+
+    def outwards(self, y: np.ndarray) -> np.ndarray:
+        """Multipliers of the scaled rows in elimination order `(count, m)` → of the program's rows."""
+        return np.take(y * self.factor.scale, self._places, axis=1)
+
+    @cached_property
+    def _places(self) -> np.ndarray:
+        """Where each of the program's rows is in elimination order."""
+        return np.argsort(self.factor.order)
+
+
+class SmoothedRows(RowSystem):
+    """The rows without slacks: the smoothed LP over them, and projections onto the faces of the feasible set.
+
+    lift: RᵀR, where the program's last variables are z = R w and its last equalities say so (`lifted`).
+    infeasible: which of so many instances with these sides are proven to have no feasible point, bool `(count,)`.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        lift: sp.csr_array | None = None,
+        infeasible: Callable[[Sides, int], np.ndarray] | None = None,
+    ) -> None:
+        super().__init__(program, slacks=False, lift=lift)
+        self.infeasible = infeasible or (lambda sides, count: np.zeros(count, bool))
+        self.is_inequality = self.ordered(self.form.is_inequality)
+        self.plan = self.factor.plan_of(self.is_inequality)
+        self._plan = self.plan.ctypes.data
+        self._own_sides = self._sides(program.own_sides)
+        self._scratch = threading.local()
+
+    def _sides(self, sides: Sides) -> tuple[np.ndarray, ...]:
+        """r, lower and upper of the kernels."""
+        return self.right_hand_side(sides), fixed(sides.lines("lower")), fixed(sides.lines("upper"))
+
+    def _lines(self, sides: Sides) -> tuple[np.ndarray, ...]:
+        return self._own_sides if sides is self.program.own_sides else self._sides(sides)
+
+    def answer(
+        self, c: np.ndarray, mu: float, sides: Sides, start: np.ndarray | None, tolerance: float, *, norm: bool = False
+    ) -> Answer:
+        """min cᵀw + Ω(w), Ω = (μ/2)‖w‖² or (norm) μ‖w‖₂, for c `(count, n)`; start: that of an earlier answer, NaN where none."""
+        if norm:
+            from dflearn.engine.smoothed.norm import solve_norm
+
+            answer, kappa, end = solve_norm(self, c, mu, sides, start, tolerance)
+        else:
+            kappa = np.array([mu])  # one for all instances
+            answer = self.solve(self.data(c, kappa, sides), start, tolerance)
+            end = finish(self, c, kappa, sides, answer, tolerance)
+        face = Face(self, answer.inside, answer.in_force, kappa, answer.w if norm else None)
+        bound = answer.objective
+        if any(end.status.tolist()):  # OPTIMAL is 0
+            bound = np.where(end.status, -np.inf, bound)
+        begin = answer.y
+        if norm and start is not None:
+            begin = np.hstack([begin, np.minimum(kappa, LARGEST)[:, None]])
+        return Answer(answer.w, begin, face, answer.objective, bound, answer.residual, *end)
+
+    def data(self, c: np.ndarray, mu: np.ndarray, sides: Sides) -> SmoothedData:
+        """A batch of smoothed LPs: c `(count, n)` in float64, the one dtype that kernels are compiled for; mu `(count or 1,)`."""
+        return SmoothedData(c, np.ascontiguousarray(mu), *self._lines(sides))
+
+    def _space(self) -> int:
+        """Where this thread's scratch is."""
+        own = self._scratch.__dict__
+        if "space" not in own:
+            own["space"] = workspace(self.factor)
+            own["address"] = own["space"].ctypes.data
+        address: int = own["address"]
+        return address
+
+    def _run(self, kernel: Callable[..., None], count: int, index: np.ndarray | None, *arguments: Any) -> None:
+        """The kernel on the instances at `index` of a batch, or on all of them."""
+        index = all_instances(count) if index is None else index
+        if not len(index):
+            return
+        if len(index) <= LANES or threads() == 1:
+            kernel(self._plan, self._space(), index, *arguments)
+            return
+        parts = np.split(index, range(LANES, len(index), LANES))
+        run_tiles(lambda part: kernel(self._plan, self._space(), part, *arguments), parts)
+
+    def solve(self, data: SmoothedData, start: np.ndarray | None, tolerance: float) -> SmoothedAnswer:
+        """Instances with a start from there; the others, and those that do not get far, from scratch."""
+        count = len(data.c)
+        answer = self.empty_answer(count)
+        if self.heavy:
+            answer.y[:] = np.nan
+            return answer
+        if start is None:
+            self.run(data, None, COLD, tolerance, answer)
+            return answer._replace(y=self.outwards(answer.y))
+        answer = answer._replace(y=self.inwards(start))  # residuals are infinite as long as nothing ran
+        known, finished = finite_rows(start), np.zeros(count, bool)
+        for way in (NEWTON, RESTART):
+            self.run(data, None if known.all() else np.flatnonzero(known), way, tolerance, answer)
+            finished = answer.residual <= FINISHED * tolerance
+            if way == NEWTON:
+                finished &= answer.newton_steps >= 0
+            if finished.all():
+                break
+            known = known & ~finished & finite_rows(answer.y)
+        self.run(data, np.flatnonzero(~finished), COLD, tolerance, answer)
+        return answer._replace(y=self.outwards(answer.y))
+
+    def solve_again(self, data: SmoothedData, rows: np.ndarray, tolerance: float, answer: SmoothedAnswer) -> None:
+        """Write the answers to the instances at `rows`, from scratch, with every start that is known."""
+        if self.heavy or not len(rows):
+            return
+        again = self.empty_answer(len(answer.residual))
+        self.run(data, rows, COLD, tolerance, again, thorough=True)
+        for whole, own in zip(answer, again._replace(y=self.outwards(again.y)), strict=True):
+            whole[rows] = own[rows]
+
+    def look_at_dropped(self, answer: SmoothedAnswer, sides: Sides) -> None:
+        """Raise residuals where an equality that depends on others, which the kernels do not see, is broken by more."""
+        dropped = self.form.dropped
+        if not len(dropped):
+            return
+        (rows, sizes), b = self._dropped, sides.b[..., dropped]
+        with np.errstate(all="ignore"):  # where w is no number, the residual is infinite
+            errors = np.abs(answer.w @ rows - b) / (np.abs(answer.w) @ sizes + np.abs(b) + TINY)
+        np.fmax(answer.residual, errors.max(1), out=answer.residual)
+
+    @cached_property
+    def _dropped(self) -> tuple[Any, Any]:
+        """Those rows as columns, and their sizes; dense where they are few, which is faster."""
+        rows = sp.csc_array(self.program.A[self.form.dropped].T)
+        return (rows.toarray(), abs(rows).toarray()) if rows.shape[0] * rows.shape[1] <= DENSE else (rows, abs(rows))
+
+    @cached_property
+    def hard(self) -> Hard:
+        """What judges doubtful answers, and solves the instances that the kernels leave."""
+        from dflearn.engine.hard.smoothed import Hard
+
+        return Hard(Certifier(self.program))
+
+    @cached_property
+    def used(self) -> np.ndarray:
+        """The rows of (A, G) that are rows here too, in the program's order."""
+        return np.concatenate([self.form.kept, np.arange(self.program.A.shape[0], self._all)])
+
+    @property
+    def _all(self) -> int:
+        return int(self.program.A.shape[0] + self.program.G.shape[0])
+
+    def prices_of_all(self, y: np.ndarray) -> np.ndarray:
+        """Multipliers of the program's rows `(m,)`, ≥ 0 on inequalities → prices of all rows of (A, G) as of `dflearn.engine.certify`."""
+        prices = np.zeros(self._all)
+        prices[self.used] = -y
+        return prices
+
+    @cached_property
+    def heavy(self) -> bool:
+        """Whether rows outnumber what binds them so much that M Θ⁻¹ Mᵀ fills up: nothing is solved here then."""
+        filled = np.diff(self.factor.pattern.column_start).astype(float)
+        return float(filled @ filled) > HEAVY
+
+    @cached_property
+    def _patience(self) -> int:
+        """That of Newton's method with a start."""
+        return min(PATIENCE, max(1, PATIENT_ROWS // max(1, self.factor.rows)))
+
+    def empty_answer(self, count: int) -> SmoothedAnswer:
+        """Places for the answers to so many instances."""
+        return SmoothedAnswer.empty(count, self.program.n, self.factor.rows)
+
+    def run(
+        self,
+        data: SmoothedData,
+        index: np.ndarray | None,
+        way: int,
+        tolerance: float,
+        answer: SmoothedAnswer,
+        *,
+        thorough: bool = False,
+        newton_steps: int | None = None,
+    ) -> None:
+        """Write the answer to the instances at `index`, or to all; unless COLD from the multipliers in `answer.y`.
+
+        thorough: whatever it takes.
+        """
+        patience, near = self._patience if way == NEWTON else PATIENCE, INTERIOR_TOLERANCE
+        if self._patience == 1 and (way == RESTART or self.factor.rows > MANY):
+            near = CLOSEST_TOLERANCE if self.factor.rows > MANY else CLOSE_TOLERANCE
+        limits = limits_of(way, tolerance, near, thorough, newton_steps, patience)
+        self._run(solve_tiles, len(data.c), index, way, *limits, *data, *answer)
+
+    def project(self, inside: np.ndarray, in_force: np.ndarray, v: np.ndarray, factor: np.ndarray = ONE) -> np.ndarray:
+        """factor · P v, P the projection onto {x : x_j = 0 off the inside, (M x)_i = 0 on the rows in force}.
+
+        inside, v `(count, n)`; in_force `(count, m)`, in elimination order; factor `(count or 1,)`.
+        """
+        return self._on_faces(inside, in_force, v, factor)[0]
+
+    def prices(self, inside: np.ndarray, in_force: np.ndarray, v: np.ndarray) -> np.ndarray:
+        """(dw/dr)ᵀ v `(count, rows)`, how right-hand sides of the program's rows move vᵀw; as of `project`."""
+        return self.outwards(self._on_faces(inside, in_force, v, ONE)[1])
+
+    def _on_faces(
+        self, inside: np.ndarray, in_force: np.ndarray, v: np.ndarray, factor: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """factor · P v and the prices z of the scaled rows: by the kernel, and where its answer is off the face, by `faces`."""
+        out, z, off = np.empty(v.shape), np.empty(in_force.shape), np.empty(len(v))
+        self._run(project_tiles, len(v), None, inside, in_force, v, factor, out, z, off)
+        if 1.0 in off.tolist():  # for a few, quicker than in numpy
+            from dflearn.engine.hard.projection import projected
+
+            for i in np.flatnonzero(off):
+                free, rows = np.flatnonzero(inside[i]), np.flatnonzero(in_force[i])
+                x, own = projected(self.factor.matrix[rows][:, free].toarray(), v[i, free])
+                out[i], z[i] = 0.0, 0.0
+                out[i, free], z[i, rows] = factor[i % len(factor)] * x, own
+        return out, z
+
+    def side_gradients(
+        self, inside: np.ndarray, in_force: np.ndarray, sides: Sides, w: np.ndarray, v: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """By name, (dw/d side)ᵀ v for each instance: v and w `(count, n)` → `(count, k)` each.
+
+        With M the rows in force, D the variables inside their bounds, the prices z = (M D Mᵀ)⁺ M D v are the gradient in the
+        right-hand sides, and v − Mᵀz that in the bounds of variables that lie at them. Others get zero.
+        """
+        z, form = self.prices(inside, in_force, v), self.form
+        b = np.zeros((len(v), self.program.A.shape[0]))
+        b[:, form.kept] = z[:, : len(form.kept)]
+        pressed = np.where(inside, 0.0, v - (form.rows_without_slacks().T @ z.T).T)
+        with np.errstate(invalid="ignore"):
+            low, high = np.abs(w - sides.lower), np.abs(w - sides.upper)
+        share = np.where(low < high, 1.0, np.where(low > high, 0.0, 0.5))  # a fixed variable is at both: half to each
+        return {"b": b, "h": z[:, len(form.kept) :], "lower": share * pressed, "upper": (1 - share) * pressed}
+
+    # -- what the norm as regularizer asks ------------------------------------------------------------------------
+
+    def decision_sizes(self, sides: Sides, count: int) -> np.ndarray:
+        """How large decisions are by the right-hand sides, or else by the bounds, `(count,)`."""
+        r, lower, upper = self._lines(sides)
+        forced = np.abs(r).max(1, initial=0.0)
+        ends = [np.where(np.isfinite(part), np.abs(part), 0.0).max(1, initial=0.0) for part in (lower, upper)]
+        sizes = np.where(forced > 0, forced, np.maximum(*ends))
+        return np.broadcast_to(np.where(sizes > 0, sizes, 1.0), (count,))
+
+    def origin_is_feasible(self, sides: Sides, count: int) -> np.ndarray:
+        """Whether w = 0 satisfies all rows and bounds, `(count,)`."""
+        r, lower, upper = self._lines(sides)
+        rows = np.where(self.is_inequality, r >= 0, r == 0).all(1)
+        return np.broadcast_to(rows & (lower <= 0).all(1) & (upper >= 0).all(1), (count,)).copy()
+
+    def may_be_endless(self, sides: Sides, count: int) -> np.ndarray:
+        """Whether some bound is missing, `(count,)`."""
+        _, lower, upper = self._lines(sides)
+        return np.broadcast_to((np.isinf(lower) | np.isinf(upper)).any(1), (count,)).copy()
+
+    def pull_from_origin(self, c: np.ndarray, sides: Sides) -> np.ndarray:
+        """The length of the projection of −c onto the directions in which one may leave w = 0, `(count,)`."""
+        r, lower, upper = self._lines(sides)
+        ends = np.where(lower < 0, -np.inf, 0.0), np.where(upper > 0, np.inf, 0.0)
+        return self._pull(c, np.where(r > 0, 2.0, 0.0), *ends)[0]  # no row of length one gets to 2
+
+    def pull_without_end(self, c: np.ndarray, sides: Sides) -> np.ndarray:
+        """The length of the projection of −c onto the directions in which one may go on for ever, `(count,)`."""
+        r, lower, upper = self._lines(sides)
+        ends = np.where(np.isinf(lower), -np.inf, 0.0), np.where(np.isinf(upper), np.inf, 0.0)
+        pull, way = self._pull(c, np.zeros_like(r), *ends)
+        # Where rounding leaves something of no projection at all, costs do not fall along it.
+        with np.errstate(invalid="ignore", divide="ignore"):
+            known: np.ndarray = np.minimum(pull, -(c * way).sum(1) / np.linalg.norm(way, axis=1))
+        return known  # not a number where nothing is
+
+    def _pull(
+        self, c: np.ndarray, r: np.ndarray, lower: np.ndarray, upper: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The length of the projection of −c onto a cone, `(count,)`, and its direction, `(count, n)`."""
+        length = np.linalg.norm(c, axis=1)
+        length[length == 0] = 1.0
+        data = SmoothedData(c, length, np.ascontiguousarray(r), fixed(lower), fixed(upper))
+        answer = self.solve(data, None, CONE_TOLERANCE)
+        for i in np.flatnonzero(
+            (answer.residual > CONE_ACCEPTED) & (answer.residual < np.inf)
+        ):  # rounding is allowed for
+            sides = np.take(r[i % len(r)] / self.factor.scale, self._places)[len(self.form.kept) :]
+            own = Sides(np.zeros(self.program.A.shape[0]), sides, lower[i % len(lower)], upper[i % len(upper)])
+            found = self.hard.cleared(c[i], answer.w[i], self.prices_of_all(answer.y[i]), float(length[i]), own)
+            if found is not None:
+                answer.w[i], answer.residual[i] = found.w, 0.0
+        # With μ = ‖c‖ the projection is of length one at most; where the kernels failed, nothing is claimed.
+        pull = np.where(answer.residual <= CONE_ACCEPTED, length * np.linalg.norm(answer.w, axis=1), np.nan)
+        return pull, answer.w
+
+    def cone_points(self, data: SmoothedData, steps: int) -> np.ndarray:
+        """Mᵀy − z_l + z_u after so many interior-point steps, for costs of size about one; `(count, n)`."""
+        answer = self.empty_answer(len(data.c))
+        limits = limits_of(CONE, 0.0, 0.0, False, None, PATIENCE)._replace(interior_steps=steps)
+        self._run(solve_tiles, len(data.c), None, CONE, *limits, *data, *answer)
+        return answer.w
+
+
+class Face(NamedTuple):
+    """The faces that the solutions of a batch lie on. κ is μ, or with the norm as regularizer μ/‖w‖; w: the decisions then."""
+
+    rows: SmoothedRows
+    inside: np.ndarray
+    in_force: np.ndarray
+    kappa: np.ndarray
+    w: np.ndarray | None = None
+
+    def project(self, v: np.ndarray) -> np.ndarray:
+        """(dw/dc)ᵀ v as stated in `Smoothed`, `(count, n)` → `(count, n)`."""
+        out = self.rows.project(self.inside, self.in_force, v, -1.0 / self.kappa)
+        if self.w is not None:
+            along = self.rows.project(self.inside, self.in_force, self.w)
+            room = np.square(self.w - along).sum(1)  # ‖w‖² − wᵀP w, without its rounding
+            with np.errstate(divide="ignore", invalid="ignore"):
+                share = np.where(room > 0, (self.w * out).sum(1) / room, 0.0)
+            out = out + share[:, None] * along
+        return out
+
+
+class Answer(NamedTuple):
+    """One row per instance: the decision, what a later solve may start from, its face; the objective, a bound on it, the error by
+    the rule, the status, whether Clarabel was asked, and why it is not OPTIMAL (`None`: all are)."""
+
+    w: np.ndarray
+    start: np.ndarray
+    face: Face
+    objective: np.ndarray
+    bound: np.ndarray
+    residual: np.ndarray
+    status: np.ndarray
+    fallback: np.ndarray
+    reason: np.ndarray | None
+
+
+class Finished(NamedTuple):
+    """Status, whether Clarabel was asked, and why it is not OPTIMAL (`None`: all are), of each instance `(count,)`."""
+
+    status: np.ndarray
+    slow: np.ndarray
+    reason: np.ndarray | None
+
+
+def finish(
+    rows: SmoothedRows, c: np.ndarray, mu: np.ndarray, sides: Sides, answer: SmoothedAnswer, tolerance: float
+) -> Finished:
+    """What the rule lets pass, with its allowance for rounding, is OPTIMAL. For the others: is there a feasible point at all?
+    Then the kernels try from other starts, and what still does not pass goes to Clarabel. Changed answers are written."""
+    count = len(c)
+    status, slow = np.zeros(count, np.int8), np.zeros(count, bool)  # OPTIMAL is 0
+    rows.look_at_dropped(answer, sides)
+    if max(answer.residual.tolist(), default=0.0) <= OPTIMAL:  # for a few, quicker than in numpy
+        return Finished(status, slow, None)
+    reason, hard = np.full(count, "", object), rows.hard
+
+    def write(i: int, result: Result) -> None:
+        status[i], reason[i], own, value = int(result.status), result.reason, c[i], float(mu[i % len(mu)])
+        answer.w[i], answer.residual[i], answer.y[i] = result.w, result.residual, -result.y[rows.used]
+        answer.objective[i] = own @ result.w + 0.5 * value * (result.w @ result.w)
+        answer.inside[i], answer.in_force[i] = result.inside, rows.ordered(result.in_force[rows.used])
+
+    def clear(index: np.ndarray) -> np.ndarray:
+        """Those of the instances that do not pass."""
+        left = []
+        for i in index[(~(answer.residual <= OPTIMAL) & (answer.infeasible == 0))[index]]:
+            prices, passed = rows.prices_of_all(answer.y[i]), None
+            if answer.residual[i] < np.inf:
+                passed = hard.cleared(c[i], answer.w[i], prices, float(mu[i % len(mu)]), sides.row(i))
+            if passed is None:
+                left.append(i)
+            else:
+                write(i, passed)
+        return np.array(left, int)
+
+    open_ = clear(np.arange(count))
+    if len(open_):
+        answer.infeasible[open_] = rows.infeasible(sides.rows(open_), len(open_))
+        open_ = open_[answer.infeasible[open_] == 0]
+        rows.solve_again(rows.data(c, mu, sides), open_, tolerance, answer)
+        rows.look_at_dropped(answer, sides)
+        open_ = clear(open_)
+    for i in open_:
+        guess = np.clip(answer.w[i], sides.row(i).lower, sides.row(i).upper), rows.prices_of_all(answer.y[i])
+        write(i, hard.solve(c[i], float(mu[i % len(mu)]), sides.row(i), guess))
+    slow[open_] = True
+    none = answer.infeasible == 1
+    answer.w[none], answer.residual[none], status[none] = np.nan, np.inf, int(Status.INFEASIBLE)
+    return Finished(status, slow, reason)
+
+
+@lru_cache(maxsize=64)
+def limits_of(
+    way: int, tolerance: float, near: float, thorough: bool, newton_steps: int | None, patience: int
+) -> Limits:
+    """The limits of `SmoothedRows.run`."""
+    steps = NEWTON_STEPS if way == NEWTON else POLISH_STEPS
+    usual = (ALL_STEPS, ALL_STEPS) if thorough else (steps, patience)
+    return Limits(
+        *(usual if newton_steps is None else (newton_steps, newton_steps)),
+        RESTART_STEPS if way == RESTART else INTERIOR_STEPS,
+        tolerance,
+        near,
+        ALL_ATTEMPTS if thorough else ATTEMPTS,
+        not thorough,
+    )
+
+
+def fixed(array: np.ndarray) -> np.ndarray:
+    """The array, contiguous and not to be written to, whether it was so or not: kernels are compiled for one kind only."""
+    same: np.ndarray = np.ascontiguousarray(array).view()
+    same.flags.writeable = False
+    return same
+
+
+def finite_rows(array: np.ndarray) -> np.ndarray:
+    """Which rows of `(count, k)` hold finite numbers alone. A finite sum of squares has finite terms, and is quicker to look at."""
+    return np.ones(len(array), bool) if math.isfinite(np.vdot(array, array)) else np.isfinite(array).all(1)
+
+
+@lru_cache(maxsize=64)
+def all_instances(count: int) -> np.ndarray:
+    """The numbers of a whole batch."""
+    return np.arange(count)

@@ -1,0 +1,274 @@
+"""A run of `fit` in MLflow, TensorBoard or Weights & Biases: one callback each, over what they share."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import time
+from abc import ABC, abstractmethod
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from dflearn.errors import MissingExtraError, optional
+from dflearn.training import Callback, Run
+
+
+class Tracker(Callback, ABC):
+    """Logs each epoch once, also when a run goes on from a checkpoint, and closes the log however the run ends.
+
+    Subclasses write `_open`, `_log` and `_close`. A value that another callback adds to the row is logged where that
+    callback stands before this one.
+    """
+
+    def on_start(self, run: Run) -> None:
+        self._logged = self._open(run)
+        for row in run.history.rows:
+            self.on_epoch_end(run, row)
+
+    def on_epoch_end(self, run: Run, row: dict[str, Any]) -> None:
+        if row["epoch"] > self._logged:
+            self._log(row["epoch"], numbers(row))
+            self._logged = row["epoch"]
+
+    def on_end(self, run: Run) -> None:
+        self._close(run, "FINISHED")
+
+    def on_error(self, run: Run, error: BaseException) -> None:
+        self._close(run, "FAILED" if isinstance(error, Exception) else "KILLED")
+
+    @abstractmethod
+    def _open(self, run: Run) -> int:
+        """Open the log, describe the run there, and say which epoch is the last that it has already (0: none)."""
+
+    @abstractmethod
+    def _log(self, epoch: int, values: dict[str, float]) -> None: ...
+
+    @abstractmethod
+    def _close(self, run: Run, status: str) -> None:
+        """End the log. The status is "FINISHED", "FAILED" or "KILLED". May be called where `_open` failed."""
+
+
+def numbers(row: dict[str, Any]) -> dict[str, float]:
+    """The values of a row that can be drawn as curves."""
+    return {name: float(value) for name, value in row.items() if name != "epoch" and isinstance(value, int | float)}
+
+
+def parameters(run: Run) -> dict[str, Any]:
+    """What the run was made with, short enough for a table. (`epochs` may grow when it goes on, so it is left out.)"""
+    settings = {name: value for name, value in asdict(run.settings).items() if name != "epochs"}
+    things = {"model": run.model, "loss": run.loss, "layer": run.loss.layer, "optimizer": run.optimizer}
+    named = {name: None if thing is None else type(thing).__name__ for name, thing in things.items()}
+    described = {name: run.config[name] for name in ("scheduler", "train", "validation", "problem")}
+    return {**named, **settings, **described, "instances": len(run.train)}
+
+
+def final(run: Run) -> dict[str, float]:
+    """The row of the weights that the model has in the end, as `final_loss` and so on, with `final_epoch`."""
+    row = run.history.best if run.settings.keep == "best" else run.history.rows[-1] if run.history.rows else None
+    return {} if row is None else {"final_epoch": row["epoch"], **{f"final_{k}": v for k, v in numbers(row).items()}}
+
+
+ALLOW_FOLDER = "MLFLOW_ALLOW_FILE_STORE"
+LONGEST = 500  # characters of a parameter or tag that every store of MLflow takes
+
+
+class MLflowCallback(Tracker):
+    """Logs every epoch's numbers as metrics (step = epoch), what the run was made with as parameters and `config.json`.
+
+        fit(model, loss, train, callbacks=[MLflowCallback("runs", experiment="shortest path")])
+
+    In the end there are the metrics of the weights that are kept (`final_loss`, …, `final_epoch`), the tags `stopped` and
+    `notes`, and the run is finished; failed where `fit` raised an error; killed where it was interrupted. Where `fit` goes
+    on from a checkpoint, so does the MLflow run of the same configuration, and no epoch is logged twice.
+
+    Args:
+        uri: a folder for the runs, or the address of a server or database; default: what MLflow is set to.
+        experiment: the experiment that the run belongs to; made where there is none of this name.
+        name: of the run; default: one that MLflow makes up.
+    """
+
+    def __init__(
+        self, uri: str | os.PathLike[str] | None = None, *, experiment: str = "dflearn", name: str | None = None
+    ) -> None:
+        self.uri, self.experiment, self.name = uri, experiment, name
+        self.client = _mlflow_client(uri)
+        self.run_id: str | None = None
+
+    def _open(self, run: Run) -> int:
+        known = self.client.get_experiment_by_name(self.experiment)
+        place = self.client.create_experiment(self.experiment) if known is None else known.experiment_id
+        key = hashlib.sha256(json.dumps(run.config, default=str, sort_keys=True).encode()).hexdigest()[:16]
+        if run.epoch:  # it goes on from a checkpoint
+            query = f"tags.`dflearn.config` = '{key}'"
+            found = self.client.search_runs([place], query, max_results=1, order_by=["attributes.start_time DESC"])
+            if found:
+                self.run_id = found[0].info.run_id
+                self.client.update_run(self.run_id, status="RUNNING")
+                steps = [metric.step for metric in self.client.get_metric_history(self.run_id, "loss")]
+                return max(steps, default=0)
+        self.run_id = self.client.create_run(place, run_name=self.name, tags={"dflearn.config": key}).info.run_id
+        for name, value in parameters(run).items():
+            self.client.log_param(self.run_id, name, str(value)[:LONGEST])
+        self.client.log_dict(self.run_id, run.config, "config.json")
+        return 0
+
+    def _log(self, epoch: int, values: dict[str, float]) -> None:
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        metrics = [Metric(name, value, now, epoch) for name, value in values.items()]
+        self.client.log_batch(self.run_id, metrics=metrics)
+
+    def _close(self, run: Run, status: str) -> None:
+        if self.run_id is None:
+            return
+        if status == "FINISHED":
+            values = final(run)
+            held = self.client.get_run(self.run_id).data.metrics
+            if held.get("final_epoch") != values.get("final_epoch"):
+                self._log(run.epoch, values)
+            self.client.set_tag(self.run_id, "stopped", run.history.stopped)
+        if run.history.notes:
+            self.client.set_tag(self.run_id, "notes", "\n".join(run.history.notes))
+        self.client.set_terminated(self.run_id, status)
+        self.run_id = None
+
+
+def _mlflow_client(uri: str | os.PathLike[str] | None) -> Any:
+    MlflowClient = optional("mlflow", "mlflow", "MLflowCallback").MlflowClient
+    address = None if uri is None else str(uri)
+    if address is not None and not re.match(r"databricks|[\w+-]{2,}:", address):
+        address = Path(address).absolute().as_uri()
+    if address is None or not address.startswith("file:"):
+        return MlflowClient(tracking_uri=address)
+    # MLflow 3 opens a plain folder only where a variable says that it is meant. Who names one here means it.
+    meant = ALLOW_FOLDER in os.environ
+    os.environ.setdefault(ALLOW_FOLDER, "true")
+    try:
+        return MlflowClient(tracking_uri=address)
+    finally:
+        if not meant:
+            del os.environ[ALLOW_FOLDER]
+
+
+class TensorBoardCallback(Tracker):
+    """Logs every epoch's numbers as scalars (step = epoch), and what the run was made with as the text `parameters`.
+
+        fit(model, loss, train, callbacks=[TensorBoardCallback("runs/spo+")])
+
+    In the end there are the scalars of the weights that are kept (`final_loss`, …, `final_epoch`) and the text `outcome`,
+    with what ended the run and its notes. The file is flushed after each epoch, and closed however the run ends. Where
+    `fit` goes on from a checkpoint, so do the curves, and no epoch is shown twice. A new run in a used folder takes the
+    place of the one before.
+
+    Args:
+        folder: of this run; TensorBoard compares the runs in the folders of `tensorboard --logdir`.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        _writer_class()  # so that a missing package is known before training begins
+        self.folder = Path(folder)
+        self.writer: Any = None
+
+    def _open(self, run: Run) -> int:
+        held = [int(path.name.split(".")[3]) for path in self.folder.glob("events.out.tfevents.*")]
+        # TensorBoard reads files in the order of their names, which begin with the second: ours is to be the last.
+        time.sleep(min(max(max(held, default=0) + 1 - time.time(), 0.0), 1.0))
+        goes_on = run.epoch > 0 and bool(held)
+        # TensorBoard forgets what it has read of this step and later ones: epochs after the last checkpoint, or all.
+        self.writer = _writer_class()(str(self.folder), purge_step=run.epoch + 1 if goes_on else 0)
+        if not goes_on:
+            table = "".join(f"| {name} | {value} |\n" for name, value in parameters(run).items())
+            self.writer.add_text("parameters", f"| | |\n|---|---|\n{table}", 0)
+        self.new = not goes_on
+        return run.epoch if goes_on else 0
+
+    def _log(self, epoch: int, values: dict[str, float]) -> None:
+        self.new = True
+        for name, value in values.items():
+            self.writer.add_scalar(name, value, epoch)
+        self.writer.flush()
+
+    def _close(self, run: Run, status: str) -> None:
+        if self.writer is None:
+            return
+        if status != "FINISHED":
+            self.writer.add_text("outcome", status.lower(), run.epoch)
+        elif self.new:  # else a finished run was called again, and all is there
+            for name, value in final(run).items():
+                self.writer.add_scalar(name, value, run.epoch)
+            text = "\n\n".join([f"stopped: {run.history.stopped}", *run.history.notes])
+            self.writer.add_text("outcome", text, run.epoch)
+        self.writer.close()
+        self.writer = None
+
+
+def _writer_class() -> Any:
+    optional("tensorboard", "tensorboard", "TensorBoardCallback")
+    from torch.utils.tensorboard import SummaryWriter
+
+    return SummaryWriter
+
+
+class WandbCallback(Tracker):
+    """Logs every epoch's numbers (step = epoch), what the run was made with as its config, and how it ended as its summary.
+
+        fit(model, loss, train, callbacks=[WandbCallback("shortest path", mode="offline")])
+
+    In the end the summary has the metrics of the weights that are kept (`final_loss`, …, `final_epoch`), `stopped` and `notes`,
+    and the run is finished: with exit code 1 where `fit` raised an error, 255 where it was interrupted. Where `fit` goes on
+    from a checkpoint, which holds the id of its run, that run is resumed, and no epoch is logged twice.
+
+    Args:
+        project: that the run belongs to.
+        name: of the run; default: one that W&B makes up.
+        options: of `wandb.init`, such as `mode="offline"`, `dir`, `group` or `tags`.
+    """
+
+    def __init__(self, project: str = "dflearn", *, name: str | None = None, **options: Any) -> None:
+        self.project, self.name, self.options = project, name, options
+        self.wandb = _wandb()
+        self.run: Any = None
+        self.id: str | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"id": self.id}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.id = state["id"]
+
+    def _open(self, run: Run) -> int:
+        goes_on = run.epoch > 0 and self.id is not None
+        self.run = self.wandb.init(
+            project=self.project,
+            name=self.name,
+            config=json.loads(json.dumps({**parameters(run), "config": run.config}, default=str)),
+            **({"id": self.id, "resume": "allow"} if goes_on else {}),
+            **self.options,
+        )
+        self.id = self.run.id
+        return run.epoch if goes_on else 0
+
+    def _log(self, epoch: int, values: dict[str, float]) -> None:
+        self.run.log(values, step=epoch)
+
+    def _close(self, run: Run, status: str) -> None:
+        if self.run is None:
+            return
+        if status == "FINISHED":
+            self.run.summary.update({**final(run), "stopped": run.history.stopped})
+        if run.history.notes:
+            self.run.summary.update({"notes": "\n".join(run.history.notes)})
+        self.run.finish(exit_code={"FINISHED": 0, "FAILED": 1}.get(status, 255))
+        self.run = None
+
+
+def _wandb() -> Any:
+    try:
+        import wandb
+    except ImportError as error:
+        raise MissingExtraError("WandbCallback needs the package wandb: pip install wandb") from error
+    return wandb

@@ -1,0 +1,184 @@
+"""The figures of pages and reports, one function each: plain data in, a matplotlib figure out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dflearn.report import style
+from dflearn.report.render import seed_list
+from dflearn.studies.summary import MethodSummary, pareto_front
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FLOOR = "deciding with E[y | x]"
+NAMES = 18  # in a column of a legend
+Reference = Mapping[tuple[str, str], float]  # problem and method → a regret known from elsewhere
+
+
+@style.styled
+def learning_curves(
+    curves: Mapping[str, Sequence[float]], ylabel: str, floor: float | None = None, width: float = 6.8
+) -> Figure:
+    """One line per method over the epochs; a dashed line for the floor."""
+    from matplotlib.ticker import MaxNLocator
+
+    figure = style.new_figure(width, 0.58 * width)
+    axes = figure.add_subplot()
+    ends = []
+    for name, curve in curves.items():
+        epochs, color = range(1, len(curve) + 1), style.color_of(name)
+        axes.plot(epochs, curve, label=name, color=color, linestyle=style.dash_of(name), linewidth=1.8)
+        ends.append((epochs[-1], float(curve[-1]), name, color))
+    if floor is not None:
+        axes.axhline(floor, label=FLOOR, color=style.INK, linestyle="--", linewidth=1)
+        ends.append((max((end[0] for end in ends), default=1), floor, FLOOR, style.INK))
+    axes.set(xlabel="epoch", ylabel=ylabel)
+    ends = [end for end in ends if np.isfinite(end[1])]  # what diverged has no end to name
+    values = np.concatenate([np.asarray(curve, float) for curve in curves.values()])
+    values = values[np.isfinite(values)]
+    if len(values) and ends:
+        lowest = min(float(values.min()), *(end[1] for end in ends))
+        # The first epochs may be so bad that nothing else could be seen.
+        highest = min(float(values.max()), 2 * max(end[1] for end in ends))
+        room = max(highest - lowest, 0.1 * abs(highest), 1e-6)
+        axes.set_ylim(lowest - 0.06 * room, highest + 0.03 * room)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    style.label_ends(axes, ends, 0.07 if width > 5 else 0.1)
+    return figure
+
+
+@style.styled
+def trade_off(summaries: Sequence[MethodSummary], ylabel: str, *, apart: Sequence[MethodSummary] = ()) -> Figure:
+    """Regret against training time on one problem, with the Pareto front.
+
+    Args:
+        summaries: least regret first.
+        apart: methods that ran on other data: hollow points, not on the front.
+    """
+    methods = [s.method for s in (*summaries, *apart)]
+    figure = style.new_figure(4.2 + 1.6 * -(-len(methods) // NAMES), 3.7)
+    axes = figure.add_subplot()
+    trade_offs(axes, methods, summaries, apart)
+    axes.set(xlabel="training seconds per epoch", ylabel=ylabel)
+    name_points(figure)
+    return figure
+
+
+def trade_offs(
+    axes: Axes, methods: Sequence[str], summaries: Sequence[MethodSummary], apart: Sequence[MethodSummary] = ()
+) -> None:
+    """One point per method, ±1 standard deviation between the seeds, and the Pareto front as steps.
+
+    A point has the number of its method in `methods`; `name_points` adds the names.
+    """
+    top = _top([*summaries, *apart])
+    axes.set_xscale("log")
+    for s in (*summaries, *apart):
+        color, number, spot = style.color_of(s.method), methods.index(s.method) + 1, (s.seconds, min(s.regret, top))
+        level = 4 - 0.02 * number  # a number is hidden with its point
+        axes.errorbar(
+            *spot, s.deviation if s.deviation and s.regret <= top else None,
+            fmt=style.marker_of(s.method), color=color, ecolor=(color, 0.45), markersize=10, capsize=2, elinewidth=1,
+            markerfacecolor=style.PAPER if s in apart else color, label=f"{number} {s.method}", zorder=level,
+        )  # fmt: skip
+        look: dict[str, Any] = {
+            "ha": "center",
+            "va": "center",
+            "color": color if s in apart else style.PAPER,
+            "zorder": level,
+        }
+        axes.annotate(str(number), spot, fontsize=6.5, weight="bold", **look)
+        if s.regret > top:
+            axes.annotate(f"{s.regret:.2g} ↑", spot, (0, -12), textcoords="offset points", ha="center", fontsize=7)
+    axes.margins(x=0.12, y=0.12)
+    limits = (*axes.get_xlim(), *axes.get_ylim())
+    front = pareto_front(summaries)
+    x, y = [s.seconds for s in front], [s.regret for s in front]
+    edge: dict[str, Any] = {"color": style.FAINT, "linewidth": 1, "linestyle": "--", "zorder": 0, "where": "post"}
+    axes.step([x[0], *x, limits[1]], [limits[3], *y, y[-1]], **edge)
+    axes.set(xlim=limits[:2], ylim=limits[2:])
+    style.log_ticks(axes.xaxis)
+
+
+def name_points(figure: Figure) -> None:
+    """A legend beside the panels of `trade_offs`: which number is which method."""
+    pairs = [zip(*reversed(axes.get_legend_handles_labels()), strict=True) for axes in figure.axes]
+    handles = {label: handle for panel in pairs for label, handle in panel}
+    names = sorted(handles, key=lambda label: int(label.split()[0]))
+    columns = -(-len(names) // NAMES)
+    look: dict[str, Any] = {"fontsize": 7.5, "markerscale": 0.6, "ncols": columns}
+    figure.legend([handles[name] for name in names], names, loc="outside right upper", **look)
+
+
+def _top(summaries: Sequence[MethodSummary]) -> float:
+    """The regret above which a point is shown at the upper edge: one failure must not squeeze the others together."""
+    regrets = sorted(s.regret for s in summaries)
+    limit = 2 * regrets[len(regrets) // 2]
+    return limit if regrets[-1] > limit else regrets[-1]
+
+
+@style.styled
+def regret_bars(
+    summaries: Sequence[MethodSummary],
+    xlabel: str,
+    *,
+    apart: Sequence[MethodSummary] = (),
+    reference: Reference | None = None,
+) -> Figure:
+    """One bar per method of one problem, least regret on top, ± one standard deviation between the seeds.
+
+    Bars far beyond the others are cut off and have their number in them.
+
+    apart: methods that ran on other data: paler bars below, with their seeds. reference: a dash across the bar there.
+    """
+    figure = style.new_figure(4.7, 0.75 + 0.24 * (len(summaries) + len(apart)))
+    axes = figure.add_subplot()
+    ordered = [sorted(some, key=lambda s: s.regret) for some in (summaries, apart)]
+    names = [s.method for s in ordered[0]] + [f"{s.method}, seed {seed_list(s.seeds)}" for s in ordered[1]]
+    top = _top([*summaries, *apart])
+    for place, s in enumerate([*ordered[0], *ordered[1]]):
+        pale = 0.4 if s in apart else 1
+        axes.barh(place, min(s.regret, top), 0.72, color=style.color_of(s.method), alpha=pale)
+        if s.regret > top:
+            axes.text(top, place, f"{s.regret:.2g} → ", color=style.PAPER, weight="bold", ha="right", va="center")
+        elif len(s.seeds) > 1:
+            axes.errorbar(s.regret, place, xerr=s.deviation, color=style.INK, linewidth=1, capsize=2)
+        known = (reference or {}).get((s.problem, s.method))
+        if known is not None and s.regret <= top:
+            axes.plot(2 * [known], [place - 0.42, place + 0.42], color=style.INK, linewidth=1.8)
+    axes.set_yticks(range(len(names)), names)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(visible=False, axis="y")
+    axes.spines["left"].set_visible(False)
+    axes.locator_params(axis="x", nbins=5)
+    axes.set(xlabel=xlabel, ylim=(len(names) - 0.4, -0.6))
+    return figure
+
+
+@style.styled
+def grid_paths(
+    edges: np.ndarray, shape: tuple[int, int], costs: np.ndarray, paths: Mapping[str, tuple[np.ndarray, float]]
+) -> Figure:
+    """A grid whose edges are as thick as they cost, once per method, with the path taken and its true cost.
+
+    The first path is in ink, the others have the colours that their methods have elsewhere.
+    edges: (edges, 2) tail and head of each, nodes numbered row by row. paths: name → (chosen edges as 0 or 1, cost).
+    """
+    figure = style.new_figure(2.6 * len(paths), 2.9)
+    for k, (name, (chosen, cost)) in enumerate(paths.items()):
+        axes = figure.add_subplot(1, len(paths), k + 1)
+        for (tail, head), weight, taken in zip(edges, costs, chosen, strict=True):
+            x, y = zip(*(divmod(int(node), shape[1])[::-1] for node in (tail, head)), strict=True)
+            axes.plot(x, y, color=style.LINE, linewidth=0.6 + 7 * weight / costs.max(), solid_capstyle="round")
+            if taken > 0.5:
+                axes.plot(x, y, color=style.color_of(name) if k else style.INK, linewidth=2.5, solid_capstyle="round")
+        axes.set_title(f"{name}: {cost:.2f}", loc="center", fontsize=10)
+        axes.invert_yaxis()
+        axes.set_aspect("equal")
+        axes.axis("off")
+    return figure

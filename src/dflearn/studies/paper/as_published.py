@@ -1,0 +1,262 @@
+"""The Davis-Yin layers of the literature: the baselines that `DavisYin` is measured against.
+
+`AsPublished` is the authors' own, in dense torch; `SparseAsPublished` has the same iterates from sparse rows, and is what the
+paper's methods train with; `DenseJacobianFree` is the text's. All work on w ≥ 0 and one system of rows, in which bounds are
+rows too:
+
+    [C  I] (w)   (d)      C w ≤ d: inequalities and chosen upper bounds, a slack each,
+    [A  0] (s) = (b)      A w = b: equalities,
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor, nn
+
+from dflearn.errors import OptionError, ProgramError, ShapeError
+from dflearn.layers.base import Layer, with_gradient
+from dflearn.program import Instance, Program
+from dflearn.program.sides import Sides
+from dflearn.solvers.base import Solution, Status
+
+if TYPE_CHECKING:
+    from dflearn.engine.davis_yin.rows import SplittingRows
+    from dflearn.problems.base import Problem
+
+SMALLEST_SINGULAR_VALUE = 1e-3
+EXTRA_REGULARIZATION = 1e-6
+DECAY = 0.1
+NO_SECOND_DERIVATIVES = "SparseAsPublished has no second derivatives; AsPublished, the dense layer, has"
+
+
+class _Published(Layer):
+    """A layer on w ≥ 0 with the chosen upper bounds as rows; it computes in `dtype`, whatever the costs are.
+
+    Attributes:
+        extended: the program whose inequalities are C w ≤ d, and whose variables have no bounds.
+        width: variables, slacks of inequalities and slacks of upper bounds.
+        rho: the regularization of z; τ is that of P₂z.
+    """
+
+    program: Program
+
+    def __init__(
+        self,
+        problem: Problem | Program,
+        tau: float,
+        alpha: float = 0.01,
+        iterations: int = 100,
+        *,
+        generator: torch.Generator | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        program = problem if isinstance(problem, Program) else problem.program
+        super().__init__(program.objective)
+        name = type(self).__name__
+        if not (tau >= 0 and alpha > 0 and iterations >= 1):
+            raise ProgramError(
+                f"{name} needs a regularization ≥ 0, alpha > 0 and iterations ≥ 1; got {tau}, {alpha} and {iterations}"
+            )
+        if (program.lower != 0).any():
+            raise ProgramError(f"{name} knows lower bounds of zero only; use DavisYin, which takes any bounds")
+        if dtype not in (torch.float32, torch.float64):
+            raise OptionError(f"{name} computes in torch.float32 or torch.float64, not in {dtype}")
+        self.program, self.alpha, self.iterations, self.dtype = program.relax(), float(alpha), int(iterations), dtype
+        bounded = np.flatnonzero(_bounded(program))
+        self.bounds = program.upper[bounded]
+        self.extended = Program(
+            n=program.n, A=program.A, b=program.b, lower=-np.inf,
+            G=sp.vstack([program.G, sp.eye_array(program.n, format="csr")[bounded]]),
+            h=np.concatenate([program.h, self.bounds]),
+        )  # fmt: skip
+        self.width = program.n + self.extended.G.shape[0]
+        self.tau, self.rho = float(tau), EXTRA_REGULARIZATION + float(tau)
+        self.generator = torch.Generator().manual_seed(0) if generator is None else generator
+
+    def extra_repr(self) -> str:
+        return f"{self.program!r}, tau={self.tau}, alpha={self.alpha}, iterations={self.iterations}"
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {"generator": self.generator.get_state()}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        self.generator.set_state(state["generator"])
+
+    def steps(self) -> list[float]:
+        """α_0 … α_{N−1}, then α."""
+        decaying = [self.alpha * (1 - i / self.iterations) ** DECAY for i in range(self.iterations)]
+        return [*decaying, self.alpha]
+
+    def draw(self, count: int) -> Tensor:
+        """z ~ N(0, 1), `(count, n + slacks)`: float32 numbers in any dtype, so that all have the same."""
+        return torch.randn((count, self.width), generator=self.generator)
+
+    def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
+        batch, n = y.shape[:-1], self.program.n
+        if instance is not None and {"lower", "upper"} & instance.present().keys():
+            raise ShapeError(
+                f"{type(self).__name__} has its bounds in its rows: an instance may change b, h and d only"
+            )
+        costs = self.objective.vector(y, instance).reshape(-1, n)
+        sides = self.extended.own_sides
+        if instance is not None and {"b", "h"} & instance.present().keys():
+            own = self.program.sides(instance, len(costs))
+            bounds = np.broadcast_to(self.bounds, (*own.h.shape[:-1], len(self.bounds)))
+            sides = Sides(own.b, np.concatenate([own.h, bounds], -1), sides.lower, sides.upper)
+        w = self._decide(costs.to(self.dtype), sides)
+        value = (costs.detach() * w.detach()).sum(-1, dtype=torch.float64)  # a number only where all of w are numbers
+        status = torch.where(torch.isfinite(value), int(Status.FEASIBLE), int(Status.FAILED)).to(torch.int8)
+        return Solution(
+            decision=w.to(y.dtype).reshape(*batch, n),
+            status=status.cpu().reshape(batch),
+            objective=value.cpu().reshape(batch),
+            bound=torch.full(batch, -torch.inf, dtype=torch.float64),
+        )
+
+    @abstractmethod
+    def _decide(self, costs: Tensor, sides: Sides) -> Tensor:
+        """c `(count, n)` → w `(count, n)`, differentiable. sides: of `extended`."""
+
+
+class DenseRows(nn.Module):
+    """The rows M (w, s) = r as dense matrices, with the pseudo-inverse of M."""
+
+    V: Tensor
+    inverse_values: Tensor
+    U: Tensor
+    matrix: Tensor
+
+    def __init__(self, program: Program, dtype: torch.dtype) -> None:
+        super().__init__()
+        rows = sp.block_array([[program.G, sp.eye_array(program.G.shape[0])], [program.A, None]])
+        matrix = torch.tensor(rows.toarray(), dtype=dtype)
+        U, values, V = torch.linalg.svd(matrix, full_matrices=False)
+        kept = values > SMALLEST_SINGULAR_VALUE
+        parts = {"matrix": matrix.T, "U": U[:, kept].contiguous(), "inverse_values": 1 / values[kept]}
+        for key, value in {**parts, "V": V[kept].contiguous()}.items():
+            self.register_buffer(key, value, persistent=False)
+
+    def right_hand_side(self, sides: Sides) -> Tensor:
+        """r, `(count or 1, rows)`."""
+        h, b = sides.lines("h"), sides.lines("b")
+        count = max(len(h), len(b))
+        parts = [np.broadcast_to(part, (count, part.shape[1])) for part in (h, b)]
+        return torch.tensor(np.hstack(parts)).to(self.matrix)
+
+    def project(self, z: Tensor, right: Tensor) -> Tensor:
+        """P₁(z) = z − V Σ⁻¹ Uᵀ (M z − r), z `(count, n + slacks)`."""
+        return z - ((z @ self.matrix - right) @ self.U * self.inverse_values) @ self.V
+
+
+class AsPublished(_Published):
+    """DYS-Net as the paper's code runs it, for comparison with its tables; autograd through all iterations.
+
+    From z ~ N(0, 1), with N iterations and α_i = α (1 − i/N)^0.1 for i = 0 … N − 1, then once more with α itself:
+
+        z ← z − P₂z + P₁((2 − τ α_i) P₂z − z − α_i (c + (10⁻⁶ + τ) z)),    w = P₂z = max(0, z),
+
+    P₁ the projection onto the rows. The regularizer enters twice and smooths the slacks too. At the published α = 0.01 the
+    iterations are far from their limit, so that the result depends on the random start. The reference of
+    `SparseAsPublished`.
+
+    Args:
+        problem: one of the paper's problems, or its program: its name says which upper bounds become rows, SP-… none, KP-…
+            all, CFL-… those of the facilities; the others are dropped. Integrality is dropped afterwards.
+        tau: τ ≥ 0.
+        alpha, iterations: α and N.
+        generator: where the starts come from; the layer has a generator of its own, with seed 0, otherwise. Part of
+            `state_dict`.
+        dtype: in which it computes, whatever the costs are; the authors' code has float32.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.rows = DenseRows(self.extended, self.dtype)
+
+    def _decide(self, costs: Tensor, sides: Sides) -> Tensor:
+        step, z = self._iteration(costs, sides), self.draw(len(costs)).to(costs)
+        for alpha in self.steps():
+            z = step(z, alpha)
+        return z.clamp(min=0)[:, : self.program.n]
+
+    def _iteration(self, costs: Tensor, sides: Sides) -> Callable[[Tensor, float], Tensor]:
+        """(z, α_i) → the next z."""
+        right = self.rows.right_hand_side(sides)
+        c = torch.nn.functional.pad(costs, (0, self.width - self.program.n))
+
+        def step(z: Tensor, alpha: float) -> Tensor:
+            x = z.clamp(min=0)
+            slope = c + self.rho * z
+            return z - x + self.rows.project((2 - self.tau * alpha) * x - z - alpha * slope, right)
+
+        return step
+
+
+class SparseAsPublished(_Published):
+    """The iterates of `AsPublished` up to rounding, and their unrolled gradient, by a sparse factor of the rows.
+
+    Same arguments, same starts from the same generator. The dense layer drops singular values of the rows up to 10⁻³; this
+    one drops rows that are combinations of others, which is the same unless rows are nearly, but not quite, dependent. No
+    second derivatives.
+    """
+
+    compiles_by_batch = True
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "rows"}
+
+    @cached_property
+    def rows(self) -> SplittingRows:
+        """The rows on the compiled side, made when they are first needed: numba may be missing until then."""
+        from dflearn.engine.davis_yin.rows import SplittingRows
+
+        return SplittingRows(self.extended)
+
+    def _decide(self, costs: Tensor, sides: Sides) -> Tensor:
+        from dflearn.studies.paper.iteration import PublishedRun
+
+        record = costs.requires_grad and torch.is_grad_enabled()
+        run = PublishedRun(
+            self.rows, self.tau, self.rho, self.steps(), costs, self.draw(len(costs)), sides, self.dtype, record
+        )
+        w = torch.from_numpy(run.w).to(costs)
+        return with_gradient(costs, w, run.backward, NO_SECOND_DERIVATIVES)
+
+
+class DenseJacobianFree(AsPublished):
+    """The text's iteration on the dense system with the Jacobian-free gradient: what `DavisYin(gradient="jfb")` speeds up.
+
+        z ← z − P₂z + P₁((2 − α μ) P₂z − z − α c)  from z = 0,  w = P₂z;  autograd through the last iteration only.
+
+    Smooths the slacks too, unlike `DavisYin`. Arguments as of `AsPublished`, with μ ≥ 0 in place of τ.
+    """
+
+    def __init__(self, problem: Problem | Program, mu: float, alpha: float = 0.01, iterations: int = 100) -> None:
+        super().__init__(problem, mu, alpha, iterations)
+        self.rho = 0.0
+
+    def _decide(self, costs: Tensor, sides: Sides) -> Tensor:
+        step, z = self._iteration(costs, sides), costs.new_zeros(len(costs), self.width)
+        with torch.no_grad():
+            for _ in range(self.iterations - 1):
+                z = step(z, self.alpha)
+        return step(z, self.alpha).clamp(min=0)[:, : self.program.n]
+
+
+def _bounded(program: Program) -> np.ndarray:
+    """Which variables get a row for their upper bound, as published, `(n,)`: all of KP, the facilities of CFL, none of SP."""
+    kind, finite = program.name.split("-")[0], np.isfinite(program.upper)
+    rows = {"SP": np.zeros_like(finite), "KP": finite, "CFL": finite & program.integer}
+    if kind not in rows or (kind == "CFL" and not program.is_integer):
+        raise ProgramError(
+            "which upper bounds become rows is published for programs named SP-…, KP-… and CFL-… only, the last with its "
+            f"integers; this is {program!r}"
+        )
+    return rows[kind]

@@ -1,0 +1,179 @@
+"""The iteration of `AsPublished` on tiles, with sparse rows: all iterations in one call, and back through all of them.
+
+With M (w, s) = r the scaled, ordered rows, ρ = 10⁻⁶ + τ and a step α of the iteration's own:
+
+    v = (2 − τ α) max(z, 0) − z − α (c + ρ z),      x = (M Mᵀ)⁻¹ (M v − r),      z⁺ = min(z, 0) + v − Mᵀ x
+
+`multipliers` and `less_pairs` are those of `DavisYin`. Which entries of z are negative is all that the derivative needs: one
+bit per entry, instance and iteration.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dflearn.engine.davis_yin.compiled import Compiled
+from dflearn.engine.davis_yin.data import ROW_BYTES, SplittingSystem
+from dflearn.engine.davis_yin.iterations import less_pairs, multipliers
+from dflearn.engine.davis_yin.rows import SplittingRows
+from dflearn.engine.linear_algebra.lanes import (
+    Tile,
+    all_tiles,
+    bits,
+    get,
+    jit,
+    load,
+    maximum,
+    minimum,
+    put,
+    store,
+    where,
+    wide_tile,
+)
+from dflearn.engine.linear_algebra.threads import run_tiles
+from dflearn.layers.base import as_rows, in_shape
+from dflearn.program.sides import Sides
+
+SCRATCH = threading.local()
+
+
+@jit
+def iterate(
+    system: SplittingSystem,
+    c: Any,
+    begin: Any,
+    right: Any,
+    steps: Any,
+    tau: float,
+    rho: float,
+    index: Any,
+    used: int,
+    space: Any,
+    negative: Any,
+    out: Any,
+) -> None:
+    """out (count, n) = max(z, 0) after the steps, for the instances `index`.
+
+    c (count, n), begin: z (count, N), right: r (count or 1, m). negative: unsigned integers of one bit per lane,
+    (steps, N), row k about the z after step k; (0, N) where nobody asks.
+    """
+    n, N, m = c.shape[1], begin.shape[1], len(system.pivot)
+    z, v, cost = space[:N], space[N : 2 * N], space[2 * N : 3 * N]
+    x, r = space[3 * N : 3 * N + m], space[3 * N + m : 3 * N + 2 * m]
+    load(begin, index, z.lane)
+    load(c, index, cost.lane)
+    load(right, index, r.lane)
+    for j in range(n, N):
+        put(cost, j, 0.0)
+    for k in range(len(steps)):
+        step = steps[k]
+        keep, turn = 1.0 - step * (tau + rho), step * tau - 2.0
+        for j in range(N):
+            point = get(z, j)
+            put(v, j, keep * point + turn * minimum(point, 0.0) - step * get(cost, j))
+        multipliers(system, v, r, x)
+        for j in range(N):
+            point = minimum(get(z, j), 0.0) + less_pairs(get(v, j), system.columns, j, x)
+            put(z, j, point)
+            if len(negative) > 0:
+                negative[k, j] = bits(point < 0.0)
+    for j in range(n):
+        put(z, j, maximum(0.0, get(z, j)))  # in this order, what is not a number stays so
+    store(z[:n].lane, index, used, out)
+
+
+@jit
+def adjoint(
+    system: SplittingSystem,
+    steps: Any,
+    tau: float,
+    rho: float,
+    negative: Any,
+    gradient: Any,
+    index: Any,
+    used: int,
+    space: Any,
+    out: Any,
+) -> None:
+    """The derivative through every iteration: out (count, n) = (dw/dc)ᵀ gradient for the instances `index`.
+
+    With g the derivative with respect to z⁺ and p its projection onto the null space of M, one iteration back is: c gets
+    −α p; z gets g − (1 + α ρ) p where it is negative, (1 − α (τ + ρ)) p elsewhere.
+    """
+    n, N, m = gradient.shape[1], negative.shape[1], len(system.pivot)
+    g, charge, x = space[:N], space[N : N + n], space[2 * N : 2 * N + m]
+    load(gradient, index, g.lane)
+    for j in range(n, N):
+        put(g, j, 0.0)
+    for j in range(n):
+        put(g, j, where(negative[len(steps) - 1, j], 0.0, get(g, j)))
+        put(charge, j, 0.0)
+    for k in range(len(steps) - 1, -1, -1):
+        step = steps[k]
+        keep, turn = 1.0 - step * (tau + rho), 1.0 + step * rho
+        multipliers(system, g, None, x)
+        for j in range(N):
+            whole = get(g, j)
+            p = less_pairs(whole, system.columns, j, x)
+            if j < n:
+                put(charge, j, get(charge, j) - step * p)
+            if k > 0:
+                put(g, j, where(negative[k - 1, j], whole - turn * p, keep * p))
+    store(charge.lane, index, used, out)
+
+
+class PublishedRun:
+    """One batch, forward and backward. Arrays are `(count, ·)` in the layer's dtype."""
+
+    def __init__(
+        self, rows: SplittingRows, tau: float, rho: float, steps: Sequence[float], costs: Tensor, start: Tensor, sides: Sides,
+        precision: torch.dtype, record: bool,
+    ) -> None:  # fmt: skip
+        dtype = np.dtype(np.float64 if precision == torch.float64 else np.float32)
+        self.rows, self.tau, self.rho = rows, tau, rho
+        self.system = Compiled.of(self.rows, precision, torch.device("cpu")).system
+        self.steps = np.array(steps)
+        c, begin = (as_rows(part, len(start), dtype) for part in (costs, start))
+        right = self.rows.numbers(sides, dtype).right
+        lanes = ROW_BYTES // dtype.itemsize
+        # Wide rows are cheaper per instance; narrow ones where there are threads enough to take a tile each.
+        self.tiles = all_tiles(len(c), lanes // 2 if 2 * len(c) <= lanes * torch.get_num_threads() else lanes)
+        self.negative: dict[int, np.ndarray] = {}  # by the first instance of a tile
+        self.w = np.empty_like(c)
+
+        def solve(tile: Tile) -> None:
+            index, used = tile
+            negative = np.empty((len(self.steps) if record else 0, begin.shape[1]), f"u{len(index) // 8}")
+            self.negative[int(index[0])] = negative
+            space = self._space(len(index))
+            iterate(self.system, c, begin, right, self.steps, self.tau, self.rho, index, used, space, negative, self.w)
+
+        run_tiles(solve, self.tiles)
+
+    def _space(self, lanes: int) -> np.ndarray:
+        """This thread's work space, kept from call to call."""
+        rows = 3 * self.rows.width + 2 * len(self.system.pivot)
+        space = SCRATCH.__dict__.get(f"{self.w.dtype} {lanes}")
+        if space is None or len(space) < rows:
+            space = wide_tile(rows, lanes, self.w.dtype)
+            SCRATCH.__dict__[f"{self.w.dtype} {lanes}"] = space
+        return space
+
+    def backward(self, gradient: Tensor) -> Tensor:
+        """(dw/dc)ᵀ gradient, `(*batch, n)` → `(*batch, n)`."""
+        g = as_rows(gradient, len(self.w), self.w.dtype)
+        out = np.empty_like(g)
+
+        def run(tile: Tile) -> None:
+            index, used = tile
+            negative, space = self.negative[int(index[0])], self._space(len(index))
+            adjoint(self.system, self.steps, self.tau, self.rho, negative, g, index, used, space, out)
+
+        run_tiles(run, self.tiles)
+        return in_shape(out, gradient.shape[:-1]).to(gradient)

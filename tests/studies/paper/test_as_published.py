@@ -1,0 +1,212 @@
+"""The Davis-Yin layers of the literature against the published formulas in float64, each other, and `DavisYin`."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from dflearn.errors import OptionError, ProgramError, ShapeError
+from dflearn.layers import DavisYin
+from dflearn.problems import problem_named
+from dflearn.program import Instance, Program
+from dflearn.studies.paper.as_published import AsPublished, DenseJacobianFree, SparseAsPublished
+
+
+def costs_of(name: str, count: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    return problem_named(name, seed=1).generate(count, dtype=dtype).batch().require("costs")
+
+
+def slope(w: Tensor, y: Tensor, seed: int = 0) -> Tensor:
+    weight = torch.randn(w.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(w)
+    return torch.autograd.grad((w * weight).sum(), y)[0]
+
+
+def literally(
+    program: Program, C: np.ndarray, d: np.ndarray, y: Tensor, z: Tensor, tau: float, alpha: float, N: int
+) -> Tensor:
+    """The published iteration in float64, with an exact pseudo-inverse."""
+    A = program.A.toarray()
+    matrix = torch.tensor(np.block([[C, np.eye(len(C))], [A, np.zeros((len(A), len(C)))]]))
+    right, inverse = torch.tensor(np.concatenate([d, program.b])), torch.linalg.pinv(matrix, atol=1e-3)
+    c = program.objective.vector(y)
+    c = torch.cat([c, c.new_zeros(len(c), len(C))], 1)
+    for i in range(N + 1):
+        a = alpha * (1 - i / N) ** 0.1 if i < N else alpha
+        x = torch.relu(z)
+        v = (2 - tau * a) * x - z - a * (c + (1e-6 + tau) * z)
+        z = z - x + v - (v @ matrix.T - right) @ inverse.T
+    return torch.relu(z)[:, : program.n]
+
+
+Kind = type[AsPublished | SparseAsPublished]
+KINDS = [AsPublished, SparseAsPublished]
+CASES = [("SP-4", 0.0, 0.01), ("KP-10", 1.0, 0.1), ("CFL-6x3", 0.1, 0.01)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("name", "tau", "alpha"), CASES)
+def test_as_published_is_the_published_iteration(kind: Kind, name: str, tau: float, alpha: float) -> None:
+    """SP has no upper bounds, KP all of them, CFL those of the facilities."""
+    problem = problem_named(name, seed=1)
+    program, y = problem.program, costs_of(name, 5).requires_grad_()
+    eye = np.eye(program.n)
+    bounded = {"SP": eye[:0], "KP": eye, "CFL": eye[-3:]}[name.split("-")[0]]
+    C, d = np.vstack([program.G.toarray(), bounded]), np.concatenate([program.h, np.ones(len(bounded))])
+    layer = kind(problem, tau, alpha, 100, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    z = torch.randn(5, program.n + len(C), generator=torch.Generator().manual_seed(5)).double()
+    wanted = literally(program, C, d, y, z, tau, alpha, 100)
+    theirs = slope(wanted, y)
+    solution = layer.solve(y)
+    assert solution.counts() == {"FEASIBLE": 5}
+    torch.testing.assert_close(solution.objective, program.objective(y, wanted).detach())
+    torch.testing.assert_close(solution.decision, wanted, rtol=1e-11, atol=1e-12)
+    torch.testing.assert_close(slope(solution.decision, y), theirs, rtol=1e-10, atol=1e-12 * float(theirs.abs().max()))
+    assert not torch.equal(layer(y), solution.decision), "every call starts anew"
+    in_float32 = kind(problem, tau, alpha, 100, generator=torch.Generator().manual_seed(5))(y)
+    assert in_float32.dtype == torch.float64
+    torch.testing.assert_close(in_float32, wanted, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(slope(in_float32, y), theirs, rtol=1e-3, atol=1e-4 * float(theirs.abs().max()))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_as_published_draws_from_its_state(kind: Kind) -> None:
+    problem = problem_named("KP-10")
+    y = costs_of("KP-10", 3)
+    layer, other = kind(problem, 1.0), kind(problem.program, 1.0)
+    assert torch.equal(layer(y), other(y))
+    state = layer.state_dict()
+    after = layer(y)
+    other(y), other(y)
+    other.load_state_dict(state)
+    assert torch.equal(other(y), after)
+
+
+# -- the sparse kernel against the dense matrices ----------------------------------------------------------------------
+
+
+def both(problem: Any, y: Tensor, *options: Any, instance: Instance | None = None, **more: Any) -> list[Tensor]:
+    """Decision and gradient of the sparse layer, then of the dense one, in float64 from the same starts."""
+    found = []
+    for kind in (SparseAsPublished, AsPublished):
+        costs = y.clone().requires_grad_()
+        w = kind(problem, *options, dtype=torch.float64, **more)(costs, instance)
+        found += [w.detach(), slope(w, costs)]
+    return found
+
+
+def assert_same(found: list[Tensor]) -> None:
+    for ours, theirs in zip(found[:2], found[2:], strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-11 * float(theirs.abs().max()))
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "options"),
+    [
+        ("SP-5", 17, (1.0, 0.05)),  # more than a tile of 16, so that the last one is filled up
+        ("SP-4x6", 3, (0.0, 0.01)),
+        ("KP-70", 4, (0.0, 0.1)),
+        ("CFL-20x4", 5, (0.1, 0.01)),
+    ],
+)
+def test_sparse_iterates_and_gradients_are_the_dense_ones(name: str, count: int, options: Any) -> None:
+    assert_same(both(problem_named(name, seed=1), costs_of(name, count), *options))
+
+
+def test_a_program_of_any_rows_and_sides() -> None:
+    """Rows of both kinds, one of them a combination of others; b, h and d of each instance; variables in no row."""
+    rng = np.random.RandomState(3)
+    A, G, point = rng.normal(size=(3, 12)), rng.normal(size=(4, 12)), rng.uniform(0.2, 0.8, 12)
+    A[:, 9:], G[:, 9:] = 0, 0
+    A[2] = A[0] - 2 * A[1]
+    program = Program(A=A, b=A @ point, G=G, h=G @ point + 0.3, upper=1, name="KP-any")
+    y = torch.tensor(rng.normal(size=(6, 12)))
+    b = torch.tensor(rng.uniform(0.2, 0.8, (6, 12)) @ A.T)
+    h = torch.tensor(rng.uniform(0.5, 2.0, (6, 4)))
+    instance = Instance(b=b, h=h, d=torch.tensor(rng.normal(size=(6, 12))))
+    for given in (None, instance, Instance(h=h)):
+        assert_same(both(program, y, 0.3, 0.1, instance=given))
+    assert_same(both(Program(upper=1, n=3, name="KP-free"), y[:, :3], 0.3, 0.1))
+    wrong = b + torch.tensor([0.0, 0.0, 1.0])
+    with pytest.raises(ProgramError, match="is a combination of other rows"):
+        SparseAsPublished(program, 0.3)(y, Instance(b=wrong))
+
+
+def test_sparse_is_a_layer_like_others() -> None:
+    problem = problem_named("CFL-6x3", seed=1)
+    y = costs_of("CFL-6x3", 70, torch.float32)
+    layer = SparseAsPublished(problem, 0.1)
+    w = layer(y)
+    again = pickle.loads(pickle.dumps(SparseAsPublished(problem, 0.1)))
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert torch.equal(again(y), w), "threads and pickling change nothing"
+    finally:
+        torch.set_num_threads(before)
+    assert layer(y[:0]).shape == (0, 21)
+    layer.generator.manual_seed(0)
+    one = layer(y[0])
+    assert one.shape == (21,)
+    layer.generator.manual_seed(0)
+    assert layer(y[:6].reshape(2, 3, -1)).shape == (2, 3, 21)
+    assert "tau=0.1" in repr(layer)
+    costs = y[:2].clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(layer(costs).sum(), costs, create_graph=True)
+    with pytest.raises(OptionError, match="AsPublished, the dense layer, has"):
+        torch.autograd.grad(gradient.sum(), costs)
+    with pytest.raises(OptionError, match=r"torch\.float32 or torch\.float64"):
+        SparseAsPublished(problem, 0.1, dtype=torch.float16)
+
+
+def test_what_diverges_has_failed() -> None:
+    y = costs_of("KP-10", 3, torch.float32)
+    for kind in KINDS:
+        assert kind(problem_named("KP-10"), 100.0, 10.0).solve(y).counts() == {"FAILED": 3}
+
+
+def test_what_the_published_layers_do_not_take() -> None:
+    program = problem_named("CFL-6x3").program
+    assert AsPublished(program, 0).width == program.n + 6, "a slack for each facility's bound and each of three rows"
+    with pytest.raises(ProgramError, match="alpha > 0"):
+        AsPublished(program, 0, alpha=0)
+    with pytest.raises(ProgramError, match="with its integers"):
+        AsPublished(program.relax(), 0)
+    with pytest.raises(ProgramError, match="published for programs named"):
+        AsPublished(Program(n=3), 0)
+    with pytest.raises(ProgramError, match="lower bounds of zero"):
+        AsPublished(Program(lower=1, n=3, name="SP-1"), 0)
+
+
+def test_as_published_takes_sides_per_instance() -> None:
+    program = problem_named("KP-10").program
+    y = costs_of("KP-10", 2)
+    h = torch.tensor([[2.0, 2.0], [20.0, 20.0]])
+    layer = DenseJacobianFree(program, 1.0, 0.1, 200)
+    w = layer(y, Instance(h=h))
+    for i in range(2):
+        alone = DenseJacobianFree(Program(**{**_fields(program), "h": h[i].numpy()}), 1.0, 0.1, 200)
+        torch.testing.assert_close(w[i], alone(y[i]), rtol=1e-4, atol=1e-5)
+    with pytest.raises(ShapeError, match="b, h and d only"):
+        layer(y, Instance(upper=torch.ones(2, 10)))
+    with pytest.raises(ShapeError, match="no start"):
+        layer(y, None, torch.zeros(2, 10))
+
+
+def _fields(program: Program) -> dict[str, Any]:
+    return {name: getattr(program, name) for name in ("A", "b", "G", "h", "upper", "S", "name")}
+
+
+def test_the_dense_jacobian_free_layer_is_the_same_iteration() -> None:
+    """On a program with equalities only and w ≥ 0, the dense system is the equality form."""
+    problem = problem_named("SP-4", seed=1)
+    program = Program(A=problem.program.A, b=problem.program.b, name="SP-4")
+    ours, theirs = DavisYin(program, 0.7, 0.05, 80), DenseJacobianFree(program, 0.7, 0.05, 80)
+    y, other = (costs_of("SP-4", 9, torch.float32).requires_grad_() for _ in range(2))
+    w, wanted = ours(y), theirs(other)
+    torch.testing.assert_close(w, wanted, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(slope(w, y), slope(wanted, other), rtol=1e-3, atol=1e-6)

@@ -1,0 +1,20 @@
+"""The losses that take a layer, and the layers they are tested through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dflearn.layers.base import Layer
+from dflearn.losses import SCE, FenchelYoung, Loss, Regret, SmoothedSPOPlus, SPOPlus, SquaredDecisionError
+
+LOSSES: dict[str, Callable[[Layer], Loss]] = {
+    "regret": Regret,
+    "squared decision error": SquaredDecisionError,
+    "SPO+": SPOPlus,
+    "smoothed SPO+": SmoothedSPOPlus,
+    "SCE": SCE,
+    "plain SCE": lambda layer: SCE(layer, variant="plain"),
+    "SCE, smoothed label": lambda layer: SCE(layer, label="smoothed"),
+    "Fenchel-Young": FenchelYoung,
+}
+FLAT = {"regret", "squared decision error", "mean squared decision error"}  # through a layer with zero Jacobian
