@@ -92,7 +92,7 @@ def _peers(found: dict[str, Any]) -> list[str]:
         "Peers on the same instances, ms without compilation, at a tolerance of 1e-6 and at their default; how far their decisions are from "
         "ours, how far they break rows and bounds, and their objectives, and how far our decisions are from the CPU's. MPAX is forward only, all others "
         "with gradient. *dense*: an interior-point method in torch with one batched dense Cholesky factor a step, ours, as a yardstick, to decisions exact to 1e-6. "
-        "A finished measurement: the scripts `benchmarks/speed/gpu_peers.py` and `gpu_dense.py` were last in commit ca4a278.",
+        "A finished measurement: the scripts `benchmarks/speed/gpu_peers.py` and `gpu_dense.py` were last in commit 2df5e2c.",
         table(f"{head} | :ours off by", lines),
         "CuClarabel (Julia) and Moreau's CUDA build (NVIDIA's cuDSS) could not be had on that machine, which has no network.",
     ]
