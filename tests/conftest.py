@@ -1,14 +1,17 @@
-"""What every test may rely on: one thread, no display, a cache of its own, the same examples each time, no skips."""
+"""What every test may rely on: one thread, no display, a cache of its own, the same random numbers each time, no skips."""
 
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 import hypothesis
+import numpy as np
 import pytest
 import torch
 
@@ -23,6 +26,31 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cache")
     os.environ["DFLEARN_CACHE"] = str(folder)
     return folder
+
+
+def reseed(name: str, module: Any) -> None:
+    """torch's generator, and those of the module, start from a seed made of the name."""
+    seed = zlib.crc32(name.encode())
+    torch.manual_seed(seed)
+    for value in vars(module).values() if module else ():
+        if isinstance(value, np.random.Generator):
+            value.bit_generator.state = type(value.bit_generator)(seed).state
+        elif isinstance(value, np.random.RandomState):
+            value.seed(seed)
+        elif isinstance(value, torch.Generator):
+            value.manual_seed(seed)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup(fixturedef: Any, request: Any) -> None:
+    """A fixture draws the same numbers whichever test needs it first."""
+    reseed(fixturedef.argname, getattr(request, "module", None))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """A test draws the same numbers whatever ran before it."""
+    reseed(item.name, getattr(item, "module", None))
 
 
 @pytest.hookimpl(wrapper=True)
