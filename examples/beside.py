@@ -156,25 +156,24 @@ def models(
     return found
 
 
-def comparison(found: Mapping[str, Evaluation], columns: Mapping[str, Callable[[str], str]], width: int = 20) -> str:
+def comparison(found: Mapping[str, Evaluation], columns: Mapping[str, Callable[[str], str]]) -> str:
     """A line for each method: its regret and further columns, each a function of the method's name."""
     widths = [max(12, len(name) + 2) for name in columns]
     heads = "".join(f"{name:>{wide}}" for name, wide in zip(columns, widths, strict=True))
-    lines = [f"{'':<{width}}{'regret':>8}{heads}"]
+    lines = [f"{'':<20}{'regret':>8}{heads}"]
     for name, evaluation in found.items():
         cells = "".join(f"{show(name):>{wide}}" for show, wide in zip(columns.values(), widths, strict=True))
-        lines.append(f"{name:<{width}}{evaluation.ratio_of_sums:>8.2%}{cells}")
+        lines.append(f"{name:<20}{evaluation.ratio_of_sums:>8.2%}{cells}")
     return "\n".join(lines)
 
 
-def saved(found: Mapping[str, Evaluation], metric: str, form: str, unit: float = 1.0) -> Callable[[str], str]:
+def saved(found: Mapping[str, Evaluation], metric: str, form: str) -> Callable[[str], str]:
     """How much less than two-stage, with its 95 % interval."""
 
     def show(name: str) -> str:
         if name == "two-stage":
             return ""
-        paired = getattr(dfl.compare(found[name], found["two-stage"]), metric)
-        value, low, high = (0.0 - unit * part for part in paired)
+        value, low, high = (0.0 - part for part in getattr(dfl.compare(found[name], found["two-stage"]), metric))
         return f"{value:{form}} [{high:{form}}, {low:{form}}]"
 
     return show

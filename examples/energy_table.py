@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,14 +25,9 @@ from dflearn.studies.config import read_study
 from dflearn.studies.driver import complete
 from dflearn.studies.record import Record
 from dflearn.studies.store import read_records
-from energy_methods import COLORS, METHODS
+from energy_methods import COLORS, HERE, METHODS, NAMES, SCHEDULES
 
-HERE = Path(__file__).resolve().parent
 STUDIES = ("energy_knapsack.toml", "energy_scheduling.toml")
-NAMES = dict(
-    zip(("two-stage scaled", "MSE scaled", "SPO+^relax scaled", "SCE^smoothed scaled tuned"), METHODS, strict=True)
-)  # of the study's methods, as the examples call them
-
 Found = dict[tuple[str, int, str], Record]
 
 
@@ -43,22 +38,15 @@ def label(problem: str) -> str:
     return f"energy knapsack {capacity}, {predict or 'value'}" if kind == "energy" else problem
 
 
-def by_run(records: Sequence[Record]) -> Found:
+def by_run(records: Iterable[Record]) -> Found:
     """Problem, seed and method, as this page calls them → record."""
     return {(label(r.config.problem), r.config.seed, NAMES[r.config.method]): r for r in records}
 
 
-def sums(record: Record) -> tuple[float, float]:
-    """Σ regret and Σ |optimum| over the test days."""
-    assert record.regrets is not None
-    assert record.optima is not None
-    return float(record.regrets.sum(dtype=float)), float(np.abs(record.optima).sum(dtype=float))
-
-
 def share(records: Sequence[Record]) -> float:
     """Σ regret / Σ |optimum| over the test days of all these runs."""
-    regrets, optima = zip(*map(sums, records), strict=True)
-    return sum(regrets) / sum(optima)
+    regrets = sum(float(record.regrets.sum(dtype=float)) for record in records)
+    return regrets / sum(float(np.abs(record.optima).sum(dtype=float)) for record in records)
 
 
 def difference(found: Found, problem: str, seeds: list[int], method: str) -> estimates.Estimate:
@@ -76,10 +64,11 @@ def difference(found: Found, problem: str, seeds: list[int], method: str) -> est
 
 
 def problems_of(found: Found) -> dict[str, list[int]]:
-    """The problems in the order of the studies, and their seeds."""
+    """The problems in the order of the studies, others last, and their seeds."""
     order = [label(problem) for study in STUDIES for problem in read_study(HERE / study).problems]
-    seeds = {name: sorted({seed for problem, seed, _ in found if problem == name}) for name in order}
-    return {name: own for name, own in seeds.items() if own}
+    known = {problem for problem, _, _ in found}
+    names = [name for name in dict.fromkeys([*order, *sorted(known)]) if name in known]
+    return {name: sorted({seed for problem, seed, _ in found if problem == name}) for name in names}
 
 
 def summary(found: Found) -> str:
@@ -148,7 +137,7 @@ def main() -> None:
     arguments.add_argument("--no-run", action="store_true", help="show what is there")
     arguments.add_argument("--quick", action="store_true", help="one capacity, one seed, 60 days, 2 epochs")
     options = arguments.parse_args()
-    for variable, place in ((VARIABLE, options.data), ("DFLEARN_SCHEDULES", options.schedules)):
+    for variable, place in ((VARIABLE, options.data), (SCHEDULES, options.schedules)):
         if place is not None:
             os.environ[variable] = str(place)
     records = read_records(options.out / "runs.jsonl.xz") if options.no_run else run(options)

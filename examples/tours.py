@@ -1,12 +1,16 @@
 """The travelling salesman: all tours of a few cities, four formulations as programs, and travel times to predict.
 
-`TSP-8` names it in a study.
+`TSP-8` names it in a study, and the methods there are a loss through one formulation:
+
+    SPO+^MTZ                        SPO+ through the relaxation of a formulation
+    sSPO+^MTZ, SCE^MTZ              smoothed SPO+ and SCE through the smoothed relaxation, μ = share · mean travel time
+    SCE^MTZ, u as written           the same without scaling the positions u
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,10 +19,14 @@ import scipy.sparse as sp
 import torch
 
 import dflearn as dfl
+from dflearn.data import DecisionDataset
+from dflearn.losses import SCE, SmoothedSPOPlus, SPOPlus
+from dflearn.losses.base import Loss
 from dflearn.problems import Problem
-from dflearn.studies import register_problem
+from dflearn.studies import Method, Prepared, RunContext, register, register_problem
 
 FORMULATIONS = ("assignment", "MTZ", "MTZ, lifted", "DFJ")  # from weak to tight
+AS_WRITTEN = ", u as written"
 FEATURES = 6
 
 
@@ -176,3 +184,41 @@ class Tours(Problem):
 
 
 register_problem("TSP-{cities}", Tours, "the travelling salesman, all tours tried", example="TSP-6")
+
+
+# -- methods ------------------------------------------------------------------------------------------------------------
+
+
+def posed(context: RunContext, formulation: str, rescaled: bool) -> tuple[dfl.Program, DecisionDataset]:
+    """The formulation as a program, and the training days with its labels."""
+    tours = context.problem
+    assert isinstance(tours, Tours)
+    program = tours.formulation(formulation, rescaled)
+    labels = tours.directed(context.train.batch().require("decisions"), program, rescaled)
+    return program, context.train.with_decisions(labels)
+
+
+def plain(formulation: str) -> Callable[[RunContext], Prepared]:
+    def prepare(context: RunContext) -> Prepared:
+        program, train = posed(context, formulation, rescaled=True)
+        return Prepared(SPOPlus(dfl.Exact(dfl.HiGHS(program.relax()))), train)
+
+    return prepare
+
+
+def smoothed(kind: Callable[[dfl.Layer], Loss], formulation: str, rescaled: bool) -> Callable[[RunContext], Prepared]:
+    def prepare(context: RunContext) -> Prepared:
+        program, train = posed(context, formulation, rescaled)
+        scale = float(train.batch().require("costs").mean())
+        return Prepared(kind(dfl.Smoothed(program, context.parameters["share"] * scale)), train)
+
+    return prepare
+
+
+for _formulation in FORMULATIONS:
+    register(Method(f"SPO+^{_formulation}", f"SPO+ through {_formulation}", plain(_formulation)))
+    for _name, _kind in {"sSPO+": SmoothedSPOPlus, "SCE": SCE}.items():
+        for _end in ("", AS_WRITTEN) if _name == "SCE" and "MTZ" in _formulation else ("",):
+            _prepare = smoothed(_kind, _formulation, rescaled=not _end)
+            _about = f"{_name} through smoothed {_formulation}"
+            register(Method(f"{_name}^{_formulation}{_end}", _about, _prepare, lambda problem: {"share": 1.0}))

@@ -32,8 +32,7 @@ from dflearn.evaluation import estimates
 from dflearn.studies.config import read_study
 from dflearn.studies.driver import complete
 from dflearn.studies.record import Record
-from tours import FORMULATIONS, Tours
-from travelling_salesman_methods import AS_WRITTEN
+from tours import AS_WRITTEN, FORMULATIONS, Tours
 
 STUDY = Path(__file__).with_suffix(".toml")
 GRID = (0.1, 0.3, 1.0, 3.0, 10.0)  # of μ, times the mean travel time
