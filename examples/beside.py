@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy import stats
 from torch import Tensor, nn
 
 import dflearn as dfl
 from dflearn.data import Batch, DecisionDataset
-from dflearn.evaluation import Evaluation
+from dflearn.evaluation import Evaluation, estimates
+from dflearn.losses import TaskLoss
 
 INK, GREY, RED, BLUE, GREEN, GOLD = "#1f2933", "#c3cad3", "#d1495b", "#2b6cb0", "#5aa469", "#e0a030"
-COLORS = {"two-stage": RED, "SPO+": GREEN, "SCE": BLUE, "PFY": BLUE, "knowing the mean": GREY}
+COLORS = {"two-stage": RED, "MSE": RED, "SPO+": GREEN, "SCE": BLUE, "PFY": BLUE, "knowing the mean": GREY}
 Way = Callable[[DecisionDataset, int], nn.Module]
 Draw = Callable[[int], tuple[DecisionDataset, DecisionDataset]]
 
@@ -82,8 +82,8 @@ def study(
 
 
 def table(found: Mapping[str, Sequence[Evaluation]]) -> str:
-    """Regret in % of the optimum and per instance; how much less than the first way's, with an interval over seeds, and on how
-    many of them."""
+    """Regret in % of the optimum and per instance; how much less than the first way's, with Student's interval over seeds, which
+    share no data, and on how many of them."""
     first, *_ = found
     lines = [f"{'':<26}{'regret':>8}{'each':>9}   less than {first}"]
     for name, evaluations in found.items():
@@ -91,21 +91,11 @@ def table(found: Mapping[str, Sequence[Evaluation]]) -> str:
         each = sum(e.absolute_regret for e in evaluations) / len(evaluations)
         line = f"{name:<26}{share:>8.2%}{each:>9.4g}"
         if name != first:
-            less = np.array(
-                [a.absolute_regret - b.absolute_regret for a, b in zip(found[first], evaluations, strict=True)]
-            )
-            low, high = interval(less)
-            line += f"   {less.mean():.4g} [{low:.4g}, {high:.4g}], {(less > 0).sum()} of {len(less)} seeds"
+            pairs = zip(found[first], evaluations, strict=True)
+            less = np.array([a.absolute_regret - b.absolute_regret for a, b in pairs])
+            line += f"   {estimates.mean(less, 0.95)}, {(less > 0).sum()} of {len(less)} seeds"
         lines.append(line)
     return "\n".join(lines)
-
-
-def interval(values: np.ndarray, level: float = 0.95) -> tuple[float, float]:
-    """Student's, of the mean: values are independent, one for each seed, training and test data of its own. NaN of one value."""
-    if len(values) < 2:
-        return np.nan, np.nan
-    reach = stats.t.ppf((1 + level) / 2, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
-    return float(values.mean() - reach), float(values.mean() + reach)
 
 
 def seeds_of(description: str | None) -> list[int]:
@@ -117,13 +107,16 @@ def seeds_of(description: str | None) -> list[int]:
     return list(range(1 if options.quick else options.seeds))
 
 
-def forecasts(loss: object, share: float | Tensor, *, epochs: int, lr: float) -> dict[str, Way]:
-    """The mean, the newsvendor's quantile, and the cost after recourse, by `loss`."""
-    return {
+def forecasts(
+    program: dfl.Program, draw: Draw, share: float | Tensor, seeds: Sequence[int], *, mu: float, **training: Any
+) -> str:
+    """The table of three forecasts: the mean, the newsvendor's quantile, and what the cost after recourse teaches."""
+    ways = {
         "mean (ridge)": ridge,
-        "quantile": trained(pinball(share), epochs=epochs, lr=lr),
-        "cost after recourse": trained(loss, epochs=epochs, lr=lr),
+        "quantile": trained(pinball(share), **training),
+        "cost after recourse": trained(TaskLoss(dfl.Smoothed(program, mu)), **training),
     }
+    return table(study(program, draw, ways, seeds))
 
 
 # -- one seed: options, training and tables ---------------------------------------------------------------------------
@@ -217,7 +210,7 @@ def draw_shares(axes: Any, excess: Mapping[str, np.ndarray], labels: Mapping[str
     """The share of instances whose decision costs more than the best by at least so much."""
     for name, values in excess.items():
         share = np.linspace(1, 0, len(values))
-        axes.plot(np.sort(values), share, color=COLORS[name], linewidth=2.2, label=f"{name}: {labels[name]}")
+        axes.plot(np.sort(values), share, color=COLORS.get(name, GREY), linewidth=2.2, label=f"{name}: {labels[name]}")
     percent(axes.xaxis, axes.yaxis)
     axes.set(ylim=(0, 1), **settings)
 

@@ -15,9 +15,8 @@ import numpy as np
 import torch
 
 import dflearn as dfl
-from beside import data, forecasts, seeds_of, study, table
+from beside import data, forecasts, seeds_of
 from dflearn.data import DecisionDataset
-from dflearn.losses import TaskLoss
 
 UNITS, HOURS = 3, 8
 MOST, LEAST = np.array([6.0, 4.0, 3.0]), np.array([3.0, 1.5, 0.5])
@@ -57,12 +56,5 @@ def draw(seed: int) -> tuple[DecisionDataset, DecisionDataset]:
     return data(torch.tensor(x), torch.tensor(np.maximum(load, 0.5)), 120, seed)
 
 
-def main() -> None:
-    program = commitment_program()
-    loss = TaskLoss(dfl.Smoothed(program, mu=1e-2))
-    ways = forecasts(loss, SHARE, epochs=12, lr=0.02)
-    print(table(study(program, draw, ways, seeds_of(__doc__))))
-
-
 if __name__ == "__main__":
-    main()
+    print(forecasts(commitment_program(), draw, SHARE, seeds_of(__doc__), mu=1e-2, epochs=12, lr=0.02))

@@ -14,9 +14,8 @@ import numpy as np
 import torch
 
 import dflearn as dfl
-from beside import data, forecasts, seeds_of, study, table
+from beside import data, forecasts, seeds_of
 from dflearn.data import DecisionDataset
-from dflearn.losses import TaskLoss
 
 HOURS, FUEL, CURVE, RAMP, CHEAP, DEAR = 24, 1.0, 0.05, 1.0, 0.5, 8.0
 SHARE = (DEAR - FUEL - CURVE * 10) / (DEAR + CHEAP)  # of a newsvendor for each hour, at a usual load of 10
@@ -42,12 +41,5 @@ def draw(seed: int) -> tuple[DecisionDataset, DecisionDataset]:
     return data(torch.tensor(x), torch.tensor(load), 200, seed)
 
 
-def main() -> None:
-    program = generator_program()
-    loss = TaskLoss(dfl.Smoothed(program, mu=1e-3))
-    ways = forecasts(loss, SHARE, epochs=30, lr=0.01)
-    print(table(study(program, draw, ways, seeds_of(__doc__))))
-
-
 if __name__ == "__main__":
-    main()
+    print(forecasts(generator_program(), draw, SHARE, seeds_of(__doc__), mu=1e-3, epochs=30, lr=0.01))

@@ -14,9 +14,8 @@ import numpy as np
 import torch
 
 import dflearn as dfl
-from beside import data, forecasts, seeds_of, study, table
+from beside import data, forecasts, seeds_of
 from dflearn.data import DecisionDataset
-from dflearn.losses import TaskLoss
 
 GOODS, COST = 5, 1.0
 LEFT, MISSED = 0.2, np.array([2.0, 3.0, 4.0, 6.0, 9.0])
@@ -41,14 +40,8 @@ def draw(seed: int) -> tuple[DecisionDataset, DecisionDataset]:
     return data(torch.tensor(x), torch.tensor(np.maximum(mean + spread * rng.gumbel(size=mean.shape), 0)), 300, seed)
 
 
-def main() -> None:
-    seeds = seeds_of(__doc__)
-    for room in (200.0, 55.0):
-        program = newsvendor_program(room)
-        loss = TaskLoss(dfl.Smoothed(program, mu=1e-3))
-        ways = forecasts(loss, torch.tensor(SHARE), epochs=40, lr=0.02)
-        print(f"{program.name}\n{table(study(program, draw, ways, seeds))}\n")
-
-
 if __name__ == "__main__":
-    main()
+    seeds = seeds_of(__doc__)
+    for program in map(newsvendor_program, (200.0, 55.0)):
+        shown = forecasts(program, draw, torch.tensor(SHARE), seeds, mu=1e-3, epochs=40, lr=0.02)
+        print(f"{program.name}\n{shown}\n")

@@ -33,20 +33,9 @@ def workshop(rng: np.random.Generator) -> str:
     rows = [f" {machine}: {total(h)} - overtime <= 60" for machine, h in zip(MACHINES, hours, strict=True)]
     bounds = [f" make_{name} <= 6" for name in PRODUCTS]
     objective = f" profit: {total([1] * len(PRODUCTS))} - 18 overtime"
-    whole = " ".join(f"make_{name}" for name in PRODUCTS)
-    lines = [
-        "Maximize",
-        objective,
-        "Subject To",
-        *rows,
-        "Bounds",
-        *bounds,
-        " overtime <= 12",
-        "General",
-        f" {whole}",
-        "End",
-    ]
-    return "\n".join(lines) + "\n"
+    whole = " " + " ".join(f"make_{name}" for name in PRODUCTS)
+    parts = ["Maximize", objective, "Subject To", *rows, "Bounds", *bounds, " overtime <= 12", "General", whole, "End"]
+    return "\n".join(parts) + "\n"
 
 
 def days(count: int, truth: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -18,7 +18,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 import dflearn as dfl
-from beside import BLUE, INK, RED, percent, picture
+from beside import BLUE, INK, RED, draw_shares, picture
 from dflearn.data import DecisionDataset
 from dflearn.evaluation import Evaluation
 from dflearn.losses import MSE, SCE, Regret
@@ -89,23 +89,16 @@ def draw_paths(axes: Axes, problem: ShortestPath, test: DecisionDataset, found: 
     axes.set_title("One test instance of a shortest path")
 
 
-def draw_shares(axes: Axes, found: dict[str, Evaluation]) -> None:
-    """The share of instances whose decision costs more than the optimum by at least so much."""
-    share = np.linspace(1, 0, len(found["MSE"].ids))
-    floor = found["SCE"].floor_regrets
-    assert floor is not None
-    for name, regrets, color in (
-        ("MSE", found["MSE"].regrets, RED),
-        ("SCE", found["SCE"].regrets, BLUE),
-        ("knowing E[$y$ | $x$]", floor, "#8893a0"),
-    ):
-        excess = np.sort(regrets / found["MSE"].optima)
-        total = regrets.sum() / found["MSE"].optima.sum()
-        axes.plot(excess, share, color=color, linewidth=2, label=f"{name}: {total:.1%}")
-    axes.set(xlabel="regret / optimum, at least", ylabel="share of test instances", xlim=(0, 0.6), ylim=(0, 0.6))
-    percent(axes.xaxis, axes.yaxis)
+def draw_all(axes: Axes, found: dict[str, Evaluation]) -> None:
+    regrets = {name: evaluation.regrets for name, evaluation in found.items()}
+    regrets["knowing E[$y$ | $x$]"] = found["SCE"].floor_regrets
+    optima = found["MSE"].optima
+    totals = {name: f"{lost.sum() / optima.sum():.1%}" for name, lost in regrets.items()}
+    labels = {"xlabel": "regret / optimum, at least", "ylabel": "share of test instances"}
+    draw_shares(axes, {name: lost / optima for name, lost in regrets.items()}, totals, **labels, xlim=(0, 0.6))
+    axes.set_ylim(0, 0.6)
     axes.legend(frameon=False, loc="upper right", title="regret in all, trained on")
-    axes.set_title(f"All {len(share)} of them")
+    axes.set_title(f"All {len(optima)} of them")
 
 
 def draw(figure: Figure, problem: ShortestPath) -> None:
@@ -113,7 +106,7 @@ def draw(figure: Figure, problem: ShortestPath) -> None:
     left, middle, right = figure.subplots(1, 3, width_ratios=(1.2, 0.9, 1))
     draw_losses(left)
     draw_paths(middle, problem, test, found)
-    draw_shares(right, found)
+    draw_all(right, found)
     figure.get_layout_engine().set(wspace=0.06)  # type: ignore[union-attr]
 
 

@@ -14,9 +14,8 @@ import numpy as np
 import torch
 
 import dflearn as dfl
-from beside import data, forecasts, seeds_of, study, table
+from beside import data, forecasts, seeds_of
 from dflearn.data import DecisionDataset
-from dflearn.losses import TaskLoss
 
 DEPOTS, TOWNS, BACK, EXPRESS, SUPPLY = 3, 6, 0.5, 9.0, 22.0
 PLACES = np.random.default_rng(5).uniform(0, 3, (DEPOTS + TOWNS, 2))
@@ -44,12 +43,5 @@ def draw(seed: int) -> tuple[DecisionDataset, DecisionDataset]:
     return data(torch.tensor(x), torch.tensor(mean * together * rng.gamma(12, 1 / 12, mean.shape)), 200, seed)
 
 
-def main() -> None:
-    program = transport_program()
-    loss = TaskLoss(dfl.Smoothed(program, mu=1e-2))
-    ways = forecasts(loss, SHARE, epochs=30, lr=0.02)
-    print(table(study(program, draw, ways, seeds_of(__doc__))))
-
-
 if __name__ == "__main__":
-    main()
+    print(forecasts(transport_program(), draw, SHARE, seeds_of(__doc__), mu=1e-2, epochs=30, lr=0.02))

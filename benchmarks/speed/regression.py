@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 from targets import MEAN, RESULTS, place, two_digits
@@ -37,17 +36,11 @@ def regressions(new: Path, committed: Path, tolerance: float) -> tuple[int, list
     """How many ratios both have, and a line for each that regressed."""
     before, now = ratios(committed), ratios(new)
     common = [key for key in now if key in before]
-
-    def lines() -> Iterator[str]:
-        for key in common:
-            if now[key] < tolerance * before[key]:
-                benchmark, subject, row, column = key
-                yield (
-                    f"{benchmark}, {subject}: {column} on {row} is {two_digits(now[key])}, "
-                    f"was {two_digits(before[key])}"
-                )
-
-    return len(common), list(lines())
+    lines = []
+    for benchmark, subject, row, column in (key for key in common if now[key] < tolerance * before[key]):
+        is_now, was = (two_digits(found[benchmark, subject, row, column]) for found in (now, before))
+        lines.append(f"{benchmark}, {subject}: {column} on {row} is {is_now}, was {was}")
+    return len(common), lines
 
 
 def main() -> None:

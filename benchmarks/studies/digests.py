@@ -55,6 +55,19 @@ def _mu(problem: Any) -> float:
     return float(problem.program.objective.vector(problem.generate(100).costs.double()).abs().mean())
 
 
+def smoothed(p: Any, **options: Any) -> Smoothed:
+    return Smoothed(p.program, _mu(p), **options)
+
+
+def davis_yin(p: Any, gradient: str, mu: float | None = None, alpha: float | None = None, **options: Any) -> DavisYin:
+    return DavisYin(p.program, _mu(p) if mu is None else mu, alpha, gradient=gradient, **options)  # type: ignore[arg-type]
+
+
+def to_a_tolerance(p: Any) -> DavisYin:
+    return davis_yin(p, "implicit", iterations=100000, tolerance=1e-4)
+
+
+DOUBLE = torch.float64
 CASES: dict[str, Case] = {
     "MSE, SP-5": Case("SP-5", lambda p: MSE()),
     "SPO+ Exact(DagShortestPath), SP-10": Case("SP-10", lambda p: SPOPlus(Exact(p.solver()))),
@@ -64,35 +77,23 @@ CASES: dict[str, Case] = {
     "SPO+ Exact(Pooled), KP-30": Case("KP-30", lambda p: SPOPlus(Exact(dfl.Pooled(p.solver(), 0.2)))),
     "SPO+ Exact(TopK), TopK-20x3": Case("TopK-20x3", lambda p: SPOPlus(Exact(p.solver()))),
     "SCE Exact(HiGHS, relaxed), CFL-20x3": Case("CFL-20x3", lambda p: SCE(Exact(p.relaxed_solver()))),
-    "SCE Smoothed, SP-5": Case("SP-5", lambda p: SCE(Smoothed(p.program, _mu(p)))),
-    "SCE Smoothed, CFL-50": Case("CFL-50", lambda p: SCE(Smoothed(p.program, _mu(p)))),
-    "SCE Smoothed norm, SP-5, float64": Case(
-        "SP-5", lambda p: SCE(Smoothed(p.program, _mu(p), regularizer="norm")), torch.float64
-    ),
-    "SCE plain Smoothed, KP-50": Case("KP-50", lambda p: SCE(Smoothed(p.program, _mu(p)), variant="plain")),
-    "SCE smoothed labels, CFL-20x3": Case("CFL-20x3", lambda p: SCE(Smoothed(p.program, _mu(p)), label="smoothed")),
-    "sSPO+ Smoothed, KP-50, float64": Case(
-        "KP-50", lambda p: SmoothedSPOPlus(Smoothed(p.program, _mu(p))), torch.float64
-    ),
-    "Fenchel-Young Smoothed, SP-10": Case("SP-10", lambda p: FenchelYoung(Smoothed(p.program, _mu(p)))),
+    "SCE Smoothed, SP-5": Case("SP-5", lambda p: SCE(smoothed(p))),
+    "SCE Smoothed, CFL-50": Case("CFL-50", lambda p: SCE(smoothed(p))),
+    "SCE Smoothed norm, SP-5, float64": Case("SP-5", lambda p: SCE(smoothed(p, regularizer="norm")), DOUBLE),
+    "SCE plain Smoothed, KP-50": Case("KP-50", lambda p: SCE(smoothed(p), variant="plain")),
+    "SCE smoothed labels, CFL-20x3": Case("CFL-20x3", lambda p: SCE(smoothed(p), label="smoothed")),
+    "sSPO+ Smoothed, KP-50, float64": Case("KP-50", lambda p: SmoothedSPOPlus(smoothed(p)), DOUBLE),
+    "Fenchel-Young Smoothed, SP-10": Case("SP-10", lambda p: FenchelYoung(smoothed(p))),
     "Fenchel-Young Perturbed, SP-5": Case("SP-5", lambda p: FenchelYoung(Perturbed(p.solver(), _mu(p), 3, 5))),
-    "Regret Smoothed, KP-50": Case("KP-50", lambda p: Regret(Smoothed(p.program, _mu(p)))),
+    "Regret Smoothed, KP-50": Case("KP-50", lambda p: Regret(smoothed(p))),
     "Regret Perturbed, SP-5": Case("SP-5", lambda p: Regret(Perturbed(p.solver(), _mu(p), 4, 5))),
-    "SqDE Smoothed norm, CFL-20x3": Case(
-        "CFL-20x3", lambda p: SquaredDecisionError(Smoothed(p.program, _mu(p), regularizer="norm"))
-    ),
+    "SqDE Smoothed norm, CFL-20x3": Case("CFL-20x3", lambda p: SquaredDecisionError(smoothed(p, regularizer="norm"))),
     "SqDE DavisYin unrolled, SP-5": Case(
-        "SP-5", lambda p: SquaredDecisionError(DavisYin(p.program, _mu(p), gradient="unrolled"), reduction="mean")
+        "SP-5", lambda p: SquaredDecisionError(davis_yin(p, "unrolled"), reduction="mean")
     ),
-    "SCE DavisYin jfb, SP-5": Case("SP-5", lambda p: SCE(DavisYin(p.program, _mu(p), gradient="jfb"))),
-    "SCE DavisYin unrolled, CFL-20x3": Case(
-        "CFL-20x3", lambda p: SCE(DavisYin(p.program, 0.0, 0.01, gradient="unrolled"))
-    ),
-    "SCE DavisYin implicit to a tolerance, SP-3, float64": Case(
-        "SP-3",
-        lambda p: SCE(DavisYin(p.program, _mu(p), iterations=100000, tolerance=1e-4, gradient="implicit")),
-        torch.float64,
-    ),
+    "SCE DavisYin jfb, SP-5": Case("SP-5", lambda p: SCE(davis_yin(p, "jfb"))),
+    "SCE DavisYin unrolled, CFL-20x3": Case("CFL-20x3", lambda p: SCE(davis_yin(p, "unrolled", 0.0, 0.01))),
+    "SCE DavisYin implicit to a tolerance, SP-3, float64": Case("SP-3", lambda p: SCE(to_a_tolerance(p)), DOUBLE),
     "SCE AsPublished, SP-5": Case("SP-5", lambda p: SCE(AsPublished(p, 0.0, iterations=20))),
     "SCE DenseJacobianFree, SP-5": Case("SP-5", lambda p: SCE(DenseJacobianFree(p, 0.1, iterations=20))),
     "SCE CvxpySmoothed, SP-3": Case("SP-3", lambda p: SCE(CvxpySmoothed(p.program, _mu(p))), epochs=1),
@@ -162,19 +163,10 @@ def resumed() -> dict[str, Any]:
         for epochs in (2, 5):
             model = MLP(data.features.shape[1], problem.program.p, hidden=(6,), seed=2)
             history = dfl.fit(
-                model,
-                SCE(Smoothed(problem.program, _mu(problem))),
-                data.subset(slice(0, 200)),
-                validation=data.subset(slice(200, 240)),
-                problem=problem,
-                optimizer="adamw",
-                scheduler=lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5),
-                checkpoint=Path(folder) / "run.pt",
-                epochs=epochs,
-                keep="best",
-                seed=SEED,
-                progress=False,
-            )
+                model, SCE(smoothed(problem)), data.subset(slice(0, 200)), validation=data.subset(slice(200, 240)),
+                problem=problem, optimizer="adamw", checkpoint=Path(folder) / "run.pt", epochs=epochs, keep="best",
+                scheduler=lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5), seed=SEED, progress=False,
+            )  # fmt: skip
     return {
         "weights": digest(*model.state_dict().values()),
         "loss": history.rows[-1]["loss"],
