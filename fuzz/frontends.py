@@ -16,7 +16,8 @@ from fuzz.exact import exact_lp
 from fuzz.references import truth_of
 from fuzz.verdicts import Verdict
 
-LEAST = 1e-9  # files are read by HiGHS, which takes no smaller coefficients
+LEAST, MOST = 1e-9, 1e15  # files are read by HiGHS, which refuses coefficients beyond these
+GUROBI_LEAST = 1e-13  # gurobipy drops smaller coefficients when a model is built, before any reader sees them
 
 
 def front_ends(case: Case) -> list[Verdict]:
@@ -30,13 +31,15 @@ def front_ends(case: Case) -> list[Verdict]:
     if truth.status == "unknown":
         return []
     c = case.user_c(0)
+    entries = np.abs(np.concatenate([case.program.A.data, case.program.G.data]))
+    if name == "Gurobi" and entries.min(initial=1.0) < GUROBI_LEAST:
+        return [Verdict("declared", "gurobipy drops coefficients of this model")]
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         try:
             program, y = READERS[name](case, c)
         except ProgramError as error:
-            entries = np.abs(np.concatenate([case.program.A.data, case.program.G.data]))
-            if entries.min(initial=1.0) < LEAST:
+            if entries.min(initial=1.0) < LEAST or entries.max(initial=1.0) > MOST:
                 return [Verdict("declared", f"{name}: {error}")]
             raise
     if told:

@@ -7,6 +7,7 @@ import resource
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -203,6 +204,21 @@ def test_a_start_from_where_the_norm_had_won() -> None:
         solution = layer.solve(y, start=start)
         torch.testing.assert_close(solution.decision, layer(y), rtol=0, atol=1e-9)
         start = solution.start
+
+
+@pytest.mark.parametrize(
+    ("parts", "mu", "costs"),
+    [
+        ({"G": [[-1, 1]], "h": [0], "upper": 1}, 1.0, [0.0, 0.0]),
+        ({"G": [[-0.4, -19660.8]], "h": [0], "upper": [np.inf, 0], "S": [[1, 0], [0, 65536]]}, 256.0, [0.0, 0.0]),
+        ({"A": [[1, -1, 0]], "b": [0], "G": [[0, 1, 1], [1, 0, -1]], "h": [0, 0]}, 2.0, [-3.0, 1.0, 1.0]),
+    ],
+)
+def test_the_norm_wins_at_a_corner_of_many_rows(parts: dict[str, Any], mu: float, costs: list[float]) -> None:
+    """w = 0 is optimal where no direction from it falls faster than μ, also where the cone of directions is degenerate."""
+    answer = Smoothed(Program(**parts), mu, regularizer="norm").solve(torch.tensor(costs, dtype=torch.float64)).check()
+    assert answer.status == int(Status.OPTIMAL)
+    assert not answer.decision.any()
 
 
 def test_the_slow_way_with_little_smoothing() -> None:

@@ -285,9 +285,6 @@ def test_what_rounding_leaves_of_a_direction_is_no_way_to_infinity() -> None:
         assert "UNBOUNDED" not in layer.solve(costs, None, given).counts()
 
 
-@pytest.mark.xfail(
-    reason="neither the kernels nor Clarabel solve the squared problem: FAILED in place of UNBOUNDED", strict=True
-)
 def test_a_way_downhill_beyond_mu_has_no_end() -> None:
     """As above, with a first cost that pulls harder than μ."""
     program = Program(

@@ -233,8 +233,8 @@ def test_after_a_fork(make: type[ModelSolver]) -> None:
         ({"G": [[1, 1]], "h": [2], "upper": 3, "integer": True}, [0.9999999, 1.0000001], [-1, -3], "FEASIBLE", [1, 1]),
         # x ≤ 10⁶ z: x is above what z = 1 allows, and is found again.
         ({"G": [[1, -1e6]], "h": [0], "upper": [2e6, 2], "integer": [1]}, [1e6 + 1, 1.000001], [-1, 0], "FEASIBLE", [1e6, 1]),
-        # x ≥ ½ and x ≤ 10⁶ z, where z = 10⁻⁶ counted as zero: there is no such decision.
-        ({"G": [[1, -1e6]], "h": [0], "lower": [0.5, 0], "upper": 1, "integer": [1]}, [0.5, 5e-7], [0, 1], "FAILED", [np.nan] * 2),
+        # ½ ≤ x and x ≤ 10⁶ z, where z = 10⁻⁶ counted as zero: there is no such decision, and one is found with x ≤ z.
+        ({"G": [[1, -1e6]], "h": [0], "lower": [0.5, 0], "upper": 1, "integer": [1]}, [0.5, 5e-7], [1, 2], "OPTIMAL", [0.5, 1]),
         ({"G": [[1e7, 0]], "h": [0.5e7], "upper": 1, "integer": True}, [0.6, 0.0], [-1, 0], "FAILED", [np.nan] * 2),
     ],
 )  # fmt: skip
@@ -334,6 +334,27 @@ def test_a_big_m_does_not_hide_what_it_switches(large: float) -> None:
         for program, costs, wanted in ((one, [-1.0, 2], -1.0), (shared, [-1.0, -2, -1.5, 5], -15.0)):
             answer = make(program).solve(torch.tensor(costs, dtype=torch.float64)).check((Status.OPTIMAL,))
             assert answer.objective.item() == pytest.approx(wanted, rel=1e-9)
+
+
+@pytest.mark.parametrize("large", [1e7, 1e9])
+def test_a_big_m_that_lets_tolerances_open_nothing(large: float) -> None:
+    """Demand is met but for .0054, which a plant x ≤ M z makes: within tolerances z = 1e-9 would open it for nothing. By hand."""
+    limit, demand, other = 2.789422324243048, 1.2455766126999739, 0.5609734363483981
+    program = Program(A=[[0, 0, 1, 0, 0], [0, 0, 0, 1, 0], [0, 1, 0, 0, 1]], b=[demand, other, 0.988234976185236],
+                      G=[[-large, 1, 0, 0, 0], [0, 0, 1, 1, 1]], h=[0, limit],
+                      upper=[1, np.inf, np.inf, np.inf, np.inf], integer=[0])  # fmt: skip
+    for make in (*BACK_ENDS, best_solver):
+        answer = make(program).solve(torch.tensor([1.0, 1, 0, 0, 0], dtype=torch.float64)).check((Status.OPTIMAL,))
+        assert answer.objective.item() == pytest.approx(1 + 0.988234976185236 - (limit - demand - other), rel=1e-9)
+
+
+def test_a_variable_that_rows_fix_at_zero_has_a_unit() -> None:
+    """x ≤ 2 − 2 z and 2 v + 3 z ≥ 5 leave x only zero, up to rounding; another row makes scaling worth it."""
+    program = Program(A=[[0, 0, 32768, 0]], b=[0], G=[[1, 0, 0, 2], [0, -2, 0, -3]], h=[2, -5],
+                      upper=[1, 1, np.inf, 1], integer=[1, 3])  # fmt: skip
+    for make in BACK_ENDS:
+        answer = make(program).solve(torch.tensor([-1.0, 1, 1, 1], dtype=torch.float64)).check((Status.OPTIMAL,))
+        np.testing.assert_allclose(answer.decision, [0, 1, 0, 1], atol=1e-9)
 
 
 @pytest.mark.parametrize(("missing", "cash", "link"), [(5.0, 1e6, 1e-9), (5e-3, 1e6, 1e-6), (1e-5, 1e9, 1.0)])

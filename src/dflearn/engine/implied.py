@@ -86,6 +86,36 @@ def without_loose(
     return right, lower, upper, np.where(np.isfinite(reach), reach, 0.0)
 
 
+def without_big_m(
+    rows: sp.csr_array, right: np.ndarray, lower: np.ndarray, upper: np.ndarray, binary: np.ndarray
+) -> tuple[sp.csr_array, np.ndarray] | None:
+    """Rows  G w ≤ h  in which no binary variable has a larger coefficient than it takes to switch its row off; `None` where none shrinks.
+
+    With w_k at its loose value v₀ a row asks  Σ_{j≠k} a_j w_j ≤ h − a_k v₀,  at the other, v₁, h − a_k v₁. Where bounds allow the sum
+    no more than s < h − a_k v₀, that side becomes s, the other stays. The same integer points remain.
+
+    Args:
+        lower, upper: bounds that the whole program implies, `(n,)`.
+        binary: variables with two values, `lower` and `upper`, bool `(n,)`.
+    """
+    out, sides, changed = sp.csr_array(rows, dtype=np.float64, copy=True), right.copy(), False
+    for i in range(rows.shape[0]):
+        entries = slice(out.indptr[i], out.indptr[i + 1])
+        a, j = out.data[entries], out.indices[entries]
+        switches = np.flatnonzero(binary[j] & (a != 0))
+        if not len(switches) or not np.isfinite(right[i]):
+            continue
+        k = switches[np.abs(a[switches]).argmax()]
+        most = np.maximum(a * lower[j], a * upper[j])
+        loose, tight = (lower[j[k]], upper[j[k]]) if a[k] > 0 else (upper[j[k]], lower[j[k]])
+        others = float(np.delete(most, k).sum() + len(a) * EPS * np.abs(np.delete(most, k)).sum())
+        smaller = (others - right[i] + a[k] * tight) / (tight - loose)
+        if np.isfinite(smaller) and LOOSE * abs(smaller) < abs(a[k]):
+            sides[i], changed = others + smaller * loose, True
+            out.data[entries.start + k] = smaller
+    return (out, sides) if changed else None
+
+
 def _by_column(column: np.ndarray, entries: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The entries in the order of their columns, where each column begins among them, and those columns."""
     entries = entries[np.argsort(column[entries], kind="stable")]

@@ -19,11 +19,12 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 
 from dflearn.engine.certify import OPTIMAL, SURE, Certifier, Examination
 from dflearn.engine.hard.scaling import Scales, power_of_two, span, spans, units
-from dflearn.engine.implied import LARGEST, without_loose
+from dflearn.engine.implied import LARGEST, implied_bounds, without_big_m, without_loose
 from dflearn.errors import OptionError, ProgramError
 from dflearn.program import Program
 from dflearn.program.sides import Sides, integer_bounds
@@ -302,6 +303,8 @@ class Model(ABC):
             wide = span(c[i]) > WIDE
             if found.status is Status.FAILED or (found.status is Status.OPTIMAL and wide) or found.doubted:
                 found = self.settle(c[i], whole, gamma, gap, found, wide)
+            if found.status is Status.FAILED:
+                found = self.with_small_m(c[i], whole, gap) or found
             out.status[i], out.decision[i], out.bound[i] = found.status, found.w, found.bound
             if out.reason is not None:
                 out.reason[i] = found.reason
@@ -330,6 +333,26 @@ class Model(ABC):
             return self.nothing(Status.UNBOUNDED)
         doubted = claimed and not (sure and value - bound <= allowed)
         return Answer(Status.FEASIBLE if doubted else status, w, np.empty(0), bound, doubted=doubted)
+
+    def with_small_m(self, c: np.ndarray, sides: Sides, gap: float) -> Answer | None:
+        """The answer where no big M is larger than it must be: tolerances let a back end count as integral what such an M makes feasible.
+
+        `None` where no M shrinks, or the answer still breaks a row of the program.
+        """
+        matrix, right = self.certifier.matrix, sides.right_hand_sides()[0]
+        low, high = implied_bounds(matrix, self.equalities, right, sides.lower, sides.upper)
+        binary = self.program.integer & (sides.upper - sides.lower == 1)
+        low, high = np.where(binary, sides.lower, low), np.where(binary, sides.upper, high)
+        smaller = without_big_m(sp.csr_array(self.program.G), np.ravel(sides.h), low, high, binary)
+        if smaller is None:
+            return None
+        rows, h = smaller
+        raw = Raw.empty(1, self.n)
+        self.make(replace(self.program, G=rows)).solve_integers(c[None], replace(sides, h=h), gap, raw)
+        status, w = Status(int(raw.status[0])), raw.decision[0]
+        if not status.has_decision or not self.certifier.violation(w[None], sides)[0] <= OPTIMAL:
+            return None
+        return Answer(status, w, np.empty(0), float(raw.bound[0]))
 
     def improved(self, c: np.ndarray, w: np.ndarray, sides: Sides) -> np.ndarray:
         """w, or what is found from it by moving single integer variables by one to better decisions, where costs span much.

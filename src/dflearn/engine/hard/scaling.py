@@ -24,6 +24,7 @@ from dflearn.program.sides import Sides
 SMALL, LARGE = 1e-2, 1e6  # numbers whose largest lies between these are taken as they are
 ENTRIES = 1e4  # a matrix is scaled where an entry, or its inverse, is larger
 ROUNDS = 4  # of scaling rows, then columns
+NOTHING = 1e-10  # of the unit of a column: so small a range is rounding of a variable that rows fix at zero
 RUIZ = 8  # rounds of scaling rows and columns at once
 
 
@@ -88,7 +89,7 @@ class Scales:
                 high = _middle(logs.data + low[matrix.indices], row_of, len(rows))
                 low = np.where(free, _middle(logs.data + high[row_of], matrix.indices, program.n), 0.0)
             if program.is_integer:  # a big M must not make the range of a variable smaller than tolerances
-                low = np.where(free, np.minimum(low, np.log2(_reach(program))), 0.0)
+                low = np.where(free, np.minimum(low, np.log2(_reach(program, np.exp2(low)))), 0.0)
             # The last word is the rows': their tolerances are absolute.
             largest = np.full(len(rows), -np.inf)
             np.maximum.at(largest, row_of, logs.data + low[matrix.indices])
@@ -133,12 +134,13 @@ class Scales:
         return units(np.hstack(np.broadcast_arrays(*bounds)))
 
 
-def _reach(program: Program) -> np.ndarray:
-    """The largest |w_j| that the program's own sides allow, `(n,)`; infinite where there is no end, 1 where that is zero."""
+def _reach(program: Program, units: np.ndarray) -> np.ndarray:
+    """The largest |w_j| that the program's own sides allow, `(n,)`; infinite where there is no end, or where it is zero but for rounding
+    in these units `(n,)`."""
     matrix, right = sp.csr_array(sp.vstack([program.A, program.G])), program.own_sides.right_hand_sides()[0]
     bounds = implied_bounds(matrix, program.A.shape[0], right, program.lower, program.upper)
     reach = np.maximum(*map(np.abs, bounds))
-    return np.where(reach > 0, reach, 1.0)
+    return np.where(reach > NOTHING * units, reach, np.inf)
 
 
 def _middle(logs: np.ndarray, group: np.ndarray, count: int) -> np.ndarray:

@@ -368,15 +368,14 @@ class SmoothedRows(RowSystem):
         length[length == 0] = 1.0
         data = SmoothedData(c, length, np.ascontiguousarray(r), fixed(lower), fixed(upper))
         answer = self.solve(data, None, CONE_TOLERANCE)
-        for i in np.flatnonzero(
-            (answer.residual > CONE_ACCEPTED) & (answer.residual < np.inf)
-        ):  # rounding is allowed for
+        for i in np.flatnonzero(~(answer.residual <= CONE_ACCEPTED)):
             sides = np.take(r[i % len(r)] / self.factor.scale, self._places)[len(self.form.kept) :]
-            own = Sides(np.zeros(self.program.A.shape[0]), sides, lower[i % len(lower)], upper[i % len(upper)])
-            found = self.hard.cleared(c[i], answer.w[i], self.prices_of_all(answer.y[i]), float(length[i]), own)
-            if found is not None:
-                answer.w[i], answer.residual[i] = found.w, 0.0
-        # With μ = ‖c‖ the projection is of length one at most; where the kernels failed, nothing is claimed.
+            cone = Sides(np.zeros(self.program.A.shape[0]), sides, lower[i % len(lower)], upper[i % len(upper)])
+            guess = np.nan_to_num(np.clip(answer.w[i], cone.lower, cone.upper)), self.prices_of_all(answer.y[i])
+            result = self.hard.solve(c[i], float(length[i]), cone, guess)
+            if result.status == Status.OPTIMAL:
+                answer.w[i], answer.residual[i] = result.w, 0.0
+        # With μ = ‖c‖ the projection is of length one at most; where all methods failed, nothing is claimed.
         pull = np.where(answer.residual <= CONE_ACCEPTED, length * np.linalg.norm(answer.w, axis=1), np.nan)
         return pull, answer.w
 

@@ -64,7 +64,8 @@ def solve_norm(
         solved = status[active] == int(Status.OPTIMAL)
         met[active] |= solved
         # Where nothing was found at the first κ, far from the root as it may be, others are tried.
-        lost = (status[active] == int(Status.FEASIBLE)) & ~met[active] & (tried[active] < len(ELSEWHERE))
+        unsolved = np.isin(status[active], (Status.FEASIBLE, Status.FAILED))
+        lost = unsolved & ~met[active] & (tried[active] < len(ELSEWHERE))
         lost = active[lost]
         going = solved & ~(np.abs(gap) <= tolerance * mu)
         low[active], high[active] = (
