@@ -65,8 +65,7 @@ def solve_norm(
         met[active] |= solved
         # Where nothing was found at the first κ, far from the root as it may be, others are tried.
         unsolved = np.isin(status[active], (Status.FEASIBLE, Status.FAILED))
-        lost = unsolved & ~met[active] & (tried[active] < len(ELSEWHERE))
-        lost = active[lost]
+        lost = active[unsolved & ~met[active] & (tried[active] < len(ELSEWHERE))]
         going = solved & ~(np.abs(gap) <= tolerance * mu)
         low[active], high[active] = (
             np.where(solved & (gap <= 0), kappa[active], low[active]),
