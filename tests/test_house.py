@@ -1,4 +1,4 @@
-"""The house stays small: line budgets per wing, and the walk through both flows as a trace shows it (docs/architecture.md)."""
+"""The house stays small: line budgets per wing, and the walk through both flows as a trace shows it (docs/explanation/architecture.md)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
+ARCHITECTURE = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
 
 
 def lines(folders: list[str]) -> int:
@@ -33,7 +33,9 @@ def budgets() -> dict[str, tuple[list[str], int]]:
 def test_each_wing_keeps_its_budget(wing: str) -> None:
     folders, most = budgets()[wing]
     count = lines(folders)
-    assert count <= most, f"{wing} has {count} lines, {most} are its budget: what can go? See docs/architecture.md"
+    assert count <= most, (
+        f"{wing} has {count} lines, {most} are its budget: what can go? See docs/explanation/architecture.md"
+    )
 
 
 def test_every_folder_has_a_budget() -> None:
@@ -51,4 +53,6 @@ def test_the_walk_in_the_documents_is_what_a_trace_shows() -> None:
     )
     assert done.returncode == 0, done.stderr
     shown = done.stdout.strip()
-    assert shown in ARCHITECTURE, f"python tests/support/walk.py --write puts this into docs/architecture.md:\n{shown}"
+    assert shown in ARCHITECTURE, (
+        f"python tests/support/walk.py --write puts this into docs/explanation/architecture.md:\n{shown}"
+    )

@@ -20,9 +20,11 @@ ROOT = SOURCE.parents[1]
 MODULES = sorted(SOURCE.rglob("*.py"))
 LAZY_PACKAGES = ["dflearn", "dflearn.solvers", "dflearn.layers", "dflearn.losses", "dflearn.testing"]
 
-# A module may import those above it in the table of docs/architecture.md, and its own package.
+# A module may import those above it in the table of docs/explanation/architecture.md, and its own package.
 TABLE = re.search(
-    r"<!-- import order -->\n(.*?)<!-- end -->", (ROOT / "docs" / "architecture.md").read_text(), re.DOTALL
+    r"<!-- import order -->\n(.*?)<!-- end -->",
+    (ROOT / "docs" / "explanation" / "architecture.md").read_text(),
+    re.DOTALL,
 )
 assert TABLE is not None
 ORDER = ["_version", *re.findall(r"^\| `(\w+)`", TABLE[1], re.MULTILINE), "__main__"]
@@ -164,7 +166,7 @@ def test_only_its_own_commands_know_the_paper() -> None:
 
 def test_every_part_has_its_place_in_the_document() -> None:
     parts = {part_of(dotted(path)) for path in MODULES if path != SOURCE / "__init__.py" and path.read_text()}
-    assert parts == set(ORDER), "the table of docs/architecture.md lists the parts in the order of imports"
+    assert parts == set(ORDER), "the table of docs/explanation/architecture.md lists the parts in the order of imports"
 
 
 @pytest.mark.parametrize("package", [*LAZY_PACKAGES, "dflearn.problems"])

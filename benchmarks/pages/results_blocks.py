@@ -1,4 +1,4 @@
-"""The figures of README.md and docs/performance.md, written from the files in results/, so that they cannot differ.
+"""The figures of README.md and docs/notes/performance.md, written from the files in results/, so that they cannot differ.
 
     python benchmarks/pages/results_blocks.py            # rewrites the block between the markers of each
 
@@ -43,7 +43,7 @@ def ratios(title: str, file: str, subject: str, columns: dict[str, str], *places
         key: name for key, name in columns.items() if any(key in row for row in rows)
     }
     lines = [f"| {' | '.join(show(row.get(key, '')) for key in names)} |" for row in rows]
-    head = [f"{title} ([all columns](../results/bench/{file}.md)):", "", f"| {' | '.join(names.values())} |"]
+    head = [f"{title} ([all columns](../../results/bench/{file}.md)):", "", f"| {' | '.join(names.values())} |"]
     return "\n".join([*head, "|---" * len(names) + "|", *lines])
 
 
@@ -154,14 +154,14 @@ def readme() -> str:
     return f"""
 **Decisions.** Test regret on the paper's problems in its published style, means over the seeds; in brackets what the paper
 prints. SCE^DYS is the authors' own code. The last two columns are ours, untuned: SCE through the exactly smoothed program,
-with the paper's model, and with its output [in units of the costs](docs/choosing.md#let-the-model-work-in-units-of-the-costs),
-which helps other losses too. [Claim by claim](docs/reproduction.md), [every row](results/paper/README.md),
+with the paper's model, and with its output [in units of the costs](docs/how-to/choose-a-method.md#let-the-model-work-in-units-of-the-costs),
+which helps other losses too. [Claim by claim](docs/notes/reproduction.md), [every row](results/paper/README.md),
 [methods tuned alike](results/comparison/README.md).
 
 {paper()}
 
 **Speed.** The peer's time over ours, on one thread, in turns, compilation apart.
-[How it is measured, where formulations differ, every ratio, and what was missed](docs/performance.md).
+[How it is measured, where formulations differ, every ratio, and what was missed](docs/notes/performance.md).
 
 {headline()}
 
@@ -193,7 +193,7 @@ with two threads than with one, so that the tables above are the ones to go by.
 """
 
 
-DOCUMENTS: dict[str, Callable[[], str]] = {"README.md": readme, "docs/performance.md": performance}
+DOCUMENTS: dict[str, Callable[[], str]] = {"README.md": readme, "docs/notes/performance.md": performance}
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
-"""The walk through both flows, as a trace of a run shows it: docs/architecture.md holds what this prints.
+"""The walk through both flows, as a trace of a run shows it: docs/explanation/architecture.md holds what this prints.
 
 python tests/support/walk.py            # print the walk
-python tests/support/walk.py --write    # put it into docs/architecture.md
+python tests/support/walk.py --write    # put it into docs/explanation/architecture.md
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dflearn.engine.ahead import Stage
 from dflearn.training.run import Run
 
 SOURCE = Path(dflearn.__file__).parent
-DOCUMENT = Path(__file__).parents[2] / "docs" / "architecture.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "explanation" / "architecture.md"
 BEGIN, END = "<!-- walk: python tests/support/walk.py --write -->\n", "<!-- end of walk -->"
 
 

@@ -29,7 +29,7 @@ PROGRAM = Program(G=np.array([[2.0, 3, 1, 4], [1, 1, 2, 1]]), h=[5, 2.5], upper=
 TASK = DecisionTask.of(PROGRAM)
 NAMES = [entry.name for entry in METHODS]
 ENTRIES = dict(zip(NAMES, METHODS, strict=True))
-DOCUMENT = Path(__file__).parents[2] / "docs" / "methods.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "methods.md"
 
 
 def numbers(seed: int, count: int = 16) -> Tensor:
@@ -146,7 +146,7 @@ def test_the_document_shows_every_row() -> None:
     for entry in METHODS:
         row = next((line for line in text.splitlines() if line.startswith(f"| `{entry.name}` |")), "")
         for part in (entry.title, entry.paper, ", ".join(entry.needs), entry.solves, entry.tune, f"`{entry.code}`"):
-            assert part in row, f"docs/methods.md has no row of {entry.name!r} with {part!r}"
+            assert part in row, f"docs/reference/methods.md has no row of {entry.name!r} with {part!r}"
         assert ("| yes |" in row) == entry.convex
         assert entry.pyepo in row
 

@@ -56,7 +56,7 @@ class Bench(Command):
     """Time dflearn and its peers side by side (needs a checkout; `make peers` sets up the peers)."""
 
     name: Annotated[str, Parameter(choices=BENCHMARKS)] = field(kw_only=False)
-    """what to time; docs/performance.md shows the results"""
+    """what to time; docs/notes/performance.md shows the results"""
     quick: bool = False
     """a part of the rows, the same as in the full run"""
     threads: Positive = 1

@@ -175,7 +175,7 @@ class Train(OwnProgram, Workers, Cache):
         ]
 
     def _document(self, result: TrainResult) -> dict[str, Any]:
-        """How the models did, for programs; docs/command-line.md explains the keys."""
+        """How the models did, for programs; docs/reference/command-line.md explains the keys."""
         notes = [as_options(note) for note in result.notes]
         return result.as_dict(self.rows_per_year) | {"unit": self.unit, "notes": notes}
 

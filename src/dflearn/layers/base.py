@@ -302,7 +302,7 @@ class AroundSolver(Layer):
         if isinstance(y, Tensor) and y.is_cuda and not (self.solver.on_devices or self._said):
             self._said = True
             warnings.warn(
-                f"{type(self.solver).__name__} solves on the CPU, to which costs on {y.device} are copied (docs/gpu.md)",
+                f"{type(self.solver).__name__} solves on the CPU, to which costs on {y.device} are copied (docs/how-to/gpu.md)",
                 RuntimeWarning,
                 stacklevel=2,
             )

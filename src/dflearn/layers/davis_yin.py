@@ -233,7 +233,7 @@ class DavisYin(WithoutCaches, Layer):
             if self.tolerance is None:
                 why = f"its {rows} rows of {self.width} numbers are too many for a dense matrix"
             warnings.warn(
-                f"DavisYin solves costs on {device} on the CPU, to which they are copied: {why} (docs/gpu.md)",
+                f"DavisYin solves costs on {device} on the CPU, to which they are copied: {why} (docs/how-to/gpu.md)",
                 RuntimeWarning,
                 stacklevel=5,
             )

@@ -55,7 +55,7 @@ def blocks_or_reason(program: Program, device: torch.device, regularizer: str) -
         return SmoothedBlocks.prepare(program, device)
     except NotHere as reason:
         warnings.warn(
-            f"Smoothed solves costs on {device} on the CPU, to which they are copied: {reason} (docs/gpu.md)",
+            f"Smoothed solves costs on {device} on the CPU, to which they are copied: {reason} (docs/how-to/gpu.md)",
             RuntimeWarning,
             stacklevel=6,
         )

@@ -1,7 +1,7 @@
 """`Smoothed` inside `torch.compile`: operators of torch's for forward and backward, both with known shapes.
 
 The operators find their layer by its number, so that μ may change without compiling again. An instance without a decision
-is an error at once there, on a GPU as docs/gpu.md says.
+is an error at once there, on a GPU as docs/how-to/gpu.md says.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class Smoothed(WithoutCaches, Layer):
     An answer is OPTIMAL if it passes the rule of `dflearn.engine.certify`. `Solution.residual` is its error there (usually 1e-12),
     `Solution.fallback` says which instances were left to Clarabel, and `Solution.reason` why one is not OPTIMAL.
 
-    Costs on a GPU are solved there, and a training step does not wait for its statuses: see `gpu` and docs/gpu.md. `repr` says where.
+    Costs on a GPU are solved there, and a training step does not wait for its statuses: see `gpu` and docs/how-to/gpu.md. `repr` says where.
 
     Args:
         program: integrality is dropped; smoothing acts on the decision variables, never on slacks.
@@ -196,7 +196,7 @@ class Smoothed(WithoutCaches, Layer):
             if bends and y.is_cuda and not self._warned_q:
                 self._warned_q = True
                 warnings.warn(
-                    "Smoothed solves instances with a q on the CPU, to which their costs are copied (docs/gpu.md)",
+                    "Smoothed solves instances with a q on the CPU, to which their costs are copied (docs/how-to/gpu.md)",
                     RuntimeWarning,
                     stacklevel=4,
                 )

@@ -44,7 +44,7 @@ class Solution:
         reason: why an instance is not OPTIMAL, one text each, "" where nothing is to be said, flat `(count,)`, or `None`.
         slope: the gradient of `objective` in y, `(*batch, p)`, where it is not Sᵀ `decision`; otherwise `None`.
         seconds: wall time of the call that gave this answer; on a GPU, until its work was handed over.
-        deferred: whether statuses are looked at later, by the layer, so that nothing waits for the GPU now (docs/gpu.md).
+        deferred: whether statuses are looked at later, by the layer, so that nothing waits for the GPU now (docs/how-to/gpu.md).
     """
 
     decision: Tensor

@@ -1,6 +1,6 @@
 """The one table of methods: names, papers, needs, solves, the line of code, and what makes the loss, μ and σ relative to the data.
 
-The estimator, `dfl train --loss`, `dfl methods` and docs/methods.md read it; nothing heavy is loaded for it.
+The estimator, `dfl train --loss`, `dfl methods` and docs/reference/methods.md read it; nothing heavy is loaded for it.
 """
 
 from __future__ import annotations

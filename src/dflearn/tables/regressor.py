@@ -126,7 +126,7 @@ class DecisionFocusedRegressor(Decider):
             on the LP relaxation, is kept. 0 trains on all of them and keeps the last epoch.
         early_stopping: how many epochs without improvement end the training; `None`: never.
         cache: folder that remembers the exact solves behind labels and scores, across fits and runs.
-        device: where it is trained, "cuda", say (docs/gpu.md); what is fitted lies on the CPU.
+        device: where it is trained, "cuda", say (docs/how-to/gpu.md); what is fitted lies on the CPU.
         random_state: seed of initial weights, held-out part, order of the instances and noise.
         verbose: print a line per epoch.
 

@@ -113,7 +113,7 @@ def train(
         keep_checkpoint: remove nothing at the end, as `train_rolling` needs it between its folds.
         solver: an exact solver of the program; default: the fastest that suits it.
         cache: a folder that remembers solves, as of `label`.
-        device: where decision-focused models are trained, "cuda", say; see docs/gpu.md. The result lies on the CPU.
+        device: where decision-focused models are trained, "cuda", say; see docs/how-to/gpu.md. The result lies on the CPU.
         progress: say on stderr how far it is.
     """
     begun = time.perf_counter()

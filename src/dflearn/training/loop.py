@@ -60,7 +60,7 @@ def fit(
         seed: of the order of instances, and of torch's own generator (dropout) during the run. Torch's global
             generator is not used otherwise, and is afterwards what it was before.
         device: where model and data are moved; default: where the model is.
-        callbacks: see docs/callbacks.md. Their states are part of checkpoints, by their places in this list.
+        callbacks: see docs/how-to/callbacks.md. Their states are part of checkpoints, by their places in this list.
         checkpoint: a file, written after each epoch. If it exists the run goes on from it, bit for bit as if it had
             never stopped; a file of another run is an error. `epochs` may grow from one call to the next.
         warm_start: begin each solve where the same instance's last one ended, for layers that take a start.

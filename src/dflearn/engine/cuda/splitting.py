@@ -23,14 +23,14 @@ from dflearn.engine.davis_yin.rows import SplittingRows
 MOST_SUMS = 3  # of source/splitting.cu
 LEAST_THREADS, MOST_THREADS = 32, 512
 MOST_EACH = 8  # columns of a thread
-# Columns of a thread where rows are few; otherwise fewer of them, and threads for each row. Measured: docs/gpu.md.
+# Columns of a thread where rows are few; otherwise fewer of them, and threads for each row. Measured: docs/how-to/gpu.md.
 FEW_EACH, EACH, ROW_THREADS = 4, 2, 4
 FEW = 4  # rows that registers hold
 MOST_ENTRIES = 4  # of a column, that registers hold
 ENTRIES_EACH = 4  # of a thread that sums a row, at least
 LEAST_TOGETHER = 4  # threads that read a row of the inverse, so that they read whole sectors of memory
 MOST_NUMBERS = 2**31 - 1  # what an int of the kernels counts
-# Numbers of (M Mᵀ)⁻¹ that an instance reads in an iteration, and all instances of a batch together. Measured: docs/gpu.md.
+# Numbers of (M Mᵀ)⁻¹ that an instance reads in an iteration, and all instances of a batch together. Measured: docs/how-to/gpu.md.
 MOST_ONE_READS, MOST_READ = 2**16, 2**23
 
 

@@ -26,7 +26,7 @@ from dflearn.program.sides import Side
 DOUBLE = torch.float64
 SCRATCH = 2**30  # bytes of all blocks together
 # Of threads there are about as many as a quarter of the columns, or half of the rows; the most where one block has a
-# multiprocessor to itself, since part of its factor does not fit. Measured: docs/gpu.md.
+# multiprocessor to itself, since part of its factor does not fit. Measured: docs/how-to/gpu.md.
 LEAST_THREADS, MANY_THREADS, ALL_THREADS = 128, 512, 1024
 # Threads of a multiprocessor, and with them registers of each: more where a factor of several levels makes them wait for each
 # other, and where blocks are large.
