@@ -19,8 +19,7 @@ from scipy.sparse.csgraph import dijkstra
 
 import dflearn as dfl
 from dflearn.studies import executors
-from dflearn.studies.export import write_records
-from dflearn.studies.store import read_records
+from dflearn.studies.store import read_records, write_records
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 

@@ -32,8 +32,7 @@ from dflearn.layers import CvxpySmoothed, DavisYin, Exact, Perturbed, Smoothed
 from dflearn.losses import MSE, SCE, CaVE, FenchelYoung, Regret, SmoothedSPOPlus, SPOPlus, SquaredDecisionError
 from dflearn.models import MLP
 from dflearn.problems import problem_named
-from dflearn.studies.paper.as_published import AsPublished, DenseJacobianFree
-from dflearn.studies.paper.cave import CaVEAsPublished
+from dflearn.studies.paper.as_published import AsPublished, CaVEAsPublished, DenseJacobianFree
 from dflearn.studies.record import installed, machine
 
 POINTS, EPOCHS, SEED = 240, 4, 1

@@ -67,7 +67,7 @@ def test_a_failed_run_is_shown(folder: Path, capsys: pytest.CaptureFixture[str])
         (["run", "study.toml", "--in-process", "--raw", "study.toml"], "no folder can be made at study.toml"),
         (["status", "none.toml"], "there is no study at none.sqlite"),
         (["paper", "table", "sp", "--sizes", "7"], "the paper has no SP-7; its sizes are SP-5, SP-10, SP-15, SP-25"),
-        (["paper", "table", "sp", "--methods", "SEC^DYS"], "perhaps 'SCE^DYS'"),
+        (["paper", "table", "sp", "--methods", "SEC^DYS"], "did you mean 'SCE^DYS'"),
         (["paper", "table", "sp", "--seeds", "one"], "seeds are numbers or ranges such as 1-5, got 'one'"),
         (["paper", "all", "--budget", "-1"], "the budget is a positive number of hours"),
     ],

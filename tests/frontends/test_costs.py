@@ -1,8 +1,7 @@
-"""Which costs enter which variables: patterns, names of other tools, and files that say so; two limits in an LP file."""
+"""Which costs enter which variables: patterns, names of other tools, and files that say so."""
 
 from __future__ import annotations
 
-import gzip
 import json
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 
 import dflearn as dfl
-from dflearn.errors import DataError, OptionError, ProgramError
+from dflearn.errors import DataError, OptionError
 from dflearn.frontends.costs import may_be, spelled_out
 from dflearn.tables.table_files import read_cost_map
 
@@ -104,24 +103,3 @@ def test_what_is_wrong_with_a_file(name: str, content: str, message: str, tmp_pa
     with pytest.raises(DataError, match=message) as error:
         read_cost_map(path)
     assert str(path) in str(error.value)
-
-
-TWO_LIMITS = "Minimize\n o: x + y\nSubject To\n c: x + y >= 1\n{row}\n d: x <= 3\nBounds\n 0 <= x <= 4\nEnd\n"
-
-
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        (" band: 2 <= x + 2 y <= 10", "line 5: row 'band' has two limits.*two rows"),
-        (" band: x +\n 2 y >= 2\n <= 10", "line 7: row 'band' has two limits"),
-        (" band: x + 2 y >= 2 <= 10", "line 5: row 'band' has two limits"),  # HiGHS would drop the second
-        (" 2 <= x + 2 y <= 10", "line 5: a row, '2 <= x"),
-    ],
-)
-@pytest.mark.parametrize("packed", [False, True])
-def test_a_row_with_two_limits_is_named(row: str, message: str, packed: bool, tmp_path: Path) -> None:
-    path = tmp_path / ("a.lp.gz" if packed else "a.lp")
-    text = TWO_LIMITS.format(row=row).encode()
-    path.write_bytes(gzip.compress(text) if packed else text)
-    with pytest.raises(ProgramError, match=message):
-        dfl.from_lp(path)

@@ -41,6 +41,15 @@ def cluster() -> Iterator[Any]:
     found.shutdown()
 
 
+@pytest.mark.parametrize("address", ["nonsense", "127.0.0.1:1", "ray://127.0.0.1:1"])
+def test_an_address_without_a_cluster(address: str) -> None:
+    from dflearn.errors import DataError
+    from dflearn.integrations.ray import connect
+
+    with pytest.raises(DataError, match=f"no Ray cluster answers at {address} .*: start one with"):
+        connect(address)
+
+
 @pytest.fixture
 def connected(cluster: Any) -> Iterator[Any]:
     import ray
@@ -81,9 +90,15 @@ def wait_until(happened: Callable[[], Any], seconds: float = 120.0) -> None:
         time.sleep(0.02)
 
 
+MODULE = """
+from dflearn.losses import MSE
+from dflearn.studies import Method, Prepared, register
+register(Method("Ours", "from a module beside the study", lambda context: Prepared(MSE(), context.train)))
+"""
 STUDY = """
+import = ["method_of_ours"]
 problems = ["SP-4"]
-methods = ["MSE", "SPO+^relax", "SCE^DYS", "SqDE^DYS", "Regret^DYS", "SPO+^DYS"]
+methods = ["MSE", "Ours", "SCE^DYS", "SqDE^DYS", "Regret^DYS", "SPO+^DYS"]
 seeds = [1]
 [settings]
 points = 300
@@ -93,10 +108,15 @@ epochs = 20
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("study") / "study.toml"
+def study(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    from dflearn.studies import methods
+
+    path, before = tmp_path_factory.mktemp("study") / "study.toml", list(sys.path)
+    path.with_name("method_of_ours.py").write_text(MODULE)
     path.write_text(STUDY)
-    return path
+    yield path
+    methods._METHODS.pop("Ours", None)
+    sys.path[:] = before
 
 
 @pytest.fixture(scope="module")
@@ -116,12 +136,14 @@ def figures(store: Path) -> dict[str, Any]:
 
 
 def test_a_worker_is_killed_and_a_node_is_lost_and_the_study_is_the_same(
-    connected: Any, study: Path, at_home: dict[str, Any], tmp_path: Path
+    connected: Any, study: Path, at_home: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """On nodes that have not seen the study's module."""
     from dflearn.integrations.ray import RayExecutor
     from dflearn.studies.config import read_study
     from dflearn.studies.driver import run_study
     from dflearn.studies.executors import Outcome
+    from dflearn.studies.modules import sources
     from dflearn.studies.store import Store
 
     lost: list[Outcome] = []
@@ -133,7 +155,11 @@ def test_a_worker_is_killed_and_a_node_is_lost_and_the_study_is_the_same(
                 lost.append(outcome)
             return outcome
 
-    configs = read_study(study).runs()
+    configs, texts = read_study(study).runs(), sources(["method_of_ours"])
+    # Workers of a cluster of this machine would find the file by themselves; those of others would not.
+    module, elsewhere = study.with_name("method_of_ours.py"), study.with_name("moved.py")
+    module.rename(elsewhere)
+    monkeypatch.setattr("dflearn.integrations.ray.sources", lambda names: texts)
     node = connected.own_nodes.pop()
 
     def disturb() -> None:
@@ -148,6 +174,7 @@ def test_a_worker_is_killed_and_a_node_is_lost_and_the_study_is_the_same(
         summary = run_study(configs, store, executor, progress=False)
         disturbance.join()
         records = store.records()
+    elsewhere.rename(module)
     connected.own_nodes.append(connected.new_node())
     assert (summary.done, summary.failed) == (len(configs), [])
     assert 2 <= len(lost) <= 3  # a worker, and what the node had
@@ -253,15 +280,6 @@ def test_what_a_solver_raises_and_who_does_not_answer(connected: Any) -> None:
     assert solver.get_state() == {}
     with pytest.raises(DflearnError, match="shape"):
         dict(solver.solve_each([(torch.zeros(2, 99, dtype=torch.float64), None)]))
-
-
-@pytest.mark.parametrize("address", ["nonsense", "127.0.0.1:1", "ray://127.0.0.1:1"])
-def test_an_address_without_a_cluster(address: str) -> None:
-    from dflearn.errors import DataError
-    from dflearn.integrations.ray import connect
-
-    with pytest.raises(DataError, match=f"no Ray cluster answers at {address} .*: start one with"):
-        connect(address)
 
 
 def test_an_address_alone_is_refused(study: Path, capsys: pytest.CaptureFixture[str]) -> None:

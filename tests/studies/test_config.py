@@ -67,7 +67,7 @@ def test_what_is_unknown_or_wrong_is_refused_by_name(tmp_path: Path, text: str, 
 
 
 def test_a_method_or_parameter_that_does_not_exist() -> None:
-    with pytest.raises(OptionError, match="'SCE\\^DSY'; perhaps 'SCE\\^DYS'"):
+    with pytest.raises(OptionError, match=r"'SCE\^DSY'.*did you mean 'SCE\^DYS'"):
         tiny(method="SCE^DSY")
     with pytest.raises(OptionError, match="PFY has no parameter mu on SP-3; its parameters are: sigma, samples"):
         tiny(method="PFY", parameters={"mu": 1.0})
@@ -82,15 +82,19 @@ def test_the_key_tells_runs_apart_and_nothing_else(monkeypatch: pytest.MonkeyPat
         tiny(method="PFY^relax"),
         tiny(method="PFY", seed=2),
         tiny(method="PFY", parameters={"sigma": 2.0}),
+        tiny(method="PFY", model="mlp"),
+        tiny(method="PFY", model="mlp", model_options={"hidden": [8]}),
+        tiny(method="PFY", tuning={"sigma": [0.1, 1.0]}),
+        tiny("KP-10", "PFY", problem_options={"capacity_share": 0.3}),
         replace(run, settings=replace(TINY, epochs=3)),
         replace(run, solver="gurobi"),
     ]
-    assert len({run.key, *(other.key for other in others)}) == 7
-    assert tiny(method="PFY").key == run.key
-    assert RunConfig.from_dict(run.as_dict()) == run
+    assert len({run.key, *(other.key for other in others)}) == 1 + len(others)
+    assert tiny(method="PFY", imports=["json"]).key == run.key
+    assert all(RunConfig.from_dict(other.as_dict()) == other for other in (run, *others))
     # Exact solvers answer the same question.
     assert others[-1].question == run.question
-    assert len({run.question, *(other.question for other in others)}) == 6
+    assert len({run.question, *(other.question for other in others)}) == len(others)
     before = run.key
     monkeypatch.setattr(module, "RESULTS_VERSION", module.RESULTS_VERSION + 1)
     assert tiny(method="PFY").key != before

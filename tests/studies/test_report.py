@@ -11,7 +11,7 @@ import pytest
 from dflearn.cli import application
 from dflearn.errors import DataError, OptionError
 from dflearn.studies import figures
-from dflearn.studies.paper.report import paper_page
+from dflearn.studies.paper.figures import paper_page
 from dflearn.studies.record import Record
 from dflearn.studies.report import results_table, study_page, tables
 from dflearn.studies.store import Store

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from dflearn.program import Instance, Program
-from dflearn.program.sides import Sides
 from dflearn.solvers.base import Solution, Status
-from dflearn.testing import check_optimal, kkt_residuals, lp_bound
+from dflearn.testing import check_optimal, kkt_residuals
 
 RIGHT = 1e-12
 
@@ -97,23 +96,6 @@ def test_given_prices() -> None:
     w, c = np.array([0.5, 1]), np.array([-3.0, -2.0])
     assert kkt_residuals(w, c, program, multipliers=np.array([-1.5])).worst <= RIGHT
     assert kkt_residuals(w, c, program, multipliers=np.array([-1.4])).worst > 1e-2
-
-
-def test_a_bound_from_prices() -> None:
-    program = Program(G=[[2, 1]], h=[2], upper=1)
-    c = np.array([-3.0, -2.0])
-    assert lp_bound(c, program, program.own_sides, np.array([-1.5])) == pytest.approx(-3.5)
-    for price in (-3.0, -1.0, 0.0, 2.0):
-        assert lp_bound(c, program, program.own_sides, np.array([price])) <= -3.5 + 1e-12
-
-
-def test_a_bound_with_a_rounding_error_and_an_infinite_bound() -> None:
-    program = Program(A=[[0.1, 0.3]], b=[0.3])
-    y = np.array([10 * (1 + 1e-15)])
-    assert lp_bound(np.array([1.0, 4.0]), program, program.own_sides, y) == pytest.approx(3)
-    assert lp_bound(np.array([1.0, 4.0]), program, program.own_sides, 1.1 * y) == -np.inf
-    empty = Sides(np.array([0.3]), program.h, program.lower, program.upper)
-    assert lp_bound(np.array([1.0, 4.0]), program, empty, np.zeros(1)) == 0
 
 
 def test_check_optimal_names_the_instance() -> None:

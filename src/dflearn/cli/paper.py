@@ -277,7 +277,7 @@ class Report(PageOfStudy):
     """leave the paper's figures out"""
 
     def run(self) -> Answer:
-        from dflearn.studies.paper.report import paper_page
+        from dflearn.studies.paper.figures import paper_page
         from dflearn.studies.paper.tables import published_regrets
 
         title, shown = self.title or "The paper's runs", not self.no_figures

@@ -1,4 +1,4 @@
-"""What the doctor hands over: numbers, findings, and a text that can be read."""
+"""A diagnosis: measures, findings, and a readable text."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Diagnosis:
-    """What `diagnose` measured. Shares lie between 0 and 1; what could not be measured is `None`.
+    """The measures of `diagnose`. Shares lie between 0 and 1; a measure that is not known is `None`.
 
     Attributes:
         setting: loss, layer and number of instances, in words.
@@ -146,7 +146,7 @@ OUT_OF_SIZE = 2.5  # predictions so many times as large as costs, or as small, t
 
 
 def failed(error: DflearnError) -> Finding:
-    """What kept the doctor from looking further."""
+    """The error that ended the examination."""
     text = str(error).rstrip(".")
     if isinstance(error, SolverError):
         remedy = "Training would stop here. Check the constraints of this instance and the scale of the costs."
@@ -155,7 +155,7 @@ def failed(error: DflearnError) -> Finding:
 
 
 def findings(found: Diagnosis, loss: Loss, data: DecisionDataset, noted: list[Finding]) -> list[Finding]:
-    """Everything worth saying, what was noted before included, the worst first."""
+    """All findings, those noted before included, the worst first."""
     every = [*noted]
     if found.gradients.size:
         every += [*_about_gradients(found, loss, data), *_about_decisions(found)]

@@ -34,7 +34,7 @@ def diagnose(
     limit: int = 200,
     seed: Randomness = 0,
 ) -> Diagnosis:
-    """Look at what the loss tells the model on the first `limit` instances, and say what to change.
+    """Examine the loss and its gradients on the first `limit` instances, and say what to change.
 
     Args:
         model: features → costs, at any stage of its training; it is not changed.

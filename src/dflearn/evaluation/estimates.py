@@ -7,7 +7,7 @@ limit is the farther of the two. `results/coverage` has what the intervals cover
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -225,9 +225,6 @@ def student_quantile(confidence: float, count: int) -> float:
     return float(t.ppf((1 + confidence) / 2, count - 1))
 
 
-KEPT = 4_000_000  # rows of all resamples together, up to which the draws are kept for the next data of the same sizes
-
-
 def over_seeds(
     numerators: Sequence[np.ndarray],
     denominators: Sequence[np.ndarray],
@@ -254,7 +251,7 @@ def over_seeds(
     z = (means[:, 0] - value * means[:, 1]) * seeds / total
     reach = student_quantile(confidence, seeds) * float(np.sqrt(np.square(z).sum() / (seeds - 1) / seeds))
     columns = np.empty((RESAMPLES, seeds, 2))
-    for seed, (resample, place), times in _resamples(tuple(map(len, tables))):
+    for seed, (resample, place), times in _resamples([len(table) for table in tables]):
         above, below, counted = (times @ tables[seed]).T
         counted = np.where(counted > 0, counted, 1.0)
         columns[resample, place] = np.stack([above / counted, below / counted], 1)
@@ -265,23 +262,11 @@ def over_seeds(
     return Estimate(value, min(float(low), value - reach), max(float(high), value + reach))
 
 
-_Draws = tuple[int, tuple[np.ndarray, np.ndarray], np.ndarray]
+def _resamples(sizes: Sequence[int]) -> Iterator[tuple[int, tuple[np.ndarray, np.ndarray], np.ndarray]]:
+    """Some resamples at a time: a seed, (in which resamples, as which of its seeds) it was drawn, and how often each row was.
 
-
-def _resamples(sizes: tuple[int, ...]) -> Iterable[_Draws]:
-    """Some resamples at a time: a seed, (in which resamples, as which of its seeds) it was drawn, and how often each row was then.
-
-    They depend on the numbers of rows of the seeds alone, so that those of one size serve all comparisons on it.
+    They depend on the numbers of rows of the seeds alone.
     """
-    return _kept(sizes) if RESAMPLES * sum(sizes) <= KEPT else _drawn(sizes)
-
-
-@lru_cache(maxsize=16)
-def _kept(sizes: tuple[int, ...]) -> list[_Draws]:
-    return [(seed, where, times.astype(np.uint16)) for seed, where, times in _drawn(sizes)]
-
-
-def _drawn(sizes: tuple[int, ...]) -> Iterator[_Draws]:
     rng = np.random.default_rng(0)
     drawn = rng.integers(len(sizes), size=(RESAMPLES, len(sizes)))
     for seed, size in enumerate(sizes):

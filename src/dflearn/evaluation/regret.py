@@ -113,7 +113,7 @@ def check_linear(
 
 
 def zero_note(zeros: int, count: int, left_out_of: str) -> str:
-    """How many of the instances a ratio leaves out, in words: to be said wherever the ratio is."""
+    """How many instances a ratio leaves out, in words; shown wherever the ratio is."""
     return f"{zeros} of {count} instances have {ZERO_OPTIMUM}: left out of {left_out_of}"
 
 
@@ -254,7 +254,7 @@ class Evaluation:
     # -- to read ------------------------------------------------------------------------------------------------
 
     def notes(self) -> list[str]:
-        """What a reader must know about these figures."""
+        """Warnings for the reader of these metrics."""
         notes, count = [], len(self.ids)
         if self.weights is not None:
             notes.append(

@@ -46,7 +46,7 @@ class Problem(Decides):
 
     @property
     def title(self) -> str:
-        """What messages call its program: the name, where a problem says nothing else."""
+        """The name of its program in messages; by default the problem's."""
         return self.name
 
     # -- the program --------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ class Problem(Decides):
 
     @property
     def origin(self) -> dict[str, Any]:
-        """Name and configuration as JSON holds them: what data generated here say of themselves."""
+        """Name and configuration as JSON holds them: the origin of data generated here."""
         return {"problem": self.name, **{name: _plain(value) for name, value in asdict(self).items()}}
 
     # -- the data -----------------------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ class Problem(Decides):
 
     @cached_property
     def _drawn(self) -> tuple[Mapping[str, np.ndarray], Any]:
-        """The structure, and the state in which drawing it left the stream."""
+        """The structure, and the state of the stream after drawing it."""
         rng = np.random.RandomState(self.seed)
         structure = self._draw_structure(rng)
         for array in structure.values():

@@ -54,7 +54,7 @@ class Page:
         self._each(card, some, '<div class="cards">{}</div>')
 
     def commands(self, lines: Iterable[tuple[str, str]]) -> None:
-        """What to type, each under what it does."""
+        """Commands, each under its purpose."""
         self._each("<p>{}</p><pre><code>{}</code></pre>", lines)
 
     def folded(self, summary: str, text: str) -> None:

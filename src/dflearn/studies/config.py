@@ -27,8 +27,8 @@ ExactSolver = Literal["default", "gurobi"]
 Keep = Literal["last", "best"]
 Validator = Literal["relaxed", "exact"]
 Pairs = tuple[tuple[str, Any], ...]  # a mapping that can be hashed: sorted by name, lists as tuples
-PAIRS = ("parameters", "model_options", "problem_options", "tuning")  # the fields of a run that are such
-# Values that a key does not spell out, since the runs in results/ are older than their fields.
+PAIRS = ("parameters", "model_options", "problem_options", "tuning")  # the fields of a run that hold one
+# Defaults that a key leaves out: the runs in results/ are older than these fields.
 USUAL: dict[str, Any] = {
     "model": "linear", "model_options": {}, "problem_options": {}, "tuning": {}, "keep": "last",
     "validation_solver": "relaxed",
@@ -45,8 +45,8 @@ class Settings:
             out of the rest; the others train. A problem with real data takes so many of them.
         features, degree, noise: of the generator, for problems that have them.
         keep: the weights of the last epoch, or those of the epoch that is best on the validation data.
-        validation_solver: what decides there, where the best epoch or a parameter is chosen: the relaxation, or the exact
-            program.
+        validation_solver: the solver for choices on the validation set (best epoch, tuned parameters): of the relaxation,
+            or of the exact program.
     """
 
     points: int = 2000
@@ -79,8 +79,8 @@ class RunConfig:
 
     Attributes:
         parameters: of the method, in the order of their names.
-        solver: what solves integer programs, for labels, in losses and in the evaluation: "default" is HiGHS.
-        model, model_options: name and options of what predicts.
+        solver: of integer programs, for labels, in losses and in the evaluation: "default" is HiGHS.
+        model, model_options: name and options of the predictor.
         problem_options: of the problem, beside the settings.
         tuning: parameter → values; the run trains once for each combination and keeps the one with the least regret on
             the validation data.
@@ -130,7 +130,7 @@ class RunConfig:
 
     @cached_property
     def key(self) -> str:
-        """A hash of the config and the results version: what the store knows the run by."""
+        """A hash of the config and the results version: the run's key in the store."""
         return self._hash("imports")
 
     @cached_property
@@ -231,7 +231,7 @@ class Study:
 
     Attributes:
         parameters: method → values in place of those that the method has fixed.
-        model, model_options: what predicts.
+        model, model_options: the predictor.
         options: problem → its options.
         tuning: method → parameter → values to choose from on the validation data.
         imports: modules that register methods, problems or models.

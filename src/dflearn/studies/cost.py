@@ -1,10 +1,10 @@
-"""What a run would take: from what was measured, as near to it as there is; otherwise from what is known beforehand."""
+"""What a run would take: from the nearest thing measured, or else from what was published."""
 
 from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean, median
@@ -26,16 +26,11 @@ class Prior:
 
     Attributes:
         epoch: (problem, method) → published seconds of training per epoch, on another machine.
-        benchmark: the same by a benchmark of the code as it is.
         solve: problem → seconds of an exact solve of one instance.
-        replaced: (method, training solver) of records whose method has another solver by now: the seconds that they took to
-            train say nothing about runs to come.
     """
 
     epoch: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    benchmark: Mapping[tuple[str, str], float] = field(default_factory=dict)
     solve: Mapping[str, float] = field(default_factory=dict)
-    replaced: Collection[tuple[str, str]] = ()
 
 
 @dataclass(frozen=True)
@@ -47,12 +42,12 @@ class CostEstimate:
 
 
 class Costs:
-    """Estimates: seconds of training, plus seconds of exact solves for labels and evaluation.
+    """Estimated seconds: training, plus exact solves for labels and evaluation.
 
-    Training, per epoch, from the first of these that there is: other seeds of the method on this problem; a benchmark of it;
-    published seconds, times the median ratio of ours to theirs; the method on the nearest problem, of the same kind if
-    possible, times the ratio of the numbers of predicted costs; a guess. Solves: the mean of what other runs on the
-    problem took; without one, those of the prior.
+    Training, per epoch, from the first of these that is known: other seeds of the method on this problem; published seconds,
+    times the median ratio of ours to theirs; the method on the nearest problem, of the same kind if possible, times the
+    ratio of the numbers of predicted costs; a guess. Solves: the mean of other runs on the problem, or else those of the
+    prior.
 
     folder: where the modules that runs import may lie; see `import_modules`.
     """
@@ -64,7 +59,7 @@ class Costs:
         for record in records:
             config, seconds = record.config, record.seconds
             self.configs[config.problem] = config
-            if "train" in seconds and (config.method, record.training_solver) not in self.prior.replaced:
+            if "train" in seconds:
                 spent = (seconds.get("prepare", 0.0) + seconds["train"]) / config.settings.epochs
                 training[config.problem, config.method].append(spent)
             if "labels" in seconds and "evaluate" in seconds:
@@ -99,8 +94,6 @@ class Costs:
         key = problem, method
         if key in self.training:
             return self.training[key], "other seeds"
-        if key in self.prior.benchmark:
-            return self.prior.benchmark[key], "a benchmark"
         if key in self.prior.epoch:
             times = "" if self.correction == 1 else f" times {self.correction:.2g}"
             return self.prior.epoch[key] * self.correction, f"published seconds{times}"

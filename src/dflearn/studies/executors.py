@@ -1,4 +1,4 @@
-"""Who carries out runs: this process, or local processes. Only the driver writes the store.
+"""Executors carry out runs: in this process, or in local processes. Only the driver writes the store.
 
 The interface is small on purpose: hand over a resolved config, get back a record or an error. The executor for a cluster
 is `dflearn.integrations.ray.RayExecutor`.

@@ -1,4 +1,4 @@
-"""The registry of methods: a name, and what prepares a loss and its training data from a run's context.
+"""The registry of methods: a name, and a function that prepares a loss and its training data from a run's context.
 
 The methods of the library are in `studies.builtin`, those of the paper's authors in `studies.paper.methods`. Packages add theirs by an
 entry point of the group `dflearn.methods` that names a module; it is imported on the first look-up, and calls `register`.
@@ -6,7 +6,6 @@ entry point of the group `dflearn.methods` that names a module; it is imported o
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -21,6 +20,7 @@ from dflearn.data.scale import Scale
 from dflearn.errors import OptionError
 from dflearn.losses.base import Loss
 from dflearn.problems.base import Problem
+from dflearn.program.names import closest
 from dflearn.solvers.base import Solver
 
 GROUP = "dflearn.methods"  # of entry points
@@ -30,7 +30,7 @@ Plain = float | int | str | bool
 
 @dataclass(frozen=True)
 class RunContext:
-    """What a method starts from: the problem, training data with exact labels, and how integer programs are solved.
+    """The inputs of a method: the problem, training data with exact labels, and the solver of integer programs.
 
     unit: of the costs; parameters that are costs, or costs per decision, are multiplied by it.
     """
@@ -69,9 +69,9 @@ class Prepared:
     """What `fit` needs: the loss, the training data with the labels that the method trains on, warm starts or not.
 
     Attributes:
-        scale: what the model's output is multiplied by.
-        judged_by: what tells the best epoch, where the settings keep that one.
-        solver_name: what solves inside the loss, where its layer does not tell.
+        scale: the factor of the model's output.
+        judged_by: the criterion of the best epoch, if the settings keep that one.
+        solver_name: the solver inside the loss, if its layer does not name one.
     """
 
     loss: Loss
@@ -83,7 +83,7 @@ class Prepared:
 
     @property
     def solver(self) -> str:
-        """What solves inside the loss, in words."""
+        """The solver inside the loss, in words."""
         layer = self.loss.layer
         if self.solver_name or layer is None:
             return self.solver_name or "none"
@@ -97,7 +97,7 @@ class Method:
 
     Attributes:
         prepare: makes the loss and the training data of one run.
-        parameters: name of a problem → what the method has fixed there; part of a run's identity.
+        parameters: name of a problem → the method's parameters there; part of a run's identity.
     """
 
     name: str
@@ -144,7 +144,7 @@ def add(
 def register(method: Method) -> Method:
     """Let studies know a method. A module may register its own name again, as a notebook does; others may not."""
     if not _home(method).startswith("dflearn."):
-        load_plugins()  # so that it is the newcomer who is told
+        load_plugins()  # so that the newcomer gets the error
     taken = _METHODS.get(method.name)
     if taken is not None and _home(taken) != _home(method):
         raise OptionError(
@@ -163,11 +163,9 @@ def _home(method: Method) -> str:
 def method_named(name: str) -> Method:
     load_plugins()
     if name not in _METHODS:
-        near = difflib.get_close_matches(name, _METHODS, 3, 0.5)
-        hint = f"; perhaps {' or '.join(repr(other) for other in near)}" if near else ""
         raise OptionError(
-            f"no method is named {name!r}{hint}; `dfl paper list` names those that come with dflearn, and one of your "
-            'own is known where your module is imported: import = ["your_module"] in the study'
+            f"no method is named {name!r}: `dfl paper list` names those that come with dflearn, and one of your own is known "
+            f'where your module is imported, import = ["your_module"] in the study{closest(name, _METHODS)}'
         )
     return _METHODS[name]
 
@@ -194,7 +192,7 @@ def load_plugins() -> None:
 
 
 def resolve_parameters(method: str, problem: str, given: Mapping[str, Plain] | None = None) -> dict[str, Plain]:
-    """What the method has fixed for that problem, with `given` values in their place."""
+    """The method's parameters for that problem, `given` values in place of its own."""
     own = method_named(method).parameters(problem)
     require_parameters(method, problem, own, given or {})
     return {**own, **(given or {})}

@@ -1,4 +1,4 @@
-"""What one run leaves behind: its config, its figures, its times, and what it ran on."""
+"""The record of one run: its config, metrics, times and machine."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class Record:
             `prepare` (the method's own set-up), `train`, `evaluate`; and on the wall clock: `epoch_wall`, `total_wall`.
         peak_megabytes: the largest resident memory of the process during the run.
         solver: identity of the exact solver that labelled and judged.
-        training_solver: what solved inside the loss.
+        training_solver: the solver inside the loss.
         machine: processor, versions of packages, commit, when it ended.
-        notes: what a reader of the figures must know.
-        chosen: what validation chose: the value of each tuned parameter, and the `epoch` whose weights were kept.
+        notes: warnings for the reader of these metrics.
+        chosen: by validation: the value of each tuned parameter, and the `epoch` whose weights were kept.
         tried: one row per combination of tuned parameters: their values, `validation_absolute_regret` (NaN where training
             diverged), `seconds_per_epoch`, and `error` where there was one.
         regrets, optima: per test instance, float32 `(count,)`, in the order of the split; `None` in an export without
@@ -89,7 +89,7 @@ class Record:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Record:
-        """What `as_dict` gave, of any results version; `key` and `results_version` are for the caller to look at."""
+        """The inverse of `as_dict`, for any results version; the caller checks `key` and `results_version`."""
         arrays: dict[str, Any] = {
             name: np.frombuffer(base64.b64decode(content[name]), ARRAYS[name]) for name in ARRAYS if name in content
         }
@@ -115,7 +115,7 @@ def made_with(config: RunConfig) -> dict[str, str]:
 
 
 def outdated(records: Iterable[Record]) -> list[Record]:
-    """The runs that another version of their modules made: their figures may not be those of the present code."""
+    """The runs made with another version of their modules, whose metrics the present code may not reproduce."""
     return [
         record
         for record in records

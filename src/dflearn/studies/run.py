@@ -1,4 +1,4 @@
-"""One run: draw the data, label them, train, judge; everything that a `RunConfig` asks for and nothing else."""
+"""One run: draw the data, label them, train, evaluate."""
 
 from __future__ import annotations
 
@@ -41,8 +41,7 @@ def run(config: RunConfig, cache: str | Path | None = None, raw: str | Path | No
 
     Args:
         cache: a folder that remembers exact solves of labels and evaluation, as of `dflearn.label`.
-        raw: a folder for what the figures are made of: ids, predictions, decisions and regrets of the test rows, in
-            KEY.npz, with the key of the config.
+        raw: a folder for ids, predictions, decisions and regrets of the test rows, in KEY.npz, with the key of the config.
     """
     load_plugins()
     import_modules(config.imports)
@@ -201,8 +200,8 @@ class _Clock(Callback):
     """Times each epoch's training apart from its validation, and remembers the weights of the best epoch.
 
     Args:
-        data, solver: what the regret of each epoch is of.
-        judged_by: what makes an epoch the best one; `None` where the last one is kept.
+        data, solver: of the regret of each epoch.
+        judged_by: the criterion of the best epoch; `None` if the last one is kept.
     """
 
     def __init__(self, data: DecisionDataset, solver: Solver, judged_by: Literal["regret", "loss"] | None) -> None:

@@ -17,9 +17,8 @@ from dflearn.evaluation import estimates
 from dflearn.evaluation.estimates import Estimate
 from dflearn.evaluation.regret import ZERO, ZERO_OPTIMUM
 from dflearn.studies.config import RunConfig, read_study
-from dflearn.studies.export import ending_of
 from dflearn.studies.record import Record, outdated
-from dflearn.studies.store import Store, read_records, store_of
+from dflearn.studies.store import Store, ending_of, read_records, store_of
 
 FAMILIES = ("SP", "KP", "CFL")
 CONFIDENCE = 0.95
@@ -264,7 +263,7 @@ def notes_on(records: Sequence[Record]) -> list[str]:
 
 
 def left_out_lines(records: Iterable[Record]) -> list[str]:
-    """On which problems the ratios of some runs leave instances out, and how many: to be said beside the ratios."""
+    """Per problem, how many instances the ratios leave out; shown beside the ratios."""
     notes = {(str(record.config.problem), note) for record in records for note in record.notes if ZERO_OPTIMUM in note}
     return [f"{problem}: {note}" for problem, note in sorted(notes)]
 

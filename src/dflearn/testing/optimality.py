@@ -20,10 +20,9 @@ counts as satisfied, and as binding; that size is max |w|, and at least the smal
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from scipy.optimize import lsq_linear
 
@@ -33,7 +32,6 @@ from dflearn.solvers.base import Solution, Status
 
 ROUNDING = 64 * float(np.finfo(np.float64).eps)
 ROUNDS = 4  # of least squares: the weights depend on the prices that they give
-DENSE = 10_000  # entries up to which a matrix is taken dense: the same sums, without the cost of small sparse ones
 
 Regularizer = Literal["squared", "norm"]
 
@@ -104,23 +102,6 @@ def kkt_residuals(
     return check.residuals(slope, y)
 
 
-def infeasibility(
-    w: np.ndarray,
-    c: np.ndarray,
-    program: Program,
-    sides: Sides | None = None,
-    *,
-    rounding: float = ROUNDING,
-    size: float | None = None,
-) -> float:
-    """The worst violation of a row or a bound by w, as `kkt_residuals` has it, without a search for prices."""
-    w, c = np.asarray(w, np.float64), np.asarray(c, np.float64)
-    if not np.isfinite(w).all():
-        return np.inf
-    rows, bounds = _Check(w, c, program, sides or program.own_sides, rounding, size).violations()
-    return float(max(rows.max(initial=0.0), bounds.max(initial=0.0)))
-
-
 def check_optimal(
     solution: Solution,
     y: torch.Tensor,
@@ -146,25 +127,6 @@ def check_optimal(
             )
 
 
-def lp_bound(
-    c: np.ndarray, program: Program, sides: Sides, multipliers: np.ndarray, *, tolerance: float = 1e-9
-) -> float:
-    """A lower bound on min cᵀw over one instance's rows and bounds, from any prices y `(rows,)`:
-
-        bᵀy + Σ_j min(r_j lower_j, r_j upper_j),   r = c − Mᵀy.
-
-    Prices of inequalities are first cut to y_i ≤ 0. A reduced cost of at most `tolerance` times its own terms counts as
-    zero: what is left of it is rounding. −inf where y proves nothing.
-    """
-    check = _Check(np.zeros(program.n), np.asarray(c, np.float64), program, sides, ROUNDING)
-    y = check.signed(np.asarray(multipliers, np.float64))
-    r = check.c - check.matrix.T @ y
-    r[np.abs(r) <= tolerance * (np.abs(check.c) + check.sizes.T @ np.abs(y))] = 0.0
-    bound = np.where(r > 0, sides.lower, sides.upper)
-    reach = np.multiply(r, bound, where=r != 0, out=np.zeros_like(r))
-    return float(check.right @ y + reach.sum())
-
-
 class _Check:
     """One instance and an answer to it. Rows are equations, then inequalities."""
 
@@ -172,13 +134,9 @@ class _Check:
         self, w: np.ndarray, c: np.ndarray, program: Program, sides: Sides, rounding: float, size: float | None = None
     ) -> None:
         self.w, self.c, self.lower, self.upper = w, c, sides.lower, sides.upper
-        A, G = program.A, program.G
-        if (A.shape[0] + G.shape[0]) * program.n <= DENSE:
-            self.matrix: Any = np.concatenate([A.toarray(), G.toarray()])
-        else:
-            self.matrix = sp.csr_array(sp.vstack([A, G]))
+        self.matrix = np.concatenate([program.A.toarray(), program.G.toarray()])
         self.sizes = abs(self.matrix)
-        self.entry = _largest(self.sizes, 1)  # of each row
+        self.entry = self.sizes.max(axis=1, initial=0.0)  # the largest of each row
         self.right = np.concatenate([sides.b, sides.h])
         self.free = np.arange(len(self.right)) < program.A.shape[0]  # equations: prices of either sign
         with np.errstate(invalid="ignore", over="ignore"):
@@ -197,7 +155,7 @@ class _Check:
         return float(lengths.min(initial=np.inf)) if lengths.size else 0.0
 
     def nothing(self) -> Residuals:
-        """An answer that is none."""
+        """The residuals of an answer with NaN or infinite numbers."""
         rows, variables = np.full(len(self.right), np.inf), np.full(len(self.w), np.inf)
         return Residuals(rows, variables, variables, rows, np.zeros(len(rows)))
 
@@ -220,10 +178,8 @@ class _Check:
     def moved(self) -> np.ndarray:
         """By how much of its own terms a move of w_j by one changes the row that it changes most, `(n,)`."""
         shares = _ratio(np.ones(len(self.terms)), self.terms)[:, None]
-        if isinstance(self.sizes, np.ndarray):
-            with np.errstate(invalid="ignore"):
-                return _largest(np.where(self.sizes > 0, self.sizes * shares, 0.0), 0)
-        return _largest(self.sizes * shares, 0)
+        with np.errstate(invalid="ignore"):
+            return np.where(self.sizes > 0, self.sizes * shares, 0.0).max(axis=0, initial=0.0)
 
     def violations(self) -> tuple[np.ndarray, np.ndarray]:
         """Of rows and of bounds, relative."""
@@ -244,10 +200,7 @@ class _Check:
         binds = self.free | self.silent | (self.slack <= active * self.terms)
         low, high = (self.near(bound, g) <= active for bound in (self.lower, self.upper))
         held = np.flatnonzero(low | high)
-        rows_in_force = self.matrix[binds]
-        if not isinstance(rows_in_force, np.ndarray):
-            rows_in_force = rows_in_force.toarray()
-        columns = np.hstack([rows_in_force.T, np.eye(len(g))[:, held]])
+        columns = np.hstack([self.matrix[binds].T, np.eye(len(g))[:, held]])
         y = np.zeros(rows)
         if not columns.shape[1]:
             return y
@@ -293,7 +246,7 @@ class _Check:
         for bound, points in ((self.lower, r > 0), (self.upper, r < 0)):
             stationarity[points] = np.minimum(stationarity, self.near(bound, r))[points]
         share = np.where(scale > 0, _ratio(np.ones_like(scale), scale), 0.0)
-        largest = _largest(self.sizes * np.abs(y)[:, None] * share[None, :], 1)
+        largest = (self.sizes * np.abs(y)[:, None] * share).max(axis=1, initial=0.0)
         loose = np.where(self.free | self.silent, 0.0, _ratio(np.maximum(self.slack, 0.0), self.terms))
         rows, bounds = self.violations()
         return Residuals(rows, bounds, stationarity, np.minimum(largest, loose), y)
@@ -308,16 +261,6 @@ class _Check:
         left = np.where(((r > 0) & (self.lower == 0)) | ((r < 0) & (self.upper == 0)), 0.0, r)
         excess = max(0.0, float(np.linalg.norm(left)) - mu) / (mu + float(np.linalg.norm(left)))
         return found._replace(stationarity=np.full_like(self.w, excess))
-
-
-def _largest(matrix: Any, axis: int) -> np.ndarray:
-    """The largest entry of each row (axis 1) or column (axis 0) of a matrix without negative entries."""
-    if isinstance(matrix, np.ndarray):
-        return matrix.max(axis=axis, initial=0.0)
-    if not matrix.nnz:
-        return np.zeros(matrix.shape[1 - axis])
-    found: np.ndarray = sp.csr_array(matrix).max(axis=axis).toarray().reshape(-1)
-    return found
 
 
 def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:

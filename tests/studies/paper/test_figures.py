@@ -252,7 +252,7 @@ def test_command_reads_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[str
     run("state-of-the-art", "--study", str(tmp_path / "study"), "--out", str(tmp_path))
     assert "Best trade-offs" in capsys.readouterr().out
     assert len(figure_names()) == 9
-    with pytest.raises(OptionError, match="perhaps 'gradients'"):
+    with pytest.raises(OptionError, match="did you mean 'gradients'"):
         run("gradient")
     with pytest.raises(DataError, match="no study at"):
         run("solvers", "--study", str(tmp_path / "none"))

@@ -137,19 +137,6 @@ def test_costs_come_from_the_nearest_thing_measured() -> None:
     assert Costs([]).estimate(run("sSPO+")).source == "a guess: nothing like it was measured"
 
 
-def test_what_the_dense_layer_took_is_no_guide_to_the_kernel() -> None:
-    wanted, slow = run("SCE^DYS", 2), measured("SCE^DYS", "SP-5", 0.5)
-    dense = replace(slow, training_solver="AsPublished")
-    for records in ([], [dense], [dense, replace(measured("SCE^DYS", "SP-10", 9.0), training_solver="AsPublished")]):
-        estimate = costs(records).estimate(wanted)
-        assert estimate.source == "a benchmark"
-        assert estimate.seconds < 25 * 0.1 + 0.5
-    sparse = replace(slow, training_solver="SparseAsPublished")
-    assert costs([dense, sparse]).estimate(wanted) == CostEstimate(pytest.approx(25 * 0.5 + 0.5), "other seeds")
-    of_itself = costs([replace(measured("SCE^DYS dense", "SP-5", 0.5), training_solver="AsPublished")])
-    assert of_itself.estimate(run("SCE^DYS dense", 2)).source == "other seeds"
-
-
 def test_the_last_of_some_runs_ends_on_some_cores() -> None:
     assert makespan([3, 1, 1, 1], 1) == 6
     assert makespan([3, 1, 1, 1], 2) == 3

@@ -30,8 +30,7 @@ from dflearn.program import Instance, Objective
 from dflearn.solvers.base import Solution
 from dflearn.studies.builtin import THROUGH_LAYERS
 from dflearn.studies.methods import Plain, Prepared, RunContext, add
-from dflearn.studies.paper.as_published import AsPublished, SparseAsPublished
-from dflearn.studies.paper.cave import CaVEAsPublished
+from dflearn.studies.paper.as_published import AsPublished, CaVEAsPublished, SparseAsPublished
 
 SCALED = (
     "MSE",

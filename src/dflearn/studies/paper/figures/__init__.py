@@ -1,17 +1,30 @@
-"""The paper's figures: computed with the package's own layers and losses, or drawn from a study's records."""
+"""The paper's figures, computed by the package's own layers and losses or drawn from a study's records; and the page with them."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dflearn.errors import OptionError
+import numpy as np
+
+from dflearn.errors import DataError, OptionError
+from dflearn.files import write_whole
+from dflearn.program.names import closest
+from dflearn.report import style
+from dflearn.report.page import Page
+from dflearn.studies.paper.tables import STYLE, published_regrets
+from dflearn.studies.record import Record
+from dflearn.studies.report import study_page
 
 if TYPE_CHECKING:
-    from dflearn.studies.paper.figures.base import Plot
-    from dflearn.studies.record import Record
+    from matplotlib.figure import Figure
+
+Row = Mapping[str, str | int | float]
 
 # Name → the file that makes it, and what it shows; those computed by the package, then those drawn from runs.
 COMPUTED = {
@@ -29,22 +42,93 @@ FROM_RECORDS = {
 }
 
 
+@dataclass(frozen=True)
+class Plot:
+    """A plot, the numbers behind it, and the sentences that state them.
+
+    Attributes:
+        name: as on the command line, and of the files.
+        title: one line.
+        figure: matplotlib's.
+        rows: the numbers behind it, one mapping per row, all with the same keys.
+        findings: sentences that state what the numbers say.
+        table: header and rows of a short table beside the figure, where there is one.
+    """
+
+    name: str
+    title: str
+    figure: Figure
+    rows: Sequence[Row]
+    findings: Sequence[str]
+    table: tuple[list[str], list[list[str]]] | None = None
+
+    def csv(self) -> str:
+        text = io.StringIO()
+        if self.rows:
+            writer = csv.DictWriter(text, list(self.rows[0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows({key: _short(value) for key, value in row.items()} for row in self.rows)
+        return text.getvalue()
+
+    def write(self, folder: Path, formats: Sequence[str] = ("png", "svg")) -> list[Path]:
+        """NAME.png and so on, and the numbers as NAME.csv, each whole or not at all."""
+        files = style.write_figure(self.figure, folder, self.name, formats)
+        return [*files, write_whole(folder / f"{self.name}.csv", self.csv().encode())]
+
+
+def _short(value: str | int | float) -> str | int | float:
+    """Ten digits: more would be noise of the arithmetic, and differ between machines."""
+    return float(f"{value:.10g}") + 0.0 if isinstance(value, float) else value
+
+
+def by_row(columns: Mapping[str, np.ndarray]) -> list[dict[str, str | int | float]]:
+    """Arrays of equal length by column → one mapping per row."""
+    return [dict(zip(columns, row, strict=True)) for row in zip(*(c.tolist() for c in columns.values()), strict=True)]
+
+
 def figure_names() -> list[str]:
     return [*COMPUTED, *FROM_RECORDS]
 
 
-def make_figure(
-    name: str, *, quick: bool = False, records: Iterable[Record] = (), metric: str = "published_style"
-) -> Plot:
+def make_figure(name: str, *, quick: bool = False, records: Iterable[Record] = (), metric: str = STYLE) -> Plot:
     """The figure of that name.
 
     quick: fewer draws and points, for a first look. records, metric: what the figures of FROM_RECORDS show.
     """
     if name not in figure_names():
-        near = difflib.get_close_matches(name, figure_names(), 1, 0.4)
-        hint = f"; perhaps {near[0]!r}" if near else ""
-        raise OptionError(f"no figure is named {name!r}{hint}; the figures are {', '.join(figure_names())}")
+        raise OptionError(f"no figure is named {name!r}{closest(name, figure_names())}")
     file, _ = (COMPUTED | FROM_RECORDS)[name]
     make = getattr(import_module(f"{__name__}.{file}"), name.replace("-", "_"))
     plot: Plot = make(quick=quick) if name in COMPUTED else make(list(records), metric)
     return plot
+
+
+def paper_page(
+    records: Iterable[Record],
+    title: str,
+    metric: str = STYLE,
+    *,
+    warnings: Iterable[str] = (),
+    with_figures: bool = True,
+) -> Page:
+    """`study_page` with the published values. with_figures: the paper's figures too, as far as the runs allow."""
+    some = list(records)
+
+    def add_figures(page: Page) -> None:
+        page.section("The paper's figures")
+        for name in (*FROM_RECORDS, *COMPUTED):
+            if name == "state-of-the-art":
+                continue  # the section on regret against time shows it, problem by problem
+            try:
+                made = make_figure(name, records=some)
+            except DataError:
+                if name in COMPUTED:
+                    raise
+                continue  # the study holds none of the runs that this figure shows
+            page.figure(made.figure, " ".join(made.findings), f"{made.title}.", name)
+            if made.table is not None:
+                page.table(*made.table)
+
+    further = add_figures if with_figures else None
+    reference = published_regrets(some, metric)
+    return study_page(some, title, metric, warnings=warnings, reference=reference, further=further)

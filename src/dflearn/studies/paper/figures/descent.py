@@ -13,7 +13,7 @@ from dflearn.losses import SCE, Loss, Regret, SPOPlus
 from dflearn.program import Program
 from dflearn.report import style
 from dflearn.solvers import HiGHS
-from dflearn.studies.paper.figures.base import Plot, by_row
+from dflearn.studies.paper.figures import Plot, by_row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

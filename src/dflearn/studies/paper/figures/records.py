@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dflearn.errors import DataError
 from dflearn.report import style
 from dflearn.studies.figures import name_points, trade_offs
-from dflearn.studies.paper.figures.base import Plot
+from dflearn.studies.paper.figures import Plot
 from dflearn.studies.paper.tables import STYLE, published_of
 from dflearn.studies.record import Record
 from dflearn.studies.summary import MethodSummary, pareto_front, problems_of, seeds_in_words, summarize

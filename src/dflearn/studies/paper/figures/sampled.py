@@ -16,7 +16,7 @@ from dflearn.losses import SCE, Regret
 from dflearn.problems import Selection
 from dflearn.program import Program
 from dflearn.report import style
-from dflearn.studies.paper.figures.base import Plot
+from dflearn.studies.paper.figures import Plot
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
