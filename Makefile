@@ -15,8 +15,12 @@ endif
 # One thread per worker: numba, torch and BLAS would otherwise start one per core in each of the two.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
+# Where the repository is, `https://…`: the one place that names it. Without it, the site and the package link to no source.
+export DFLEARN_REPOSITORY ?=
+export NO_MKDOCS_2_WARNING := 1
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-gpu check bench wheel peers fuzz mutate clean
+.PHONY: help demo test test-gpu check bench docs docs-serve wheel peers fuzz mutate clean
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -54,6 +58,19 @@ bench: $(VENV)/.installed-bench peers  ## time dflearn and its peers side by sid
 	$(BIN)/python benchmarks/speed/plots.py $(OUT)
 	$(BIN)/python benchmarks/speed/targets.py $(OUT)
 	$(BIN)/python benchmarks/speed/regression.py $(OUT)
+
+docs: $(VENV)/.installed-docs build/mermaid/.unpacked  ## the site, in build/site; a warning is an error
+	$(BIN)/mkdocs build --strict
+
+docs-serve: $(VENV)/.installed-docs build/mermaid/.unpacked  ## the site at http://127.0.0.1:8000, built again when a page changes
+	$(BIN)/mkdocs serve --no-strict
+
+# Diagrams are drawn by mermaid, as a package of the registry carries it, so that a page fetches nothing when it is viewed.
+build/mermaid/.unpacked: constraints.txt $(VENV)/.installed-docs
+	rm -rf build/mermaid && mkdir -p build/mermaid
+	$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: -c constraints.txt -d build/mermaid nicegui
+	$(BIN)/python -m zipfile -e build/mermaid/nicegui-*.whl build/mermaid
+	@touch $@
 
 # Made in a copy, so that the checkout goes on compiling for its own processor. Elsewhere than on x86-64, or with another numba than
 # that of constraints.txt, the wheel works too and compiles at the first call.

@@ -109,18 +109,6 @@ def test_links_lead_somewhere(path: Path) -> None:
             )
 
 
-def test_every_document_is_in_the_index() -> None:
-    docs = ROOT / "docs"
-    indexes = [docs / "README.md", docs / "gallery" / "README.md"]
-    linked = {
-        (index.parent / target).resolve()
-        for index in indexes
-        for target in re.findall(r"\]\(([^)\s#]+)\)", index.read_text())
-    }
-    missing = [name_of(path) for path in sorted(docs.rglob("*.md")) if path != indexes[0] and path not in linked]
-    assert not missing, f"missing from docs/README.md: {', '.join(missing)}"
-
-
 def test_readme_example_is_the_file_in_examples() -> None:
     _, first = next(blocks((ROOT / "README.md").read_text()))
     assert first == (ROOT / "examples" / "ten_lines.py").read_text()

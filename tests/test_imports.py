@@ -42,6 +42,8 @@ OPTIONAL = {
     "tensorboard": ["tensorboard"],
     "bench": ["pyepo"],
     "scip": ["pyscipopt"],
+    "docs": ["mkdocs", "latex2mathml"],
+    "release": ["build", "readme_renderer", "twine"],
     "test": ["pandas"],
 }
 

@@ -1,0 +1,132 @@
+"""The site: it builds without a warning, fetches nothing when viewed, and shows every page and every public name."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import dflearn
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+MODULES = (
+    "data",
+    "evaluation",
+    "layers",
+    "losses",
+    "models",
+    "problems",
+    "solvers",
+    "studies",
+    "tables",
+    "testing",
+    "training",
+)
+
+
+class Configuration(yaml.SafeLoader):
+    """Reads mkdocs.yml; the values of Python's own tags are left out."""
+
+
+Configuration.add_multi_constructor("tag:yaml.org,2002:python/", lambda *_: None)
+Configuration.add_constructor("!ENV", lambda *_: None)
+NAVIGATION = yaml.load((ROOT / "mkdocs.yml").read_text(), Configuration)["nav"]
+
+
+def pages(part: Any, depth: int = 0) -> Iterator[tuple[str, int]]:
+    """Each page of the navigation, and how many menus one opens to see it."""
+    if isinstance(part, str):
+        yield part, depth
+    else:
+        for inner in part.values() if isinstance(part, dict) else part:
+            yield from pages(inner, depth + isinstance(part, dict))
+
+
+def public(module: str) -> dict[str, object]:
+    """The public names of a module with what they are; modules are not among them."""
+    found = importlib.import_module(f"dflearn.{module}" if module else "dflearn")
+    names = getattr(found, "__all__", None) or [
+        name
+        for name, value in vars(found).items()
+        if getattr(value, "__module__", None) == found.__name__ and name[0] != "_"
+    ]
+    values = {name: getattr(found, name) for name in names if not name.startswith("__")}
+    return {name: value for name, value in values.items() if type(value) is not type(dflearn)}
+
+
+def documented() -> list[tuple[str, object]]:
+    names = [
+        name
+        for page in sorted((DOCS / "reference" / "api").glob("*.md"))
+        for name in re.findall(r"^::: dflearn\.(\S+)$", page.read_text(), re.MULTILINE)
+    ]
+    places = [name.rpartition(".") for name in names]
+    return [
+        (name, getattr(importlib.import_module(f"dflearn.{place}" if place else "dflearn"), short))
+        for name, (place, _, short) in zip(names, places, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("module", ["", *MODULES])
+def test_every_public_name_is_in_the_reference(module: str) -> None:
+    shown = [value for _, value in documented()]
+    missing = [name for name, value in public(module).items() if not any(value is other for other in shown)]
+    assert not missing, f"add to docs/reference/api, as `::: dflearn.{module or '…'}.NAME`: {', '.join(missing)}"
+
+
+def test_every_error_is_in_the_reference() -> None:
+    family = {
+        name
+        for name, value in vars(dflearn.errors).items()
+        if isinstance(value, type) and value.__module__ == dflearn.errors.__name__
+    }
+    assert {f"errors.{name}" for name in family} <= {name for name, _ in documented()}
+
+
+def test_no_name_is_in_the_reference_twice() -> None:
+    twice = [name for name, count in Counter(name for name, _ in documented()).items() if count > 1]
+    assert not twice
+
+
+def test_every_page_is_two_clicks_away() -> None:
+    listed = dict(pages(NAVIGATION))
+    here = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
+    assert here - set(listed) == set(), "not in the navigation of mkdocs.yml"
+    assert {name for name in listed if not (DOCS / name).exists()} <= {"CHANGELOG.md"}
+    assert max(listed.values()) <= 3
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(out)],
+        cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return out
+
+
+def test_pages_fetch_nothing(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        for tag in re.findall(r"<(?:script|img|iframe|link)\b[^>]*>", page.read_text()):
+            assert "://" not in tag or 'rel="canonical"' in tag, f"{page.relative_to(site)}: {tag}"
+
+
+def test_formulas_are_shown_as_mathematics(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        assert 'class="arithmatex"' not in page.read_text(), page.relative_to(site)
