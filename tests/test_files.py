@@ -17,9 +17,9 @@ from dflearn.files import replacing, write_whole
 from dflearn.studies.store import Store
 from dflearn.tables import DecisionFocusedRegressor
 from dflearn.tables.tables import write_table
-from support.experiment_helpers import made_up, tiny
 from support.full_disk import disk_of
 from support.small_problem import PROGRAM, knapsack_data
+from support.study_records import made_up, tiny
 
 DATA = knapsack_data(300, 1)
 

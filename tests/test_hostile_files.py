@@ -33,8 +33,8 @@ from dflearn.studies.store import Store
 from dflearn.tables import saving
 from dflearn.training import checkpoint
 from fuzz.verdicts import BAD
-from support.experiment_helpers import made_up, tiny
 from support.small_problem import PROGRAM, knapsack_data
+from support.study_records import made_up, tiny
 
 DATA = knapsack_data(40, 1)
 MATRIX = sp.csr_array(np.array([[0.0, 2.0, 0.0], [1.0, 0.0, 3.0]]))

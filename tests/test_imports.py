@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -67,18 +67,22 @@ def part_of(module: str) -> str:
     return module.split(".")[1]
 
 
-def imports(path: Path) -> Iterator[str]:
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
+@cache
+def imports(path: Path) -> list[str]:
     """Every module of dflearn that a file imports, wherever in the file it does so."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    found: list[str] = []
+    for node in nodes(path):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name.startswith("dflearn."))
+            found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: imports are absolute"
-            if node.module == "dflearn":
-                yield from (f"dflearn.{alias.name}" for alias in node.names)
-            elif node.module and node.module.startswith("dflearn."):
-                yield node.module
-                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            found += [str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return [name for name in found if name.startswith("dflearn.")]
 
 
 def run(code: str) -> str:
@@ -150,7 +154,7 @@ def test_modules_of_a_folder_import_one_another_in_one_direction(folder: Path) -
 def test_no_class_has_more_than_two_methods_named_solve() -> None:
     found = {}
     for path in MODULES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             if isinstance(node, ast.ClassDef):
                 methods = {one.name for one in node.body if isinstance(one, ast.FunctionDef)}
                 found[node.name] = [name for name in methods if name.lstrip("_").startswith("solve")]

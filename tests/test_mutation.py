@@ -94,7 +94,6 @@ def test_a_failing_test_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     Path("tests/test_box.py").write_text("import box\n\n\ndef test_width():\n    assert box.WIDTH == 3\n")
     workshop, tests = Workshop(Path("build/tree")), ["tests/test_box.py::test_width"]
     assert workshop.try_code("src/box.py", "WIDTH = 4\n", tests, 30.0)[:3] == ("killed", tests[0], 1)
-    assert workshop.try_code("src/box.py", "while True:\n    pass\n", tests, 1.0).verdict == "timeout"
     assert workshop.run(tests, 30.0).verdict == "survived"
 
 

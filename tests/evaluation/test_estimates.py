@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -178,12 +179,7 @@ def test_beyond_chance_is_said_of_enough_rows_only() -> None:
     assert even.as_dict()["beyond_chance"] is False
 
 
-COUNT = 50
-
-
-def of_regrets(regrets: np.ndarray, weights: np.ndarray | None = None) -> Evaluation:
-    count = len(regrets)
-    return Evaluation("P", "solver", np.arange(count), regrets, np.full(count, 10.0), np.zeros(count), weights=weights)
+COUNT, TEN = 50, np.full(50, 10.0)
 
 
 def seeds_of(effects: list[float], deviation: float = 1.0) -> tuple[list[Evaluation], list[Evaluation]]:
@@ -191,8 +187,8 @@ def seeds_of(effects: list[float], deviation: float = 1.0) -> tuple[list[Evaluat
     rng, ones, others = np.random.default_rng(0), [], []
     for effect in effects:
         base, noise = rng.uniform(5, 9, COUNT), deviation * rng.normal(size=COUNT)
-        ones.append(of_regrets(base + effect + noise - noise.mean()))
-        others.append(of_regrets(base))
+        ones.append(judged(base + effect + noise - noise.mean(), optima=TEN))
+        others.append(judged(base, optima=TEN))
     return ones, others
 
 
@@ -215,15 +211,9 @@ def test_what_seeds_disagree_on_may_be_chance_however_many_instances_agree() -> 
     found = compare(ones, others, seeds=True)
     assert not found.beyond_chance
     assert "over 4 seeds holds zero. More seeds would tell" in found.verdict()
-    shifted = [of_regrets(one.regrets - 0.4) for one in ones]
-    alike = [replace_ids(one, 100 * i) for i, one in enumerate(shifted)]
-    assert compare(alike, [replace_ids(o, 100 * i) for i, o in enumerate(others)]).beyond_chance  # over instances it is
-
-
-def replace_ids(one: Evaluation, first: int) -> Evaluation:
-    from dataclasses import replace
-
-    return replace(one, ids=one.ids + first)
+    shifted = [judged(one.regrets - 0.4, optima=TEN) for one in ones]
+    alike, apart = ([replace(one, ids=one.ids + 100 * i) for i, one in enumerate(some)] for some in (shifted, others))
+    assert compare(alike, apart).beyond_chance  # over instances it is
 
 
 def test_seeds_count_alike_and_weights_count_within_a_seed() -> None:

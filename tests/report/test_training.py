@@ -18,7 +18,7 @@ from dflearn.tables.result import savings
 from support import browser
 from support.html_reader import read
 
-PRODUCTS = ["bench", "chair", "desk"]
+PRODUCTS, ROWS = ["bench", "chair", "desk"], 80
 MODEL = """\
 Maximize
  profit: 1 bench + 1 chair + 1 desk - 2 overtime
@@ -40,9 +40,9 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> TrainResult:
     folder = tmp_path_factory.mktemp("training")
     (folder / "shop.lp").write_text(MODEL)
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(120, 3))
-    y = 8 + 3 * np.exp(x @ rng.normal(size=(3, 3)) / 2) + rng.normal(0, 0.5, (120, 3))
-    days = [str(np.datetime64("2024-01-01") + k) for k in range(120)]
+    x = rng.normal(size=(ROWS, 3))
+    y = 8 + 3 * np.exp(x @ rng.normal(size=(3, 3)) / 2) + rng.normal(0, 0.5, (ROWS, 3))
+    days = [str(np.datetime64("2024-01-01") + k) for k in range(ROWS)]
     season = np.where(x[:, 2] > 0, "wet", np.where(x[:, 2] > -0.7, "dry", "cold"))
     features = pd.DataFrame(x[:, :2], columns=["rain", "wind <now>"]).assign(day=days, season=season)
     costs = pd.DataFrame(y, columns=PRODUCTS).assign(day=days)
@@ -77,7 +77,7 @@ def test_the_numbers_are_those_of_the_models(two_stage: bool, result: TrainResul
 
 
 def test_per_thousand_rows_without_dates_and_other_rows_of_a_year(result: TrainResult) -> None:
-    nameless = replace(result, row_names=tuple(f"line {k + 2}" for k in range(120)))
+    nameless = replace(result, row_names=tuple(f"line {k + 2}" for k in range(ROWS)))
     text = training_page(nameless).html()
     assert "per 1,000 rows" in text
     assert "Amounts are in the unit of the objective." in text

@@ -10,7 +10,7 @@ import pytest
 from dflearn.errors import DflearnError, OptionError
 from dflearn.studies import config as module
 from dflearn.studies.config import RunConfig, Settings, Study, read_study, resolve, seeds_of
-from support.experiment_helpers import TINY, tiny
+from support.study_records import TINY, tiny
 
 STUDY = """
 problems = ["SP-3", "KP-10"]

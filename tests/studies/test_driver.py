@@ -16,7 +16,7 @@ from dflearn.studies.config import RunConfig, read_study
 from dflearn.studies.driver import run_study
 from dflearn.studies.executors import Executor, InProcess, LocalProcesses, Outcome, available_cores
 from dflearn.studies.store import Store
-from support.experiment_helpers import made_up, tiny
+from support.study_records import made_up, tiny
 
 FAILING = tiny("CFL-6x2", "SCE^DYS", parameters={"alpha": -1.0})  # refused when the layer is made
 

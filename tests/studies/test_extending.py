@@ -26,7 +26,7 @@ from dflearn.studies.modules import import_modules, install, sources
 from dflearn.studies.run import run
 from dflearn.studies.store import Store, read_records
 from dflearn.studies.summary import summarize
-from support.experiment_helpers import TINY, tiny
+from support.study_records import TINY, tiny
 
 MODULE = '''
 """The perturbation gradient, advertising, and a model with a hidden layer."""

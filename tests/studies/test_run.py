@@ -12,7 +12,7 @@ from torch import nn
 from dflearn.problems import problem_named
 from dflearn.studies.config import problem_of
 from dflearn.studies.run import run
-from support.experiment_helpers import TINY, tiny
+from support.study_records import TINY, tiny
 
 # What a busy machine or another run before may change.
 TIMES = ("cpu_seconds", "wall_seconds", "validation_seconds")

@@ -14,7 +14,7 @@ import pytest
 from dflearn.errors import DataError, OptionError
 from dflearn.studies import store as module
 from dflearn.studies.store import Store, read_records
-from support.experiment_helpers import made_up, tiny
+from support.study_records import made_up, tiny
 
 
 @pytest.fixture
@@ -71,7 +71,8 @@ def test_progress_tells_running_from_what_a_killed_driver_left(path: Path, monke
         monkeypatch.setattr(module, "_alive", lambda process: False)
         assert store.progress().missing == configs[1:]
         store.clear_running()
-        assert not store._running()
+        monkeypatch.undo()
+        assert not store.progress().running
 
 
 def test_results_of_another_version_do_not_count(path: Path) -> None:

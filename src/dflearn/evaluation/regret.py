@@ -334,7 +334,10 @@ def evaluate(
     if dataset.costs is None:
         raise DataError("regret is measured with the true costs, and these data hold none")
     costs, instance = dataset.costs.detach().cpu().double(), dataset.instance
-    task = _judge(DecisionTask.of(problem, costs.shape[1]), solver)
+    task = DecisionTask.of(problem, costs.shape[1])
+    if solver is not None:
+        check_solves(solver, task.program)
+        task = replace(task, solver=solver)
     settles = task.program is not None and recourse_of(task.program) is not None
     if pessimistic and settles:
         raise OptionError(
@@ -381,14 +384,6 @@ def evaluate(
         post_hoc=settles,
         predictions=predicted.clone(),  # they may be the caller's own
     )
-
-
-def _judge(task: DecisionTask, solver: Solver | None) -> DecisionTask:
-    """The task, decided by `solver` where one is given; an error where that solves another program."""
-    if solver is None:
-        return task
-    check_solves(solver, task.program)
-    return replace(task, solver=solver)
 
 
 def _labels(dataset: DecisionDataset, task: DecisionTask) -> Tensor:

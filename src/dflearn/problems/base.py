@@ -56,13 +56,9 @@ class Problem(Decides):
         """The true program, integrality included."""
         return self._build_program(self.structure)
 
-    @property
+    @cached_property
     def relaxation(self) -> Program:
         """The linear relaxation of the program."""
-        return self._relaxation
-
-    @cached_property
-    def _relaxation(self) -> Program:
         return self.program.relax()
 
     def solver(self) -> Solver:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dflearn.report import style
-from dflearn.report.render import seed_list
 from dflearn.studies.summary import MethodSummary, pareto_front
 
 if TYPE_CHECKING:
@@ -53,45 +52,33 @@ def learning_curves(
 
 
 @style.styled
-def trade_off(summaries: Sequence[MethodSummary], ylabel: str, *, apart: Sequence[MethodSummary] = ()) -> Figure:
-    """Regret against training time on one problem, with the Pareto front.
-
-    Args:
-        summaries: least regret first.
-        apart: methods that ran on other data: hollow points, not on the front.
-    """
-    methods = [s.method for s in (*summaries, *apart)]
+def trade_off(summaries: Sequence[MethodSummary], ylabel: str) -> Figure:
+    """Regret against training time on one problem, least regret first, with the Pareto front."""
+    methods = [s.method for s in summaries]
     figure = style.new_figure(4.2 + 1.6 * -(-len(methods) // NAMES), 3.7)
     axes = figure.add_subplot()
-    trade_offs(axes, methods, summaries, apart)
+    trade_offs(axes, methods, summaries)
     axes.set(xlabel="training seconds per epoch", ylabel=ylabel)
     name_points(figure)
     return figure
 
 
-def trade_offs(
-    axes: Axes, methods: Sequence[str], summaries: Sequence[MethodSummary], apart: Sequence[MethodSummary] = ()
-) -> None:
+def trade_offs(axes: Axes, methods: Sequence[str], summaries: Sequence[MethodSummary]) -> None:
     """One point per method, ±1 standard deviation between the seeds, and the Pareto front as steps.
 
     A point has the number of its method in `methods`; `name_points` adds the names.
     """
-    top = _top([*summaries, *apart])
+    top = _top(summaries)
     axes.set_xscale("log")
-    for s in (*summaries, *apart):
+    for s in summaries:
         color, number, spot = style.color_of(s.method), methods.index(s.method) + 1, (s.seconds, min(s.regret, top))
         level = 4 - 0.02 * number  # a number is hidden with its point
         axes.errorbar(
             *spot, s.deviation if s.deviation and s.regret <= top else None,
             fmt=style.marker_of(s.method), color=color, ecolor=(color, 0.45), markersize=10, capsize=2, elinewidth=1,
-            markerfacecolor=style.PAPER if s in apart else color, label=f"{number} {s.method}", zorder=level,
+            label=f"{number} {s.method}", zorder=level,
         )  # fmt: skip
-        look: dict[str, Any] = {
-            "ha": "center",
-            "va": "center",
-            "color": color if s in apart else style.PAPER,
-            "zorder": level,
-        }
+        look: dict[str, Any] = {"ha": "center", "va": "center", "color": style.PAPER, "zorder": level}
         axes.annotate(str(number), spot, fontsize=6.5, weight="bold", **look)
         if s.regret > top:
             axes.annotate(f"{s.regret:.2g} ↑", spot, (0, -12), textcoords="offset points", ha="center", fontsize=7)
@@ -123,27 +110,16 @@ def _top(summaries: Sequence[MethodSummary]) -> float:
 
 
 @style.styled
-def regret_bars(
-    summaries: Sequence[MethodSummary],
-    xlabel: str,
-    *,
-    apart: Sequence[MethodSummary] = (),
-    reference: Reference | None = None,
-) -> Figure:
+def regret_bars(summaries: Sequence[MethodSummary], xlabel: str, *, reference: Reference | None = None) -> Figure:
     """One bar per method of one problem, least regret on top, ± one standard deviation between the seeds.
 
-    Bars far beyond the others are cut off and have their number in them.
-
-    apart: methods that ran on other data: paler bars below, with their seeds. reference: a dash across the bar there.
+    Bars far beyond the others are cut off and have their number in them. reference: a dash across the bar there.
     """
-    figure = style.new_figure(4.7, 0.75 + 0.24 * (len(summaries) + len(apart)))
+    figure = style.new_figure(4.7, 0.75 + 0.24 * len(summaries))
     axes = figure.add_subplot()
-    ordered = [sorted(some, key=lambda s: s.regret) for some in (summaries, apart)]
-    names = [s.method for s in ordered[0]] + [f"{s.method}, seed {seed_list(s.seeds)}" for s in ordered[1]]
-    top = _top([*summaries, *apart])
-    for place, s in enumerate([*ordered[0], *ordered[1]]):
-        pale = 0.4 if s in apart else 1
-        axes.barh(place, min(s.regret, top), 0.72, color=style.color_of(s.method), alpha=pale)
+    ordered, top = sorted(summaries, key=lambda s: s.regret), _top(summaries)
+    for place, s in enumerate(ordered):
+        axes.barh(place, min(s.regret, top), 0.72, color=style.color_of(s.method))
         if s.regret > top:
             axes.text(top, place, f"{s.regret:.2g} → ", color=style.PAPER, weight="bold", ha="right", va="center")
         elif len(s.seeds) > 1:
@@ -151,12 +127,12 @@ def regret_bars(
         known = (reference or {}).get((s.problem, s.method))
         if known is not None and s.regret <= top:
             axes.plot(2 * [known], [place - 0.42, place + 0.42], color=style.INK, linewidth=1.8)
-    axes.set_yticks(range(len(names)), names)
+    axes.set_yticks(range(len(ordered)), [s.method for s in ordered])
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)
     axes.locator_params(axis="x", nbins=5)
-    axes.set(xlabel=xlabel, ylim=(len(names) - 0.4, -0.6))
+    axes.set(xlabel=xlabel, ylim=(len(ordered) - 0.4, -0.6))
     return figure
 
 

@@ -111,7 +111,7 @@ def study_page(
     if left_out:
         page.text(
             "Means over different seeds are means over different data. So on each problem the methods are compared on "
-            "seeds that they share, chosen for the most pairs. Methods without them are shown and not ranked:"
+            "seeds that they share, chosen for the most pairs. The table shows other methods without a rank:"
         )
         page.items(left_out)
 
@@ -120,21 +120,16 @@ def study_page(
     page.text(legend(metric), faint=True)
 
     page.section("Regret against time")
-    hollow = " Hollow points: other seeds, not compared." if any(ranking.apart for ranking in found) else ""
-    page.text(
-        f"Further down is better, further left is faster; nothing beats the dashed line in both.{hollow}", faint=True
-    )
+    page.text("Further down is better, further left is faster; nothing beats the dashed line in both.", faint=True)
     label = f"test regret ({metric.replace('_', ' ')})"
-    page.gallery((figures.trade_off(ranking.ranked, label, apart=ranking.apart), ranking.problem) for ranking in found)
+    page.gallery((figures.trade_off(ranking.ranked, label), ranking.problem) for ranking in found)
 
     page.section("Problem by problem")
-    pale = " Pale bars: other seeds, not compared." if hollow else ""
     known = any((s.problem, s.method) in (reference or {}) for s in summaries)
     dashes = " Dashes: as published." if known else ""
-    page.text(f"Means over the seeds; whiskers: one standard deviation between them.{pale}{dashes}", faint=True)
+    page.text(f"Means over the seeds; whiskers: one standard deviation between them.{dashes}", faint=True)
     page.gallery(
-        (figures.regret_bars(ranking.ranked, label, apart=ranking.apart, reference=reference), ranking.problem)
-        for ranking in found
+        (figures.regret_bars(ranking.ranked, label, reference=reference), ranking.problem) for ranking in found
     )
 
     curves = {ranking.problem: _curves(ranking) for ranking in found}

@@ -27,18 +27,18 @@ from dflearn.studies.config import RESULTS_VERSION, RunConfig
 from dflearn.studies.record import Record
 
 Kind = TypeVar("Kind", Record, RunConfig)
-FORMAT = 3  # of the tables below
+FORMAT = 4  # of the tables below
 
 # Plain rollback journal and synchronous=FULL: one file, safe against power cuts, readable while a study runs.
+# Of the runs that were asked for: the place in the study (NULL: not in the last one), since when which process has it, its error.
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS runs (
     key TEXT PRIMARY KEY, question TEXT NOT NULL, results_version INTEGER NOT NULL, record TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS runs_by_question ON runs (question);
-CREATE TABLE IF NOT EXISTS failures (
-    key TEXT PRIMARY KEY, config TEXT NOT NULL, error TEXT NOT NULL, ended REAL NOT NULL);
-CREATE TABLE IF NOT EXISTS wanted (key TEXT PRIMARY KEY, position INTEGER NOT NULL, config TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS running (key TEXT PRIMARY KEY, began REAL NOT NULL, process INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS asked (
+    key TEXT PRIMARY KEY, config TEXT NOT NULL, place INTEGER, began REAL, process INTEGER, error TEXT, ended REAL);
 """
+IDLE = {"began": None, "process": None}
 
 
 @dataclass(frozen=True)
@@ -112,34 +112,36 @@ class Store:
         row = (config.key, config.question, RESULTS_VERSION, json.dumps(record.as_dict(instances=True)))
         with transaction(self.connection, self.path):
             self.connection.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?)", row)
-            self.connection.execute("DELETE FROM failures WHERE key = ?", (config.key,))
-            self.connection.execute("DELETE FROM running WHERE key = ?", (config.key,))
+            self._note(config, error=None, **IDLE)
 
     def put_failure(self, config: RunConfig, error: str) -> None:
         with transaction(self.connection, self.path):
-            row = (config.key, json.dumps(config.as_dict()), error, time.time())
-            self.connection.execute("INSERT OR REPLACE INTO failures VALUES (?, ?, ?, ?)", row)
-            self.connection.execute("DELETE FROM running WHERE key = ?", (config.key,))
+            self._note(config, error=error, ended=time.time(), **IDLE)
 
     def put_wanted(self, configs: Sequence[RunConfig]) -> None:
         """The runs that the study asks for now; `progress` reports them."""
         with transaction(self.connection, self.path):
-            self.connection.execute("DELETE FROM wanted")
-            self.connection.executemany(
-                "INSERT OR REPLACE INTO wanted VALUES (?, ?, ?)",
-                ((config.key, place, json.dumps(config.as_dict())) for place, config in enumerate(configs)),
-            )
+            self.connection.execute("UPDATE asked SET place = NULL")
+            for place, config in enumerate(configs):
+                self._note(config, place=place)
 
     def put_running(self, config: RunConfig) -> None:
         with transaction(self.connection, self.path):
-            row = (config.key, time.time(), os.getpid())
-            self.connection.execute("INSERT OR REPLACE INTO running VALUES (?, ?, ?)", row)
+            self._note(config, began=time.time(), process=os.getpid())
 
     def clear_running(self) -> None:
         """Forget the runs that this driver, or a killed one, had begun."""
-        gone = [(key,) for key, _, process in self._running() if process == os.getpid() or not _alive(process)]
+        rows = list(self._rows("SELECT key, process FROM asked WHERE process IS NOT NULL"))
+        gone = [(key,) for key, process in rows if process == os.getpid() or not _alive(process)]
         with transaction(self.connection, self.path):
-            self.connection.executemany("DELETE FROM running WHERE key = ?", gone)
+            self.connection.executemany("UPDATE asked SET began = NULL, process = NULL WHERE key = ?", gone)
+
+    def _note(self, config: RunConfig, **values: object) -> None:
+        """Set columns of a run that was asked for."""
+        row = {"key": config.key, "config": json.dumps(config.as_dict()), **values}
+        changes = ", ".join(f"{name} = excluded.{name}" for name in values)
+        text = f"INSERT INTO asked ({', '.join(row)}) VALUES ({', '.join('?' * len(row))}) ON CONFLICT (key) DO UPDATE SET {changes}"
+        self.connection.execute(text, tuple(row.values()))
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -171,34 +173,29 @@ class Store:
         return sorted(records, key=lambda r: (r.config.problem, r.config.method, r.config.seed, r.config.key))
 
     def failures(self) -> list[Failure]:
-        rows = self._rows("SELECT key, config, error FROM failures ORDER BY ended")
+        rows = self._rows("SELECT key, config, error FROM asked WHERE error IS NOT NULL ORDER BY ended")
         found = [(key, Failure(_read(self.path, RunConfig, config), error)) for key, config, error in rows]
         return [failure for key, failure in found if failure.config.key == key]  # others are of an old results version
 
     def failure(self, config: RunConfig) -> Failure | None:
-        row = self._first("SELECT error FROM failures WHERE key = ?", (config.key,))
+        row = self._first("SELECT error FROM asked WHERE key = ? AND error IS NOT NULL", (config.key,))
         return None if row is None else Failure(config, row[0])
 
     def progress(self) -> Progress:
         """The state of the runs that were asked for last."""
-        rows = self._rows("SELECT config FROM wanted ORDER BY position")
-        wanted = [_read(self.path, RunConfig, config) for (config,) in rows]
-        under_way = {key: began for key, began, process in self._running() if _alive(process)}
-        failures = {failure.config.key: failure for failure in self.failures()}
+        rows = self._rows("SELECT config, began, process FROM asked WHERE place IS NOT NULL ORDER BY place")
         found = Progress([], {}, [], [])
-        for config in wanted:
+        for text, began, process in list(rows):
+            config = _read(self.path, RunConfig, text)
             if self.has(config):
                 found.done.append(config)
-            elif config.key in under_way:
-                found.running[config] = under_way[config.key]
-            elif config.key in failures:
-                found.failed.append(failures[config.key])
+            elif process is not None and _alive(process):
+                found.running[config] = began
+            elif (failure := self.failure(config)) is not None:
+                found.failed.append(failure)
             else:
                 found.missing.append(config)
         return found
-
-    def _running(self) -> list[tuple[str, float, int]]:
-        return list(self._rows("SELECT key, began, process FROM running ORDER BY began"))
 
     # -- out and in ---------------------------------------------------------------------------------------------
 

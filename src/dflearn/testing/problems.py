@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dflearn.data import DecisionDataset
 from dflearn.problems.base import Problem
-from dflearn.program import Instance, Program
+from dflearn.program import Program
 from dflearn.solvers.base import Solver
 from dflearn.solvers.recourse import recourse_of
 from dflearn.testing.solvers import copies, reference
@@ -114,13 +114,8 @@ def _check_recourse(problem: Problem, costs: Tensor, optimum: Tensor) -> None:
         assert not moved.numel() or float(moved.max()) <= TOLERANCE, "recourse changes what was decided before"
         truth = program.realize(costs, None)
         whole = truth if truth is None else truth[found]
-        broken = _worst(program, settled[found], whole)
+        broken = float(program.violation(settled[found], whole).max()) if found.any() else 0.0
         assert broken <= TOLERANCE, f"a settled decision breaks the program at the truth by {broken:.2g}"
-
-
-def _worst(program: Program, w: Tensor, truth: Instance | None) -> float:
-    """The largest violation of all."""
-    return float(program.violation(w, truth).max()) if len(w) else 0.0
 
 
 def _check_mean(problem: Problem, draws: int) -> None:

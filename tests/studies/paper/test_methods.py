@@ -19,7 +19,7 @@ from dflearn.studies.methods import Prepared, RunContext, method_named, method_n
 from dflearn.studies.paper.methods import SCALED, cvx_tau, dys_in_code, dys_printed
 from dflearn.studies.run import run
 from dflearn.training import fit
-from support.experiment_helpers import TINY, tiny
+from support.study_records import TINY, tiny
 
 SMALLEST = Settings(points=32, test=16, validation=0.25, epochs=1, batch_size=8)
 

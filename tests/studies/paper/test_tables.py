@@ -21,7 +21,7 @@ from dflearn.studies.paper.tables import (
     summary_cells,
 )
 from dflearn.studies.record import Record
-from support.experiment_helpers import made_up
+from support.study_records import made_up
 
 
 def run(method: str, seed: int = 1, problem: str = "SP-5") -> RunConfig:
