@@ -31,22 +31,28 @@ def judged(factor: float, rows: np.ndarray | None = None, weights: np.ndarray | 
 
 
 ROWS = np.repeat(np.arange(80), WEIGHTS)
-ONE, TWICE = judged(1.0), judged(1.0, ROWS, None)
 
 
-def test_a_weight_counts_as_so_many_instances() -> None:
-    plain = judged(1.0, weights=None)
+@pytest.fixture(scope="module")
+def both() -> tuple[Evaluation, Evaluation]:
+    """With weights, and with each instance as often as it weighs."""
+    return judged(1.0), judged(1.0, ROWS, None)
+
+
+def test_a_weight_counts_as_so_many_instances(both: tuple[Evaluation, Evaluation]) -> None:
+    (one, twice), plain = both, judged(1.0, weights=None)
     for name in METRICS:
-        assert ONE.metrics[name].value == pytest.approx(TWICE.metrics[name].value, rel=1e-9)
-        assert ONE.metrics[name].value != pytest.approx(plain.metrics[name].value, rel=1e-4)
+        assert one.metrics[name].value == pytest.approx(twice.metrics[name].value, rel=1e-9)
+        assert one.metrics[name].value != pytest.approx(plain.metrics[name].value, rel=1e-4)
 
 
-def test_a_difference_is_weighted_too() -> None:
-    found, expected = compare(ONE, judged(0.3)), compare(TWICE, judged(0.3, ROWS, None))
+def test_a_difference_is_weighted_too(both: tuple[Evaluation, Evaluation]) -> None:
+    one, twice = both
+    found, expected = compare(one, judged(0.3)), compare(twice, judged(0.3, ROWS, None))
     for name in ("absolute_regret", "mean_of_ratios", "ratio_of_sums"):
         assert getattr(found, name).value == pytest.approx(getattr(expected, name).value, rel=1e-9)
     with pytest.raises(DataError, match="weigh the instances differently"):
-        compare(ONE, judged(1.0, weights=None))
+        compare(one, judged(1.0, weights=None))
 
 
 def test_equal_weights_are_no_weights() -> None:
@@ -57,12 +63,13 @@ def test_equal_weights_are_no_weights() -> None:
             assert larger.metrics[name] == pytest.approx(plain.metrics[name], rel=1e-9)
 
 
-def test_an_interval_takes_each_instance_for_one_draw() -> None:
+def test_an_interval_takes_each_instance_for_one_draw(both: tuple[Evaluation, Evaluation]) -> None:
     """Instances of weight zero do not narrow it, and repeated ones are narrower than weights, which are fewer draws."""
+    one, twice = both
     for name in ("absolute_regret", "ratio_of_sums", "exact_share", "mse"):
-        assert np.ptp(ONE.metrics[name][1:]) > np.ptp(TWICE.metrics[name][1:])
+        assert np.ptp(one.metrics[name][1:]) > np.ptp(twice.metrics[name][1:])
     assert estimates.effective_count(4, np.array([3.0, 3, 3, 0])) == pytest.approx(3)
-    assert ONE.as_dict()["effective_instances"] == pytest.approx(WEIGHTS.sum() ** 2 / (WEIGHTS**2).sum())
-    assert "effective_instances" not in TWICE.as_dict()
-    json.dumps(ONE.as_dict(), allow_nan=False)
-    assert "weigh as much as" in str(ONE)
+    assert one.as_dict()["effective_instances"] == pytest.approx(WEIGHTS.sum() ** 2 / (WEIGHTS**2).sum())
+    assert "effective_instances" not in twice.as_dict()
+    json.dumps(one.as_dict(), allow_nan=False)
+    assert "weigh as much as" in str(one)

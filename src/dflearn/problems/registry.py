@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import math
 import re
@@ -18,6 +17,7 @@ from dflearn.problems.knapsack import Knapsack, Selection
 from dflearn.problems.paths import ShortestPath, Terrain
 from dflearn.problems.portfolio import Portfolio
 from dflearn.problems.scheduling import Scheduling
+from dflearn.program.names import closest
 
 #: The names of the paper's problems, in the order of its tables.
 PROBLEMS = (
@@ -139,11 +139,9 @@ def _form_of(name: str) -> tuple[ProblemForm, Sizes]:
     for form in _FORMS.values():
         if (sizes := form.sizes_of(name)) is not None:
             return form, sizes
-    near = difflib.get_close_matches(name, [*PROBLEMS, *_FORMS], 3, 0.6)
-    hint = f"; perhaps {' or '.join(map(repr, near))}" if near else ""
     raise OptionError(
-        f"no problem is named {name!r}{hint}; names have the forms {', '.join(_FORMS)}, each word in braces a number; "
-        'one of your own is known after register_problem, in a study by import = ["your_module"]'
+        f"no problem is named {name!r}; names have the forms {', '.join(_FORMS)}, each word in braces a number; one of your own "
+        f'is known after register_problem, in a study by import = ["your_module"]{closest(name, PROBLEMS)}'
     )
 
 

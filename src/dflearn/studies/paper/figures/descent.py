@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from dflearn.data import Batch
 from dflearn.layers import Exact, Smoothed
@@ -31,21 +32,18 @@ PREDICTIONS = np.linspace(-10, 6, 321)  # a step of 0.05
 TRIPLE = np.array([-8.0, -6.0, -4.0])  # where smoothed SCE is seen not to be convex
 
 
+def on(program: Program, mu: float, y: Tensor) -> tuple[dict[str, Loss], Batch]:
+    """Every loss of LOSSES, and the true costs y `(count, p)` with their optimal decisions."""
+    exact, smoothed = Exact(HiGHS(program)), Smoothed(program, mu)
+    made = (Regret(exact), Regret(smoothed), SCE(exact), SCE(smoothed), SPOPlus(exact))
+    return dict(zip(LOSSES, made, strict=True)), Batch(y, y, exact(y))
+
+
 def losses(predictions: np.ndarray, true: float = TRUE, mu: float = MU) -> dict[str, np.ndarray]:
     """Every loss of LOSSES at each prediction; `(count,)` each."""
-    program = Program(n=1, upper=1)
-    exact, smoothed = Exact(HiGHS(program)), Smoothed(program, mu)
-    y = torch.full((len(predictions), 1), true, dtype=torch.float64)
-    batch = Batch(y, y, exact(y))
-    made: dict[str, Loss] = {
-        "regret": Regret(exact),
-        "smoothed regret": Regret(smoothed),
-        "SCE": SCE(exact),
-        "smoothed SCE": SCE(smoothed),
-        "SPO+": SPOPlus(exact),
-    }
+    made, batch = on(Program(n=1, upper=1), mu, torch.full((len(predictions), 1), true, dtype=torch.float64))
     predicted = torch.as_tensor(predictions)[:, None]
-    return {name: made[name](predicted, batch).numpy() for name in LOSSES}
+    return {name: loss(predicted, batch).numpy() for name, loss in made.items()}
 
 
 def one_dimension(quick: bool = False) -> Plot:
@@ -103,32 +101,24 @@ def one_of_two() -> Program:
 
 def trajectories(steps: int = STEPS) -> dict[str, dict[str, np.ndarray]]:
     """Plain gradient descent on the prediction itself: of each loss the predictions `(steps + 1, 2)` and regrets."""
-    exact, smoothed = Exact(HiGHS(one_of_two())), Smoothed(one_of_two(), WEAK)
-    y = torch.tensor([VALUES], dtype=torch.float64)
-    batch = Batch(y, y, exact(y))
-    judge = Regret(exact)
-    losses: dict[str, Loss] = {
-        "smoothed regret": Regret(smoothed),
-        "smoothed SCE": SCE(smoothed),
-        "SCE": SCE(exact),
-    }
+    made, batch = on(one_of_two(), WEAK, torch.tensor([VALUES], dtype=torch.float64))
     paths = {}
     for name in NAMES:
         at = torch.tensor([START], dtype=torch.float64, requires_grad=True)
         predictions, regrets = [], []
         for _ in range(steps + 1):
             predictions.append(at.detach().numpy()[0].copy())
-            regrets.append(float(judge(at.detach(), batch)))
-            (gradient,) = torch.autograd.grad(losses[name](at, batch).sum(), at)
+            regrets.append(float(made["regret"](at.detach(), batch)))
+            (gradient,) = torch.autograd.grad(made[name](at, batch).sum(), at)
             at = (at - STEP * gradient).detach().requires_grad_()
         paths[name] = {"predictions": np.array(predictions), "regrets": np.array(regrets)}
     return paths
 
 
 def regret_of(prediction: tuple[float, float]) -> float:
-    exact = Exact(HiGHS(one_of_two()))
     y, predicted = (torch.tensor([values], dtype=torch.float64) for values in (VALUES, prediction))
-    return float(Regret(exact)(predicted, Batch(y, y, exact(y))))
+    made, batch = on(one_of_two(), WEAK, y)
+    return float(made["regret"](predicted, batch))
 
 
 def two_items(quick: bool = False) -> Plot:
