@@ -13,13 +13,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 from scipy.ndimage import gaussian_filter
-from torch import Tensor, nn
+from torch import Tensor
 
 import dflearn as dfl
 from beside import COLORS, GREY, draw_shares, large_gain, models, options_of, picture, single
 from dflearn.data import DecisionDataset
+from dflearn.evaluation import Evaluation
 from dflearn.losses import MSE, FenchelYoung, SPOPlus
 
 
@@ -68,8 +68,8 @@ def ice_maps(count: int, rows: int, columns: int, seed: int) -> tuple[DecisionDa
 
 def study(
     solver: dfl.Solver, data: DecisionDataset, mean: Tensor, seed: int, epochs: int
-) -> tuple[DecisionDataset, dict[str, Tensor]]:
-    """The test maps, and the ways that each method chooses on them."""
+) -> tuple[DecisionDataset, dict[str, Evaluation]]:
+    """The test maps, and how each method does on them."""
     train, validation, test = dfl.label(data, solver).split(seed, test=0.5, validation=0.25)
     assert train.costs is not None
     sigma = float(train.costs.mean())
@@ -81,33 +81,18 @@ def study(
     make_model = lambda: dfl.models.SharedLinear(data.features.shape[-1], seed=seed)  # noqa: E731
     options = {"epochs": epochs, "lr": 0.1, "seed": seed, "batch_size": 16}
     fitted = models(losses, make_model, solver, train, validation=validation, **options)
-    ways = {name: decide(solver, model, test) for name, model in fitted.items()}
-    ways["knowing the mean"] = solver.solve(mean[test.ids]).decision
-    return test, ways
+    predictors = {**fitted, "knowing the mean": mean[test.ids]}
+    return test, {name: dfl.evaluate(one, solver, test, progress=False) for name, one in predictors.items()}
 
 
-@torch.no_grad()
-def decide(solver: dfl.Solver, model: nn.Module, data: DecisionDataset) -> Tensor:
-    return solver.solve(model(data.features)).check().decision
-
-
-def relative_regrets(solver: dfl.Solver, test: DecisionDataset, way: Tensor) -> Tensor:
-    """(obj(y, w) − obj(y, w*)) / obj(y, w*) of each map. Without a program there is nothing else to evaluate."""
-    batch = test.batch()
-    costs, best = batch.require("costs").double(), batch.require("decisions").double()
-    return solver.objective(costs, way.double() - best) / solver.objective(costs, best)
-
-
-def draw(
-    figure: Any, shape: tuple[int, int], solver: dfl.Solver, test: DecisionDataset, ways: dict[str, Tensor]
-) -> None:
-    regrets = {name: relative_regrets(solver, test, way).numpy() for name, way in ways.items()}
+def draw(figure: Any, shape: tuple[int, int], test: DecisionDataset, found: dict[str, Evaluation]) -> None:
+    regrets = {name: evaluation.regrets / evaluation.optima for name, evaluation in found.items()}
     which = large_gain(regrets["two-stage"] - regrets["SPO+"])
     left, right = figure.subplots(1, 2, width_ratios=(1.7, 1))
     times = test.batch(which).require("costs").reshape(shape)
     left.imshow(times.log().numpy(), cmap="Blues_r", aspect="auto")
     for name, width, way in (("best", 7, test.batch(which).require("decisions")), *(
-        (name, 3, ways[name][which]) for name in ("two-stage", "SPO+")
+        (name, 3, found[name].decisions[which]) for name in ("two-stage", "SPO+")
     )):  # fmt: skip
         row = way.reshape(shape).argmax(0)
         label = name if name == "best" else f"{name}: {regrets[name][which]:.0%} too slow"
@@ -139,15 +124,15 @@ def main() -> None:
 
     solver = dfl.from_callable(cross, n=options.rows * options.columns, batched=True, name=f"crossing of {shape}")
     data, mean = ice_maps(options.maps, *shape, options.seed)
-    test, ways = study(solver, data, mean, options.seed, options.epochs)
+    test, found = study(solver, data, mean, options.seed, options.epochs)
     print(f"{solver!r}\n\n{len(test)} test maps\n{'':<20}{'regret / optimum':>18}{'less than two-stage':>24}")
-    regrets = {name: relative_regrets(solver, test, way) for name, way in ways.items()}
+    regrets = {name: evaluation.regrets / evaluation.optima for name, evaluation in found.items()}
     for name, regret in regrets.items():
         less = regrets["two-stage"] - regret
-        error = 1.96 * less.std() / len(less) ** 0.5
+        error = 1.96 * less.std(ddof=1) / len(less) ** 0.5
         shown = "" if name == "two-stage" else f"{less.mean():.2%} ± {error:.2%}"
         print(f"{name:<20}{regret.mean():>18.2%}{shown:>24}")
-    picture(options.plot, (13, 4.6), draw, shape, solver, test, ways)
+    picture(options.plot, (13, 4.6), draw, shape, test, found)
 
 
 if __name__ == "__main__":

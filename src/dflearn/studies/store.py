@@ -30,7 +30,7 @@ Kind = TypeVar("Kind", Record, RunConfig)
 FORMAT = 4  # of the tables below
 
 # Plain rollback journal and synchronous=FULL: one file, safe against power cuts, readable while a study runs.
-# Of the runs that were asked for: the place in the study (NULL: not in the last one), since when which process has it, its error.
+# `asked` holds the runs that a study asked for: `place` in the last study (or NULL), the process that has it, and its failure.
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS runs (
     key TEXT PRIMARY KEY, question TEXT NOT NULL, results_version INTEGER NOT NULL, record TEXT NOT NULL);
@@ -38,7 +38,7 @@ CREATE INDEX IF NOT EXISTS runs_by_question ON runs (question);
 CREATE TABLE IF NOT EXISTS asked (
     key TEXT PRIMARY KEY, config TEXT NOT NULL, place INTEGER, began REAL, process INTEGER, error TEXT, ended REAL);
 """
-IDLE = {"began": None, "process": None}
+IDLE = "began = NULL, process = NULL"
 
 
 @dataclass(frozen=True)
@@ -112,11 +112,11 @@ class Store:
         row = (config.key, config.question, RESULTS_VERSION, json.dumps(record.as_dict(instances=True)))
         with transaction(self.connection, self.path):
             self.connection.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?)", row)
-            self._note(config, error=None, **IDLE)
+            self.connection.execute(f"UPDATE asked SET {IDLE}, error = NULL WHERE key = ?", (config.key,))
 
     def put_failure(self, config: RunConfig, error: str) -> None:
         with transaction(self.connection, self.path):
-            self._note(config, error=error, ended=time.time(), **IDLE)
+            self._note(config, error=error, ended=time.time(), began=None, process=None)
 
     def put_wanted(self, configs: Sequence[RunConfig]) -> None:
         """The runs that the study asks for now; `progress` reports them."""
@@ -134,7 +134,7 @@ class Store:
         rows = list(self._rows("SELECT key, process FROM asked WHERE process IS NOT NULL"))
         gone = [(key,) for key, process in rows if process == os.getpid() or not _alive(process)]
         with transaction(self.connection, self.path):
-            self.connection.executemany("UPDATE asked SET began = NULL, process = NULL WHERE key = ?", gone)
+            self.connection.executemany(f"UPDATE asked SET {IDLE} WHERE key = ?", gone)
 
     def _note(self, config: RunConfig, **values: object) -> None:
         """Set columns of a run that was asked for."""
