@@ -1,4 +1,4 @@
-"""The figures of README.md and docs/notes/performance.md, written from the files in results/, so that they cannot differ.
+"""The figures of README.md, docs/notes/results.md and docs/notes/performance.md, written from the files in results/, so that they cannot differ.
 
     python benchmarks/pages/results_blocks.py            # rewrites the block between the markers of each
 
@@ -24,6 +24,7 @@ from dflearn.studies.store import read_records  # noqa: E402
 from harness import table  # noqa: E402
 from targets import two_digits, verdicts  # noqa: E402
 
+Headline = tuple[str, str, str, str, str, Callable[[dict[str, Any]], bool]]
 BLOCK = re.compile(r"(?<=<!-- results -->\n).*?(?=<!-- end of results -->)", re.DOTALL)
 PAPER = ("MSE", "SPO+^relax", "PFY", "CaVE", "SCE^DYS", "SCE^smoothed", "SCE^smoothed scaled")
 
@@ -54,14 +55,21 @@ def show(value: Any) -> str:
 def headline() -> str:
     """Speed in one table: the range over the problems of a benchmark, and the worst row where it is one to know."""
     lines = []
-    for what, peer, file, subject, column, chosen in HEADLINES:
-        rows = [row for row in measured(file, subject) if row.get("problem") != "geometric mean" and chosen(row)]
-        figures = [float(row[column]) for row in rows]
-        least, most = (two_digits(figure(figures)) for figure in (min, max))
-        names = list(dict.fromkeys(str(row.get("problem") or row["loss"]) for row in rows))
+    for line in HEADLINES:
+        names = list(dict.fromkeys(str(row.get("problem") or row["loss"]) for row in rows_behind(line)))
         problems = "all twelve problems of the paper" if set(names) == set(PROBLEMS) else ", ".join(names)
-        lines.append(f"| {what} | {peer} | {least}× to {most}× | {problems} |")
+        lines.append(f"| {line[0]} | {line[1]} | {spread(line)} | {problems} |")
     return "\n".join(["| what | against | times as fast | on |", "|---|---|---|---|", *lines])
+
+
+def rows_behind(line: Headline) -> list[dict[str, Any]]:
+    _, _, file, subject, _, chosen = line
+    return [row for row in measured(file, subject) if row.get("problem") != "geometric mean" and chosen(row)]
+
+
+def spread(line: Headline) -> str:
+    figures = [float(row[line[4]]) for row in rows_behind(line)]
+    return f"{two_digits(min(figures))}× to {two_digits(max(figures))}×"
 
 
 def _every(row: dict[str, Any]) -> bool:
@@ -69,7 +77,7 @@ def _every(row: dict[str, Any]) -> bool:
 
 
 # What, against whom, where the ratio is, and which rows count.
-HEADLINES: tuple[tuple[str, str, str, str, str, Callable[[dict[str, Any]], bool]], ...] = (
+HEADLINES: tuple[Headline, ...] = (
     ("an epoch of SPO+, shortest paths", "PyEPO + Gurobi", "epochs", "SPO+ on shortest paths", "cold ratio", _every),
     ("an epoch of SPO+, relaxed knapsacks", "PyEPO + Gurobi", "epochs", "SPO+ on relaxed knapsacks", "cold ratio", _every),
     ("an epoch on a 5×5 grid whose structure nobody knows", "PyEPO + Gurobi", "small_lps", "epochs", "Gurobi / SmallLP", _every),
@@ -151,17 +159,38 @@ def beside(row: Row | None) -> str:
 
 
 def readme() -> str:
+    """Three numbers: regret, and speed twice."""
+    records = read_records(ROOT / "results" / "paper" / "runs.jsonl.xz")
+    gains = []
+    for problem in PROBLEMS:
+        regret = {row.summary.method: row.summary.regret for row in rows_of(problem, ("MSE", PAPER[-1]), records)}
+        gains.append(1 - regret[PAPER[-1]] / regret["MSE"])
+    least, most = min(gains), max(gains)
+    path, layer = HEADLINES[0], HEADLINES[5]
+    return f"""| | |
+|---|---|
+| **{least:.0%} to {most:.0%}** | less regret than squared error on each of the {len(gains)} problems of the paper, by SCE and the same linear model |
+| **{spread(path)}** | as fast as PyEPO with Gurobi: {path[0]} |
+| **{spread(layer)}** | as fast as cvxpylayers: {layer[0]}, forward and backward |
+"""
+
+
+def results() -> str:
     return f"""
-**Decisions.** Test regret on the paper's problems in its published style, means over the seeds; in brackets what the paper
-prints. SCE^DYS is the authors' own code. The last two columns are ours, untuned: SCE through the exactly smoothed program,
-with the paper's model, and with its output [in units of the costs](docs/how-to/choose-a-method.md#let-the-model-work-in-units-of-the-costs),
-which helps other losses too. [Claim by claim](docs/notes/reproduction.md), [every row](results/paper/README.md),
-[methods tuned alike](results/comparison/README.md).
+## Decisions
+
+The table shows test regret on the paper's problems, in the style that the paper prints, averaged over the seeds. Figures in
+brackets are the published ones. SCE^DYS is the authors' own code. The last two columns are ours, untuned: SCE through the exactly
+smoothed program with the paper's model, and the same with [a model in units of the costs](../how-to/choose-a-method.md).
+[Claim by claim](reproduction.md) explains the differences. [Every row](../../results/paper/README.md) is listed, and so are
+[methods tuned alike](../../results/comparison/README.md).
 
 {paper()}
 
-**Speed.** The peer's time over ours, on one thread, in turns, compilation apart.
-[How it is measured, where formulations differ, every ratio, and what was missed](docs/notes/performance.md).
+## Speed
+
+The table shows the peer's time divided by ours, on one thread, without compilation. [Performance](performance.md) says how it is
+measured and lists every ratio.
 
 {headline()}
 
@@ -193,7 +222,11 @@ with two threads than with one, so that the tables above are the ones to go by.
 """
 
 
-DOCUMENTS: dict[str, Callable[[], str]] = {"README.md": readme, "docs/notes/performance.md": performance}
+DOCUMENTS: dict[str, Callable[[], str]] = {
+    "README.md": readme,
+    "docs/notes/results.md": results,
+    "docs/notes/performance.md": performance,
+}
 
 
 def main() -> None:

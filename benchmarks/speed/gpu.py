@@ -3,7 +3,7 @@
     python benchmarks/speed/gpu.py --json results/gpu/gpu.json                  # all of it, in one run (about six minutes)
     python benchmarks/speed/gpu.py --quick --json quick.json                    # a little of everything
     python benchmarks/speed/gpu.py --small                                      # two instances each, for compute-sanitizer
-    python benchmarks/speed/gpu.py --json results/gpu/gpu.json --page results/gpu/README.md --document docs/how-to/gpu.md \\
+    python benchmarks/speed/gpu.py --json results/gpu/gpu.json --page results/gpu/README.md --document docs/notes/gpu.md \\
         --figure docs/images/gpu-crossover.svg                                  # documents of what was measured
 
 Times on the GPU are CUDA events around one call, the median of twelve, compilation apart; μ = 1; costs differ from instance to
@@ -342,7 +342,7 @@ def main() -> None:
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--page", type=Path, help="write the tables of --json there, and measure nothing")
-    parser.add_argument("--document", type=Path, help="with --page: make the measured part of docs/how-to/gpu.md anew")
+    parser.add_argument("--document", type=Path, help="with --page: make the measured part of docs/notes/gpu.md anew")
     parser.add_argument("--figure", type=Path, help="with --page: draw the crossover there")
     parser.add_argument("--cores", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -150,7 +150,7 @@ def _small(found: dict[str, Any]) -> list[str]:
     ]
 
 
-# -- the table of docs/how-to/gpu.md -------------------------------------------------------------------------------------------
+# -- the table of docs/notes/gpu.md -------------------------------------------------------------------------------------------
 
 BEGIN, END = "<!-- measured: benchmarks/speed/gpu.py writes this part -->", "<!-- end of the measured part -->"
 

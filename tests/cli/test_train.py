@@ -216,14 +216,14 @@ def test_the_same_seed_writes_the_same_file(folder: Path) -> None:
 
 
 def test_the_commands_of_the_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
-    """They print what docs/reference/command-line.md shows, figures apart: those may differ in the last digits elsewhere."""
+    """They print what docs/get-started/tables-and-model-file.md shows, figures apart: those may differ in the last digits elsewhere."""
     monkeypatch.chdir(tmp_path)
     root = Path(__file__).parents[2]
     monkeypatch.setattr("sys.argv", ["own_tables.py"])
     runpy.run_path(str(root / "examples" / "own_tables.py"), run_name="__main__")
     capsys.readouterr()
     words = lambda text: re.findall(r"[A-Za-z][\w.-]*", text)  # noqa: E731
-    document = (root / "docs" / "reference" / "command-line.md").read_text()
+    document = (root / "docs" / "get-started" / "tables-and-model-file.md").read_text()
     shown = re.findall(r"^```console\n\$ dfl ([^\n]*)\n(.*?)^```", document, re.DOTALL | re.MULTILINE)
     assert [command.split()[0] for command, _ in shown] == ["train", "decide", "decide", "evaluate"]
     for command, output in shown:

@@ -142,7 +142,9 @@ def _wrapped(mark: str, text: str) -> str:
 
 
 CONVERGED = 1e-4  # a residual above this is no solution
-OUT_OF_SIZE = 2.5  # predictions so many times as large as costs, or as small, train worse: docs/how-to/choose-a-method.md has figures
+OUT_OF_SIZE = (
+    2.5  # predictions so many times as large as costs, or as small, train worse: docs/notes/choosing.md has figures
+)
 
 
 def failed(error: DflearnError) -> Finding:

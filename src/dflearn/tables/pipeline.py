@@ -311,7 +311,7 @@ class Pipeline:
         """The loss, with μ relative to the error of the forecasts where the layer smooths, and SCE with smoothed labels.
 
         Contrasted with exact decisions, smoothed ones that are far from them pull forecasts away even where these are right:
-        docs/how-to/choose-a-method.md has the figures of a unit commitment.
+        docs/notes/choosing.md has the figures of a unit commitment.
         """
         error = start.train.batch().require("costs") - predict(start.module, start.train.features)
         # μ at which smoothing moves a decision by its own size where costs are off by as much as the forecasts are.
