@@ -20,7 +20,7 @@ export DFLEARN_REPOSITORY ?=
 export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-gpu check bench docs docs-serve wheel peers fuzz mutate clean
+.PHONY: help demo test test-gpu check bench docs docs-serve notebooks wheel peers fuzz mutate clean
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -64,6 +64,9 @@ docs: $(VENV)/.installed-docs build/mermaid/.unpacked  ## the site, in build/sit
 
 docs-serve: $(VENV)/.installed-docs build/mermaid/.unpacked  ## the site at http://127.0.0.1:8000, built again when a page changes
 	$(BIN)/mkdocs serve --no-strict
+
+notebooks: $(VENV)/.installed-test  ## docs/notebooks/*.ipynb from the Python files beside them
+	$(BIN)/python benchmarks/pages/notebooks.py
 
 # Diagrams are drawn by mermaid, as a package of the registry carries it, so that a page fetches nothing when it is viewed.
 build/mermaid/.unpacked: constraints.txt $(VENV)/.installed-docs
