@@ -19,9 +19,8 @@ import dflearn as dfl
 from dflearn.data import Batch, DecisionDataset
 from dflearn.evaluation import Evaluation, estimates
 from dflearn.losses import TaskLoss
+from dflearn.report.style import INK, color_of
 
-INK, GREY, RED, BLUE, GREEN, GOLD = "#1f2933", "#c3cad3", "#d1495b", "#2b6cb0", "#5aa469", "#e0a030"
-COLORS = {"two-stage": RED, "MSE": RED, "SPO+": GREEN, "SCE": BLUE, "PFY": BLUE, "knowing the mean": GREY}
 Way = Callable[[DecisionDataset, int], nn.Module]
 Draw = Callable[[int], tuple[DecisionDataset, DecisionDataset]]
 
@@ -193,6 +192,13 @@ def picture(path: Path, size: tuple[float, float], draw: Callable[..., None], *g
     print(f"\nplot: {path}")
 
 
+def outlined(width: float) -> Any:
+    """Path effects of a route on a map: a dark edge, so that grey stands out among greys."""
+    from matplotlib.patheffects import withStroke
+
+    return [withStroke(linewidth=width + 2, foreground=INK)]
+
+
 def percent(*axes: Any, decimals: int = 0) -> None:
     """Labels of axes (`axes.xaxis`) in percent."""
     from matplotlib.ticker import PercentFormatter
@@ -210,16 +216,16 @@ def draw_shares(axes: Any, excess: Mapping[str, np.ndarray], labels: Mapping[str
     """The share of instances whose decision costs more than the best by at least so much."""
     for name, values in excess.items():
         share = np.linspace(1, 0, len(values))
-        axes.plot(np.sort(values), share, color=COLORS.get(name, GREY), linewidth=2.2, label=f"{name}: {labels[name]}")
+        axes.plot(np.sort(values), share, color=color_of(name), linewidth=2.2, label=f"{name}: {labels[name]}")
     percent(axes.xaxis, axes.yaxis)
     axes.set(ylim=(0, 1), **settings)
 
 
-def draw_regrets(axes: Any, found: Mapping[str, Evaluation], colors: Mapping[str, str], decimals: int = 0) -> None:
+def draw_regrets(axes: Any, found: Mapping[str, Evaluation], decimals: int = 0) -> None:
     """Σ regret / Σ optimum of each method, with its interval."""
     for place, (name, evaluation) in enumerate(found.items()):
         value, low, high = evaluation.metrics["ratio_of_sums"]
-        axes.barh(place, value, 0.7, color=colors[name])
+        axes.barh(place, value, 0.7, color=color_of(name))
         axes.errorbar(value, place, xerr=[[value - low], [high - value]], ecolor=INK, elinewidth=1)
     axes.set_yticks(range(len(found)), [name.replace(", ", ",\n") for name in found])
     axes.invert_yaxis()

@@ -21,10 +21,11 @@ from scipy.spatial import cKDTree
 from torch import Tensor, nn
 
 import dflearn as dfl
-from beside import COLORS, INK, comparison, draw_shares, large_gain, models, options_of, picture, saved, single
+from beside import comparison, draw_shares, large_gain, models, options_of, outlined, picture, saved, single
 from dflearn.data import DecisionDataset
 from dflearn.evaluation import Evaluation
 from dflearn.losses import MSE, SCE, SPOPlus
+from dflearn.report.style import INK, color_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +140,13 @@ def draw(figure: Any, roads: Roads, data: DecisionDataset, found: dict[str, Eval
         cost = f"{excess[name][which]:.0%} too slow" if excess[name][which] > 1e-6 else "the fastest"
         taken = segments[decisions[which].numpy() > 0.5]
         left.add_collection(
-            LineCollection(list(taken), color=COLORS[name], linewidths=width, alpha=0.8, label=f"{name}: {cost}")
+            LineCollection(
+                list(taken),
+                color=color_of(name),
+                linewidths=width,
+                label=f"{name}: {cost}",
+                path_effects=outlined(width),
+            )
         )
     left.scatter(*roads.positions.T, s=14, color="white", edgecolors=INK, linewidths=0.8, zorder=3)
     customer = int(day.instance.b.argmin())

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from beside import BLUE, GREY, INK, RED, percent, picture
+from beside import percent, picture
 from dflearn.problems.energy import EnergyDays, load_energy_days
-from energy_methods import COLORS, METHODS, Judged, one_seed, options_for
+from dflearn.report.style import INK, LINE, color_of
+from energy_methods import METHODS, Judged, one_seed, options_for
 from energy_table import by_run, label, summary
 
 
@@ -37,11 +38,11 @@ def draw_day(axes: Any, days: EnergyDays, title: str, found: dict[str, Judged]) 
     which = int(np.argmin(sum((shown[name] - run.metric("ratio_of_sums")) ** 2 for name, run in runs.items())))
     price = days.prices[runs["SCE"].ids[which]]
     hour, top = np.arange(48) / 2, price.max()
-    axes.bar(hour, price, width=0.42, color=GREY, align="edge", label="true price")
-    for row, (name, color) in enumerate((("SCE", BLUE), ("two-stage", RED)), 1):
+    axes.bar(hour, price, width=0.42, color=LINE, align="edge", label="true price")
+    for row, name in enumerate(("SCE", "two-stage"), 1):
         chosen = found[name].decisions[which] > 0.5
         text = f"{name} takes: {shown[name][which]:.0%} below the best"
-        axes.bar(hour[chosen], 0.055 * top, 0.42, -0.07 * top * row, color=color, align="edge", label=text)
+        axes.bar(hour[chosen], 0.055 * top, 0.42, -0.07 * top * row, color=color_of(name), align="edge", label=text)
     axes.set(xlabel="hour of the day", ylabel="price", xlim=(0, 24), xticks=range(0, 25, 6))
     axes.set_ylim(-0.15 * top, 1.35 * top)
     axes.legend(frameon=False, loc="upper left", fontsize=9)
@@ -55,7 +56,7 @@ def draw_regrets(axes: Any, found: dict[str, dict[str, Judged]]) -> None:
     for number, method in enumerate(METHODS):
         height, low, high = np.array([own[method].record.metrics["ratio_of_sums"] for own in found.values()]).T
         place = middle + (number - 1.5) * width
-        axes.bar(place, height, width * 0.92, color=COLORS[method], label=method)
+        axes.bar(place, height, width * 0.92, color=color_of(method), label=method)
         axes.errorbar(place, height, [height - low, high - height], fmt="none", ecolor=INK, elinewidth=0.8)
     axes.set_xticks(middle, [label(problem).removeprefix("energy knapsack ").replace(", ", "\n") for problem in found])
     axes.yaxis.set_major_locator(MultipleLocator(0.05))
@@ -67,7 +68,9 @@ def draw_regrets(axes: Any, found: dict[str, dict[str, Judged]]) -> None:
 
 def draw_savings(axes: Any, title: str, found: dict[str, Judged]) -> None:
     saved = np.sort(found["two-stage"].record.regrets - found["SCE"].record.regrets)[::-1]
-    axes.bar(np.arange(len(saved)), saved, width=1.0, color=np.where(saved >= 0, BLUE, RED))
+    axes.bar(
+        np.arange(len(saved)), saved, width=1.0, color=np.where(saved >= 0, color_of("SCE"), color_of("two-stage"))
+    )
     axes.axhline(saved.mean(), color=INK, linewidth=1)
     text = f"{saved.mean():.0f} a day on average"
     axes.annotate(text, (len(saved), saved.mean()), ha="right", va="bottom", color=INK)

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 import dflearn as dfl
-from beside import BLUE, GOLD, GREEN, RED, options_of
+from beside import options_of
 from dflearn.data.cache import default_cache
 from dflearn.data.scale import Scale
 from dflearn.losses import SCE
@@ -41,7 +41,6 @@ NAMES = {
     "SCE^smoothed scaled tuned": "SCE",
 }
 METHODS = tuple(NAMES.values())
-COLORS = dict(zip(METHODS, (RED, GOLD, GREEN, BLUE), strict=True))
 
 
 def smoothed(context: RunContext) -> Prepared:

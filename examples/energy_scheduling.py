@@ -16,17 +16,18 @@ from typing import Any
 
 import numpy as np
 
-from beside import BLUE, GREY, RED, draw_regrets, large_gain, picture
+from beside import draw_regrets, large_gain, picture
 from dflearn.problems.scheduling import Scheduling
+from dflearn.report.style import LINE, color_of
 from dflearn.studies.config import problem_of
-from energy_methods import COLORS, SCHEDULES, Judged, one_seed, options_for
+from energy_methods import SCHEDULES, Judged, one_seed, options_for
 from energy_table import by_run, summary
 
 
 def draw(figure: Any, problem: Scheduling, found: dict[str, Judged]) -> None:
     left, right = figure.subplots(1, 2, width_ratios=(1.9, 1))
     draw_day(left, problem, found)
-    draw_regrets(right, {name: run.record for name, run in found.items()}, COLORS, decimals=1)
+    draw_regrets(right, {name: run.record for name, run in found.items()}, decimals=1)
     right.set_title("Paid too much, all test days")
 
 
@@ -35,15 +36,17 @@ def draw_day(axes: Any, problem: Scheduling, found: dict[str, Judged]) -> None:
     which = large_gain(found["two-stage"].record.regrets - found["SCE"].record.regrets)
     hour = np.arange(49) / 2
     price = problem.days.prices[found["SCE"].record.ids[which]]
-    axes.fill_between(hour, np.append(price, price[-1]), step="post", color=GREY, label="true price")
+    axes.fill_between(hour, np.append(price, price[-1]), step="post", color=LINE, label="true price")
     axes.set(xlabel="hour of the day", ylabel="price", xlim=(0, 24), xticks=range(0, 25, 3))
     axes.set_ylim(0, 1.45 * price.max())
     power_axes = axes.twinx()
-    for name, color in (("two-stage", RED), ("SCE", BLUE)):
+    for name in ("two-stage", "SCE"):
         run, decisions = found[name]
         power = problem.power(decisions[which].astype(float))
         text = f"power of {name}: {run.regrets[which] / run.optima[which]:.1%} too dear"
-        power_axes.step(hour, np.append(power, power[-1]), where="post", color=color, linewidth=2.2, label=text)
+        power_axes.step(
+            hour, np.append(power, power[-1]), where="post", color=color_of(name), linewidth=2.2, label=text
+        )
     power_axes.set(ylabel="power drawn", ylim=(0, None))
     handles = [part for held in (axes, power_axes) for part in held.get_legend_handles_labels()[0]]
     axes.legend(handles=handles, frameon=False, loc="upper left", ncols=3, fontsize=9)

@@ -18,14 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from beside import INK, percent, picture
+from beside import percent, picture
 from dflearn.evaluation import estimates
 from dflearn.problems.energy import VARIABLE, load_energy_days, synthetic_energy_days
+from dflearn.report.style import INK, color_of
 from dflearn.studies.config import read_study
 from dflearn.studies.driver import complete
 from dflearn.studies.record import Record
 from dflearn.studies.store import read_records
-from energy_methods import COLORS, HERE, METHODS, NAMES, SCHEDULES
+from energy_methods import HERE, METHODS, NAMES, SCHEDULES
 
 STUDIES = ("energy_knapsack.toml", "energy_scheduling.toml")
 Found = dict[tuple[str, int, str], Record]
@@ -97,7 +98,7 @@ def draw(figure: Any, found: Found) -> None:
             whole = share([found[problem, seed, METHODS[0]] for seed in seeds])
             value, low, high = (part / whole for part in difference(found, problem, seeds, method))
             axes.errorbar(
-                value, place + 0.2 * (shift - 1), xerr=[[value - low], [high - value]], color=COLORS[method], fmt="o",
+                value, place + 0.2 * (shift - 1), xerr=[[value - low], [high - value]], color=color_of(method), fmt="o",
                 capsize=3, label=method if place == 0 else None,
             )  # fmt: skip
     axes.set_yticks(range(len(problems)), problems)

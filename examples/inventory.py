@@ -18,10 +18,11 @@ import scipy.sparse as sp
 from torch import Tensor, nn
 
 import dflearn as dfl
-from beside import COLORS, GREY, INK, comparison, draw_regrets, large_gain, models, options_of, picture, saved, single
+from beside import comparison, draw_regrets, large_gain, models, options_of, picture, saved, single
 from dflearn.data import DecisionDataset
 from dflearn.evaluation import Evaluation
 from dflearn.losses import MSE, SCE, SPOPlus
+from dflearn.report.style import INK, LINE, color_of
 
 DAYS, ROOM, HOLDING, FEE = 14, 2.0, 0.02, 0.1
 GRID = (0.003, 0.01, 0.03, 0.1)  # of μ
@@ -99,7 +100,7 @@ def draw(figure: Any, data: DecisionDataset, found: dict[str, Evaluation]) -> No
     day = np.arange(1, DAYS + 1)
     price, demand = batch.require("costs").numpy(), batch.instance.b.numpy()
     prices.step(day, price, where="mid", color=INK, linewidth=2)
-    prices.fill_between(day, price, step="mid", color=GREY, alpha=0.6)
+    prices.fill_between(day, price, step="mid", color=LINE, alpha=0.6)
     prices.set(ylabel="true price", ylim=(0, None))
     prices.set_title("A test fortnight: what is bought, when")
     plans.plot(day, demand, "k_", markersize=16, markeredgewidth=2, label="demand")
@@ -108,14 +109,14 @@ def draw(figure: Any, data: DecisionDataset, found: dict[str, Evaluation]) -> No
         assert decisions is not None
         over = found[name].regrets[which] / found[name].optima[which]
         plans.bar(
-            day + offset, decisions[which, :DAYS].numpy(), 0.38, color=COLORS[name], label=f"bought, {name}: pays {over:.0%} too much"
+            day + offset, decisions[which, :DAYS].numpy(), 0.38, color=color_of(name), label=f"bought, {name}: pays {over:.0%} too much"
         )  # fmt: skip
     plans.set(xlabel="day", ylabel="truckloads", xticks=day, xlim=(0.4, DAYS + 0.6))
     plans.set_ylim(0, 1.3)
     plans.legend(frameon=False, ncols=3, loc="upper center", fontsize=9)
 
     bars = right.subplots()
-    draw_regrets(bars, found, COLORS)
+    draw_regrets(bars, found)
     bars.set_title(f"All {len(found['SCE'].ids)} test fortnights")
 
 

@@ -17,10 +17,11 @@ from scipy.ndimage import gaussian_filter
 from torch import Tensor
 
 import dflearn as dfl
-from beside import COLORS, GREY, draw_shares, large_gain, models, options_of, picture, single
+from beside import draw_shares, large_gain, models, options_of, outlined, picture, single
 from dflearn.data import DecisionDataset
 from dflearn.evaluation import Evaluation
 from dflearn.losses import MSE, FenchelYoung, SPOPlus
+from dflearn.report.style import LINE, color_of
 
 
 def cheapest_crossing(costs: np.ndarray) -> np.ndarray:
@@ -90,16 +91,16 @@ def draw(figure: Any, shape: tuple[int, int], test: DecisionDataset, found: dict
     which = large_gain(regrets["two-stage"] - regrets["SPO+"])
     left, right = figure.subplots(1, 2, width_ratios=(1.7, 1))
     times = test.batch(which).require("costs").reshape(shape)
-    left.imshow(times.log().numpy(), cmap="Blues_r", aspect="auto")
+    left.imshow(times.log().numpy(), cmap="Purples_r", aspect="auto")
     for name, width, way in (("best", 7, test.batch(which).require("decisions")), *(
         (name, 3, found[name].decisions[which]) for name in ("two-stage", "SPO+")
     )):  # fmt: skip
         row = way.reshape(shape).argmax(0)
         label = name if name == "best" else f"{name}: {regrets[name][which]:.0%} too slow"
-        color = "white" if name == "best" else COLORS[name]
-        left.plot(row, color=color, linewidth=width, label=label, alpha=0.75 if name == "best" else 1)
+        color = "white" if name == "best" else color_of(name)
+        left.plot(row, color=color, linewidth=width, label=label, path_effects=outlined(width))
     left.set_axis_off()
-    legend = left.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=3, frameon=True, facecolor=GREY)
+    legend = left.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=3, frameon=True, facecolor=LINE)
     legend.get_frame().set_linewidth(0)
     left.set_title("One test map, west to east: lighter cells are slower")
     means = {name: f"{values.mean():.1%}" for name, values in regrets.items()}

@@ -18,11 +18,12 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 import dflearn as dfl
-from beside import BLUE, INK, RED, draw_shares, picture
+from beside import draw_shares, outlined, picture
 from dflearn.data import DecisionDataset
 from dflearn.evaluation import Evaluation
 from dflearn.losses import MSE, SCE, Regret
 from dflearn.problems import ShortestPath
+from dflearn.report.style import INK, color_of
 
 PICTURE = Path("docs/images/readme.png")
 TRUE_COST, MU = 4.0, 6.0
@@ -34,14 +35,21 @@ def draw_losses(axes: Axes) -> None:
     predicted = torch.cat([torch.linspace(-10, -1e-6, 401), torch.linspace(1e-6, 6, 201)]).double().unsqueeze(-1)
     costs = torch.full_like(predicted, TRUE_COST)
     batch = dfl.Batch(predicted, costs, exact(costs))
-    for loss, name, color, style in (
-        (SCE(exact), "SCE", BLUE, "--"),
-        (SCE(smoothed), "SCE, smoothed", BLUE, "-"),
-        (Regret(exact), "regret", RED, "--"),
-        (Regret(smoothed), "regret, smoothed", RED, "-"),
+    for loss, name, style in (
+        (SCE(exact), "SCE", "--"),
+        (SCE(smoothed), "SCE, smoothed", "-"),
+        (Regret(exact), "regret", "--"),
+        (Regret(smoothed), "regret, smoothed", "-"),
     ):
-        axes.plot(predicted.squeeze(-1), loss(predicted, batch).detach(), style, color=color, label=name, linewidth=2)
-    axes.annotate("flat: no gradient,\neven when smoothed", (-9.7, 1.1), color=RED)
+        axes.plot(
+            predicted.squeeze(-1),
+            loss(predicted, batch).detach(),
+            style,
+            color=color_of(name.partition(",")[0]),
+            label=name,
+            linewidth=2,
+        )
+    axes.annotate("flat: no gradient,\neven when smoothed", (-9.7, 1.1), color=color_of("regret"))
     axes.plot(TRUE_COST, 0, "o", color=INK, clip_on=False, zorder=5)
     axes.annotate("true cost", (TRUE_COST, 0.5), color=INK, ha="center")
     axes.set(xlabel="predicted cost $\\hat y$", ylabel="loss", xlim=(-10, 6), ylim=(0, 14))
@@ -71,15 +79,21 @@ def draw_paths(axes: Axes, problem: ShortestPath, test: DecisionDataset, found: 
     segments = np.stack([column, -row], axis=-1)
     batch = test.batch(which)
     edges = LineCollection(list(segments), array=batch.require("costs").numpy(), cmap="Greys", linewidths=3)
-    edges.set_clim(0)
+    edges.set_clim(0, 1.6 * float(batch.require("costs").max()))
     axes.add_collection(edges)
-    for name, color, width in (("SCE", BLUE, 9), ("MSE", RED, 4)):
+    for name, width in (("SCE", 9), ("MSE", 4)):
         decisions = found[name].decisions
         assert decisions is not None
         cost = f"{excess[name][which]:.0%} too expensive" if excess[name][which] else "optimal"
         taken = segments[decisions[which].numpy() > 0.5]
         axes.add_collection(
-            LineCollection(list(taken), color=color, linewidths=width, label=f"{name}: {cost}", alpha=0.8)
+            LineCollection(
+                list(taken),
+                color=color_of(name),
+                linewidths=width,
+                label=f"{name}: {cost}",
+                path_effects=outlined(width),
+            )
         )
     rows, columns = np.divmod(np.arange(problem.rows * problem.columns), problem.columns)
     axes.scatter(columns, -rows, s=36, color="white", edgecolors=INK, zorder=3)
@@ -91,7 +105,7 @@ def draw_paths(axes: Axes, problem: ShortestPath, test: DecisionDataset, found: 
 
 def draw_all(axes: Axes, found: dict[str, Evaluation]) -> None:
     regrets = {name: evaluation.regrets for name, evaluation in found.items()}
-    regrets["knowing E[$y$ | $x$]"] = found["SCE"].floor_regrets
+    regrets["knowing the mean"] = found["SCE"].floor_regrets
     optima = found["MSE"].optima
     totals = {name: f"{lost.sum() / optima.sum():.1%}" for name, lost in regrets.items()}
     labels = {"xlabel": "regret / optimum, at least", "ylabel": "share of test instances"}

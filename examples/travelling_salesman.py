@@ -27,8 +27,9 @@ from typing import Any
 import numpy as np
 
 import dflearn as dfl
-from beside import BLUE, GOLD, GREEN, GREY, INK, RED, percent, picture
+from beside import percent, picture
 from dflearn.evaluation import estimates
+from dflearn.report.style import BLUE, INK, LINE, ORANGE, VERMILLION, color_of
 from dflearn.studies.config import read_study
 from dflearn.studies.driver import complete
 from dflearn.studies.record import Record
@@ -170,11 +171,11 @@ def draw(figure: Any, tours: Tours, rows: list[dict[str, Any]]) -> None:
             use, bound = both.sum(0), float(solution.objective)
         for (one, other), amount in zip(tours.roads, use, strict=True):
             if amount > 1e-6:
-                color = RED if amount > 1 + 1e-6 else BLUE if amount > 1 - 1e-6 else GOLD
+                color = VERMILLION if amount > 1 + 1e-6 else BLUE if amount > 1 - 1e-6 else ORANGE
                 axes.plot(*cities[[one, other]].T, color=color, linewidth=1 + 3 * amount, solid_capstyle="round")
         axes.scatter(*cities.T, s=60, color="white", edgecolors=INK, zorder=3)
         axes.set(aspect="equal", xticks=[], yticks=[], xlim=(-0.08, 1.08), ylim=(-0.08, 1.08))
-        axes.spines[:].set_color(GREY)
+        axes.spines[:].set_color(LINE)
         axes.set_title("the best tour" if name == "exact" else f"{name}: {1 - bound / optimum:.0%} below")
     top.suptitle(
         "What each relaxation answers for the same times (red: a road driven both ways, gold: a fraction of a road)",
@@ -184,18 +185,18 @@ def draw(figure: Any, tours: Tours, rows: list[dict[str, Any]]) -> None:
     axes = bottom.subplots()
     names = [*FORMULATIONS, "exact"]
     gaps = {row["formulation"]: row["gap"] for row in rows}
-    for shift, (method, color, marker) in enumerate(
-        (("SPO+", GREEN, "o"), ("smoothed SPO+", GOLD, "^"), ("SCE", BLUE, "D"), ("SCE, u as written", RED, "s"))
+    for shift, (method, marker) in enumerate(
+        (("SPO+", "o"), ("smoothed SPO+", "^"), ("SCE", "D"), ("SCE, u as written", "s"))
     ):
         own = sorted((row for row in rows if row["method"] == method), key=lambda row: names.index(row["formulation"]))
         place = [names.index(row["formulation"]) + 0.04 * (shift - 1.5) for row in own]
         axes.errorbar(
-            place, [row["worse"] for row in own], [row["error"] for row in own], color=color, marker=marker,
+            place, [row["worse"] for row in own], [row["error"] for row in own], color=color_of(method.partition(",")[0]), marker=marker,
             markersize=8, linewidth=2, capsize=3, label=method, linestyle=":" if "written" in method else "-",
         )  # fmt: skip
     for row in rows:
         if row["method"] == "two-stage":
-            axes.axhline(row["worse"], color=GREY, linestyle="--", label="two-stage")
+            axes.axhline(row["worse"], color=color_of("two-stage"), linestyle="--", label="two-stage")
     axes.set_xticks(
         range(len(names)), [f"{name}\n{gaps[name]:.1%} below the optimum" if gaps[name] else name for name in names]
     )

@@ -22,13 +22,18 @@ Arguments = ParamSpec("Arguments")
 
 INK, FAINT, LINE, PAPER = "#1b1f24", "#667085", "#d9dde3", "#ffffff"
 GREY, BLUE, SKY, VERMILLION, ORANGE = "#7a7f87", "#0072b2", "#56b4e9", "#d55e00", "#e69f00"
-GREEN, PINK, WINE = "#009e73", "#cc79a7", "#882255"
-LOSS_COLORS = {  # Okabe and Ito's palette, which people with any colour vision can tell apart, and a wine red of Tol's
+GREEN, PINK, WINE, SILVER = "#009e73", "#cc79a7", "#882255", "#b3b8c0"
+LOSS_COLORS = {  # of every figure: Okabe and Ito's palette, which people with any colour vision can tell apart, and a wine red of Tol's
     "MSE": GREY,
+    "two-stage": GREY,
+    "two-stage, stopped by regret": SILVER,
+    "knowing the mean": INK,
     "SPO+": BLUE,
     "sSPO+": SKY,
+    "smoothed SPO+": SKY,
     "SCE": VERMILLION,
     "Regret": PINK,
+    "regret": PINK,
     "SqDE": ORANGE,
     "PFY": GREEN,
     "FY": GREEN,
@@ -109,8 +114,8 @@ def parts(method: str) -> tuple[str, str, str]:
 
 
 def color_of(method: str) -> str:
-    """A method's colour, by its loss; the same in every figure and process, for losses of users too."""
-    loss = parts(method)[0]
+    """A method's colour, by its name or its loss; the same in every figure and process, for losses of users too."""
+    loss = method if method in LOSS_COLORS else parts(method)[0]
     return LOSS_COLORS.get(loss) or OTHERS[zlib.crc32(loss.encode()) % len(OTHERS)]
 
 
