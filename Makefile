@@ -29,11 +29,11 @@ help:  ## list the targets
 demo: $(VENV)/.installed-plot  ## train on a small shortest-path problem and show what it buys
 	$(BIN)/dfl demo
 
+# mypy has one thread, so the tests begin meanwhile.
 test: $(VENV)/.installed-test  ## ruff, mypy and every test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/mypy & types=$$!; $(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist loadgroup; tests=$$?; wait $$types && exit $$tests
 
 # Where torch sees a GPU: PYTHON names the environment that holds it. MEMCHECK=1: memory and races too, by compute-sanitizer.
 test-gpu:  ## the tests that need a GPU (PYTHON=python3, MEMCHECK=)

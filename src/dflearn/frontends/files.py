@@ -43,7 +43,7 @@ PATIENCE = 60.0  # seconds in which HiGHS reads a file whose names have spaces; 
 
 
 def lines_of(path: Path) -> Iterator[str]:
-    """The lines of a text file, packed or not. What unpacks to too much, and would in HiGHS too, is refused by `unpack`."""
+    """The lines of a text file, packed or not; `unpack` refuses a file that unpacks to too much."""
     with open(path, "rb") as plain:
         packed = plain.peek(2).startswith(PACKED)
         if packed and path.suffix != ".gz":  # HiGHS would unpack it all the same
@@ -53,7 +53,7 @@ def lines_of(path: Path) -> Iterator[str]:
 
 
 def screen(path: Path, ending: str) -> None:
-    """An error where the file holds something that HiGHS would take for something else, without a word."""
+    """An error if HiGHS would silently misread a part of the file."""
     try:
         if ending == "mps":
             _screen_mps(path)
@@ -94,7 +94,7 @@ def _screen_mps(path: Path) -> None:
 
 
 def _can_be_read(path: Path) -> None:
-    """An error where HiGHS does not come to an end: some files with spaces in names send its reader round in circles."""
+    """An error if HiGHS does not finish: names with spaces can put its reader into an endless loop."""
     reading = (
         "import highspy, sys; h = highspy.Highs(); h.setOptionValue('output_flag', False); h.readModel(sys.argv[1])"
     )
@@ -230,7 +230,7 @@ ROW_ENDS = re.compile(r"[<>=]\s*[+-]?\s*[\d.]+(e[+-]?\d+)?\s*$", re.IGNORECASE)
 
 
 def _two_limits(path: Path) -> str:
-    """What to say about the first row of an LP file that HiGHS does not read, for its limits; "" where there is none."""
+    """The message about the first row with two limits in an LP file, which HiGHS does not read; "" if there is none."""
     if path.name.removesuffix(".gz").endswith(".mps"):
         return ""
     lines = [line.partition("\\")[0] for line in lines_of(path)]
@@ -271,7 +271,7 @@ def _hessian(hessian: Any) -> sp.csr_array | None:
 
 
 def _load(path: Path) -> tuple[Any, sp.csr_array | None]:
-    """The file as HiGHS reads it, and Q; what HiGHS says about it becomes an error or a warning."""
+    """The file as HiGHS reads it, and Q; the messages of HiGHS become errors or warnings."""
     import highspy
 
     with tempfile.TemporaryDirectory() as folder:

@@ -12,7 +12,7 @@ from dflearn.frontends.costs import by_variables, unique
 from dflearn.frontends.linear_model import REFORMULATE, SEMI_CONTINUOUS, LinearModel, as_infinite
 from dflearn.program import Program
 
-# What a Program cannot say: the attribute that counts it, and its name.
+# Parts that a Program cannot hold: the attribute that counts them, and their name.
 REFUSED = {
     "NumQConstrs": "quadratic constraints",
     "NumSOS": "special ordered sets",

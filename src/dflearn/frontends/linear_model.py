@@ -32,8 +32,8 @@ class Rows:
 
     A row with equal limits is an equality, one with two limits becomes two inequalities, one without limits is dropped,
     and one with a single variable becomes bounds, which solvers and layers handle at no cost. Limits and bounds that cross
-    by rounding alone, as 3 x ≤ 0.3 and x ≥ 0.1 do, are taken as equal. Bounds of integer variables are integers. Which row is which is settled here, by the limits given; `sides` then takes other limits, one set per
-    instance, the same way.
+    by rounding alone, as 3 x ≤ 0.3 and x ≥ 0.1 do, are taken as equal. Bounds of integer variables are integers. The limits given here settle which row is which; `sides` then takes other
+    limits, one set per instance.
     """
 
     def __init__(

@@ -203,7 +203,7 @@ class DecisionModule(LightningModule):
             self.starts.put(rows, output.solution.start)
         value = output.value if batch.weights is None else output.value * batch.weights.to(output.value)
         mean = value.sum() / size
-        # What is not finite here is to spoil the gradient, which all processes see: so they stop together.
+        # A value that is not finite spoils the gradient, which all processes see, so that they stop together.
         mean = mean * torch.where(mean.detach().isfinite(), 1.0, torch.nan)
         self._sums += size * torch.stack([mean.detach(), torch.ones_like(mean)]).double()
         self._step = (mean.detach(), batch, predicted.detach(), output.value.detach(), *place)

@@ -142,7 +142,7 @@ def _carry_out(
 
 
 def _in_words(error: RayError) -> str:
-    """What Ray says of a lost task: its kind and the sentence that matters, without addresses and advice."""
+    """Ray's message about a lost task: its kind and first sentence, without addresses and advice."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"lost on the cluster ({type(error).__name__}): {lines[0] if lines else 'no reason was given'}"
 

@@ -41,7 +41,7 @@ class Tracker(Callback, ABC):
 
     @abstractmethod
     def _open(self, run: Run) -> int:
-        """Open the log, describe the run there, and say which epoch is the last that it has already (0: none)."""
+        """Open the log, describe the run there, and return the last epoch that it already holds (0: none)."""
 
     @abstractmethod
     def _log(self, epoch: int, values: dict[str, float]) -> None: ...
@@ -57,7 +57,7 @@ def numbers(row: dict[str, Any]) -> dict[str, float]:
 
 
 def parameters(run: Run) -> dict[str, Any]:
-    """What the run was made with, short enough for a table. (`epochs` may grow when it goes on, so it is left out.)"""
+    """The settings of the run, short enough for a table. (`epochs` may grow when it goes on, so it is left out.)"""
     settings = {name: value for name, value in asdict(run.settings).items() if name != "epochs"}
     things = {"model": run.model, "loss": run.loss, "layer": run.loss.layer, "optimizer": run.optimizer}
     named = {name: None if thing is None else type(thing).__name__ for name, thing in things.items()}
@@ -76,7 +76,7 @@ LONGEST = 500  # characters of a parameter or tag that every store of MLflow tak
 
 
 class MLflowCallback(Tracker):
-    """Logs every epoch's numbers as metrics (step = epoch), what the run was made with as parameters and `config.json`.
+    """Logs every epoch's numbers as metrics (step = epoch), the run's settings as parameters and `config.json`.
 
         fit(model, loss, train, callbacks=[MLflowCallback("runs", experiment="shortest path")])
 
@@ -155,7 +155,7 @@ def _mlflow_client(uri: str | os.PathLike[str] | None) -> Any:
 
 
 class TensorBoardCallback(Tracker):
-    """Logs every epoch's numbers as scalars (step = epoch), and what the run was made with as the text `parameters`.
+    """Logs every epoch's numbers as scalars (step = epoch), and the run's settings as the text `parameters`.
 
         fit(model, loss, train, callbacks=[TensorBoardCallback("runs/spo+")])
 
@@ -214,7 +214,7 @@ def _writer_class() -> Any:
 
 
 class WandbCallback(Tracker):
-    """Logs every epoch's numbers (step = epoch), what the run was made with as its config, and how it ended as its summary.
+    """Logs every epoch's numbers (step = epoch), the run's settings as its config, and how it ended as its summary.
 
         fit(model, loss, train, callbacks=[WandbCallback("shortest path", mode="offline")])
 

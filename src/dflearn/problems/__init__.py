@@ -3,9 +3,8 @@
 from dflearn.problems.assignment import FacilityLocation, Matching
 from dflearn.problems.base import Problem
 from dflearn.problems.energy import EnergyDays, EnergyKnapsack, load_energy_days
-from dflearn.problems.knapsack import Knapsack, Selection
+from dflearn.problems.knapsack import Knapsack, Portfolio, Selection
 from dflearn.problems.paths import ShortestPath, Terrain
-from dflearn.problems.portfolio import Portfolio
 from dflearn.problems.registry import PROBLEMS, problem_forms, problem_named, problem_of_origin, register_problem
 from dflearn.problems.scheduling import Scheduling
 

@@ -30,7 +30,7 @@ VARIABLE = "DFLEARN_ENERGY"  # the environment variable that names the file of r
 
 @dataclass(frozen=True, eq=False)
 class EnergyDays:
-    """What was known about each half-hour of each day, and what it turned out to be worth.
+    """Features of each half-hour of each day, and its true value.
 
     Attributes:
         features: calendar (holiday, weekday, week, month) and forecasts (wind, load, price, CO₂ intensity),

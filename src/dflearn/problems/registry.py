@@ -13,9 +13,8 @@ from dflearn.errors import DataError, OptionError
 from dflearn.problems.assignment import PUBLISHED_FACILITIES, FacilityLocation, Matching
 from dflearn.problems.base import Problem
 from dflearn.problems.energy import EnergyKnapsack
-from dflearn.problems.knapsack import Knapsack, Selection
+from dflearn.problems.knapsack import Knapsack, Portfolio, Selection
 from dflearn.problems.paths import ShortestPath, Terrain
-from dflearn.problems.portfolio import Portfolio
 from dflearn.problems.scheduling import Scheduling
 from dflearn.program.names import closest
 

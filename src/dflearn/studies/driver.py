@@ -1,4 +1,4 @@
-"""The driver of a study: runs what is missing, keeps each run as soon as it ends, and says where things stand."""
+"""The driver of a study: runs the missing runs, keeps each as soon as it ends, and shows the progress."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BAR = "{desc}: {n_fmt}/{total_fmt} |{bar}| {elapsed}{postfix}"
 
 @dataclass
 class StudyOutcome:
-    """What a call of `run_study` did."""
+    """The result of `run_study`."""
 
     done: int = 0
     failed: list[RunConfig] = field(default_factory=list)

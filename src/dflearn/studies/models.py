@@ -1,4 +1,4 @@
-"""The registry of models: a name, and what makes a new one for the features and costs of a problem."""
+"""The registry of models: a name, and a function that makes a new one for the features and costs of a problem."""
 
 from __future__ import annotations
 

@@ -70,13 +70,13 @@ def sources(names: Iterable[str]) -> dict[str, str]:
 
 
 def digest_of(names: Iterable[str]) -> str:
-    """A hash of the text of these modules, by which a record tells which version of them it was made with."""
+    """A hash of the text of these modules: their version in a record."""
     texts = [Path(str(sys.modules[name].__file__)).read_bytes() for name in names]
     return hashlib.sha256(b"\0".join(texts)).hexdigest()[:16]
 
 
 def install(texts: Mapping[str, str]) -> None:
-    """Put what `sources` gave elsewhere on the path of this process, once."""
+    """Put the texts of `sources` on the path of this process, once."""
     if texts:
         _install(tuple(sorted(texts.items())))
 

@@ -1,4 +1,4 @@
-"""The report of a study: one page that says in words, tables and pictures what its finished runs show."""
+"""The report of a study: one page of its finished runs in words, tables and pictures."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def study_page(
     """The page of these runs.
 
     Args:
-        warnings: what the reader must know first.
+        warnings: shown first.
         reference: problem and method → a published regret in this metric, shown beside that of the runs.
         further: adds sections to the page, before the one that says where the numbers come from.
     """
@@ -233,7 +233,7 @@ def _seeds(seeds: Sequence[int]) -> str:
 
 
 def legend(metric: str) -> str:
-    """What the columns of `results_table` mean."""
+    """The meaning of the columns of `results_table`."""
     return (
         f"{metric.replace('_', ' ')}: {METRICS[metric]}; ± is the standard deviation between the seeds. "
         "Behind the best: the mean difference to the best method, seed by seed, with its 95 % interval (instance by "

@@ -1,4 +1,4 @@
-"""What the paper's authors ran: the Davis-Yin layers that `DavisYin` is measured against, and their CaVE.
+"""The layers and the loss of the paper's authors: Davis-Yin layers that `DavisYin` is measured against, and their CaVE.
 
 `AsPublished` is the authors' own, in dense torch; `SparseAsPublished` has the same iterates from sparse rows, and is what the
 paper's methods train with; `DenseJacobianFree` is the text's. All work on w ≥ 0 and one system of rows, in which bounds are
