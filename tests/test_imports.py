@@ -68,15 +68,10 @@ def part_of(module: str) -> str:
 
 
 @cache
-def nodes(path: Path) -> list[ast.AST]:
-    return list(ast.walk(ast.parse(path.read_text())))
-
-
-@cache
 def imports(path: Path) -> list[str]:
     """Every module of dflearn that a file imports, wherever in the file it does so."""
     found: list[str] = []
-    for node in nodes(path):
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -154,7 +149,7 @@ def test_modules_of_a_folder_import_one_another_in_one_direction(folder: Path) -
 def test_no_class_has_more_than_two_methods_named_solve() -> None:
     found = {}
     for path in MODULES:
-        for node in nodes(path):
+        for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ClassDef):
                 methods = {one.name for one in node.body if isinstance(one, ast.FunctionDef)}
                 found[node.name] = [name for name in methods if name.lstrip("_").startswith("solve")]

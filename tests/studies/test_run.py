@@ -83,16 +83,6 @@ def test_a_record_says_what_it_ran_on() -> None:
     assert all(regret >= -1e-6 for regret in record.history["validation_absolute_regret"])
 
 
-def test_the_number_of_threads_is_put_back() -> None:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        run(tiny())
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
-
-
 def test_raw_predictions_and_decisions_are_kept_on_request(tmp_path: Path) -> None:
     """They are those of the figures: decided anew from the predictions, regrets are the record's."""
     config = tiny(method="SPO+^relax")

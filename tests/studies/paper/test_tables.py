@@ -7,16 +7,13 @@ from dataclasses import replace
 import pytest
 
 from dflearn.problems import PROBLEMS
-from dflearn.report.render import render
 from dflearn.studies.config import RunConfig, Settings, resolve
 from dflearn.studies.cost import CostEstimate, Costs, makespan
 from dflearn.studies.methods import method_named
 from dflearn.studies.paper.published import methods_of, problems_of, published_costs, published_rows
 from dflearn.studies.paper.tables import (
-    HEADER,
     SUMMARY_HEADER,
     agreement,
-    cells,
     rows_of,
     summary_cells,
 )
@@ -95,14 +92,6 @@ def test_a_problem_in_a_line() -> None:
         "pairs ordered alike": "1 of 2",
     }
     assert summary_cells("SP-5", rows[:1], published=12)[2] == "2"
-
-
-def test_the_lines_of_a_table() -> None:
-    rows = rows_of("SP-5", ["SPO+^DYS", "MSE"], [made_up(run("SPO+^DYS")), made_up(run("MSE"), style=0.4)])
-    lines = [cells(row) for row in rows]
-    assert [line[:4] for line in lines] == [["SPO+^DYS", "1", "0.33", "0.3000"], ["MSE", "1", "0.45", "0.4000"]]
-    assert all(len(line) == len(HEADER) for line in lines)
-    assert "SPO+^DYS" in render(HEADER, lines)
 
 
 def measured(method: str, problem: str, per_epoch: float) -> Record:
