@@ -36,5 +36,10 @@ from .solvers.gurobi import Gurobi as Gurobi
 from .solvers.highs import HiGHS as HiGHS
 from .solvers.scip import SCIP as SCIP
 from .solvers.wrappers import Parallel as Parallel, Pooled as Pooled
-from .tables import DecisionFocusedRegressor as DecisionFocusedRegressor, decide as decide, train as train
+from .tables import (
+    DecisionFocusedRegressor as DecisionFocusedRegressor,
+    decide as decide,
+    load as load,
+    train as train,
+)
 from .training import Callback as Callback, History as History, fit as fit, tune as tune

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import dflearn as dfl
 from dflearn.cli.answers import Answer, in_options
 from dflearn.cli.options import OUTPUT, SEVERAL, Cache, NamedProblem, OwnProgram, Workers
 from dflearn.errors import DataError, OptionError
 from dflearn.files import check_writable, write_whole
+
+if TYPE_CHECKING:
+    from dflearn.tables.tables import Table
 
 
 class Evaluate(OwnProgram, NamedProblem, Workers, Cache):
@@ -20,17 +23,19 @@ class Evaluate(OwnProgram, NamedProblem, Workers, Cache):
     examples:
       dfl evaluate predictions.csv --data labelled.npz
       dfl evaluate --program model.mps --costs y.csv --predictions old.csv new.csv --id day
+      dfl evaluate --program model.mps --costs y.csv --predictions old.csv model.dfl --features x.csv
 
     A .csv file has one row per instance and one column per cost; a header is optional, and if it calls the
     first column id, rows are matched by instance id. A .npz file holds the array costs, optionally ids.
     Without ids the rows are those of --part, in order.
 
     With --program, the tables of forecasts and of true costs have named columns, the variables whose cost they
-    are; of several forecasts, the others are compared with the first, row by row.
+    are; of several forecasts, the others are compared with the first, row by row. A model that dfl train
+    wrote (.dfl) predicts from the table of --features.
     """
 
     predictions: Annotated[tuple[Path, ...], SEVERAL] = field(default=(), kw_only=False)
-    """predicted costs, .csv or .npz; with --program, one or several tables of forecasts, .csv or .parquet"""
+    """predicted costs, .csv or .npz; with --program, one or several tables of forecasts, .csv or .parquet, or models, .dfl"""
     data: Path | None = None
     """the data set with the true costs"""
     features: int | Path | None = None
@@ -106,7 +111,7 @@ class Evaluate(OwnProgram, NamedProblem, Workers, Cache):
             costs = read_table(self.costs, self.id)
             if self.features is not None:
                 costs = costs.aligned_with(read_mixed(self.inputs()["features"], self.id))
-            read = {str(path): read_table(path, self.id) for path in self.predictions}
+            read = {str(path): self._forecast(path) for path in self.predictions}
             instances = None if self.instances is None else read_table(self.instances, self.id, infinite=True)
             source = self.read_program(None, costs)
             names = source.coefficients.names
@@ -137,3 +142,20 @@ class Evaluate(OwnProgram, NamedProblem, Workers, Cache):
         differences = {name: one.as_dict() for name, one in compared.items()}
         document = {"program": str(self.program), "average_costs": figures.pop("average costs"), "predictions": figures}
         return Answer("\n\n".join(lines), {**document, "compared_with": first, "differences": differences})
+
+    def _forecast(self, path: Path) -> Table:
+        """A table of forecasts; that of a model, from the table of features."""
+        import numpy as np
+
+        from dflearn.tables.tables import Table, read_mixed, read_table
+
+        if path.suffix != ".dfl":
+            return read_table(path, self.id)
+        if self.features is None:
+            raise OptionError(f"{path} is a model, which predicts from features: add --features TABLE")
+        model, features = dfl.load(path), read_mixed(self.inputs()["features"], self.id)
+        with in_options(path):
+            model.learned_encoding()
+            costs = model.predict(features)
+        columns = {name: np.asarray(costs[name]) for name in costs}
+        return Table(str(path), columns, features.places, features.ids)

@@ -146,6 +146,7 @@ class TableFiles(Command):
             with open(path, "rb") as file:  # a missing file is an error of its own
                 file.read(1)
             endings = ENDINGS.get(name, (".csv", ".parquet"))
+            endings += (".dfl",) * (name == "predictions")
             if endings and not str(path).endswith(endings):
                 raise DataError(f"--{name}: {path} should end in {' or '.join(endings[:2])}, which says how it is read")
             if name == "model" and not zipfile.is_zipfile(path):
@@ -229,4 +230,6 @@ class SavedModel(Command):
         from dflearn.tables import decisions
 
         assert self.model is not None
-        return decisions.load(self.model, trust=self.trust_code)
+        model = decisions.load(self.model, trust=self.trust_code)
+        model.learned_encoding()
+        return model

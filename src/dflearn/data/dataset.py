@@ -49,6 +49,11 @@ class Batch:
     def __iter__(self) -> Iterator[Tensor]:
         raise DataError("a batch has names, and is not unpacked: write batch.features, batch.costs, batch.decisions")
 
+    def __getitem__(self, index: Any) -> Any:
+        raise DataError(
+            "a batch has names: write batch.features, batch.costs, batch.decisions, and data[rows] for some rows"
+        )
+
     def require(self, field: Literal["costs", "decisions", "ids"]) -> Tensor:
         value = getattr(self, field)
         if value is None:

@@ -415,6 +415,11 @@ def _predicted(predictor: Predictor | Tensor | np.ndarray, dataset: DecisionData
     """Predicted costs, float64 `(count, p)`."""
     if isinstance(predictor, Tensor | np.ndarray):
         predicted = torch.as_tensor(predictor)
+    elif not callable(predictor):
+        raise OptionError(
+            f"evaluate takes predicted costs, or a function from features to them, and got a {type(predictor).__name__}: of "
+            "an estimator, pass estimator.predict(X)"
+        )
     else:
         predicted = predict(predictor, dataset.features)
     if predicted.shape != (len(dataset), task.objective.p):

@@ -1,6 +1,6 @@
 """The public names of dflearn.tables, each imported when it is first used."""
 
-from .decisions import Decisions as Decisions, decide as decide
+from .decisions import Decisions as Decisions, decide as decide, load as load
 from .modules import Imported as Imported
 from .regressor import DecisionFocusedRegressor as DecisionFocusedRegressor
 from .result import TrainResult as TrainResult

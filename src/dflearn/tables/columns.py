@@ -222,6 +222,12 @@ class CategoryColumn(Column):
                 unknown[row] = text
             if text in place or self.other:
                 found[row, place.get(text, -1)] = 1.0
+        codes = [level for level in self.levels if CODE.fullmatch(level)]
+        cells = table.columns[self.name] if codes else ()
+        lost = [row for row, cell in enumerate(cells) if not isinstance(cell, str) and not is_missing(cell, text=True)]
+        if lost:
+            holds = f"holds {text_of(cells[lost[0]])}, a number, and the rows trained on codes such as {codes[0]!r}"
+            return found, [self._remark(table, lost, holds, ": read the column as text, by pandas with dtype=str")]
         if not unknown or self.other:
             return found, []
         rows = list(unknown)

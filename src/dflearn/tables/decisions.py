@@ -12,14 +12,13 @@ import numpy as np
 import torch
 
 from dflearn.data import DecisionDataset
-from dflearn.errors import DataError
+from dflearn.errors import OptionError
 from dflearn.evaluation import regrets_of
-from dflearn.program import Instance, Program
 from dflearn.solvers.base import Solution, Solver, Status
 from dflearn.solvers.task import check_solves
-from dflearn.tables.encoding import Encoding
+from dflearn.tables.frames import as_frame, beside_decisions, cost_columns, decision_columns
 from dflearn.tables.regressor import DecisionFocusedRegressor
-from dflearn.tables.tables import TableLike, Tables, has_columns, write_table
+from dflearn.tables.tables import TableLike, write_table
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +28,8 @@ class Decisions:
     Attributes:
         columns: one row per instance: its id where it has one, the status, the objective with the predicted costs, a
             column per variable; with true costs also the objective and the regret that the decision turned out to have.
-            `pandas.DataFrame(decisions.columns)` is a frame.
+        predicted: the predicted costs by name.
+        labels: what the rows are called in `frame`, and the name of that: the ids, or the index of a DataFrame.
         solution: the solver's answer.
         optima: with true costs, the objective of the best decision in hindsight, its constant left out, `(rows,)`.
         notes: what is unusual in the features: cells that were filled, unknown, or far outside what was seen in training.
@@ -37,10 +37,18 @@ class Decisions:
     """
 
     columns: dict[str, list[Any]]
+    predicted: dict[str, np.ndarray]
+    labels: tuple[str | None, tuple[Any, ...] | None]
     solution: Solution
     optima: np.ndarray | None = None
     notes: tuple[str, ...] = ()
     offset: float = 0.0
+
+    @property
+    def frame(self) -> Any:
+        """A DataFrame of `columns`, with each predicted cost as `predicted NAME`, and the rows called as in the table."""
+        columns = {name: cells for name, cells in self.columns.items() if name != self.labels[0]}
+        return as_frame({"status": columns.pop("status"), **beside_decisions(self.predicted), **columns}, *self.labels)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a .csv or .parquet file."""
@@ -87,14 +95,22 @@ def decide(
         partial: let rows without a decision be, with NaN, instead of an error that names the first.
         solver: an exact solver of the same program to take in place of the model's: one that is spread over several workers, say.
     """
-    regressor = _trained(model, "the model") if isinstance(model, DecisionFocusedRegressor) else load(model)
+    if not isinstance(model, DecisionFocusedRegressor | str | os.PathLike):
+        raise OptionError(
+            f"decide takes a model that train made, or its file, and got a {type(model).__name__}: write decide(result.model, …) "
+            "for what train gave, and HiGHS(program).solve(costs) to decide for costs that are known"
+        )
+    regressor = model if isinstance(model, DecisionFocusedRegressor) else load(model)
     given = {"features": features, "costs": costs, "instances": instances}
-    tables, instance, encoding, program = _read(regressor, given, id_column)
-    record = regressor.record_
+    tables, instance = regressor.read(given, id_column)
+    record, encoding, program = regressor.record_, regressor.learned_encoding(), regressor.solver_.program
+    assert program is not None
     solver = regressor.solver_ if solver is None else solver
     check_solves(solver, program)
     accept = tuple(Status) if partial else (Status.OPTIMAL,)
-    solution = solver.solve(torch.tensor(regressor.predict(encoding(tables.features))), instance)
+    x = encoding(tables.features)
+    predicted = regressor.predict(x)
+    solution = solver.solve(torch.tensor(predicted), instance)
     solution.check(accept, name=tables.where, what="decision with the predicted costs")
 
     def in_own_sense(objective: torch.Tensor) -> np.ndarray:
@@ -102,8 +118,10 @@ def decide(
         return (-1 if program.sense == "maximize" else 1) * objective.numpy() + record["offset"] + 0.0
 
     columns: dict[str, Any] = {}
-    if tables.features.ids is not None:
-        columns[id_column or record["id"]] = tables.features.ids
+    notes, ids = encoding.remarks(tables.features), tables.features.ids
+    id_column = None if ids is None else id_column or record["id"]
+    if id_column is not None:
+        columns[id_column] = ids
     columns["status"] = [Status(code).name.lower() for code in solution.status.tolist()]
     columns["predicted_objective"] = in_own_sense(solution.objective)
     optima = None
@@ -113,61 +131,30 @@ def decide(
         regret, optimum = regrets_of(solver, y, solution.decision, best.decision, instance)
         columns["true_objective"] = in_own_sense(optimum + regret)
         columns["regret"], optima = regret.numpy(), optimum.numpy()
-    taken = {*columns}
-    names = program.variable_names or tuple(f"w[{k}]" for k in range(program.n))
-    for name, values, whole in zip(names, solution.decision.numpy().T, program.integer, strict=True):
-        decided = np.rint(values).astype(np.int64) if whole and np.isfinite(values).all() else values + 0.0
-        columns[f"{name} (variable)" if name in taken else name] = decided
+        known, _ = seen(DecisionDataset(torch.tensor(x), y), record.get("trained_on", ""))
+        if known.any():
+            notes.append(
+                f"{int(known.sum())} of the {len(known)} rows were trained on: their regret says nothing about new rows"
+            )
+    columns |= decision_columns(program, solution.decision.numpy(), columns)
     plain = {name: cells.tolist() if isinstance(cells, np.ndarray) else list(cells) for name, cells in columns.items()}
-    return Decisions(plain, solution, optima, tuple(encoding.remarks(tables.features)), record["offset"])
+    labels = id_column, ids or tables.features.index
+    return Decisions(plain, cost_columns(program, predicted), labels, solution, optima, tuple(notes), record["offset"])
 
 
 def load(path: str | os.PathLike[str], *, trust: bool = False) -> DecisionFocusedRegressor:
-    """A model that `train` made, from its file. trust: as of `DecisionFocusedRegressor.load`."""
-    return _trained(DecisionFocusedRegressor.load(path, trust=trust), str(path))
-
-
-def _trained(regressor: DecisionFocusedRegressor, called: str) -> DecisionFocusedRegressor:
-    """The model; an error where its record does not tell what `decide` needs."""
-    if "features" not in vars(regressor).get("record_", {}):
-        raise DataError(
-            f"{called} was not made by dfl train, so nothing tells the names of its features: use it in Python"
-        )
-    return regressor
+    """A model from its file: one that `train` made, or a saved estimator. trust: as of `DecisionFocusedRegressor.load`."""
+    return DecisionFocusedRegressor.load(path, trust=trust)
 
 
 def dataset_for(
     regressor: DecisionFocusedRegressor, features: TableLike, costs: TableLike, instances: TableLike | None = None
 ) -> DecisionDataset:
     """The data that these tables hold for a model that `load` gave, without decisions."""
-    tables, instance, encoding, _ = _read(
-        regressor, {"features": features, "costs": costs, "instances": instances}, None
-    )
+    tables, instance = regressor.read({"features": features, "costs": costs, "instances": instances})
     assert tables.costs is not None
-    return DecisionDataset(
-        torch.tensor(encoding(tables.features)), torch.tensor(tables.costs.values), instance=instance
-    )
-
-
-def _read(
-    regressor: DecisionFocusedRegressor, given: dict[str, TableLike | None], id_column: str | None
-) -> tuple[Tables, Instance | None, Encoding, Program]:
-    """The tables with their columns in the order of training, their instances, and the model's encoding and program; an error
-    where the tables do not suit the model."""
-    record, encoding, program = regressor.record_, regressor.encoding, regressor.solver_.program
-    assert encoding is not None
-    assert program is not None
-    if record["instances"] and given["instances"] is None:
-        names = ", ".join(record["instances"])
-        raise DataError(f"the model was trained with instances (columns {names}): add such a table")
-    if not record["instances"] and given["instances"] is not None:
-        raise DataError("the model was trained without instances: leave it out, or train with it")
-    wanted = {"features": encoding.inputs, "costs": program.cost_names, "instances": list(record["instances"])}
-    named = [record["id"] in map(str, table.keys()) for table in given.values() if has_columns(table)]
-    if not named or any(named):
-        id_column = id_column or record["id"]
-    tables = Tables.of(given, id_column, wanted, "the {} in training")
-    return tables, tables.instance(program), encoding, program
+    x = regressor.learned_encoding()(tables.features)
+    return DecisionDataset(torch.tensor(x), torch.tensor(tables.costs.values), instance=instance)
 
 
 # -- which rows a model was trained on ---------------------------------------------------------------------------------

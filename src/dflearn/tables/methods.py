@@ -373,6 +373,8 @@ def make_loss(loss: str | Loss, layer: str | Layer, task: DecisionTask, scale: S
 
 def check_choices(losses: Sequence[str], layer: str) -> None:
     """An error before anything is read or solved."""
+    if isinstance(losses, str):
+        raise OptionError(f"losses are several names: write losses=[{losses!r}]")
     known = {"loss": [loss for loss in LOSSES if loss != "mse"], "layer": ["auto", *LAYERS]}
     for name, one in [*(("loss", loss) for loss in losses), ("layer", layer)]:
         if one not in known[name]:

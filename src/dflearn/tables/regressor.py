@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -27,9 +28,18 @@ from dflearn.solvers.task import Decided, DecisionTask
 from dflearn.tables import saving
 from dflearn.tables.encoding import Encoding
 from dflearn.tables.fine_tuning import Report
+from dflearn.tables.frames import as_frame, beside_decisions, cost_columns, decision_columns
 from dflearn.tables.methods import Amount, make_loss
 from dflearn.tables.modules import build
-from dflearn.tables.tables import MixedTable, Table, is_table
+from dflearn.tables.tables import (
+    MixedTable,
+    Table,
+    TableLike,
+    Tables,
+    check_same_index,
+    id_column_in,
+    is_table,
+)
 from dflearn.tables.two_stage import LEVELS, Start, after_model, critical_ratios, ridge, start_of
 from dflearn.training import History, fit
 from dflearn.training.step import counted_rows
@@ -218,6 +228,7 @@ class DecisionFocusedRegressor(Decider):
                 "DecisionFocusedRegressor requires y to be passed, but the target y is None: y are the costs. Without "
                 "them, pass decisions and a loss that needs no costs, such as 'fenchel-young'"
             )
+        check_same_index(X, y)
         X, y = self._validate(X, y)
         if self.positive and y is not None and y.min() < 0:
             raise DataError(f"positive=True, and y holds negative costs, {y.min():.4g} the least: leave it at False")
@@ -359,13 +370,23 @@ class DecisionFocusedRegressor(Decider):
 
     # -- use ------------------------------------------------------------------------------------------------------
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Any) -> Any:
         """Predicted costs, float64 `(n_samples, p)`; `(n_samples,)` where y had that shape.
 
-        A model that `train` made takes tables of features too, as `decide` does: a DataFrame, a dict, a file. An array holds
-        their columns in the order of training, or these columns encoded as numbers.
+        A model that `train` made takes tables of features too: a DataFrame, a dict of columns or of one row, a file. It answers
+        them with a DataFrame of the costs by name, and warns of unusual cells. An array holds their columns in the order of
+        training, or these columns encoded as numbers.
         """
         check_is_fitted(self, "model_")
+        program = self.solver_.program
+        if self.encoding is None or program is None or not is_table(X):
+            return self._costs(X)
+        features = self.read({"features": X})[0].features
+        self._warn(features)
+        return self._framed(cost_columns(program, self._costs(features)), features)
+
+    def _costs(self, X: Any) -> np.ndarray:
+        """Predicted costs for an array or a table."""
         X = np.ascontiguousarray(validate_data(self, self._encoded(X), dtype=np.float64, allow_nd=True, reset=False))
         if X.shape[1:] != self._shape:
             raise ShapeError(
@@ -374,11 +395,46 @@ class DecisionFocusedRegressor(Decider):
         costs = predict(self.model_, torch.tensor(X)).numpy()
         return costs.reshape(-1) if self._one_dimensional else costs
 
+    def _framed(self, columns: dict[str, np.ndarray], features: MixedTable) -> Any:
+        """A DataFrame with the rows of a table."""
+        return as_frame(columns, None if features.ids is None else self.record_["id"], features.ids or features.index)
+
+    def _warn(self, features: MixedTable) -> None:
+        """Of unusual cells."""
+        for remark in self.learned_encoding().remarks(features):
+            warnings.warn(remark, stacklevel=3)
+
+    def read(
+        self, given: Mapping[str, TableLike | None], id_column: str | None = None
+    ) -> tuple[Tables, Instance | None]:
+        """Tables for a model that `train` made, with their columns in the order of training, and their instances; an error where
+        they do not suit the model."""
+        encoding, program = self.learned_encoding(), self.solver_.program
+        record = self.record_
+        assert program is not None
+        if "instances" in given and record["instances"] and given["instances"] is None:
+            names = ", ".join(record["instances"])
+            raise DataError(f"the model was trained with instances (columns {names}): add such a table")
+        if not record["instances"] and given.get("instances") is not None:
+            raise DataError("the model was trained without instances: leave it out, or train with it")
+        wanted = {"features": encoding.inputs, "costs": program.cost_names, "instances": list(record["instances"])}
+        id_column = id_column or id_column_in(given.values(), record["id"])
+        tables = Tables.of(given, id_column, wanted, "the {} in training")
+        return tables, tables.instance(program)
+
     @property
     def encoding(self) -> Encoding | None:
         """How tables of features become numbers; `None` where the model was not made of tables."""
         held = vars(self).get("record_", {}).get("encoding")
         return None if held is None else Encoding.from_dict(held)
+
+    def learned_encoding(self) -> Encoding:
+        """The same; an error where there is none."""
+        if (encoding := self.encoding) is None:
+            raise DataError(
+                "the model was not made by dfl train, so nothing tells the names of its features: use it in Python, with arrays"
+            )
+        return encoding
 
     def _encoded(self, X: Any) -> Any:
         """The features as numbers, if this model was made of tables and X is one; X itself otherwise."""
@@ -390,12 +446,23 @@ class DecisionFocusedRegressor(Decider):
             return encoding(MixedTable.of(X, "X", names=encoding.inputs))
         return X
 
-    def decide(self, X: Any, instance: Instance | None = None) -> np.ndarray:
+    def decide(self, X: Any, instance: Any = None) -> Any:
         """For each row of X the decision that is optimal for the predicted costs, `(n_samples, n)`.
 
-        It is feasible for the true program, integrality included; an error names the first instance without any.
+        It is feasible for the true program, integrality included; an error names the first instance without any. A model that
+        `train` made answers a table of features (and one of instances) with a DataFrame of the predicted costs and the
+        decisions by name, and warns of unusual cells. `dflearn.decide` tells more: statuses, objectives, regret.
         """
-        return self._solve(self.predict(X), instance).numpy()
+        program = self.solver_.program
+        if self.encoding is None or program is None or not is_table(X) or isinstance(instance, Instance):
+            return self._solve(self._costs(X), instance).numpy()
+        tables, sides = self.read({"features": X, "instances": instance})
+        self._warn(tables.features)
+        costs = self._costs(tables.features)
+        decisions = self.solver_.solve(torch.tensor(costs), sides).check(name=tables.where).decision.numpy()
+        columns = beside_decisions(cost_columns(program, costs))
+        columns |= decision_columns(program, decisions, columns)
+        return self._framed(columns, tables.features)
 
     def _solve(self, costs: np.ndarray, instance: Instance | None) -> Tensor:
         y = torch.as_tensor(costs, dtype=torch.float64).reshape(len(costs), -1)
@@ -416,7 +483,7 @@ class DecisionFocusedRegressor(Decider):
                 "after sklearn.set_config(enable_metadata_routing=True) and "
                 "regressor.set_fit_request(instance=True).set_score_request(instance=True)"
             )
-        decided = self._solve(self.predict(X), instance)
+        decided = self._solve(self._costs(X), instance)
         data = self._data(np.zeros((len(y), 0)), y.reshape(len(y), -1), decisions, instance, sample_weight)
         if data.decisions is None:
             data = label(data, self.solver_, cache=self.cache, progress=self.verbose)

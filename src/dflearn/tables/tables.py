@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, TypeGuard
@@ -238,6 +238,20 @@ class Table(MixedTable):
         return replace(self, columns={name: columns[name] for name in names})
 
 
+def check_same_index(X: Any, y: Any) -> None:
+    """An error where both are frames of pandas and their rows are called otherwise."""
+    pandas = sys.modules.get("pandas")
+    if pandas is None or not all(isinstance(one, pandas.DataFrame | pandas.Series) for one in (X, y)):
+        return
+    if len(X) == len(y) and not X.index.equals(y.index):
+        pairs = enumerate(zip(X.index.tolist(), y.index.tolist(), strict=True))
+        row, (mine, other) = next((row, pair) for row, pair in pairs if pair[0] != pair[1])
+        raise DataError(
+            f"row {row} is {mine!r} in the index of X and {other!r} in that of y: write y.loc[X.index] if the same "
+            "rows stand in another order, or y.to_numpy() if they belong together as they stand"
+        )
+
+
 def and_more(names: Sequence[str]) -> str:
     return f" ({len(names)} such)" if len(names) > 1 else ""
 
@@ -250,6 +264,13 @@ def has_columns(what: Any) -> TypeGuard[Columns]:
 def is_table(what: Any) -> bool:
     """Whether something is a table of what it holds by name: `Table.of` reads it, and it is no array."""
     return isinstance(what, MixedTable | str | os.PathLike) or has_columns(what) or _is_rows(what)
+
+
+def id_column_in(tables: Iterable[Any], name: str | None) -> str | None:
+    """The name of the id column if one of the tables has it; files are taken to, where there is nothing else."""
+    rows = [what[0] if _is_rows(what) else what for what in tables]
+    named = [name in set(map(str, row.keys())) for row in rows if has_columns(row)]
+    return name if not named or any(named) else None
 
 
 def _is_rows(what: Any) -> TypeGuard[list[Mapping[str, Any]]]:

@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import Any
 
 import torch
+from tabulate import tabulate
 from torch import Tensor, nn
 
 from dflearn.data import Batch, DecisionDataset
@@ -20,6 +21,16 @@ from dflearn.losses.base import Loss
 from dflearn.models import predict
 from dflearn.solvers.base import Solver
 from dflearn.solvers.task import Decided, DecisionTask
+
+SHOWN = 7  # epochs, at most, of a history in print, beside the best one
+COLUMNS = {
+    "epoch": "epoch",
+    "loss": "loss",
+    "validation_loss": "validation loss",
+    "validation_absolute_regret": "validation regret",
+    "validation_ratio_of_sums": "regret / optimum",
+    "seconds": "seconds",
+}
 
 
 @dataclass
@@ -43,6 +54,25 @@ class History:
     stopped: str = ""
     notes: list[str] = field(default_factory=list)
     seconds_compile: float = 0.0
+
+    def __str__(self) -> str:
+        """Ten lines at most: a few epochs, among them the best, and how the run ended."""
+        if not self.rows:
+            return "no epoch is done yet"
+        best, last = self.best, len(self.rows)
+        chosen = None if best is None else best["epoch"]
+        shown = {round(1 + k * (last - 1) / (SHOWN - 1)) for k in range(SHOWN)} | {chosen}
+        columns = {name: words for name, words in COLUMNS.items() if name in self.rows[0]}
+        cells = [[row[name] for name in columns] for row in self.rows if row["epoch"] in shown]
+        marked = [[*row, "best" if row[0] == chosen else ""] for row in cells]
+        seconds = sum(row["seconds"] for row in self.rows) + self.seconds_compile
+        said = [
+            f"{last} epochs in {seconds:.3g} s",
+            *([f"ended by {self.stopped}"] if self.stopped not in ("", "epochs") else []),
+        ]
+        said += [] if chosen is None else [f"best epoch {chosen}"]
+        said += [f"note 1 of {len(self.notes)}: {self.notes[0]}"] if self.notes else []
+        return tabulate(marked, [*columns.values(), ""], tablefmt="plain", floatfmt=".4g") + "\n" + "; ".join(said)
 
     def note(self, text: str) -> None:
         """Say it to the reader of the run: here, and as a warning."""
