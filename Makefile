@@ -20,7 +20,7 @@ export DFLEARN_REPOSITORY ?=
 export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-gpu check bench docs docs-serve notebooks wheel peers fuzz mutate clean
+.PHONY: help demo test test-gpu check bench docs docs-serve notebooks wheel release-check peers fuzz mutate clean
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -75,15 +75,32 @@ build/mermaid/.unpacked: constraints.txt $(VENV)/.installed-docs
 	$(BIN)/python -m zipfile -e build/mermaid/nicegui-*.whl build/mermaid
 	@touch $@
 
-# Made in a copy, so that the checkout goes on compiling for its own processor. Elsewhere than on x86-64, or with another numba than
-# that of constraints.txt, the wheel works too and compiles at the first call.
-wheel: $(VENV)/.installed-test  ## a wheel that holds the compiled kernels, in dist/: no first call waits (three minutes)
-	rm -rf build/wheel && mkdir -p build/wheel
-	cp -r pyproject.toml README.md LICENSE src build/wheel
-	find build/wheel -name __pycache__ -prune -exec rm -rf {} +
-	rm -rf build/wheel/src/dflearn/engine/compiled
-	$(ONE_THREAD) PYTHONPATH=build/wheel/src $(BIN)/python -m dflearn compile --all
-	$(BIN)/python -m build --no-isolation --wheel --outdir dist build/wheel
+# The package is built from a copy, so that the checkout goes on compiling for its own processor, with a README whose links work elsewhere.
+build/package: $(VENV)/.installed-release FORCE
+	rm -rf $@ && mkdir -p $@
+	cp -r pyproject.toml README.md LICENSE src $@
+	find $@ -name __pycache__ -prune -exec rm -rf {} +
+	rm -rf $@/src/dflearn/engine/compiled $@/src/*.egg-info
+	$(BIN)/python benchmarks/pages/package_readme.py $@/README.md
+
+FORCE:
+
+# The kernels in it are of this Python and of x86-64 Linux, and so is its tag. Other Pythons: make wheel PYTHON=python3.12 VENV=.venv-3.12.
+# With another numba than that of constraints.txt it works too and compiles at the first call.
+wheel: build/package  ## a wheel that carries the compiled kernels, in dist/: no first call waits (three minutes)
+	$(ONE_THREAD) PYTHONPATH=build/package/src $(BIN)/python -m dflearn compile --all
+	rm -rf build/wheel && $(BIN)/python -m build --no-isolation --wheel --outdir build/wheel build/package
+	$(BIN)/python -m wheel tags --remove --abi-tag none --platform-tag manylinux_2_17_x86_64 \
+		--python-tag cp$$($(BIN)/python -c 'import sys; print(*sys.version_info[:2], sep="")') build/wheel/*.whl
+	mkdir -p dist && mv build/wheel/*.whl dist
+
+release-check: build/package  ## build, check metadata and README, install in a clean environment, run the demo (ten minutes)
+	rm -rf build/release
+	$(BIN)/python -m build --no-isolation --outdir build/release build/package
+	$(BIN)/twine check --strict build/release/*
+	$(PYTHON) -m venv build/release/clean
+	build/release/clean/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "$$(echo build/release/*.whl)[plot]"
+	cd build/release && PYTHONPATH= clean/bin/dfl --version && PYTHONPATH= clean/bin/dfl demo
 
 peers: .venv-ortools/.installed .venv-qpth/.installed .venv-piqp/.installed .venv-moreau/.installed .venv-mpax/.installed  ## set up the peers that need environments of their own
 
