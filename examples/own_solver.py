@@ -91,7 +91,7 @@ def draw(figure: Any, shape: tuple[int, int], test: DecisionDataset, found: dict
     which = large_gain(regrets["two-stage"] - regrets["SPO+"])
     left, right = figure.subplots(1, 2, width_ratios=(1.7, 1))
     times = test.batch(which).require("costs").reshape(shape)
-    left.imshow(times.log().numpy(), cmap="Purples_r", aspect="auto")
+    left.imshow(times.log().numpy(), cmap="Purples_r", alpha=0.6, aspect="auto")
     for name, width, way in (("best", 7, test.batch(which).require("decisions")), *(
         (name, 3, found[name].decisions[which]) for name in ("two-stage", "SPO+")
     )):  # fmt: skip

@@ -1,4 +1,4 @@
-"""The figures of README.md, docs/notes/results.md and docs/notes/performance.md, written from the files in results/, so that they cannot differ.
+"""The figures of README.md, docs/notes/results.md, docs/notes/performance.md and docs/gallery/README.md, written from the files in results/, so that they cannot differ.
 
     python benchmarks/pages/results_blocks.py            # rewrites the block between the markers of each
 
@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks" / "speed"))
+sys.path[:0] = [str(ROOT / "benchmarks" / "speed"), str(ROOT / "benchmarks" / "pages")]
 
 from dflearn.problems import PROBLEMS  # noqa: E402
 from dflearn.report.render import render  # noqa: E402
 from dflearn.studies.paper.tables import Row, rows_of, seed_counts  # noqa: E402
 from dflearn.studies.store import read_records  # noqa: E402
+from gallery import block as cards  # noqa: E402
 from harness import table  # noqa: E402
 from targets import two_digits, verdicts  # noqa: E402
 
@@ -224,8 +225,9 @@ with two threads than with one, so that the tables above are the ones to go by.
 
 DOCUMENTS: dict[str, Callable[[], str]] = {
     "README.md": readme,
-    "docs/notes/results.md": results,
     "docs/notes/performance.md": performance,
+    "docs/notes/results.md": results,
+    "docs/gallery/README.md": cards,
 }
 
 
