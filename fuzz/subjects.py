@@ -23,6 +23,7 @@ from dflearn.solvers.recognition import best_solver
 from dflearn.solvers.structured import RelaxationFirst
 from dflearn.solvers.wrappers import Parallel, Pooled
 from fuzz.cases import Case
+from fuzz.exact import exact_lp
 from fuzz.frontends import front_ends
 from fuzz.pipeline import Regularizer, best, evaluation, highs, losses, smoothed_layer
 from fuzz.recourse import after_recourse
@@ -195,7 +196,7 @@ def log_barrier(case: Case) -> list[Verdict]:
         if truth.status != "optimal" or status is not Status.OPTIMAL:
             wrong = status is Status.OPTIMAL and truth.status == "infeasible"
             wrong |= truth.status == "optimal" and status in (Status.INFEASIBLE, Status.UNBOUNDED)
-            missed = truth.status == "optimal" and not wrong
+            missed = truth.status == "optimal" and not wrong and not _falls_without_end(case, i)
             text = f"called {status.name}, is {truth.status}"
             verdicts.append(Verdict("silent wrong" if wrong else "missed" if missed else "honest", text, i))
             continue
@@ -206,6 +207,17 @@ def log_barrier(case: Case) -> list[Verdict]:
             text = f"objective {excess:.6g} above the optimum, with {slacks} slacks at μ = {mu}"
         verdicts.append(Verdict("silent wrong" if text else "right", text, i))
     return verdicts
+
+
+def _falls_without_end(case: Case, i: int) -> bool:
+    """Whether slacks grow without end where costs do not rise, so that a barrier has no least value: by exact arithmetic."""
+    if case.Q is not None:
+        return False
+    low, high = np.isfinite(case.line("lower", i)), np.isfinite(case.line("upper", i))
+    rows, growth = np.vstack([case.G, case.c(i)]), case.G.sum(0) - low + high
+    ends = np.where(low, 0.0, -1.0), np.where(high, 0.0, 1.0)
+    way = exact_lp(growth, case.A, np.zeros(len(case.A)), rows, np.zeros(len(rows)), *ends)
+    return way.objective is not None and way.objective < 0
 
 
 def parallel(case: Case) -> list[Verdict]:

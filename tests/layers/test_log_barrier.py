@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import brentq
 
 from dflearn.errors import OptionError, ProgramError
 from dflearn.layers import LogBarrier
@@ -109,3 +110,43 @@ def test_dear_costs_have_a_barrier(program: Program, costs: list[float]) -> None
     assert found.counts() == {"OPTIMAL": 1}
     above = float(found.objective - best.objective)
     assert -1e-9 * float(c.abs().max()) <= above <= 6 * mu + 1e-9 * float(c.abs().max())
+
+
+def test_bounds_far_away_count_for_nothing() -> None:
+    """−1 ≤ w₀ ≤ 0 by rows: the closed form of one variable, moved by one; w₁ is in the middle."""
+    mu, c = 0.3, 1.0
+    program = Program(G=[[1, 0], [-1, 0]], h=[0, 1], lower=[-1e17, 0], upper=[1e16, 1])
+    found = LogBarrier(program, mu).solve(torch.tensor([c, 0.0], dtype=torch.float64)).check((Status.OPTIMAL,))
+    root = ((c + 2 * mu) - np.sqrt((c + 2 * mu) ** 2 - 4 * c * mu)) / (2 * c)
+    np.testing.assert_allclose(found.decision, [root - 1, 0.5], rtol=1e-9)
+
+
+def test_a_free_variable_that_a_row_fixes() -> None:
+    """w₀ = 0; the others are apart: 1/w₁ = .9/(.6 − .9 w₁) + 1/(1 − w₁), 1/w₂ = 1/(.2 − w₂) + 1/(1 − w₂)."""
+    program = Program(
+        A=[[1, 0, 0]], b=[0], G=[[1, 0, 1], [0.4, 0.9, 0]], h=[0.2, 0.6], lower=[-1, 0, 0], upper=[np.inf, 1, 1]
+    )
+    found = LogBarrier(program, 0.01).solve(torch.zeros(3, dtype=torch.float64)).check((Status.OPTIMAL,))
+    first = brentq(lambda w: 1 / w - 0.9 / (0.6 - 0.9 * w) - 1 / (1 - w), 1e-9, 0.6 / 0.9 - 1e-9)
+    second = brentq(lambda w: 1 / w - 1 / (0.2 - w) - 1 / (1 - w), 1e-9, 0.2 - 1e-9)
+    np.testing.assert_allclose(found.decision, [0, first, second], rtol=1e-8, atol=1e-12)
+
+
+def test_decisions_that_a_penalty_makes_tiny() -> None:
+    """w₂ ≥ 18 w₁ = −18 w₀/19 with the price P of w₂: for large P, s = w₂ − 18 w₁ = 4μ/(3P) and w₁ = s/9, by hand."""
+    mu, price = 2.0**-10, 1e10
+    program = Program(
+        A=[[-0.125, -2.375, 0]], b=[0], G=[[3.25, -2, 0], [-1, -1, -1]], h=[2, 0], lower=[-1, 0, 0],
+        upper=[0, 2, np.inf],
+    )  # fmt: skip
+    found = LogBarrier(program, mu).solve(torch.tensor([2.375, -2.125, price], dtype=torch.float64))
+    s = 4 * mu / (3 * price)
+    np.testing.assert_allclose(found.check((Status.OPTIMAL,)).decision, [-19 * s / 9, s / 9, 3 * s], rtol=1e-6)
+
+
+def test_a_barrier_that_falls_without_end_has_no_centre() -> None:
+    """w₁ costs nothing, and its slack may grow without end."""
+    found = LogBarrier(Program(n=2, upper=[1, np.inf]), 0.1).solve(torch.tensor([[1.0, 0.0]], dtype=torch.float64))
+    assert int(found.status[0]) == int(Status.FAILED)
+    assert found.reason is not None
+    assert "without end" in found.reason[0]

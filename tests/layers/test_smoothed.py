@@ -384,3 +384,12 @@ def test_a_start_on_many_rows_leads_where_none_does(noise: float) -> None:
             warm.residual.max() <= 1e-8
         )  # the equality that depends on all others included, which the kernels do not see
         torch.testing.assert_close(warm.decision, cold.decision, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("far", [1e20, 1e25, 1e29])
+def test_the_norm_beside_sides_that_mean_no_limit(far: float) -> None:
+    """The shortest w with w₀ + 4 w₁ = 1 and w₂ = 0: (1, 4)/17, by hand."""
+    program = Program(A=[[1, 4, 1]], b=[1], G=[[0, 0, 1], [0, 0, 1]], h=[far, 0], upper=[np.inf, far, far])
+    layer = Smoothed(program, 1.0, regularizer="norm")
+    found = layer.solve(torch.tensor([0, 0, -2.0], dtype=torch.float64)).check((Status.OPTIMAL,))
+    np.testing.assert_allclose(found.decision, [1 / 17, 4 / 17, 0], rtol=1e-6, atol=1e-11)

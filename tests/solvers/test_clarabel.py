@@ -106,3 +106,13 @@ def test_a_face_that_cannot_meet_a_row_lets_go_of_the_cheapest_variable() -> Non
     program = Program(A=[[1.0, -5.0]], b=[0.0], upper=[1e-5, np.inf], Q=np.eye(2))
     found = HiGHS(program).solve(torch.tensor([-1.0, 1e-3], dtype=torch.float64)).check((Status.OPTIMAL,))
     np.testing.assert_allclose(found.decision, [1e-5, 2e-6], rtol=1e-12)
+
+
+def test_blocks_have_units_of_costs_of_their_own() -> None:
+    """The last variable meets no row, and costs of 1e-17 stand beside some of 1e2. Each block by hand."""
+    far = np.array([[6.2, 2.4], [2.4, 3.8]]) * 1e-25
+    Q = np.block([[1.6e9 * np.eye(2), np.zeros((2, 2))], [np.zeros((2, 2)), far]])
+    for c, wanted in (([1.16e-17, 4.2e-17], [0.0, 0.0]), ([-1.24e-17, 0.0], [2e7, 0.0])):
+        program = Program(G=[[0, 0.375, 0, 0], [0, 0, -0.43, 0]], h=[1e-8, 2e8], upper=[1e-7, 6e-8, 2.7e8, 4e8], Q=Q)
+        found = solved(program, [384.0, -16.0, *c])
+        np.testing.assert_allclose(found, [0.0, 1e-8, *wanted], rtol=1e-9, atol=1e-14)

@@ -372,3 +372,11 @@ def test_what_falls_without_end_is_not_called_optimal(gain: float) -> None:
     for make in (*BACK_ENDS, best_solver):
         answer = make(program).solve(torch.tensor([3.0, -3.0 - gain, 1e9], dtype=torch.float64))
         assert Status(int(answer.status)) in (Status.UNBOUNDED, Status.FEASIBLE)
+
+
+def test_integers_that_tolerances_allow_are_no_better() -> None:
+    """w₀ − 1e6 w₁ ≤ 2e6 is off by 5e-7 of its terms at [1, −2], which a back end may let pass, and is met at [1, −1]. By hand."""
+    program = Program(G=[[1, -1e6, 0]], h=[2e6], lower=[0, -2, 0], upper=[1, 0, np.inf], integer=[0, 1])
+    for make in (*BACK_ENDS, best_solver):
+        answer = make(program).solve(torch.tensor([-3.0, 1, 0], dtype=torch.float64)).check((Status.OPTIMAL,))
+        assert -5.0 <= answer.objective.item() <= -4.0

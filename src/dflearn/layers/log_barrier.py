@@ -7,6 +7,8 @@ over the slacks of all inequality rows and finite bounds of the relaxation: an i
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +19,7 @@ from torch import Tensor
 from dflearn.engine.certify import OPTIMAL, ROUNDING, Certifier
 from dflearn.errors import ProgramError
 from dflearn.layers.base import Layer, PositiveWeight, with_gradient
-from dflearn.layers.log_barrier_newton import BarrierForm, Newton, equations
+from dflearn.layers.log_barrier_newton import BarrierForm, ByDirections, ByRows, Newton
 from dflearn.program import Instance, Program
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Solution, Status
@@ -29,6 +31,7 @@ FIRST, FASTER = (
 STEPS = 500  # of Newton's method
 NEAR = 0.25  # Newton's decrement below which whole steps are taken
 DONE, CENTRED = 1e-10, 0.1  # the decrement at which the last stage ends, and the others
+FINE = 1e-4  # a slack that is a smaller share of its terms is not their difference
 ROOM = 1e-9  # the least slack of a point that counts as inside
 FAR = 1e3  # Newton's way from a larger point may be without end: one of least length is looked for
 
@@ -39,7 +42,8 @@ class LogBarrier(Layer):
     Gradient: dw/dy = −Z (ZᵀH Z)⁻¹ Zᵀ S, where H = Q + μ Σ_i ∇s_i ∇s_iᵀ / s_i² and the columns of Z are a basis of the null space
     of A. The objective lies above the optimum of the relaxation by at most μ times the number of slacks. Newton's
     method, damped by its decrement (self-concordance: no step leaves the inside), at falling μ. Its equations are as many as A has
-    free directions, or as there are rows, whichever is cheaper; they are dense.
+    free directions, or as there are rows, whichever is cheaper; they are dense. Where the form by rows does not find the centre, the
+    other one is tried.
 
     The barrier is infinite at vertices, where labels are, and moves with an instance's sides: it is no part of `Solution.objective`
     nor of `regularization`. So this layer is for `Regret` (IntOpt) and `SquaredDecisionError`; for Fenchel-Young losses, which
@@ -74,29 +78,35 @@ class LogBarrier(Layer):
         batch, count, n, mu = y.shape[:-1], y.shape[:-1].numel(), self.program.n, self.mu
         sides, costs = self.program.sides(instance, count), self.objective.vector(y, instance)
         c = costs.detach().double().cpu().reshape(count, n)
-        groups = [slice(0, count)] if sides.is_shared else [slice(i, i + 1) for i in range(count)]
+        groups = (torch.arange(count),) if sides.is_shared else torch.arange(count).split(1)
         w, value = torch.full((count, n), torch.nan).double(), torch.full((count,), torch.nan).double()
         status, residual = torch.zeros(count, dtype=torch.int8), torch.zeros(count).double()
-        found: list[tuple[slice, _Inside, _Centre]] = []
+        fallback, found = torch.zeros(count, dtype=torch.bool), list[tuple[Tensor, Newton, _Centre]]()
         for group in groups if count else ():
-            inside = self._inside(sides if sides.is_shared else sides.row(group.start))
-            if inside.status is not Status.OPTIMAL:
-                status[group] = int(inside.status)
-                continue
-            centre = _centre(inside, c[group], mu)
-            found.append((group, inside, centre))
-            own = sides if sides.is_shared else sides.row(group.start)
-            w[group] = torch.from_numpy(np.clip(centre.w.numpy(), own.lower, own.upper))  # fixed variables are fixed
-            error, value[group] = torch.from_numpy(self._errors(c[group].numpy(), w[group].numpy(), own)), centre.value
-            residual[group] = torch.maximum(centre.decrement, error).nan_to_num(nan=torch.inf)
-            solved = residual[group] <= OPTIMAL
-            status[group] = torch.where(solved, int(Status.OPTIMAL), int(Status.FAILED)).to(torch.int8)
+            own = sides if sides.is_shared else sides.row(int(group[0]))
+            inside = self._inside(own)
+            status[group] = int(inside.status)
+            rest = group if inside.status is Status.OPTIMAL else group[:0]
+            for again in (False, True):
+                if not len(rest):
+                    break
+                newton = inside.surer if again else inside.cheaper
+                centre = _centre(inside, newton, c[rest], mu)
+                found.append((rest, newton, centre))
+                w[rest] = torch.from_numpy(np.clip(centre.w.numpy(), own.lower, own.upper))  # fixed variables are fixed
+                error, value[rest] = torch.from_numpy(self._errors(c[rest].numpy(), w[rest].numpy(), own)), centre.value
+                residual[rest] = torch.maximum(centre.decrement, error).nan_to_num(nan=torch.inf)
+                solved, fallback[rest] = residual[rest] <= OPTIMAL, again
+                status[rest] = torch.where(solved, int(Status.OPTIMAL), int(Status.FAILED)).to(torch.int8)
+                rest = rest[~solved] if inside.surer is not newton else rest[:0]
         w[status != int(Status.OPTIMAL)] = torch.nan
+        failed = (status == int(Status.FAILED)).numpy()
+        reason = np.where(failed, "no centre was found; if optimal decisions run off without end, there is none", "")
 
         def way_back(gradient: Tensor) -> Tensor:
             g, slope = gradient.detach().double().cpu().reshape(count, n), torch.zeros(count, n).double()
-            for group, inside, centre in found:
-                slope[group] = inside.newton.direction(centre.factor, -g[group] / mu)[0]
+            for group, newton, centre in found:  # what was solved again comes later
+                slope[group] = newton.direction(centre.factor, -g[group] / mu)[0]
             return slope.reshape(costs.shape).to(gradient)
 
         why = "LogBarrier has no second derivatives: use Smoothed"
@@ -107,6 +117,8 @@ class LogBarrier(Layer):
             bound=torch.full(batch, -torch.inf, dtype=torch.float64),
             start=start,
             residual=residual.reshape(batch),
+            fallback=fallback.reshape(batch),
+            reason=reason.astype(object),
         )
 
     def _errors(self, c: np.ndarray, w: np.ndarray, sides: Sides) -> np.ndarray:
@@ -165,13 +177,22 @@ class LogBarrier(Layer):
         return self._shared
 
 
-class _Inside(NamedTuple):
-    """A point inside `(n,)`, and Newton's equations there; Q, dense."""
+@dataclass(frozen=True)
+class _Inside:
+    """A point inside `(n,)`; Newton's equations in the cheaper form, and in the one whose rounding is less; Q, dense."""
 
     status: Status
     point: Tensor
-    newton: Newton
+    form: BarrierForm
     Q: Tensor | None
+
+    @cached_property
+    def cheaper(self) -> Newton:
+        return ByRows(self.form) if self.Q is None and self.form.few_rows else self.surer
+
+    @cached_property
+    def surer(self) -> Newton:
+        return ByDirections(self.form, self.Q)
 
 
 class _Centre(NamedTuple):
@@ -213,17 +234,16 @@ def _find(program: Program, sides: Sides) -> _Inside:
         if int(near.status) == int(Status.OPTIMAL):
             point = near.decision
     Q = None if program.Q is None else torch.as_tensor(program.Q.matrix.toarray())
-    return _Inside(status, point, equations(form, Q), Q)
+    return _Inside(status, point, form, Q)
 
 
-def _centre(inside: _Inside, c: Tensor, mu: float) -> _Centre:
+def _centre(inside: _Inside, newton: Newton, c: Tensor, mu: float) -> _Centre:
     """Newton's method from the point inside; each instance has a μ of its own, which falls whenever it is centred.
 
-    Slacks move with the steps: as differences of sides and rows, those that are tiny would be rounding.
+    Slacks that are tiny beside their terms move with the steps: as differences of sides and rows they would be rounding.
     """
-    newton, count = inside.newton, len(c)
-    w, at = inside.point.expand(count, -1).clone(), (FIRST * c.abs().amax(-1)).clamp(min=mu)
-    slack = newton.limits - newton.across(w)
+    w, at = inside.point.expand(len(c), -1).clone(), (FIRST * c.abs().amax(-1)).clamp(min=mu)
+    slack, _ = newton.slacks(w)
     for _ in range(STEPS):
         gradient = c if inside.Q is None else c + w @ inside.Q
         factor = newton.factor(slack, at)
@@ -234,7 +254,9 @@ def _centre(inside: _Inside, c: Tensor, mu: float) -> _Centre:
             break
         length = torch.where(decrement > NEAR, 1 / (1 + decrement), 1.0)
         step = torch.where(last & (decrement <= DONE), 0.0, length)[:, None] * step
-        w, slack = w + step, slack - newton.across(step)
+        w, moved = w + step, slack - newton.across(step)
+        slack, terms = newton.slacks(w)
+        slack = torch.where(slack > FINE * terms, slack, moved)
         at = torch.where(~last & (decrement <= CENTRED), (at / FASTER).clamp(min=mu), at)
     decrement = torch.where(last, decrement, torch.inf)
     value = (c * w).sum(-1)

@@ -54,6 +54,15 @@ class BarrierForm(NamedTuple):
         equal, right = _of_length_one(equal, right)
         return cls(rows, limits, equal, right, np.flatnonzero(below), np.flatnonzero(above), int(fixed.sum()))
 
+    @property
+    def few_rows(self) -> bool:
+        """Whether `ByRows` is cheaper than `ByDirections`. It needs a bound on every variable: then their part of H is positive."""
+        n, equal, slacks = self.equal.shape[1], self.equal.shape[0], len(self.limits)
+        if len(np.union1d(self.below, self.above)) < n or self.fixed:
+            return False
+        rows, free = equal + self.rows.shape[0] - len(self.below) - len(self.above), max(n - equal, 0)
+        return rows**3 / 3 + n * rows < slacks * free**2 + free**3 / 3
+
 
 class Newton(ABC):
     """The equations of one form; batches `(count, n)` and `(count, slacks)`."""
@@ -61,9 +70,17 @@ class Newton(ABC):
     def __init__(self, form: BarrierForm) -> None:
         self.limits = torch.as_tensor(form.limits)
 
+    def slacks(self, w: Tensor) -> tuple[Tensor, Tensor]:
+        """limits − rows w, and the size of its terms."""
+        return self.limits - self.across(w), self.limits.abs() + self.sizes(w)
+
     @abstractmethod
     def across(self, w: Tensor) -> Tensor:
         """rows w."""
+
+    @abstractmethod
+    def sizes(self, w: Tensor) -> Tensor:
+        """|rows| |w|."""
 
     @abstractmethod
     def pull(self, x: Tensor) -> Tensor:
@@ -76,17 +93,6 @@ class Newton(ABC):
     @abstractmethod
     def direction(self, factor: Any, t: Tensor, w: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """v, and vᵀH v `(count,)`. With w, A v is what A w lacks, so that rounding does not add up."""
-
-
-def equations(form: BarrierForm, Q: Tensor | None) -> Newton:
-    """The cheaper form: by rows where every variable has a bound, so that their part of H is diagonal and positive."""
-    n, equal = form.equal.shape[1], form.equal.shape[0]
-    bounded = len(np.union1d(form.below, form.above)) == n and not form.fixed
-    if Q is None and bounded:
-        rows, free, slacks = equal + form.rows.shape[0] - len(form.below) - len(form.above), n - equal, len(form.limits)
-        if rows**3 / 3 + n * rows < slacks * max(free, 0) ** 2 + free**3 / 3:
-            return ByRows(form)
-    return ByDirections(form, Q)
 
 
 class ByDirections(Newton):
@@ -103,6 +109,9 @@ class ByDirections(Newton):
 
     def across(self, w: Tensor) -> Tensor:
         return w @ self.rows.T
+
+    def sizes(self, w: Tensor) -> Tensor:
+        return w.abs() @ self.rows.abs().T
 
     def pull(self, x: Tensor) -> Tensor:
         return x @ self.rows
@@ -138,6 +147,10 @@ class ByRows(Newton):
 
     def across(self, w: Tensor) -> Tensor:
         return torch.cat([w @ self.N[self.equal :].T, -w[:, self.below], w[:, self.above]], -1)
+
+    def sizes(self, w: Tensor) -> Tensor:
+        w = w.abs()
+        return torch.cat([w @ self.N[self.equal :].abs().T, w[:, self.below], w[:, self.above]], -1)
 
     def pull(self, x: Tensor) -> Tensor:
         rows, below, above = x.split([self.G, len(self.below), len(self.above)], -1)

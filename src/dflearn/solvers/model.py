@@ -386,7 +386,8 @@ class Model(ABC):
     def settle(self, c: np.ndarray, sides: Sides, gamma: float, gap: float, first: Answer, wide: bool) -> Answer:
         """Solve again strictly, in another unit where costs span much; where two answers differ, a third time.
 
-        Of all answers the best. It is optimal where two solves in different units say so, or one where costs span little.
+        Of all answers that break no row by more than `SURE`, if there are any, the best. It is optimal where two solves in different
+        units say so, or one where costs span little.
         """
         size = np.abs(c * self.scales.columns)
         other = float(1.0 / power_of_two(np.sqrt(size[size > 0].min() * size.max()))) if wide else gamma
@@ -397,11 +398,12 @@ class Model(ABC):
         try:
             for unit in (other, gamma):
                 answers.append(self.attempt_integers(c, sides, unit, gap))
-                best = min(answers, key=lambda answer: float(c @ answer.w) if answer.status.has_decision else np.inf)
+                clean = [a for a in answers if self.certifier.violation(a.w[None], sides)[0] <= SURE] or answers
+                best = min(clean, key=lambda answer: float(c @ answer.w) if answer.status.has_decision else np.inf)
                 if not best.status.has_decision:
                     return answers[-1] if answers[-1].status is first.status else first._replace(status=Status.FAILED)
                 allowed = gap * abs(float(c @ best.w)) + OPTIMAL * float(np.abs(c * best.w).sum())
-                votes = [a for a in answers if a.status is Status.OPTIMAL and c @ a.w - c @ best.w <= allowed]
+                votes = [a for a in clean if a.status is Status.OPTIMAL and c @ a.w - c @ best.w <= allowed]
                 if len(votes) >= (2 if wide else 1):
                     return votes[-1]._replace(w=best.w, bound=min(answer.bound for answer in votes))
         finally:

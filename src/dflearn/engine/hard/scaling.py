@@ -209,8 +209,11 @@ def largest(matrix: Any, axis: int) -> np.ndarray:
 def equilibrated(H: Any, M: Any) -> tuple[np.ndarray, np.ndarray]:
     """Powers of two for columns and rows that bring the entries of [H Mᵀ; M 0] to about one (Ruiz)."""
     H, M = abs(H), abs(M)
-    own = H.diagonal()
-    H = H / np.median(own[own > 0]) if own.any() else H  # the unit of costs is another matter
+    own, (block, _) = H.diagonal(), blocks(M, H)
+    unit = np.ones(len(own))  # of costs, which are another matter: each independent block has its own
+    for k in np.unique(block[own > 0]):
+        unit[block == k] = np.median(own[(block == k) & (own > 0)])
+    H = scaled(H, np.ones(len(own)), 1 / unit)
     columns, rows = np.ones(M.shape[1]), np.ones(M.shape[0])
     for _ in range(RUIZ):
         now = scaled(M, rows, columns)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 ROOT_STEPS = 100  # of the search for κ
 LARGEST = 1e250  # κ beyond it would overflow
-ELSEWHERE = (1e-3, 1e-6, 1e3)  # times the usual κ: where to begin if nothing is found there
+ELSEWHERE = (1e-3, 1e-6, 1e3)  # times the usual κ: where to go on if nothing is found there, nor at μ/‖w‖
 
 
 def solve_norm(
@@ -46,7 +46,7 @@ def solve_norm(
         kappa[known] = np.clip(start[known, -1], 1e-6 * usual[known], 1e6 * usual[known])
         answer.y[known] = start[known, :-1]
     above, below = rows.origin_is_feasible(sides, count), rows.may_be_endless(sides, count)  # to be looked at
-    active, met, tried = np.arange(count), np.zeros(count, bool), np.zeros(count, int)
+    active, tried = np.arange(count), np.zeros(count, int)
     for _ in range(ROOT_STEPS):
         part = rows.solve(rows.data(c[active], kappa[active], sides.rows(active)), answer.y[active], tolerance)
         end = finish(rows, c[active], kappa[active], sides.rows(active), part, tolerance)
@@ -62,10 +62,13 @@ def solve_norm(
         gap = kappa[active] * norm - mu
         answer.residual[active] = np.maximum(part.residual, np.abs(gap) / mu)
         solved = status[active] == int(Status.OPTIMAL)
-        met[active] |= solved
-        # Where nothing was found at the first κ, far from the root as it may be, others are tried.
-        unsolved = np.isin(status[active], (Status.FEASIBLE, Status.FAILED))
-        lost = active[unsolved & ~met[active] & (tried[active] < len(ELSEWHERE))]
+        # Where nothing was found at a κ, far from the root as it may be, others are tried: first that of the decision at hand.
+        unsolved = np.isin(status[active], (Status.FEASIBLE, Status.FAILED)) & (tried[active] <= len(ELSEWHERE))
+        lost, elsewhere = active[unsolved], usual[active] * np.append(1.0, ELSEWHERE)[tried[active] * unsolved]
+        with np.errstate(divide="ignore"):
+            own = mu / norm
+        inside = (tried[active] == 0) & (own > low[active]) & (own < high[active])
+        elsewhere = np.where(inside, own, elsewhere)[unsolved]
         going = solved & ~(np.abs(gap) <= tolerance * mu)
         low[active], high[active] = (
             np.where(solved & (gap <= 0), kappa[active], low[active]),
@@ -84,7 +87,7 @@ def solve_norm(
         going &= np.isfinite(kappa[active]) & (status[active] == int(Status.OPTIMAL))
         if not going.any() and not len(lost):
             break
-        kappa[lost], tried[lost] = usual[lost] * np.array(ELSEWHERE)[tried[lost]], tried[lost] + 1
+        kappa[lost], tried[lost] = elsewhere, tried[lost] + 1
         part, norm, gap, active = part.rows(going), norm[going], gap[going], active[going]
         inside = rows.project(part.inside, part.in_force, part.w)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
