@@ -20,61 +20,73 @@ class ExactAnswer(NamedTuple):
     w: list[Fraction] | None = None
 
 
-def exact_lp(
-    c: np.ndarray,
-    A: np.ndarray,
-    b: np.ndarray,
-    G: np.ndarray,
-    h: np.ndarray,
-    lower: np.ndarray,
-    upper: np.ndarray,
-) -> ExactAnswer:
-    """min cᵀw  s.t.  A w = b,  G w ≤ h,  lower ≤ w ≤ upper."""
-    n = len(c)
-    if (lower > upper).any():
-        return ExactAnswer("infeasible")
-    # w_j = offset_j + Σ sign · x over its columns, x ≥ 0.
-    offset, columns = [Fraction(0)] * n, []
-    extra: list[tuple[int, Fraction]] = []  # x_k ≤ width
-    for j in range(n):
-        low, high = lower[j], upper[j]
-        if np.isfinite(low):
-            offset[j] = Fraction(float(low))
-            columns.append((j, 1))
-            if np.isfinite(high):
-                extra.append((len(columns) - 1, Fraction(float(high)) - offset[j]))
-        elif np.isfinite(high):
-            offset[j] = Fraction(float(high))
-            columns.append((j, -1))
-        else:
-            columns += [(j, 1), (j, -1)]
-    k, slacks = len(columns), len(G) + len(extra)
-    rows: list[list[int]] = []
-    for matrix, right, first in ((A, b, None), (G, h, 0)):
-        for i in range(len(matrix)):
-            line, unit = _integers(matrix[i].tolist())
-            moved = sum((a * o for a, o in zip(line, offset, strict=True) if a and o), Fraction(0))
-            side = Fraction(float(right[i])) - moved / unit
-            own = max(unit, side.denominator)  # powers of two
-            slack = [0] * slacks
-            if first is not None:
-                slack[i] = own
-            times = own // unit
-            rows.append([line[j] * sign * times for j, sign in columns] + slack + [int(side * own)])
-    for e, (position, width) in enumerate(extra):
-        row = [0] * (k + slacks + 1)
-        row[position] = row[len(G) + k + e] = width.denominator
-        row[-1] = width.numerator
-        rows.append(row)
-    goal, _ = _integers(c.tolist())
-    costs = [goal[j] * sign for j, sign in columns] + [0] * (slacks + 1)
-    status, x = _Simplex(rows, costs, k + slacks).solve()
-    if status != "optimal":
-        return ExactAnswer(status)
-    w = list(offset)
-    for (j, sign), value in zip(columns, x, strict=False):
-        w[j] += sign * value
-    return ExactAnswer("optimal", sum((Fraction(float(a)) * v for a, v in zip(c, w, strict=True)), Fraction(0)), w)
+def exact_lp(c: np.ndarray, *parts: np.ndarray) -> ExactAnswer:
+    """min cᵀw  s.t.  A w = b,  G w ≤ h,  lower ≤ w ≤ upper; parts: A, b, G, h, lower, upper."""
+    return FeasibleSet(*parts).minimize(c)
+
+
+class FeasibleSet:
+    """The decisions with  A w = b,  G w ≤ h,  lower ≤ w ≤ upper, at one of its vertices: any number of costs begin there.
+
+    Attributes:
+        empty: whether there is none.
+    """
+
+    def __init__(
+        self, A: np.ndarray, b: np.ndarray, G: np.ndarray, h: np.ndarray, lower: np.ndarray, upper: np.ndarray
+    ) -> None:
+        n = len(lower)
+        self.empty = bool((lower > upper).any())
+        if self.empty:
+            return
+        # w_j = offset_j + Σ sign · x over its columns, x ≥ 0.
+        offset, columns = [Fraction(0)] * n, []
+        extra: list[tuple[int, Fraction]] = []  # x_k ≤ width
+        for j in range(n):
+            low, high = lower[j], upper[j]
+            if np.isfinite(low):
+                offset[j] = Fraction(float(low))
+                columns.append((j, 1))
+                if np.isfinite(high):
+                    extra.append((len(columns) - 1, Fraction(float(high)) - offset[j]))
+            elif np.isfinite(high):
+                offset[j] = Fraction(float(high))
+                columns.append((j, -1))
+            else:
+                columns += [(j, 1), (j, -1)]
+        k, slacks = len(columns), len(G) + len(extra)
+        rows: list[list[int]] = []
+        for matrix, right, first in ((A, b, None), (G, h, 0)):
+            for i in range(len(matrix)):
+                line, unit = _integers(matrix[i].tolist())
+                moved = sum((a * o for a, o in zip(line, offset, strict=True) if a and o), Fraction(0))
+                side = Fraction(float(right[i])) - moved / unit
+                own = max(unit, side.denominator)  # powers of two
+                slack = [0] * slacks
+                if first is not None:
+                    slack[i] = own
+                times = own // unit
+                rows.append([line[j] * sign * times for j, sign in columns] + slack + [int(side * own)])
+        for e, (position, width) in enumerate(extra):
+            row = [0] * (k + slacks + 1)
+            row[position] = row[len(G) + k + e] = width.denominator
+            row[-1] = width.numerator
+            rows.append(row)
+        self.offset, self.columns, self.slacks = offset, columns, slacks
+        self.vertex = _Simplex(rows, k + slacks)
+        self.empty = not self.vertex.begin()
+
+    def minimize(self, c: np.ndarray) -> ExactAnswer:
+        if self.empty:
+            return ExactAnswer("infeasible")
+        goal, _ = _integers(c.tolist())
+        x = self.vertex.minimize([goal[j] * sign for j, sign in self.columns] + [0] * (self.slacks + 1))
+        if x is None:
+            return ExactAnswer("unbounded")
+        w = list(self.offset)
+        for (j, sign), value in zip(self.columns, x, strict=False):
+            w[j] += sign * value
+        return ExactAnswer("optimal", sum((Fraction(float(a)) * v for a, v in zip(c, w, strict=True)), Fraction(0)), w)
 
 
 def _integers(row: list[float]) -> tuple[list[int], int]:
@@ -85,43 +97,47 @@ def _integers(row: list[float]) -> tuple[list[int], int]:
 
 
 class _Simplex:
-    """min costsᵀx over rows x = right, x ≥ 0, with one artificial variable per row."""
+    """min costsᵀx over rows x = right, x ≥ 0. An artificial variable per row is basic at first, without a column of its own."""
 
-    def __init__(self, rows: list[list[int]], costs: list[int], width: int) -> None:
-        m, self.width = len(rows), width
-        lines = []
-        for i, row in enumerate(rows):
-            whole = [-value for value in row] if row[-1] < 0 else row
-            lines.append([*whole[:-1], *(int(q == i) for q in range(m)), whole[-1]])
-        total = [-sum(line[q] for line in lines) if q < width else 0 for q in range(width + m + 1)]
-        total[-1] = -sum(line[-1] for line in lines)
-        lines.append([*costs[:-1], *([0] * m), costs[-1]])
-        lines.append(total)
-        self.table: Any = np.array(lines, dtype=object).reshape(m + 2, width + m + 1)
-        self.denominator, self.m = 1, m
-        self.basis = [width + i for i in range(m)]
+    def __init__(self, rows: list[list[int]], width: int) -> None:
+        self.m, self.width = len(rows), width
+        lines = [[-value for value in row] if row[-1] < 0 else row for row in rows]
+        total = [-sum(column) for column in zip(*lines, strict=True)] if lines else [0] * (width + 1)
+        self.table: Any = np.array([*lines, total], dtype=object).reshape(self.m + 1, width + 1)
+        self.denominator, self.basis = 1, [width + i for i in range(self.m)]
 
-    def solve(self) -> tuple[str, list[Fraction]]:
-        self._descend(self.m + 1, self.width + self.m)
-        if self.table[self.m + 1, -1] != 0:
-            return "infeasible", []
+    def begin(self) -> bool:
+        """Go to a vertex, if there is one."""
+        self._descend()
+        if self.table[-1, -1] != 0:
+            return False
         for i in range(self.m):  # artificial variables leave the basis, or their row says nothing
             if self.basis[i] >= self.width:
                 usable = np.flatnonzero(self.table[i, : self.width])
                 if usable.size:
                     self._pivot(i, int(usable[0]))
-        if not self._descend(self.m, self.width):
-            return "unbounded", []
+        return True
+
+    def minimize(self, costs: list[int]) -> list[Fraction] | None:
+        """x at the optimum; `None` where there is no end. The vertex stays."""
+        kept = self.table, self.denominator, list(self.basis)
+        goal = np.array(costs, dtype=object) * self.denominator
+        for i, q in enumerate(self.basis):
+            if q < self.width and costs[q]:
+                goal = goal - costs[q] * self.table[i]
+        self.table = np.vstack([self.table[:-1], goal])
         x = [Fraction(0)] * self.width
+        bounded = self._descend()
         for i, q in enumerate(self.basis):
             if q < self.width:
                 x[q] = Fraction(self.table[i, -1], self.denominator)
-        return "optimal", x
+        self.table, self.denominator, self.basis = kept
+        return x if bounded else None
 
-    def _descend(self, goal: int, width: int) -> bool:
-        """Pivot until the row `goal` has no negative entry; `False` where it falls without end."""
+    def _descend(self) -> bool:
+        """Pivot until the last row has no negative entry; `False` where it falls without end."""
         while True:
-            negative = np.flatnonzero(self.table[goal, :width] < 0)
+            negative = np.flatnonzero(self.table[-1, :-1] < 0)
             if not negative.size:
                 return True
             q, best, place = int(negative[0]), None, -1

@@ -84,7 +84,7 @@ def _task_loss(case: Case, predicted: torch.Tensor) -> list[Verdict]:
     if any(verdict.verdict != "right" for verdict in verdicts) or not torch.isfinite(value).all():
         return verdicts
     (slope,) = torch.autograd.grad(value.sum(), at)
-    return verdicts + slopes(case, "TaskLoss", loss, predicted, batch, slope, sizes)
+    return verdicts + slopes(case, "TaskLoss", loss, predicted, value.detach(), batch, slope, sizes)
 
 
 def cost_of(case: Case, i: int, w: np.ndarray) -> tuple[float, float]:

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fuzz.cases import Case
-from fuzz.exact import ExactAnswer, exact_lp, solve_exactly, whole_rows
+from fuzz.exact import ExactAnswer, FeasibleSet, exact_lp, solve_exactly, whole_rows
 
 MOST_POINTS = 20_000  # integer points that are enumerated
 MOST_MIXED = 32  # assignments of integer variables, where the others are solved for
@@ -111,8 +111,16 @@ def _told(c: np.ndarray, answer: ExactAnswer) -> Truth:
 
 
 def _linear(case: Case, c: np.ndarray, b: Any, h: Any, lower: Any, upper: Any) -> Truth:
-    answer = exact_lp(c, case.A, b, case.G, h, lower, upper)
+    answer = _set_of(case, b, h, lower, upper).minimize(c)
     return Truth(emptiness_of(case, b, h, lower, upper)) if answer.status == "infeasible" else _told(c, answer)
+
+
+def _set_of(case: Case, *sides: Any) -> FeasibleSet:
+    """The decisions that b, h, lower and upper allow."""
+    b, h, lower, upper = sides
+    key = ("set", *(part.tobytes() for part in sides))
+    found: FeasibleSet = case.once(key, lambda: FeasibleSet(case.A, b, case.G, h, lower, upper))
+    return found
 
 
 def emptiness_of(case: Case, b: Any, h: Any, lower: Any, upper: Any) -> str:
@@ -124,7 +132,7 @@ def emptiness_of(case: Case, b: Any, h: Any, lower: Any, upper: Any) -> str:
 
 def _find_emptiness(case: Case, b: Any, h: Any, lower: Any, upper: Any) -> str:
     zero = np.zeros(case.n)
-    if exact_lp(zero, case.A, b, case.G, h, lower, upper).status != "infeasible":
+    if not _set_of(case, b, h, lower, upper).empty:
         return "feasible"
     rows, right = np.vstack([case.A, -case.A, case.G]), np.concatenate([b, -b, h])
     looser = right + NEARLY * (np.abs(right) + np.abs(rows).sum(1))
@@ -180,7 +188,7 @@ def integer_ranges(case: Case, h: Any, lower: Any, upper: Any) -> tuple[np.ndarr
 
 def _unbounded_integer(case: Case, c: np.ndarray, b: Any, h: Any, lower: Any, upper: Any) -> Truth:
     """Rational data: where the relaxation is unbounded and an integer point exists, so is the integer program."""
-    relaxed = exact_lp(c, case.A, b, case.G, h, lower, upper)
+    relaxed = _set_of(case, b, h, lower, upper).minimize(c)
     if relaxed.status == "infeasible":
         return Truth("infeasible")
     ends = [np.arange(max(a, -3), min(z, 3) + 1) for a, z in zip(np.ceil(lower), np.floor(upper), strict=True)]

@@ -116,21 +116,21 @@ def smoothed(regularizer: Regularizer, *, warm: bool) -> Check:
         except DflearnError as error:
             return [Verdict("declared", str(error))]
 
-        def solve(start: Tensor | None) -> dfl.Solution:
-            return layer.solve(case.costs, case.instance, start)
+        nothing = layer.no_start(case.count)
+        # By turns, the start is random, or that of the cold answer of another instance.
+        own = nothing is not None and not (case.seed % 2 and case.count)
+
+        def cold() -> dfl.Solution:
+            return layer.solve(case.costs, case.instance, nothing if own else None)
 
         try:
+            answer = case.once(("cold", regularizer), cold) if own or not warm else None
             if not warm:
-                return judge(case, regularizer, solve(None))
-            nothing = layer.no_start(case.count)
+                return judge(case, regularizer, answer)
             if nothing is None:
                 return []  # without rows there is nothing to start from
-            given = next(random_starts(case, layer.start_width, layer.start_dtype), None) if case.seed % 2 else None
-            if given is None:
-                own = solve(nothing).start
-                assert own is not None
-                given = own if case.seed % 2 else own.flip(0)
-            return judge(case, regularizer, solve(given), given)
+            start = answer.start.flip(0) if own else next(random_starts(case, layer.start_width, layer.start_dtype))
+            return judge(case, regularizer, layer.solve(case.costs, case.instance, start), start)
         except DflearnError as error:
             return refusals(case, regularizer, error)
 

@@ -257,3 +257,19 @@ def test_answers_of_which_only_rounding_is_left(program: Program, y: list[float]
     """Right to the last digit, and called optimal: relative to terms that are zero, any rounding is an error of size one."""
     found = HiGHS(program).solve(torch.tensor(y, dtype=torch.float64)).check((Status.OPTIMAL,))
     np.testing.assert_allclose(found.decision, wanted, atol=1e-8)
+
+
+def test_scip_proves_small_optima() -> None:
+    """The tolerance of the curved part is absolute: 5e-4 and 8e-2 beside a curvature of 2 and 72. Both by hand."""
+    switch = Program(G=[[0, 3]], h=[-3], lower=[0, -1], upper=[2, 0], integer=True, Q=np.diag([2.0625, 2.0**-10]))
+    bent = np.array([35.0, 34, 66, 72.3125, 40.75, 29])
+    mixed = Program(
+        G=[[3, -3, 2, 4, -3, 0]], h=[2.75], lower=[0, 0, 0, 0, -1, 0], upper=[1, 2, 1, 1, np.inf, np.inf],
+        integer=[0, 2], Q=np.diag(bent),
+    )  # fmt: skip
+    for program, costs, wanted in (
+        (switch, [-1.0, 0], [0, -1]),
+        (mixed, [3.0, 0, 0, -2, -2, 4], [0, 0, 0, 2 / 72.3125, 2 / 40.75, 0]),
+    ):
+        found = SCIP(program).solve(torch.tensor(costs, dtype=torch.float64)).check((Status.OPTIMAL,))
+        np.testing.assert_allclose(found.decision, wanted, rtol=1e-9, atol=1e-12)

@@ -146,18 +146,7 @@ class QuadraticModel(ABC):
         whole = Sides(sides.b, sides.h, lower, upper)
         costs, curved = c * self.scales.columns, self.Q.diagonal + np.asarray((self.Q.factor**2).sum(axis=0)).ravel()
         gamma = 1.0 / float(power_of_two(np.array(max(np.abs(costs).max(), curved.max()))))
-        terms = self.attempt(c, whole, convex, gamma, gap, out, i)
-        if terms > 0 and out.status[i] == Status.FEASIBLE:  # not proven: the tolerance of the curved part is absolute
-            self.attempt(c, whole, convex, 1.0 / float(power_of_two(np.array(terms))), gap, out, i)
-            if not Status(int(out.status[i])).has_decision:  # that of the first solve stands
-                out.status[i] = Status.FEASIBLE
-
-    def attempt(
-        self, c: np.ndarray, whole: Sides, convex: ConvexQP, gamma: float, gap: float, out: Raw, i: int
-    ) -> float:
-        """Solve in the unit γ of costs and write into line i of `out`; the size of the terms of an objective that was called optimal."""
-        integer = self.program.integer
-        found = self.run(c * self.scales.columns * gamma, gamma, self.scales.sides(whole, 1.0))
+        found = self.run(costs * gamma, gamma, self.scales.sides(whole, 1.0))
         if found.status is None or found.status is Status.UNBOUNDED:
             none = convex.no_decision(c, whole)
             # Rational data: a relaxation without end has integer points without end, where it has one at all.
@@ -165,23 +154,21 @@ class QuadraticModel(ABC):
             out.status[i] = Status.FAILED if none is None or feasible is None else none
             if feasible is Status.INFEASIBLE:
                 out.status[i] = Status.INFEASIBLE
-            return 0.0
+            return
         if not found.status.has_decision:
             out.status[i] = found.status
-            return 0.0
-        w = np.clip(found.w * self.scales.columns, whole.lower, whole.upper)
-        fixed = [np.where(integer, np.rint(w), side) for side in (whole.lower, whole.upper)]
-        best = convex.best(c, Sides(whole.b, whole.h, *fixed))
+            return
+        w = np.clip(found.w * self.scales.columns, lower, upper)
+        fixed = [np.where(integer, np.rint(w), side) for side in (lower, upper)]
+        best = convex.best(c, Sides(sides.b, sides.h, *fixed))
         if best is None or not best.primal <= OPTIMAL:
-            return 0.0  # FAILED
+            return  # FAILED
         Q = convex.Q
         value, bound = float(c @ best.w + Q.value(best.w)), found.bound / gamma
-        terms = float(np.abs(c * best.w).sum() + Q.value(best.w))
-        allowed = OPTIMAL * terms
+        allowed = OPTIMAL * float(np.abs(c * best.w).sum() + Q.value(best.w))
         if bound > value + allowed:  # it bounds nothing
             bound = -np.inf
         sure = best.error <= OPTIMAL and value - bound <= allowed + gap * abs(value)
         optimal = found.status is Status.OPTIMAL and sure
         out.status[i] = Status.OPTIMAL if optimal else Status.FEASIBLE
         out.decision[i], out.objective[i], out.bound[i] = best.w, value, min(bound, value)
-        return terms if found.status is Status.OPTIMAL else 0.0

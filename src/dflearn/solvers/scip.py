@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from dflearn.engine.hard.scaling import power_of_two
 from dflearn.errors import ProgramError, optional
 from dflearn.program import Program
 from dflearn.program.sides import Sides
@@ -16,6 +17,7 @@ from dflearn.solvers.model import Model, ModelSolver
 
 TOLERANCE = 1e-7  # of SCIP's nonlinear constraint, which holds the quadratic part
 GAP = 2e-7  # below this it branches without end on what is rounding
+SMALLEST, NODES = 1e-6, 1_000  # unit of a second solve, and its nodes: there, rounding may be branched on, too
 STATUSES: dict[str, Status | None] = {
     "optimal": Status.OPTIMAL, "gaplimit": Status.OPTIMAL, "infeasible": Status.INFEASIBLE,
     "unbounded": Status.UNBOUNDED, "inforunbd": None,
@@ -56,6 +58,18 @@ class _SCIPModel(QuadraticModel):
         self.rows = sp.vstack([self.scaled.A, self.scaled.G], format="csr")
 
     def run(self, c: np.ndarray, gamma: float, sides: Sides) -> Found:
+        """Where the optimum is small beside the tolerance of the quadratic part, it is solved for again, in units of it."""
+        found = self.run_once(c, gamma, sides)
+        if found.status is Status.OPTIMAL:
+            size = float(np.abs(c * found.w).sum() + gamma * self.Q.value(found.w))
+            unit = float(power_of_two(np.array(max(size, SMALLEST))))
+            if size > 0 and unit < 1:
+                again = self.run_once(c / unit, gamma / unit, sides, NODES)
+                if again.status is not None and again.status.has_decision:
+                    return Found(Status.OPTIMAL, again.w, max(found.bound, again.bound * unit))
+        return found
+
+    def run_once(self, c: np.ndarray, gamma: float, sides: Sides, nodes: int = -1) -> Found:
         """A model is built for each instance: SCIP forgets what it presolved, and starts cold."""
         scip = _pyscipopt()
         model, n = scip.Model(), self.program.n
@@ -63,6 +77,7 @@ class _SCIPModel(QuadraticModel):
         if np.isfinite(self.time_limit):
             model.setParam("limits/time", self.time_limit)
         model.setParam("limits/gap", max(self.gap, GAP))
+        model.setParam("limits/nodes", nodes)
         model.setParam("numerics/feastol", TOLERANCE)
         kinds = np.where(self.program.integer, "I", "C")
 
