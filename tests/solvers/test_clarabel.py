@@ -8,7 +8,7 @@ import scipy.sparse as sp
 import torch
 from scipy.optimize import linprog
 
-from dflearn.engine.implied import implied_bounds
+from dflearn.engine.implied import Propagation
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Status
 from dflearn.solvers.convex import ConvexQP
@@ -82,7 +82,7 @@ def test_implied_bounds_hold(seed: int) -> None:
     inside = rng.uniform(-1, 1, n)
     right = M @ inside + np.append(0.0, rng.uniform(0, 1, 3))
     lower, upper = np.where(rng.random(n) < 0.7, -2.0, -np.inf), np.where(rng.random(n) < 0.7, 1e9, np.inf)
-    low, high = implied_bounds(sp.csr_array(M), 1, right, lower, upper)
+    low, high = Propagation(sp.csr_array(M), 1).bounds(right, lower, upper)
     assert (low >= lower).all()
     assert (high <= upper).all()
     for j, sign in [(j, sign) for j in range(n) for sign in (1, -1)]:
@@ -95,7 +95,7 @@ def test_implied_bounds_hold(seed: int) -> None:
 def test_bounds_pass_along_a_chain_and_a_batch() -> None:
     chain = sp.csr_array(np.array([[1.0, 0, 0], [-1, 1, 0], [0, -2, 1]]))
     right, infinite = np.array([[1.0, 0, 0], [2.0, 1, 0]]), np.full(3, np.inf)
-    low, high = implied_bounds(chain, 0, right, np.zeros(3), infinite)
+    low, high = Propagation(chain, 0).bounds(right, np.zeros(3), infinite)
     assert (low == 0).all()
     np.testing.assert_allclose(high, [[1, 1, 2], [2, 3, 6]], rtol=1e-14)
     assert (high >= [[1, 1, 2], [2, 3, 6]]).all()

@@ -23,14 +23,14 @@ largest term in the rows in force that it is tied to, in its own units. Without 
 
 from __future__ import annotations
 
+from copy import copy
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.sparse.csgraph import connected_components
 
-from dflearn.engine.implied import implied_bounds
+from dflearn.engine.implied import Propagation
 from dflearn.engine.limits import DOUBT, NOTHING
 from dflearn.program import Program
 from dflearn.program.sides import Sides
@@ -69,6 +69,7 @@ class Certifier:
         self.matrix = sp.csr_array(sp.vstack([program.A, program.G], format="csr"))
         self.stored = self.matrix.indptr, self.matrix.indices, self.matrix.data
         self.sizes = abs(self.matrix)
+        self.row_of = np.repeat(np.arange(self.matrix.shape[0]), np.diff(self.matrix.indptr))
         diagonal = np.zeros(program.n) if program.Q is None else program.Q.diagonal
         self.diagonal = np.ascontiguousarray(diagonal[None])
         self.bends = program.Q is not None and program.Q.factor.nnz > 0
@@ -111,6 +112,12 @@ class Certifier:
             part[index] = new[better]
         return w, y, verdict
 
+    def times(self, factor: float) -> Certifier:
+        """The same with `factor` Q, where Q is diagonal."""
+        out = copy(self)
+        out.diagonal = factor * self.diagonal
+        return out
+
     def curve(self, mu: float | np.ndarray) -> np.ndarray:
         """The diagonal part of Q and μ, `(1, n)` or `(count, n)`."""
         if isinstance(mu, float) and mu == 0.0:
@@ -145,6 +152,14 @@ class Certifier:
             low = -np.bincount(column, logs + high[row], len(low)) / count_columns
         return np.exp2(high), np.exp2(low)
 
+    @cached_property
+    def propagation(self) -> Propagation:
+        return Propagation(self.matrix, self.equalities)
+
+    def implied(self, sides: Sides) -> tuple[np.ndarray, np.ndarray]:
+        """The bounds that the rows of one instance imply, `(n,)` each."""
+        return self.propagation.bounds(sides.right_hand_sides()[0], sides.lower, sides.upper)
+
     def examine(self, c: np.ndarray, w: np.ndarray, y: np.ndarray, sides: Sides, mu: float = 0.0) -> Examination:
         """One answer, c and w `(n,)`, y `(rows,)`, sides of its instance, looked at closely."""
         return Examination(self, c, w, y, sides, mu)
@@ -171,7 +186,7 @@ class Certifier:
 
     def bounds_cross(self, sides: Sides) -> bool:
         """Whether bounds that the rows imply cross, by more than rounding: then no decision meets the rows of one instance."""
-        low, high = implied_bounds(self.matrix, self.equalities, sides.right_hand_sides()[0], sides.lower, sides.upper)
+        low, high = self.implied(sides)
         named = np.abs(np.stack([sides.lower, sides.upper]))
         rounding = ROUNDING * np.where(np.isfinite(named), named, 0.0).max(0)
         return bool((low - high > np.maximum(SURE * np.maximum(np.abs(low), np.abs(high)), rounding)).any())
@@ -184,7 +199,7 @@ class Certifier:
         if not np.isfinite(y).all() or not y.any():
             return False
         slope, terms = self.matrix.T @ y, self.sizes.T @ np.abs(y)
-        bounds = implied_bounds(self.matrix, self.equalities, right, sides.lower, sides.upper)
+        bounds = self.implied(sides)
         bound = np.where(slope > 0, bounds[1], bounds[0])
         bound[np.abs(slope) <= NOTHING * terms] = 0.0
         if np.isinf(bound).any():
@@ -291,21 +306,20 @@ class Examination:
     def magnitudes(self) -> tuple[np.ndarray, np.ndarray]:
         """How large a variable `(n,)` and a price `(rows,)` may be, for its rounding: see the rule."""
         rows, columns = self.certifier.scales
-        pattern = sp.coo_array(self.certifier.sizes[self.in_force])
+        kept = self.in_force[self.certifier.row_of]
+        row, column, m, n = self.certifier.row_of[kept], self.certifier.stored[1][kept], len(self.excess), len(self.w)
         force = np.flatnonzero(self.in_force)
-        row, column = force[pattern.coords[0]], pattern.coords[1]
-        m, n = len(self.excess), len(self.w)
+        there = self.certifier.sizes.data[kept] > 0
 
         def largest(joined: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             """Groups of rows and variables that entries tie together, and the largest term of each, in one unit."""
-            graph = sp.coo_array((np.ones(int(joined.sum())), (row[joined], m + column[joined])), shape=(m + n, m + n))
-            _, group = connected_components(graph, directed=False)
+            group = tied_together(row[joined], m + column[joined], m + n)
             out = np.zeros(m + n)
             np.maximum.at(out, group[force], (rows * self.terms)[force])
             return group, out
 
-        tied, nearby = largest(self.moving[column] & (pattern.data > 0))
-        everyone, anywhere = largest(pattern.data > 0)
+        tied, nearby = largest(self.moving[column] & there)
+        everyone, anywhere = largest(there)
         size = columns * np.maximum(np.where(self.moving, nearby[tied[m:]], 0.0), FARTHER * anywhere[everyone[m:]])
         dearest = np.zeros(m + n)
         np.maximum.at(dearest, tied[m:][self.moving], (columns * self.weights)[self.moving])
@@ -315,9 +329,7 @@ class Examination:
     @cached_property
     def implied(self) -> tuple[np.ndarray, np.ndarray]:
         """The bounds that rows imply, `(n,)` each."""
-        low, high = implied_bounds(
-            self.certifier.matrix, self.certifier.equalities, self.right, self.sides.lower, self.sides.upper
-        )
+        low, high = self.certifier.implied(self.sides)
         if (low > high).any():  # no decision meets the rows to the last digit: what they imply is rounding, too
             return self.sides.lower, self.sides.upper
         return low, high
@@ -352,6 +364,18 @@ class Examination:
                 f"at the value {self.w[j]:.6g}"
             )
         return f"the objective may be off by {gap:.3g}, {self.lost(gap):.1e} of its terms {self.value:.3g}"
+
+
+def tied_together(one: np.ndarray, other: np.ndarray, count: int) -> np.ndarray:
+    """The number of the group that each of `count` nodes belongs to, `(count,)`: that of its first node. Edges join `one` and `other`."""
+    group = np.arange(count)
+    while True:
+        lower, higher = np.minimum(group[one], group[other]), np.maximum(group[one], group[other])
+        if (lower == higher).all():
+            return group
+        np.minimum.at(group, higher, lower)
+        while (group[group] != group).any():
+            group = group[group]
 
 
 def _without_residues(

@@ -15,75 +15,92 @@ LARGEST = 1e20  # what solvers take for infinite
 EPS = float(np.finfo(np.float64).eps)
 
 
-def implied_bounds(
-    matrix: sp.csr_array, equalities: int, right: np.ndarray, lower: np.ndarray, upper: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds that hold for every w with  M w = right in the first rows,  M w ≤ right in the others,  lower ≤ w ≤ upper.
+class Propagation:
+    """The rows of one program, prepared once:  M w = right in the first `equalities` rows,  M w ≤ right in the others.
 
-    They are at least as tight as `lower` and `upper`, and rounded outwards. Where they cross, no such w exists.
-
-    Args:
-        matrix: M `(rows, n)`; the first `equalities` rows are equations.
-        right: `(…, rows)`, may hold +inf in inequalities.
-        lower, upper: `(…, n)`, may be infinite.
+    matrix: M `(rows, n)`.
     """
-    rows = sp.csr_array(sp.vstack([matrix, -matrix[:equalities]], format="csr"))
-    rows.eliminate_zeros()
-    right = np.concatenate([right, -right[..., :equalities]], axis=-1)
-    shape = (*np.broadcast_shapes(right.shape[:-1], lower.shape[:-1], upper.shape[:-1]), matrix.shape[1])
-    low, high = (np.broadcast_to(bound, shape).copy() for bound in (lower, upper))
-    if not rows.nnz:
+
+    def __init__(self, matrix: sp.csr_array, equalities: int) -> None:
+        self.matrix, self.equalities = matrix, equalities
+        rows = sp.csr_array(sp.vstack([matrix, -matrix[:equalities]], format="csr"))
+        rows.eliminate_zeros()
+        self.sizes = abs(matrix)
+        self.entries, self.column, lengths = rows.data, rows.indices, np.diff(rows.indptr)
+        self.filled = np.flatnonzero(lengths)
+        self.row, self.starts = (
+            np.repeat(np.arange(len(self.filled)), lengths[self.filled]),
+            rows.indptr[:-1][self.filled],
+        )
+        self.rounding = (lengths[self.filled] + 8) * EPS
+        positive = self.entries > 0
+        self.positive, self.groups = (
+            positive,
+            [_by_column(self.column, np.flatnonzero(way)) for way in (positive, ~positive)],
+        )
+
+    def bounds(self, right: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Bounds that hold for every w that meets the rows within `lower` and `upper`.
+
+        They are at least as tight as those, and rounded outwards. Where they cross, no such w exists.
+
+        Args:
+            right: `(…, rows)`, may hold +inf in inequalities.
+            lower, upper: `(…, n)`, may be infinite.
+        """
+        right = np.concatenate([right, -right[..., : self.equalities]], axis=-1)
+        shape = (*np.broadcast_shapes(right.shape[:-1], lower.shape[:-1], upper.shape[:-1]), self.matrix.shape[1])
+        low, high = (np.broadcast_to(bound, shape).copy() for bound in (lower, upper))
+        a, column, row, starts = self.entries, self.column, self.row, self.starts
+        if not len(a):
+            return low, high
+        right = right[..., self.filled]
+        with np.errstate(all="ignore"):
+            for _ in range(ROUNDS):
+                term = np.where(
+                    self.positive, a * low[..., column], a * high[..., column]
+                )  # the least that an entry contributes
+                endless = np.isinf(term)
+                term[endless] = 0.0
+                missing = np.add.reduceat(endless, starts, axis=-1, dtype=np.int64)
+                room = right - np.add.reduceat(term, starts, axis=-1)
+                room += self.rounding * (np.abs(right) + np.add.reduceat(np.abs(term), starts, axis=-1))
+                bound = (room[..., row] + term) / a
+                bound = np.where((missing[..., row] - endless == 0) & ~np.isnan(bound), bound, np.copysign(np.inf, a))
+                new_low, new_high = low.copy(), high.copy()
+                for (entries, first, where), new, pick in zip(
+                    self.groups, (new_high, new_low), (np.minimum, np.maximum), strict=True
+                ):
+                    if len(entries):
+                        new[..., where] = pick(new[..., where], pick.reduceat(bound[..., entries], first, axis=-1))
+                moved = _moved(low, new_low) or _moved(high, new_high)
+                low, high = new_low, new_high
+                if not moved or (low > high).any():
+                    break
         return low, high
-    a, column, lengths = rows.data, rows.indices, np.diff(rows.indptr)
-    filled = np.flatnonzero(lengths)
-    row, starts = np.repeat(np.arange(len(filled)), lengths[filled]), rows.indptr[:-1][filled]
-    right, rounding = right[..., filled], (lengths[filled] + 8) * EPS
-    groups = [_by_column(column, np.flatnonzero(a > 0)), _by_column(column, np.flatnonzero(a < 0))]
-    with np.errstate(all="ignore"):
-        for _ in range(ROUNDS):
-            term = np.where(a > 0, a * low[..., column], a * high[..., column])  # the least that an entry contributes
-            endless = np.isinf(term)
-            term[endless] = 0.0
-            missing = np.add.reduceat(endless, starts, axis=-1, dtype=np.int64)
-            room = right - np.add.reduceat(term, starts, axis=-1)
-            room += rounding * (np.abs(right) + np.add.reduceat(np.abs(term), starts, axis=-1))
-            bound = (room[..., row] + term) / a
-            bound = np.where((missing[..., row] - endless == 0) & ~np.isnan(bound), bound, np.copysign(np.inf, a))
-            new_low, new_high = low.copy(), high.copy()
-            for (entries, first, where), new, pick in zip(
-                groups, (new_high, new_low), (np.minimum, np.maximum), strict=True
-            ):
-                if len(entries):
-                    new[..., where] = pick(new[..., where], pick.reduceat(bound[..., entries], first, axis=-1))
-            moved = _moved(low, new_low) or _moved(high, new_high)
-            low, high = new_low, new_high
-            if not moved or (low > high).any():
-                break
-    return low, high
 
+    def without_loose(
+        self, right: np.ndarray, lower: np.ndarray, upper: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
+        """right, lower and upper with infinity for what can never be active, since rows imply much tighter bounds; of one instance.
 
-def without_loose(
-    matrix: sp.csr_array, equalities: int, right: np.ndarray, lower: np.ndarray, upper: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
-    """right, lower and upper with infinity for what can never be active, since rows imply much tighter bounds; of one instance.
-
-    And the largest |w_j| that the rows allow, 0 where there is no end; `None` where no w exists. Solvers measure their errors by the
-    largest number that they are given, so that a side of 1e15, meant as "no limit", would hide all others.
-    """
-    inequality = np.arange(len(right)) >= equalities
-    right = np.where(inequality & (right >= LARGEST), np.inf, right)
-    lower, upper = np.where(lower <= -LARGEST, -np.inf, lower), np.where(upper >= LARGEST, np.inf, upper)
-    low, high = implied_bounds(matrix, equalities, right, lower, upper)
-    if (low > high).any():
-        return right, lower, upper, None
-    reach = np.maximum(np.abs(low), np.abs(high))
-    # A decision that breaks only what is dropped here cannot exist: on the way to it lies one at which that is active.
-    with np.errstate(invalid="ignore", over="ignore"):
-        terms = np.nan_to_num(abs(matrix) @ reach, nan=np.inf)
-        lower = np.where(-lower > LOOSE * reach, -np.inf, lower)
-        upper = np.where(upper > LOOSE * reach, np.inf, upper)
-        right = np.where(inequality & (right > LOOSE * terms), np.inf, right)
-    return right, lower, upper, np.where(np.isfinite(reach), reach, 0.0)
+        And the largest |w_j| that the rows allow, 0 where there is no end; `None` where no w exists. Solvers measure their errors by the
+        largest number that they are given, so that a side of 1e15, meant as "no limit", would hide all others.
+        """
+        inequality = np.arange(len(right)) >= self.equalities
+        right = np.where(inequality & (right >= LARGEST), np.inf, right)
+        lower, upper = np.where(lower <= -LARGEST, -np.inf, lower), np.where(upper >= LARGEST, np.inf, upper)
+        low, high = self.bounds(right, lower, upper)
+        if (low > high).any():
+            return right, lower, upper, None
+        reach = np.maximum(np.abs(low), np.abs(high))
+        # A decision that breaks only what is dropped here cannot exist: on the way to it lies one at which that is active.
+        with np.errstate(invalid="ignore", over="ignore"):
+            terms = np.nan_to_num(self.sizes @ reach, nan=np.inf)
+            lower = np.where(-lower > LOOSE * reach, -np.inf, lower)
+            upper = np.where(upper > LOOSE * reach, np.inf, upper)
+            right = np.where(inequality & (right > LOOSE * terms), np.inf, right)
+        return right, lower, upper, np.where(np.isfinite(reach), reach, 0.0)
 
 
 def without_big_m(

@@ -24,7 +24,7 @@ import torch
 
 from dflearn.engine.certify import OPTIMAL, SURE, Certifier, Examination
 from dflearn.engine.hard.scaling import Scales, power_of_two, span, spans, units
-from dflearn.engine.implied import LARGEST, implied_bounds, without_big_m, without_loose
+from dflearn.engine.implied import LARGEST, without_big_m
 from dflearn.errors import OptionError, ProgramError
 from dflearn.program import Program
 from dflearn.program.sides import Sides, integer_bounds
@@ -165,7 +165,7 @@ class Model(ABC):
             return sides
         parts = [part.copy() for part in parts]
         for i in np.flatnonzero(wide):
-            tighter = without_loose(self.certifier.matrix, self.equalities, *(part[i] for part in parts))
+            tighter = self.certifier.propagation.without_loose(*(part[i] for part in parts))
             for part, line in zip(parts, tighter[:3], strict=True):
                 part[i] = line
         if sides.is_shared:
@@ -339,8 +339,7 @@ class Model(ABC):
 
         `None` where no M shrinks, or the answer still breaks a row of the program.
         """
-        matrix, right = self.certifier.matrix, sides.right_hand_sides()[0]
-        low, high = implied_bounds(matrix, self.equalities, right, sides.lower, sides.upper)
+        low, high = self.certifier.implied(sides)
         binary = self.program.integer & (sides.upper - sides.lower == 1)
         low, high = np.where(binary, sides.lower, low), np.where(binary, sides.upper, high)
         smaller = without_big_m(sp.csr_array(self.program.G), np.ravel(sides.h), low, high, binary)

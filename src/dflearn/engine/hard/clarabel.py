@@ -10,6 +10,7 @@ it is given. Where R has few rows, it is given t = R w as variables, and Q is ne
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from scipy.linalg.lapack import dgetrf, dgetrs
 from scipy.sparse.linalg import splu
 
 from dflearn.engine.hard.scaling import blocks, equilibrated, largest, power_of_two, scaled, sizes
-from dflearn.engine.implied import LARGEST, LOOSE, without_loose
+from dflearn.engine.implied import LARGEST, LOOSE, Propagation
 from dflearn.program import Quadratic
 from dflearn.program.sides import Sides
 
@@ -72,12 +73,19 @@ class Clarabel:
         self.equalities = equalities + self.factors
         self.own = np.concatenate([np.arange(equalities), np.arange(self.equalities, matrix.shape[0])])  # not R w = t
         self.columns, self.rows = equilibrated(H, matrix)
-        self.matrix, self.M = matrix, scaled(matrix, self.rows, self.columns)
+        self.matrix, self.propagation = matrix, Propagation(matrix, self.equalities)
+        self.M = scaled(matrix, self.rows, self.columns)
         self.H = scaled(H, self.columns, self.columns)
         curves = np.zeros(matrix.shape[1])
         curves[: self.n] = Q.diagonal + np.asarray((R**2).sum(axis=0)).ravel()
         self.curves = curves * self.columns**2
         self.blocks = blocks(self.M, self.H)
+
+    def times(self, factor: float) -> Clarabel:
+        """The same with `factor` Q, where Q is diagonal. The units are the same."""
+        out = copy(self)
+        out.Q, out.H, out.curves = Quadratic(diagonal=factor * self.Q.diagonal), factor * self.H, factor * self.curves
+        return out
 
     def candidates(
         self,
@@ -117,13 +125,13 @@ class Clarabel:
                 return
 
     def relevant(self, right: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> tuple[Any, ...]:
-        """As `without_loose`, where sizes differ so much that it may matter."""
+        """As of `Propagation`, where sizes differ so much that it may matter."""
         with np.errstate(over="ignore"):
             found = np.abs(np.concatenate([right * self.rows, lower / self.columns, upper / self.columns]))
         found = found[np.isfinite(found) & (found > 0)]
         if not len(found) or (found.max() <= LOOSE * found.min() and found.max() < LARGEST):
             return right, lower, upper, None
-        return without_loose(self.matrix, self.equalities, right, lower, upper)
+        return self.propagation.without_loose(right, lower, upper)
 
 
 class Attempt:

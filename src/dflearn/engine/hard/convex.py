@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -52,12 +53,23 @@ class BestAnswers:
         self.certifier = Certifier(program)
         self.clarabel = Clarabel(self.matrix, self.equalities, self.Q, time_limit)
 
+    def times(self, factor: float) -> BestAnswers:
+        """The same with `factor` Q, where Q is diagonal."""
+        out = copy(self)
+        out.Q, out.certifier, out.clarabel = (
+            Quadratic(diagonal=factor * self.Q.diagonal),
+            self.certifier.times(factor),
+            self.clarabel.times(factor),
+        )
+        return out
+
     def best(self, c: np.ndarray, sides: Sides, guess: tuple[np.ndarray, np.ndarray] | None = None) -> Quality | None:
         """The best answer that is found; it may be none at all.
 
         guess: another solver's w and y, whose face is tried first.
         """
         best: Quality | None = None
+        judged_already = set[tuple[bytes, bytes]]()
         centre: Quality | None = None  # nearest in value: errors of small variables may be large in it
         asks = [(guess, USUAL, False)] * (guess is not None)
         asks += [(None, accuracy, again > 0) for accuracy in (USUAL, FARTHEST) for again in range(AGAIN + 1)]
@@ -67,6 +79,10 @@ class BestAnswers:
             centre = centre if near else None
             around = None if centre is None else centre.w
             for w, y in self.clarabel.candidates(c, sides, around, first, accuracy):
+                key = w.tobytes(), y.tobytes()
+                if key in judged_already:
+                    continue
+                judged_already.add(key)
                 w, y, verdict = self.certifier.tidy(c, np.clip(w, sides.lower, sides.upper) + 0.0, y, sides)
                 if verdict.error[0] > OPTIMAL:
                     verdict = self.certifier.allow(c, w, y, sides)

@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
-from dflearn.engine.implied import implied_bounds
+from dflearn.engine.implied import Propagation
 from dflearn.program import Program
 from dflearn.program.sides import Sides
 
@@ -138,7 +138,7 @@ def _reach(program: Program, units: np.ndarray) -> np.ndarray:
     """The largest |w_j| that the program's own sides allow, `(n,)`; infinite where there is no end, or where it is zero but for rounding
     in these units `(n,)`."""
     matrix, right = sp.csr_array(sp.vstack([program.A, program.G])), program.own_sides.right_hand_sides()[0]
-    bounds = implied_bounds(matrix, program.A.shape[0], right, program.lower, program.upper)
+    bounds = Propagation(matrix, program.A.shape[0]).bounds(right, program.lower, program.upper)
     reach = np.maximum(*map(np.abs, bounds))
     return np.where(reach > NOTHING * units, reach, np.inf)
 

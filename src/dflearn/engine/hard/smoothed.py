@@ -13,11 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.sparse.csgraph import connected_components
 
-from dflearn.engine.certify import OPTIMAL, ROUNDING, Certifier, Examination
+from dflearn.engine.certify import OPTIMAL, ROUNDING, Certifier, Examination, tied_together
 from dflearn.engine.hard.convex import BestAnswers
-from dflearn.engine.implied import implied_bounds
 from dflearn.engine.status import Status
 from dflearn.program import Quadratic
 from dflearn.program.sides import Sides
@@ -41,11 +39,10 @@ class Result(NamedTuple):
 
 
 class Hard:
-    """Solves single instances of one program, with any μ; what it prepared for the last μ is kept."""
+    """Solves single instances of one program, with any μ."""
 
     def __init__(self, certifier: Certifier) -> None:
         self.program, self.certifier = certifier.program.relax(), certifier
-        self._kept: tuple[float, BestAnswers] | None = None
 
     def cleared(self, c: np.ndarray, w: np.ndarray, y: np.ndarray, mu: float, sides: Sides) -> Result | None:
         """An answer without residues of zeros, if the rule lets that pass with its allowance for rounding."""
@@ -85,9 +82,9 @@ class Hard:
     @cached_property
     def blocks(self) -> tuple[np.ndarray, np.ndarray]:
         """The independent block of each variable and of each row."""
-        matrix = self.certifier.sizes
-        _, label = connected_components(sp.block_array([[None, matrix.T], [matrix, None]]), directed=False)
-        return label[: matrix.shape[1]], label[matrix.shape[1] :]
+        (m, n), column = self.certifier.matrix.shape, self.certifier.stored[1]
+        label = tied_together(column, n + self.certifier.row_of, n + m)
+        return label[:n], label[n:]
 
     def solve(
         self, c: np.ndarray, mu: float, sides: Sides, guess: tuple[np.ndarray, np.ndarray] | None = None
@@ -106,7 +103,7 @@ class Hard:
             np.zeros(self.program.n, np.uint8),
             np.ones(rows, np.uint8),
         )
-        solver, costs, ends, result = self._solver(mu), c, sides, nothing._replace(reason="Clarabel found no point")
+        solver, costs, ends, result = self._unit.times(mu), c, sides, nothing._replace(reason="Clarabel found no point")
         for again in (False, True):
             known = not again and guess is not None and all(np.isfinite(part).all() for part in guess)
             best = solver.best(costs, ends, guess if known else None)
@@ -127,18 +124,16 @@ class Hard:
         """Costs and sides with variables fixed that rows and bounds leave one value, or that by far the largest costs press to their
         bounds: others then set the units."""
         pressed = np.where(look.moving, 0.0, np.abs(look.reduced) * self.certifier.scales[1])
-        right, sides = look.sides.right_hand_sides()[0], look.sides
-        low, high = implied_bounds(self.certifier.matrix, self.certifier.equalities, right, sides.lower, sides.upper)
+        low, high = self.certifier.implied(look.sides)
         fixed = (pressed > DEAR * pressed.max(initial=0.0)) | (low == high)
         ends = (np.where(fixed, look.w, bound) for bound in (look.sides.lower, look.sides.upper))
         return np.where(fixed, 0.0, look.c), Sides(look.sides.b, look.sides.h, *ends)
 
-    def _solver(self, mu: float) -> BestAnswers:
-        kept = self._kept
-        if kept is None or kept[0] != mu:
-            smoothed = replace(self.program, Q=Quadratic(diagonal=np.full(self.program.n, mu)))
-            self._kept = kept = mu, BestAnswers(smoothed, TIME_LIMIT)
-        return kept[1]
+    @cached_property
+    def _unit(self) -> BestAnswers:
+        """With μ = 1."""
+        ones = Quadratic(diagonal=np.ones(self.program.n))
+        return BestAnswers(replace(self.program, Q=ones), TIME_LIMIT)
 
 
 def face(look: Examination) -> tuple[np.ndarray, np.ndarray]:
