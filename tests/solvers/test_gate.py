@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -317,3 +318,29 @@ def test_the_first_solver_answers_ordinary_programs(solver: Any) -> None:
     assert found.fallback.shape == (100,)
     assert found.fallback.sum() <= 1
     torch.testing.assert_close(found.objective, HiGHS(solver.program).solve(y).objective)
+
+
+def test_networks_that_gain_on_a_cycle() -> None:
+    """Flow around a cycle pays until a capacity of 1e12 stops it, or without end. Against exact arithmetic."""
+    found = Counter[str]()
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        nodes = int(rng.integers(4, 8))
+        arcs = [(i, j) for i in range(nodes) for j in range(nodes) if i != j and rng.random() < 0.6]
+        arcs += [(i, i + 1) for i in range(nodes - 1)]
+        tails, heads = np.array(arcs).T
+        A, b, flow = np.zeros((nodes, len(arcs))), np.zeros(nodes), rng.uniform(1, 5e4)
+        A[tails, np.arange(len(arcs))] = -1
+        A[heads, np.arange(len(arcs))] = 1
+        b[0], b[-1] = -flow, flow
+        upper = rng.choice([flow / 2, 2 * flow, 1e12, np.inf], len(arcs))
+        upper[1 - nodes :] = np.inf
+        c = rng.uniform(0.1, 30, len(arcs)) * rng.choice([1, -1e-3, 1], len(arcs))
+        program = Program(A=np.vstack([A, A[:1]]), b=np.append(b, b[0]), upper=upper)
+        exact = exact_lp(c, program.A.toarray(), program.b, np.zeros((0, len(arcs))), np.zeros(0), program.lower, upper)
+        answer = HiGHS(program).solve(torch.tensor(c))
+        found[exact.status] += 1
+        assert Status(int(answer.status)).name.lower() == exact.status, seed
+        if exact.objective is not None:
+            assert float(answer.objective) == pytest.approx(float(exact.objective), rel=1e-9)
+    assert min(found["optimal"], found["unbounded"]) > 3

@@ -83,7 +83,7 @@ class ConvexQP(BestAnswers):
     def agrees(self, claim: Status, c: np.ndarray, sides: Sides) -> bool:
         """Whether Clarabel, too, says that an instance is INFEASIBLE or UNBOUNDED, after `best` found no answer that passes.
 
-        Bounds that the rows imply and that cross are a proof of their own.
+        Bounds that the rows imply and that cross are a proof of their own, and so is a direction without end in which costs fall.
         """
         if claim is Status.INFEASIBLE and self.clarabel.claim != "infeasible":
             if self.certifier.bounds_cross(sides):
@@ -91,7 +91,9 @@ class ConvexQP(BestAnswers):
             # Of two reasons for no answer it may have named the other one. Without costs there is one only.
             for _ in self.clarabel.candidates(np.zeros(self.n), sides):
                 return False
-        return self.clarabel.claim == claim.name.lower()
+        if self.clarabel.claim == claim.name.lower():
+            return True
+        return claim is Status.UNBOUNDED and self.no_decision(c, sides) is claim
 
     def no_decision(self, c: np.ndarray, sides: Sides) -> Status | None:
         """INFEASIBLE or UNBOUNDED, where that is proven."""

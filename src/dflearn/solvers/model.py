@@ -252,6 +252,15 @@ class Model(ABC):
             return self.nothing(claim)
         if broken and self.certifier.bounds_cross(sides):
             return self.nothing(Status.INFEASIBLE)
+        if claim in (
+            Status.FAILED,
+            Status.INFEASIBLE,
+        ):  # in units of the largest side: its rounding may have hidden what is small
+            second = self.attempt(c, seen, 1.0 / units((c * self.scales.columns)[None])[0], self.largest_size(seen))
+            if second.status is Status.OPTIMAL:
+                w = np.clip(second.w, sides.lower, sides.upper)
+                return self.mend(c, sides, seen, second._replace(w=w))
+            claim = Status.UNBOUNDED if second.status is Status.UNBOUNDED else claim
         other = self.clarabel.best(c, sides, None if allowed is None else (best.w, best.y))
         if other is not None and other.error <= OPTIMAL:
             return Answer(Status.OPTIMAL, other.w, other.y, other.bound, fallback=True)
@@ -266,6 +275,12 @@ class Model(ABC):
             return best._replace(status=status, reason=why) if status.has_decision else self.nothing(status, why)
         why = f"the first solver says {claim.name}, Clarabel does not agree and has no answer that passes"
         return self.nothing(Status.FAILED, why)
+
+    def largest_size(self, sides: Sides) -> float:
+        """The size of decisions that the largest finite side of an instance speaks of."""
+        parts = sides.right_hand_sides()[0] * self.scales.rows, *(side / self.scales.columns for side in sides.bounds())
+        named = np.abs(np.concatenate([np.ravel(part) for part in parts]))
+        return float(power_of_two(max(named[np.isfinite(named)].max(initial=0.0), 1e-300)))
 
     def strictly(self, c: np.ndarray, seen: Sides, first: Examination) -> Answer:
         """One more solve, with the smallest tolerances there are, in units in which the errors of the first answer are about one."""
