@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import zlib
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,15 @@ CODE = ("src", "fuzz")  # folders whose last commit a result belongs to
 
 
 def commit_of_code() -> str:
-    """The last commit that changed the library or the fuzzer; "+" where files differ from it."""
+    """The last commit that changed the library or the fuzzer; "+" and a digest of the changes where files differ from it."""
 
     def git(*command: str) -> str:
         done = subprocess.run(["git", *command, "--", *CODE], capture_output=True, text=True, check=False)
         return done.stdout.strip()
 
-    return (git("log", "-1", "--format=%h") or "unknown") + ("+" if git("status", "--porcelain") else "")
+    changes = git("status", "--porcelain") + git("diff", "HEAD")
+    digest = f"+{zlib.crc32(changes.encode()):08x}" if changes else ""
+    return (git("log", "-1", "--format=%h") or "unknown") + digest
 
 
 def resumed(file: Path, config: dict[str, Any], commit: str) -> tuple[Tally, int]:
@@ -57,7 +60,7 @@ def write(file: Path, tally: Tally, config: dict[str, Any], commit: str, done: i
 
 def table(folder: Path) -> None:
     """README.md: verdicts by family and by subject, over all result files of the folder."""
-    total, runs = Tally(), []
+    total, runs, configs = Tally(), [], []
     for file in sorted(folder.glob("seeds-*.json")):
         held = json.loads(file.read_text())
         one, turns = from_plain(held), held["config"]["turns"]
@@ -66,6 +69,7 @@ def table(folder: Path) -> None:
             f"- `{file.name}`, commit {held['commit']}: {sum(one.programs.values())} programs, each meets {met}"
         )
         total.join(one)
+        configs.append(held["config"])
     programs, every = sum(total.programs.values()), total.verdicts()
     asked = sum(every.values()) - every["unsure"] - every["declared"]
     rate = f" (1 in {asked // every['missed']})" if every["missed"] else ""
@@ -79,6 +83,10 @@ def table(folder: Path) -> None:
         f"{every['missed']} missed of {asked}{rate}, {every['crash']} crashes.",
         "",
         *runs,
+        "",
+        "A run goes on where it stopped, if code and configuration are those of its file, with the command that began it:",
+        "",
+        *(f"    python -m fuzz --count {held['count']} --seed {held['seed']} --no-shrink" for held in configs),
         "",
         *(f"- **{verdict}**: {meaning}" for verdict, meaning in MEANINGS.items()),
         "- **first**: the share that the first method answered; the others, a slower one had to",

@@ -61,7 +61,7 @@ class BarrierForm(NamedTuple):
         if len(np.union1d(self.below, self.above)) < n or self.fixed:
             return False
         rows, free = equal + self.rows.shape[0] - len(self.below) - len(self.above), max(n - equal, 0)
-        return rows**3 / 3 + n * rows < slacks * free**2 + free**3 / 3
+        return bool(rows**3 / 3 + n * rows < slacks * free**2 + free**3 / 3)
 
 
 class Newton(ABC):

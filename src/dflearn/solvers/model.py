@@ -280,7 +280,7 @@ class Model(ABC):
         """The size of decisions that the largest finite side of an instance speaks of."""
         parts = sides.right_hand_sides()[0] * self.scales.rows, *(side / self.scales.columns for side in sides.bounds())
         named = np.abs(np.concatenate([np.ravel(part) for part in parts]))
-        return float(power_of_two(max(named[np.isfinite(named)].max(initial=0.0), 1e-300)))
+        return float(power_of_two(named[np.isfinite(named)].max(initial=1e-300)))
 
     def strictly(self, c: np.ndarray, seen: Sides, first: Examination) -> Answer:
         """One more solve, with the smallest tolerances there are, in units in which the errors of the first answer are about one."""
