@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import scipy.sparse as sp
@@ -217,7 +217,7 @@ def smoothed(kind: Callable[[dfl.Layer], Loss], formulation: str, rescaled: bool
 
 for _formulation in FORMULATIONS:
     register(Method(f"SPO+^{_formulation}", f"SPO+ through {_formulation}", plain(_formulation)))
-    for _name, _kind in {"sSPO+": SmoothedSPOPlus, "SCE": SCE}.items():
+    for _name, _kind in {"sSPO+": partial(SmoothedSPOPlus, label="exact"), "SCE": SCE}.items():
         for _end in ("", AS_WRITTEN) if _name == "SCE" and "MTZ" in _formulation else ("",):
             _prepare = smoothed(_kind, _formulation, rescaled=not _end)
             _about = f"{_name} through smoothed {_formulation}"

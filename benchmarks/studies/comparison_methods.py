@@ -40,5 +40,5 @@ add(
 add(
     "sSPO+",
     "smoothed SPO+, μ = share · mean |c|",
-    lambda context, share, scale: SmoothedSPOPlus(Smoothed(context.problem.program, share * scale)),
+    lambda context, share, scale: SmoothedSPOPlus(Smoothed(context.problem.program, share * scale), label="exact"),
 )

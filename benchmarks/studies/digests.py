@@ -81,7 +81,7 @@ CASES: dict[str, Case] = {
     "SCE Smoothed norm, SP-5, float64": Case("SP-5", lambda p: SCE(smoothed(p, regularizer="norm")), DOUBLE),
     "SCE plain Smoothed, KP-50": Case("KP-50", lambda p: SCE(smoothed(p), variant="plain")),
     "SCE smoothed labels, CFL-20x3": Case("CFL-20x3", lambda p: SCE(smoothed(p), label="smoothed")),
-    "sSPO+ Smoothed, KP-50, float64": Case("KP-50", lambda p: SmoothedSPOPlus(smoothed(p)), DOUBLE),
+    "sSPO+ Smoothed, KP-50, float64": Case("KP-50", lambda p: SmoothedSPOPlus(smoothed(p), label="exact"), DOUBLE),
     "Fenchel-Young Smoothed, SP-10": Case("SP-10", lambda p: FenchelYoung(smoothed(p))),
     "Fenchel-Young Perturbed, SP-5": Case("SP-5", lambda p: FenchelYoung(Perturbed(p.solver(), _mu(p), 3, 5))),
     "Regret Smoothed, KP-50": Case("KP-50", lambda p: Regret(smoothed(p))),

@@ -20,6 +20,8 @@ from dflearn.engine.cuda.splitting import SplittingBlocks
 from dflearn.errors import SolverError
 from dflearn.layers import DavisYin, Exact, Smoothed
 from dflearn.layers.davis_yin import GRADIENTS
+from dflearn.losses import SmoothedSPOPlus
+from dflearn.models import Linear
 from dflearn.problems import problem_named
 from dflearn.program import Instance, Program
 from dflearn.solvers.highs import HiGHS
@@ -59,6 +61,21 @@ def test_a_compiled_step_has_the_gradients_of_the_plain_one(mode: str) -> None:
             torch.testing.assert_close(mine, wanted, rtol=1e-10, atol=1e-10)
     assert not layer.unsettled()
     torch._dynamo.reset()
+
+
+def test_labels_of_the_smoothed_program_are_solved_once_on_the_device() -> None:
+    problem = problem_named("SP-5", seed=1)
+    data = problem.generate(40, dtype=torch.float64)
+    weights = []
+    for device in ("cpu", "cuda"):
+        loss = SmoothedSPOPlus(Smoothed(problem.program, 0.3))
+        model = Linear(data.features.shape[1], problem.program.p).double()
+        dflearn.fit(model, loss, data, epochs=3, batch_size=16, device=device)
+        assert len(loss.labels._found) == len(data)
+        kept = list(loss.labels._found.values())
+        assert {label.device.type for label in kept} == {device}
+        weights.append(torch.nn.utils.parameters_to_vector(model.cpu().parameters()).detach())
+    torch.testing.assert_close(*weights, rtol=1e-7, atol=1e-7)
 
 
 def test_an_infeasible_instance_is_told_in_a_compiled_layer() -> None:

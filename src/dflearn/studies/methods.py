@@ -6,7 +6,7 @@ entry point of the group `dflearn.methods` that names a module; it is imported o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
@@ -69,22 +69,28 @@ class Prepared:
     """What `fit` needs: the loss, the training data with the labels that the method trains on, warm starts or not.
 
     Attributes:
+        loss: one, or several that are trained with in turn.
         scale: the factor of the model's output.
-        judged_by: the criterion of the best epoch, if the settings keep that one.
+        judged_by: the criterion of the best epoch, if the settings keep that one; "start" keeps the weights before training.
         solver_name: the solver inside the loss, if its layer does not name one.
     """
 
-    loss: Loss
+    loss: Loss | Sequence[Loss]
     train: DecisionDataset
     warm_start: bool = True
     scale: float = 1.0
-    judged_by: Literal["regret", "loss"] = "regret"
+    judged_by: Literal["regret", "loss", "start"] = "regret"
     solver_name: str = ""
+
+    @property
+    def last(self) -> Loss:
+        """The loss that training ends with."""
+        return self.loss if isinstance(self.loss, Loss) else self.loss[-1]
 
     @property
     def solver(self) -> str:
         """The solver inside the loss, in words."""
-        layer = self.loss.layer
+        layer = self.last.layer
         if self.solver_name or layer is None:
             return self.solver_name or "none"
         name = type(layer).__name__

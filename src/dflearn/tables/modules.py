@@ -8,7 +8,7 @@ import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -25,8 +25,10 @@ def build(
 
     Features have this shape, and are standardized as those of `data` are.
     """
-    k, after = shape[-1], Positive(scale) if of["positive"] else None
+    k, after = shape[-1], cast(nn.Module | None, Positive(scale) if of["positive"] else None)
     if of["start"] != "zero":
+        if len(shape) == 2:  # one map that all costs share
+            p, after = 1, nn.Sequential(after or nn.Identity(), nn.Flatten(-2))
         joint = of["start"] == "boosting"
         forecast = Trees(p) if joint else nn.Sequential(Standardize(k), Linear(k, p).double())
         return OnForecast(forecast, Correction(Standardize(k + p), torch.ones(p).double(), joint=joint, after=after))

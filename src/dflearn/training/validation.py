@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from dflearn.data import Batch, DecisionDataset
 from dflearn.errors import DataError
-from dflearn.evaluation.regret import GAP, NOT_OPTIMAL, check_linear, regrets_of
+from dflearn.evaluation.regret import GAP, NOT_OPTIMAL, Regrets, check_linear, regrets_of
 from dflearn.layers.base import Layer
 from dflearn.losses.base import Loss
 from dflearn.models import predict
@@ -42,7 +42,8 @@ class History:
             `gradient` (mean norm over its steps), `lr`, the validation metrics, `seconds` and its parts
             `seconds_predict` (model and loss), `seconds_solve` (the layer inside the loss), `seconds_backward`
             (gradient and optimizer step), `seconds_validation`. Where the layer could not solve some instances, which had no
-            weight then, `failed` counts them and `failed_ids` names them. `pandas.DataFrame(history.rows)` is a table.
+            weight then, `failed` counts them and `failed_ids` names them; with several losses, `phase` says which one (from 1). `pandas.DataFrame(history.rows)` is a table.
+        start: the validation metrics before the first epoch, as a row of epoch 0, where the best weights are kept.
         monitored: name of the metric that chooses the best epoch (smaller is better); `None` without validation.
         stopped: why the run ended: "epochs", "early stopping" or "callback"; empty while it goes on.
         notes: what the run wants its reader to know.
@@ -50,6 +51,7 @@ class History:
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
+    start: dict[str, Any] | None = None
     monitored: str | None = None
     stopped: str = ""
     notes: list[str] = field(default_factory=list)
@@ -86,11 +88,11 @@ class History:
 
     @property
     def best(self) -> dict[str, Any] | None:
-        """The first row with the smallest monitored metric; `None` where nothing is monitored yet."""
-        name = self.monitored
-        if name is None or not self.rows:
+        """The first row with the smallest monitored metric, the start's included; `None` where nothing is monitored yet."""
+        name, rows = self.monitored, [*([] if self.start is None else [self.start]), *self.rows]
+        if name is None or not rows:
             return None
-        return min(self.rows, key=lambda row: inf if isnan(row[name]) else row[name])
+        return min(rows, key=lambda row: inf if isnan(row[name]) else row[name])
 
     @property
     def epochs_since_best(self) -> int:
@@ -161,25 +163,31 @@ class Validation:
         They are the number of instances, Σ regret and Σ |optimum|; or the number of instances, Σ loss and 0. Where the
         data have weights, each instance counts as often as it weighs.
         """
-        chunks = [self.data.batch(part) for part in rows.split(CHUNK)]
-        predicted = predict(model, self.data.features[rows], rows=CHUNK).split(CHUNK)
         if self.solver is None:
-            value = self._losses(predicted, chunks)
+            value = self._losses(*self._predicted(model, rows))
             return self._counted(rows, value, torch.zeros_like(value))
-        solver, data, labels = self.solver, self.data.batch(rows), self.labels[rows]
-        decisions = torch.cat(
-            [
-                solver.solve(y.double(), batch.instance).check().decision
-                for y, batch in zip(predicted, chunks, strict=True)
-            ]
-        )
-        costs = data.require("costs").double()
-        regret, optimum = found = regrets_of(solver, costs, decisions, labels, data.instance)
-        check_linear(solver, found, costs, labels, data.instance)
+        regret, optimum = self.regrets(model, rows)
         negative = regret < -GAP * optimum.abs().mean()
         if not self._noted and bool(negative.any()):
             self._noted, self._note = True, f"{int(negative.sum())} validation regrets are negative: {NOT_OPTIMAL}"
         return self._counted(rows, regret, optimum.abs())
+
+    @torch.no_grad()
+    def regrets(self, model: nn.Module, rows: Tensor) -> Regrets:
+        """Of each instance at `rows`, where it is known what is decided."""
+        assert self.solver is not None
+        solver, data, labels = self.solver, self.data.batch(rows), self.labels[rows]
+        parts = zip(*self._predicted(model, rows), strict=True)
+        decisions = torch.cat([solver.solve(y.double(), part.instance).check().decision for y, part in parts])
+        costs = data.require("costs").double()
+        found = regrets_of(solver, costs, decisions, labels, data.instance)
+        check_linear(solver, found, costs, labels, data.instance)
+        return found
+
+    def _predicted(self, model: nn.Module, rows: Tensor) -> tuple[tuple[Tensor, ...], list[Batch]]:
+        """Predictions and data, some instances at a time."""
+        chunks = [self.data.batch(part) for part in rows.split(CHUNK)]
+        return predict(model, self.data.features[rows], rows=CHUNK).split(CHUNK), chunks
 
     def _counted(self, rows: Tensor, *values: Tensor) -> Tensor:
         """The number of the instances at `rows`, and the sum of each of the values; by their weights."""
