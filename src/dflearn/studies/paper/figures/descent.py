@@ -63,17 +63,22 @@ def one_dimension(quick: bool = False) -> Plot:
     return Plot("one-dimension", title, _draw_losses(predictions, values), rows, findings)
 
 
+def _line(name: str) -> dict[str, str]:
+    """A loss has its colour; smoothed it is dashed."""
+    loss = name.removeprefix("smoothed ")
+    return {"color": style.color_of(loss), "linestyle": "-" if loss == name else "--"}
+
+
 @style.styled
 def _draw_losses(predictions: np.ndarray, values: dict[str, np.ndarray]) -> Figure:
     figure = style.new_figure(8.6, 3.9)
     axes = figure.add_subplot()
     axes.axvspan(predictions[0], -MU, color=style.LINE, alpha=0.5, linewidth=0, label="smoothed regret: no gradient")
     axes.axvline(TRUE, color=style.FAINT, linewidth=1, linestyle=":", label="true y")
-    colors = (style.PINK, style.WINE, style.ORANGE, style.VERMILLION, style.BLUE)
-    for name, color, dash in zip(LOSSES, colors, ("-", "--", "-", "--", ":"), strict=True):
+    for name in LOSSES:
         # The exact decision jumps at zero, so its regret and SCE do too: two pieces, not a steep line.
         jumps = (np.abs(predictions) < 1e-9) & (name in ("regret", "SCE"))
-        axes.plot(predictions, np.where(jumps, np.nan, values[name]), color=color, linestyle=dash, label=name)
+        axes.plot(predictions, np.where(jumps, np.nan, values[name]), label=name, **_line(name))
     axes.plot(TRIPLE, losses(TRIPLE)["smoothed SCE"], "o", color=style.VERMILLION, markersize=4)
     axes.set(xlabel="prediction ŷ", ylabel="loss", ylim=(-0.4, 14.6), xlim=(predictions[0], predictions[-1]))
     figure.legend(loc="outside right upper")
@@ -151,13 +156,11 @@ def _draw_items(paths: dict[str, dict[str, np.ndarray]]) -> Figure:
     left, right = figure.subplots(1, 2, width_ratios=[1.15, 1])
     low, high = -0.02, 0.17
     left.fill_between([low, high], [low, high], low, color=style.LINE, alpha=0.6, linewidth=0, label="the right item")
-    for k, (name, color, shape) in enumerate(
-        zip(NAMES, (style.WINE, style.VERMILLION, style.ORANGE), "so^", strict=True)
-    ):
-        look: dict[str, Any] = {"color": color, "marker": shape, "markevery": 4, "markersize": 4, "linewidth": 1.4}
-        left.plot(*paths[name]["predictions"].T, label=name, zorder=2 + k, **look)
+    for k, (name, shape) in enumerate(zip(NAMES, "so^", strict=True)):
+        look: dict[str, Any] = {"marker": shape, "markevery": 4, "markersize": 4, "linewidth": 1.4}
+        left.plot(*paths[name]["predictions"].T, label=name, zorder=2 + k, **_line(name), **look)
         regrets = paths[name]["regrets"] + 0.004 * k  # a hair apart, so that no line hides another
-        right.step(range(len(regrets)), regrets, where="post", color=color)
+        right.step(range(len(regrets)), regrets, where="post", **_line(name))
     left.plot(*START, "*", color=style.INK, markersize=9, zorder=6, label="start")
     left.plot(*PRINTED_START, "o", color=style.INK, markerfacecolor="none", markersize=8, label="start as printed")
     left.set(xlabel="ŷ₁", ylabel="ŷ₂", xlim=(low, high), ylim=(low, high), title="the prediction")
