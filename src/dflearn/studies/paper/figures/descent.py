@@ -63,10 +63,9 @@ def one_dimension(quick: bool = False) -> Plot:
     return Plot("one-dimension", title, _draw_losses(predictions, values), rows, findings)
 
 
-def _line(name: str) -> dict[str, str]:
+def _line(name: str) -> dict[str, Any]:
     """A loss has its colour; smoothed it is dashed."""
-    loss = name.removeprefix("smoothed ")
-    return {"color": style.color_of(loss), "linestyle": "-" if loss == name else "--"}
+    return {"color": style.color_of(name.removeprefix("smoothed ")), "linestyle": "--" if "smoothed" in name else "-"}
 
 
 @style.styled
