@@ -129,4 +129,8 @@ def test_pages_fetch_nothing(site: Path) -> None:
 
 def test_formulas_are_shown_as_mathematics(site: Path) -> None:
     for page in site.rglob("*.html"):
-        assert 'class="arithmatex"' not in page.read_text(), page.relative_to(site)
+        text = page.read_text()
+        assert 'class="arithmatex"' not in text, page.relative_to(site)
+        assert not re.search(r"<m[a-z]+>\\\\[a-zA-Z]", text), (
+            f"{page.relative_to(site)} has a command of LaTeX that is not known"
+        )

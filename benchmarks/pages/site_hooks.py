@@ -94,7 +94,10 @@ def on_page_content(content: str, **_: Any) -> str:
     """Formulas as MathML, which every browser draws without a script."""
 
     def formula(match: re.Match[str]) -> str:
-        return convert(html.unescape(match["latex"]), display="block" if match["open"] == "[" else "inline")
+        latex = html.unescape(match["latex"]).replace(
+            r"\arg", r"\operatorname{arg}"
+        )  # which the converter does not know
+        return convert(latex, display="block" if match["open"] == "[" else "inline")
 
     pattern = r'<(?P<tag>span|div) class="arithmatex">\\(?P<open>[(\[])(?P<latex>.*?)\\[)\]]</(?P=tag)>'
     return re.sub(pattern, formula, content, flags=re.DOTALL)
