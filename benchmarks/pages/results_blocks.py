@@ -22,8 +22,7 @@ from dflearn.report.render import render  # noqa: E402
 from dflearn.studies.paper.tables import Row, rows_of, seed_counts  # noqa: E402
 from dflearn.studies.store import read_records  # noqa: E402
 from gallery import block as cards  # noqa: E402
-from harness import table  # noqa: E402
-from targets import two_digits, verdicts  # noqa: E402
+from targets import two_digits  # noqa: E402
 
 Headline = tuple[str, str, str, str, str, Callable[[dict[str, Any]], bool]]
 BLOCK = re.compile(r"(?<=<!-- results -->\n).*?(?=<!-- end of results -->)", re.DOTALL)
@@ -205,8 +204,6 @@ for everyone, each in a process of its own, in turns, on one thread, in CPU time
 peer's time over ours, to two digits; below 1 the peer is faster. Cold: no start. Warm: each instance starts where its last
 solve ended. The pages linked from the tables hold times, memory, accuracy, versions, the machine, the commit and the command
 that made them. `make bench OUT=results/bench` makes all of them anew.
-
-{table(verdicts())}
 
 ### Every ratio with one thread
 
