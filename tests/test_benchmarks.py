@@ -199,5 +199,5 @@ def test_dfl_bench_runs_the_script(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_the_gpus_pages_are_those_of_the_committed_measurements() -> None:
     found = json.loads((ROOT / "results" / "gpu" / "gpu.json").read_text())
     assert (ROOT / "results" / "gpu" / "README.md").read_text() == gpu_page.page(found)
-    document = (ROOT / "docs" / "how-to" / "gpu.md").read_text()
+    document = (ROOT / "docs" / "notes" / "gpu.md").read_text()
     assert gpu_page.documented(document, found) == document
