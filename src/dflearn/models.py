@@ -171,7 +171,7 @@ class Positive(nn.Module):
 class Trees(nn.Module):
     """A sum of regression trees for each cost, as plain arrays: ŷ_j = base_j + Σ over trees t of leaf_jt(x).
 
-    `(*batch, features)` → `(*batch, costs)`, in float64. Nothing is trained here: `dflearn.tables.two_stage` fits the trees
+    `(*batch, features)` → `(*batch, costs)`, in float64. Nothing is trained here: `dflearn.tables.boosting` fits the trees
     with scikit-learn, and these arrays are what is kept. All trees lie one after another; a leaf is its own child.
 
     Buffers:

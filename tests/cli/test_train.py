@@ -14,9 +14,12 @@ import pandas as pd
 import pytest
 import torch
 from scipy.optimize import Bounds, LinearConstraint, milp
+from sklearn.linear_model import LinearRegression
 
 from dflearn.cli import main
 from dflearn.cli.train import Train
+from dflearn.data import DecisionDataset
+from dflearn.evaluation import evaluate
 from dflearn.program import Instance
 from dflearn.tables import DecisionFocusedRegressor
 
@@ -122,7 +125,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-TWO_STAGE = ["least squares", "ridge", "boosting", "blend"]
+ORDINARY = ["ridge", "huber", "boosting", "blend"]
 
 
 def train(program: str = "pack.mps", *more: str) -> int:
@@ -147,7 +150,7 @@ def metadata() -> dict[str, Any]:
 def test_decisions_are_optimal_for_the_predicted_costs(program: str, folder: Path, capsys: Output) -> None:
     assert train(program) == 0
     out = capsys.readouterr().out
-    assert "40 rows: 24 for training, 6 for validation, 10 for testing" in out
+    assert "40 rows: 30 for training (30 left out in turn, for validation), 10 for testing" in out
     assert "dfl decide --model model.dfl --features NEW.csv --out decisions.csv" in out
     assert decide("--costs", f"new-y-{program.partition('.')[0]}.csv") == 0
     found = pd.read_csv("decisions.csv")
@@ -181,8 +184,7 @@ def test_what_is_printed_is_what_the_saved_model_does(folder: Path, capsys: Outp
     assert metrics["absolute_regret"]["value"] == pytest.approx(regrets.mean(), abs=1e-9)
     assert metrics["mean_of_ratios"]["value"] == pytest.approx((regrets / optima).mean(), abs=1e-9)
     assert metrics["mse"]["value"] == pytest.approx(((regressor.predict(x) - y) ** 2).mean())
-    assert record["baseline"] == "blend"
-    assert record["chosen"] == record["baseline"]  # so few validation rows tell nothing
+    assert record["baseline"] in ORDINARY
     assert f"the {record['chosen']} model" in out
     assert {"seed": 4, "loss": ["spo+"], "features": "x.csv"}.items() <= record["options"].items()
     assert {"dflearn", "torch", "highspy"} <= set(held["packages"])
@@ -199,7 +201,7 @@ def test_positive_models(folder: Path, capsys: Output) -> None:
     assert train("transport.lp", "--positive") == 0
     assert "see --positive" not in capsys.readouterr().out
     regressor = DecisionFocusedRegressor.load("model.dfl")
-    assert regressor.positive
+    assert regressor.model.positive > 0
     assert regressor.predict(1e3 * np.random.default_rng(0).normal(size=(50, 3))).min() >= 0
 
 
@@ -298,8 +300,11 @@ def test_a_variable_that_is_called_like_another_column(folder: Path) -> None:
 # -- the doctor -----------------------------------------------------------------------------------------------------
 
 
+ONLY_RIDGE = ("--forecasters", "ridge", "--minutes", "1e-9")  # no decision-focused candidate is begun
+
+
 def test_doctor_looks_at_a_saved_model(folder: Path, capsys: Output) -> None:
-    assert train() == 0
+    assert train("pack.mps", *ONLY_RIDGE) == 0
     capsys.readouterr()
     tables = ["--features", "x.csv", "--costs", "y-pack.csv"]
     for more, words in (([], "MSE on 10 instances that were not trained on"), (["--loss", "spo+"], "SPOPlus")):
@@ -327,10 +332,14 @@ def test_doctor_judges_on_rows_that_were_not_trained_on(folder: Path, capsys: Ou
         assert main(["doctor", "--model", "model.dfl", *tables, "--json", *more]) == 0
         return json.loads(capsys.readouterr().out)
 
-    assert train() == 0
+    assert train("pack.mps", "--ordered", *ONLY_RIDGE) == 0
     record = metadata()["record"]
     tested = record["test"][record["chosen"]]["metrics"]["ratio_of_sums"]["value"]
-    least_squares = record["test"]["least squares"]["metrics"]["ratio_of_sums"]["value"]
+    x, y = (pd.read_csv(name).to_numpy() for name in ("x.csv", "y-pack.csv"))
+    fitted = LinearRegression().fit(x[:-10], y[:-10]).predict(x[-10:])
+    unseen = DecisionDataset(torch.tensor(x[-10:]), torch.tensor(y[-10:]))
+    program = DecisionFocusedRegressor.load("model.dfl").problem
+    least_squares = evaluate(fitted, program, unseen, progress=False).ratio_of_sums
     order = np.random.default_rng(3).permutation(ROWS)
     for name in ("x.csv", "y-pack.csv"):
         pd.read_csv(name).iloc[order].to_csv(f"shuffled-{name}", index=False)
@@ -345,7 +354,7 @@ def test_doctor_judges_on_rows_that_were_not_trained_on(folder: Path, capsys: Ou
         pd.concat([pd.read_csv(name), pd.read_csv(more)]).to_csv(f"both-{name}", index=False)
     both = looked("both-x.csv", "both-y-pack.csv")
     assert both["rows"] == {"given": ROWS + NEW, "trained_on": 30, "judged": 10 + NEW}
-    assert train("pack.mps", "--refit") == 0
+    assert train("pack.mps", "--refit", *ONLY_RIDGE) == 0
     named = {"features": Path("x.csv"), "costs": Path("y.csv"), "program": Path("pack.mps"), "out": Path("model.dfl")}
     for refit, files in ((False, "--features x.csv --costs y.csv"), (True, "--features NEW.csv --costs TRUE.csv")):
         assert Train(**named, refit=refit).next_steps()[-1][1] == f"dfl doctor --model model.dfl {files}"

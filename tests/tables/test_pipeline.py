@@ -1,4 +1,4 @@
-"""`train` from end to end: budgets that can be repeated, interruptions, refitting, starts, verdicts."""
+"""`train` from end to end: interruptions, refitting, forecasts of others, the stack, starts, verdicts, the choice."""
 
 from __future__ import annotations
 
@@ -6,17 +6,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from sklearn.ensemble import GradientBoostingRegressor
+from sklearn.linear_model import Ridge
 from sklearn.model_selection import TimeSeriesSplit
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import dflearn as dfl
-from dflearn.data.split import Parts
-from dflearn.errors import SolverError
-from dflearn.solvers.task import DecisionTask
-from dflearn.tables import fine_tuning, pipeline, two_stage
+from dflearn.errors import DataError
+from dflearn.tables import candidates, choice, forecasters, linear, stack, tuning
+from dflearn.tables.combination import Combination
+from dflearn.tables.cross_fitting import Candidate
 
-QUICK: dict[str, Any] = {"losses": ("sce",), "epochs": 3, "progress": False, "minutes": None}
+QUICK: dict[str, Any] = {
+    "losses": ("sce",), "forecasters": ["ridge", "boosting"], "epochs": 3, "progress": False, "minutes": None
+}  # fmt: skip
 LP = """\
 Minimize
  cost: 1 a + 1 b + 1 c
@@ -59,14 +67,6 @@ def whole(program: dfl.Program, tables: dict[str, np.ndarray]) -> dfl.TrainResul
     return dfl.train(program, **tables, **QUICK)
 
 
-def test_decision_focused_models_are_never_worse_than_their_start_on_the_rows_to_choose_by(
-    whole: dfl.TrainResult,
-) -> None:
-    for name in set(whole.models) - {"least squares", "ridge", "boosting", "blend"}:
-        assert whole.validation[name].absolute_regret <= whole.validation["blend"].absolute_regret + 1e-12
-    assert whole.baseline in ("least squares", "ridge", "boosting", "blend")
-
-
 def test_every_model_is_saved_and_read_again(
     whole: dfl.TrainResult, tables: dict[str, np.ndarray], tmp_path: Path
 ) -> None:
@@ -76,54 +76,7 @@ def test_every_model_is_saved_and_read_again(
         np.testing.assert_array_equal(again.predict(tables["features"]), model.predict(tables["features"]), name)
 
 
-def test_steps_repeat_a_run_that_time_cut_short(
-    program: dfl.Program, tables: dict[str, np.ndarray], whole: dfl.TrainResult
-) -> None:
-    cut = dfl.train(program, **tables, **QUICK | {"minutes": 1e-9})
-    assert set(cut.record["steps"].values()) == {1}
-    assert set(whole.record["steps"].values()) == {3}
-    assert cut.record["runs"] != whole.record["runs"]
-    again = dfl.train(program, **tables, **QUICK | {"steps": cut.record["steps"]})
-    assert same(again, cut)
-    assert again.record["runs"] == cut.record["runs"]
-
-
 def test_an_interrupted_call_goes_on_and_ends_with_the_same_model(
-    program: dfl.Program,
-    tables: dict[str, np.ndarray],
-    whole: dfl.TrainResult,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """In the middle of a run, and between stages; what is finished is not done again."""
-    folder, seen = tmp_path / "unfinished", []
-    end = fine_tuning.Phases.on_epoch_end
-
-    def stop(self: Any, run: Any, row: Any) -> bool:
-        seen.append(row["epoch"])
-        if len(seen) in stops:
-            raise KeyboardInterrupt
-        return end(self, run, row)
-
-    monkeypatch.setattr(fine_tuning.Phases, "on_epoch_end", stop)
-    stops: tuple[int, ...] = ()
-    assert same(dfl.train(program, **tables, **QUICK), whole)
-    uninterrupted, stops = len(seen), (5, 8)
-    seen.clear()
-    for _ in range(2):
-        with pytest.raises(KeyboardInterrupt):
-            dfl.train(program, **tables, **QUICK, checkpoint=folder)
-        assert (folder / whole.record["run"] / "boosting.stage").exists()
-        monkeypatch.setattr(two_stage, "boosting_left_out", None)  # they are not fitted again
-    result = dfl.train(program, **tables, **QUICK, checkpoint=folder)
-    assert same(result, whole)
-    assert result.record["steps"] == whole.record["steps"]
-    assert result.record["runs"] == whole.record["runs"]
-    assert not folder.exists()
-    assert len(seen) == uninterrupted + 5  # each interruption loses the run that it falls into, two epochs and three
-
-
-def test_a_run_with_other_options_leaves_an_unfinished_one_alone(
     program: dfl.Program,
     tables: dict[str, np.ndarray],
     whole: dfl.TrainResult,
@@ -131,28 +84,36 @@ def test_a_run_with_other_options_leaves_an_unfinished_one_alone(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """It is the model of a run in an empty folder, whatever differs; then the first goes on where it was."""
-    folder = tmp_path / "unfinished"
-    fits = fine_tuning.fit
+    """What is finished is not done again; a run with other options leaves an unfinished one alone."""
+    folder, train = tmp_path / "unfinished", candidates.Candidates._trained
 
-    def fail(*_: Any, **__: Any) -> None:
-        raise SolverError("the first run ends in an error")
+    def stop(self: Any, *_: Any) -> None:
+        raise KeyboardInterrupt
 
-    monkeypatch.setattr(fine_tuning, "fit", fail)
-    with pytest.raises(SolverError):
+    monkeypatch.setattr(candidates.Candidates, "_trained", stop)
+    with pytest.raises(KeyboardInterrupt):
         dfl.train(program, **tables, **QUICK, checkpoint=folder)
-    monkeypatch.setattr(fine_tuning, "fit", fits)
-    others = ({"epochs": 2}, {"losses": ("spo+",)}, {"groups": np.arange(120) // 4}, {"steps": {"": 1}})
-    for change in others:
-        options = QUICK | {"progress": True} | change
+    monkeypatch.setattr(candidates.Candidates, "_trained", train)
+    for change in ({"epochs": 2}, {"groups": np.arange(120) // 4}, {"forecasters": ["ridge"]}):
+        options = QUICK | change
         capsys.readouterr()
-        result = dfl.train(program, **tables, **options, checkpoint=folder)
+        result = dfl.train(program, **tables, **options | {"progress": True}, checkpoint=folder)
         assert f"{folder} still holds what runs with other options or data left unfinished" in capsys.readouterr().err
-        assert same(result, dfl.train(program, **tables, **QUICK | change))
+        assert same(result, dfl.train(program, **tables, **options))
         assert [path.name for path in folder.iterdir()] == [whole.record["run"]]
-    monkeypatch.setattr(two_stage, "boosting_left_out", None)  # what is finished is not done again
-    assert same(dfl.train(program, **tables, **QUICK, checkpoint=folder), whole)
+    monkeypatch.setattr(forecasters.Boosting, "cross_fit", None)  # neither is cross-fitted again
+    monkeypatch.setattr(stack, "crossed", None)
+    result = dfl.train(program, **tables, **QUICK, checkpoint=folder)
+    assert same(result, whole)
+    assert result.record["settings"] == whole.record["settings"]
     assert not folder.exists()
+
+
+def test_minutes_end_the_search_and_say_what_was_left_out(program: dfl.Program, tables: dict[str, np.ndarray]) -> None:
+    result = dfl.train(program, **tables, **QUICK | {"minutes": 1e-9})
+    assert list(result.models) == ["ridge", "boosting", "blend"]
+    assert [note for note in result.notes if note.startswith("stack was left out after 1e-09 minutes")]
+    assert result.chosen == result.baseline
 
 
 def test_refitting_uses_all_rows_and_the_chosen_settings(
@@ -164,55 +125,94 @@ def test_refitting_uses_all_rows_and_the_chosen_settings(
     result.save(tmp_path / "m.dfl")
     assert dfl.DecisionFocusedRegressor.load(tmp_path / "m.dfl").record_["refit"] == 120
     assert "trained again on all 120 rows" in str(result)
-    if result.chosen in ("least squares", "ridge"):
-        x, y = torch.tensor(tables["features"]), torch.tensor(tables["costs"])
-        strength = 0.0 if result.chosen == "least squares" else None
-        assert strength is None or torch.allclose(
-            torch.tensor(result.model.predict(tables["features"])), two_stage.linear_fit(x, y, strength)(x)
-        )
-
-
-def pipeline_of(
-    program: dfl.Program, tables: dict[str, np.ndarray], cuts: list[int], **settings: Any
-) -> pipeline.Pipeline:
-    x, costs = (torch.tensor(tables[name]) for name in ("features", "costs"))
-    data, task = dfl.label(dfl.DecisionDataset(x, costs), program), DecisionTask.of(program)
-    parts = Parts(*np.split(np.arange(120), cuts))
-    clock, quiet = fine_tuning.Clock(), fine_tuning.Progress(False)
-    return pipeline.Pipeline(task, task.solver, data, parts, pipeline.Settings(**settings), clock, quiet)
-
-
-@pytest.mark.parametrize("name", ["ridge", "boosting", "blend", "sce"])
-def test_any_model_can_be_refitted(name: str, program: dfl.Program, tables: dict[str, np.ndarray]) -> None:
-    """With all rows in the training part but a few, the refitted model is nearly the model."""
-    one = pipeline_of(program, tables, [112, 116], losses=("sce",), epochs=3, lr=0.01)
-    one.run()
-    again = one.refit(name)
-    before, after = (fitted.module(one.data.features).detach() for fitted in (one.models[name], again))
-    assert not torch.equal(before, after)
-    assert float((before - after).abs().mean() / before.std()) < 0.3
-
-
-def test_the_share_of_the_blend_is_by_regret_where_that_tells(
-    program: dfl.Program, tables: dict[str, np.ndarray]
-) -> None:
-    """Forecasts that are all too high by the same decide rightly, whatever their squared error."""
-    costs, one = torch.tensor(tables["costs"]), pipeline_of(program, tables, [60, 90], losses=("sce",))
-    one._left_out_rows = np.arange(120)
-    noise = torch.tensor(np.random.default_rng(1).normal(0, 1, costs.shape))
-    assert one._share(costs + noise, costs + 5) == 1
-    assert one._share(costs + 5, costs + noise) == 0
-    unit = two_stage.units_of(costs)
-    assert two_stage.best_share(costs + 1, costs - 2, costs, unit) < pipeline.SHARE
-    assert one._share(costs + 1, costs - 2) == pipeline.SHARE  # both decide rightly
-    least = two_stage.best_share(costs - 2, costs + 1, costs, unit)
-    assert 0.6 < least < 0.7
-    assert one._share(costs - 2, costs + 1) == least
+    known = np.arange(120)
+    one = result.final.model_
+    assert isinstance(one, Combination)
+    for name, part in zip(one.names, one.parts, strict=True):
+        if name == "ridge":
+            x, y = torch.tensor(tables["features"]), torch.tensor(tables["costs"])
+            expected = forecasters.Ridge().fit(forecasters.Rows(x[known], y[known], None))(x)
+            torch.testing.assert_close(part(x), expected)
 
 
 @pytest.mark.parametrize(("rows", "size", "epochs"), [(160, 38, 32), (160, 600, 8), (160, 6000, 4), (10_000, 38, 4)])
 def test_steps_are_counted(rows: int, size: int, epochs: int) -> None:
-    assert fine_tuning.epochs_for(rows, size) == epochs
+    assert tuning.epochs_for(rows, size) == epochs
+
+
+# -- a forecast that the user has -----------------------------------------------------------------------------------
+
+
+def test_a_forecast_that_is_right_is_kept_and_asked_for_later(
+    program: dfl.Program, tables: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    x, y = tables["features"], tables["costs"]
+    names = list(program.cost_names or ())
+    right = pd.DataFrame(y, columns=names)[names[::-1]]  # columns are matched by name
+    result = dfl.train(program, **tables, **QUICK, forecast=right)
+    assert result.baseline == result.chosen == "your forecast"
+    assert result.tested["your forecast"].absolute_regret == pytest.approx(0, abs=1e-12)
+    result.save(tmp_path / "m.dfl")
+    with pytest.raises(DataError, match="builds on your own forecast"):
+        dfl.decide(tmp_path / "m.dfl", x)
+    decided = dfl.decide(tmp_path / "m.dfl", x, y, forecast=right)
+    assert max(decided.columns["regret"]) == pytest.approx(0, abs=1e-9)
+    useless = right * 0 + 1
+    result = dfl.train(program, **tables, **QUICK, forecast=useless)
+    assert result.baseline != "your forecast"
+    assert result.verdict.startswith("Against your forecast: ")
+
+
+# -- estimators of others -------------------------------------------------------------------------------------------
+
+
+def test_estimators_and_pipelines_are_candidates(
+    program: dfl.Program, tables: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    ours = [("pipe", make_pipeline(StandardScaler(), Ridge(1.0))), KNeighborsRegressor(3), GradientBoostingRegressor()]
+    result = dfl.train(program, **tables, **QUICK | {"forecasters": ours})
+    assert list(result.models)[:4] == ["pipe", "KNeighborsRegressor", "GradientBoostingRegressor", "blend"]
+    x, known = tables["features"], result.parts.train
+    by_hand = make_pipeline(StandardScaler(), Ridge(1.0)).fit(x[known], tables["costs"][known]).predict(x)
+    np.testing.assert_allclose(result.models["pipe"].predict(x), by_hand)
+    for model in result.models.values():
+        model.save(tmp_path / "model.dfl", model.record_)
+        again = dfl.DecisionFocusedRegressor.load(tmp_path / "model.dfl", trust=True)
+        np.testing.assert_array_equal(again.predict(x), model.predict(x))
+
+
+# -- the stack ------------------------------------------------------------------------------------------------------
+
+
+def test_the_stack_minimizes_its_loss(program: dfl.Program, tables: dict[str, np.ndarray]) -> None:
+    """Its gradient is that of finite differences, and no nearby weights are better; without known costs it stays near the best."""
+    rng = np.random.default_rng(0)
+    truth = torch.tensor(tables["costs"])
+    forecasts = torch.stack([truth + torch.tensor(rng.normal(0, size, truth.shape)) for size in (0.3, 0.6)])
+    data = dfl.label(dfl.DecisionDataset(torch.tensor(tables["features"]), truth), program)
+    objective = stack.Objective(stack.stack_loss(program, 0.1), data)
+    value, slope = objective(forecasts[0])
+    way = torch.tensor(rng.normal(size=truth.shape))
+    for step in (1e-4, -1e-4):
+        assert (objective(forecasts[0] + step * way)[0] - value) / step == pytest.approx(
+            float((slope * way).sum()), rel=1e-2
+        )
+    assert objective(truth)[0] == pytest.approx(0, abs=1e-6)  # its own label: least where the forecast is the truth
+    first = torch.tensor([0.0, 1.0]).double()
+    numbers = stack.learn(forecasts, first, truth, objective, np.zeros(3, int), offsets=True)
+
+    def worth(numbers: stack.Numbers) -> float:
+        unit = (forecasts[1] - truth).square().mean(0).sqrt()
+        predicted = numbers(forecasts)
+        off = lambda one: float(((one - truth) / unit).square().mean())  # noqa: E731
+        return objective(predicted)[0] / objective(forecasts[1])[0] + stack.PULL * off(predicted) / off(forecasts[1])
+
+    best = worth(numbers)
+    assert best < worth(stack.Numbers(first[:, None].expand(-1, 3), torch.zeros(3).double()))
+    for _ in range(10):
+        shift = 0.05 * torch.tensor(rng.normal(size=(2, 1)))
+        assert worth(numbers._replace(weight=numbers.weight + shift)) >= best - 1e-6
+    assert float(numbers.weight[0].mean()) > float(numbers.weight[1].mean())
 
 
 # -- the estimator --------------------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ def test_the_estimator_starts_at_ridge(tables: dict[str, np.ndarray], program: d
     regressor = dfl.DecisionFocusedRegressor(program, start="ridge", epochs=1, lr=1e-9, refit=False).fit(x, y)
     kept = np.setdiff1d(np.arange(120), regressor.held_out_)
     rows = torch.tensor(x[kept]), torch.tensor(y[kept])
-    reference = two_stage.linear_fit(*rows, two_stage.strength_by_leaving_one_out(*rows))
+    reference = linear.linear_fit(*rows, linear.strength_by_leaving_one_out(*rows))
     np.testing.assert_allclose(regressor.predict(x), reference(torch.tensor(x)), rtol=1e-3)
 
 
@@ -257,35 +257,73 @@ def test_noise_is_not_said_to_be_learned(program: dfl.Program) -> None:
 # -- the choice -----------------------------------------------------------------------------------------------------
 
 
+def candidate(name: str, regrets: np.ndarray, trees: bool = False) -> Candidate:
+    return Candidate(name, torch.zeros(0), lambda _: Combination({}, 1, 1), trees=trees, regrets=regrets)
+
+
+WINDOWS = np.array_split(np.arange(100), 4)
+
+
+def chosen(
+    base: np.ndarray, focused: dict[str, list[np.ndarray]], seed: int = 0, ordered: bool = False
+) -> choice.Choice:
+    held = {name: [candidate(name, one) for one in some] for name, some in focused.items()}
+    return choice.choose(candidate("ridge", base), held, WINDOWS, ordered=ordered, seed=seed)
+
+
 def test_cross_fitting_by_hand() -> None:
     """Two rows: each is judged by what is best on the other."""
     ours, theirs = np.array([[1.0, 9.0], [5.0, 2.0]]), np.array([[4.0, 4.0]])
-    np.testing.assert_allclose(fine_tuning.cross_fitted(ours, theirs, seed=0), [5.0 - 4.0, 9.0 - 4.0])
+    np.testing.assert_allclose(choice.cross_fitted(ours, theirs, seed=0), [5.0 - 4.0, 9.0 - 4.0])
 
 
-def test_the_best_of_many_by_chance_is_hardly_ever_kept() -> None:
-    """Fifty candidates without any gain: the best of them looks good, and is kept about as often as two standard errors say."""
+def test_the_best_of_many_by_chance_is_kept_no_more_often_than_one() -> None:
+    """Fifty candidates without any gain: the best of them looks good, and is kept about as often as one standard error says."""
     rng = np.random.default_rng(0)
     kept, optimism = 0, 0.0
     for seed in range(200):
         base = rng.exponential(size=100)
         candidates = [base + rng.normal(size=100) for _ in range(50)]
-        found = fine_tuning.choose("blend", base, {"sce": candidates}, seed=seed)
-        kept += found.chosen == "sce"
+        kept += chosen(base, {"sce": candidates}, seed).chosen == "sce"
         optimism += min(one.mean() for one in candidates) - base.mean()
     assert optimism / 200 < -0.2  # two standard errors of a single candidate
-    assert kept <= 12  # one in forty is 5; the best of fifty on the same rows would always be kept
+    assert kept <= 50  # one in six is 33; the best of fifty on the same rows would always be kept
 
 
-def test_a_true_gain_is_kept_and_two_stage_otherwise() -> None:
+def test_a_true_gain_is_kept_and_the_ordinary_model_otherwise() -> None:
     rng = np.random.default_rng(0)
     base = rng.exponential(size=100)
     better, worse = base - 0.3 + rng.normal(0, 0.5, 100), base + 1
-    found = fine_tuning.choose("blend", base, {"sce": [worse], "spo+": [base, better]}, seed=0)
-    assert (found.baseline, found.focused, found.chosen) == ("blend", "spo+", "spo+")
+    found = chosen(base, {"sce": [worse], "spo+": [base, better]})
+    assert (found.baseline, found.focused, found.chosen) == ("ridge", "spo+", "spo+")
     assert found.gain.high < 0
-    found = fine_tuning.choose("blend", base, {"sce": [worse]}, seed=0)
-    assert (found.baseline, found.focused, found.chosen) == ("blend", "sce", "blend")
-    few = fine_tuning.choose("blend", base[:10], {"sce": [base[:10] - 1]}, seed=0)
-    assert few.chosen == "blend"
-    assert fine_tuning.choose("blend", base, {}, seed=0).chosen == "blend"
+    assert (
+        chosen(base, {"stack": [better + 0.01 + rng.normal(0, 0.2, 100)], "spo+": [better]}).chosen == "stack"
+    )  # the simplest of equals
+    found = chosen(base, {"sce": [worse]})
+    assert (found.baseline, found.focused, found.chosen) == ("ridge", "sce", "ridge")
+    fading = better.copy()
+    fading[75:] = base[75:] + 1
+    assert chosen(base, {"sce": [fading]}, ordered=True).chosen == "ridge"  # worse in the last window
+    few = [candidate("sce", base[:10] - 1)]
+    assert (
+        choice.choose(candidate("ridge", base[:10]), {"sce": few}, [np.arange(10)], ordered=False, seed=0).chosen
+        == "ridge"
+    )
+    assert chosen(base, {}).chosen == "ridge"
+    assert chosen(base, {"sce": [np.full(100, np.inf)]}).chosen == "ridge"
+
+
+def test_drift_votes_against_trees_and_a_forecast_that_is_there_is_kept_if_as_good() -> None:
+    rng = np.random.default_rng(0)
+    base = rng.exponential(size=100)
+    little, much = base - 0.01 + rng.normal(0, 0.3, 100), base - 0.5
+    ridge, boosting = candidate("ridge", base), candidate("boosting", little - little.mean() + base.mean() - 0.01, True)
+    assert choice.best_ordinary([ridge, boosting], drifts=False) is boosting
+    assert choice.best_ordinary([ridge, boosting], drifts=True) is ridge
+    better, yours = candidate("boosting", much, True), candidate("your forecast", base)
+    assert choice.best_ordinary([yours, better], drifts=True) is better
+    assert choice.best_ordinary([yours, boosting], drifts=False) is yours
+    x = rng.normal(size=(100, 2))
+    assert not choice.drifting(x[:80], x[80:])
+    assert choice.drifting(x[:80], x[80:] + np.array([0, 5]))

@@ -11,7 +11,7 @@ from dflearn.data import Batch
 from dflearn.errors import OptionError
 from dflearn.losses import Quantile, TaskLoss
 from dflearn.program import Program
-from dflearn.tables.two_stage import LEVELS, critical_ratios, quantile_fit
+from dflearn.tables.demand import LEVELS, critical_ratios, quantile_fit
 
 RNG = np.random.default_rng(0)
 

@@ -31,7 +31,7 @@ CLUSTER = Parameter(group=Group("Ray cluster", sort_key=2))
 CACHE = Parameter(group=Group("Cache", sort_key=3, validator=mutually_exclusive))
 OUTPUT = Parameter(group=Group("Output", sort_key=4))
 
-INPUTS = ("program", "model", "features", "costs", "instances", "map")  # options that name files to read
+INPUTS = ("program", "model", "features", "costs", "instances", "forecast", "map")  # options that name files to read
 ENDINGS = {"program": (".mps", ".lp", ".mps.gz", ".lp.gz"), "model": (), "map": (".csv", ".parquet", ".json")}
 
 

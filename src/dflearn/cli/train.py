@@ -45,17 +45,21 @@ class Train(OwnProgram, Workers, Cache):
     out: Path
     """the model file to write"""
     loss: Words = ()
-    """a model for each: smoothed-spo+, sce (default: both), spo+, …: see dfl methods; for right-hand sides, task, quantile"""
+    """a linear model for each: smoothed-spo+, sce (default: both), spo+, …: see dfl methods; for right-hand sides, task, quantile"""
+    forecasters: Words = ()
+    """what forecasts the costs: ridge, huber, boosting (default: all)"""
+    forecast: Path | None = None
+    """the forecast of the costs that you have today: a table with a column for each cost"""
     layer: str = "auto"
     """smoothed, davis-yin, perturbed, relaxed or exact"""
     positive: bool = False
     """costs are known to be positive: predict no others"""
     epochs: Positive | None = None
-    """of a run; default: 15, or more where few rows make for less than 300 steps"""
+    """of a linear model (default: as many as make for 160 steps, fewer where the program is large)"""
     lr: float | None = None
-    """how far a step moves forecasts, in units of their error (default: several are tried)"""
+    """how far a step moves its forecasts, in units of their error"""
     minutes: float = 10.0
-    """for all decision-focused runs (default: 10)"""
+    """after so many, no other decision-focused candidate is begun (default: 10)"""
     refit: bool = False
     """after choosing and testing, train again on all rows"""
     test: float | None = None
@@ -113,6 +117,8 @@ class Train(OwnProgram, Workers, Cache):
                 **(in_folds if self.folds else at_once),
                 **{name: getattr(self, name) for name in SETTINGS},
                 "losses": self.loss,
+                "forecasters": self.forecasters or None,
+                "forecast": None if self.forecast is None else read_table(self.forecast, self.id),
                 "weights": weights,
                 "id_column": self.id,
                 "checkpoint": self.out.with_name(self.out.name + ".unfinished"),
@@ -197,13 +203,15 @@ class Decide(SavedModel, TableFiles, Workers):
     """table of features, .csv or .parquet"""
     costs: Path | None = None
     """table of true costs, to report the regret"""
+    forecast: Path | None = None
+    """your own forecast of the costs, where the model builds on it"""
     out: Path
     """the .csv or .parquet file to write"""
     partial: bool = False
     """write rows without a decision too, empty, instead of stopping"""
 
     def run(self) -> Answer:
-        from dflearn.tables.tables import check_writable
+        from dflearn.tables.tables import check_writable, read_table
 
         self.check_output(self.out)
         check_writable(self.out)
@@ -215,7 +223,9 @@ class Decide(SavedModel, TableFiles, Workers):
             model = self.load_model()
             tables = self.read_tables(self.id or model.record_["id"])
             solver = self.spread(model.solver_)
-            decided = decisions.decide(model, *tables, id_column=self.id, partial=self.partial, solver=solver)
+            forecast = None if self.forecast is None else read_table(self.forecast, self.id or model.record_["id"])
+            options: dict[str, Any] = {"id_column": self.id, "partial": self.partial, "solver": solver}
+            decided = decisions.decide(model, *tables, forecast=forecast, **options)
         decided.save(self.out)
         document = {"out": self.out, "model": self.model, "chosen": model.record_["chosen"], **decided.as_dict()}
         return Answer(f"{self.out}: {decided}", document)

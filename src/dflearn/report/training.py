@@ -190,7 +190,7 @@ def _features(page: Page, result: TrainResult, unit: str) -> None:
     program, groups = _program(result), _columns_of_features(result)
     costs = program.cost_names or [f"cost {k}" for k in range(program.p)]
     names = list(groups)
-    found = influence(result.models[result.chosen].predict, x, groups=list(groups.values()))
+    found = influence(lambda x: result.predict(result.chosen, x), x, groups=list(groups.values()))
     rows = np.argsort(-found.change.mean(1), kind="stable")[:FEATURES]
     columns = np.sort(np.argsort(-found.change.mean(0), kind="stable")[:COSTS])
     shown = found.change if found.slope is None else found.slope
@@ -267,8 +267,8 @@ def _made(page: Page, result: TrainResult) -> None:
     page.section("How this was made")
     parts = result.parts
     facts = {
-        "rows": f"{len(parts.train)} for training, {len(parts.choose)} for validation, {len(parts.test)} for testing",
-        "kept": f"{result.chosen}, by its regret on the validation rows",
+        "rows": f"{len(parts.train)} for training ({len(parts.choose)} left out in turn, for validation), {len(parts.test)} for testing",
+        "kept": f"{result.chosen}, by its regret on rows left out",
         "time": f"{result.seconds:.0f} s",
         "solver": result.tested[result.chosen].solver,
         **{str(name).replace("_", " "): _setting(value) for name, value in result.record.get("options", {}).items()},
@@ -301,7 +301,7 @@ def _coefficients(result: TrainResult, row: int) -> dict[str, np.ndarray]:
     x = result.data.features.numpy()[row : row + 1]
     costs = {"in truth": result.data.costs[row].numpy()}
     for name in dict.fromkeys([result.chosen, result.baseline]):
-        costs[f"as {name} predicts"] = result.models[name].predict(x)[0]
+        costs[f"as {name} predicts"] = result.predict(name, x)[0]
     instance = None if result.data.instance is None else result.data.instance[row : row + 1]
     sign = -1.0 if program.sense == "maximize" else 1.0
     known = program.d if instance is None or instance.d is None else instance.d[0].numpy()

@@ -30,7 +30,7 @@ from dflearn.studies.methods import Prepared, RunContext, load_plugins, method_n
 from dflearn.studies.models import make_model
 from dflearn.studies.modules import import_modules
 from dflearn.studies.record import PeakMemory, Record, machine, made_with
-from dflearn.tables.two_stage import Start, ridge_start
+from dflearn.tables.linear import Start, ridge_start
 from dflearn.training import Callback, fit
 from dflearn.training.run import Run
 from dflearn.training.validation import History, Validation

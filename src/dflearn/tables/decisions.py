@@ -18,7 +18,7 @@ from dflearn.solvers.base import Solution, Solver, Status
 from dflearn.solvers.task import check_solves
 from dflearn.tables.frames import as_frame, beside_decisions, cost_columns, decision_columns
 from dflearn.tables.regressor import DecisionFocusedRegressor
-from dflearn.tables.tables import TableLike, write_table
+from dflearn.tables.tables import Table, TableLike, write_table
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +81,7 @@ def decide(
     instances: TableLike | None = None,
     *,
     id_column: str | None = None,
+    forecast: TableLike | None = None,
     partial: bool = False,
     solver: Solver | None = None,
 ) -> Decisions:
@@ -91,6 +92,7 @@ def decide(
         features, instances: columns by the names that they had in training, or one row as a dict of single values; an array has
             them in that order; the path of a .csv or .parquet file.
         costs: the true costs, where they are known by now, to tell the regret.
+        forecast: your own forecast of the costs, where the model was trained beside one and uses it.
         id_column: the column that names the rows, by default that of training if a table has it.
         partial: let rows without a decision be, with NaN, instead of an error that names the first.
         solver: an exact solver of the same program to take in place of the model's: one that is spread over several workers, say.
@@ -101,14 +103,14 @@ def decide(
             "for what train gave, and HiGHS(program).solve(costs) to decide for costs that are known"
         )
     regressor = model if isinstance(model, DecisionFocusedRegressor) else load(model)
-    given = {"features": features, "costs": costs, "instances": instances}
+    given = {"features": features, "costs": costs, "instances": instances, "forecast": forecast}
     tables, instance = regressor.read(given, id_column)
     record, encoding, program = regressor.record_, regressor.learned_encoding(), regressor.solver_.program
     assert program is not None
     solver = regressor.solver_ if solver is None else solver
     check_solves(solver, program)
     accept = tuple(Status) if partial else (Status.OPTIMAL,)
-    x = encoding(tables.features)
+    x = with_forecast(encoding(tables.features), tables.forecast)
     predicted = regressor.predict(x)
     solution = solver.solve(torch.tensor(predicted), instance)
     solution.check(accept, name=tables.where, what="decision with the predicted costs")
@@ -148,13 +150,23 @@ def load(path: str | os.PathLike[str], *, trust: bool = False) -> DecisionFocuse
 
 
 def dataset_for(
-    regressor: DecisionFocusedRegressor, features: TableLike, costs: TableLike, instances: TableLike | None = None
+    regressor: DecisionFocusedRegressor,
+    features: TableLike,
+    costs: TableLike,
+    instances: TableLike | None = None,
+    forecast: TableLike | None = None,
 ) -> DecisionDataset:
     """The data that these tables hold for a model that `load` gave, without decisions."""
-    tables, instance = regressor.read({"features": features, "costs": costs, "instances": instances})
+    given = {"features": features, "costs": costs, "instances": instances, "forecast": forecast}
+    tables, instance = regressor.read(given)
     assert tables.costs is not None
-    x = regressor.learned_encoding()(tables.features)
+    x = with_forecast(regressor.learned_encoding()(tables.features), tables.forecast)
     return DecisionDataset(torch.tensor(x), torch.tensor(tables.costs.values), instance=instance)
+
+
+def with_forecast(features: np.ndarray, forecast: Table | None) -> np.ndarray:
+    """Features as numbers, and a forecast of the costs behind them, where there is one."""
+    return features if forecast is None else np.column_stack([features, forecast.values])
 
 
 # -- which rows a model was trained on ---------------------------------------------------------------------------------

@@ -178,7 +178,7 @@ class Materials:
     @property
     def level(self) -> Any:
         """The critical ratios of the program, or else the median."""
-        from dflearn.tables.two_stage import critical_ratios
+        from dflearn.tables.demand import critical_ratios
 
         ratios = None if self.task.program is None else critical_ratios(self.task.program)
         return 0.5 if ratios is None else ratios

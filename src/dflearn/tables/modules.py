@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from dflearn.data import DecisionDataset
 from dflearn.errors import DataError, OptionError, ShapeError
-from dflearn.models import MLP, Correction, Linear, OnForecast, Positive, Scaled, Standardize, Trees
+from dflearn.models import MLP, Correction, Linear, OnForecast, Positive, Scaled, Standardize
+from dflearn.tables.combination import Combination
 
 
 def build(
@@ -29,9 +30,8 @@ def build(
     if of["start"] != "zero":
         if len(shape) == 2:  # one map that all costs share
             p, after = 1, nn.Sequential(after or nn.Identity(), nn.Flatten(-2))
-        joint = of["start"] == "boosting"
-        forecast = Trees(p) if joint else nn.Sequential(Standardize(k), Linear(k, p).double())
-        return OnForecast(forecast, Correction(Standardize(k + p), torch.ones(p).double(), joint=joint, after=after))
+        forecast = nn.Sequential(Standardize(k), Linear(k, p).double())
+        return OnForecast(forecast, Correction(Standardize(k + p), torch.ones(p).double(), after=after))
     model = of["model"]
     parts = [
         copy.deepcopy(model) if isinstance(model, nn.Module) else _named(model, of["hidden"], shape, p, scale, seed)
@@ -109,6 +109,8 @@ def _imported(path: str) -> Callable[..., Any]:
 
 def as_saved(module: nn.Module) -> dict[str, Any]:
     """How a file says which module it is."""
+    if isinstance(module, Combination):
+        return {"combination": module.plan()}
     if isinstance(module, Imported):
         return {"import": module.path, "arguments": module.arguments}
     raise DataError(
@@ -120,6 +122,8 @@ def as_saved(module: nn.Module) -> dict[str, Any]:
 
 def from_saved(held: Mapping[str, Any], *, trust: bool) -> nn.Module:
     """The module that `as_saved` names, once who loads it has said that the code may run."""
+    if "combination" in held:
+        return Combination.of(held["combination"], trust=trust)
     path, arguments = str(held["import"]), dict(held["arguments"])
     if not trust:
         raise DataError(

@@ -26,9 +26,10 @@ from dflearn.program import Instance, Program
 from dflearn.solvers.base import Solver
 from dflearn.solvers.task import Decided, DecisionTask
 from dflearn.tables import saving
+from dflearn.tables.demand import LEVELS, critical_ratios
 from dflearn.tables.encoding import Encoding
-from dflearn.tables.fine_tuning import Report
 from dflearn.tables.frames import as_frame, beside_decisions, cost_columns, decision_columns
+from dflearn.tables.linear import Start, after_model, ridge_start
 from dflearn.tables.methods import WITHOUT_SOLVES, Amount, default_losses, make_loss
 from dflearn.tables.modules import build
 from dflearn.tables.tables import (
@@ -40,7 +41,7 @@ from dflearn.tables.tables import (
     id_column_in,
     is_table,
 )
-from dflearn.tables.two_stage import LEVELS, Start, after_model, critical_ratios, ridge_start
+from dflearn.tables.tuning import Report
 from dflearn.training import History, fit
 from dflearn.training.step import counted_rows
 from dflearn.training.validation import Validation
@@ -141,8 +142,7 @@ class DecisionFocusedRegressor(Decider):
             in units of their error, features are standardized, and the model is "linear". With features per cost all costs share
             one ridge regression, as they share the model. "zero": small random weights, which Adam moves by `lr` a step; a
             module of yours begins as it is. "auto" (default): "ridge" where y is given and the model is "linear", or "shared";
-            ridge regression cannot be the beginning of a net, nor of a model that has only seen decisions. "boosting" is the
-            start of models that `dflearn.train` makes from boosted trees.
+            ridge regression cannot be the beginning of a net, nor of a model that has only seen decisions.
         standardize: subtract from each feature its mean, and divide by its standard deviation, over the instances trained on.
         positive: whether costs are known to be positive. Predictions are then made so, by a softplus in units of mean |y|
             after the model, or after ridge regression: see `dflearn.models.Positive`.
@@ -366,7 +366,7 @@ class DecisionFocusedRegressor(Decider):
     def _start(self, train: DecisionDataset, task: DecisionTask, seed: int) -> Start:
         """What is trained, and from where."""
         if self.start not in ("auto", "zero", "ridge"):
-            raise OptionError(f"start is 'auto', 'zero' or 'ridge' ('boosting' is that of `train`); got {self.start!r}")
+            raise OptionError(f"start is 'auto', 'zero' or 'ridge'; got {self.start!r}")
         per_cost = self._shape[:-1] == (task.objective.p,)
         fits = (self.model == "linear" and len(self._shape) == 1) or (self.model in ("linear", "shared") and per_cost)
         if self.start == "ridge" and not fits:
@@ -484,7 +484,14 @@ class DecisionFocusedRegressor(Decider):
             raise DataError(f"the model was trained with instances (columns {names}): add such a table")
         if not record["instances"] and given.get("instances") is not None:
             raise DataError("the model was trained without instances: leave it out, or train with it")
+        if record["forecast"] and given.get("forecast") is None:
+            raise DataError(
+                "the model builds on your own forecast of the costs: add such a table, decide(…, forecast=…)"
+            )
+        if not record["forecast"]:
+            given = {**given, "forecast": None}
         wanted = {"features": encoding.inputs, "costs": program.cost_names, "instances": list(record["instances"])}
+        wanted["forecast"] = record["forecast"] or None
         id_column = id_column or id_column_in(given.values(), record["id"])
         tables = Tables.of(given, id_column, wanted, "the {} in training")
         return tables, tables.instance(program)

@@ -17,9 +17,9 @@ from dflearn.data.split import Parts
 from dflearn.errors import OptionError
 from dflearn.evaluation import Comparison, Evaluation, compare
 from dflearn.evaluation.estimates import Estimate, plain
+from dflearn.tables.forecasters import AVERAGE, YOURS
 from dflearn.tables.regressor import DecisionFocusedRegressor
 
-AVERAGE = "average costs"
 BASELINE, CHOSEN = "the baseline", "the kept model"  # of all folds of rolling origins
 WIDTH = 100  # of what is printed
 WORDS = {
@@ -37,17 +37,17 @@ class TrainResult:
     """The models that `train` made, and how they did. Printed, it is the table that compares them, and a verdict.
 
     Attributes:
-        models: the trained models: two-stage ones first ("least squares", "ridge", "boosting", "blend"), then decision-focused ones by
-            their losses ("smoothed-spo+", "sce").
-        baseline: the two-stage model that decision-focused ones have to beat: the blend.
+        models: the trained models: ordinary forecasts first ("your forecast", "ridge", "huber", "boosting", "blend"), then
+            decision-focused ones ("stack", the linear models by their losses, "focused boosting").
+        baseline: the ordinary model that decision-focused ones have to beat.
         chosen: the model that `save` keeps: the baseline, unless a decision-focused one is better beyond chance on the rows to
-            choose by (see `dflearn.tables.fine_tuning.choose`).
+            choose by (see `dflearn.tables.choice.choose`).
         compared: the model that `difference` compares with the baseline: the chosen one, or, where that is the baseline, the
             best decision-focused one on the validation rows.
-        validation: how each model did on the validation rows, when it was fitted to the rows to train on alone.
+        validation: how each model did on the validation rows: forecasts of rows that were left out when it was fitted.
         tested: how each did on the rows to test on, after "average costs", which ignores the features.
         difference: `compared` − `baseline` on the rows to test on, row by row.
-        parts: the rows in each part; by their numbers in the tables, or in time where `ordered` names a column.
+        parts: the rows to train on, those of them that were left out once (the validation rows), and those to test on; by their numbers in the tables, or in time where `ordered` names a column.
         data: all rows, labelled, with encoded features.
         row_names: what each row is called: its id, or its place in the table.
         encoding: what turns a table of features into numbers, or `None` where they are numbers as they are.
@@ -80,9 +80,14 @@ class TrainResult:
 
     @property
     def rows(self) -> tuple[int, int, int]:
-        """How many rows there were to train on, to choose by, and to test on."""
+        """How many rows there were to train on, how many of them to choose by, and how many to test on."""
         train, choose, test = map(len, self.parts)
         return train, choose, test
+
+    def predict(self, name: str, x: np.ndarray) -> np.ndarray:
+        """The costs that a model predicts for rows of `data.features`."""
+        model = self.models[name]
+        return model.predict(x[:, : model.n_features_in_])
 
     def save(self, path: str | os.PathLike[str], options: Mapping[str, Any] | None = None) -> None:
         """Write the chosen model to one file, which `decide` reads; `options` are kept in its record."""
@@ -119,28 +124,44 @@ class TrainResult:
         width = max(len(words) for words, _ in differences)
         lines = "".join(f"\n  {words:{width}}  {found}" for words, found in differences)
         return (
-            f"{sum(self.rows)} rows: {trained_on} for training, {chosen_by} for validation, {tested_on} for testing\n\n{table}\n\n"
+            f"{trained_on + tested_on} rows: {trained_on} for training ({chosen_by} left out in turn, for validation), {tested_on} for testing\n\n{table}\n\n"
             f"{self.compared} − {self.baseline}, {self.difference.confidence:.0%} intervals:{lines}\n"
             f"  less regret on {self.difference.wins} rows, the same on {self.difference.ties}, more on {self.difference.losses}\n\n"
             + "\n".join(wrap(self.verdict, WIDTH))
-            + ("" if self.final is None else f"\n{self.chosen} was then trained again on all {sum(self.rows)} rows.")
+            + (
+                ""
+                if self.final is None
+                else f"\n{self.chosen} was then trained again on all {trained_on + tested_on} rows."
+            )
             + "".join(f"\nnote: {note}" for note in self.notes)
         )
 
     @property
     def verdict(self) -> str:
         """What the test says, in a sentence or two that do not contradict each other."""
-        kept = (
-            f"Kept: {self.chosen}, which is two-stage: on the validation rows, no decision-focused model was better beyond chance."
+        said = []
+        if YOURS in self.models and self.chosen != YOURS:
+            mine = compare(self.tested[self.chosen], self.tested[YOURS])
+            said.append(f"Against {YOURS}: {mine.verdict(f'the {self.chosen} model')}")
+        said.append(
+            f"Kept: {self.chosen}; on the validation rows, no decision-focused model was better beyond chance."
             if self.chosen == self.baseline
             else f"Kept: {self.chosen}, which was better than {self.baseline} on the validation rows."
         )
+        regrets = {name: self.tested[name].absolute_regret for name in self.models}
+        best = min(regrets, key=regrets.__getitem__)
+        if regrets[best] < regrets[self.chosen]:
+            said.append(
+                f"On the test rows, {best} did best: mean regret {regrets[best]:.4g}, {regrets[self.chosen]:.4g} of {self.chosen}."
+            )
         if not self.tested[self.chosen].absolute_regret < self.tested[AVERAGE].absolute_regret:
-            return (
-                f"{kept} On the test rows it does not beat average costs: the features tell too little, or are too many for "
+            said.append(
+                "On the test rows it does not beat average costs: the features tell too little, or are too many for "
                 "so few rows. Differences between the models mean little then."
             )
-        return f"{kept} {self.difference.verdict(f'the {self.compared} model')}"
+        else:
+            said.append(self.difference.verdict(f"the {self.compared} model"))
+        return " ".join(said)
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,9 +288,9 @@ def saving(result: TrainResult, model: str, against: str, rows: float = THOUSAND
 
 
 def savings(result: TrainResult, rows: float = THOUSAND) -> list[Saving]:
-    """What the chosen model saves against the best two-stage one, and against average costs.
+    """What the chosen model saves against the ordinary one, and against average costs.
 
-    Where the two-stage model itself was chosen, the first is what the best of the others would have saved against it.
+    Where the ordinary model itself was chosen, the first is what the best of the others would have saved against it.
     """
     mine = result.chosen if result.chosen != result.baseline else result.compared
     return [saving(result, mine, result.baseline, rows), saving(result, result.chosen, AVERAGE, rows)]

@@ -26,11 +26,11 @@ from torch import Tensor, nn
 from dflearn.data.scale import Scale
 from dflearn.errors import DataError, MissingExtraError
 from dflearn.files import replacing
-from dflearn.models import Trees
 from dflearn.program import Program, Quadratic
 from dflearn.reading import COLUMNS, UNREADABLE, check_dense, check_sparse, check_zip, limit, read_npz
 from dflearn.solvers.base import Solver
 from dflearn.solvers.task import DecisionTask
+from dflearn.tables.combination import Combination
 from dflearn.tables.modules import as_saved, build, from_saved
 from dflearn.training import History
 
@@ -307,7 +307,6 @@ def _model(empty: DecisionFocusedRegressor, p: int, weights: dict[str, Tensor]) 
     if any(weights[name].dtype != part.dtype for name, part in model.state_dict().items() if name in weights):
         raise DataError("its weights are of another type than those of its model")
     model.load_state_dict(weights)
-    for part in model.modules():
-        if isinstance(part, Trees):
-            part.check(empty._shape[-1])
+    if isinstance(model, Combination):
+        model.check()
     return model

@@ -392,6 +392,7 @@ class Tables(NamedTuple):
     features: MixedTable
     costs: Table | None
     instances: Table | None
+    forecast: Table | None = None
 
     @classmethod
     def of(
@@ -412,7 +413,7 @@ class Tables(NamedTuple):
         names = wanted.get("features")
         features = like = MixedTable.of(given["features"], "the table of features", id_column=id_column, names=names)
         held: dict[str, Table | None] = {}
-        for what in ("costs", "instances"):
+        for what in ("costs", "instances", "forecast"):
             rows, names = given.get(what), wanted.get(what)
             if rows is not None:
                 infinite, called = what == "instances", f"the table of {what}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,17 @@ from dflearn.program import Program
 from dflearn.program.columns import places_of
 from dflearn.solvers.base import Solver, Status
 from dflearn.solvers.task import DecisionTask, check_solves
-from dflearn.tables.decisions import packed
+from dflearn.tables.candidates import QUANTILE, STACK, TREES, Candidates
+from dflearn.tables.choice import Choice, best_ordinary, choose, drifting
+from dflearn.tables.combination import Combination
+from dflearn.tables.cross_fitting import Candidate, CrossFit, Settings, forget
+from dflearn.tables.decisions import packed, with_forecast
 from dflearn.tables.encoding import Encoding
-from dflearn.tables.fine_tuning import Clock, Progress
+from dflearn.tables.forecasters import forecasters_of
+from dflearn.tables.judging import Progress
 from dflearn.tables.methods import check_choices, losses_for
-from dflearn.tables.pipeline import Pipeline, Settings, Trained, forget
 from dflearn.tables.regressor import DecisionFocusedRegressor
-from dflearn.tables.result import AVERAGE, BASELINE, CHOSEN, RollingResult, TrainResult
+from dflearn.tables.result import AVERAGE, BASELINE, CHOSEN, YOURS, RollingResult, TrainResult
 from dflearn.tables.roles import AS_IS, Roles, order_in_time
 from dflearn.tables.tables import Table, TableLike, Tables
 from dflearn.training import History
@@ -59,7 +64,8 @@ def train(
     id_column: str | None = None,
     offset: float = 0.0,
     minutes: float | None = MINUTES,
-    steps: Mapping[str, int] | None = None,
+    forecasters: Sequence[Any] | None = None,
+    forecast: TableLike | None = None,
     refit: bool = False,
     checkpoint: str | Path | None = None,
     keep_checkpoint: bool = False,
@@ -68,13 +74,13 @@ def train(
     device: str | None = None,
     progress: bool = True,
 ) -> TrainResult:
-    """Fit two-stage models, train decision-focused ones from them, keep the best, and test on rows set aside.
+    """Forecast the costs in several ways, learn from the decisions, keep what decides best, and test on rows set aside.
 
-    The rows are cut into three parts: to train on, to choose by, and to test on. Two-stage models are least squares, ridge,
-    boosting and a blend of the last two. Decision-focused ones, one for each loss, start at ridge and at the blend. The blend
-    is kept unless one of these is better beyond chance on the validation rows (see `dflearn.tables.fine_tuning.choose`). Then every
-    model is fitted again, with the same settings, to the rows to train on and to choose by. Each table is a DataFrame, a dict
-    of columns, an array or a `Table`, with one row per instance.
+    All choices are made on forecasts of rows left out: in order of time, four windows, each forecast from the rows before it. Ordinary
+    candidates are `forecasters` and blends of them; the best of them is the baseline. Decision-focused candidates are a stack of
+    these forecasts, a linear model for each loss, and boosting on the gradient of the loss. The baseline is kept unless one of
+    these is better beyond chance (see `dflearn.tables.choice.choose`). Then all are fitted to all rows but those to test on. Each
+    table is a DataFrame, a dict of columns, an array or a `Table`, with one row per instance.
 
     Args:
         problem: what is decided. Where its program has `cost_names`, columns of the costs are matched by name.
@@ -83,13 +89,17 @@ def train(
         costs: the true costs y.
         instances: what else differs from row to row: columns named after constraints, or `lower:x`, `upper:x`, `d:x`:
             see `Program.instance`.
-        losses: decision-focused models are trained with each: see `DecisionFocusedRegressor`. Default: "smoothed-spo+" and
-            "sce"; where right-hand sides are predicted or something is decided once the truth is known, "task" and "quantile",
-            which is no decision-focused model but two-stage at the quantiles that cost least.
+        losses: of the linear models: see `DecisionFocusedRegressor`. Default: "smoothed-spo+" and "sce"; where right-hand sides are
+            predicted or something is decided once the truth is known, "task" and "quantile", which stands for forecasts of the
+            level that costs least.
+        forecasters: what forecasts the costs: "ridge", "huber", "boosting" (the default), any estimator or pipeline of scikit-learn's
+            kind, or pairs (name, estimator). A file keeps an estimator by skops.
+        forecast: the forecast of the costs that you have today, a column for each cost; it is a candidate, and kept unless another is
+            better beyond chance.
         layer: as of `DecisionFocusedRegressor`.
         positive: whether costs are known to be positive: no others are predicted then.
-        epochs: of a run; by default as many as make for 160 steps, fewer where the program is large, and at least 4.
-        lr: how far a step moves forecasts, in units of their error; by default further from ridge than from the blend.
+        epochs: of a linear model; by default as many as make for 160 steps, fewer where the program is large, and at least 4.
+        lr: how far a step moves its forecasts, in units of their error.
         test: the share of rows to test on.
         ordered: train on the first rows, choose by later ones, test on the last: in order of time. The name of a column, or
             `id_column`, sorts the rows by its times or numbers. `True`: the rows are in order as they stand, and an error says
@@ -102,9 +112,7 @@ def train(
         seed: of the parts and of training.
         id_column: the column that names the rows, in every table; rows are then matched by it.
         offset: the constant of the objective, which `decide` adds to objectives.
-        minutes: how long the decision-focused runs may take together; `record["steps"]` tells how many epochs each took. Their
-            number is counted, so that this is a limit which only programs that take long to solve meet.
-        steps: these numbers, to make the same model again, on any machine.
+        minutes: after so many, no other decision-focused candidate is begun, and a note says which were left out.
         refit: train the chosen model again on all rows, those to choose by and to test on included, with the chosen settings
             and number of steps; `result.model` is this one then, and no row is left to test it.
         checkpoint: a folder for what is done so far; a call that was interrupted goes on from there, and ends with the same
@@ -126,7 +134,7 @@ def train(
         raise OptionError(f"train works on a program, and {task.solver!r} knows none: use DecisionFocusedRegressor")
     check_solves(solver, program)
     losses = losses_for(program, losses)
-    given = {"features": features, "costs": costs, "instances": instances}
+    given = {"features": features, "costs": costs, "instances": instances, "forecast": forecast}
     tables, roles, remarks = _read(program, given, ordered, groups, weights, id_column)
     if positive:
         _check_positive(tables.costs)
@@ -137,35 +145,43 @@ def train(
             f"{tables.features.path} has {rows} rows; to train, choose and test, {LEAST_ROWS} is the least, and some "
             "hundreds are better"
         )
-    parts = parts_of(rows, test=test, choose=HELD_OUT, ordered=bool(ordered), gap=gap, groups=roles.groups, seed=seed)
-    encoding = Encoding.of(roles.features, parts.train, roles.aside)
+    divided = parts_of(rows, test=test, choose=HELD_OUT, ordered=bool(ordered), gap=gap, groups=roles.groups, seed=seed)
+    known = np.arange(divided.test[0] - gap) if ordered else np.setdiff1d(np.arange(rows), divided.test)
+    encoding = Encoding.of(roles.features, known, roles.aside)
     places = {} if tables.instances is None else places_of(program, tables.instances.names, str(tables.instances.path))
-    x, y = torch.tensor(encoding(tables.features)), torch.tensor(true.values)
+    x, y = torch.tensor(with_forecast(encoding(tables.features), tables.forecast)), torch.tensor(true.values)
     instance = tables.instance(program)
     best = solve_cached(solver, y, instance, cache=cache, progress=progress)
     best.check((Status.OPTIMAL,), name=tables.where, what="optimal decision with the true costs")
     counts = None if roles.weights is None else torch.tensor(roles.weights)
     data = DecisionDataset(x, y, best.decision, instance, weights=counts)
+    if counts is not None:
+        known = known[counts[known].numpy() > 0]  # rows without weight tell nothing
     settings = Settings(tuple(losses), layer, positive, epochs, lr, bool(ordered), gap, seed)
-    clock, said = Clock(minutes, dict(steps or {})), Progress(progress)
+    said = Progress(progress)
     folder = None if checkpoint is None else Path(checkpoint)
     labels = None if roles.groups is None else np.asarray(roles.groups)
-    pipeline = Pipeline(task, solver, data, parts, settings, clock, said, folder, cache, labels, device)
-    choice = pipeline.run()
+    ours = forecasters_of(forecasters, len(encoding.names), program.p, seed)
+    fit = CrossFit(task, solver, data, known, len(encoding.names), ours, settings, said, folder, cache, labels, device)
+    found, choice, skipped = _search(fit, Candidates(fit, program), minutes)
+    parts = Parts(known, np.sort(fit.left_out), divided.test)
 
-    models = {name: _regressor(problem, one, pipeline) for name, one in pipeline.finished.items()}
-    known = data.subset(np.concatenate(parts[:2])).batch()
-    average = np.average(known.require("costs").numpy(), axis=0, weights=known.weights)
+    built = {name: one.build(known) for name, one in found.items()}
+    models = {name: _regressor(problem, module, found[name], fit) for name, module in built.items()}
+    part = data.subset(known).batch()
+    average = np.average(part.require("costs").numpy(), axis=0, weights=part.weights)
 
-    def judge(name: str, predict: Callable[[np.ndarray], np.ndarray], rows: np.ndarray) -> Evaluation:
+    def judge(name: str, predicted: np.ndarray, rows: np.ndarray) -> Evaluation:
         said.pass_by(f"deciding with {name}")
-        part = data.subset(rows)
-        return evaluate(predict(part.features.numpy()), program, part, solver, cache=cache, progress=False)
+        return evaluate(predicted, program, data.subset(rows), solver, cache=cache, progress=False)
 
-    first = judge(choice.baseline, pipeline.models[choice.baseline].predict, parts.choose)
-    validation = {name: _judged_before(first, one, pipeline.held) for name, one in pipeline.models.items()}
-    tested = {AVERAGE: judge(AVERAGE, lambda x: np.tile(average, (len(x), 1)), parts.test)}
-    tested |= {name: judge(name, one.predict, parts.test) for name, one in models.items()}
+    first = judge(choice.baseline, found[choice.baseline].forecasts.numpy(), fit.left_out)
+    validation = {name: _judged_before(first, one, fit) for name, one in found.items()}
+    tested_on = data.features[parts.test].numpy()
+    tested = {AVERAGE: judge(AVERAGE, np.tile(average, (len(parts.test), 1)), parts.test)}
+    tested |= {
+        name: judge(name, one.predict(tested_on[:, : one.n_features_in_]), parts.test) for name, one in models.items()
+    }
     said.done()
     compared = choice.focused if choice.chosen == choice.baseline and choice.focused else choice.chosen
     difference = compare(tested[compared], tested[choice.baseline])
@@ -173,29 +189,32 @@ def train(
     record = {
         "features": list(encoding.inputs),
         "encoding": encoding.as_dict(),
-        "run": pipeline.key,
-        "trained_on": packed(data.subset(np.concatenate(parts[:2]))),
+        "forecast": list(true.names) if tables.forecast is not None else [],
+        "run": fit.key,
+        "trained_on": packed(data.subset(known)),
         "id": id_column,
         "instances": places,
         "offset": offset,
         **names,
         "options": {**asdict(settings), "losses": list(losses), "ordered": ordered, "test": test, "minutes": minutes},
-        "steps": dict(clock.taken),
         "gain": choice.gain._asdict(),
-        "runs": {name: [one.as_dict() for one in found.candidates] for name, found in pipeline.models.items()},
+        "settings": {name: dict(one.detail) for name, one in found.items()},
         "validation": {name: judged.as_dict() for name, judged in validation.items()},
         "test": {name: judged.as_dict() for name, judged in tested.items()},
         "difference": difference.as_dict(),
     }
     for name, regressor in models.items():
         regressor.record_ = record | {"chosen": name}
+        if YOURS not in built[name].names:
+            regressor.record_["forecast"] = []
     final = None
     if refit:
-        final = _regressor(problem, pipeline.refit(choice.chosen), pipeline)
-        final.record_ = record | {"refit": len(data), "trained_on": packed(data)}
+        every = np.arange(len(data))
+        final = _regressor(problem, found[choice.chosen].build(every), found[choice.chosen], fit)
+        final.record_ = models[choice.chosen].record_ | {"refit": len(data), "trained_on": packed(data)}
         said.done()
     if folder is not None and not keep_checkpoint:
-        forget(folder, [pipeline.key], said)
+        forget(folder, [fit.key], said)
     return TrainResult(
         models=models,
         **names,
@@ -209,11 +228,43 @@ def train(
         notes=remarks
         + encoding.notes
         + encoding.remarks(tables.features)
+        + skipped
         + _notes_on_models(models, tested, data, parts),
         record=record,
         seconds=time.perf_counter() - begun,
         final=final,
     )
+
+
+def _search(fit: CrossFit, of: Candidates, minutes: float | None) -> tuple[dict[str, Candidate], Choice, list[str]]:
+    """The best candidate of each name, the ordinary ones first; the choice; and which were left out for lack of time."""
+    settings, begun, skipped = fit.settings, time.perf_counter(), []
+    ordinary = of.ordinary()
+    if QUANTILE in settings.losses:
+        ordinary += of.quantiles(ordinary)
+    last = fit.folds[-1]
+    drifts = settings.ordered and drifting(fit.rows.x[last.fit].numpy(), fit.rows.x[last.own].numpy())
+    base = best_ordinary(ordinary, drifts)
+    stacked = (
+        base
+        if "weights" in base.detail
+        else best_ordinary([one for one in ordinary if "weights" in one.detail], drifts)
+    )
+    kinds: dict[str, Callable[[], list[Candidate]]] = {STACK: lambda: of.stacks(stacked)}
+    kinds |= {loss: partial(of.linear, loss, stacked) for loss in settings.losses if loss != QUANTILE}
+    kinds |= {} if of.settled else {TREES: lambda: of.boosted(stacked)}
+    focused = {}
+    for name, make in kinds.items():
+        if minutes is not None and time.perf_counter() - begun > 60 * minutes:
+            skipped.append(f"{name} was left out after {minutes:g} minutes: see minutes=")
+        else:
+            focused[name] = make()
+    choice = choose(base, focused, fit.windows, ordered=settings.ordered, seed=settings.seed)
+    found: dict[str, Candidate] = {}
+    for one in sorted((*ordinary, *(one for some in focused.values() for one in some)), key=lambda one: one.mean):
+        found.setdefault(one.name, one)
+    order = [*dict.fromkeys(one.name for one in ordinary), *focused]
+    return {name: found[name] for name in order if name in found}, choice, skipped
 
 
 def train_rolling(
@@ -230,6 +281,7 @@ def train_rolling(
     id_column: str | None = None,
     checkpoint: str | Path | None = None,
     minutes: float | None = None,
+    forecast: TableLike | None = None,
     **options: Any,
 ) -> RollingResult:
     """`train` in each fold of `rolling_origins`; a fold knows nothing of rows after those that it is tested on.
@@ -239,10 +291,10 @@ def train_rolling(
         test: the share of rows, the last ones, that all folds test on together.
         minutes: as of `train`, of all folds together.
         ordered: as of `train`, but never `False`.
-        groups, weights, id_column, checkpoint, options: as of `train`.
+        groups, weights, id_column, checkpoint, forecast, options: as of `train`.
     """
     program = DecisionTask.of(problem).program
-    given = {"features": features, "costs": costs, "instances": instances}
+    given = {"features": features, "costs": costs, "instances": instances, "forecast": forecast}
     tables, roles, said = _read(program, given, ordered or True, groups, weights, id_column)
     results = []
     origins = rolling_origins(len(tables.features), folds, test=test, gap=options.get("gap", 0), groups=roles.groups)
@@ -263,6 +315,7 @@ def train_rolling(
                 checkpoint=checkpoint,
                 keep_checkpoint=True,
                 minutes=None if minutes is None else minutes / folds,
+                forecast=some.forecast,
                 **options,
             )
         )
@@ -294,28 +347,32 @@ def _read(
     id_column: str | None,
 ) -> tuple[Tables, Roles, list[str]]:
     """The tables with their rows in order, what was set aside from the features, and remarks about the order."""
-    wanted = {"costs": None if program is None else program.cost_names}
+    names = None if program is None else program.cost_names
+    wanted = {"costs": names, "forecast": names}
     tables = Tables.of(given, id_column, wanted, "the program")
     roles = Roles.of(tables.features, groups, weights)
     order, remarks = order_in_time(tables.features, ordered, id_column, tables.costs)
     return (tables, roles, remarks) if order is None else (tables.take(order), roles.take(order), remarks)
 
 
-def _regressor(problem: Problem | Program | Solver, one: Trained, pipeline: Pipeline) -> DecisionFocusedRegressor:
+def _regressor(
+    problem: Problem | Program | Solver, module: Combination, one: Candidate, fit: CrossFit
+) -> DecisionFocusedRegressor:
     """The model as an estimator: it predicts, decides and saves itself."""
-    settings = pipeline.settings
-    options: dict[str, Any] = {"layer": settings.layer, "positive": settings.positive, "random_state": settings.seed}
-    regressor = DecisionFocusedRegressor(problem, loss=one.loss, start=one.start, standardize=True, **options)
-    history = History([candidate.as_dict() for candidate in one.candidates], None, "epochs")
-    return regressor.adopt(one.module, pipeline.train, pipeline.scale, history)
+    loss = {"SmoothedSPOPlus": "smoothed-spo+", "TaskLoss": "task"}.get(one.loss, one.loss)
+    options: dict[str, Any] = {"layer": fit.settings.layer, "random_state": fit.settings.seed}
+    regressor = DecisionFocusedRegressor(problem, loss=loss, model=module, **options)
+    history, data = History([dict(one.detail)], None, "epochs"), fit.data.subset(fit.known)
+    if YOURS not in module.names:
+        data = data.with_features(data.features[:, : fit.features])
+    return regressor.adopt(module, data, fit.scale, history)
 
 
-def _judged_before(like: Evaluation, one: Trained, held: DecisionDataset) -> Evaluation:
-    """How a model did on the validation rows, where it was judged while it was trained, as the evaluation of another."""
-    errors = (torch.tensor(one.predict(held.features.numpy())) - held.batch().require("costs")).square().mean(-1)
-    regrets = one.regrets
-    if held.weights is not None:
-        weigh = (held.weights / held.weights.mean()).numpy()
+def _judged_before(like: Evaluation, one: Candidate, fit: CrossFit) -> Evaluation:
+    """How a candidate did on the rows left out, as the evaluation of another."""
+    errors, regrets = (one.forecasts - fit.truth).square().mean(-1), one.regrets
+    if fit.held.weights is not None:
+        weigh = (fit.held.weights / fit.held.weights.mean()).numpy()
         regrets = np.divide(regrets, weigh, out=np.zeros_like(regrets), where=weigh > 0)
     return replace(like, regrets=regrets, squared_errors=errors.numpy(), decisions=None, floor_regrets=None)
 
@@ -343,7 +400,11 @@ def _notes_on_models(
         notes.append(
             f"{zero} of the {len(parts.test)} test rows have an optimum of zero: the mean of regret / optimum leaves them out"
         )
-    below = [name for name, model in models.items() if model.predict(data.features.numpy()).min() < 0]
+    below = [
+        name
+        for name, model in models.items()
+        if model.predict(data.features[:, : model.n_features_in_].numpy()).min() < 0
+    ]
     if below and data.batch().require("costs").min() > 0:
         notes.append(f"all costs are positive, and predictions of {', '.join(below)} are not: see positive=True")
     return notes

@@ -1,0 +1,153 @@
+"""The decision-focused stack: a few numbers on top of forecasts, learned from rows that the forecasts did not see.
+
+    ŷ_j = Σ_m (w_m + δ_mg) f_mj + offset_g · error_j        for each cost j of a group g
+
+From the best ordinary stack w, the numbers δ and offset minimize a decision-focused loss plus a share of the squared error, each in
+units of what the ordinary stack has. The loss is SPO+ of the smoothed program with that program's own label: convex, and
+least where the forecast is the truth. Where right-hand sides are predicted, it is the cost after recourse.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dflearn.data import DecisionDataset
+from dflearn.data.scale import Scale
+from dflearn.layers import Smoothed
+from dflearn.losses import SmoothedSPOPlus, TaskLoss
+from dflearn.losses.base import Loss
+from dflearn.program import Program
+from dflearn.solvers.task import DecisionTask
+
+SMOOTHING = 0.1  # μ, relative to that at which errors move a decision by its own size
+PULL = 0.1  # weight of the squared error
+STEPS = 25  # of L-BFGS
+
+
+def smoothing(task: DecisionTask, data: DecisionDataset, forecasts: Tensor) -> float:
+    """μ at which smoothing moves a decision by its own size where costs are off by as much as the forecasts are."""
+    error = data.batch().require("costs") - forecasts
+    return Scale.of(task.objective, DecisionDataset(error, error, data.decisions)).mu
+
+
+def stack_loss(program: Program, mu: float) -> Loss:
+    """SPO+ of the smoothed program with its own label; the cost after recourse where there is any."""
+    layer = Smoothed(program, mu)
+    return TaskLoss(layer) if program.predicts_rows or program.recourse is not None else SmoothedSPOPlus(layer)
+
+
+class Objective:
+    """Forecasts → the mean loss on some rows and its gradient; each solve begins where the last one of its row ended."""
+
+    def __init__(self, loss: Loss, data: DecisionDataset) -> None:
+        layer = loss.layer
+        assert layer is not None
+        self.loss, self.batch = loss, data.batch()
+        self.start = layer.no_start(len(data)) if layer.start_width else None
+        counts = torch.ones(len(data), dtype=torch.float64) if data.weights is None else data.weights
+        self.share = counts / counts.sum()
+
+    def __call__(self, predicted: Tensor) -> tuple[float, Tensor]:
+        """The mean, and its gradient in the predictions `(rows, p)`."""
+        leaf = predicted.detach().clone().requires_grad_()
+        output = self.loss.output(leaf, replace(self.batch, start=self.start))
+        if output.solution is not None and output.solution.start is not None:
+            self.start = output.solution.start.detach()
+        value = (self.share * output.value).sum()
+        return value.item(), torch.autograd.grad(value, leaf)[0]
+
+
+def groups_of(program: Program, costs: int) -> np.ndarray:
+    """A group for each cost: those whose names differ in numbers alone are one."""
+    names = program.cost_names or [""] * costs
+    stems = [re.sub(r"\d+", "", name) for name in names]
+    return np.unique(stems, return_inverse=True)[1]
+
+
+class Numbers(NamedTuple):
+    """A weight of each forecast for each cost `(forecasts, p)`, and offsets `(p,)`."""
+
+    weight: Tensor
+    offset: Tensor
+
+    def __call__(self, forecasts: Tensor) -> Tensor:
+        """`(forecasts, rows, p)` → `(rows, p)`."""
+        return self.offset + torch.einsum("mp,mrp->rp", self.weight, forecasts)
+
+
+def learn(
+    forecasts: Tensor, first: Tensor, truth: Tensor, objective: Objective, groups: np.ndarray, *, offsets: bool
+) -> Numbers:
+    """The numbers that minimize the loss and its pull.
+
+    Args:
+        forecasts: of rows that they did not see, `(forecasts, rows, p)`.
+        first: the weights of the ordinary stack, `(forecasts,)`.
+        truth: the costs of these rows.
+        groups: of each cost; one number each.
+        offsets: whether there are offsets too.
+    """
+    from scipy.optimize import minimize
+
+    count, p = len(forecasts), forecasts.shape[-1]
+    start = torch.einsum("m,mrp->rp", first, forecasts)
+    error = (truth - start).square().mean(0).sqrt()
+    unit = torch.where(error > 0, error, torch.ones_like(error))
+    chosen = torch.nn.functional.one_hot(torch.tensor(groups)).double()  # (p, groups)
+    ways = [start, *(one - start for one in forecasts)] + [unit.expand_as(start)] * offsets
+    sizes = [max((way / unit).square().mean().sqrt().item(), 1e-9) for way in ways]
+    directions = torch.stack([way / size for way, size in zip(ways, sizes, strict=True)])
+
+    def forecast(numbers: Tensor) -> Tensor:
+        return start + torch.einsum("dp,drp->rp", numbers @ chosen.T, directions)
+
+    value0, _ = objective(start)
+    pull0 = ((start - truth) / unit).square().mean().item() or 1.0
+
+    def value(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        predicted = forecast(torch.tensor(flat).reshape(len(ways), -1))
+        loss, slope = objective(predicted)
+        off = (predicted - truth) / unit
+        slope = slope / (abs(value0) or 1.0) + 2 * PULL / pull0 * off / unit / off.numel()
+        along = torch.einsum("drp,rp->dp", directions, slope) @ chosen
+        return loss / (abs(value0) or 1.0) + PULL * off.square().mean().item() / pull0, along.reshape(-1).numpy()
+
+    zero = np.zeros(len(ways) * chosen.shape[1])
+    found = minimize(value, zero, jac=True, method="L-BFGS-B", options={"maxiter": STEPS, "ftol": 1e-6})
+    numbers = torch.tensor(found.x).reshape(len(ways), -1) @ chosen.T / torch.tensor(sizes)[:, None]  # (ways, p)
+    own = numbers[1 : 1 + count]
+    weight = first[:, None] * (1 + numbers[0] - own.sum(0)) + own
+    return Numbers(weight, numbers[-1] * unit if offsets else torch.zeros(p, dtype=torch.float64))
+
+
+def crossed(
+    forecasts: Tensor,
+    first: Tensor,
+    data: DecisionDataset,
+    loss: Loss,
+    windows: Sequence[np.ndarray],
+    groups: np.ndarray,
+    *,
+    offsets: bool,
+) -> tuple[Tensor, Numbers]:
+    """Forecasts of each window's rows by numbers learned from the other windows, and the numbers learned from all.
+
+    windows: rows of the forecasts, by their places.
+    """
+    truth, found = data.batch().require("costs"), torch.empty_like(forecasts[0])
+    every = np.arange(len(truth))
+    for own in windows:
+        others = np.setdiff1d(every, own)
+        objective = Objective(loss, data.subset(others))
+        found[own] = learn(forecasts[:, others], first, truth[others], objective, groups, offsets=offsets)(
+            forecasts[:, own]
+        )
+    whole = learn(forecasts, first, truth, Objective(loss, data), groups, offsets=offsets)
+    return found, whole
