@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import sklearn
 import torch
-from dflearn.tables.two_stage import linear_fit, strength_by_leaving_one_out
+from dflearn.tables.linear import linear_fit, strength_by_leaving_one_out
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
