@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 import sklearn
 import torch
-from dflearn.tables.linear import linear_fit, strength_by_leaving_one_out
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
@@ -36,6 +35,7 @@ from dflearn.solvers.callable import from_callable
 from dflearn.solvers.highs import HiGHS
 from dflearn.solvers.task import DecisionTask
 from dflearn.tables import DecisionFocusedRegressor
+from dflearn.tables.linear import linear_fit, strength_by_leaving_one_out
 from dflearn.tables.methods import LAYERS, LOSSES, make_loss
 from dflearn.training import fit
 from support.small_problem import ITEMS, PROGRAM, knapsack_data
