@@ -301,4 +301,4 @@ def test_a_quadratic_objective_is_solved_there() -> None:
     y = torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     layer = Smoothed(program, 0.5)
     torch.testing.assert_close(layer(y.to(GPU)).cpu(), Smoothed(program, 0.5)(y), rtol=0, atol=1e-10)
-    assert layer.lifted.layer.blocks(GPU) is not None
+    assert layer.blocks(GPU) is not None

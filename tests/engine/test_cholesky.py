@@ -75,7 +75,7 @@ def test_a_lifted_matrix_by_the_pattern_of_its_squares(seed: int) -> None:
     """The same system, solved through RᵀR: all weights, and those of a face, on which rows may depend on each other."""
     matrix, lifting, P = random_lifting(seed, dependent=seed % 3)
     n, rng = P.shape[0], np.random.RandomState(seed)
-    factor = SparseFactor.lifted(matrix, lifting, P)
+    factor = SparseFactor.quadratic(matrix, lifting, P)
     assert len(factor.pattern.curve)
     dense = factor.matrix.toarray()
     np.testing.assert_allclose(dense, matrix.toarray()[factor.order] * factor.scale[:, None], atol=1e-15)
@@ -98,10 +98,10 @@ def test_the_pattern_of_squares_where_it_takes_less() -> None:
     R = np.linalg.qr(np.random.RandomState(0).normal(size=(n, n)))[0] @ np.linalg.cholesky(Q).T
     matrix = sp.csr_array(np.vstack([np.hstack([A, np.zeros((len(A), n))]), np.hstack([R, -np.eye(n)])]))
     lifting, P = slice(len(A), len(A) + n), sp.csr_array(Q)
-    assert SparseFactor.lifted(matrix, lifting, P).work == SparseFactor.of(matrix).work < curved.LEAST
+    assert SparseFactor.quadratic(matrix, lifting, P).work == SparseFactor.of(matrix).work < curved.LEAST
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(curved, "LEAST", 1e3)
-        assert SparseFactor.lifted(matrix, lifting, P).work < 0.1 * SparseFactor.of(matrix).work
+        assert SparseFactor.quadratic(matrix, lifting, P).work < 0.1 * SparseFactor.of(matrix).work
 
 
 def test_a_grid_fills_in_little() -> None:

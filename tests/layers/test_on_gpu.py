@@ -56,11 +56,18 @@ def test_a_quadratic_objective_goes_through_the_same_kernels(
     program = Program(A=np.ones((1, 3)), b=[1], Q=Quadratic(factor=[[1.0, 2, 0]], diagonal=[1.0, 2, 3]))
     y = torch.tensor([[1.0, -1, 0.5], [0, 2, -3]], dtype=torch.float64)
     wanted = Smoothed(program, 0.5).solve(y)
-    layer = Smoothed(program, 0.5)
-    inner = layer.lifted.layer
-    inner._places[CPU] = SmoothedBlocks(inner.program, machine, CPU, 1)
+    layer = InBlocks(program, 0.5)
     torch.testing.assert_close(layer.solve(y).decision, wanted.decision, rtol=0, atol=1e-10)
     assert not layer.unsettled()
+    b = torch.tensor([[1.0], [1.5]], dtype=torch.float64)
+    upper = torch.tensor([[0.4, 9, 9], [9, 0.1, 9]], dtype=torch.float64)
+    slopes = []
+    for one in (InBlocks(program, 0.5), Smoothed(program, 0.5)):
+        given = [part.clone().requires_grad_() for part in (y, b, upper)]
+        decision = one(given[0], Instance(b=given[1], upper=given[2]))
+        slopes.append(torch.autograd.grad(decision, given, torch.tensor([[1.0, 2, -1], [0, 3, 1]]).double()))
+    for own, reference in zip(*slopes, strict=True):
+        torch.testing.assert_close(own, reference, rtol=0, atol=1e-9)
 
 
 # -- statuses that nobody waits for -----------------------------------------------------------------------------------
@@ -185,7 +192,7 @@ def test_odd_costs_and_sides_are_told_in_the_words_of_the_cpu() -> None:
 
 
 def test_where_it_cannot_be_the_cpu_solves_and_that_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuses(program: Program, device: torch.device) -> None:
+    def refuses(*arguments: object) -> None:
         raise NotHere("NVRTC of CUDA 13.0 was not found")
 
     monkeypatch.setattr(SmoothedBlocks, "prepare", refuses)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dflearn.engine.smoothed.cpu import SmoothedRows
+from dflearn.engine.smoothed.norm import origin_is_feasible
 from dflearn.program import Program
 from support.reference import random_case
 
@@ -54,4 +55,4 @@ def test_a_start_from_anywhere_is_as_good_as_none(seed: int) -> None:
 @pytest.mark.parametrize(("b", "feasible"), [(-1.0, False), (0.0, True), (1.0, False)])
 def test_an_equation_forbids_the_origin_on_either_side(b: float, feasible: bool) -> None:
     program = Program(A=[[1.0, 1.0]], b=[b], lower=-2, upper=2)
-    assert SmoothedRows(program).origin_is_feasible(program.own_sides, 2).tolist() == [feasible] * 2
+    assert origin_is_feasible(SmoothedRows(program), program.own_sides, 2).tolist() == [feasible] * 2

@@ -18,7 +18,8 @@ from torch import Tensor
 from dflearn.data import Batch
 from dflearn.engine.certify import Certifier
 from dflearn.engine.hard.smoothed import Hard
-from dflearn.engine.smoothed.cpu import CONE_TOLERANCE, SmoothedRows
+from dflearn.engine.smoothed.cpu import SmoothedRows
+from dflearn.engine.smoothed.norm import CONE_TOLERANCE
 from dflearn.engine.smoothed.tiles import SmoothedAnswer, SmoothedData
 from dflearn.layers import CvxpySmoothed, DavisYin, Layer, Smoothed
 from dflearn.losses import SCE

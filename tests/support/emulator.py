@@ -142,7 +142,8 @@ class InBlocks(Smoothed):
         if self.regularizer == "norm":
             return None
         if device not in self._places:
-            self._places[device] = SmoothedBlocks(self.program, self.machine, device, self.machine.threads)
+            change = None if self.program.Q is None else self.quadratic.at(self.mu)
+            self._places[device] = SmoothedBlocks(self.program, self.machine, device, self.machine.threads, change)
         place = self._places[device]
         assert isinstance(place, SmoothedBlocks)
         return place

@@ -11,8 +11,9 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
-from typing import Any, ClassVar, overload
+from typing import Any, ClassVar, NamedTuple, overload
 
 import numpy as np
 import torch
@@ -46,7 +47,7 @@ class Layer(nn.Module, TakesStart, metaclass=Constructed):
         compiles_by_batch: whether kernels are compiled anew for batches of another size.
         annealed: names of the numbers that may be set anew while a model is trained; checkpoints keep them.
         moves_rows: whether the decision is differentiable in right-hand sides and bounds too, which a program may predict, and in q.
-        bends: whether instances may have a q.
+        takes_q: whether instances may have a q.
     """
 
     conversions: ClassVar[Mapping[str, Conversion]] = FROM_PROGRAMS
@@ -55,7 +56,7 @@ class Layer(nn.Module, TakesStart, metaclass=Constructed):
     compiles_by_batch: ClassVar[bool] = False
     annealed: ClassVar[tuple[str, ...]] = ()
     moves_rows: bool = False
-    bends: ClassVar[bool] = False
+    takes_q: ClassVar[bool] = False
 
     def __init__(self, objective: Objective) -> None:
         super().__init__()
@@ -89,7 +90,7 @@ class Layer(nn.Module, TakesStart, metaclass=Constructed):
 
     def _check_instance(self, instance: Instance) -> None:
         """An error where the layer does not know what an instance asks for."""
-        if instance.q is not None and not self.bends:
+        if instance.q is not None and not self.takes_q:
             raise OptionError(f"{type(self).__name__} takes no q of an instance: use Smoothed or DavisYin")
         lost = [name for name in instance.learned() if not self.moves(name)]
         if lost:
@@ -254,6 +255,46 @@ def symmetric(v: Tensor, decision: Tensor, matrix: Callable[[Tensor], Tensor]) -
     )
 
 
+def applied(function: Callable[[np.ndarray], np.ndarray], v: Tensor) -> Tensor:
+    """A function of arrays `(count, n)` for v `(*batch, n)`."""
+    return like(function(as_rows(v, v.shape[:-1].numel(), np.float64)), v)
+
+
+def norm_gradient(face: Any, gradient: Tensor, decision: Tensor) -> Tensor:
+    """(dw/dc)ᵀ gradient with the norm as regularizer, as stated in `Smoothed`, in differentiable operations: 1/κ = ‖w‖/μ."""
+    v, w, projection = gradient.double(), decision.double(), partial(applied, face.along)
+    out = -w.norm(dim=-1, keepdim=True) / float(face.mu[0]) * symmetric(v, w, projection)
+    along = symmetric(w, w, projection)
+    room = (w - along).square().sum(-1, keepdim=True)  # ‖w‖² − wᵀP w, without its rounding
+    there = room > 0
+    share = torch.where(there, (w * out).sum(-1, keepdim=True) / torch.where(there, room, 1.0), 0.0)
+    return (out + share * along).to(gradient)  # type: ignore[no-any-return]
+
+
+class FaceGradient(NamedTuple):
+    """The gradient of a batch of solutions on their face, as of `dflearn.engine.smoothed.cpu.Face`. w: the decisions, with the norm. objective: whose S leads on from the costs c to y;
+    `None` where gradients end at c."""
+
+    face: Any
+    w: Tensor | None
+    objective: Objective | None
+
+    def once(self, gradient: Tensor) -> Tensor:
+        """(dw/dy)ᵀ gradient as stated in `Smoothed`, `(*batch, n)` → `(*batch, p)`."""
+        if self.w is None:
+            return self._to_y(applied(self.face.project, gradient))
+        return self._to_y(norm_gradient(self.face, gradient, self.w))
+
+    def twice(self, gradient: Tensor, decision: Tensor) -> Tensor:
+        """The same in differentiable operations: on a face its projection is constant."""
+        if self.w is None:
+            return self._to_y(symmetric(gradient, decision, partial(applied, self.face.project)))
+        return self._to_y(norm_gradient(self.face, gradient, decision))
+
+    def _to_y(self, gradient: Tensor) -> Tensor:
+        return gradient if self.objective is None else self.objective.transpose(gradient)
+
+
 def refusing(value: Tensor, depends_on: Tensor, why: str) -> Tensor:
     """The value; an error, `why`, for whoever asks for its derivative."""
 
@@ -284,7 +325,7 @@ class AroundSolver(Layer):
     solver: Solver
     _said = False  # where costs on a GPU are solved
     known_rows: ClassVar[bool] = True
-    bends = True  # as far as the solver does
+    takes_q = True  # as far as the solver does
 
     def __init__(self, solver: Solver) -> None:
         super().__init__(solver.objective)

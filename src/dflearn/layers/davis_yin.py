@@ -7,15 +7,15 @@ projections are then cheap: a clip onto the bounds, and P₁ onto the rows throu
 from __future__ import annotations
 
 import warnings
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from dflearn.errors import OptionError
-from dflearn.layers.base import Layer, symmetric, weight, with_gradient
+from dflearn.layers.base import FaceGradient, Layer, as_rows, weight, with_gradient
 from dflearn.pickling import WithoutCaches
 from dflearn.program import Instance, Program
 from dflearn.solvers.base import Solution, check_start
@@ -23,7 +23,7 @@ from dflearn.solvers.base import Solution, check_start
 if TYPE_CHECKING:
     from dflearn.engine.davis_yin.rows import SplittingRows
     from dflearn.engine.smoothed.cpu import SmoothedRows
-    from dflearn.layers.lifted import Bent, Lifted
+    from dflearn.engine.smoothed.quadratic import QuadraticRows
     from dflearn.layers.splitting import Run
 
 Gradient = Literal["jfb", "unrolled", "implicit"]
@@ -39,7 +39,7 @@ class DavisYin(WithoutCaches, Layer):
     with P₁(v) = v − Âᵀ(Â Âᵀ)⁻¹(Â v − b̂) and μ_j = μ on decision variables, 0 on slacks. The decision is the part of
     clip(z) that belongs to the decision variables: within its bounds always, on the rows in the limit. The limit is the
     smoothed solution for every step 0 < α < 2/μ; after few iterations the decision depends on α and on the start. With a
-    quadratic objective c is S y + d + Q x, and 0 < α < 2/(‖Q‖ + μ): nothing is lifted, and Q may be singular.
+    quadratic objective c is S y + d + Q x, and 0 < α < 2/(‖Q‖ + μ); Q may be singular.
 
     Let D be the diagonal mask of z strictly inside the bounds at the last iteration, P = I − Âᵀ(Â Âᵀ)⁻¹Â, and E the
     columns of the identity that belong to decision variables. Gradients dw/dc (and dw/dy = dw/dc · S):
@@ -74,7 +74,7 @@ class DavisYin(WithoutCaches, Layer):
     program: Program
     start_dtype = torch.float32
     compiles_by_batch = True
-    bends = True
+    takes_q = True
     annealed = ("mu",)
     made_anew: ClassVar = {"_warned": bool}
 
@@ -121,28 +121,12 @@ class DavisYin(WithoutCaches, Layer):
             why = "without smoothing the limit is piecewise constant" if Q is None else "Q is singular, or nearly so"
             raise OptionError(f"the implicit gradient needs mu > 0: {why}")
         self._mu = value
-        for made in ("lifted", "bent"):
-            self.__dict__.pop(made, None)
 
     def extra_repr(self) -> str:
         return (
             f"{self.program!r}, mu={self.mu}, step={self.step}, iterations={self.iterations}, "
             f"tolerance={self.tolerance}, gradient={self.gradient!r}"
         )
-
-    @cached_property
-    def lifted(self) -> Lifted:
-        """What knows the faces of a program with Q, for the present μ."""
-        from dflearn.layers.lifted import Lifted
-
-        return Lifted(self.program, self.mu)
-
-    @cached_property
-    def bent(self) -> Bent:
-        """The same for instances with a q."""
-        from dflearn.layers.lifted import Bent
-
-        return Bent(self.program, self.mu)
 
     @cached_property
     def rows(self) -> SplittingRows:
@@ -158,6 +142,13 @@ class DavisYin(WithoutCaches, Layer):
 
         return SmoothedRows(self.program)
 
+    @cached_property
+    def quadratic(self) -> QuadraticRows:
+        """The same for quadratic objectives."""
+        from dflearn.engine.smoothed.quadratic import QuadraticRows
+
+        return QuadraticRows(self.program)
+
     def regularization(self, w: Tensor) -> Tensor:
         """(μ/2)‖w‖², `(*batch, n)` → `(*batch,)`."""
         return 0.5 * self.mu * w.square().sum(-1)
@@ -168,11 +159,9 @@ class DavisYin(WithoutCaches, Layer):
         batch = y.shape[:-1]
         sides = self.program.sides(instance, batch.numel())
         given = check_start(start, batch, self.start_width)
-        costs, point, q = self.objective.vector(y, instance), list[Tensor](), None
+        costs, q = self.objective.vector(y, instance), None
         if instance is not None and instance.q is not None:
-            from dflearn.layers.lifted import flat_q, with_curvature
-
-            costs, q = with_curvature(costs, instance.q, point), flat_q(instance.q)
+            q = as_rows(instance.q, batch.numel(), np.float64)
         run = Run.of(
             self.rows,
             costs,
@@ -188,7 +177,6 @@ class DavisYin(WithoutCaches, Layer):
         )
         w, *parts = run.outcome()
         w = w.reshape(*batch, w.shape[-1]).to(y)
-        point.append(w)
         if self.gradient == "implicit":
             decision = self._implicit(run, costs, w, instance, q)
         else:
@@ -207,15 +195,13 @@ class DavisYin(WithoutCaches, Layer):
     def _implicit(self, run: Run, costs: Tensor, w: Tensor, instance: Instance | None, q: np.ndarray | None) -> Tensor:
         """The decision with its derivative in costs and sides on the face."""
         from dflearn.layers.sides import wanted_sides, with_sides
-        from dflearn.layers.splitting import ImplicitGradient
 
-        lifted: list[tuple[Lifted, Any]] = [] if self.program.Q is None else [(self.lifted, slice(None))]
-        if q is not None:
-            lifted = list(self.bent.groups(q))
-        rule = ImplicitGradient(run, self.faces, lifted)
-        decision = with_gradient(costs, w, rule.backward, lambda g, at: symmetric(g, at, rule.backward))
+        solver = self.faces if self.program.Q is None and q is None else self.quadratic
+        face = solver.face_of(*run.face(), self.mu, q)
+        gradient = FaceGradient(face, None, None)
+        decision = with_gradient(costs, w, gradient.once, gradient.twice)
         wanted = wanted_sides(instance)
-        return with_sides(decision, wanted, rule.side_gradients) if wanted else decision
+        return with_sides(decision, wanted, partial(face.side_gradients, run.batch.sides)) if wanted else decision
 
     def _checks_later(self, device: torch.device) -> bool:
         return device.type == "cuda" and torch.cuda.is_current_stream_capturing()  # when nobody can look

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from dflearn.engine.cuda.errors import NotHere
 from dflearn.engine.smoothed.gpu import DOUBLE, Alarmed, BlockAnswer, Costs, SmoothedBlocks
+from dflearn.engine.smoothed.quadratic import Substitution
 from dflearn.errors import SolverError
 from dflearn.layers.base import as_rows, symmetric, with_gradient
 from dflearn.layers.sides import moved_by, wanted_sides
@@ -47,12 +48,14 @@ class SmoothedLayer(Protocol):
     def rows(self) -> SmoothedRows: ...
 
 
-def blocks_or_reason(program: Program, device: torch.device, regularizer: str) -> SmoothedBlocks | str:
+def blocks_or_reason(
+    program: Program, device: torch.device, regularizer: str, change: Substitution | None
+) -> SmoothedBlocks | str:
     """The program on a CUDA device, or where its costs are solved instead and why, which is warned of once."""
     try:
         if regularizer == "norm":
             raise NotHere("the norm as regularizer is searched for there")
-        return SmoothedBlocks.prepare(program, device)
+        return SmoothedBlocks.prepare(program, device, change)
     except NotHere as reason:
         warnings.warn(
             f"Smoothed solves costs on {device} on the CPU, to which they are copied: {reason} (docs/how-to/gpu.md)",
@@ -94,11 +97,14 @@ class BlockFace(NamedTuple):
         """Turns a gradient in w into those in these sides of the instance, as of `layers.sides`."""
 
         def backward(gradient: Tensor) -> tuple[Tensor, ...]:
-            v = gradient.detach().reshape(self.w.shape).to(DOUBLE)
+            v, change = gradient.detach().reshape(len(self.w), -1).to(DOUBLE), self.blocks.change
+            v = v if change is None else change.costs(v)
             out, off = self.blocks.prices(self.inside, self.in_force, v)
             for i, _, prices in self._left(v, off):
                 out[i] = prices
-            found = self.blocks.side_gradients(instance, self.inside, self.w, v, self.blocks.outwards(out))
+            sides = instance if change is None else change.instance(instance) or instance
+            found = self.blocks.side_gradients(sides, self.inside, self.w, v, self.blocks.outwards(out))
+            found = found if change is None else change.side_gradients(found)
             values = (getattr(instance, name) for name in names)
             return tuple(found[name].reshape(like.shape).to(like) for name, like in zip(names, values, strict=True))
 
@@ -106,7 +112,10 @@ class BlockFace(NamedTuple):
 
     def _to_costs(self, gradient: Tensor) -> Tensor:
         """(dw/dc)ᵀ gradient, `(*batch, n)` → `(*batch, n)`."""
-        return self._projected(gradient, None)
+        change = self.blocks.change
+        if change is None:
+            return self._projected(gradient, None)
+        return change.decision(self._projected(change.costs(gradient), None)).to(gradient)  # type: ignore[no-any-return]
 
     def _projected(self, gradient: Tensor, costs: Costs | None) -> Tensor:
         v = gradient.detach()
@@ -176,14 +185,17 @@ def answer_on_gpu(
     A training step does not wait for the answer, unless an earlier one had instances that the kernels did not finish; while a
     graph is captured, nothing does.
     """
-    batch, watch = costs.shape[:-1], layer.watch
+    batch, watch, change, mu = costs.shape[:-1], layer.watch, blocks.change, layer.mu
+    if change is not None:
+        layer.program.sides(instance, batch.numel())  # checks the instance, in the user's words
+        costs, instance, mu = change.costs(costs), change.instance(instance), 1.0
     c = (costs if given else costs.double()).reshape(batch.numel(), costs.shape[-1])
     start_rows = None if start is None else start.detach().reshape(len(c), layer.start_width)
     captured = costs.is_cuda and torch.cuda.is_current_stream_capturing()
     if not captured:
         watch.mark()
     through, wants_start = blocks.costs if given else None, start is not None
-    answer = blocks.solve(c, layer.mu, instance, start_rows, layer.tolerance, costs=through, multipliers=wants_start)
+    answer = blocks.solve(c, mu, instance, start_rows, layer.tolerance, costs=through, multipliers=wants_start)
     # From here on the device works.
     if not captured:
         _complain(watch.end())
@@ -194,11 +206,12 @@ def answer_on_gpu(
     elif bool((answer.status != OPTIMAL).any()):
         if given:
             costs = layer.objective.vector(costs.double(), instance)
-        slow = _finish(layer, blocks, costs, instance, answer)
-    factor = blocks.weights(layer.mu)[1]
+        slow = _finish(layer, blocks, costs, mu, instance, answer)
+    factor = blocks.weights(mu)[1]
     face = BlockFace(blocks, answer.inside, answer.in_force, factor, watch, answer.w, costs=through)
+    decision = answer.decision if change is None else change.decision(answer.decision)
     solution = Solution(
-        decision=answer.decision.reshape(*batch, layer.program.n).to(dtype),
+        decision=decision.reshape(*batch, layer.program.n).to(dtype),
         status=answer.status.reshape(batch),
         objective=answer.objective.reshape(batch),
         bound=answer.bound.reshape(batch),
@@ -225,20 +238,26 @@ def _complain(codes: list[int]) -> None:
 
 
 def _finish(
-    layer: SmoothedLayer, blocks: SmoothedBlocks, costs: Tensor, instance: Instance | None, answer: BlockAnswer
+    layer: SmoothedLayer,
+    blocks: SmoothedBlocks,
+    costs: Tensor,
+    mu: float,
+    instance: Instance | None,
+    answer: BlockAnswer,
 ) -> Tensor:
     """Let the CPU finish what the kernels left; which of these Clarabel had to solve. An error if costs or sides are the reason."""
     from dflearn.engine.smoothed.cpu import finish  # imports numba
 
     check_costs(costs, Objective(costs.shape[-1]))
-    rows, index = layer.rows, (answer.status != OPTIMAL).nonzero().squeeze(1)
-    here, sides = index.cpu().numpy(), layer.program.sides(instance, len(answer.status))
+    rows = layer.rows if blocks.change is None else blocks.change.rows
+    index = (answer.status != OPTIMAL).nonzero().squeeze(1)
+    here, sides = index.cpu().numpy(), rows.program.sides(instance, len(answer.status))
     rows.right_hand_side(sides)  # checks those of all instances, by their numbers
-    sides, mu = sides.rows(here), np.array([layer.mu])
+    sides, weight = sides.rows(here), np.array([mu])
     c = as_rows(costs.detach().reshape(len(answer.status), -1)[index], len(here), np.float64)
     nothing = np.full((len(here), layer.start_width), np.nan)  # so that multipliers come as those of the program's rows
-    part = rows.solve(rows.data(c, mu, sides), nothing, layer.tolerance)
-    status, alone, _ = finish(rows, c, mu, sides, part, layer.tolerance)
+    part = rows.solve(rows.data(c, weight, sides), nothing, layer.tolerance)
+    status, alone, _ = finish(rows, c, weight, sides, part, layer.tolerance)
     in_force = np.empty_like(part.in_force)
     in_force[:, rows.factor.order] = part.in_force
     bound = np.where(status, -np.inf, part.objective)

@@ -15,14 +15,12 @@ import torch
 from torch import Tensor
 
 from dflearn.engine.torch_private import outside_of_graphs
-from dflearn.layers.base import as_rows, like
+from dflearn.layers.base import as_rows, like, norm_gradient
 from dflearn.program import Instance
 from dflearn.program.sides import SIDES
 from dflearn.solvers.base import Solution, check_costs, check_instance, check_start_shape
 
-# `layers.smoothed` imports this module, which so cannot name its classes: a `Smoothed`, and what solves a program with Q for it.
-Smoothed: TypeAlias = Any
-Lifted: TypeAlias = Any
+Smoothed: TypeAlias = Any  # `layers.smoothed` imports this module, which so cannot name its class
 
 LAYERS: weakref.WeakValueDictionary[int, Smoothed] = weakref.WeakValueDictionary()  # by number
 _numbers = itertools.count()
@@ -74,20 +72,13 @@ def _instance(given: tuple[Tensor | None, ...]) -> Instance | None:
     return Instance(**dict(zip(FIELDS, given, strict=True)))
 
 
-Tensors = tuple[Tensor, Tensor, Tensor]  # a face: inside, in_force and κ
+Tensors = tuple[Tensor, Tensor, Tensor]  # a face: inside, in_force and μ
 
 
 def _solved(
     layer: Smoothed, costs: Tensor, instance: Instance | None, start: Tensor | None, training: bool, y: Tensor
 ) -> tuple[Solution, Tensors]:
     """The answer for c `(*batch, n)`, its decision like y, and its face."""
-    if layer.program.Q is not None:
-        layer.program.sides(instance, costs.shape[:-1].numel())  # checks the instance, in the user's words
-        lifted = layer.lifted
-        wide, own = lifted.widened(costs), lifted.instance(instance)
-        solution, (inside, in_force, kappa) = _solved(lifted.layer, wide, own, start, training, wide)
-        kept = torch.full_like(kappa, lifted.mu)  # the layer's μ; that of the lifted program is one
-        return solution.with_decision(lifted.narrowed(solution.decision).to(y)), (inside, in_force, kept)
     blocks = layer.blocks(costs.device)
     if blocks is not None:
         from dflearn.layers.gpu import answer_on_gpu
@@ -96,16 +87,8 @@ def _solved(
         return solution, (there.inside, there.in_force, -1 / there.factor)
     c = as_rows(costs, y.shape[:-1].numel(), np.float64)
     solution, face = layer.solve_here(c, instance, start, y)
-    inside, in_force, kappa = (torch.from_numpy(part) for part in (face.inside, face.in_force, face.kappa))
-    return solution, (inside, in_force, kappa)
-
-
-def _lifted_then(layer: Smoothed, mu: Tensor) -> Lifted:
-    """What solved a program with Q on the way there, with this μ `(1,)`. On a GPU, which nobody waits for, that of the present μ."""
-    lifted = layer.lifted
-    if mu.is_cuda or lifted.mu == float(mu):
-        return lifted
-    return type(lifted)(layer.program, float(mu), layer.tolerance)
+    inside, in_force, mu = map(torch.from_numpy, face.arrays())
+    return solution, (inside, in_force, mu)
 
 
 def _led_back(
@@ -114,36 +97,26 @@ def _led_back(
     """A gradient in w `(*batch, n)` as one in c, and by name as those in the sides that the instance has."""
     given = {} if instance is None else instance.present()
     names: list[str] = [name for name in given if name in SIDES]
-    if layer.program.Q is not None:
-        lifted, (inside, in_force, kappa) = _lifted_then(layer, tensors[2]), tensors
-        wide, inner = lifted.widened(decision, divide=True), (inside, in_force, torch.ones_like(kappa))
-        back, sides = _led_back(lifted.layer, lifted.widened(gradient), wide, inner, lifted.instance(instance))
-        for name in ("lower", "upper"):
-            if name in sides:
-                sides[name] = lifted.narrowed(sides[name], divide=True)
-        if "b" in sides:
-            sides["b"] = sides["b"][..., : given["b"].shape[-1]]
-        return lifted.narrowed(back).to(gradient), sides
-    inside, in_force, kappa = tensors
+    inside, in_force, mu = tensors
     blocks, count = layer.blocks(gradient.device), len(inside)
     if blocks is not None:
         from dflearn.layers.gpu import BlockFace
 
         w = decision.double().reshape(count, decision.shape[-1])
-        there = BlockFace(blocks, inside, in_force, -1 / kappa, layer.watch, w)
+        w = w if blocks.change is None else blocks.change.point(w)
+        there = BlockFace(blocks, inside, in_force, -1 / mu, layer.watch, w)
         back = there.backward(gradient)
         if not names or instance is None:
             return back, {}
         return back, dict(zip(names, there.side_gradients(instance, names)(gradient), strict=True))
-    from dflearn.engine.smoothed.cpu import Face
-
-    on, force, weight = (part.cpu().numpy() for part in tensors)
     points, v = as_rows(decision, count, np.float64), as_rows(gradient, count, np.float64)
-    face = Face(layer.rows, on, force, weight, np.array(points) if layer.regularizer == "norm" else None)
+    face = layer.backend().face(*(part.cpu().numpy() for part in tensors))
+    if layer.regularizer == "norm":
+        return norm_gradient(face, gradient, decision), {}
     back = like(face.project(v), gradient)
     if not names:
         return back, {}
-    found = layer.rows.side_gradients(on, force, layer.program.sides(instance, count), points, v)
+    found = face.side_gradients(layer.program.sides(instance, count), points, v)
     return back, {name: like(found[name], given[name]) for name in names}
 
 
@@ -155,13 +128,13 @@ def _led_back(
     "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
 def smoothed(y: Tensor, start: Tensor | None, *rest: Any) -> tuple[Tensor, ...]:
-    """Decision, status, objective, bound, residual, fallback and start as of `Solution`; inside, in_force and κ of its face."""
+    """Decision, status, objective, bound, residual, fallback and start as of `Solution`; inside, in_force and μ of its face."""
     *given, number, training = rest
     layer, instance = LAYERS[number], _instance(tuple(given))
     batch = check_costs(y, layer.objective, values=not layer._checks_later(y.device))
     check_instance(instance, batch)
     check_start_shape(start, batch, layer.start_width)
-    solution, (inside, in_force, kappa) = _solved(
+    solution, (inside, in_force, mu) = _solved(
         layer, layer.objective.vector(y.double(), instance), instance, start, training, y
     )
     solution.check()
@@ -171,14 +144,14 @@ def smoothed(y: Tensor, start: Tensor | None, *rest: Any) -> tuple[Tensor, ...]:
     new_start = y.new_empty(0, dtype=torch.float64) if solution.start is None else solution.start
     parts = (solution.decision, solution.status, solution.objective, solution.bound, residual, fallback, new_start)
     # No two answers may share memory.
-    return tuple(part.to(y.device).clone() for part in (*parts, inside, in_force, kappa))
+    return tuple(part.to(y.device).clone() for part in (*parts, inside, in_force, mu))
 
 
 @smoothed.register_fake
 def _(y: Tensor, start: Tensor | None, *rest: Any) -> tuple[Tensor, ...]:
     layer, batch = LAYERS[rest[-2]], y.shape[:-1]
-    core = layer if layer.program.Q is None else layer.lifted.layer
-    inside, in_force = core.program.n, core.program.equality_form().matrix.shape[0]
+    program = layer.kernel_program
+    inside, in_force = program.n, program.equality_form().matrix.shape[0]
     numbers = [y.new_empty(batch, dtype=torch.float64) for _ in range(3)]
     count = y.new_empty(batch).numel()
     return (
@@ -189,7 +162,7 @@ def _(y: Tensor, start: Tensor | None, *rest: Any) -> tuple[Tensor, ...]:
         y.new_empty(0 if start is None else (*batch, layer.start_width), dtype=torch.float64),
         y.new_empty((count, inside), dtype=torch.uint8),
         y.new_empty((count, in_force), dtype=torch.uint8),
-        y.new_empty(count if layer.regularizer == "norm" else 1, dtype=torch.float64),
+        y.new_empty(1, dtype=torch.float64),
     )
 
 
@@ -197,16 +170,16 @@ def _(y: Tensor, start: Tensor | None, *rest: Any) -> tuple[Tensor, ...]:
     "dflearn::smoothed_back",
     mutates_args=(),
     **APART,
-    schema=f"(Tensor gradient, Tensor decision, Tensor inside, Tensor in_force, Tensor kappa, {GIVEN}) -> "
+    schema=f"(Tensor gradient, Tensor decision, Tensor inside, Tensor in_force, Tensor mu, {GIVEN}) -> "
     "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
 def smoothed_back(
-    gradient: Tensor, decision: Tensor, inside: Tensor, in_force: Tensor, kappa: Tensor, *rest: Any
+    gradient: Tensor, decision: Tensor, inside: Tensor, in_force: Tensor, mu: Tensor, *rest: Any
 ) -> tuple[Tensor, ...]:
     """Gradients in y, d, b, h, lower and upper; empty for what is not given."""
     *given, number = rest
     layer, instance = LAYERS[number], _instance(tuple(given))
-    back, sides = _led_back(layer, gradient, decision, (inside, in_force, kappa), instance)
+    back, sides = _led_back(layer, gradient, decision, (inside, in_force, mu), instance)
     toward_y = layer.objective.transpose(back)
     found = {"d": back.clone(), **sides}
     empty = gradient.new_empty(0)
@@ -217,7 +190,7 @@ def smoothed_back(
 
 
 @smoothed_back.register_fake
-def _(gradient: Tensor, decision: Tensor, inside: Tensor, in_force: Tensor, kappa: Tensor, *rest: Any) -> Any:
+def _(gradient: Tensor, decision: Tensor, inside: Tensor, in_force: Tensor, mu: Tensor, *rest: Any) -> Any:
     *given, number = rest
     toward_y = gradient.new_empty((*gradient.shape[:-1], LAYERS[number].objective.p))
     return toward_y, *(gradient.new_empty(0) if part is None else torch.empty_like(part) for part in given)
@@ -225,17 +198,17 @@ def _(gradient: Tensor, decision: Tensor, inside: Tensor, in_force: Tensor, kapp
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     _, _, *given, number, _ = inputs
-    decision, inside, in_force, kappa = output[0], *output[-3:]
+    decision, inside, in_force, mu = output[0], *output[-3:]
     ctx.number, ctx.given = number, [part is not None for part in given]
     ctx.mark_non_differentiable(*output[1:])
-    ctx.save_for_backward(decision, inside, in_force, kappa, *(part for part in given if part is not None))
+    ctx.save_for_backward(decision, inside, in_force, mu, *(part for part in given if part is not None))
 
 
 def _back(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Any, ...]:
-    decision, inside, in_force, kappa, *there = ctx.saved_tensors
+    decision, inside, in_force, mu, *there = ctx.saved_tensors
     parts = iter(there)
     given = [next(parts) if is_there else None for is_there in ctx.given]
-    toward_y, *found = torch.ops.dflearn.smoothed_back(gradient, decision, inside, in_force, kappa, *given, ctx.number)
+    toward_y, *found = torch.ops.dflearn.smoothed_back(gradient, decision, inside, in_force, mu, *given, ctx.number)
     sides = (part if is_there else None for part, is_there in zip(found, ctx.given, strict=True))
     return toward_y, None, *sides, None, None
 

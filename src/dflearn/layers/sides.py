@@ -15,10 +15,10 @@ NO_MORE = "gradients in an instance's sides have no second derivatives"
 
 
 def wanted_sides(instance: Instance | None) -> dict[str, Tensor]:
-    """The right-hand sides and bounds that a gradient is wanted for."""
+    """The right-hand sides, bounds and q that a gradient is wanted for."""
     if instance is None or not torch.is_grad_enabled():
         return {}
-    return {name: value for name, value in instance.learned().items() if name not in ("d", "q")}
+    return {name: value for name, value in instance.learned().items() if name != "d"}
 
 
 def with_sides(

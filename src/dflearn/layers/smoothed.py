@@ -13,29 +13,28 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from dflearn.engine.certify import OPTIMAL
+from dflearn.engine.smoothed.quadratic import QuadraticRows
 from dflearn.errors import OptionError
-from dflearn.layers.base import NUMBERS, Layer, as_rows, in_shape, like, symmetric, weight, with_gradient
+from dflearn.layers.base import NUMBERS, FaceGradient, Layer, as_rows, in_shape, like, weight, with_gradient
 from dflearn.layers.in_graph import number_of, solve_in_graph
 from dflearn.layers.sides import wanted_sides, with_sides
 from dflearn.layers.watch import Watch
 from dflearn.pickling import WithoutCaches
-from dflearn.program import Instance, Objective, Program
+from dflearn.program import Instance, Program
 from dflearn.solvers.base import Solution, check_start
 from dflearn.solvers.highs import proven_infeasible
 
 if TYPE_CHECKING:
-    import scipy.sparse as sp
-
-    from dflearn.engine.smoothed.cpu import Face, SmoothedRows
+    from dflearn.engine.smoothed.cpu import SmoothedRows
     from dflearn.engine.smoothed.gpu import SmoothedBlocks
-    from dflearn.layers.lifted import Bent, Lifted
+    from dflearn.engine.smoothed.norm import NormRows
 
 
 class Smoothed(WithoutCaches, Layer):
@@ -49,10 +48,10 @@ class Smoothed(WithoutCaches, Layer):
     the face: zero, squared; of the formula above, with the norm.
 
     With a quadratic objective the gradient is −Z(Zᵀ(Q + μI)Z)⁻¹ZᵀS, the columns of Z a basis of the face, and μ may be zero
-    if Q is positive definite: then w is the exact solution of the quadratic program. See `lifted`.
+    if Q is positive definite: then w is the exact solution of the quadratic program. See `dflearn.engine.smoothed.quadratic`.
 
-    b, h, lower, upper, d and q of an instance that require a gradient get theirs, with the squared regularizer: see `sides`, and
-    `lifted` for q. Instances with the same q are solved together, those with different ones one after the other: some milliseconds each.
+    b, h, lower, upper, d and q of an instance that require a gradient get theirs, with the squared regularizer. Instances with the
+    same q are solved together, those with different ones one after the other: some milliseconds each.
 
     An answer is OPTIMAL if it passes the rule of `dflearn.engine.certify`. `Solution.residual` is its error there (usually 1e-12),
     `Solution.fallback` says which instances were left to Clarabel, and `Solution.reason` why one is not OPTIMAL.
@@ -74,9 +73,7 @@ class Smoothed(WithoutCaches, Layer):
         "_places": dict,
         "_warned_q": bool,
     }  # of this process, and of its devices
-    in_blocks = True  # costs on a GPU are solved there, where that can be
-    bends = True
-    lift: sp.csr_array | None = None  # of a program that `Lifted` made: RᵀR
+    takes_q = True
 
     def __init__(
         self,
@@ -100,10 +97,7 @@ class Smoothed(WithoutCaches, Layer):
         self.watch, self.number, self._warned_q = Watch(), number_of(self), False
         self.moves_rows = regularizer == "squared"
         self.mu = mu
-        if self.program.Q is None:
-            self.start_width = self.program.equality_form().matrix.shape[0] + (regularizer == "norm")
-        else:
-            self.start_width = self.lifted.layer.start_width
+        self.start_width = self.kernel_program.equality_form().matrix.shape[0] + (regularizer == "norm")
 
     @property
     def mu(self) -> float:
@@ -121,8 +115,8 @@ class Smoothed(WithoutCaches, Layer):
         else:
             wanted = "a finite mu > 0, since Q is singular (or nearly so, its diagonal scaled to one)"
         self._mu = weight(mu, "Smoothed", wanted, lambda value: value > 0 or (zero and value == 0))
-        for made in ("lifted", "bent"):
-            self.__dict__.pop(made, None)
+        if Q is not None:
+            self._places = {}  # which hold μ with Q
 
     def extra_repr(self) -> str:
         # Square brackets: a checkpoint leaves out what stands between "solved on" and the next round one, since runs may move.
@@ -133,14 +127,20 @@ class Smoothed(WithoutCaches, Layer):
         super().__setstate__(state)
         self.number = number_of(self)
 
+    @property
+    def kernel_program(self) -> Program:
+        """The program in the variables of the kernels: others than w with Q."""
+        return self.program if self.program.Q is None else self.quadratic.at(self.mu).program
+
     def blocks(self, device: torch.device) -> SmoothedBlocks | None:
-        """The program on that device; `None` where the CPU solves it, which is said once."""
-        if not self.in_blocks or (device.type != "cuda" and device not in self._places):
+        """The program on that device; `None` where the CPU solves it, which is warned of once."""
+        if device.type != "cuda" and device not in self._places:
             return None
         if device not in self._places:
             from dflearn.layers.gpu import blocks_or_reason
 
-            self._places[device] = blocks_or_reason(self.program, device, self.regularizer)
+            change = None if self.program.Q is None else self.quadratic.at(self.mu)
+            self._places[device] = blocks_or_reason(self.program, device, self.regularizer, change)
         place = self._places[device]
         return None if isinstance(place, str) else place
 
@@ -148,29 +148,31 @@ class Smoothed(WithoutCaches, Layer):
         return self.program.Q is None and self.blocks(device) is not None
 
     def unsettled(self) -> bool:
-        inner = self.__dict__.get("lifted")
-        return bool(self._places and self.watch.end()) or (inner is not None and inner.layer.unsettled())
-
-    @cached_property
-    def lifted(self) -> Lifted:
-        """What solves a program with Q, for the present μ."""
-        from dflearn.layers.lifted import Lifted
-
-        return Lifted(self.program, self.mu, self.tolerance)
-
-    @cached_property
-    def bent(self) -> Bent:
-        """What solves instances with a q, for the present μ."""
-        from dflearn.layers.lifted import Bent
-
-        return Bent(self.program, self.mu, self.tolerance)
+        return bool(self._places and self.watch.end())
 
     @cached_property
     def rows(self) -> SmoothedRows:
-        """The program's rows on the compiled side, made when they are first needed: numba may be missing until then."""
+        """The solver of linear objectives on the CPU, made when it is first needed: numba may be missing until then."""
         from dflearn.engine.smoothed.cpu import SmoothedRows
 
-        return SmoothedRows(self.program, self.lift, proven_infeasible(self.program))
+        return SmoothedRows(self.program, proven_infeasible)
+
+    @cached_property
+    def quadratic(self) -> QuadraticRows:
+        """The solver of quadratic objectives on the CPU."""
+        return QuadraticRows(self.program, proven_infeasible)
+
+    @cached_property
+    def _norm(self) -> NormRows:
+        from dflearn.engine.smoothed.norm import NormRows
+
+        return NormRows(self.rows)
+
+    def backend(self) -> SmoothedRows | NormRows | QuadraticRows:
+        """The solver on the CPU for instances without a q."""
+        if self.regularizer == "norm":
+            return self._norm
+        return self.rows if self.program.Q is None else self.quadratic
 
     def regularization(self, w: Tensor) -> Tensor:
         """Ω(w), `(*batch, n)` → `(*batch,)`."""
@@ -190,20 +192,15 @@ class Smoothed(WithoutCaches, Layer):
 
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
         count = y.shape[:-1].numel()
-        bends = instance is not None and instance.q is not None and count > 0
-        if bends or self.program.Q is not None:
-            self.program.sides(instance, count)  # checks the instance, in the user's words
-            if bends and y.is_cuda and not self._warned_q:
-                self._warned_q = True
-                warnings.warn(
-                    "Smoothed solves instances with a q on the CPU, to which their costs are copied (docs/how-to/gpu.md)",
-                    RuntimeWarning,
-                    stacklevel=4,
-                )
-            quadratic: Bent | Lifted = self.bent if bends else self.lifted
-            solution = quadratic.solve(self.objective.vector(y.double(), instance), instance, start)
-            return solution.with_decision(solution.decision.to(y.dtype))
-        blocks = self.blocks(y.device)
+        has_q = instance is not None and instance.q is not None and count > 0
+        if has_q and y.is_cuda and not self._warned_q:
+            self._warned_q = True
+            warnings.warn(
+                "Smoothed solves instances with a q on the CPU, to which their costs are copied (docs/how-to/gpu.md)",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+        blocks = None if has_q else self.blocks(y.device)
         if blocks is not None:
             from dflearn.layers.gpu import solve_on_gpu
 
@@ -218,26 +215,27 @@ class Smoothed(WithoutCaches, Layer):
             costs = self.objective.vector(exact, instance)
             c = as_rows(costs, count, np.float64)
         solution, face = self.solve_here(c, instance, start, y)
-        gradient = Backward(face, self._mu, None if through_d else self.objective)
+        norm = solution.decision.clone() if self.regularizer == "norm" else None
+        gradient = FaceGradient(face, norm, None if through_d else self.objective)
         decision = with_gradient(costs if through_d else y, solution.decision, gradient.once, gradient.twice)
         if instance is not None and (wanted := wanted_sides(instance)):
-            slopes = partial(self.rows.side_gradients, face.inside, face.in_force, self.program.sides(instance, count))
+            slopes = partial(face.side_gradients, self.program.sides(instance, count))
             decision = with_sides(decision, wanted, slopes)
         return solution.with_decision(decision)
 
     def solve_here(
         self, c: np.ndarray, instance: Instance | None, start: Tensor | None, y: Tensor
-    ) -> tuple[Solution, Face]:
+    ) -> tuple[Solution, Any]:
         """The answer for c `(count, n)` by the CPU, without a gradient, and the faces that it lies on; of the shape, dtype and
         device of y `(*batch, ·)`."""
-        batch, norm = y.shape[:-1], self.regularizer == "norm"
+        batch, q = y.shape[:-1], None if instance is None else instance.q
         sides, given = self.program.sides(instance, len(c)), check_start(start, batch, self.start_width)
-        answer = self.rows.answer(c, self._mu, sides, given, self.tolerance, norm=norm)
-        face, decision = answer.face, like(answer.w, y)
-        if norm:
-            face = face._replace(w=np.array(as_rows(decision, len(c), np.float64)))
+        if q is None or not len(c):
+            answer = self.backend().answer(c, self._mu, sides, given, self.tolerance)
+        else:
+            answer = self.quadratic.answer(c, self._mu, sides, given, self.tolerance, as_rows(q, len(c), np.float64))
         solution = Solution(
-            decision=decision,
+            decision=like(answer.w, y),
             status=in_shape(answer.status, batch),
             objective=in_shape(answer.objective, batch),
             bound=in_shape(answer.bound, batch),
@@ -246,35 +244,4 @@ class Smoothed(WithoutCaches, Layer):
             fallback=in_shape(answer.fallback, batch),
             reason=answer.reason,
         )
-        return solution, face
-
-
-class Backward(NamedTuple):
-    """The gradient of a batch of solutions. objective: whose S leads on from the costs c to y; `None` where gradients end at c."""
-
-    face: Face
-    mu: float
-    objective: Objective | None
-
-    def once(self, gradient: Tensor) -> Tensor:
-        """(dw/dy)ᵀ gradient as stated in `Smoothed`, `(*batch, n)` → `(*batch, p)`."""
-        return self._to_y(self._project(gradient, self.face))
-
-    def twice(self, gradient: Tensor, decision: Tensor) -> Tensor:
-        """The same in differentiable operations. On a face P is constant, and κ = μ/‖w‖ with the norm."""
-        if self.face.w is None:
-            return self._to_y(symmetric(gradient, decision, lambda v: self._project(v, self.face)))
-        plain = self.face._replace(w=None, kappa=-np.ones(1))
-        v, w = gradient.double(), decision.double()
-        out = -w.norm(dim=-1, keepdim=True) / self.mu * symmetric(v, w, lambda x: self._project(x, plain))
-        along = symmetric(w, w, lambda x: self._project(x, plain))
-        room = (w - along).square().sum(-1, keepdim=True)
-        there = room > 0
-        share = torch.where(there, (w * out).sum(-1, keepdim=True) / torch.where(there, room, 1.0), 0.0)
-        return self._to_y((out + share * along).to(gradient))
-
-    def _project(self, v: Tensor, face: Face) -> Tensor:
-        return like(face.project(as_rows(v, len(face.inside), np.float64)), v)
-
-    def _to_y(self, back: Tensor) -> Tensor:
-        return back if self.objective is None else self.objective.transpose(back)
+        return solution, answer.face

@@ -5,9 +5,7 @@ This module imports numba. The layer imports it when it solves for the first tim
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,14 +18,10 @@ from dflearn.engine.davis_yin.compiled import Compiled
 from dflearn.engine.davis_yin.dense import Dense
 from dflearn.engine.davis_yin.rows import SplittingRows
 from dflearn.errors import OptionError
-from dflearn.layers.base import as_rows, like
+from dflearn.layers.base import as_rows
 from dflearn.program.sides import Sides
 from dflearn.solvers.base import Status
 from dflearn.solvers.convex import ConvexQP
-
-if TYPE_CHECKING:
-    from dflearn.engine.smoothed.cpu import SmoothedRows
-    from dflearn.layers.lifted import Lifted
 
 RESOLUTION = {torch.float32: 1e-5, torch.float64: 1e-12}  # errors that each dtype reaches
 CPU = torch.device("cpu")
@@ -135,48 +129,6 @@ class Run:
                 convex = ConvexQP(replace(program, Q=self.backend.rows.quadratic(batch.q[i])))
             none = convex.no_decision(batch.c[i].double().numpy(), batch.sides.row(i))
             status[i] = int(Status.NOT_FOUND if none is None else none)
-
-
-@dataclass(frozen=True)
-class ImplicitGradient:
-    """The derivative of the limit, on the face where the last z of a run lies.
-
-    rows: what projects onto faces where the objective is linear. lifted: what knows the faces of programs with Q, for groups of
-    instances. Both are of the CPU, wherever the iterations ran.
-    """
-
-    run: Run
-    rows: SmoothedRows
-    lifted: Sequence[tuple[Lifted, Any]]
-
-    def backward(self, gradient: Tensor) -> Tensor:
-        """(dw/dc)ᵀ gradient, `(*batch, n)` → `(*batch, n)`."""
-        v, (inside, inequalities) = as_rows(gradient, len(self.run.batch.c), np.float64), self.run.face()
-        back = np.empty(v.shape)
-        for lifted, index in self.lifted:
-            back[index] = lifted.way_back(inside[index], inequalities[index], v[index])
-        if not self.lifted:
-            back = self.rows.project(*self._face(), v) / -self.run.batch.mu
-        return like(back, gradient)
-
-    def side_gradients(self, w: np.ndarray, v: np.ndarray) -> dict[str, np.ndarray]:
-        """By name, (dw/d side)ᵀ v; w and v `(count, n)`."""
-        sides, program, whole = self.run.batch.sides, self.rows.program, dict[str, np.ndarray]()
-        if not self.lifted:
-            return self.rows.side_gradients(*self._face(), sides, w, v)
-        inside, inequalities = self.run.face()
-        for lifted, index in self.lifted:
-            some = lifted.side_gradients(inside[index], inequalities[index], sides.rows(index), w[index], v[index])
-            for name, part in some.items():
-                whole.setdefault(name, np.zeros((len(v), getattr(program, name).shape[-1])))[index] = part
-        return whole
-
-    def _face(self) -> tuple[np.ndarray, np.ndarray]:
-        """The face as `SmoothedRows` wants it: all rows, in its order."""
-        inside, inequalities = self.run.face()
-        in_force = np.ones((len(inside), len(self.rows.form.is_inequality)), np.uint8)
-        in_force[:, self.rows.form.is_inequality] = inequalities
-        return inside, self.rows.ordered(in_force)
 
 
 def _rows(x: Tensor, count: int, backend: Backend) -> Tensor:

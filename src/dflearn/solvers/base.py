@@ -284,23 +284,6 @@ class Solver(TakesStart, WithoutCaches, metaclass=Constructed):
         """Go back to what `get_state` gave."""
 
 
-def joined(parts: Sequence[Solution], places: Sequence[np.ndarray], batch: torch.Size) -> Solution:
-    """One solution `(*batch, …)` of parts `(count, …)` that hold the instances at these places; without a start."""
-    back = torch.as_tensor(np.argsort(np.concatenate(list(places))))
-
-    def whole(name: str) -> Any:
-        values = [getattr(part, name) for part in parts]
-        if any(value is None for value in values):
-            return None
-        together = torch.cat(values)[back]
-        return together.reshape((*batch, *together.shape[1:]))
-
-    names = ("decision", "status", "objective", "bound", "residual", "fallback")
-    reasons = [part.reason for part in parts if part.reason is not None]
-    reason = np.concatenate(reasons)[back.numpy()] if len(reasons) == len(parts) else None
-    return Solution(**{name: whole(name) for name in names}, reason=reason)
-
-
 def check_costs(y: Tensor, objective: Objective, *, values: bool = True) -> torch.Size:
     """The batch shape of costs `(*batch, p)`; an error on a wrong shape, a wrong dtype, NaN or infinity.
 

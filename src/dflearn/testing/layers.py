@@ -40,7 +40,7 @@ def check_layer(
         y: costs `(count, p)` with count ≥ 3; standard normal by default.
         instance: what differs between those `count` instances.
         exact_gradient: the layer claims the derivative of its decision: compare it with differences in float64; where it
-            `moves_rows`, those in right-hand sides, d and, where it `bends`, q as well, and in the bounds that `instance` sets.
+            `moves_rows`, those in right-hand sides, d and, where it `takes_q`, q as well, and in the bounds that `instance` sets.
         random: the layer draws random numbers (from a state that `state_dict` holds), so that an instance's decision
             depends on the batch it sits in.
         detects_infeasible: the layer claims to notice an instance without any feasible decision.
@@ -336,7 +336,7 @@ def _check_sides(case: _Case, step: float) -> None:
     """
     program, count, layer = case.program, len(case.y), case.layer
     given = {} if case.instance is None else case.instance.present()
-    own = {"b": program.b, "h": program.h, "d": program.d, **({"q": np.ones(program.n)} if layer.bends else {})}
+    own = {"b": program.b, "h": program.h, "d": program.d, **({"q": np.ones(program.n)} if layer.takes_q else {})}
     fields = {name: torch.tensor(part).expand(count, -1).clone() for name, part in own.items()} | given
     here = case.solve(case.y, Instance(**fields)).check().decision
     generator = torch.Generator().manual_seed(0)

@@ -1,6 +1,6 @@
 """Sparse M Θ Mᵀ = L D Lᵀ on a fixed pattern, for a tile of diagonal matrices Θ at once.
 
-Where M is that of a quadratic program lifted by z = R w, and RᵀR has few entries, another matrix is factored in its place: see
+Where M is that of a quadratic program with the rows z = R w, and RᵀR has few entries, another matrix is factored in its place: see
 `curved`.
 
 The symbolic part (fill-reducing order, pattern of L, where each product of two entries of M lands) is done once per
@@ -95,7 +95,7 @@ class SparseFactor:
         return cls(order, scale, scaled, pattern_of(scaled, lower))
 
     @classmethod
-    def lifted(cls, matrix: sp.csr_array, lifting: slice, P: sp.csr_array) -> SparseFactor:
+    def quadratic(cls, matrix: sp.csr_array, lifting: slice, P: sp.csr_array) -> SparseFactor:
         """The same of M whose rows `lifting` are (R, −I), P = RᵀR: whichever of both ways takes fewer multiplications."""
         order, lower = minimum_degree(matrix)
         found = nodes_of(matrix, lifting, P, _work(np.diff(lower.indptr)))

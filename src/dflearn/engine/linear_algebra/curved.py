@@ -1,6 +1,6 @@
 """A quadratic program's own pattern in place of M Θ Mᵀ.
 
-Lifted by z = R w (`layers.lifted`), a quadratic program has the rows (M, 0) and (R, −I), each scaled to length one: rows of R by
+In the variables of `engine.smoothed.quadratic`, a quadratic program has the rows (M, 0) and (R, −I), each scaled to length one: rows of R by
 σ. Their normal matrix fills up even where Q has few entries. With u = Θ v, (M Θ Mᵀ + diag(D)) x = r for x = (p, t) is the same as
 
     [ Θ + Θ P Θ/θ   −Θ Mᵀ ] [ v ]   [ Θ Rᵀ(r_t/σ)/θ ]

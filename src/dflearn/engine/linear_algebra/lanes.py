@@ -36,14 +36,15 @@ Tile = tuple[np.ndarray, int]  # instance numbers, one per lane, and how many of
 intrinsic: Any = numba.extending.intrinsic  # compiled calls lack the first argument, which type checkers cannot see
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "arcp", "nsz"}}
 _njit: Any = numba.njit
+_LEAN: dict[str, Any] = {"_nrt": False, "no_rewrites": True, **_OPTIONS}
 jit = ahead.jit(**_OPTIONS)
 # For what compiled code alone calls: a third less to compile. Python must not call it, and it must not allocate.
-inner = _njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False, **_OPTIONS)
+inner = _njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **_LEAN)
 
 
 def stage(signature: str) -> Callable[[Callable[..., Any]], Any]:
     """A kernel that is compiled once, however many kernels call it. It must not allocate."""
-    return lambda function: ahead.Stage(function, signature, {"_nrt": False, **_OPTIONS, "nogil": False})
+    return lambda function: ahead.Stage(function, signature, {**_LEAN, "nogil": False})
 
 
 _FLAGS = ("contract", "arcp", "nsz")

@@ -50,31 +50,45 @@ NEWTON_STEPS, RESTART_STEPS, POLISH_STEPS, ALL_STEPS, INTERIOR_STEPS = 20, 25, 2
 # Newton's method settles few rows in fewer steps than interior points take, and many rows in more: so many steps may pass without
 # progress, and with a start as many as there are rows to this number.
 PATIENCE, PATIENT_ROWS = 6, 600
-CONE_TOLERANCE = 1e-12
-CONE_ACCEPTED = 1e-9
 HEAVY = 1e9  # multiplications of a factorization, for each of the lanes, from which on an instance alone is faster
 DENSE = 20_000  # entries of rows that are multiplied as dense ones
 TINY = 1e-300
-LARGEST = float(np.finfo(np.float64).max)  # a start is known by its numbers
 ONE = np.ones(1)
 
 
-class RowSystem:
-    """The kept equalities and the inequalities of a program, scaled to length one and in elimination order.
+class SmoothedRows:
+    """The kept equalities and the inequalities of a program, scaled to length one and in elimination order: the smoothed LP over
+    them, and projections onto the faces of the feasible set.
 
-    With slacks M (w, s) = r; without them M w = r on equality rows and M w ≤ r on inequality rows.
+    M w = r on equality rows and M w ≤ r on inequality rows.
+
+    Args:
+        infeasible: of a program, a function that says which of so many instances with these sides are proven to have no feasible
+            point, bool `(count,)`.
+        squares: RᵀR, where the program's last variables are z = R w and its last equalities say so (`quadratic`).
 
     Attributes:
         factor: M, the order and scale of its rows, and the symbolic factor of M Θ Mᵀ.
     """
 
-    def __init__(self, program: Program, *, slacks: bool, lift: sp.csr_array | None = None) -> None:
+    def __init__(
+        self,
+        program: Program,
+        infeasible: Callable[[Program], Callable[[Sides, int], np.ndarray]] | None = None,
+        squares: sp.csr_array | None = None,
+    ) -> None:
         self.program, self.form = program, program.equality_form()
-        matrix, kept = self.form.matrix if slacks else self.form.rows_without_slacks(), len(self.form.kept)
-        if lift is None:
+        matrix, kept = self.form.rows_without_slacks(), len(self.form.kept)
+        if squares is None:
             self.factor = SparseFactor.of(matrix)
         else:
-            self.factor = SparseFactor.lifted(matrix, slice(kept - (program.n - lift.shape[0]), kept), lift)
+            self.factor = SparseFactor.quadratic(matrix, slice(kept - (program.n - squares.shape[0]), kept), squares)
+        self.infeasible = (lambda sides, count: np.zeros(count, bool)) if infeasible is None else infeasible(program)
+        self.is_inequality = self.ordered(self.form.is_inequality)
+        self.plan = self.factor.plan_of(self.is_inequality)
+        self._plan = self.plan.ctypes.data
+        self._own_sides = self._sides(program.own_sides)
+        self._scratch = threading.local()
 
     def right_hand_side(self, sides: Sides) -> np.ndarray:
         """r `(count, m)`, or `(1, m)` where all instances share it."""
@@ -92,66 +106,40 @@ class RowSystem:
 
     def outwards(self, y: np.ndarray) -> np.ndarray:
         """Multipliers of the scaled rows in elimination order `(count, m)` → of the program's rows."""
-        return np.take(y * self.factor.scale, self._places, axis=1)
+        return np.take(y * self.factor.scale, self.places, axis=1)
 
     @cached_property
-    def _places(self) -> np.ndarray:
+    def places(self) -> np.ndarray:
         """Where each of the program's rows is in elimination order."""
         return np.argsort(self.factor.order)
 
-
-class SmoothedRows(RowSystem):
-    """The rows without slacks: the smoothed LP over them, and projections onto the faces of the feasible set.
-
-    lift: RᵀR, where the program's last variables are z = R w and its last equalities say so (`lifted`).
-    infeasible: which of so many instances with these sides are proven to have no feasible point, bool `(count,)`.
-    """
-
-    def __init__(
-        self,
-        program: Program,
-        lift: sp.csr_array | None = None,
-        infeasible: Callable[[Sides, int], np.ndarray] | None = None,
-    ) -> None:
-        super().__init__(program, slacks=False, lift=lift)
-        self.infeasible = infeasible or (lambda sides, count: np.zeros(count, bool))
-        self.is_inequality = self.ordered(self.form.is_inequality)
-        self.plan = self.factor.plan_of(self.is_inequality)
-        self._plan = self.plan.ctypes.data
-        self._own_sides = self._sides(program.own_sides)
-        self._scratch = threading.local()
-
     def _sides(self, sides: Sides) -> tuple[np.ndarray, ...]:
-        """r, lower and upper of the kernels."""
         return self.right_hand_side(sides), fixed(sides.lines("lower")), fixed(sides.lines("upper"))
 
-    def _lines(self, sides: Sides) -> tuple[np.ndarray, ...]:
+    def lines(self, sides: Sides) -> tuple[np.ndarray, ...]:
+        """r, lower and upper of the kernels; those of the program are made once."""
         return self._own_sides if sides is self.program.own_sides else self._sides(sides)
 
-    def answer(
-        self, c: np.ndarray, mu: float, sides: Sides, start: np.ndarray | None, tolerance: float, *, norm: bool = False
-    ) -> Answer:
-        """min cᵀw + Ω(w), Ω = (μ/2)‖w‖² or (norm) μ‖w‖₂, for c `(count, n)`; start: that of an earlier answer, NaN where none."""
-        if norm:
-            from dflearn.engine.smoothed.norm import solve_norm
+    def answer(self, c: np.ndarray, mu: float, sides: Sides, start: np.ndarray | None, tolerance: float) -> Answer:
+        """min cᵀw + (μ/2)‖w‖² for c `(count, n)`; start: that of an earlier answer, NaN where none."""
+        weight = np.array([mu])  # one for all instances
+        answer = self.solve(self.data(c, weight, sides), start, tolerance)
+        end = finish(self, c, weight, sides, answer, tolerance)
+        return Answer.of(answer, answer.y, Face(self, answer.inside, answer.in_force, weight), end)
 
-            answer, kappa, end = solve_norm(self, c, mu, sides, start, tolerance)
-        else:
-            kappa = np.array([mu])  # one for all instances
-            answer = self.solve(self.data(c, kappa, sides), start, tolerance)
-            end = finish(self, c, kappa, sides, answer, tolerance)
-        face = Face(self, answer.inside, answer.in_force, kappa, answer.w if norm else None)
-        bound = answer.objective
-        if any(end.status.tolist()):  # OPTIMAL is 0
-            bound = np.where(end.status, -np.inf, bound)
-        begin = answer.y
-        if norm and start is not None:
-            begin = np.hstack([begin, np.minimum(kappa, LARGEST)[:, None]])
-        return Answer(answer.w, begin, face, answer.objective, bound, answer.residual, *end)
+    def face(self, inside: np.ndarray, in_force: np.ndarray, mu: np.ndarray) -> Face:
+        """The face of `Face.arrays`."""
+        return Face(self, inside, in_force, mu)
+
+    def face_of(self, inside: np.ndarray, inequalities: np.ndarray, mu: float, q: np.ndarray | None = None) -> Face:
+        """The face on which these variables lie inside their bounds `(count, n)` and these rows of G are in force `(count, rows)`."""
+        assert q is None, "instances with a q have `QuadraticRows`"
+        rows = np.hstack([np.ones((len(inside), len(self.form.kept)), np.uint8), inequalities])
+        return Face(self, inside, np.ascontiguousarray(self.ordered(rows)), np.array([mu]))
 
     def data(self, c: np.ndarray, mu: np.ndarray, sides: Sides) -> SmoothedData:
         """A batch of smoothed LPs: c `(count, n)` in float64, the one dtype that kernels are compiled for; mu `(count or 1,)`."""
-        return SmoothedData(c, np.ascontiguousarray(mu), *self._lines(sides))
+        return SmoothedData(c, np.ascontiguousarray(mu), *self.lines(sides))
 
     def _space(self) -> int:
         """Where this thread's scratch is."""
@@ -323,62 +311,6 @@ class SmoothedRows(RowSystem):
         share = np.where(low < high, 1.0, np.where(low > high, 0.0, 0.5))  # a fixed variable is at both: half to each
         return {"b": b, "h": z[:, len(form.kept) :], "lower": share * pressed, "upper": (1 - share) * pressed}
 
-    # -- what the norm as regularizer asks ------------------------------------------------------------------------
-
-    def decision_sizes(self, sides: Sides, count: int) -> np.ndarray:
-        """How large decisions are by the right-hand sides, or else by the bounds, `(count,)`."""
-        r, lower, upper = self._lines(sides)
-        forced = np.abs(r).max(1, initial=0.0)
-        ends = [np.where(np.isfinite(part), np.abs(part), 0.0).max(1, initial=0.0) for part in (lower, upper)]
-        sizes = np.where(forced > 0, forced, np.maximum(*ends))
-        return np.broadcast_to(np.where(sizes > 0, sizes, 1.0), (count,))
-
-    def origin_is_feasible(self, sides: Sides, count: int) -> np.ndarray:
-        """Whether w = 0 satisfies all rows and bounds, `(count,)`."""
-        r, lower, upper = self._lines(sides)
-        rows = np.where(self.is_inequality, r >= 0, r == 0).all(1)
-        return np.broadcast_to(rows & (lower <= 0).all(1) & (upper >= 0).all(1), (count,)).copy()
-
-    def may_be_endless(self, sides: Sides, count: int) -> np.ndarray:
-        """Whether some bound is missing, `(count,)`."""
-        _, lower, upper = self._lines(sides)
-        return np.broadcast_to((np.isinf(lower) | np.isinf(upper)).any(1), (count,)).copy()
-
-    def pull_from_origin(self, c: np.ndarray, sides: Sides) -> np.ndarray:
-        """The length of the projection of −c onto the directions in which one may leave w = 0, `(count,)`."""
-        r, lower, upper = self._lines(sides)
-        ends = np.where(lower < 0, -np.inf, 0.0), np.where(upper > 0, np.inf, 0.0)
-        return self._pull(c, np.where(r > 0, 2.0, 0.0), *ends)[0]  # no row of length one gets to 2
-
-    def pull_without_end(self, c: np.ndarray, sides: Sides) -> np.ndarray:
-        """The length of the projection of −c onto the directions in which one may go on for ever, `(count,)`."""
-        r, lower, upper = self._lines(sides)
-        ends = np.where(np.isinf(lower), -np.inf, 0.0), np.where(np.isinf(upper), np.inf, 0.0)
-        pull, way = self._pull(c, np.zeros_like(r), *ends)
-        # Where rounding leaves something of no projection at all, costs do not fall along it.
-        with np.errstate(invalid="ignore", divide="ignore"):
-            known: np.ndarray = np.minimum(pull, -(c * way).sum(1) / np.linalg.norm(way, axis=1))
-        return known  # not a number where nothing is
-
-    def _pull(
-        self, c: np.ndarray, r: np.ndarray, lower: np.ndarray, upper: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The length of the projection of −c onto a cone, `(count,)`, and its direction, `(count, n)`."""
-        length = np.linalg.norm(c, axis=1)
-        length[length == 0] = 1.0
-        data = SmoothedData(c, length, np.ascontiguousarray(r), fixed(lower), fixed(upper))
-        answer = self.solve(data, None, CONE_TOLERANCE)
-        for i in np.flatnonzero(~(answer.residual <= CONE_ACCEPTED)):
-            sides = np.take(r[i % len(r)] / self.factor.scale, self._places)[len(self.form.kept) :]
-            cone = Sides(np.zeros(self.program.A.shape[0]), sides, lower[i % len(lower)], upper[i % len(upper)])
-            guess = np.nan_to_num(np.clip(answer.w[i], cone.lower, cone.upper)), self.prices_of_all(answer.y[i])
-            result = self.hard.solve(c[i], float(length[i]), cone, guess)
-            if result.status == Status.OPTIMAL:
-                answer.w[i], answer.residual[i] = result.w, 0.0
-        # With μ = ‖c‖ the projection is of length one at most; where all methods failed, nothing is claimed.
-        pull = np.where(answer.residual <= CONE_ACCEPTED, length * np.linalg.norm(answer.w, axis=1), np.nan)
-        return pull, answer.w
-
     def cone_points(self, data: SmoothedData, steps: int) -> np.ndarray:
         """Mᵀy − z_l + z_u after so many interior-point steps, for costs of size about one; `(count, n)`."""
         answer = self.empty_answer(len(data.c))
@@ -388,24 +320,28 @@ class SmoothedRows(RowSystem):
 
 
 class Face(NamedTuple):
-    """The faces that the solutions of a batch lie on. κ is μ, or with the norm as regularizer μ/‖w‖; w: the decisions then."""
+    """The faces that the solutions of a batch lie on."""
 
     rows: SmoothedRows
     inside: np.ndarray
     in_force: np.ndarray
-    kappa: np.ndarray
-    w: np.ndarray | None = None
+    mu: np.ndarray
 
     def project(self, v: np.ndarray) -> np.ndarray:
         """(dw/dc)ᵀ v as stated in `Smoothed`, `(count, n)` → `(count, n)`."""
-        out = self.rows.project(self.inside, self.in_force, v, -1.0 / self.kappa)
-        if self.w is not None:
-            along = self.rows.project(self.inside, self.in_force, self.w)
-            room = np.square(self.w - along).sum(1)  # ‖w‖² − wᵀP w, without its rounding
-            with np.errstate(divide="ignore", invalid="ignore"):
-                share = np.where(room > 0, (self.w * out).sum(1) / room, 0.0)
-            out = out + share[:, None] * along
-        return out
+        return self.rows.project(self.inside, self.in_force, v, -1.0 / self.mu)
+
+    def along(self, v: np.ndarray) -> np.ndarray:
+        """P v, the projection onto the faces."""
+        return self.rows.project(self.inside, self.in_force, v)
+
+    def side_gradients(self, sides: Sides, w: np.ndarray, v: np.ndarray) -> dict[str, np.ndarray]:
+        """By name, (dw/d side)ᵀ v for each instance: v and w `(count, n)` → `(count, k)` each."""
+        return self.rows.side_gradients(self.inside, self.in_force, sides, w, v)
+
+    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """What `SmoothedRows.face` makes it of."""
+        return self.inside, self.in_force, self.mu
 
 
 class Answer(NamedTuple):
@@ -414,13 +350,20 @@ class Answer(NamedTuple):
 
     w: np.ndarray
     start: np.ndarray
-    face: Face
+    face: Any
     objective: np.ndarray
     bound: np.ndarray
     residual: np.ndarray
     status: np.ndarray
     fallback: np.ndarray
     reason: np.ndarray | None
+
+    @classmethod
+    def of(cls, answer: SmoothedAnswer, start: np.ndarray, face: Any, end: Finished) -> Answer:
+        bound = answer.objective
+        if any(end.status.tolist()):  # OPTIMAL is 0
+            bound = np.where(end.status, -np.inf, bound)
+        return cls(answer.w, start, face, answer.objective, bound, answer.residual, *end)
 
 
 class Finished(NamedTuple):

@@ -18,6 +18,7 @@ from torch import Tensor
 from dflearn.engine.cuda.driver import RESERVED, Machine, Module, Shape, gpu
 from dflearn.engine.cuda.errors import NotHere
 from dflearn.engine.cuda.plan import MOST_ENTRIES, MOST_ROWS, Plan
+from dflearn.engine.smoothed.quadratic import Substitution
 from dflearn.program import Instance, Objective, Program
 from dflearn.program.arrays import LinearMap
 from dflearn.program.equality_form import CONTRADICTION
@@ -100,14 +101,25 @@ class SmoothedBlocks:
 
     Attributes:
         plan: what the kernels walk through.
+        change: of the variables w into those of the kernels, for a quadratic objective.
         costs: how the kernels make c of y; `None`: c is y, if the kernels take y at all (`takes_y`).
         threads, wide: of a block; of one that has a multiprocessor to itself.
         together: how many blocks a multiprocessor holds at most.
         spilled: the share of the factor that does not fit into a block's fast memory.
     """
 
-    def __init__(self, program: Program, machine: Machine, device: torch.device, threads: int | None = None) -> None:
-        self.program, self.form, self.device = program, program.equality_form(), device
+    def __init__(
+        self,
+        program: Program,
+        machine: Machine,
+        device: torch.device,
+        threads: int | None = None,
+        change: Substitution | None = None,
+    ) -> None:
+        self.change, self.device = change, device
+        self.program = program if change is None else change.program
+        program = self.program
+        self.form = program.equality_form()
         matrix = self.form.rows_without_slacks()
         if matrix.shape[0] >= MOST_ROWS:
             raise NotHere(f"it has {matrix.shape[0]} rows, and blocks take up to {MOST_ROWS - 1}")
@@ -148,7 +160,7 @@ class SmoothedBlocks:
         self._matrix, self._mu = LinearMap(form.rows_without_slacks()), dict[float, tuple[Tensor, Tensor]]()
         plain = objective.S is None and not objective.d.any()
         self.costs = None if plain else Costs.of(objective, device)
-        self.takes_y = plain or self.costs is not None
+        self.takes_y = change is None and (plain or self.costs is not None)
         # In memory of the host that the device writes to, so that nothing need be copied where all went well.
         self._alarms = torch.zeros(ALARMS, dtype=torch.int32, pin_memory=device.type == "cuda")
         self._rung, self._turn = self._alarms.numpy(), itertools.count()
@@ -157,10 +169,10 @@ class SmoothedBlocks:
         self.no = torch.zeros(1, dtype=torch.bool, device=device)
 
     @classmethod
-    def prepare(cls, program: Program, device: torch.device) -> SmoothedBlocks:
-        """The program on a CUDA device; `NotHere` says why it cannot be there."""
+    def prepare(cls, program: Program, device: torch.device, change: Substitution | None = None) -> SmoothedBlocks:
+        """The program on a CUDA device; `NotHere` says why it cannot be there. change: of its variables, with Q."""
         index = torch.cuda.current_device() if device.index is None else device.index
-        return cls(program, gpu(index), torch.device(device.type, index))
+        return cls(program, gpu(index), torch.device(device.type, index), change=change)
 
     def __str__(self) -> str:
         spilled = f", {self.spilled:.0%} of the factor in global memory" if self.spilled else ""
