@@ -192,7 +192,7 @@ class Smoothed(WithoutCaches, Layer):
 
     def _solve(self, y: Tensor, instance: Instance | None, start: Tensor | None) -> Solution:
         count = y.shape[:-1].numel()
-        has_q = instance is not None and instance.q is not None and count > 0
+        has_q = instance is not None and instance.q is not None
         if has_q and y.is_cuda and not self._warned_q:
             self._warned_q = True
             warnings.warn(
@@ -230,7 +230,7 @@ class Smoothed(WithoutCaches, Layer):
         device of y `(*batch, ·)`."""
         batch, q = y.shape[:-1], None if instance is None else instance.q
         sides, given = self.program.sides(instance, len(c)), check_start(start, batch, self.start_width)
-        if q is None or not len(c):
+        if q is None:
             answer = self.backend().answer(c, self._mu, sides, given, self.tolerance)
         else:
             answer = self.quadratic.answer(c, self._mu, sides, given, self.tolerance, as_rows(q, len(c), np.float64))

@@ -170,7 +170,8 @@ class QuadraticRows:
     def _groups(self, mu: float, q: np.ndarray | None) -> list[tuple[Any, Substitution]]:
         if q is None:
             return [(slice(None), self.at(mu))]
-        return [(index, self.at(mu, row)) for row, index in alike(q)]
+        rows = alike(q) or [(np.zeros(self.program.n), np.arange(0))]  # an empty batch has its shapes too
+        return [(index, self.at(mu, row)) for row, index in rows]
 
     def answer(
         self,
