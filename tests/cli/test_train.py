@@ -300,6 +300,16 @@ def test_a_variable_that_is_called_like_another_column(folder: Path) -> None:
 # -- the doctor -----------------------------------------------------------------------------------------------------
 
 
+def test_limits_of_the_solver(folder: Path, capsys: Output) -> None:
+    """The solver that the options ask for judges; decisions within its limit count."""
+    assert train("pack.mps", "--time-limit", "30", "--mip-gap", "0.01", *ONLY_RIDGE) == 0
+    record = metadata()["record"]
+    assert "HiGHS" in record["test"]["ridge"]["solver"]
+    assert "time_limit=30.0 gap=0.01" in record["test"]["ridge"]["solver"]
+    assert train("pack.mps", "--solver", "scip", *ONLY_RIDGE) == 1
+    assert "use HiGHS" in capsys.readouterr().err
+
+
 ONLY_RIDGE = ("--forecasters", "ridge", "--minutes", "1e-9")  # no decision-focused candidate is begun
 
 

@@ -6,7 +6,7 @@ import shlex
 from dataclasses import field, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 from cyclopts.validators import Number, mutually_exclusive
@@ -17,6 +17,8 @@ from dflearn.errors import MissingExtraError, OptionError
 from dflearn.files import as_json
 
 if TYPE_CHECKING:
+    from dflearn.program import Program
+    from dflearn.solvers.base import Solver
     from dflearn.tables import TrainResult
     from dflearn.tables.tables import Table
 
@@ -78,6 +80,12 @@ class Train(OwnProgram, Workers, Cache):
     """of the parts and of training (default: 0)"""
     device: str | None = None
     """where decision-focused models are trained: cpu (default), cuda or cuda:1, say"""
+    solver: Literal["highs", "gurobi", "scip"] | None = None
+    """what decides (default: the fastest that suits the program)"""
+    time_limit: Annotated[float | None, Parameter(validator=Number(gt=0))] = None
+    """seconds for each exact decision; the best found until then counts too"""
+    mip_gap: Annotated[float, Parameter(validator=Number(gte=0))] = 0.0
+    """how far an integer decision may be from optimal, as a share of the objective (default: 0)"""
     page: Annotated[Path | None, PAGE] = None
     """the page to write (default: beside --out, .html)"""
     no_page: Annotated[bool, PAGE] = False
@@ -102,7 +110,7 @@ class Train(OwnProgram, Workers, Cache):
                 if other is not None:
                     other.order_like(features)  # rows that do not match are an error before anything heavy is loaded
 
-            from dflearn.solvers.task import DecisionTask
+            from dflearn.solvers.base import Status
             from dflearn.tables import workflow
             from dflearn.tables.tables import read_table
 
@@ -123,7 +131,8 @@ class Train(OwnProgram, Workers, Cache):
                 "id_column": self.id,
                 "checkpoint": self.out.with_name(self.out.name + ".unfinished"),
                 "offset": source.offset,
-                "solver": self.spread(DecisionTask.of(program).solver),
+                "solver": self.spread(self._solver(program)),
+                "accept": (Status.OPTIMAL,) if self.time_limit is None else (Status.OPTIMAL, Status.FEASIBLE),
                 "cache": self.cache_folder,
             }
             run: Any = workflow.train_rolling if self.folds else workflow.train
@@ -149,6 +158,16 @@ class Train(OwnProgram, Workers, Cache):
             training_page(told, unit=self.unit, per_year=self.rows_per_year, commands=steps, rolled=rolled).write(page)
         folds = [self._document(one) for one in result.folds] if self.folds else None
         return Answer("\n".join(lines), {"model": self.out, "page": page, **self._document(last), "folds": folds})
+
+    def _solver(self, program: Program) -> Solver:
+        """The exact solver that the options ask for."""
+        from dflearn import solvers
+        from dflearn.solvers.task import DecisionTask
+
+        if self.solver is None and self.time_limit is None and not self.mip_gap:
+            return DecisionTask.of(program).solver
+        kind = {"highs": solvers.HiGHS, "gurobi": solvers.Gurobi, "scip": solvers.SCIP}[self.solver or "highs"]
+        return kind(program, time_limit=self.time_limit or float("inf"), gap=self.mip_gap)
 
     def _checked_page(self) -> Path | None:
         """Where the page goes, checked before anything is trained; `None` where there will be none."""

@@ -20,7 +20,7 @@ from dflearn.evaluation import Evaluation, compare, evaluate
 from dflearn.problems import Problem
 from dflearn.program import Program
 from dflearn.program.columns import places_of
-from dflearn.solvers.base import Solver, Status
+from dflearn.solvers.base import Solution, Solver, Status
 from dflearn.solvers.task import DecisionTask, check_solves
 from dflearn.tables.candidates import QUANTILE, STACK, TREES, Candidates
 from dflearn.tables.choice import Choice, best_ordinary, choose, drifting
@@ -70,6 +70,7 @@ def train(
     checkpoint: str | Path | None = None,
     keep_checkpoint: bool = False,
     solver: Solver | None = None,
+    accept: Sequence[Status] = (Status.OPTIMAL,),
     cache: str | Path | None = None,
     device: str | None = None,
     progress: bool = True,
@@ -120,6 +121,7 @@ def train(
             left stays.
         keep_checkpoint: remove nothing at the end, as `train_rolling` needs it between its folds.
         solver: an exact solver of the program; default: the fastest that suits it.
+        accept: the statuses of decisions that may count: `FEASIBLE` too, where the solver has a time limit.
         cache: a folder that remembers solves, as of `label`.
         device: where decision-focused models are trained, "cuda", say; see docs/how-to/gpu.md. The result lies on the CPU.
         progress: say on stderr how far it is.
@@ -152,7 +154,7 @@ def train(
     x, y = torch.tensor(with_forecast(encoding(tables.features), tables.forecast)), torch.tensor(true.values)
     instance = tables.instance(program)
     best = solve_cached(solver, y, instance, cache=cache, progress=progress)
-    best.check((Status.OPTIMAL,), name=tables.where, what="optimal decision with the true costs")
+    best.check(accept, name=tables.where, what="optimal decision with the true costs")
     counts = None if roles.weights is None else torch.tensor(roles.weights)
     data = DecisionDataset(x, y, best.decision, instance, weights=counts)
     if counts is not None:
@@ -173,7 +175,7 @@ def train(
 
     def judge(name: str, predicted: np.ndarray, rows: np.ndarray) -> Evaluation:
         said.pass_by(f"deciding with {name}")
-        return evaluate(predicted, program, data.subset(rows), solver, cache=cache, progress=False)
+        return evaluate(predicted, program, data.subset(rows), solver, cache=cache, progress=False, accept=accept)
 
     first = judge(choice.baseline, found[choice.baseline].forecasts.numpy(), fit.left_out)
     validation = {name: _judged_before(first, one, fit) for name, one in found.items()}
@@ -229,6 +231,7 @@ def train(
         + encoding.notes
         + encoding.remarks(tables.features)
         + skipped
+        + _unproven(best)
         + _notes_on_models(models, tested, data, parts),
         record=record,
         seconds=time.perf_counter() - begun,
@@ -375,6 +378,16 @@ def _judged_before(like: Evaluation, one: Candidate, fit: CrossFit) -> Evaluatio
         weigh = (fit.held.weights / fit.held.weights.mean()).numpy()
         regrets = np.divide(regrets, weigh, out=np.zeros_like(regrets), where=weigh > 0)
     return replace(like, regrets=regrets, squared_errors=errors.numpy(), decisions=None, floor_regrets=None)
+
+
+def _unproven(best: Solution) -> list[str]:
+    """A note where some labels are not proven to be optimal."""
+    count = int((best.status != int(Status.OPTIMAL)).sum())
+    return (
+        [f"{count} of {len(best.status)} optimal decisions are the best found within the solver's limit"]
+        if count
+        else []
+    )
 
 
 def _check_positive(costs: Table | None) -> None:
