@@ -173,6 +173,8 @@ def _formula(
     def dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return (a * b).sum(1)
 
+    if name == "smoothed SPO+":  # its label is the layer's own
+        truth = decide(y)
     at = 2 * y_hat - y if "SPO+" in name else y_hat
     w = decide(at) if name != "MSE" else truth
     total = dot(np.abs(costs(at)) + np.abs(costs(y)), np.abs(w) + np.abs(truth)) + omega(w) + omega(truth)
