@@ -75,7 +75,7 @@ def draw_savings(axes: Any, title: str, found: dict[str, Judged]) -> None:
     text = f"{saved.mean():.0f} a day on average"
     axes.annotate(text, (len(saved), saved.mean()), ha="right", va="bottom", color=INK)
     axes.set(xlabel="test days, sorted", ylabel="value gained by SCE over two-stage")
-    axes.set_title(f"Day by day, {title}")
+    axes.set_title(f"Day by day, {title.removeprefix('energy knapsack ')}")
 
 
 def main() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +61,6 @@ def judged(name: str, program: dfl.Program, mu: float, predicted: Tensor, truth:
     """The library's value of a loss of the page, `(count,)`."""
     exact, smoothed = dfl.Exact(dfl.HiGHS(program)), dfl.Smoothed(program, mu)
     best = exact(truth)
-    v = smoothed(truth) if label == "smoothed" else best
     batch = Batch(features=truth, costs=truth, decisions=best)
     if name == "regret":
         return program.objective.difference(truth, exact(predicted), best)
@@ -71,10 +69,10 @@ def judged(name: str, program: dfl.Program, mu: float, predicted: Tensor, truth:
     if name == "SPO+":
         return dfl.losses.SPOPlus(exact)(predicted, batch)
     if name == "SCE":
-        return dfl.losses.SCE(smoothed)(predicted, replace(batch, decisions=v))
+        return dfl.losses.SCE(smoothed, label=label)(predicted, batch)
     if name == "MSE":
         return dfl.losses.MSE()(predicted, batch)
-    return dfl.losses.FenchelYoung(smoothed)(2 * predicted - truth, replace(batch, decisions=v))
+    return dfl.losses.SmoothedSPOPlus(smoothed, label=label)(predicted, batch)
 
 
 @pytest.mark.parametrize("label", ["exact", "smoothed"])
