@@ -26,7 +26,7 @@ export NO_MKDOCS_2_WARNING := 1
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-demo: $(VENV)/.installed-plot  ## train on a small shortest-path problem and show what it buys
+demo: $(VENV)/.installed-plot  ## train on a small shortest-path problem and show the gain
 	$(BIN)/dfl demo
 
 # mypy has one thread, so the tests begin meanwhile.

@@ -26,7 +26,7 @@ FOLDER = Path(__file__).resolve().parents[3] / "benchmarks" / "speed"
 
 
 class Demo(Command):
-    """Train on a small shortest-path problem and show what it buys."""
+    """Train on a small shortest-path problem and show the gain."""
 
     epochs: Positive = 25
     """default: 25, as in the paper"""
