@@ -45,7 +45,7 @@ costs = 4 * np.exp(x[["diesel", "demand"]].to_numpy() @ effect) * rng.uniform(0.
 y = pd.DataFrame(costs, columns=program.cost_names)
 
 # %% [markdown]
-# `dfl.train` cuts the rows into three parts, trains several models, chooses one by its regret on the validation set and
+# `dfl.train` sets test rows aside, trains several models, chooses one by its regret on the validation rows and
 # compares it with the squared error on the test set.
 
 # %%

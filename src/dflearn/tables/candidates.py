@@ -23,7 +23,7 @@ from dflearn.tables.methods import Amount, make_loss
 
 BLEND, STACK, TREES, QUANTILE, SHIFTED = "blend", "stack", "focused boosting", "quantile", "shifted"
 SHARES = (0.25, 0.5, 0.75)  # of trees in a blend with a linear forecast
-WAYS = (1.0, 0.5)  # from the base to a decision-focused model: all, and half of it
+HALF = 0.5  # of the way from the base to a decision-focused model, tried too
 SMOOTHING = 0.3  # μ of the linear model and of boosting, relative to that at which errors move a decision by its size
 
 
@@ -183,15 +183,14 @@ class Candidates:
             weight, bias = made[key][min(phase, len(made[key]) - 1)]
             return self._mixed({name: _as_module(weight, bias)}, way, base, rows)
 
-        variants = []
-        for phase, forecasts in enumerate(found):
-            for way in WAYS:
-                left_out = way * fit.after(forecasts) + (1 - way) * base.forecasts
-                of = {"phase": phase, "way": way}
-                variants.append(
-                    Candidate(name, left_out, partial(build, phase=phase, way=way), name, base.trees and way < 1, of)
-                )
-        return fit.judged(variants)
+        def variant(phase: int, way: float) -> Candidate:
+            left_out = way * fit.after(found[phase]) + (1 - way) * base.forecasts
+            of = {"phase": phase, "way": way}
+            return Candidate(name, left_out, partial(build, phase=phase, way=way), name, base.trees and way < 1, of)
+
+        whole = fit.judged([variant(phase, 1.0) for phase in range(len(found))])
+        best = min(whole, key=lambda one: one.mean, default=None)
+        return whole if best is None else whole + fit.judged([variant(best.detail["phase"], HALF)])
 
     def _mixed(self, own: Mapping[str, nn.Module], way: float, base: Candidate, rows: np.ndarray) -> Combination:
         """The sum of these parts beside the base, way · parts + (1 − way) · base."""
@@ -260,7 +259,7 @@ class Candidates:
             left_out = way * forecasts + (1 - way) * base.forecasts
             return Candidate(TREES, left_out, partial(build, way=way), "SmoothedSPOPlus", True, {"way": way})
 
-        return fit.judged([variant(way) for way in WAYS])
+        return fit.judged([variant(way) for way in (1.0, HALF)])
 
 
 def _as_module(weight: Tensor, bias: Tensor) -> nn.Module:
