@@ -319,11 +319,18 @@ def test_drift_votes_against_trees_and_a_forecast_that_is_there_is_kept_if_as_go
     base = rng.exponential(size=100)
     little, much = base - 0.01 + rng.normal(0, 0.3, 100), base - 0.5
     ridge, boosting = candidate("ridge", base), candidate("boosting", little - little.mean() + base.mean() - 0.01, True)
-    assert choice.best_ordinary([ridge, boosting], drifts=False) is boosting
-    assert choice.best_ordinary([ridge, boosting], drifts=True) is ridge
+    assert choice.best_ordinary([boosting, ridge], drifts=False) is ridge  # the simplest of equals
+    assert choice.best_ordinary([ridge, boosting], drifts=False, equal=True) is boosting
+    clear = base - 0.1 + rng.normal(0, 0.6, 100)
+    clear += (
+        base.mean() - 1.5 * choice.error_of(base - clear) - clear.mean()
+    )  # better by one and a half standard errors
+    trees = candidate("boosting", clear, True)
+    assert choice.best_ordinary([ridge, trees], drifts=False) is trees
+    assert choice.best_ordinary([ridge, trees], drifts=True) is ridge
     better, yours = candidate("boosting", much, True), candidate("your forecast", base)
     assert choice.best_ordinary([yours, better], drifts=True) is better
-    assert choice.best_ordinary([yours, boosting], drifts=False) is yours
+    assert choice.best_ordinary([yours, boosting], drifts=False, equal=True) is yours
     x = rng.normal(size=(100, 2))
     assert not choice.drifting(x[:80], x[80:])
     assert choice.drifting(x[:80], x[80:] + np.array([0, 5]))

@@ -61,7 +61,7 @@ class Train(OwnProgram, Workers, Cache):
     lr: float | None = None
     """how far a step moves its forecasts, in units of their error"""
     minutes: float = 10.0
-    """after so many, no other decision-focused candidate is begun (default: 10)"""
+    """of the processor: after so many, no other decision-focused candidate is begun (default: 10)"""
     refit: bool = False
     """after choosing and testing, train again on all rows"""
     test: float | None = None

@@ -17,11 +17,11 @@ from dflearn.tables import boosting, stack, tuning
 from dflearn.tables.combination import Combination
 from dflearn.tables.cross_fitting import Candidate, CrossFit
 from dflearn.tables.demand import LEVELS, critical_ratios
-from dflearn.tables.forecasters import YOURS, Boosting, LinearQuantile
+from dflearn.tables.forecasters import BLEND, YOURS, Boosting, LinearQuantile
 from dflearn.tables.linear import after_model, corrected, ridge_start, units_of
 from dflearn.tables.methods import Amount, make_loss
 
-BLEND, STACK, TREES, QUANTILE, SHIFTED = "blend", "stack", "focused boosting", "quantile", "shifted"
+STACK, TREES, QUANTILE, SHIFTED = "stack", "focused boosting", "quantile", "shifted"
 SHARES = (0.25, 0.5, 0.75)  # of trees in a blend with a linear forecast
 HALF = 0.5  # of the way from the base to a decision-focused model, tried too
 SMOOTHING = 0.3  # μ of the linear model and of boosting, relative to that at which errors move a decision by its size

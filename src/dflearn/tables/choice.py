@@ -10,7 +10,7 @@ import numpy as np
 from dflearn.evaluation.estimates import Estimate
 from dflearn.evaluation.regret import EXACT
 from dflearn.tables.cross_fitting import Candidate
-from dflearn.tables.forecasters import YOURS
+from dflearn.tables.forecasters import BLEND, YOURS
 
 HALVINGS, ERRORS = 20, 1.0
 LEAST_ROWS, APART = 20, 10  # with fewer rows, or fewer on which regrets differ, the ordinary model is kept in any case
@@ -31,28 +31,28 @@ def error_of(difference: np.ndarray) -> float:
     return float(difference.std(ddof=1) / np.sqrt(len(difference))) if len(difference) > 1 else np.inf
 
 
-def within(one: np.ndarray, best: np.ndarray) -> bool:
-    """Whether regrets are within one standard error of the best ones, row by row."""
+def within(one: np.ndarray, best: np.ndarray, errors: float = ERRORS) -> bool:
+    """Whether regrets are within so many standard errors of the best ones, row by row."""
     if not np.isfinite(one).all():
         return False
     if not np.isfinite(best).all():
         return True
-    return float((one - best).mean()) <= ERRORS * error_of(one - best)
+    return float((one - best).mean()) <= errors * error_of(one - best)
 
 
-def best_ordinary(candidates: Sequence[Candidate], drifts: bool) -> Candidate:
-    """The ordinary candidate with the least regret on rows left out.
+def best_ordinary(candidates: Sequence[Candidate], *, drifts: bool, equal: bool = False) -> Candidate:
+    """The simplest ordinary candidate within one standard error of the least regret on rows left out.
 
-    A forecast that the user has is kept unless another is better by more than a standard error. Where the rows drift
-    out of the range of those before them, trees, which do not follow, must be better by that much too.
+    The forecast that the user has comes first, then those without trees, blends, and trees alone. Where the rows drift out of
+    the range of those before them, trees, which do not follow, must be better by two standard errors. equal: whether no other
+    than the user's forecast is preferred, as where too much and too little cost differently and a mean is no simple choice.
     """
     best = min(candidates, key=lambda one: one.mean)
-    steady = [one for one in candidates if not one.trees]
-    if drifts and best.trees and steady:
-        other = min(steady, key=lambda one: one.mean)
-        best = other if within(other.regrets, best.regrets) else best
-    yours = [one for one in candidates if one.name == YOURS]
-    return yours[0] if yours and within(yours[0].regrets, best.regrets) else best
+    for one in sorted(candidates, key=lambda one: (one.name != YOURS, one.trees, one.trees and one.name != BLEND)):
+        errors = 2 * ERRORS if drifts and best.trees and not one.trees else ERRORS
+        if (one.name == YOURS or not equal) and within(one.regrets, best.regrets, errors):
+            return one
+    return best
 
 
 def choose(

@@ -17,7 +17,7 @@ from dflearn.tables.combination import Estimator
 from dflearn.tables.demand import quantile_fit
 from dflearn.tables.linear import each_cost, linear_fit, strength_by_leaving_one_out, units_of
 
-AVERAGE, YOURS = "average costs", "your forecast"  # of the rows trained on; of the user
+AVERAGE, YOURS, BLEND = "average costs", "your forecast", "blend"
 CLIP = 5.0  # median deviations from the median: what the strength of Huber's regression is chosen on
 HUBER_WORK = 20_000  # features times costs beyond which Huber's regression, one search per cost, is left out by default
 

@@ -113,7 +113,7 @@ def train(
         seed: of the parts and of training.
         id_column: the column that names the rows, in every table; rows are then matched by it.
         offset: the constant of the objective, which `decide` adds to objectives.
-        minutes: after so many, no other decision-focused candidate is begun, and a note says which were left out.
+        minutes: after so many of the processor, no other decision-focused candidate is begun, and a note says which were left out.
         refit: train the chosen model again on all rows, those to choose by and to test on included, with the chosen settings
             and number of steps; `result.model` is this one then, and no row is left to test it.
         checkpoint: a folder for what is done so far; a call that was interrupted goes on from there, and ends with the same
@@ -241,24 +241,21 @@ def train(
 
 def _search(fit: CrossFit, of: Candidates, minutes: float | None) -> tuple[dict[str, Candidate], Choice, list[str]]:
     """The best candidate of each name, the ordinary ones first; the choice; and which were left out for lack of time."""
-    settings, begun, skipped = fit.settings, time.perf_counter(), []
+    settings, begun, skipped = fit.settings, time.process_time(), []
     ordinary = of.ordinary()
     if QUANTILE in settings.losses:
         ordinary += of.quantiles(ordinary)
     last = fit.folds[-1]
     drifts = settings.ordered and drifting(fit.rows.x[last.fit].numpy(), fit.rows.x[last.own].numpy())
-    base = best_ordinary(ordinary, drifts)
-    stacked = (
-        base
-        if "weights" in base.detail
-        else best_ordinary([one for one in ordinary if "weights" in one.detail], drifts)
-    )
+    base = best_ordinary(ordinary, drifts=drifts, equal=of.settled)
+    blends = [one for one in ordinary if "weights" in one.detail]
+    stacked = base if base in blends else best_ordinary(blends, drifts=drifts, equal=of.settled)
     kinds: dict[str, Callable[[], list[Candidate]]] = {STACK: lambda: of.stacks(stacked)}
     kinds |= {loss: partial(of.linear, loss, stacked) for loss in settings.losses if loss != QUANTILE}
     kinds |= {} if of.settled else {TREES: lambda: of.boosted(stacked)}
     focused = {}
     for name, make in kinds.items():
-        if minutes is not None and time.perf_counter() - begun > 60 * minutes:
+        if minutes is not None and time.process_time() - begun > 60 * minutes:
             skipped.append(f"{name} was left out after {minutes:g} minutes: see minutes=")
         else:
             focused[name] = make()
