@@ -2,11 +2,12 @@
 
     python benchmarks/pages/default_page.py
 
-Reads results/default/runs.jsonl.xz, which `dfl export` wrote; rewrites README.md and ranks.svg there.
+Reads runs.jsonl.xz, which `dfl export` wrote, and estimator.json in results/default; rewrites README.md and ranks.svg there.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -74,6 +75,20 @@ def drawn(ranks: np.ndarray, order: np.ndarray) -> Figure:
     return figure
 
 
+def estimator() -> str:
+    """The second check: ratios of regrets, by problem."""
+    held = json.loads((FOLDER / "estimator.json").read_text())
+    rows = []
+    for problem in KNOWN:
+        runs = [run for key, run in held.items() if key.split()[0] == problem]
+        ratios = [run["estimator"] / run["ridge"] for run in runs]
+        means = (f"{100 * np.mean([run[who] for run in runs]):.2f}" for who in ("estimator", "ridge"))
+        kept = str(sum(run["epoch"] == 0 for run in runs))
+        rows.append([problem, *means, f"{np.mean(ratios):.3f}", ", ".join(f"{one:.2f}" for one in ratios), kept])
+    head = ["problem", "estimator, %", "ridge, %", "mean ratio", "by seed", "seeds with ridge kept"]
+    return render(head, rows, "markdown")
+
+
 def page() -> str:
     seeds, table = regrets()
     ranks = np.apply_along_axis(rankdata, 2, table).mean(1)  # (problems, methods)
@@ -116,6 +131,7 @@ def page() -> str:
         f"Seeds {', '.join(map(str, seeds))} of {len(STUDY.seeds)} are complete. Figures of the four hypotheses, in their order:", "", *claims, "",
         "![Mean ranks](ranks.svg)", "", render(head, rows, "markdown"), "",
         "Regret in % of the optimum, mean over seeds:", "", render(["problem", *(STUDY.methods[m] for m in order)], each, "markdown"), "",
+        "The estimator beside ridge, five seeds:", "", estimator(), "",
     ])  # fmt: skip
 
 

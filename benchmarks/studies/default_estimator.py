@@ -24,6 +24,7 @@ from dflearn.problems import problem_named
 from dflearn.tables import DecisionFocusedRegressor
 
 OUT = Path(__file__).resolve().parents[2] / "results" / "default" / "estimator.json"
+SEEDS = (1, 2, 3, 4, 5)
 PROBLEMS = [f"fresh-{name}" for name in ("freight", "treasury", "reservoir", "paper", "coldstore", "pumping")]
 
 
@@ -46,7 +47,7 @@ def run(name: str, seed: int) -> dict[str, float]:
     regressor = DecisionFocusedRegressor(problem).fit(x, y)
     forecasts = {"estimator": regressor.predict(test.features.numpy()), "ridge": ridge(x, y, test.features.numpy())}
     found = {
-        who: evaluate(torch.tensor(forecast), problem, test, progress=False).ratio_of_sums.value
+        who: evaluate(torch.tensor(forecast), problem, test, progress=False).ratio_of_sums
         for who, forecast in forecasts.items()
     }
     return found | {"epoch": regressor.epoch_}
@@ -55,7 +56,7 @@ def run(name: str, seed: int) -> dict[str, float]:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     done = json.loads(OUT.read_text()) if OUT.exists() else {}
-    for seed in (1, 2, 3, 4, 5):
+    for seed in SEEDS:
         for name in PROBLEMS:
             if f"{name} {seed}" not in done:
                 done[f"{name} {seed}"] = run(name, seed)
