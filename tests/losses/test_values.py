@@ -132,9 +132,19 @@ def test_losses_through_a_smoothed_layer() -> None:
         ),
         (FenchelYoung(layer), plain + omega(label) - omega(w), (label - w) @ S),
         (
-            SmoothedSPOPlus(layer),
+            SmoothedSPOPlus(layer, label="exact"),
             obj(shifted, label) + omega(label) - obj(shifted, tilde) - omega(tilde),
             2 * (label - tilde) @ S,
+        ),
+        (
+            SmoothedSPOPlus(layer),
+            obj(shifted, own) + omega(own) - obj(shifted, tilde) - omega(tilde),
+            2 * (own - tilde) @ S,
+        ),
+        (
+            FenchelYoung(layer, label="smoothed"),
+            obj(PREDICTED, own) + omega(own) - obj(PREDICTED, w) - omega(w),
+            (own - w) @ S,
         ),
     ):
         value, gradient = value_and_gradient(loss, label)

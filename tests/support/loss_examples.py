@@ -12,9 +12,11 @@ LOSSES: dict[str, Callable[[Layer], Loss]] = {
     "squared decision error": SquaredDecisionError,
     "SPO+": SPOPlus,
     "smoothed SPO+": SmoothedSPOPlus,
+    "smoothed SPO+, exact label": lambda layer: SmoothedSPOPlus(layer, label="exact"),
     "SCE": SCE,
     "plain SCE": lambda layer: SCE(layer, variant="plain"),
     "SCE, smoothed label": lambda layer: SCE(layer, label="smoothed"),
     "Fenchel-Young": FenchelYoung,
+    "Fenchel-Young, smoothed label": lambda layer: FenchelYoung(layer, label="smoothed"),
 }
 FLAT = {"regret", "squared decision error", "mean squared decision error"}  # through a layer with zero Jacobian

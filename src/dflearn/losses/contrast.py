@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from dflearn.data import Batch
 from dflearn.errors import OptionError
 from dflearn.layers.base import Layer
 from dflearn.losses.base import Field, Loss, LossOutput, with_slope
+from dflearn.losses.labels import Label, Labels, check_label
 
 
 class SCE(Loss):
@@ -24,9 +23,9 @@ class SCE(Loss):
     needs no true costs, but is minimized by S ŷ + d = 0 too, where there is no Q.
 
     Args:
-        label: "exact" contrasts with the data's decision w*; "smoothed" with layer(y), constant, which makes the
+        label: "exact" contrasts with the data's decision w*; "smoothed" with layer(y), see `SmoothedSPOPlus`, which makes the
             shifted loss at least μ‖layer(y) − w‖² through a layer with Ω = (μ/2)‖w‖², where an exact label can make
-            it slightly negative. It costs a second solve; where that matters, put layer(y) in the data's decisions.
+            it slightly negative.
     """
 
     layer: Layer
@@ -38,31 +37,23 @@ class SCE(Loss):
         layer: Layer,
         *,
         variant: Literal["shifted", "plain"] = "shifted",
-        label: Literal["exact", "smoothed"] = "exact",
+        label: Label = "exact",
     ) -> None:
         super().__init__(layer)
         if variant not in ("shifted", "plain"):
             raise OptionError(f"variant is 'shifted' or 'plain', got {variant!r}")
-        if label not in ("exact", "smoothed"):
-            raise OptionError(f"label is 'exact' or 'smoothed', got {label!r}")
-        self.variant, self.label = variant, label
-        costs: tuple[Field, ...] = ("costs",) if variant == "shifted" or label == "smoothed" else ()
-        decisions: tuple[Field, ...] = ("decisions",) if label == "exact" else ()
-        self.needs = costs + decisions
+        self.variant, self.labels = variant, Labels(label)
+        costs: tuple[Field, ...] = ("costs",) if variant == "shifted" else ()
+        self.needs = tuple(dict.fromkeys(costs + check_label(label)))
 
     def extra_repr(self) -> str:
-        return f"variant={self.variant!r}, label={self.label!r}"
+        return f"variant={self.variant!r}, label={self.labels.label!r}"
 
     def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
         objective, instance = self.layer.objective, batch.instance
+        label, spent = self.labels.of(self.layer, batch)
         solution = self.layer.solve(predicted, instance, batch.start).check()
-        if self.label == "exact":
-            label = batch.require("decisions")
-        else:
-            with torch.no_grad():
-                contrast = self.layer.solve(batch.require("costs"), instance).check()
-            label = contrast.decision
-            solution = replace(solution, seconds=solution.seconds + contrast.seconds)
+        solution = solution.timed(solution.seconds + spent)
         if self.variant == "plain":
             value = objective.difference(predicted, label, solution.decision, instance)
         else:
@@ -78,23 +69,30 @@ class FenchelYoung(Loss):
     conjugate, unknown in closed form: the value then leaves out the constant Ω(w*). Through `Exact` it is plain SCE.
     Where the optimum of the layer has another gradient than Sᵀ layer(ŷ), `Solution.slope`, it takes its place.
     The gradient needs no Jacobian; second derivatives are −Sᵀ(dw/dy), the layer's.
+
+    Args:
+        label: "exact", the data's decision w*; or "smoothed", layer(y), see `SmoothedSPOPlus`. Only the latter needs true costs.
     """
 
     layer: Layer
     known_rows = True
-    needs: tuple[Field, ...] = ("decisions",)
 
-    def __init__(self, layer: Layer) -> None:
+    def __init__(self, layer: Layer, *, label: Label = "exact") -> None:
         super().__init__(layer)
+        self.labels, self.needs = Labels(label), check_label(label)
+
+    def extra_repr(self) -> str:
+        return f"label={self.labels.label!r}"
 
     def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
-        return fenchel_young(self.layer, predicted, batch)
+        return fenchel_young(self.layer, predicted, batch, self.labels)
 
 
-def fenchel_young(layer: Layer, costs: Tensor, batch: Batch) -> LossOutput:
-    """The Fenchel-Young loss of the batch's decisions at any costs `(*batch, p)`."""
-    label, instance = batch.require("decisions"), batch.instance
+def fenchel_young(layer: Layer, costs: Tensor, batch: Batch, labels: Labels) -> LossOutput:
+    """The Fenchel-Young loss of the batch's labels at any costs `(*batch, p)`."""
+    (label, spent), instance = labels.of(layer, batch), batch.instance
     solution = layer.solve(costs, instance, batch.start).check()
+    solution = solution.timed(solution.seconds + spent)
     c, difference = layer.objective.vector(costs, instance), label - solution.decision
     exact = label.double()  # what is left of two large numbers
     at_label = layer.objective(costs.detach().double(), exact, instance) + layer.regularization(exact)
@@ -132,19 +130,28 @@ class SPOPlus(Loss):
 
 
 class SmoothedSPOPlus(Loss):
-    """The Fenchel-Young loss at the costs of SPO+:
+    """SPO+ of the smoothed program, the Fenchel-Young loss at the costs of SPO+:
 
-        obj(2ŷ − y, w*) + Ω(w*) − min over w of (obj(2ŷ − y, w) + Ω(w)),   gradient 2Sᵀ(w* − layer(2ŷ − y)).
+        obj(2ŷ − y, v) + Ω(v) − min over w of (obj(2ŷ − y, w) + Ω(w)),   gradient 2Sᵀ(v − layer(2ŷ − y)).
 
-    Convex and smooth in ŷ, and no Jacobian of the layer is needed: what SPO+ becomes when the minimum itself is
-    smoothed, not only the decision in it. Through `Exact` (Ω = 0) it is SPO+.
+    Convex and smooth in ŷ, and no Jacobian of the layer is needed. The label v is layer(y), which is solved once for each
+    instance and kept: the loss is zero, and least, at ŷ = y (docs/explanation/label.md). With the data's exact decision, v = w*, its
+    gradient vanishes at inflated costs instead, which ruins decisions where known costs stand beside predicted ones.
+    Through `Exact` (Ω = 0) it is SPO+.
+
+    Args:
+        label: "smoothed", v = layer(y); or "exact", v = w*.
     """
 
     layer: Layer
     known_rows = True
 
-    def __init__(self, layer: Layer) -> None:
+    def __init__(self, layer: Layer, *, label: Label = "smoothed") -> None:
         super().__init__(layer)
+        self.labels, self.needs = Labels(label), tuple(dict.fromkeys(("costs", *check_label(label))))
+
+    def extra_repr(self) -> str:
+        return f"label={self.labels.label!r}"
 
     def _output(self, predicted: Tensor, batch: Batch) -> LossOutput:
-        return fenchel_young(self.layer, 2 * predicted - batch.require("costs"), batch)
+        return fenchel_young(self.layer, 2 * predicted - batch.require("costs"), batch, self.labels)
