@@ -119,8 +119,8 @@ def test_resume_with_everything_that_has_a_state(tmp_path: Path) -> None:
 def test_the_best_weights_survive(tmp_path: Path) -> None:
     """The best epoch came before the interruption."""
     options: dict[str, Any] = {"keep": "best", "problem": None}
-    best, _ = run(Scripted(1), None, 1, **options)
-    run(Scripted(1, 2), tmp_path / "run.pt", 2, **options)
+    best, _ = run(Scripted(9, 1), None, 1, **options)
+    run(Scripted(9, 1, 2), tmp_path / "run.pt", 2, **options)
     resumed, history = run(Scripted(3, 4), tmp_path / "run.pt", 4, **options)
     assert history.column("validation_loss") == [1, 2, 3, 4]
     assert torch.equal(weights(resumed), weights(best))

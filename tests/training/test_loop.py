@@ -181,7 +181,7 @@ def test_early_stopping_and_best_weights(script: tuple[float, ...], patience: in
         model, snapshots = Linear(FEATURES, ITEMS), Snapshots()
         history = fit(
             model,
-            Scripted(*script),
+            Scripted(*([9] if keep == "best" else []), *script),  # where the best are kept, the start is judged first
             TRAIN,
             validation=VALIDATION,
             epochs=len(script),

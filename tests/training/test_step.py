@@ -157,7 +157,7 @@ class Replaces(Callback):
 def test_a_checkpoint_holds_the_numbers_of_the_layer_that_is_there(tmp_path: Path) -> None:
     path = tmp_path / "run.pt"
     fit(linear(), sce(), TRAIN, epochs=2, callbacks=[Replaces()], checkpoint=path)
-    assert torch.load(path)["annealed"] == {"layer": {"mu": 0.25}}
+    assert torch.load(path)["annealed"] == {"0.layer": {"mu": 0.25}}
 
 
 @pytest.mark.parametrize("field", ["features", "h"])

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from dflearn.data import Data, as_dataset
-from dflearn.errors import MissingExtraError
+from dflearn.errors import MissingExtraError, OptionError
 from dflearn.solvers.task import Decided
 from dflearn.training.arguments import AnyLoss, MakeOptimizer, MakeScheduler, check_parts, make_optimizer
 from dflearn.training.run import FitOptions
@@ -130,7 +130,9 @@ class DecisionModule(LightningModule):
     ) -> None:
         super().__init__()
         FitOptions(0, batch_size, lr, seed, None, warm_start, warm_start_bytes, "last")  # checks the numbers
-        loss, train = check_parts(model, loss, train, validation, problem)
+        (loss, *others), train = check_parts(model, loss, train, validation, problem)
+        if others:
+            raise OptionError("DecisionModule trains with one loss: train with several in turn by `fit`")
         self.save_hyperparameters("batch_size", "lr", "seed", "warm_start")
         self.model, self.loss, self.data = model, loss, train
         self.batch_size, self.seed = batch_size, seed

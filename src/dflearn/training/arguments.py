@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -83,16 +83,17 @@ def check_model(model: Any) -> None:
 
 
 def check_parts(
-    model: Any, loss: AnyLoss, train: Data, validation: Data | None, problem: Decided | None
-) -> tuple[Loss, DecisionDataset]:
-    """Loss and training data as a run takes them; an error where the parts of a run do not fit together."""
+    model: Any, loss: AnyLoss | Sequence[AnyLoss], train: Data, validation: Data | None, problem: Decided | None
+) -> tuple[list[Loss], DecisionDataset]:
+    """Losses and training data as a run takes them; an error where the parts of a run do not fit together."""
     check_model(model)
-    loss, train = as_loss(loss), as_dataset(train, "train")
+    losses = [as_loss(one) for one in loss] if isinstance(loss, list | tuple) and loss else [as_loss(loss)]
+    train = as_dataset(train, "train")
     if not len(train):
         raise DataError("the training set is empty")
     if validation is None and problem is not None:
         raise OptionError("`problem` judges the run on validation data: pass `validation` too")
-    return loss, train
+    return losses, train
 
 
 def make_optimizer(

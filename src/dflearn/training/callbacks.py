@@ -65,7 +65,7 @@ class Anneal(Callback):
         self.schedules, self.scheduled = schedules, tuple(schedules)
 
     def on_start(self, run: Run) -> None:
-        layers = [module for module in run.loss.modules() if isinstance(module, Layer)]
+        layers = [module for module in run.losses.modules() if isinstance(module, Layer)]
         for name in self.schedules:
             if not any(name in layer.annealed for layer in layers):
                 known = sorted({number for layer in layers for number in layer.annealed})
@@ -83,7 +83,7 @@ class Anneal(Callback):
         return float(schedule(epoch) if callable(schedule) else schedule[min(epoch, len(schedule) - 1)])
 
     def _set(self, run: Run) -> None:
-        for module in run.loss.modules():
+        for module in run.losses.modules():
             if isinstance(module, Layer):
                 for name in set(self.schedules) & set(module.annealed):
                     setattr(module, name, self._value(name, run.epoch))

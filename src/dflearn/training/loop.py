@@ -23,7 +23,7 @@ from dflearn.training.validation import History
 
 def fit(
     model: nn.Module,
-    loss: AnyLoss,
+    loss: AnyLoss | Sequence[AnyLoss],
     train: Data,
     *,
     validation: Data | None = None,
@@ -50,13 +50,15 @@ def fit(
     Args:
         model: any module, `(*batch, k)` or `(*batch, p, k)` → `(*batch, p)`.
         loss: a `Loss`, a sum of losses such as `MSE() + 0.1 * SPOPlus(layer)`, or a function of predicted costs and `Batch`
-            with one value per instance, `(*batch,)`.
+            with one value per instance, `(*batch,)`. A list of losses is trained with in turn, such as a convex loss and then a
+            sharper one: each has an equal part of the epochs, or as many as `early_stopping` leaves it, and begins where the one
+            before ended, with an optimizer, a scheduler and warm starts of its own.
         train: a `DecisionDataset`; a `TensorDataset` of features and costs, or of features, costs and decisions; a `Subset`.
         validation: held-out data. With `problem` the run is judged by its regret on them, otherwise by its loss.
         problem: what is decided: a `Problem`, a `Program`, an exact `Solver`, or a function from costs to a decision.
         optimizer: "adam", "adamw", "sgd", or a callable such as an optimizer class: `optimizer(parameters, lr=lr)`.
         scheduler: optimizer → learning-rate scheduler, stepped after each epoch.
-        early_stopping: how many epochs without improvement on the validation data end the run.
+        early_stopping: how many epochs without improvement on the validation data end the run, or the turn of a loss.
         seed: of the order of instances, and of torch's own generator (dropout) during the run. Torch's global
             generator is not used otherwise, and is afterwards what it was before.
         device: where model and data are moved; default: where the model is.
@@ -65,7 +67,8 @@ def fit(
             never stopped; a file of another run is an error. `epochs` may grow from one call to the next.
         warm_start: begin each solve where the same instance's last one ended, for layers that take a start.
         warm_start_bytes: above this size of all starts together, warm starts are off and a note says so.
-        keep: which weights the model has in the end: the last epoch's, or those best on the validation data.
+        keep: which weights the model has in the end: the last epoch's, or those best on the validation data, of all epochs
+            and of the start.
         progress: show a progress bar (on a terminal only).
     """
     settings = FitOptions(epochs, batch_size, lr, seed, early_stopping, warm_start, warm_start_bytes, keep)
@@ -78,6 +81,7 @@ def fit(
             scheduled = {name for callback in callbacks for name in callback.scheduled}
             restore(callbacks, run, run.resume(checkpoint, scheduled))
         try:
+            run.judge_start()
             for callback in callbacks:
                 callback.on_start(run)
             with _progress_bar(run, progress) as bar:

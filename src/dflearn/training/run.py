@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from dflearn.data import Batch, Data, as_dataset
 from dflearn.errors import CheckpointError, DataError, DivergenceError, OptionError, SolverError
 from dflearn.layers.base import Layer
+from dflearn.losses.base import Loss
 from dflearn.models import predict
 from dflearn.program import Program
 from dflearn.reading import UNREADABLE
@@ -75,7 +76,9 @@ class Run:
     """One run of `fit`, as callbacks see it.
 
     Attributes:
-        model, loss, optimizer, scheduler, train, settings, history: what their names say.
+        model, optimizer, scheduler, train, settings, history: what their names say.
+        losses, phase, loss: all losses of the run, which of them is trained with now, and that one.
+        begun: how many epochs were done when this phase began.
         epoch: how many epochs are done.
         starts: the warm starts, or `None`.
         best_weights: the weights of the best epoch so far, or `None` where none are kept.
@@ -84,7 +87,7 @@ class Run:
     def __init__(
         self,
         model: nn.Module,
-        loss: AnyLoss,
+        loss: AnyLoss | Sequence[AnyLoss],
         train: Data,
         validation: Data | None,
         problem: Decided | None,
@@ -93,32 +96,48 @@ class Run:
         scheduler: MakeScheduler | None,
         device: str | torch.device | None,
     ) -> None:
-        loss, train = check_parts(model, loss, train, validation, problem)
+        losses, train = check_parts(model, loss, train, validation, problem)
+        if len(losses) > 1 and validation is not None and problem is None:
+            raise OptionError("values of different losses cannot be compared: pass `problem`, so that regret is")
         if validation is None and (settings.early_stopping or settings.keep == "best"):
             raise OptionError("early_stopping and keep='best' choose by validation data: pass `validation`")
         self.device = as_device(device) if device is not None else _device_of(model)
-        self.model, self.loss = model.to(self.device), loss.to(self.device)
+        self.model, self.losses = model.to(self.device), nn.ModuleList(losses).to(self.device)
         self.train = train.to(self.device)
         self.rows = counted_rows(self.train)
         self.settings, self.epoch, self.history = settings, 0, History()
-        self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        for parameter in self.parameters:
+        for parameter in self._trained():
             if not settings.lr <= torch.finfo(parameter.dtype).max:
                 raise OptionError(f"lr = {settings.lr:g} is no number in {parameter.dtype}, the model's: lower lr")
-        self.optimizer = make_optimizer(optimizer, self.parameters, settings.lr)
         self._by_name = isinstance(optimizer, str)
-        self.scheduler = make_scheduler(scheduler, self.optimizer)
+        self._recipe = optimizer, scheduler
         self.generator = torch.Generator().manual_seed(settings.seed)
         self.best_weights: dict[str, Tensor] | None = None
         self.validation: Validation | None = None
         if validation is not None:
-            self.validation = Validation(as_dataset(validation, "validation").to(self.device), loss, problem)
+            self.validation = Validation(as_dataset(validation, "validation").to(self.device), losses[0], problem)
             self.history.monitored = self.validation.monitored
             self.note(self.validation.take_note())
+        self.begin(0)
+
+    def begin(self, phase: int) -> None:
+        """Train with the loss number `phase` from here on, with an optimizer, a scheduler and warm starts of its own."""
+        optimizer, scheduler = self._recipe
+        self.phase, self.begun = phase, self.epoch
+        self.optimizer = make_optimizer(optimizer, self._trained(), self.settings.lr)
+        self.scheduler = make_scheduler(scheduler, self.optimizer)
         self.starts: Starts | None = None
-        if settings.warm_start:
-            self.starts, note = Starts.of(loss.layer, len(train), settings.warm_start_bytes)
+        if self.settings.warm_start:
+            self.starts, note = Starts.of(self.loss.layer, len(self.train), self.settings.warm_start_bytes)
             self.note(note)
+
+    def _trained(self) -> list[nn.Parameter]:
+        return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+
+    @property
+    def loss(self) -> Loss:
+        """The loss of this phase."""
+        return cast(Loss, self.losses[self.phase])
 
     def note(self, text: str) -> None:
         """Say it to the reader of the run: in the history, and as a warning."""
@@ -130,18 +149,25 @@ class Run:
 
     def prepare(self) -> None:
         """Compile what this run will call, so that no epoch's seconds hold it."""
-        rows = rows_to_try(self.loss, self.settings.batch_size, len(self.train))
-        batch = self.train.batch(rows)
-        if self.starts is not None:
-            batch = replace(batch, start=self.starts.get(rows))
-        self.history.seconds_compile = prepare(self.model, self.loss, batch, self.validation)
+        for loss in cast(list[Loss], self.losses):
+            rows = rows_to_try(loss, self.settings.batch_size, len(self.train))
+            batch = self.train.batch(rows)
+            if self.starts is not None and loss is self.loss:
+                batch = replace(batch, start=self.starts.get(rows))
+            self.history.seconds_compile += prepare(self.model, loss, batch, self.validation)
+
+    def judge_start(self) -> None:
+        """The weights that training begins with are candidates too, where the best are kept."""
+        if self.settings.keep == "best" and self.validation is not None and not self.epoch:
+            self.history.start = {"epoch": 0, **self.validation(self.model)}
+            self.best_weights = copy_weights(self.model)
 
     # -- one epoch ----------------------------------------------------------------------------------------------
 
     def train_epoch(self, tick: Callable[[], Any]) -> dict[str, Any]:
         """One pass over the training data; the epoch's row. `tick` is called after each step."""
         self.model.train()
-        self._moving = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        self._moving = self._trained()
         self._asked = [layer for _, layer in self._layers()]
         order = self.rows[torch.randperm(len(self.rows), generator=self.generator)]
         last_finite = copy_weights(self.model)
@@ -176,6 +202,7 @@ class Run:
         self.epoch += 1
         return {
             "epoch": self.epoch,
+            **({"phase": self.phase + 1} if len(self.losses) > 1 else {}),
             "loss": total / counted if counted else float("nan"),
             "gradient": gradients / len(steps),
             "lr": float(self.optimizer.param_groups[0]["lr"]),
@@ -227,7 +254,7 @@ class Run:
         if [layer for layer in self._asked if layer.unsettled()]:
             # These layers wait now, and the CPU finishes what a GPU left; the model may have written to the batch.
             return self._step(index, self.train.batch(index), step, seconds)
-        if not self.epoch and step == 1 and self._by_name:
+        if self.epoch == self.begun and step == 1 and self._by_name:
             self._fit_epsilon(gradient)
         self.optimizer.step()
         solve, answer = 0.0, output.solution
@@ -265,7 +292,7 @@ class Run:
             self.best_weights = copy_weights(self.model)
 
     def end_epoch(self, row: dict[str, Any], stop: bool) -> None:
-        """Step the scheduler and decide whether this epoch was the last."""
+        """Step the scheduler and decide whether this epoch was the last, of its phase or of the run."""
         odd = [f"{name} ({type(value).__name__})" for name, value in row.items() if type(value) not in PLAIN]
         if odd:
             raise DataError(f"a row holds plain numbers and text only; convert what a callback added: {', '.join(odd)}")
@@ -274,9 +301,14 @@ class Run:
         elif self.scheduler is not None:
             self.scheduler.step()
         patience = self.settings.early_stopping
+        waited = min(self.history.epochs_since_best, self.epoch - self.begun)
+        enough = patience is not None and waited >= patience
         if stop:
             self.history.stopped = "callback"
-        elif patience is not None and self.history.epochs_since_best >= patience:
+        elif self.phase + 1 < len(self.losses):
+            if enough or self.epoch * len(self.losses) >= self.settings.epochs * (self.phase + 1):
+                self.begin(self.phase + 1)
+        elif enough:
             self.history.stopped = "early stopping"
 
     def finish(self) -> None:
@@ -304,20 +336,21 @@ class Run:
             **numbers,
             "model": files.describe(self.model),
             "weights": ", ".join(f"{k} {tuple(v.shape)} {v.dtype}" for k, v in self.model.named_parameters()),
-            "loss": files.describe(self.loss),
+            "loss": "\n".join(map(files.describe, self.losses)),
+            "epochs": None if len(self.losses) == 1 else self.settings.epochs,  # which say when the next loss begins
             "optimizer": f"{type(self.optimizer).__name__} {self.optimizer.defaults}",
             "scheduler": type(self.scheduler).__name__,
             "train": files.fingerprint(self.train),
             "validation": None if self.validation is None else files.fingerprint(self.validation.data),
             "problem": judge,
             "programs": [None if program is None else program.fingerprint for program in self._programs()],
-            "loss_parts": [part for module in self.loss.modules() for part in files.parts_of(module)],
+            "loss_parts": [part for module in self.losses.modules() for part in files.parts_of(module)],
             "schedule": None if self.scheduler is None else _plain_numbers(self.scheduler.state_dict()),
         }
 
     def _programs(self) -> list[Program | None]:
-        """The programs behind the layers of the loss, and the one that judges."""
-        layers = [module.program for module in self.loss.modules() if isinstance(module, Layer)]
+        """The programs behind the layers of the losses, and the one that judges."""
+        layers = [module.program for module in self.losses.modules() if isinstance(module, Layer)]
         judge = None if self.validation is None or self.validation.solver is None else self.validation.solver.program
         return [*layers, judge]
 
@@ -329,14 +362,15 @@ class Run:
             {
                 "config": self.config,
                 "epoch": self.epoch,
+                "phase": [self.phase, self.begun],
                 "model": self.model.state_dict(),
-                "loss": self.loss.state_dict(),
+                "loss": self.losses.state_dict(),
                 "annealed": {name: _annealed(layer) for name, layer in self._layers()},
                 "optimizer": self.optimizer.state_dict(),
                 "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
                 "starts": None if self.starts is None else self.starts.rows,
                 "best_weights": self.best_weights,
-                "history": {"rows": history.rows, "stopped": history.stopped},
+                "history": {"start": history.start, "rows": history.rows, "stopped": history.stopped},
                 "callbacks": callbacks,
                 "generators": [
                     self.generator.get_state(),
@@ -370,8 +404,12 @@ class Run:
                 f"{path} has {content['epoch']} epochs, more than the {self.settings.epochs} asked for"
             )
         self.epoch = content["epoch"]
+        phase, begun = content["phase"]
+        if phase:
+            self.begin(phase)
+        self.begun = begun
         self.model.load_state_dict(content["model"])
-        self.loss.load_state_dict(content["loss"])
+        self.losses.load_state_dict(content["loss"])
         for name, layer in self._layers():
             for number, value in content["annealed"][name].items():
                 setattr(layer, number, value)
@@ -388,6 +426,7 @@ class Run:
             _check_like(name, weight, self.model.state_dict()[name])
         self.best_weights = content["best_weights"]
         self.history.rows[:] = content["history"]["rows"]
+        self.history.start = content["history"]["start"]
         self.history.stopped = content["history"]["stopped"]
         if not isinstance(self.epoch, int) or not isinstance(self.history.stopped, str | None):
             raise CheckpointError(f"{path} does not say how far its run came; delete it to start afresh")
@@ -402,7 +441,7 @@ class Run:
             torch.cuda.set_rng_state(state, device)
 
     def _layers(self) -> list[tuple[str, Layer]]:
-        return [(name, part) for name, part in self.loss.named_modules() if isinstance(part, Layer)]
+        return [(name, part) for name, part in self.losses.named_modules() if isinstance(part, Layer)]
 
 
 # Of optimizers, shaped like a weight.

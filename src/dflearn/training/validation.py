@@ -31,7 +31,8 @@ class History:
             `gradient` (mean norm over its steps), `lr`, the validation metrics, `seconds` and its parts
             `seconds_predict` (model and loss), `seconds_solve` (the layer inside the loss), `seconds_backward`
             (gradient and optimizer step), `seconds_validation`. Where the layer could not solve some instances, which had no
-            weight then, `failed` counts them and `failed_ids` names them. `pandas.DataFrame(history.rows)` is a table.
+            weight then, `failed` counts them and `failed_ids` names them; with several losses, `phase` says which one (from 1). `pandas.DataFrame(history.rows)` is a table.
+        start: the validation metrics before the first epoch, as a row of epoch 0, where the best weights are kept.
         monitored: name of the metric that chooses the best epoch (smaller is better); `None` without validation.
         stopped: why the run ended: "epochs", "early stopping" or "callback"; empty while it goes on.
         notes: what the run wants its reader to know.
@@ -39,6 +40,7 @@ class History:
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
+    start: dict[str, Any] | None = None
     monitored: str | None = None
     stopped: str = ""
     notes: list[str] = field(default_factory=list)
@@ -56,11 +58,11 @@ class History:
 
     @property
     def best(self) -> dict[str, Any] | None:
-        """The first row with the smallest monitored metric; `None` where nothing is monitored yet."""
-        name = self.monitored
-        if name is None or not self.rows:
+        """The first row with the smallest monitored metric, the start's included; `None` where nothing is monitored yet."""
+        name, rows = self.monitored, [*([] if self.start is None else [self.start]), *self.rows]
+        if name is None or not rows:
             return None
-        return min(self.rows, key=lambda row: inf if isnan(row[name]) else row[name])
+        return min(rows, key=lambda row: inf if isnan(row[name]) else row[name])
 
     @property
     def epochs_since_best(self) -> int:
