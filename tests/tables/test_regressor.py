@@ -25,14 +25,19 @@ from dflearn.layers import (
     Smoothed,
 )
 from dflearn.losses import (
+    MSE,
+    FenchelYoung,
     SPOPlus,
 )
+from dflearn.models import predict
 from dflearn.program import Instance, Program
 from dflearn.solvers.callable import from_callable
 from dflearn.solvers.highs import HiGHS
 from dflearn.solvers.task import DecisionTask
 from dflearn.tables import DecisionFocusedRegressor
 from dflearn.tables.methods import LAYERS, LOSSES, make_loss
+from dflearn.tables.two_stage import linear_fit, strength_by_leaving_one_out
+from dflearn.training import fit
 from support.small_problem import ITEMS, PROGRAM, knapsack_data
 
 DATA = knapsack_data(60, seed=1)
@@ -71,7 +76,8 @@ def test_scikit_learn_s_own_checks() -> None:
 
 def test_a_weight_counts_as_so_many_rows() -> None:
     """With all rows in one batch and none held out; by scikit-learn's check, and with everything that looks at the data."""
-    whole: dict[str, Any] = {"batch_size": 1000, "validation_fraction": 0.0}
+    # Not from ridge: a copy of a row is not left out with it, so that other strengths are chosen.
+    whole: dict[str, Any] = {"batch_size": 1000, "validation_fraction": 0.0, "start": "zero"}
     check_sample_weight_equivalence_on_dense_data("whole", OfAnyTarget(epochs=2, **whole))
     weights = np.random.RandomState(0).randint(0, 4, 60)
     x, y, w = (np.repeat(array, weights, axis=0) for array in (X, Y, W))
@@ -118,7 +124,8 @@ def test_score_is_minus_the_normalized_regret() -> None:
 def test_training_reduces_the_regret() -> None:
     held_out = knapsack_data(100, seed=2)
     test = held_out.features.numpy(), held_out.costs.numpy()
-    untrained, trained = (quick(epochs=epochs, lr=0.05).fit(X, Y, decisions=W).score(*test) for epochs in (1, 30))
+    made = (quick(epochs=epochs, lr=0.05, start="zero") for epochs in (1, 30))
+    untrained, trained = (regressor.fit(X, Y, decisions=W).score(*test) for regressor in made)
     assert -0.05 < trained < 0
     assert trained > untrained / 2
 
@@ -140,10 +147,11 @@ def test_the_scale_of_the_costs_does_not_matter() -> None:
 
 
 def test_the_same_seed_gives_the_same_model() -> None:
-    first, second, other = (quick(random_state=seed).fit(X, Y, decisions=W).predict(X) for seed in (3, 3, 4))
+    made = (quick(random_state=seed, start="zero") for seed in (3, 3, 4))
+    first, second, other = (regressor.fit(X, Y, decisions=W).predict(X) for regressor in made)
     np.testing.assert_array_equal(first, second)
     assert not np.allclose(first, other)
-    drawn = quick(random_state=np.random.RandomState(0))
+    drawn = quick(random_state=np.random.RandomState(0), start="zero")
     assert not np.allclose(drawn.fit(X, Y, decisions=W).predict(X), drawn.fit(X, Y, decisions=W).predict(X))
 
 
@@ -177,7 +185,9 @@ def test_what_is_automatic_is_relative_to_the_data() -> None:
 
     # |S y| is 2, 2 and 6, 4: the third variable's cost is not predicted. The largest |w| are 3 and 2.
     relative = 3.5 / 2.5
-    assert layer_of().mu == pytest.approx(relative)
+    assert layer_of(loss="sce").mu == pytest.approx(relative)
+    assert layer_of().mu == pytest.approx(0.3 * relative)
+    assert layer_of(loss="smoothed-spo+").mu == pytest.approx(0.1 * relative)
     assert layer_of(mu=0.7).mu == 0.7
     assert layer_of(loss="intopt").mu == pytest.approx(0.1 * relative)
     assert layer_of(loss="intopt", mu=0.7).mu == 0.7
@@ -302,7 +312,7 @@ def test_standardize_is_a_standard_scaler(model: Any) -> None:
 
 @pytest.mark.parametrize("model", ["linear", "mlp", torch.nn.Linear(3, ITEMS)])
 def test_positive_is_a_softplus_in_units_of_the_costs(model: Any) -> None:
-    regressor = quick(model=model, positive=True, loss="mse").fit(X, Y)
+    regressor = quick(model=model, positive=True, loss="mse", start="zero").fit(X, Y)
     before, scale = regressor.model_[0], np.abs(Y).mean()
     plain = before(torch.tensor(X)).detach().numpy()
     np.testing.assert_allclose(regressor.predict(X), scale * np.log1p(np.exp(plain / scale)))
@@ -311,11 +321,55 @@ def test_positive_is_a_softplus_in_units_of_the_costs(model: Any) -> None:
 
 
 def test_the_rows_held_out_are_known() -> None:
-    regressor = quick(validation_fraction=0.25, standardize=True).fit(X, Y, decisions=W)
+    options: dict[str, Any] = {"validation_fraction": 0.25, "standardize": True, "start": "zero"}
+    regressor, again = (quick(refit=refit, **options).fit(X, Y, decisions=W) for refit in (False, True))
     trained_on = np.setdiff1d(np.arange(60), regressor.held_out_)
     assert len(regressor.held_out_) == 15
     np.testing.assert_allclose(regressor.model_[0].mean, X[trained_on].mean(0))
+    np.testing.assert_allclose(again.model_[0].mean, X.mean(0))
     assert quick(validation_fraction=0).fit(X, Y, decisions=W).held_out_.size == 0
+
+
+def test_the_default_is_ridge_where_nothing_is_better() -> None:
+    """With steps too small to change a decision the start is kept: what ridge regression of all rows gives."""
+    reference = linear_fit(*map(torch.tensor, (X, Y)), strength_by_leaving_one_out(*map(torch.tensor, (X, Y))))
+    regressor = quick(lr=1e-12).fit(X, Y, decisions=W)
+    assert regressor.history_.best is regressor.history_.start
+    np.testing.assert_allclose(regressor.predict(X), reference(torch.tensor(X)), rtol=1e-9)
+    part = quick(lr=1e-12, refit=False).fit(X, Y, decisions=W)
+    assert not np.allclose(part.predict(X), regressor.predict(X), rtol=1e-4)
+
+
+def test_features_per_cost_begin_at_one_ridge_regression() -> None:
+    features = np.random.RandomState(0).normal(size=(60, ITEMS, 2))
+    costs = features @ [2.0, -1.0] + 5 + 0.1 * np.random.RandomState(1).normal(size=(60, ITEMS))
+    flat = torch.tensor(features.reshape(-1, 2)), torch.tensor(costs.reshape(-1, 1))
+    reference = linear_fit(*flat, strength_by_leaving_one_out(*flat))(flat[0]).reshape(60, ITEMS)
+    for options in ({"model": "shared"}, {}):
+        regressor = quick(lr=1e-12, **options).fit(features, costs)
+        np.testing.assert_allclose(regressor.predict(features), reference, rtol=1e-3)
+        assert regressor.decide(features).shape == (60, ITEMS)
+    weights = 1.0 + (np.arange(60) % 2)
+    assert np.isfinite(quick().fit(features, costs, weights).score(features, costs))
+
+
+def test_losses_in_turn() -> None:
+    default, named = (quick(epochs=4, **options).fit(X, Y) for options in ({}, {"loss": ["smoothed-spo+", "sce-own"]}))
+    assert default.history_.column("phase") == [1, 1, 2, 2]
+    np.testing.assert_array_equal(default.predict(X), named.predict(X))
+    assert repr(named.loss_) == repr(default.loss_)
+    assert clone(named).get_params()["loss"] == ["smoothed-spo+", "sce-own"]
+    only_decisions = quick().fit(X, decisions=W)
+    assert isinstance(only_decisions.loss_, FenchelYoung)
+    assert "phase" not in only_decisions.history_.rows[0]
+
+
+def test_a_refit_trains_as_long_as_was_best() -> None:
+    regressor = quick(epochs=12, lr=0.1, start="zero", loss="mse").fit(X, Y)
+    best, data = regressor.history_.best, DecisionDataset(torch.tensor(X), torch.tensor(Y))
+    model = regressor._start(data, DecisionTask.of(PROGRAM), 209652396).module  # the seed that random_state=0 draws
+    fit(model, MSE(), data, epochs=best["epoch"], lr=0.1, seed=209652396)
+    np.testing.assert_allclose(regressor.predict(X), predict(model, torch.tensor(X)), rtol=1e-12)
 
 
 def test_data_frames_keep_their_names() -> None:
@@ -334,9 +388,10 @@ def cheapest(c: np.ndarray) -> np.ndarray:
 
 def test_any_function_decides() -> None:
     solver = from_callable(cheapest, n=ITEMS)
-    regressor = quick(solver, loss="spo+", epochs=30, lr=0.05).fit(X, Y)
+    regressor = quick(solver, epochs=30, lr=0.05, start="zero").fit(X, Y)
+    assert isinstance(regressor.loss_, SPOPlus)
     np.testing.assert_array_equal(regressor.decide(X).argmax(1), regressor.predict(X).argmin(1))
-    assert regressor.score(X, Y) > quick(solver, loss="spo+", epochs=1).fit(X, Y).score(X, Y)
+    assert regressor.score(X, Y) > quick(solver, loss="spo+", epochs=1, start="zero").fit(X, Y).score(X, Y)
     for options in ({"loss": "sce"}, {"loss": "cave"}, {"loss": "spo+", "layer": "smoothed"}):
         with pytest.raises(OptionError, match="constraints of a program"):
             quick(solver, **options).fit(X, Y)
@@ -346,7 +401,7 @@ def test_any_function_decides() -> None:
 
 
 def test_the_best_epoch_is_kept_and_training_stops_early() -> None:
-    regressor = quick(epochs=40, early_stopping=2, lr=0.1).fit(X, Y, decisions=W)
+    regressor = quick(epochs=40, early_stopping=2, lr=0.1, loss="sce", start="zero").fit(X, Y, decisions=W)
     history = regressor.history_
     assert history.stopped == "early stopping"
     assert history.monitored == "validation_absolute_regret"

@@ -188,7 +188,7 @@ def test_a_damaged_file_is_refused(regressor: DecisionFocusedRegressor, file: Pa
         ({"metadata": b"{"}, "not a model that can be read"),
         ({"metadata": {"class": "Other"}}, "it holds a Other"),
         ({"metadata": {"parameters": {"nonsense": 1}}}, "nonsense"),
-        ({"metadata": {"features": [4]}}, "its model has 31 weights, and the file 25"),
+        ({"metadata": {"features": [4]}}, "its model has 100 weights, and the file 84"),
         ({"metadata": {"features": [2]}}, "size mismatch"),
         ({"metadata": {"program": "0" * 64}}, "its program is not the one"),
         ({"weights": None}, "it lacks weights.safetensors"),

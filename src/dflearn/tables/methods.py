@@ -25,6 +25,7 @@ Needs = Literal["costs", "decisions", "program", "pool"]
 Amount = float | Literal["auto"]
 
 OWN, OWN_SOLVER = "own", "own, around a solver"  # layers of methods that bring them
+SHARE, SHARP = 0.1, 0.3  # of the automatic μ: of the convex loss that training begins with, and of SCE after it
 SAMPLES = 10  # of layers that average over noise, where their Jacobian is used
 POOL_RATIO = 0.1  # of batches that a loss over a pool solves
 BARRIER = 0.1  # μ of a log barrier, in units of the μ of smoothing: slacks of some tenths at costs of one
@@ -49,6 +50,7 @@ class MethodEntry:
         code: the line of code; in it `solver`, `program` and `data` are yours.
         layer: the default one, of `LAYERS`; or `OWN`, or empty where there is none.
         make: the loss, of these materials.
+        share: what μ is where it is "auto", as a share of the automatic one.
         pyepo: its name in PyEPO, or nothing.
         study: its name in studies.
     """
@@ -65,10 +67,11 @@ class MethodEntry:
     make: Callable[[Materials], Loss]
     pyepo: str = ""
     study: str = ""
+    share: float = 1.0
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("layer", "make")}
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("layer", "make", "share")}
 
     def __str__(self) -> str:
         lines = {
@@ -94,6 +97,7 @@ class Materials:
         step: of "davis-yin", or λ of "dbb" and "imle"; "auto" leaves it to the layer.
         seed: of noise, and of the coins of a pool.
         data: what is trained on, for the losses that learn from it or keep a pool.
+        share: of the automatic μ, where it is "auto".
     """
 
     loss: str
@@ -105,6 +109,7 @@ class Materials:
     step: Amount = "auto"
     seed: int = 0
     data: DecisionDataset | None = None
+    share: float = 1.0
 
     @property
     def options(self) -> dict[str, Any]:
@@ -127,8 +132,8 @@ class Materials:
     def noise(self) -> float:
         return self.scale.sigma if self.sigma == "auto" else self.sigma
 
-    def smoothing(self, share: float = 1.0) -> float:
-        return share * self.scale.mu if self.mu == "auto" else self.mu
+    def smoothing(self, share: float | None = None) -> float:
+        return (self.share if share is None else share) * self.scale.mu if self.mu == "auto" else self.mu
 
     def perturbed(self, samples: int, *, multiplicative: bool = False) -> Layer:
         noise = RELATIVE_SIGMA if multiplicative else self.noise
@@ -193,6 +198,10 @@ METHODS = (
         "SCE(Smoothed(program, mu))", "smoothed", lambda of: losses.SCE(of.layer), study="SCE^smoothed",
     ),
     MethodEntry(
+        "sce-own", "SCE with the smoothed program's own label", "Mulamba et al. (2021), own label", ("costs", "program"), "1 smoothed", False, "μ",
+        'SCE(Smoothed(program, mu), label="smoothed")', "smoothed", lambda of: losses.SCE(of.layer, label="smoothed"), share=SHARP,
+    ),
+    MethodEntry(
         "sce-plain", "SCE, plain", "Mulamba et al. (2021)", ("decisions", "program"), "1 smoothed", False, "μ",
         'SCE(Smoothed(program, mu), variant="plain")', "smoothed", lambda of: losses.SCE(of.layer, variant="plain"),
     ),
@@ -201,8 +210,9 @@ METHODS = (
         "SPOPlus(Exact(solver))", "relaxed", lambda of: losses.SPOPlus(of.layer), "SPOPlus", "SPO+^relax",
     ),
     MethodEntry(
-        "smoothed-spo+", "smoothed SPO+", "Fenchel-Young loss at 2ŷ − y", _ALL, "1 smoothed", True, "μ",
-        "SmoothedSPOPlus(Smoothed(program, mu))", "smoothed", lambda of: losses.SmoothedSPOPlus(of.layer), study="sSPO+",
+        "smoothed-spo+", "SPO+ of the smoothed program", "Elmachtoub and Grigas (2022), smoothed", ("costs", "program"), "1 smoothed", True, "μ",
+        "SmoothedSPOPlus(Smoothed(program, mu))", "smoothed", lambda of: losses.SmoothedSPOPlus(of.layer), study="sSPO+ own",
+        share=SHARE,
     ),
     MethodEntry(
         "fenchel-young", "regularized Fenchel-Young (RFY)", "Blondel et al. (2020); Dalle et al. (2022)",
@@ -331,6 +341,7 @@ METHODS = (
 )  # fmt: skip
 
 LOSSES = tuple(entry.name for entry in METHODS)
+WITHOUT_SOLVES = ("mse", "quantile")  # which no decisions of the data enter, nor the automatic μ
 # Those that are defined where right-hand sides are predicted, the default first.
 WITH_PREDICTED_ROWS = ("task", "score-function", "quantile", "mse")
 LAYERS = {
@@ -342,19 +353,31 @@ LAYERS = {
 }
 
 
+def default_losses(task: DecisionTask, with_costs: bool = True) -> tuple[str, ...]:
+    """What "auto" stands for: losses that are trained with in turn.
+
+    Convex, then sharp: SPO+ of the smoothed program, then SCE with its own label. "task" where right-hand sides are predicted,
+    for which the others are not defined. SPO+ where a function decides and nothing can be smoothed. Without costs, a
+    Fenchel-Young loss, which needs decisions alone.
+    """
+    if not with_costs:
+        return ("pfy",) if task.program is None else ("fenchel-young",)
+    if task.program is None:
+        return ("spo+",)
+    return ("task",) if task.program.predicts_rows else ("smoothed-spo+", "sce-own")
+
+
 def make_loss(loss: str | Loss, layer: str | Layer, task: DecisionTask, scale: Scale, **options: Any) -> Loss:
     """The loss of that name through the layer of that name; objects pass through.
 
     Args:
-        loss: one of `LOSSES`, or "auto": "task" where right-hand sides are predicted, "sce" otherwise. "quantile" is at the
-            critical ratios of the program, or else at the median.
+        loss: one of `LOSSES`. "quantile" is at the critical ratios of the program, or else at the median.
         layer: one of `LAYERS`, or "auto": the one that suits the loss.
         options: mu, sigma, step, seed and data of `Materials`.
     """
     if not isinstance(loss, str):
         return loss
     predicts = task.program is not None and task.program.predicts_rows
-    loss = ("task" if predicts else "sce") if loss == "auto" else loss
     entry = next((entry for entry in METHODS if entry.name == loss), None)
     if entry is None:
         raise OptionError(f"loss is one of {', '.join(LOSSES)}, or a Loss; got {loss!r}")
@@ -368,7 +391,7 @@ def make_loss(loss: str | Loss, layer: str | Layer, task: DecisionTask, scale: S
     if entry.layer == OWN and layer != "auto":
         raise OptionError(f"loss {loss!r} brings its own layer: layer is 'auto'; got {layer!r}")
     through = entry.layer if layer == "auto" else layer
-    return entry.make(Materials(loss, through, task, scale, **options))
+    return entry.make(Materials(loss, through, task, scale, share=entry.share, **options))
 
 
 def check_choices(losses: Sequence[str], layer: str) -> None:

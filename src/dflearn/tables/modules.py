@@ -27,6 +27,8 @@ def build(
     """
     k, after = shape[-1], Positive(scale) if of["positive"] else None
     if of["start"] != "zero":
+        if len(shape) == 2:  # one map that all costs share
+            p, after = 1, nn.Sequential(after or nn.Identity(), nn.Flatten(-2))
         joint = of["start"] == "boosting"
         forecast = Trees(p) if joint else nn.Sequential(Standardize(k), Linear(k, p).double())
         return OnForecast(forecast, Correction(Standardize(k + p), torch.ones(p).double(), joint=joint, after=after))

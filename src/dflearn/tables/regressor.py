@@ -27,10 +27,10 @@ from dflearn.solvers.task import Decided, DecisionTask
 from dflearn.tables import saving
 from dflearn.tables.encoding import Encoding
 from dflearn.tables.fine_tuning import Report
-from dflearn.tables.methods import Amount, make_loss
+from dflearn.tables.methods import WITHOUT_SOLVES, Amount, default_losses, make_loss
 from dflearn.tables.modules import build
 from dflearn.tables.tables import MixedTable, Table, is_table
-from dflearn.tables.two_stage import LEVELS, Start, after_model, critical_ratios, ridge, start_of
+from dflearn.tables.two_stage import LEVELS, Start, after_model, critical_ratios, ridge_start
 from dflearn.training import History, fit
 from dflearn.training.step import counted_rows
 
@@ -104,26 +104,33 @@ class DecisionFocusedRegressor(Decider):
     Args:
         problem: what is decided: a `Problem`, a `Program`, an exact `Solver`, or a function from costs to a decision. A
             program is solved by the fastest exact solver that its structure allows; `solver_` says which.
-        loss: "auto" (default), which is "task" where right-hand sides are predicted and "sce" otherwise; "sce", "spo+", "smoothed-spo+", "fenchel-young", "pfy", "mse", any other name that `dfl methods`
-            lists with what it needs, or a `Loss`. Without y, one that needs no costs: "fenchel-young", "pfy", "cave".
+        loss: "auto" (default), which is "smoothed-spo+" and then "sce-own", or where these are not defined another one
+            (`dflearn.tables.methods.default_losses`); "spo+", "sce", "fenchel-young", "pfy", "mse", any other name that
+            `dfl methods` lists with what it needs, or a `Loss`; or several of these, which are trained with in turn. Without y,
+            one that needs no costs: "fenchel-young", "pfy", "cave".
         layer: what the loss solves while training: "smoothed", "davis-yin", "perturbed", "relaxed", "exact", a `Layer`,
             or "auto": "relaxed" for "spo+", "perturbed" for "pfy", otherwise "smoothed".
         model: "linear"; "mlp", with the widths of its layers in `hidden`; "shared", which insists on features per cost;
             or a module, which is copied, and whose output is taken as it is. With features per cost, "linear" and
             "mlp" are one map that all costs share.
-        start: "zero": small random weights, which Adam moves by `lr` a step. "ridge": ridge regression, its strength chosen on
-            the instances held out (least squares without any); `lr` is then how far a step moves forecasts in units of their
-            error (0.01, say), features are standardized, and the model is "linear". `dflearn.train` starts so, and chooses more;
-            "boosting" is that of models which it makes from boosted trees.
+        start: "ridge": ridge regression, its strength chosen by leave-one-out errors; `lr` is then how far a step moves forecasts
+            in units of their error, features are standardized, and the model is "linear". With features per cost all costs share
+            one ridge regression, as they share the model. "zero": small random weights, which Adam moves by `lr` a step; a
+            module of yours begins as it is. "auto" (default): "ridge" where y is given and the model is "linear", or "shared";
+            ridge regression cannot be the beginning of a net, nor of a model that has only seen decisions. "boosting" is the
+            start of models that `dflearn.train` makes from boosted trees.
         standardize: subtract from each feature its mean, and divide by its standard deviation, over the instances trained on.
         positive: whether costs are known to be positive. Predictions are then made so, by a softplus in units of mean |y|
-            after the model: see `dflearn.models.Positive`.
-        mu: smoothing of "smoothed" and "davis-yin"; "auto" is mean |S y| / mean largest |w*|.
+            after the model, or after ridge regression: see `dflearn.models.Positive`.
+        mu: smoothing of "smoothed" and "davis-yin"; "auto" is mean |S y| / mean largest |w*|, and a tenth of it for
+            "smoothed-spo+", three tenths for "sce-own".
         sigma: noise of "perturbed"; "auto" is mean |y|.
         step: step of "davis-yin"; "auto" leaves it to the layer.
         epochs, batch_size, lr: of Adam; `lr` acts on the model before its output is scaled.
         validation_fraction: share of the instances held out. The epoch whose decisions have the least regret on them,
-            on the LP relaxation, is kept. 0 trains on all of them and keeps the last epoch.
+            on the LP relaxation, is kept; the start is one of the candidates. 0 trains on all of them and keeps the last epoch.
+        refit: whether to train once more, on all instances, for as many epochs as were kept; if the start was, it is
+            what ridge regression of all instances gives. Not with validation data of their own.
         early_stopping: how many epochs without improvement end the training; `None`: never.
         cache: folder that remembers the exact solves behind labels and scores, across fits and runs.
         device: where it is trained, "cuda", say (docs/how-to/gpu.md); what is fitted lies on the CPU.
@@ -132,9 +139,9 @@ class DecisionFocusedRegressor(Decider):
 
     Attributes:
         model_: the trained module, features → costs, in float64.
-        loss_, solver_: the loss it was trained with, and the exact solver that decides.
+        loss_, solver_: the loss it was trained with, of several the last, and the exact solver that decides.
         scale_: the `Scale` of the training data.
-        history_: the `History` of the training.
+        history_: the `History` of the training that chose the epoch.
         held_out_: the rows of X that were held out for validation, int64.
         record_: what `save` was given to keep, after `load`.
     """
@@ -143,11 +150,11 @@ class DecisionFocusedRegressor(Decider):
         self,
         problem: Decided | None = None,
         *,
-        loss: str | Loss = "auto",
+        loss: str | Loss | Sequence[str | Loss] = "auto",
         layer: str | Layer = "auto",
         model: str | nn.Module = "linear",
         hidden: Sequence[int] = (64,),
-        start: str = "zero",
+        start: str = "auto",
         standardize: bool = False,
         positive: bool = False,
         mu: Amount = "auto",
@@ -158,6 +165,7 @@ class DecisionFocusedRegressor(Decider):
         lr: float = 0.005,
         validation_fraction: float = 0.2,
         early_stopping: int | None = 10,
+        refit: bool = True,
         cache: str | Path | None = None,
         device: str | None = None,
         random_state: Any = 0,
@@ -179,6 +187,7 @@ class DecisionFocusedRegressor(Decider):
         self.lr = lr
         self.validation_fraction = validation_fraction
         self.early_stopping = early_stopping
+        self.refit = refit
         self.cache = cache
         self.device = device
         self.random_state = random_state
@@ -229,21 +238,22 @@ class DecisionFocusedRegressor(Decider):
         data = self._data(X, None if y is None else y.reshape(len(X), -1), decisions, instance, sample_weight)
         rows = counted_rows(data)
         data = data if data.weights is None else data.subset(rows)
-        solves = "decisions" in self.loss.needs if isinstance(self.loss, Loss) else self.loss not in ("mse", "quantile")
+        names = self._named(task, y is not None)
+        solves = any("decisions" in one.needs if isinstance(one, Loss) else one not in WITHOUT_SOLVES for one in names)
         if solves and data.decisions is None:
             data = label(data, task.solver, cache=self.cache, progress=self.verbose)
         self.scale_, self.solver_ = Scale.of(task.objective, data), task.solver
-        self.loss_ = self._loss(task, seed, data)
+        losses = self._losses(names, task, seed, data)
         train, checked = self._divide(data, rows.numpy(), seed, validation, task)
         judged_by_regret = checked is not None and checked.costs is not None
         if checked is not None and judged_by_regret and task.relaxed is not task.solver:
             checked = checked.without_decisions()  # the optimal ones of the relaxation, which judges, are others
         found = []
-        for loss in self._losses(task, judged_by_regret):
-            start = self._start(train, checked, task, seed)
+        for turns in self._levels(losses, task, judged_by_regret):
+            start = self._start(train, task, seed)
             history = fit(
                 start.module,
-                loss,
+                turns,
                 start.train,
                 validation=None if checked is None else start.on(checked),
                 problem=task.relaxed if judged_by_regret else None,
@@ -258,19 +268,49 @@ class DecisionFocusedRegressor(Decider):
                 progress=False,
             )
             start.module.cpu()
-            found.append((history, loss, start))
-        self.history_, self.loss_, start = min(found, key=lambda one: _best_of(one[0]))
-        self.model_ = start.model
+            found.append((history, turns, start))
+        self.history_, losses, start = min(found, key=lambda one: _best_of(one[0]))
+        if self.refit and len(self.held_out_):
+            start = self._again(losses, data, task, seed)
+        self.model_, self.loss_ = start.model, losses[-1]
         return self
 
-    def _losses(self, task: DecisionTask, judged_by_regret: bool) -> list[Loss]:
-        """What to train with: the loss, or, where no critical ratio tells the quantile, one for each level, to choose among."""
-        known = self.loss != "quantile" or task.program is None or critical_ratios(task.program) is not None
-        return [self.loss_] if known or not judged_by_regret else [Quantile(level) for level in LEVELS]
+    def _again(self, losses: list[Loss], data: DecisionDataset, task: DecisionTask, seed: int) -> Start:
+        """Training on all the data as the epoch that was kept was trained: each loss for as many epochs."""
+        start, best = self._start(data, task, seed), self.history_.best
+        assert best is not None
+        phases = [row.get("phase", 1) for row in self.history_.rows[: best["epoch"]]]
+        for number, loss in enumerate(losses, 1):
+            fit(
+                start.module,
+                loss,
+                start.train,
+                epochs=phases.count(number),
+                batch_size=self.batch_size,
+                lr=self.lr * start.reach,
+                seed=seed,
+                device=self.device,
+                progress=False,
+            )
+        start.module.cpu()
+        return start
 
-    def _loss(self, task: DecisionTask, seed: int = 0, data: DecisionDataset | None = None) -> Loss:
+    def _named(self, task: DecisionTask, with_costs: bool = True) -> Sequence[str | Loss]:
+        """The losses that are trained with in turn, by name or as they are."""
+        if isinstance(self.loss, str) and self.loss == "auto":
+            return default_losses(task, with_costs)
+        return [self.loss] if isinstance(self.loss, str | Loss) else list(self.loss)
+
+    def _levels(self, losses: list[Loss], task: DecisionTask, judged_by_regret: bool) -> list[list[Loss]]:
+        """The losses; or, where no critical ratio tells the quantile, one for each level, to choose among."""
+        known = self.loss != "quantile" or task.program is None or critical_ratios(task.program) is not None
+        return [losses] if known or not judged_by_regret else [[Quantile(level)] for level in LEVELS]
+
+    def _losses(
+        self, names: Sequence[str | Loss], task: DecisionTask, seed: int = 0, data: DecisionDataset | None = None
+    ) -> list[Loss]:
         amounts = {"mu": self.mu, "sigma": self.sigma, "step": self.step, "seed": seed, "data": data}
-        return make_loss(self.loss, self.layer, task, self.scale_, **amounts)
+        return [make_loss(one, self.layer, task, self.scale_, **amounts) for one in names]
 
     def adopt(self, module: nn.Module, data: DecisionDataset, scale: Scale, history: History) -> Self:
         """Be fitted with a model that was trained elsewhere, on these data; it must be built as `start` and `model` say."""
@@ -285,21 +325,24 @@ class DecisionFocusedRegressor(Decider):
         self._shape, self._one_dimensional, self._with_instances = shape, one_dimensional, with_instances
         self.n_features_in_, self.scale_, self.history_ = shape[0], scale, history
         task = self._task(None)
-        self.loss_ = self._loss(task)
+        self.loss_ = self._losses(self._named(task), task)[-1]
         return task
 
-    def _start(self, train: DecisionDataset, checked: DecisionDataset | None, task: DecisionTask, seed: int) -> Start:
+    def _start(self, train: DecisionDataset, task: DecisionTask, seed: int) -> Start:
         """What is trained, and from where."""
-        if self.start == "zero":
-            model = build(self.get_params(deep=False), self._shape, task.objective.p, self.scale_.costs, seed, train)
-            return Start("zero", model, train, model)
-        if self.start != "ridge":
-            raise OptionError(f"start is 'zero' or 'ridge' ('boosting' is that of `train`); got {self.start!r}")
-        if self.model != "linear" or len(self._shape) != 1:
-            raise OptionError("start='ridge' needs model='linear' and features (n_samples, k): pass start='zero'")
-        rows = None if checked is None else (checked.features, checked.batch().require("costs"))
-        fitted = ridge(train.features, train.batch().require("costs"), train.weights, choose=rows)
-        return start_of("ridge", train, fitted, after_model(self.positive, self.scale_.costs))
+        if self.start not in ("auto", "zero", "ridge"):
+            raise OptionError(f"start is 'auto', 'zero' or 'ridge' ('boosting' is that of `train`); got {self.start!r}")
+        per_cost = self._shape[:-1] == (task.objective.p,)
+        fits = (self.model == "linear" and len(self._shape) == 1) or (self.model in ("linear", "shared") and per_cost)
+        if self.start == "ridge" and not fits:
+            raise OptionError(
+                "start='ridge' needs model='linear' and features (n_samples, k), or (n_samples, p, k): pass start='zero'"
+            )
+        if self.start == "ridge" or (self.start == "auto" and fits and train.costs is not None):
+            return ridge_start(train, after_model(self.positive, self.scale_.costs))
+        zero = self.get_params(deep=False) | {"start": "zero"}
+        model = build(zero, self._shape, task.objective.p, self.scale_.costs, seed, train)
+        return Start("zero", model, train, model)
 
     def _task(self, p: int | None) -> DecisionTask:
         """What is decided, when there are p costs (unknown without y)."""

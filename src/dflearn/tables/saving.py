@@ -293,7 +293,10 @@ def _model(empty: DecisionFocusedRegressor, p: int, weights: dict[str, Tensor]) 
     """The model with its weights. One that would be larger than the weights in the file is refused before it takes memory."""
     if len(empty.hidden) > len(weights):
         raise DataError(f"it names {len(empty.hidden)} hidden layers, and has {len(weights)} weights")
-    of = empty.get_params(deep=False), empty._shape, p
+    parameters = empty.get_params(deep=False)
+    if parameters["start"] == "auto":
+        parameters["start"] = "ridge" if "correction.weight" in weights else "zero"
+    of = parameters, empty._shape, p
     if isinstance(empty.model, str):
         with torch.device("meta"):
             wanted = sum(part.numel() for part in build(*of, 1.0, seed=0).state_dict().values())

@@ -72,20 +72,6 @@ def linear_fit(x: Tensor, y: Tensor, strength: float = 0.0, weights: Tensor | No
     return LinearFit(standardize, torch.tensor(weight), torch.tensor(bias))
 
 
-def ridge(
-    x: Tensor, y: Tensor, weights: Tensor | None = None, *, choose: tuple[Tensor, Tensor] | None = None
-) -> LinearFit:
-    """Ridge of the strength among `STRENGTHS` that forecasts the rows `choose` = (x, y) best; without any, least squares.
-
-    Best is the least sum over costs of squared errors in units of each cost's variance.
-    """
-    if choose is None:
-        return linear_fit(x, y, 0.0, weights)
-    unit = units_of(y)
-    fits = [linear_fit(x, y, strength, weights) for strength in STRENGTHS]
-    return min(fits, key=lambda fit: ((fit(choose[0]) - choose[1]) / unit).square().mean().item())
-
-
 def ridge_left_out(
     x: Tensor, y: Tensor, weights: Tensor | None, folds: Sequence[Fold], strengths: Sequence[float] = STRENGTHS
 ) -> tuple[float, Tensor]:
@@ -350,6 +336,15 @@ def start_of(
     return Start(name, model, rows, module, module.weight.shape[1] ** -0.5 if wide else 1.0, wide)
 
 
+def ridge_start(train: DecisionDataset, after: nn.Module | None = None) -> Start:
+    """Ridge of the strength that forecasts each row best from all others; one map for all costs, where they have features each."""
+    x, y, weights = train.features, train.batch().require("costs"), train.weights
+    if x.ndim == 3:  # a row for each cost
+        weights = None if weights is None else weights.repeat_interleave(y.shape[1])
+        x, y, after = x.flatten(0, 1), y.reshape(-1, 1), nn.Sequential(after or nn.Identity(), nn.Flatten(-2))
+    return start_of("ridge", train, linear_fit(x, y, strength_by_leaving_one_out(x, y, weights), weights), after)
+
+
 def _linear(fit: LinearFit) -> nn.Module:
     linear = Linear(fit.weight.shape[1], len(fit.bias)).double()
     with torch.no_grad():
@@ -360,7 +355,7 @@ def _linear(fit: LinearFit) -> nn.Module:
 
 def _errors(data: DecisionDataset, forecast: Tensor) -> Tensor:
     """How far forecasts are off, cost by cost: root mean squares `(p,)`; the cost's own unit where they are exact."""
-    costs = data.batch().require("costs")
+    costs, forecast = data.batch().require("costs").reshape(-1, forecast.shape[-1]), forecast.flatten(0, -2)
     error = (costs - forecast).square().mean(0).sqrt()
     unit = units_of(costs)
     return torch.where(error > 1e-9 * unit, error, unit)
