@@ -8,6 +8,8 @@ A name reads LOSS^SOLVER, with a word after it where there are several versions:
     PFY, PFY^relax      perturbed Fenchel-Young, on the program with its integers and on its relaxation
     SCE^smoothed        the relaxation with (μ/2)‖w‖², solved exactly, μ relative to the data
     two-stage           MSE whose best epoch, where the settings keep one, has the least squared error, not regret
+    start               what the model begins with, untrained: ridge, with the model "ridge"
+    sSPO+ own           SPO+ of the smoothed program, with that program's own label; "sSPO+" and "sSPO+ exact" have the exact one
     CaVE clean          three steps of our own method; "exact": to the end
     SCE^smoothed scaled the model works in units of mean |y|: its output is multiplied by that. Where costs are large, few
                         epochs at a small learning rate leave predictions short of them otherwise
@@ -56,6 +58,7 @@ from dflearn.solvers.base import Solver
 from dflearn.solvers.highs import HiGHS
 from dflearn.solvers.wrappers import Pooled
 from dflearn.studies.methods import Prepared, RunContext, add
+from dflearn.tables.methods import SHARE, SHARP
 
 THROUGH_LAYERS: dict[str, Callable[[Layer], Loss]] = {
     "Regret": Regret,
@@ -90,6 +93,11 @@ def _multiplied(context: RunContext) -> Layer:
 
 def _smoothed(context: RunContext) -> Smoothed:
     return Smoothed(context.problem.program, context.mu)
+
+
+def _share(context: RunContext, name: str = "share") -> Smoothed:
+    """μ as a share of the automatic one."""
+    return Smoothed(context.problem.program, context.parameters[name] * context.scale.mu)
 
 
 def _pool(context: RunContext, solver: Solver | None = None) -> Layer:
@@ -152,6 +160,20 @@ def _neighbours(context: RunContext) -> Prepared:
     return Prepared(SPOPlus(_relaxed(context)), train)
 
 
+def _own(context: RunContext) -> Loss:
+    return SmoothedSPOPlus(_share(context))
+
+
+def _own_with_squares(context: RunContext) -> Loss:
+    """The squared errors of all costs, in units of mean |y|, with a weight."""
+    p, scale = context.problem.program.p, context.scale.costs
+    return _own(context) + context.parameters["weight"] * p / scale * MSE()
+
+
+def _convex_then_sharp(context: RunContext) -> Prepared:
+    return Prepared([_own(context), SCE(_share(context, "sharp"), label="smoothed")], context.train)
+
+
 def _by_highs(context: RunContext) -> Prepared:
     return Prepared(SPOPlus(Exact(HiGHS(context.problem.relaxation))), context.train, context.parameters["warm_start"])
 
@@ -170,6 +192,7 @@ add(
     lambda c: Prepared(MSE(), c.train, judged_by="loss"),
     scaled=True,
 )
+add("start", "what the model begins with", lambda c: Prepared(MSE(), c.train, judged_by="start"))
 add("SPO+^relax", "subgradient, LP relaxation", through(SPOPlus, _relaxed), scaled=True)
 add("SPO+^ILP", "subgradient, the program with its integers", through(SPOPlus, _exact))
 add("SCE^relax", "subgradient, LP relaxation", through(SCE, _relaxed))
@@ -189,7 +212,16 @@ for _name, _loss in THROUGH_LAYERS.items():
     add(f"{_name}^smoothed", _about, through(_loss, _smoothed), scaled=_name == "SCE", mu="auto")
 add("FY^smoothed", "Fenchel-Young loss of the smoothed problem", through(FenchelYoung, _smoothed), mu="auto")
 _about = "Fenchel-Young loss at the costs of SPO+, (μ/2)‖w‖²"
-add("sSPO+", _about, through(SmoothedSPOPlus, _smoothed), scaled=True, mu="auto")
+add("sSPO+", _about, through(partial(SmoothedSPOPlus, label="exact"), _smoothed), scaled=True, mu="auto")
+_about = "the same; μ is this share of the automatic one"
+add("sSPO+ exact", _about, through(partial(SmoothedSPOPlus, label="exact"), _share), scaled=True, share=SHARE)
+_about = "SCE with the smoothed program's own label"
+add("SCE own", _about, through(partial(SCE, label="smoothed"), _share), scaled=True, share=SHARP)
+_about = "SPO+ of the smoothed program, its own label; μ is this share of the automatic one"
+add("sSPO+ own", _about, _own, scaled=True, share=SHARE)
+add("sSPO+ own, MSE", _about + ", with squared error", _own_with_squares, scaled=True, share=SHARE, weight=0.03)
+_about = "sSPO+ own for half of the epochs, then SCE with its own label"
+add("convex, then sharp", _about, _convex_then_sharp, scaled=True, share=SHARE, sharp=SHARP)
 
 # -- the rest of the field: gradient rules, pools, and losses that solve nothing; each with its version "scaled" --------
 

@@ -7,7 +7,7 @@ entry point of the group `dflearn.methods` that names a module; it is imported o
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
@@ -69,22 +69,28 @@ class Prepared:
     """What `fit` needs: the loss, the training data with the labels that the method trains on, warm starts or not.
 
     Attributes:
+        loss: one, or several that are trained with in turn.
         scale: what the model's output is multiplied by.
-        judged_by: what tells the best epoch, where the settings keep that one.
+        judged_by: what tells the best epoch, where the settings keep that one; "start": what the model begins with is kept.
         solver_name: what solves inside the loss, where its layer does not tell.
     """
 
-    loss: Loss
+    loss: Loss | Sequence[Loss]
     train: DecisionDataset
     warm_start: bool = True
     scale: float = 1.0
-    judged_by: Literal["regret", "loss"] = "regret"
+    judged_by: Literal["regret", "loss", "start"] = "regret"
     solver_name: str = ""
+
+    @property
+    def last(self) -> Loss:
+        """The loss that training ends with."""
+        return self.loss if isinstance(self.loss, Loss) else self.loss[-1]
 
     @property
     def solver(self) -> str:
         """What solves inside the loss, in words."""
-        layer = self.loss.layer
+        layer = self.last.layer
         if self.solver_name or layer is None:
             return self.solver_name or "none"
         name = type(layer).__name__

@@ -69,6 +69,11 @@ def linear(features: tuple[int, ...], costs: int, seed: int) -> nn.Module:
     return Linear(_joint(features, "linear"), costs, seed=seed)
 
 
+def ridge(features: tuple[int, ...], costs: int, seed: int) -> nn.Module:
+    """A linear model; a run begins with ridge regression of its training rows (`run`)."""
+    return Linear(_joint(features, "ridge"), costs, seed=seed)
+
+
 def mlp(features: tuple[int, ...], costs: int, seed: int, hidden: tuple[int, ...] = (64,)) -> nn.Module:
     return MLP(_joint(features, "mlp"), costs, hidden=hidden, seed=seed)
 
@@ -86,5 +91,5 @@ def tiles(features: tuple[int, ...], costs: int, seed: int, channels: int = 8) -
     return TileNet(features[1] // side, channels=channels, seed=seed)
 
 
-for _make in (linear, mlp, shared, tiles):
+for _make in (linear, ridge, mlp, shared, tiles):
     register_model(_make.__name__, _make)

@@ -6,6 +6,7 @@ import itertools
 import math
 import time
 from collections import Counter
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -29,6 +30,7 @@ from dflearn.studies.methods import Prepared, RunContext, load_plugins, method_n
 from dflearn.studies.models import make_model
 from dflearn.studies.modules import import_modules
 from dflearn.studies.record import PeakMemory, Record, machine, made_with
+from dflearn.tables.two_stage import Start, ridge_start
 from dflearn.training import Callback, fit
 from dflearn.training.run import Run
 from dflearn.training.validation import History, Validation
@@ -87,7 +89,7 @@ def _run(config: RunConfig, cache: str | Path | None, raw: str | Path | None) ->
             continue
         if config.tuning:
             data, solver = chosen_on
-            trained.regret = Validation(data, prepared.loss, solver)(trained.model)["validation_absolute_regret"]
+            trained.regret = Validation(data, prepared.last, solver)(trained.model)["validation_absolute_regret"]
             row = {"validation_absolute_regret": _short(trained.regret), "seconds_per_epoch": trained.seconds}
             tried.append({**values, **row})
         best = trained if best is None or trained.regret < best.regret else best
@@ -174,17 +176,20 @@ def _train(
     watched: tuple[DecisionDataset, Solver],
 ) -> _Trained:
     settings, features = config.settings, tuple(prepared.train.features.shape[1:])
-    model = make_model(config.model, features, problem.program.p, config.seed, dict(config.model_options))
-    if prepared.scale != 1:
-        model = Scaled(model, prepared.scale)
-    clock = _Clock(*watched, prepared.judged_by if settings.keep == "best" else None)
+    if config.model == "ridge":
+        start = ridge_start(prepared.train)
+    else:
+        model = make_model(config.model, features, problem.program.p, config.seed, dict(config.model_options))
+        model = model if prepared.scale == 1 else Scaled(model, prepared.scale)
+        start = Start("given", model, prepared.train, model)
+    clock = _Clock(start.on(watched[0]), watched[1], prepared.judged_by if settings.keep == "best" else None)
     history = fit(
-        model,
+        start.module,
         prepared.loss,
-        prepared.train,
+        start.train,
         epochs=settings.epochs,
         batch_size=settings.batch_size,
-        lr=settings.learning_rate,
+        lr=settings.learning_rate * start.reach,
         seed=config.seed,
         warm_start=prepared.warm_start,
         callbacks=[clock],
@@ -193,8 +198,8 @@ def _train(
     chosen = dict(values)
     if settings.keep == "best":
         chosen["epoch"] = clock.best_epoch
-        model.load_state_dict(clock.best_weights)
-    return _Trained(model, prepared, history, clock, chosen)
+        start.module.load_state_dict(clock.best_weights)
+    return _Trained(start.model, prepared, history, clock, chosen)
 
 
 class _Clock(Callback):
@@ -202,10 +207,12 @@ class _Clock(Callback):
 
     Args:
         data, solver: what the regret of each epoch is of.
-        judged_by: what makes an epoch the best one; `None` where the last one is kept.
+        judged_by: what makes an epoch, or the start, the best one; "start": it is kept whatever follows; `None`: the last is.
     """
 
-    def __init__(self, data: DecisionDataset, solver: Solver, judged_by: Literal["regret", "loss"] | None) -> None:
+    def __init__(
+        self, data: DecisionDataset, solver: Solver, judged_by: Literal["regret", "loss", "start"] | None
+    ) -> None:
         self.data, self.solver, self.judged_by = data, solver, judged_by
         self.columns = ["validation_absolute_regret", "validation_ratio_of_sums"]
         self.columns += ["validation_loss"] if judged_by == "loss" else []
@@ -216,7 +223,16 @@ class _Clock(Callback):
         self.validations = [Validation(self.data, run.loss, self.solver)]
         if self.judged_by == "loss":
             self.validations.append(Validation(self.data, run.loss, None))
+        if self.judged_by is not None:
+            self._keep(run, 0, {name: value for one in self.validations for name, value in one(run.model).items()})
         self._mark()
+
+    def _keep(self, run: Run, epoch: int, metrics: Mapping[str, Any]) -> None:
+        """Remember the weights, if they are the best so far; those of epoch 0 are the start's."""
+        value = metrics["validation_loss" if self.judged_by == "loss" else "validation_absolute_regret"]
+        if not self.best_weights or (value < self.best and self.judged_by != "start"):
+            self.best, self.best_epoch = value, epoch
+            self.best_weights = deepcopy(run.model.state_dict())
 
     def _mark(self) -> None:
         self.cpu, self.wall = time.process_time(), time.perf_counter()
@@ -227,10 +243,7 @@ class _Clock(Callback):
         for validation in self.validations:
             row.update(validation(run.model))
         if self.judged_by is not None:
-            value = row["validation_loss" if self.judged_by == "loss" else "validation_absolute_regret"]
-            if value < self.best or not self.best_weights:
-                self.best, self.best_epoch = value, row["epoch"]
-                self.best_weights = deepcopy(run.model.state_dict())
+            self._keep(run, row["epoch"], row)
         row["validation_seconds"] = time.process_time() - begun
         self._mark()
 
