@@ -172,7 +172,7 @@ def test_a_run_is_logged_whole(log: Log) -> None:
     before = dict(os.environ)
     callback = log.callback()
     assert dict(os.environ) == before
-    history = train(callback, loss=Scripted(5, 3, 4), validation=VALIDATION, epochs=3, keep="best", lr=0.02)
+    history = train(callback, loss=Scripted(9, 5, 3, 4), validation=VALIDATION, epochs=3, keep="best", lr=0.02)
     for name in set(history.rows[0]) - {"epoch"}:
         check_curve(log, history, name)
     wanted = {"loss": "Scripted", "model": "Linear", "optimizer": "Adam", "lr": "0.02", "train": fingerprint(TRAIN)}

@@ -30,7 +30,7 @@ def test_every_file_holds_records_with_their_keys(path: Path) -> None:
 
 
 def test_there_are_no_other_files_of_runs() -> None:
-    assert len(FILES) == 7
+    assert len(FILES) == 8
     assert not [*RESULTS.rglob("*.jsonl"), *RESULTS.rglob("*.sqlite")]
 
 

@@ -27,6 +27,7 @@ from dflearn.layers import (
 from dflearn.losses import (
     MSE,
     FenchelYoung,
+    SmoothedSPOPlus,
     SPOPlus,
 )
 from dflearn.models import predict
@@ -186,7 +187,8 @@ def test_what_is_automatic_is_relative_to_the_data() -> None:
     # |S y| is 2, 2 and 6, 4: the third variable's cost is not predicted. The largest |w| are 3 and 2.
     relative = 3.5 / 2.5
     assert layer_of(loss="sce").mu == pytest.approx(relative)
-    assert layer_of().mu == pytest.approx(0.3 * relative)
+    assert layer_of().mu == pytest.approx(0.1 * relative)
+    assert layer_of(loss="sce-own").mu == pytest.approx(0.3 * relative)
     assert layer_of(loss="smoothed-spo+").mu == pytest.approx(0.1 * relative)
     assert layer_of(mu=0.7).mu == 0.7
     assert layer_of(loss="intopt").mu == pytest.approx(0.1 * relative)
@@ -195,7 +197,7 @@ def test_what_is_automatic_is_relative_to_the_data() -> None:
     assert layer_of(loss="pfy", sigma=0.7).sigma == 0.7
     scale = Scale.of(program.objective, DecisionDataset(torch.tensor(features), torch.tensor(y), torch.tensor(w)))
     assert make_loss("lava", "auto", DecisionTask.of(program), scale).margin == pytest.approx(0.1 * 3.5 * 2.5)
-    splitting = layer_of(layer="davis-yin", mu=0.5, step=0.2)
+    splitting = layer_of(loss="smoothed-spo+", layer="davis-yin", mu=0.5, step=0.2)
     assert (splitting.mu, splitting.step, splitting.gradient) == (0.5, 0.2, "unrolled")
 
 
@@ -354,10 +356,11 @@ def test_features_per_cost_begin_at_one_ridge_regression() -> None:
 
 
 def test_losses_in_turn() -> None:
-    default, named = (quick(epochs=4, **options).fit(X, Y) for options in ({}, {"loss": ["smoothed-spo+", "sce-own"]}))
-    assert default.history_.column("phase") == [1, 1, 2, 2]
-    np.testing.assert_array_equal(default.predict(X), named.predict(X))
-    assert repr(named.loss_) == repr(default.loss_)
+    default, same = (quick(epochs=4, **options).fit(X, Y) for options in ({}, {"loss": "smoothed-spo+mse"}))
+    np.testing.assert_array_equal(default.predict(X), same.predict(X))
+    assert [type(one) for _, one in default.loss_.terms] == [SmoothedSPOPlus, MSE]
+    named = quick(epochs=4, loss=["smoothed-spo+", "sce-own"]).fit(X, Y)
+    assert named.history_.column("phase") == [1, 1, 2, 2]
     assert clone(named).get_params()["loss"] == ["smoothed-spo+", "sce-own"]
     only_decisions = quick().fit(X, decisions=W)
     assert isinstance(only_decisions.loss_, FenchelYoung)

@@ -25,7 +25,8 @@ Needs = Literal["costs", "decisions", "program", "pool"]
 Amount = float | Literal["auto"]
 
 OWN, OWN_SOLVER = "own", "own, around a solver"  # layers of methods that bring them
-SHARE, SHARP = 0.1, 0.3  # of the automatic μ: of the convex loss that training begins with, and of SCE after it
+SHARE, SHARP = 0.1, 0.3  # of the automatic μ: of the convex loss, and of SCE with its own label
+SQUARES = 0.03  # weight of the squared error beside the convex loss
 SAMPLES = 10  # of layers that average over noise, where their Jacobian is used
 POOL_RATIO = 0.1  # of batches that a loss over a pool solves
 BARRIER = 0.1  # μ of a log barrier, in units of the μ of smoothing: slacks of some tenths at costs of one
@@ -110,6 +111,10 @@ class Materials:
     seed: int = 0
     data: DecisionDataset | None = None
     share: float = 1.0
+
+    def squares(self, weight: float) -> float:
+        """The weight of `MSE`, of which this is the share when squared errors are summed over costs and divided by mean |y|."""
+        return weight * self.task.objective.p / (self.scale.costs or 1.0)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -213,6 +218,11 @@ METHODS = (
         "smoothed-spo+", "SPO+ of the smoothed program", "Elmachtoub and Grigas (2022), smoothed", ("costs", "program"), "1 smoothed", True, "μ",
         "SmoothedSPOPlus(Smoothed(program, mu))", "smoothed", lambda of: losses.SmoothedSPOPlus(of.layer), study="sSPO+ own",
         share=SHARE,
+    ),
+    MethodEntry(
+        "smoothed-spo+mse", "SPO+ of the smoothed program, with a little squared error", "–", ("costs", "program"), "1 smoothed", True, "μ",
+        "SmoothedSPOPlus(Smoothed(program, mu)) + 0.03 * MSE()", "smoothed",
+        lambda of: losses.SmoothedSPOPlus(of.layer) + of.squares(SQUARES) * losses.MSE(), study="sSPO+ own, MSE", share=SHARE,
     ),
     MethodEntry(
         "fenchel-young", "regularized Fenchel-Young (RFY)", "Blondel et al. (2020); Dalle et al. (2022)",
@@ -354,17 +364,17 @@ LAYERS = {
 
 
 def default_losses(task: DecisionTask, with_costs: bool = True) -> tuple[str, ...]:
-    """What "auto" stands for: losses that are trained with in turn.
+    """What "auto" stands for.
 
-    Convex, then sharp: SPO+ of the smoothed program, then SCE with its own label. "task" where right-hand sides are predicted,
-    for which the others are not defined. SPO+ where a function decides and nothing can be smoothed. Without costs, a
-    Fenchel-Young loss, which needs decisions alone.
+    SPO+ of the smoothed program with a little squared error (results/default says why). "task" where right-hand sides are
+    predicted, for which the others are not defined. SPO+ where a function decides and nothing can be smoothed. Without
+    costs, a Fenchel-Young loss, which needs decisions alone.
     """
     if not with_costs:
         return ("pfy",) if task.program is None else ("fenchel-young",)
     if task.program is None:
         return ("spo+",)
-    return ("task",) if task.program.predicts_rows else ("smoothed-spo+", "sce-own")
+    return ("task",) if task.program.predicts_rows else ("smoothed-spo+mse",)
 
 
 def make_loss(loss: str | Loss, layer: str | Layer, task: DecisionTask, scale: Scale, **options: Any) -> Loss:

@@ -129,7 +129,7 @@ class DecisionFocusedRegressor(Decider):
     Args:
         problem: what is decided: a `Problem`, a `Program`, an exact `Solver`, or a function from costs to a decision. A
             program is solved by the fastest exact solver that its structure allows; `solver_` says which.
-        loss: "auto" (default), which is "smoothed-spo+" and then "sce-own", or where these are not defined another one
+        loss: "auto" (default), which is "smoothed-spo+mse", or where that is not defined another one
             (`dflearn.tables.methods.default_losses`); "spo+", "sce", "fenchel-young", "pfy", "mse", any other name that
             `dfl methods` lists with what it needs, or a `Loss`; or several of these, which are trained with in turn. Without y,
             one that needs no costs: "fenchel-young", "pfy", "cave".
@@ -147,7 +147,7 @@ class DecisionFocusedRegressor(Decider):
         positive: whether costs are known to be positive. Predictions are then made so, by a softplus in units of mean |y|
             after the model, or after ridge regression: see `dflearn.models.Positive`.
         mu: smoothing of "smoothed" and "davis-yin"; "auto" is mean |S y| / mean largest |w*|, and a tenth of it for
-            "smoothed-spo+", three tenths for "sce-own".
+            "smoothed-spo+" and "smoothed-spo+mse", three tenths for "sce-own".
         sigma: noise of "perturbed"; "auto" is mean |y|.
         step: step of "davis-yin"; "auto" leaves it to the layer.
         epochs, batch_size, lr: of Adam; `lr` acts on the model before its output is scaled.
