@@ -137,7 +137,7 @@ def test_least_squares_of_what_the_model_was_trained_on() -> None:
     assert found.regret == pytest.approx(evaluate(model, problem, new).ratio_of_sums)
     assert found.setting == "MSE on 20 instances that were not trained on"
     assert found.trained_on == 60
-    assert "regret of least squares, trained on the same" in str(found)
+    assert "regret of least squares, on the same rows " in str(found)
 
 
 class Scaled(nn.Module):

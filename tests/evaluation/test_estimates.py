@@ -175,7 +175,7 @@ def test_beyond_chance_is_said_of_enough_rows_only() -> None:
     assert not few.beyond_chance
     assert not compare(*difference(40, -3.0), block=4).beyond_chance  # ten blocks
     even = compare(*difference(200, 0.0))
-    assert "may be chance" in even.verdict()
+    assert "The difference between ridge and SCE may be chance" in even.verdict("ridge", "SCE")
     assert even.as_dict()["beyond_chance"] is False
 
 

@@ -16,6 +16,7 @@ from sklearn.linear_model import LinearRegression
 import dflearn as dfl
 from dflearn.cli import main
 from dflearn.errors import DataError, OptionError, SolverError
+from dflearn.evaluation.regret import without_roundoff
 from dflearn.problems import problem_named
 from dflearn.tables.tables import read_table
 
@@ -324,3 +325,52 @@ def test_a_trained_model_predicts_from_tables(tables: dict[str, pd.DataFrame]) -
         loaded.predict(features.drop(columns="wind"))
     with pytest.raises(ValueError, match="expecting"):
         loaded.predict(np.ones((2, 9)))
+
+
+def test_own_costs_that_predictions_replace_are_told(tables: dict[str, pd.DataFrame]) -> None:
+    Path("pack.lp").write_text(MODEL.replace("1 tent + 1 stove + 1 rope", "0.4 tent + 0.6 stove + 0 rope"))
+    told = "the model's own cost of 2 predicted variables, 0.4 … 0.6, is replaced by the predicted cost"
+    assert program().elastic("weight", 9.0).replaced == {0: 0.4, 1: 0.6}
+    assert any(note.startswith(told) for note in dfl.train(program(), **tables, **QUICK).notes)
+    kept = tables["instances"].assign(**{"d:tent": 0.4, "d:stove": 0.6})
+    assert not any("own cost" in note for note in dfl.train(program(), **tables | {"instances": kept}, **QUICK).notes)
+
+
+def test_names_of_a_table_of_costs_are_remembered(tables: dict[str, pd.DataFrame]) -> None:
+    nameless, other = replace(program(), cost_names=None), COSTS[::-1]
+    given = {name: tables[name] for name in ("features", "costs")}
+    result = dfl.train(nameless, **given, forecast=tables["costs"][other] + 1.0, **QUICK)
+    alike = dfl.train(program(), **given, forecast=tables["costs"] + 1.0, **QUICK)
+    assert result.tested["your forecast"].as_dict() == alike.tested["your forecast"].as_dict()
+    result = dfl.train(nameless, **given, **QUICK)
+    result.save("model.dfl")
+    for model in (result.model, dfl.load("model.dfl")):
+        one, two = (dfl.decide(model, given["features"], given["costs"][names]) for names in (COSTS, other))
+        assert one.columns == two.columns
+        assert list(one.predicted) == list(model.predict(given["features"])) == COSTS
+        with pytest.raises(DataError, match="lacks the column 'tent' of the costs in training"):
+            dfl.decide(model, given["features"], given["costs"].rename(columns={"tent": "sail"}))
+    array = dfl.train(nameless, given["features"], given["costs"].to_numpy(), **QUICK)
+    assert list(dfl.decide(array.model, given["features"], given["costs"]).predicted) == ["y[0]", "y[1]", "y[2]"]
+
+
+def test_roundoff_is_no_regret_and_no_winner(tables: dict[str, pd.DataFrame]) -> None:
+    result = dfl.train(program(), **tables, **QUICK)
+    optima, noise = np.full(40, 3.0), np.random.default_rng(0).normal(size=40) * 1e-14
+    rounded = replace(
+        result.tested[result.chosen], ids=np.arange(40), regrets=noise, optima=optima, squared_errors=optima
+    )
+    tested = {name: replace(rounded, regrets=noise * (k + 1) - 1e-15) for k, name in enumerate(result.tested)}
+    same = dfl.compare(tested[result.compared], tested[result.baseline])
+    text = str(replace(result, tested=tested, difference=same))
+    assert "did best" not in text
+    assert "would tell" not in text
+    assert "-0.00%" not in text
+    assert "are the same on every row" in text
+    regrets = without_roundoff(np.array([-1e-14, 2e-6, -1.0, np.nan]), np.array([1.0, 1.0, 0.0, np.nan]))
+    np.testing.assert_array_equal(regrets, [0.0, 2e-6, -1.0, np.nan])
+
+
+def test_a_gap_is_told(tables: dict[str, pd.DataFrame]) -> None:
+    gap = dfl.train(program(), **tables, **QUICK, solver=dfl.Parallel(dfl.HiGHS(program(), gap=0.2), 1))
+    assert any("within a gap of 0.2: regrets are against such decisions" in note for note in gap.notes)

@@ -30,6 +30,7 @@ OPTIONS = {
     r"positive=True": "--positive",
     r"trained (with|without) instances": r"trained \1 --instances",
     r"trust=True": "--trust-code",
+    r"give instances with a column": "give --instances with a column",
     r"program\.elastic\(rows, price\)": "--elastic PRICE",
 }
 

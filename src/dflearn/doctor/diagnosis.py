@@ -88,7 +88,7 @@ class Diagnosis:
     @property
     def fitted(self) -> str:
         """How least squares was fitted."""
-        return "cross-validated" if self.trained_on is None else "trained on the same"
+        return "cross-validated" if self.trained_on is None else "on the same rows"
 
     @property
     def healthy(self) -> bool:
@@ -108,7 +108,7 @@ class Diagnosis:
         }
 
     def __str__(self) -> str:
-        lines = [self.setting, "", *(f"  {name:<44}{value}" for name, value in self._measures()), ""]
+        lines = [self.setting, "", *(f"  {name:<43} {value}" for name, value in self._measures()), ""]
         for finding in self.findings:
             lines.append(_wrapped(f"  {_MARKS[finding.severity]} ", finding.what))
             if finding.remedy:

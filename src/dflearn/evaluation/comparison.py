@@ -11,7 +11,7 @@ import numpy as np
 from dflearn.errors import DataError, OptionError
 from dflearn.evaluation import estimates
 from dflearn.evaluation.estimates import FEW, Block, Estimate, over_seeds, signed_ranks
-from dflearn.evaluation.regret import EXACT, ZERO, Evaluation, zero_note
+from dflearn.evaluation.regret import ZERO, Evaluation, zero_note
 
 FEWEST_SEEDS = 3  # with fewer, their spread is not known
 COMPARED = ("absolute_regret", "mean_of_ratios", "ratio_of_sums")
@@ -44,25 +44,33 @@ class Comparison:
     p_value: float = float("nan")
 
     @property
+    def alike(self) -> bool:
+        """Whether no instance differs by more than round-off."""
+        return not self.wins and not self.losses
+
+    @property
     def beyond_chance(self) -> bool:
         """Whether the interval of the mean difference lies on one side of zero, and there are instances (and seeds) enough."""
-        if self.seeds is not None and self.seeds < FEWEST_SEEDS:
+        if self.alike or (self.seeds is not None and self.seeds < FEWEST_SEEDS):
             return False
         return self.count >= FEW and not self.absolute_regret.low <= 0 <= self.absolute_regret.high
 
-    def verdict(self, first: str = "the first") -> str:
-        """In one sentence, whether `first` has less regret, and how surely."""
+    def verdict(self, first: str = "the first", second: str = "the second") -> str:
+        """In one sentence, whether `first` has less regret than `second`, and how surely."""
+        if self.alike:
+            return f"The regrets of {first} and {second} are the same on every row."
+        chance = f"The difference between {first} and {second} may be chance"
         over = "" if self.seeds is None else f" over {self.seeds} seeds"
         if self.seeds is not None and self.seeds < FEWEST_SEEDS:
-            return f"The difference may be chance: {self.seeds} seeds are too few to tell, {FEWEST_SEEDS} is the least."
+            return f"{chance}: {self.seeds} seeds are too few to tell, {FEWEST_SEEDS} is the least."
         if self.count < FEW:
             return (
-                f"The difference may be chance: {self.count:.3g} independent rows are too few to tell, {FEW} is the least. "
+                f"{chance}: {self.count:.3g} independent rows are too few to tell, {FEW} is the least. "
                 "More rows would tell."
             )
         if not self.beyond_chance:
             more = "rows" if self.seeds is None else "seeds"
-            return f"The difference may be chance: its interval{over} holds zero. More {more} would tell."
+            return f"{chance}: its interval{over} holds zero. More {more} would tell."
         found = f"{first} {'lowers' if self.absolute_regret.value < 0 else 'raises'} the regret, beyond chance{over}."
         return found[0].upper() + found[1:]
 
@@ -119,7 +127,7 @@ def compare(
     difference = np.concatenate([one.regrets - other.regrets for one, other in pairs])
     weights = np.concatenate([np.ones(len(one.ids)) if one.weights is None else one.weights for one in ones])
     size, zero = np.abs(np.concatenate([one.optima for one in ones])), np.concatenate([one.zero_optima for one in ones])
-    ids, exact = np.concatenate([one.ids for one in ones]), EXACT * np.concatenate([one._scale for one in ones])
+    ids, exact = np.concatenate([one.ids for one in ones]), np.concatenate([one.roundoff for one in ones])
     if seeds or (len(pairs) == 1 and block is None):
         rows, count = np.arange(len(ids)), len(ids)
     else:

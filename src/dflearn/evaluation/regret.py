@@ -117,6 +117,19 @@ def zero_note(zeros: int, count: int, left_out_of: str) -> str:
     return f"{zeros} of {count} instances have {ZERO_OPTIMUM}: left out of {left_out_of}"
 
 
+def without_roundoff(regrets: np.ndarray, optima: np.ndarray) -> np.ndarray:
+    """The regrets `(rows,)`, zero where round-off is all there is; NaN stays."""
+    found = optima[np.isfinite(optima)]
+    average = float(np.abs(found).mean()) if found.size else 0.0
+    return np.where(np.abs(regrets) <= _roundoff(optima, average), 0.0, regrets)
+
+
+def _roundoff(optima: np.ndarray, average: float) -> np.ndarray:
+    """The largest regret that is round-off, beside optima whose mean size is `average`."""
+    size = np.abs(optima)
+    return EXACT * np.where(size <= ZERO * average, average, size)
+
+
 class _Metric:
     """The value of a metric of an `Evaluation`, called like it."""
 
@@ -196,7 +209,7 @@ class Evaluation:
             ),
             "absolute_regret": mean(self.regrets),
             "mse": mean(self.squared_errors),
-            "exact_share": share(self.regrets <= EXACT * self._scale),
+            "exact_share": share(self.regrets <= self.roundoff),
         }
         if self.pessimistic_regrets is not None:
             found["pessimistic_regret"] = mean(self.pessimistic_regrets)
@@ -236,7 +249,7 @@ class Evaluation:
     @property
     def negative_regrets(self) -> np.ndarray:
         """Where the decision beats the label by more than round-off, bool `(count,)`: the label was not optimal."""
-        return self.regrets < -EXACT * self._scale
+        return self.regrets < -self.roundoff
 
     @property
     def effective_count(self) -> float:
@@ -248,8 +261,9 @@ class Evaluation:
         return float(np.average(np.abs(self.optima), weights=self.weights)) if self.optima.size else 0.0
 
     @property
-    def _scale(self) -> np.ndarray:
-        return np.where(self.zero_optima, self._average, np.abs(self.optima))
+    def roundoff(self) -> np.ndarray:
+        """A regret of at most this much is none, `(count,)`."""
+        return _roundoff(self.optima, self._average)
 
     # -- to read ------------------------------------------------------------------------------------------------
 

@@ -36,12 +36,14 @@ class Coefficients(NamedTuple):
     """The objective coefficients c = S y + d of a model in its own sense, and what the costs y are called.
 
     rows: T `(rows, p)`, where T y are right-hand sides of the model's rows; `None` where none is predicted.
+    replaced: by variable, the coefficients of the model that predictions replace, zeros apart.
     """
 
     S: sp.csr_array
     d: np.ndarray
     names: tuple[str, ...] | None
     rows: sp.csr_array | None = None
+    replaced: Mapping[int, float] | None = None
 
 
 def by_name(costs: Any, names: Sequence[str], coefficients: np.ndarray, rows: Sequence[str] = ()) -> Coefficients:
@@ -67,7 +69,7 @@ def by_name(costs: Any, names: Sequence[str], coefficients: np.ndarray, rows: Se
 def _apart(whole: Coefficients, n: int) -> Coefficients:
     """What belongs to the n variables, and what to the rows that were counted after them."""
     T = sp.csr_array(whole.S[n:])
-    return Coefficients(sp.csr_array(whole.S[:n]), whole.d[:n], whole.names, T if T.nnz else None)
+    return whole._replace(S=sp.csr_array(whole.S[:n]), d=whole.d[:n], rows=T if T.nnz else None)
 
 
 def by_index(chosen: Iterable[int], coefficients: np.ndarray, names: Sequence[str] | None) -> Coefficients:
@@ -85,7 +87,13 @@ def by_index(chosen: Iterable[int], coefficients: np.ndarray, names: Sequence[st
     S = sp.csr_array((np.ones(index.size), (index, np.arange(index.size))), shape=(n, index.size))
     d = np.array(coefficients, np.float64)
     d[index] = 0.0
-    return Coefficients(S, d, None if names is None else tuple(names[i] for i in index))
+    return Coefficients(
+        S, d, None if names is None else tuple(names[i] for i in index), replaced=_replaced(index, coefficients)
+    )
+
+
+def _replaced(variables: Iterable[int], coefficients: np.ndarray) -> dict[int, float]:
+    return {int(i): float(coefficients[i]) for i in variables if coefficients[i]}
 
 
 def listed(costs: Any, entries: Callable[[Any], list[Any] | None]) -> list[Any] | None:
@@ -147,7 +155,8 @@ def _by_factor(
         for variable, factor in factors.items():
             S[every[variable], k] = factor
             d[every[variable]] = 0.0
-    return Coefficients(sp.csr_array(S), d, tuple(spelled))
+    entered = {every[variable] for factors in spelled.values() for variable in factors}
+    return Coefficients(sp.csr_array(S), d, tuple(spelled), replaced=_replaced(sorted(entered), coefficients))
 
 
 def spelled_out(

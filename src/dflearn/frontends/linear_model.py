@@ -182,7 +182,7 @@ class LinearModel:
         """
         from dflearn.program import Program  # loads torch, which reading a file does without
 
-        S, d, cost_names, _ = self.coefficients
+        S, d, cost_names, _, replaced = self.coefficients
         moves = self.rows.moves()
         A, G, sides, integer = self.rows.A, self.rows.G, self.sides, self.integer
         Q = self.Q if self.Q is None or self.sense == "minimize" else -self.Q
@@ -211,6 +211,7 @@ class LinearModel:
             Q=Q,
             **moves,
             recourse=_named(self.recourse, names or []),
+            replaced=replaced,
         )
 
 

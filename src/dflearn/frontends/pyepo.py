@@ -78,7 +78,7 @@ def _from_pyomo(optmodel: Any) -> Program:
 def _with_costs(program: Program, S: sp.csr_array, d: np.ndarray) -> Program:
     """The program with costs y, where S y + d are the coefficients of its variables in its own sense."""
     names = tuple(f"cost[{k}]" for k in range(S.shape[1]))
-    return replace(program, cost_names=names, **to_minimize(S, d, program.sense))
+    return replace(program, cost_names=names, replaced=None, **to_minimize(S, d, program.sense))
 
 
 def to_pyepo(problem: Program | Solver) -> Any:

@@ -248,6 +248,7 @@ class Parts(WithoutCaches):
     B: sp.csr_array | None = None
     H: sp.csr_array | None = None
     recourse: np.ndarray | None = None
+    replaced: Mapping[int, float] | None = None
 
     @property
     def p(self) -> int:

@@ -65,6 +65,7 @@ class Program(Parts):
         Q: the quadratic part of the objective, symmetric positive semidefinite `(n, n)`, or a `Quadratic` of a factor.
         B, H: where right-hand sides are predicted, `(rows of A, p)` and `(rows of G, p)`. Default: nowhere.
         recourse: which variables are decided once the truth is known, as `integer`. Default: none.
+        replaced: by variable, the coefficients of a model that predicted costs replace; d is without them. For `train` to tell.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Program(Parts):
         B: MatrixLike | None = None,
         H: MatrixLike | None = None,
         recourse: Any = False,
+        replaced: Mapping[int, float] | None = None,
     ) -> None:
         quadratic = None if Q is None else Quadratic.of(Q)
         n = _count_variables(n, {"A": A, "G": G}, S, {"d": d, "lower": lower, "upper": upper}, quadratic)
@@ -123,6 +125,7 @@ class Program(Parts):
             "B": _read_predicted("B", B, "A", len(b), objective.p),
             "H": _read_predicted("H", H, "G", len(h), objective.p),
             "recourse": None if recourse is None else read_mask("recourse", recourse, n),
+            "replaced": replaced,
         }
         if fields["recourse"] is not None and not fields["recourse"].any():
             fields["recourse"] = None

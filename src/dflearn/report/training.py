@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dflearn.evaluation.estimates import Estimate
-from dflearn.evaluation.regret import EXACT, Evaluation
+from dflearn.evaluation.regret import Evaluation
 from dflearn.program import Program
 from dflearn.report import training_figures as figures
 from dflearn.report.page import Page
@@ -169,7 +169,7 @@ def _rows(page: Page, result: TrainResult, unit: str) -> None:
     page.section("Which rows gain, which lose")
     mine, other = result.compared, result.baseline
     a, b = result.tested[mine], result.tested[other]
-    saved = np.where(np.abs(b.regrets - a.regrets) > EXACT * np.abs(a.optima), b.regrets - a.regrets, 0.0)
+    saved = np.where(np.abs(b.regrets - a.regrets) > a.roundoff, b.regrets - a.regrets, 0.0)
     gains, losses = int((saved > 0).sum()), int((saved < 0).sum())
     page.text(
         f"{mine} against {other}: {gains} rows gain {_money_text(saved[saved > 0].sum(), unit)} in all, {losses} lose "
@@ -188,7 +188,7 @@ def _features(page: Page, result: TrainResult, unit: str) -> None:
     page.section("Which features move which costs")
     x = result.data.features.numpy()[result.parts.train]
     program, groups = _program(result), _columns_of_features(result)
-    costs = program.cost_names or [f"cost {k}" for k in range(program.p)]
+    costs = result.model.cost_names or [f"cost {k}" for k in range(program.p)]
     names = list(groups)
     found = influence(lambda x: result.predict(result.chosen, x), x, groups=list(groups.values()))
     rows = np.argsort(-found.change.mean(1), kind="stable")[:FEATURES]
@@ -285,8 +285,8 @@ def _typical(result: TrainResult) -> tuple[int, str]:
     kept, other = result.tested[result.chosen].regrets, result.tested[result.baseline].regrets
     apart = np.abs(other - kept)
     differ = f"on which {result.chosen} and {result.baseline} differ"
-    least = EXACT * np.abs(result.tested[result.chosen].optima)
-    for size, some, why in ((apart, apart > least, differ), (kept, kept > 0, "with regret")):
+    least = result.tested[result.chosen].roundoff
+    for size, some, why in ((apart, apart > least, differ), (kept, kept > least, "with regret")):
         rows = np.flatnonzero(some)
         if rows.size:
             middle = rows[np.argsort(size[rows], kind="stable")[(len(rows) - 1) // 2]]
@@ -344,7 +344,7 @@ def _with_range(found: Estimate) -> str:
 def _rounded(judged: Evaluation, i: int) -> float:
     """The regret of a row; zero where it is round-off."""
     regret = float(judged.regrets[i])
-    return regret if abs(regret) > EXACT * abs(judged.optima[i]) else 0.0
+    return regret if abs(regret) > judged.roundoff[i] else 0.0
 
 
 def _sure(found: Saving, unit: str) -> str:

@@ -14,6 +14,7 @@ import torch
 from dflearn.data import DecisionDataset
 from dflearn.errors import OptionError
 from dflearn.evaluation import regrets_of
+from dflearn.evaluation.regret import without_roundoff
 from dflearn.solvers.base import Solution, Solver, Status
 from dflearn.solvers.task import check_solves
 from dflearn.tables.frames import as_frame, beside_decisions, cost_columns, decision_columns
@@ -132,7 +133,8 @@ def decide(
         best = solver.solve(y, instance).check(accept, name=tables.where, what="optimal decision with the true costs")
         regret, optimum = regrets_of(solver, y, solution.decision, best.decision, instance)
         columns["true_objective"] = in_own_sense(optimum + regret)
-        columns["regret"], optima = regret.numpy(), optimum.numpy()
+        optima = optimum.numpy()
+        columns["regret"] = without_roundoff(regret.numpy(), optima)
         known, _ = seen(DecisionDataset(torch.tensor(x), y), record.get("trained_on", ""))
         if known.any():
             notes.append(
@@ -141,7 +143,9 @@ def decide(
     columns |= decision_columns(program, solution.decision.numpy(), columns)
     plain = {name: cells.tolist() if isinstance(cells, np.ndarray) else list(cells) for name, cells in columns.items()}
     labels = id_column, ids or tables.features.index
-    return Decisions(plain, cost_columns(program, predicted), labels, solution, optima, tuple(notes), record["offset"])
+    return Decisions(
+        plain, cost_columns(regressor.cost_names, predicted), labels, solution, optima, tuple(notes), record["offset"]
+    )
 
 
 def load(path: str | os.PathLike[str], *, trust: bool = False) -> DecisionFocusedRegressor:

@@ -10,10 +10,9 @@ import numpy as np
 from dflearn.program import Program
 
 
-def cost_columns(program: Program, costs: np.ndarray) -> dict[str, np.ndarray]:
+def cost_columns(names: Sequence[str] | None, costs: np.ndarray) -> dict[str, np.ndarray]:
     """Costs `(rows, p)` by name; y[0], y[1], … where they have none."""
-    names = program.cost_names or tuple(f"y[{k}]" for k in range(program.p))
-    return dict(zip(names, costs.T, strict=True))
+    return dict(zip(names or [f"y[{k}]" for k in range(costs.shape[1])], costs.T, strict=True))
 
 
 def beside_decisions(costs: Mapping[str, Any]) -> dict[str, Any]:

@@ -101,7 +101,7 @@ class Decider(RegressorMixin, BaseEstimator):
         if _get_feature_names(y) is None or self.problem is None or self._only_decides():
             return y
         program = DecisionTask.of(self.problem, None).program
-        names = None if program is None else program.cost_names
+        names = None if program is None else program.cost_names or vars(self).get("record_", {}).get("costs")
         return y if names is None else Table.of(y, "y").in_order(names, "the program").values
 
 
@@ -450,7 +450,7 @@ class DecisionFocusedRegressor(Decider):
             return self._costs(X)
         features = self.read({"features": X})[0].features
         self._warn(features)
-        return self._framed(cost_columns(program, self._costs(features)), features)
+        return self._framed(cost_columns(self.cost_names, self._costs(features)), features)
 
     def _costs(self, X: Any) -> np.ndarray:
         """Predicted costs for an array or a table."""
@@ -490,7 +490,7 @@ class DecisionFocusedRegressor(Decider):
             )
         if not record["forecast"]:
             given = {**given, "forecast": None}
-        wanted = {"features": encoding.inputs, "costs": program.cost_names, "instances": list(record["instances"])}
+        wanted = {"features": encoding.inputs, "costs": self.cost_names, "instances": list(record["instances"])}
         wanted["forecast"] = record["forecast"] or None
         id_column = id_column or id_column_in(given.values(), record["id"])
         tables = Tables.of(given, id_column, wanted, "the {} in training")
@@ -501,6 +501,12 @@ class DecisionFocusedRegressor(Decider):
         """How tables of features become numbers; `None` where the model was not made of tables."""
         held = vars(self).get("record_", {}).get("encoding")
         return None if held is None else Encoding.from_dict(held)
+
+    @property
+    def cost_names(self) -> Sequence[str] | None:
+        """What the costs are called: by the program, or else by the table that the model was trained on."""
+        program = self.solver_.program
+        return None if program is None else program.cost_names or vars(self).get("record_", {}).get("costs")
 
     def learned_encoding(self) -> Encoding:
         """The same; an error where there is none."""
@@ -534,7 +540,7 @@ class DecisionFocusedRegressor(Decider):
         self._warn(tables.features)
         costs = self._costs(tables.features)
         decisions = self.solver_.solve(torch.tensor(costs), sides).check(name=tables.where).decision.numpy()
-        columns = beside_decisions(cost_columns(program, costs))
+        columns = beside_decisions(cost_columns(self.cost_names, costs))
         columns |= decision_columns(program, decisions, columns)
         return self._framed(columns, tables.features)
 

@@ -142,7 +142,7 @@ class TrainResult:
         said = []
         if YOURS in self.models and self.chosen != YOURS:
             mine = compare(self.tested[self.chosen], self.tested[YOURS])
-            said.append(f"Against {YOURS}: {mine.verdict(f'the {self.chosen} model')}")
+            said.append(f"Against {YOURS}: {mine.verdict(self.chosen, YOURS)}")
         said.append(
             f"Kept: {self.chosen}; on the validation rows, no decision-focused model was better beyond chance."
             if self.chosen == self.baseline
@@ -150,17 +150,21 @@ class TrainResult:
         )
         regrets = {name: self.tested[name].absolute_regret for name in self.models}
         best = min(regrets, key=regrets.__getitem__)
-        if regrets[best] < regrets[self.chosen]:
+        kept = self.tested[self.chosen]
+        if regrets[self.chosen] - regrets[best] > kept.roundoff.mean():
             said.append(
                 f"On the test rows, {best} did best: mean regret {regrets[best]:.4g}, {regrets[self.chosen]:.4g} of {self.chosen}."
             )
-        if not self.tested[self.chosen].absolute_regret < self.tested[AVERAGE].absolute_regret:
+        if (
+            not (kept.regrets <= kept.roundoff).all()
+            and not kept.absolute_regret < self.tested[AVERAGE].absolute_regret
+        ):
             said.append(
                 "On the test rows it does not beat average costs: the features tell too little, or are too many for "
                 "so few rows. Differences between the models mean little then."
             )
         else:
-            said.append(self.difference.verdict(f"the {self.compared} model"))
+            said.append(self.difference.verdict(self.compared, self.baseline))
         return " ".join(said)
 
 
@@ -218,7 +222,7 @@ class RollingResult:
         value, low, high = self.difference.absolute_regret
         told = f"{value:+.4g} [{low:+.4g}, {high:+.4g}], {self.difference.confidence:.0%} interval"
         same = not self.difference.wins and not self.difference.losses
-        said = "The kept models decide as the baselines do." if same else self.difference.verdict("the kept model")
+        said = "The kept models decide as the baselines do." if same else self.difference.verdict(CHOSEN, BASELINE)
         return f"{CHOSEN} − {BASELINE}: {told}. {said}"
 
     def __str__(self) -> str:
@@ -231,12 +235,12 @@ class RollingResult:
         )
 
 
-def _cell(number: float, form: str) -> str:
-    return format(number, form) if np.isfinite(number) else "unknown"
+def _cell(number: float, form: str, sign: str = "") -> str:
+    return format(number, f"{sign}z{form}") if np.isfinite(number) else "unknown"
 
 
 def _between(estimate: tuple[float, float, float], form: str) -> str:
-    return "{} [{}, {}]".format(*(_cell(number, f"+{form}") for number in estimate))
+    return "{} [{}, {}]".format(*(_cell(number, form, "+") for number in estimate))
 
 
 # -- savings -----------------------------------------------------------------------------------------------------------

@@ -18,10 +18,11 @@ from dflearn.data.split import Parts, parts_of, rolling_origins
 from dflearn.errors import DataError, OptionError
 from dflearn.evaluation import Evaluation, compare, evaluate
 from dflearn.problems import Problem
-from dflearn.program import Program
+from dflearn.program import Instance, Program
 from dflearn.program.columns import places_of
 from dflearn.solvers.base import Solution, Solver, Status
 from dflearn.solvers.task import DecisionTask, check_solves
+from dflearn.solvers.wrappers import Wrapper
 from dflearn.tables.candidates import QUANTILE, STACK, TREES, Candidates
 from dflearn.tables.choice import Choice, best_ordinary, choose, drifting
 from dflearn.tables.combination import Combination
@@ -195,6 +196,7 @@ def train(
         "run": fit.key,
         "trained_on": packed(data.subset(known)),
         "id": id_column,
+        "costs": None if is_counted(true) else list(true.names),
         "instances": places,
         "offset": offset,
         **names,
@@ -231,7 +233,9 @@ def train(
         + encoding.notes
         + encoding.remarks(tables.features)
         + skipped
+        + _replaced(program, instance)
         + _unproven(best)
+        + _within_gap(solver, program)
         + _notes_on_models(models, tested, data, parts),
         record=record,
         seconds=time.perf_counter() - begun,
@@ -350,6 +354,9 @@ def _read(
     names = None if program is None else program.cost_names
     wanted = {"costs": names, "forecast": names}
     tables = Tables.of(given, id_column, wanted, "the program")
+    costs, forecast = tables.costs, tables.forecast
+    if names is None and costs is not None and forecast is not None and not (is_counted(costs) or is_counted(forecast)):
+        tables = tables._replace(forecast=forecast.in_order(costs.names, str(costs.path)))
     roles = Roles.of(tables.features, groups, weights)
     order, remarks = order_in_time(tables.features, ordered, id_column, tables.costs)
     return (tables, roles, remarks) if order is None else (tables.take(order), roles.take(order), remarks)
@@ -375,6 +382,40 @@ def _judged_before(like: Evaluation, one: Candidate, fit: CrossFit) -> Evaluatio
         weigh = (fit.held.weights / fit.held.weights.mean()).numpy()
         regrets = np.divide(regrets, weigh, out=np.zeros_like(regrets), where=weigh > 0)
     return replace(like, regrets=regrets, squared_errors=errors.numpy(), decisions=None, floor_regrets=None)
+
+
+def is_counted(table: Table) -> bool:
+    """Whether columns are called 0, 1, …, as those of arrays are, so that their names say no more than their places."""
+    return table.names == tuple(map(str, range(len(table.names))))
+
+
+def _replaced(program: Program, instance: Instance | None) -> list[str]:
+    """A note where predictions replace costs that the model has, and no column d:NAME holds them."""
+    known = None if instance is None else instance.d
+    own = [cost for k, cost in (program.replaced or {}).items() if known is None or not known[:, k].any()]
+    if not own:
+        return []
+    span = f"{min(own):g}" + (f" … {max(own):g}" if min(own) < max(own) else "")
+    return [
+        f"the model's own cost of {len(own)} predicted variable{'s' * (len(own) > 1)}, {span}, is replaced by the predicted cost; "
+        "to keep it beside the prediction, give instances with a column d:NAME"
+    ]
+
+
+def _within_gap(solver: Solver, program: Program) -> list[str]:
+    """A note where decisions are not optimal but within the solver's gap or time."""
+    while isinstance(solver, Wrapper):
+        solver = solver.solver
+    gap, limit = getattr(solver, "gap", 0.0), getattr(solver, "time_limit", np.inf)
+    allowed = [f"a gap of {gap:.3g}"] * (program.is_integer and gap > 0) + [f"{limit:g} seconds"] * bool(
+        np.isfinite(limit)
+    )
+    if not allowed:
+        return []
+    return [
+        f"decisions are those that the solver finds within {' and '.join(allowed)}: regrets are against such decisions, and may be "
+        "negative"
+    ]
 
 
 def _unproven(best: Solution) -> list[str]:
