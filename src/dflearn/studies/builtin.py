@@ -58,7 +58,7 @@ from dflearn.solvers.base import Solver
 from dflearn.solvers.highs import HiGHS
 from dflearn.solvers.wrappers import Pooled
 from dflearn.studies.methods import Prepared, RunContext, add
-from dflearn.tables.methods import SHARE, SHARP
+from dflearn.tables.methods import SHARE, SHARP, SQUARES, with_squares
 
 THROUGH_LAYERS: dict[str, Callable[[Layer], Loss]] = {
     "Regret": Regret,
@@ -165,9 +165,7 @@ def _own(context: RunContext) -> Loss:
 
 
 def _own_with_squares(context: RunContext) -> Loss:
-    """The squared errors of all costs, in units of mean |y|, with a weight."""
-    p, scale = context.problem.program.p, context.scale.costs
-    return _own(context) + context.parameters["weight"] * p / scale * MSE()
+    return with_squares(_own(context), context.problem.program.p, context.scale, context.parameters["weight"])
 
 
 def _convex_then_sharp(context: RunContext) -> Prepared:
@@ -219,7 +217,7 @@ _about = "SCE with the smoothed program's own label"
 add("SCE own", _about, through(partial(SCE, label="smoothed"), _share), scaled=True, share=SHARP)
 _about = "SPO+ of the smoothed program, its own label; μ is this share of the automatic one"
 add("sSPO+ own", _about, _own, scaled=True, share=SHARE)
-add("sSPO+ own, MSE", _about + ", with squared error", _own_with_squares, scaled=True, share=SHARE, weight=0.03)
+add("sSPO+ own, MSE", _about + ", with squared error", _own_with_squares, scaled=True, share=SHARE, weight=SQUARES)
 _about = "sSPO+ own for half of the epochs, then SCE with its own label"
 add("convex, then sharp", _about, _convex_then_sharp, scaled=True, share=SHARE, sharp=SHARP)
 

@@ -88,6 +88,11 @@ class MethodEntry:
         return "\n".join([f"{self.name}: {self.title}", *(f"  {name:<8} {value}" for name, value in lines.items())])
 
 
+def with_squares(loss: Loss, p: int, scale: Scale, weight: float = SQUARES) -> Loss:
+    """The loss plus weight · Σ (ŷ − y)² / mean |y|, summed over the p costs."""
+    return loss + weight * p / (scale.costs or 1.0) * losses.MSE()
+
+
 @dataclass(frozen=True)
 class Materials:
     """What losses are made of.
@@ -111,10 +116,6 @@ class Materials:
     seed: int = 0
     data: DecisionDataset | None = None
     share: float = 1.0
-
-    def squares(self, weight: float) -> float:
-        """The weight of `MSE`, of which this is the share when squared errors are summed over costs and divided by mean |y|."""
-        return weight * self.task.objective.p / (self.scale.costs or 1.0)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -222,7 +223,7 @@ METHODS = (
     MethodEntry(
         "smoothed-spo+mse", "SPO+ of the smoothed program, with a little squared error", "–", ("costs", "program"), "1 smoothed", True, "μ",
         "SmoothedSPOPlus(Smoothed(program, mu)) + 0.03 * MSE()", "smoothed",
-        lambda of: losses.SmoothedSPOPlus(of.layer) + of.squares(SQUARES) * losses.MSE(), study="sSPO+ own, MSE", share=SHARE,
+        lambda of: with_squares(losses.SmoothedSPOPlus(of.layer), of.task.objective.p, of.scale), study="sSPO+ own, MSE", share=SHARE,
     ),
     MethodEntry(
         "fenchel-young", "regularized Fenchel-Young (RFY)", "Blondel et al. (2020); Dalle et al. (2022)",
