@@ -1,7 +1,7 @@
 """What the examples share: options, training, tables of regret, pictures.
 
-Five of them compare ways to train a linear model over seeds: a way is a function of training data and a seed; it answers with a model. All ways of a seed see the same data and are judged on
-the same instances, so that differences are paired.
+Five of them compare ways to train a linear model over seeds: a way is a function of training data and a seed that gives a model.
+All ways of a seed see the same data and are judged on the same instances, so that differences are paired.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 import dflearn as dfl
-from dflearn.data import Batch, DecisionDataset
+from dflearn.data import Batch, DecisionDataset, Split
 from dflearn.evaluation import Evaluation, estimates
 from dflearn.losses import TaskLoss
 from dflearn.report.style import INK, color_of
@@ -33,13 +33,10 @@ def data(features: Tensor, y: Tensor, train: int, seed: int) -> tuple[DecisionDa
 
 def ridge(train: DecisionDataset, seed: int, strength: float = 1.0) -> nn.Module:
     """Least squares with strength · ‖weights‖² added, in closed form: the classical forecast of the mean."""
-    x, y = train.features, train.costs
-    assert y is not None
-    model = dfl.models.Linear(x.shape[1], y.shape[1], seed=seed).double()
-    centred = x - x.mean(0)
-    weight = torch.linalg.solve(
-        centred.T @ centred + strength * torch.eye(x.shape[1]).double(), centred.T @ (y - y.mean(0))
-    )
+    x, y = train.features, train.batch().require("costs")
+    model, centred = dfl.models.Linear(x.shape[1], y.shape[1], seed=seed).double(), x - x.mean(0)
+    normal = centred.T @ centred + strength * torch.eye(x.shape[1]).double()
+    weight = torch.linalg.solve(normal, centred.T @ (y - y.mean(0)))
     with torch.no_grad():
         model.weight.copy_(weight.T)
         model.bias.copy_(y.mean(0) - x.mean(0) @ weight)
@@ -132,29 +129,51 @@ def options_of(description: str | None, quick: str, *, plot: str, epochs: int = 
     return arguments
 
 
+def scattered(rng: np.random.RandomState, first: np.ndarray, count: int) -> np.ndarray:
+    """Places in the unit square without clumps: each the one of ten spots that is farthest from all places so far."""
+    places = first
+    while len(places) < count:
+        spots = rng.uniform(size=(10, 2))
+        apart = np.linalg.norm(spots[:, None] - places[None, :], axis=-1).min(1)
+        places = np.vstack([places, spots[np.argmax(apart)]])
+    return places
+
+
 def single(array: np.ndarray) -> Tensor:
     return torch.as_tensor(array, dtype=torch.float32)
 
 
-def models(
-    losses: Mapping[str, Any], make_model: Callable[[], nn.Module], problem: Any, train: DecisionDataset, **options: Any
-) -> dict[str, nn.Module]:
-    """A model for each loss, its best epoch kept: by validation regret on `problem`, two-stage's by its own loss."""
-    found = {}
+def one_seed(
+    parts: Split,
+    losses: Mapping[str, Any],
+    make_model: Callable[[], nn.Module],
+    judge: Sequence[Any],
+    mean: Tensor,
+    validated_by: Any = None,
+    **options: Any,
+) -> dict[str, Evaluation]:
+    """A model for each loss on the test data, and the mean of the costs in place of a model.
+
+    The best epoch is kept: by validation regret, two-stage's by its own loss. judge: a program and its solver, or a solver.
+    """
+    found, solver = {}, judge[-1]
     for name, loss in losses.items():
-        by_regret = {} if name == "two-stage" else {"problem": problem}
-        found[name] = make_model()
-        dfl.fit(found[name], loss, train, keep="best", progress=False, **options, **by_regret)
-    return found
+        by_regret = {} if name == "two-stage" else {"problem": validated_by or solver}
+        model = make_model()
+        dfl.fit(
+            model, loss, parts.train, validation=parts.validation, keep="best", progress=False, **options, **by_regret
+        )
+        found[name] = dfl.evaluate(model, judge[0], parts.test, solver, progress=False)
+    known = mean[parts.test.ids]
+    return found | {"knowing the mean": dfl.evaluate(known, judge[0], parts.test, solver, progress=False)}
 
 
 def comparison(found: Mapping[str, Evaluation], columns: Mapping[str, Callable[[str], str]]) -> str:
     """A line for each method: its regret and further columns, each a function of the method's name."""
-    widths = [max(12, len(name) + 2) for name in columns]
-    heads = "".join(f"{name:>{wide}}" for name, wide in zip(columns, widths, strict=True))
-    lines = [f"{'':<20}{'regret':>8}{heads}"]
+    widths = {head: max(12, len(head) + 2) for head in columns}
+    lines = [f"{'':<20}{'regret':>8}" + "".join(f"{head:>{wide}}" for head, wide in widths.items())]
     for name, evaluation in found.items():
-        cells = "".join(f"{show(name):>{wide}}" for show, wide in zip(columns.values(), widths, strict=True))
+        cells = "".join(f"{columns[head](name):>{wide}}" for head, wide in widths.items())
         lines.append(f"{name:<20}{evaluation.ratio_of_sums:>8.2%}{cells}")
     return "\n".join(lines)
 
@@ -197,6 +216,14 @@ def outlined(width: float) -> Any:
     from matplotlib.patheffects import withStroke
 
     return [withStroke(linewidth=width + 2, foreground=INK)]
+
+
+def draw_route(axes: Any, segments: np.ndarray, decision: Tensor, name: str, cost: str, width: float) -> None:
+    """The segments `(arcs, 2, 2)` of a map that a method's decision takes."""
+    from matplotlib.collections import LineCollection
+
+    style = {"color": color_of(name), "linewidths": width, "path_effects": outlined(width)}
+    axes.add_collection(LineCollection(list(segments[decision.numpy() > 0.5]), label=f"{name}: {cost}", **style))
 
 
 def percent(*axes: Any, decimals: int = 0) -> None:

@@ -16,16 +16,17 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-import torch
+from scipy.sparse.csgraph import minimum_spanning_tree
 from scipy.spatial import cKDTree
 from torch import Tensor, nn
 
+import beside
 import dflearn as dfl
-from beside import comparison, draw_shares, large_gain, models, options_of, outlined, picture, saved, single
+from beside import single
 from dflearn.data import DecisionDataset
 from dflearn.evaluation import Evaluation
 from dflearn.losses import MSE, SCE, SPOPlus
-from dflearn.report.style import INK, color_of
+from dflearn.report.style import INK
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,24 +42,14 @@ class Roads:
 
     @classmethod
     def random(cls, nodes: int, seed: int, neighbours: int = 4) -> Roads:
-        """A geometric graph: each place joined to its nearest ones, and what falls apart to the nearest place outside."""
-        rng = np.random.RandomState(seed)
-        positions = np.array([[0.04, 0.04]])
-        for _ in range(nodes - 1):  # of ten spots, the one farthest from all places so far: a town without clumps
-            spots = rng.uniform(size=(10, 2))
-            apart = np.linalg.norm(spots[:, None] - positions[None, :], axis=-1).min(1)
-            positions = np.vstack([positions, spots[np.argmax(apart)]])
+        """A geometric graph: each place joined to its nearest ones, and all of them by a tree."""
+        positions = beside.scattered(np.random.RandomState(seed), np.array([[0.04, 0.04]]), nodes)
         distance = np.linalg.norm(positions[:, None] - positions[None, :], axis=-1)
         _, near = cKDTree(positions).query(positions, neighbours + 1)
         joined = np.zeros((nodes, nodes), bool)
         joined[np.repeat(np.arange(nodes), neighbours), near[:, 1:].reshape(-1)] = True
-        joined |= joined.T
-        while (parts := sp.csgraph.connected_components(joined, directed=False))[0] > 1:
-            inside = parts[1] == parts[1][0]
-            between = np.where(inside[:, None] & ~inside[None, :], distance, np.inf)
-            one, other = np.unravel_index(np.argmin(between), between.shape)
-            joined[one, other] = joined[other, one] = True
-        return cls(positions, *np.nonzero(joined))
+        joined |= minimum_spanning_tree(distance).toarray() > 0
+        return cls(positions, *np.nonzero(joined | joined.T))
 
     @property
     def lengths(self) -> np.ndarray:
@@ -71,10 +62,9 @@ class Roads:
         return np.exp(-(np.linalg.norm(middle - 0.5, axis=1) ** 2) / 0.08)
 
     def program(self) -> dfl.Program:
-        nodes, arcs = len(self.positions), len(self.tails)
-        entries = np.concatenate([np.ones(arcs), -np.ones(arcs)])
-        places = (np.concatenate([self.tails, self.heads]), np.tile(np.arange(arcs), 2))
-        A = sp.csr_array((entries, places), shape=(nodes, arcs))
+        nodes = len(self.positions)
+        each = np.arange(nodes)[:, None]
+        A = sp.csr_array((each == self.tails) * 1.0 - (each == self.heads))
         return dfl.Program(A=A, b=np.zeros(nodes), upper=1, name=f"delivery, {nodes} places")  # b comes with each day
 
     def days(self, count: int, seed: int) -> tuple[DecisionDataset, Tensor]:
@@ -98,19 +88,12 @@ class Roads:
 
 def study(program: dfl.Program, data: DecisionDataset, mean: Tensor, seed: int, epochs: int) -> dict[str, Evaluation]:
     solver = dfl.HiGHS(program)
-    train, validation, test = dfl.label(data, solver).split(seed, test=0.5, validation=0.25)
-    losses = {
-        "two-stage": MSE(),
-        "SPO+": SPOPlus(dfl.Exact(solver)),
-        "SCE": SCE(dfl.Smoothed(program, mu=1.0)),
-    }
+    parts = dfl.label(data, solver).split(seed, test=0.5, validation=0.25)
+    losses = {"two-stage": MSE(), "SPO+": SPOPlus(dfl.Exact(solver)), "SCE": SCE(dfl.Smoothed(program, mu=1.0))}
     # Softplus keeps times positive: a loop of negative time would be worth driving round.
     make_model = lambda: nn.Sequential(dfl.models.SharedLinear(data.features.shape[-1], seed=seed), nn.Softplus())  # noqa: E731
     options = {"epochs": epochs, "lr": 0.1, "seed": seed, "batch_size": 8}
-    fitted = models(losses, make_model, solver, train, validation=validation, **options)
-    found = {name: dfl.evaluate(model, program, test, solver, progress=False) for name, model in fitted.items()}
-    found["knowing the mean"] = dfl.evaluate(mean[test.ids], program, test, solver, progress=False)
-    return found
+    return beside.one_seed(parts, losses, make_model, (program, solver), mean, **options)
 
 
 def draw(figure: Any, roads: Roads, data: DecisionDataset, found: dict[str, Evaluation]) -> None:
@@ -119,37 +102,21 @@ def draw(figure: Any, roads: Roads, data: DecisionDataset, found: dict[str, Eval
     left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
     # Of the busier half of the test days, one of large gain: the ninth decile.
     excess = {name: evaluation.regrets / evaluation.optima for name, evaluation in found.items()}
-    all_slowness = data.batch(torch.as_tensor(found["SCE"].ids)).require("costs").numpy() / roads.lengths
+    all_slowness = data.costs[found["SCE"].ids].numpy() / roads.lengths
     busy = np.flatnonzero(all_slowness.max(1) >= np.median(all_slowness.max(1)))
-    gain = (excess["two-stage"] - excess["SCE"])[busy]
-    which = int(busy[large_gain(gain)])
-    day = data.batch(int(found["SCE"].ids[which]))
-    assert day.instance is not None
-    assert day.instance.b is not None
-    segments = np.stack([roads.positions[roads.tails], roads.positions[roads.heads]], axis=1)
-    slowness = all_slowness[which]
+    which = int(busy[beside.large_gain((excess["two-stage"] - excess["SCE"])[busy])])
+    segments, slowness = roads.positions[np.stack([roads.tails, roads.heads], axis=1)], all_slowness[which]
     # The slower of the two directions is drawn last; darker means slower, on a logarithmic scale.
     order = np.argsort(slowness)
     width = 2 + 2 * np.log(slowness / slowness.min())[order] / np.log(slowness.max() / slowness.min())
     drawn = LineCollection(list(segments[order]), array=np.log(slowness)[order], cmap="bone_r", linewidths=width)
     drawn.set_clim(np.log(slowness.min()) - 1, np.log(slowness.max()))
     left.add_collection(drawn)
-    for name, width in (("SCE", 9), ("two-stage", 4)):
-        decisions = found[name].decisions
-        assert decisions is not None
+    for name, thick in (("SCE", 9), ("two-stage", 4)):
         cost = f"{excess[name][which]:.0%} too slow" if excess[name][which] > 1e-6 else "the fastest"
-        taken = segments[decisions[which].numpy() > 0.5]
-        left.add_collection(
-            LineCollection(
-                list(taken),
-                color=color_of(name),
-                linewidths=width,
-                label=f"{name}: {cost}",
-                path_effects=outlined(width),
-            )
-        )
+        beside.draw_route(left, segments, found[name].decisions[which], name, cost, thick)
     left.scatter(*roads.positions.T, s=14, color="white", edgecolors=INK, linewidths=0.8, zorder=3)
-    customer = int(day.instance.b.argmin())
+    customer = int(data.instance.b[int(found["SCE"].ids[which])].argmin())
     for node, text in ((0, "depot"), (customer, "customer")):
         left.scatter(*roads.positions[node], s=110, color=INK, zorder=4)
         left.annotate(text, roads.positions[node], (0, 9), textcoords="offset points", ha="center", weight="bold")
@@ -160,27 +127,23 @@ def draw(figure: Any, roads: Roads, data: DecisionDataset, found: dict[str, Eval
 
     totals = {name: f"{evaluation.ratio_of_sums:.1%} in all" for name, evaluation in found.items()}
     xlabel = "slower than the fastest route, at least by"
-    draw_shares(right, excess, totals, xlabel=xlabel, ylabel="share of test days", xlim=(0, 0.3))
+    beside.draw_shares(right, excess, totals, xlabel=xlabel, ylabel="share of test days", xlim=(0, 0.3))
     right.legend(frameon=False)
     right.set_title(f"All {len(all_slowness)} test days")
 
 
 def main() -> None:
-    arguments = options_of(__doc__, "20 places, 40 days, 2 epochs", plot="delivery.png")
-    arguments.add_argument("--places", type=int, default=100)
-    arguments.add_argument("--days", type=int, default=600)
-    options = arguments.parse_args()
-    if options.quick:
-        options.places, options.days, options.epochs = 20, 40, 2
-    roads = Roads.random(options.places, options.seed)
+    options = beside.options_of(__doc__, "20 places, 40 days, 2 epochs", plot="delivery.png").parse_args()
+    places, days = (20, 40) if options.quick else (100, 600)
+    roads = Roads.random(places, options.seed)
     program = roads.program()
     print(program)
-    data, mean = roads.days(options.days, options.seed)
-    found = study(program, data, mean, options.seed, options.epochs)
+    data, mean = roads.days(days, options.seed)
+    found = study(program, data, mean, options.seed, 2 if options.quick else options.epochs)
     print(f"\n{len(found['SCE'].ids)} test days")
     best = {"best route": lambda name: f"{found[name].exact_share:.0%}"}
-    print(comparison(found, best | {"less than two-stage": saved(found, "ratio_of_sums", ".2%")}))
-    picture(options.plot, (11.5, 5.4), draw, roads, data, found)
+    print(beside.comparison(found, best | {"less than two-stage": beside.saved(found, "ratio_of_sums", ".2%")}))
+    beside.picture(options.plot, (11.5, 5.4), draw, roads, data, found)
 
 
 if __name__ == "__main__":

@@ -60,8 +60,7 @@ def main() -> None:
     arguments.add_argument("--instance", type=Path, help=what)
     options = arguments.parse_args()
     name = "scheduling-4x3" if options.quick else "scheduling-10x3"
-    if options.quick:
-        options.epochs = 2
+    options.epochs = 2 if options.quick else options.epochs
     if options.instance is not None:
         os.environ[SCHEDULES], name = str(options.instance.parent), options.instance.stem
     (found,) = one_seed("energy_scheduling.toml", [name], options, points=40, test=7, validation=5).values()

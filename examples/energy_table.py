@@ -74,8 +74,7 @@ def problems_of(found: Found) -> dict[str, list[int]]:
 
 def summary(found: Found) -> str:
     """A table of all problems and methods, then for each problem the regret by seed and the μ that was chosen."""
-    overview = ["| | " + " | ".join(METHODS) + " |", "|---" * (1 + len(METHODS)) + "|"]
-    details = ""
+    overview, details = "| | " + " | ".join(METHODS) + " |\n" + "|---" * (1 + len(METHODS)) + "|\n", ""
     for problem, seeds in problems_of(found).items():
         cells = []
         details += f"\n## {problem}\n\n| method | by seed | μ | epoch |\n|---|---|---|---|\n"
@@ -83,11 +82,13 @@ def summary(found: Found) -> str:
             runs = [found[problem, seed, method] for seed in seeds]
             less, low, _ = difference(found, problem, seeds, method)
             cells.append(f"{share(runs):.2%}" + f" ({less:.2%} ± {less - low:.2%})" * (method != METHODS[0]))
-            by_seed = " ".join(f"{share([run]):.2%}" for run in runs)
             mu = " ".join(str(run.chosen["share"]) for run in runs if "share" in run.chosen)
-            details += f"| {method} | {by_seed} | {mu} | {' '.join(str(run.chosen['epoch']) for run in runs)} |\n"
-        overview.append(f"| {problem} | {' | '.join(cells)} |")
-    return "\n".join(overview) + "\n" + details
+            epochs, by_seed = (
+                " ".join(of) for of in zip(*((str(r.chosen["epoch"]), f"{share([r]):.2%}") for r in runs), strict=True)
+            )
+            details += f"| {method} | {by_seed} | {mu} | {epochs} |\n"
+        overview += f"| {problem} | {' | '.join(cells)} |\n"
+    return overview + details
 
 
 def draw(figure: Any, found: Found) -> None:

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from torch import Tensor, nn
 
 import dflearn as dfl
-from beside import comparison, draw_regrets, large_gain, models, options_of, picture, saved, single
+from beside import comparison, draw_regrets, large_gain, one_seed, options_of, picture, saved, single
 from dflearn.data import DecisionDataset
 from dflearn.evaluation import Evaluation
 from dflearn.losses import MSE, SCE, SPOPlus
@@ -65,27 +65,22 @@ def study(
 ) -> tuple[dict[str, Evaluation], float, float]:
     """Results on the test fortnights, the share of the optimum by which the relaxation lies below it, and μ."""
     solver, relaxed = dfl.HiGHS(program), dfl.HiGHS(program.relax())
-    train, validation, test = dfl.label(data, solver).split(seed, test=0.4, validation=0.25)
-    options = {"epochs": epochs, "lr": 0.05, "batch_size": 8, "validation": validation}
+    parts = dfl.label(data, solver).split(seed, test=0.4, validation=0.25)
+    options = {"epochs": epochs, "lr": 0.05, "batch_size": 8}
 
     def make_model(seed: int) -> nn.Module:
         linear = dfl.models.SharedLinear(data.features.shape[-1], seed=seed)
         return linear if model_kind == "linear" else nn.Sequential(linear, nn.Softplus())
 
     tuning = dfl.tune(
-        lambda mu: SCE(dfl.Smoothed(program, mu)), GRID, make_model=make_model, train=train, problem=relaxed,
-        seeds=[seed], progress=False, **options,
+        lambda mu: SCE(dfl.Smoothed(program, mu)), GRID, make_model=make_model, train=parts.train,
+        validation=parts.validation, problem=relaxed, seeds=[seed], progress=False, **options,
     )  # fmt: skip
-    losses = {
-        "two-stage": MSE(),
-        "SPO+": SPOPlus(dfl.Exact(relaxed)),
-        "SCE": SCE(dfl.Smoothed(program, tuning.best)),
-    }
-    fitted = models(losses, lambda: make_model(seed), relaxed, train, seed=seed, **options)
-    found = {name: dfl.evaluate(model, program, test, solver, progress=False) for name, model in fitted.items()}
-    found["knowing the mean"] = dfl.evaluate(mean[test.ids], program, test, solver, progress=False)
-    assert test.costs is not None
-    below = relaxed.solve(test.costs, test.instance).objective.numpy()
+    smoothed = dfl.Smoothed(program, tuning.best)
+    losses = {"two-stage": MSE(), "SPO+": SPOPlus(dfl.Exact(relaxed)), "SCE": SCE(smoothed)}
+    judge, model = (program, solver), lambda: make_model(seed)
+    found = one_seed(parts, losses, model, judge, mean, relaxed, seed=seed, **options)
+    below = relaxed.solve(parts.test.costs, parts.test.instance).objective.numpy()
     optimum = found["SCE"].optima
     return found, float((optimum - below).sum() / optimum.sum()), tuning.best
 
@@ -94,23 +89,17 @@ def draw(figure: Any, data: DecisionDataset, found: dict[str, Evaluation]) -> No
     left, right = figure.subfigures(1, 2, width_ratios=(1.7, 1))
     prices, plans = left.subplots(2, 1, sharex=True, height_ratios=(1, 1.5))
     which = large_gain(found["two-stage"].regrets - found["SCE"].regrets)
-    batch = data.batch(int(found["SCE"].ids[which]))
-    assert batch.instance is not None
-    assert batch.instance.b is not None
-    day = np.arange(1, DAYS + 1)
-    price, demand = batch.require("costs").numpy(), batch.instance.b.numpy()
+    day, shown = np.arange(1, DAYS + 1), int(found["SCE"].ids[which])
+    price, demand = data.costs[shown].numpy(), data.instance.b[shown].numpy()
     prices.step(day, price, where="mid", color=INK, linewidth=2)
     prices.fill_between(day, price, step="mid", color=LINE, alpha=0.6)
     prices.set(ylabel="true price", ylim=(0, None))
     prices.set_title("A test fortnight: what is bought, when")
     plans.plot(day, demand, "k_", markersize=16, markeredgewidth=2, label="demand")
     for offset, name in ((-0.2, "two-stage"), (0.2, "SCE")):
-        decisions = found[name].decisions
-        assert decisions is not None
-        over = found[name].regrets[which] / found[name].optima[which]
-        plans.bar(
-            day + offset, decisions[which, :DAYS].numpy(), 0.38, color=color_of(name), label=f"bought, {name}: pays {over:.0%} too much"
-        )  # fmt: skip
+        bought, over = found[name].decisions[which, :DAYS], found[name].regrets[which] / found[name].optima[which]
+        text = f"bought, {name}: pays {over:.0%} too much"
+        plans.bar(day + offset, bought.numpy(), 0.38, color=color_of(name), label=text)
     plans.set(xlabel="day", ylabel="truckloads", xticks=day, xlim=(0.4, DAYS + 0.6))
     plans.set_ylim(0, 1.3)
     plans.legend(frameon=False, ncols=3, loc="upper center", fontsize=9)
@@ -122,15 +111,13 @@ def draw(figure: Any, data: DecisionDataset, found: dict[str, Evaluation]) -> No
 
 def main() -> None:
     arguments = options_of(__doc__, "40 fortnights, 2 epochs", plot="inventory.png")
-    arguments.add_argument("--fortnights", type=int, default=500)
     arguments.add_argument("--model", choices=["linear", "softplus"], default="linear", help="of the price of a day")
     options = arguments.parse_args()
-    if options.quick:
-        options.fortnights, options.epochs = 40, 2
     program = inventory_program()
     print(program)
-    data, mean = fortnights(options.fortnights, options.seed)
-    found, gap, mu = study(program, data, mean, options.model, options.seed, options.epochs)
+    data, mean = fortnights(40 if options.quick else 500, options.seed)
+    epochs = 2 if options.quick else options.epochs
+    found, gap, mu = study(program, data, mean, options.model, options.seed, epochs)
     cost = found["SCE"].optima.mean()
     print(f"\n{len(found['SCE'].ids)} test fortnights; knowing the prices, one costs {cost:.2f} on average")
     print(f"the relaxation that training uses lies {gap:.1%} below; μ = {mu:g} was chosen for SCE\n")

@@ -61,12 +61,8 @@ def draw_factor(axes: Axes) -> None:
         axes.plot(factors, value, color=color, linewidth=2, label=f"{label} label: least at a = {best:.2f}")
         axes.plot(best, 0, "o", color=color, clip_on=False, zorder=5)
         print(f"{label} label: the mean loss is least at a = {best:.3f}")
-    axes.set(
-        xlabel="factor $a$ of the model, $\\hat y = a y$",
-        ylabel="mean loss above its least",
-        xlim=(0.7, 1.4),
-        ylim=(0, 0.6),
-    )
+    axes.set(xlabel="factor $a$ of the model, $\\hat y = a y$", ylabel="mean loss above its least")
+    axes.set(xlim=(0.7, 1.4), ylim=(0, 0.6))
     axes.legend(frameon=False, loc="upper center")
     axes.set_title("What training makes of it")
 

@@ -42,22 +42,15 @@ def main() -> None:
     def loss() -> SPOPlus:
         return SPOPlus(dfl.Exact(problem.solver()))
 
-    module = DecisionModule(
-        Linear(k, p), loss(), train, validation=validation, problem=problem, batch_size=32 // processes
-    )
+    both = {"validation": validation, "problem": problem}
+    module = DecisionModule(Linear(k, p), loss(), train, batch_size=32 // processes, **both)
     trainer = Trainer(
-        max_epochs=epochs,
-        accelerator="cpu",
-        devices=processes,
-        strategy="ddp" if processes > 1 else "auto",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
+        max_epochs=epochs, accelerator="cpu", devices=processes, strategy="ddp" if processes > 1 else "auto",
+        logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+    )  # fmt: skip
     trainer.fit(module)
     if trainer.is_global_zero:
-        alone = dfl.fit(Linear(k, p), loss(), train, validation=validation, problem=problem, epochs=epochs)
+        alone = dfl.fit(Linear(k, p), loss(), train, epochs=epochs, **both)
         print(f"in {processes} process(es), batches of {32 // processes} each, and with fit, batches of 32")
         print("epoch   loss        of fit      regret    of fit")
         for row, other in zip(module.history.rows, alone.rows, strict=True):

@@ -10,6 +10,7 @@ and every loss that needs a solver only (SPO+, perturbed Fenchel-Young, SCE with
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from scipy.ndimage import gaussian_filter
 from torch import Tensor
 
 import dflearn as dfl
-from beside import draw_shares, large_gain, models, options_of, outlined, picture, single
+from beside import draw_shares, large_gain, one_seed, options_of, outlined, picture, single
 from dflearn.data import DecisionDataset
 from dflearn.evaluation import Evaluation
 from dflearn.losses import MSE, FenchelYoung, SPOPlus
@@ -71,9 +72,8 @@ def study(
     solver: dfl.Solver, data: DecisionDataset, mean: Tensor, seed: int, epochs: int
 ) -> tuple[DecisionDataset, dict[str, Evaluation]]:
     """The test maps, and how each method does on them."""
-    train, validation, test = dfl.label(data, solver).split(seed, test=0.5, validation=0.25)
-    assert train.costs is not None
-    sigma = float(train.costs.mean())
+    parts = dfl.label(data, solver).split(seed, test=0.5, validation=0.25)
+    sigma = float(parts.train.costs.mean())
     losses = {
         "two-stage": MSE(),
         "SPO+": SPOPlus(dfl.Exact(solver)),
@@ -81,24 +81,20 @@ def study(
     }
     make_model = lambda: dfl.models.SharedLinear(data.features.shape[-1], seed=seed)  # noqa: E731
     options = {"epochs": epochs, "lr": 0.1, "seed": seed, "batch_size": 16}
-    fitted = models(losses, make_model, solver, train, validation=validation, **options)
-    predictors = {**fitted, "knowing the mean": mean[test.ids]}
-    return test, {name: dfl.evaluate(one, solver, test, progress=False) for name, one in predictors.items()}
+    return parts.test, one_seed(parts, losses, make_model, [solver], mean, **options)
 
 
-def draw(figure: Any, shape: tuple[int, int], test: DecisionDataset, found: dict[str, Evaluation]) -> None:
+def draw(figure: Any, shape: list[int], test: DecisionDataset, found: dict[str, Evaluation]) -> None:
     regrets = {name: evaluation.regrets / evaluation.optima for name, evaluation in found.items()}
     which = large_gain(regrets["two-stage"] - regrets["SPO+"])
     left, right = figure.subplots(1, 2, width_ratios=(1.7, 1))
-    times = test.batch(which).require("costs").reshape(shape)
+    times = test.costs[which].reshape(shape)
     left.imshow(times.log().numpy(), cmap="Purples_r", alpha=0.6, aspect="auto")
-    for name, width, way in (("best", 7, test.batch(which).require("decisions")), *(
-        (name, 3, found[name].decisions[which]) for name in ("two-stage", "SPO+")
-    )):  # fmt: skip
-        row = way.reshape(shape).argmax(0)
-        label = name if name == "best" else f"{name}: {regrets[name][which]:.0%} too slow"
-        color = "white" if name == "best" else color_of(name)
-        left.plot(row, color=color, linewidth=width, label=label, path_effects=outlined(width))
+    best = test.decisions[which].reshape(shape).argmax(0)
+    left.plot(best, color="white", linewidth=7, label="best", path_effects=outlined(7))
+    for name in ("two-stage", "SPO+"):
+        way, label = found[name].decisions[which].reshape(shape), f"{name}: {regrets[name][which]:.0%} too slow"
+        left.plot(way.argmax(0), color=color_of(name), linewidth=3, label=label, path_effects=outlined(3))
     left.set_axis_off()
     legend = left.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=3, frameon=True, facecolor=LINE)
     legend.get_frame().set_linewidth(0)
@@ -111,21 +107,15 @@ def draw(figure: Any, shape: tuple[int, int], test: DecisionDataset, found: dict
 
 
 def main() -> None:
-    arguments = options_of(__doc__, "small maps, 40 of them, 2 epochs", plot="own_solver.png")
-    arguments.add_argument("--rows", type=int, default=24)
-    arguments.add_argument("--columns", type=int, default=48)
-    arguments.add_argument("--maps", type=int, default=400)
-    options = arguments.parse_args()
-    if options.quick:
-        options.rows, options.columns, options.maps, options.epochs = 8, 12, 40, 2
-    shape = (options.rows, options.columns)
+    options = options_of(__doc__, "small maps, 40 of them, 2 epochs", plot="own_solver.png").parse_args()
+    maps, *shape = (40, 8, 12) if options.quick else (400, 24, 48)
 
     def cross(c: np.ndarray) -> np.ndarray:
         return cheapest_crossing(c.reshape(-1, *shape)).reshape(c.shape)
 
-    solver = dfl.from_callable(cross, n=options.rows * options.columns, batched=True, name=f"crossing of {shape}")
-    data, mean = ice_maps(options.maps, *shape, options.seed)
-    test, found = study(solver, data, mean, options.seed, options.epochs)
+    solver = dfl.from_callable(cross, n=math.prod(shape), batched=True, name=f"crossing of {(*shape,)}")
+    data, mean = ice_maps(maps, *shape, options.seed)
+    test, found = study(solver, data, mean, options.seed, 2 if options.quick else options.epochs)
     print(f"{solver!r}\n\n{len(test)} test maps\n{'':<20}{'regret / optimum':>18}{'less than two-stage':>24}")
     regrets = {name: evaluation.regrets / evaluation.optima for name, evaluation in found.items()}
     for name, regret in regrets.items():

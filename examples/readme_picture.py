@@ -18,7 +18,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 import dflearn as dfl
-from beside import draw_shares, outlined, picture
+from beside import draw_route, draw_shares, picture
 from dflearn.data import DecisionDataset
 from dflearn.evaluation import Evaluation
 from dflearn.losses import MSE, SCE, Regret
@@ -41,14 +41,8 @@ def draw_losses(axes: Axes) -> None:
         (Regret(exact), "regret", "--"),
         (Regret(smoothed), "regret, smoothed", "-"),
     ):
-        axes.plot(
-            predicted.squeeze(-1),
-            loss(predicted, batch).detach(),
-            style,
-            color=color_of(name.partition(",")[0]),
-            label=name,
-            linewidth=2,
-        )
+        color = color_of(name.partition(",")[0])
+        axes.plot(predicted.squeeze(-1), loss(predicted, batch).detach(), style, color=color, label=name, linewidth=2)
     axes.annotate("flat: no gradient,\neven when smoothed", (-9.7, 1.1), color=color_of("regret"))
     axes.plot(TRUE_COST, 0, "o", color=INK, clip_on=False, zorder=5)
     axes.annotate("true cost", (TRUE_COST, 0.5), color=INK, ha="center")
@@ -82,19 +76,8 @@ def draw_paths(axes: Axes, problem: ShortestPath, test: DecisionDataset, found: 
     edges.set_clim(0, 1.6 * float(batch.require("costs").max()))
     axes.add_collection(edges)
     for name, width in (("SCE", 9), ("MSE", 4)):
-        decisions = found[name].decisions
-        assert decisions is not None
         cost = f"{excess[name][which]:.0%} too expensive" if excess[name][which] else "optimal"
-        taken = segments[decisions[which].numpy() > 0.5]
-        axes.add_collection(
-            LineCollection(
-                list(taken),
-                color=color_of(name),
-                linewidths=width,
-                label=f"{name}: {cost}",
-                path_effects=outlined(width),
-            )
-        )
+        draw_route(axes, segments, found[name].decisions[which], name, cost, width)
     rows, columns = np.divmod(np.arange(problem.rows * problem.columns), problem.columns)
     axes.scatter(columns, -rows, s=36, color="white", edgecolors=INK, zorder=3)
     axes.set(aspect="equal", xlim=(-0.3, problem.columns - 0.7), ylim=(-problem.rows - 0.35, 0.3))

@@ -19,6 +19,7 @@ import scipy.sparse as sp
 import torch
 
 import dflearn as dfl
+from beside import scattered
 from dflearn.data import DecisionDataset
 from dflearn.losses import SCE, SmoothedSPOPlus, SPOPlus
 from dflearn.losses.base import Loss
@@ -104,12 +105,12 @@ class Tours(Problem):
         out, into = (np.stack([end == city for city in range(n)]).astype(float) for end in (tail, head))
         A, b = np.vstack([out, into]), np.ones(2 * n)
         S = np.tile(np.eye(len(self.roads)), (2, 1))
+        whole = {"b": b, "name": f"{name}, {n} cities"}
         if name in ("assignment", "DFJ"):
-            G, h = None, None
-            if name == "DFJ":
-                G = np.array([inside[tail] & inside[head] for inside in self.subsets()]).astype(float)
-                h = np.array([inside.sum() - 1 for inside in self.subsets()])
-            return dfl.Program(A=A, b=b, G=G, h=h, upper=1, S=S, integer=True, name=f"{name}, {n} cities")
+            sets = [*self.subsets()] if name == "DFJ" else []
+            rows = np.array([inside[tail] & inside[head] for inside in sets], float).reshape(-1, count)
+            h = np.array([inside.sum() - 1.0 for inside in sets])
+            return dfl.Program(A=A, G=rows, h=h, upper=1, S=S, integer=True, **whole)
         rows, h = self._positions(lifted=name == "MTZ, lifted")
         lower, upper = np.full(n - 1, 1.0), np.full(n - 1, n - 1.0)
         if rescaled:  # u = n/2 + (n − 2) v
@@ -117,9 +118,9 @@ class Tours(Problem):
             rows[:, count:] *= n - 2
             lower, upper = np.full(n - 1, -0.5), np.full(n - 1, 0.5)
         return dfl.Program(
-            A=np.hstack([A, np.zeros((2 * n, n - 1))]), b=b, G=sp.csr_array(rows), h=h,
+            A=np.hstack([A, np.zeros((2 * n, n - 1))]), G=sp.csr_array(rows), h=h, integer=np.arange(count),
             lower=np.append(np.zeros(count), lower), upper=np.append(np.ones(count), upper),
-            S=np.vstack([S, np.zeros((n - 1, len(self.roads)))]), integer=np.arange(count), name=f"{name}, {n} cities",
+            S=np.vstack([S, np.zeros((n - 1, len(self.roads)))]), **whole,
         )  # fmt: skip
 
     def _positions(self, lifted: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -163,11 +164,7 @@ class Tours(Problem):
 
     def _draw_structure(self, rng: np.random.RandomState) -> dict[str, np.ndarray]:
         """Where the cities lie, and how features mix into the delays of roads."""
-        places = rng.uniform(size=(1, 2))
-        for _ in range(self.cities - 1):  # of ten spots, the one farthest from all cities so far
-            spots = rng.uniform(size=(10, 2))
-            apart = np.linalg.norm(spots[:, None] - places[None, :], axis=-1).min(1)
-            places = np.vstack([places, spots[np.argmax(apart)]])
+        places = scattered(rng, rng.uniform(size=(1, 2)), self.cities)
         return {"places": places, "mixing": rng.binomial(1, 0.5, (len(self.roads), FEATURES))}
 
     def _draw_features(self, rng: np.random.RandomState, count: int) -> np.ndarray:

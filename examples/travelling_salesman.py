@@ -72,9 +72,10 @@ def summarize(records: Sequence[Record]) -> list[dict[str, Any]]:
     seeds = [s for s in sorted({seed for _, seed in found}) if all((method, s) in found for method in methods)]
     settings, cities = records[0].config.settings, int(records[0].config.problem.partition("-")[2])
     exact = np.array([found["SPO+^ILP", seed].metric("ratio_of_sums") for seed in seeds])
+    problems = [Tours(cities, seed=seed) for seed in seeds]
     gaps = {
         formulation: float(
-            np.mean([gap(Tours(cities, seed=seed), formulation, settings.points, int(settings.test)) for seed in seeds])
+            np.mean([gap(tours, formulation, settings.points, int(settings.test)) for tours in problems])
         )
         for formulation in dict.fromkeys(place_of(method)[0] for method in methods)
     }
@@ -84,18 +85,9 @@ def summarize(records: Sequence[Record]) -> list[dict[str, Any]]:
         runs = [found[method, seed] for seed in seeds]
         regret = np.array([run.metric("ratio_of_sums") for run in runs])
         worse, low, _ = estimates.mean(regret - exact, 0.95)
-        rows.append(
-            {
-                "formulation": formulation,
-                "method": name,
-                "gap": gaps[formulation],
-                "regret": float(regret.mean()),
-                "seeds": len(runs),
-                "mu": " ".join(f"{run.chosen['share']:g}" for run in runs if "share" in run.chosen),
-                "worse": worse,
-                "error": worse - low,
-            }
-        )
+        mu = " ".join(f"{run.chosen['share']:g}" for run in runs if "share" in run.chosen)
+        row = {"formulation": formulation, "method": name, "gap": gaps[formulation], "regret": float(regret.mean())}
+        rows.append(row | {"seeds": len(runs), "mu": mu, "worse": worse, "error": worse - low})
     return rows
 
 
@@ -111,16 +103,13 @@ chose for each seed, in units of the mean travel time.
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    lines = [
-        "| relaxation | its gap | method | seeds | Σ regret / Σ optimum | more than exact SPO+ | μ |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    head = "| relaxation | its gap | method | seeds | Σ regret / Σ optimum | more than exact SPO+ | μ |"
+    lines = [head, "|---" * 7 + "|"]
     for row in rows:
         gap = "" if row["formulation"] == "none" else f"{row['gap']:.1%}"
         worse = f"{row['worse']:+.2%} ± {row['error']:.2%}" if row["error"] > 0 else ""
-        lines.append(
-            f"| {row['formulation']} | {gap} | {row['method']} | {row['seeds']} | {row['regret']:.2%} | {worse} | {row['mu']} |"
-        )
+        cells = [row["formulation"], gap, row["method"], row["seeds"], f"{row['regret']:.2%}", worse, row["mu"]]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
 
 
@@ -156,6 +145,12 @@ travel time.
 
 def draw(figure: Any, tours: Tours, rows: list[dict[str, Any]]) -> None:
     top, bottom = figure.subfigures(2, 1, height_ratios=(1, 1.35))
+    draw_answers(top, tours)
+    draw_regrets(bottom.subplots(), rows)
+
+
+def draw_answers(top: Any, tours: Tours) -> None:
+    """What each relaxation answers on the day of 50 on which the lifted one is weakest."""
     cities = tours.structure["places"]
     costs = tours.generate(50).batch().require("costs").double()
     bounds = dfl.HiGHS(tours.formulation("MTZ, lifted").relax()).solve(costs).objective
@@ -163,12 +158,10 @@ def draw(figure: Any, tours: Tours, rows: list[dict[str, Any]]) -> None:
     costs = costs[hardest : hardest + 1]
     optimum = float(tours.solver().solve(costs).objective)
     for axes, name in zip(top.subplots(1, 5), (*FORMULATIONS, "exact"), strict=True):
-        if name == "exact":
-            use, bound = tours.solver().solve(costs).decision[0].numpy(), optimum
-        else:
-            solution = dfl.HiGHS(tours.formulation(name).relax()).solve(costs)
-            both = solution.decision[0, : len(tours.arcs)].numpy().reshape(2, -1)
-            use, bound = both.sum(0), float(solution.objective)
+        solver = tours.solver() if name == "exact" else dfl.HiGHS(tours.formulation(name).relax())
+        solution = solver.solve(costs)
+        bound, decision = float(solution.objective), solution.decision[0, : len(tours.arcs)].numpy()
+        use = decision.reshape(-1, len(tours.roads)).sum(0)  # both directions of a road
         for (one, other), amount in zip(tours.roads, use, strict=True):
             if amount > 1e-6:
                 color = VERMILLION if amount > 1 + 1e-6 else BLUE if amount > 1 - 1e-6 else ORANGE
@@ -182,12 +175,12 @@ def draw(figure: Any, tours: Tours, rows: list[dict[str, Any]]) -> None:
         weight="bold", color=INK, size=12,
     )  # fmt: skip
 
-    axes = bottom.subplots()
+
+def draw_regrets(axes: Any, rows: list[dict[str, Any]]) -> None:
     names = [*FORMULATIONS, "exact"]
     gaps = {row["formulation"]: row["gap"] for row in rows}
-    for shift, (method, marker) in enumerate(
-        (("SPO+", "o"), ("smoothed SPO+", "^"), ("SCE", "D"), ("SCE, u as written", "s"))
-    ):
+    markers = {"SPO+": "o", "smoothed SPO+": "^", "SCE": "D", "SCE, u as written": "s"}
+    for shift, (method, marker) in enumerate(markers.items()):
         own = sorted((row for row in rows if row["method"] == method), key=lambda row: names.index(row["formulation"]))
         place = [names.index(row["formulation"]) + 0.04 * (shift - 1.5) for row in own]
         axes.errorbar(
@@ -197,14 +190,12 @@ def draw(figure: Any, tours: Tours, rows: list[dict[str, Any]]) -> None:
     for row in rows:
         if row["method"] == "two-stage":
             axes.axhline(row["worse"], color=color_of("two-stage"), linestyle="--", label="two-stage")
-    axes.set_xticks(
-        range(len(names)), [f"{name}\n{gaps[name]:.1%} below the optimum" if gaps[name] else name for name in names]
-    )
+    labels = [f"{name}\n{gaps[name]:.1%} below the optimum" if gaps[name] else name for name in names]
+    axes.set_xticks(range(len(names)), labels)
     percent(axes.yaxis, decimals=1)
     axes.axhline(0, color=INK, linewidth=0.8)
-    axes.set(
-        xlim=(-0.3, len(names) - 0.7), xlabel="relaxation that training solves: weak on the left, tight on the right"
-    )
+    axes.set_xlabel("relaxation that training solves: weak on the left, tight on the right")
+    axes.set_xlim(-0.3, len(names) - 0.7)
     axes.set(ylabel="Σ regret / Σ optimum,\nmore than exact SPO+ has")
     axes.legend(frameon=False, ncols=5, loc="upper center", bbox_to_anchor=(0.5, 0.92))
     axes.set_title("Regret after training through each relaxation")

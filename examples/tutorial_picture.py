@@ -35,16 +35,10 @@ def mornings(count: int, seed: int) -> DecisionDataset:
 def draw(figure: Figure, train: DecisionDataset, models: dict[str, torch.nn.Module]) -> None:
     """Predictions for the city, less those for the motorway, plus two: where they cross two hours, the decision changes."""
     axes: Axes = figure.subplots()
+    x, hours = train.features.numpy(), train.costs[:, 1].numpy()
+    axes.plot(x, hours, ".", color=SILVER, markersize=4, label="mornings in the city")
     x = np.linspace(0, 3, 1000)[:, None]
     motorway, city = expected_hours(x).T
-    axes.plot(
-        train.features.numpy(),
-        train.batch().require("costs")[:, 1].numpy(),
-        ".",
-        color=SILVER,
-        markersize=4,
-        label="mornings in the city",
-    )
     axes.plot(x, motorway, color=INK, label="motorway, expected")
     axes.plot(x, city, "--", color=INK, label="city, expected")
     for name, model in models.items():

@@ -32,7 +32,7 @@ import torch
 from dflearn import *
 from dflearn.layers import CvxpySmoothed
 from dflearn.solvers import *
-from dflearn.solvers.recognition import best_solver
+from dflearn.solvers.task import best_solver
 from dflearn.testing import check_optimal"""
 WRITTEN = 30.0  # seconds between two writes
 
@@ -43,7 +43,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--families", default="", help=f"names, with commas; by default all, {', '.join(OTHERS)} too")
     parser.add_argument("--subjects", default="", help="names or beginnings of names, with commas; by default all")
-    parser.add_argument("--turns", type=int, default=1, help="a program meets every so-manieth subject, by its seed")
     parser.add_argument("--out", type=Path, default=Path("results/fuzz"))
     parser.add_argument("--no-shrink", action="store_true", help="leave failures as they are")
     parser.add_argument(
@@ -53,8 +52,6 @@ def main(arguments: list[str] | None = None) -> int:
     torch.set_num_threads(1)
     if options.reproduce:
         return reproduce(*options.reproduce)
-    if options.turns < 1:
-        parser.error(f"--turns is at least 1, got {options.turns}")
     asked = [name for name in options.families.split(",") if name] or [*FAMILIES, *OTHERS]
     if unknown := set(asked) - {*FAMILIES, *OTHERS}:
         parser.error(f"no families {', '.join(sorted(unknown))}; there are {', '.join([*FAMILIES, *OTHERS])}")
@@ -63,22 +60,17 @@ def main(arguments: list[str] | None = None) -> int:
     subjects = [name for name in SUBJECTS if not wanted or name.startswith(wanted)]
     seeds = range(options.seed, options.seed + -(-options.count // max(len(families), 1)))
     file = options.out / f"seeds-{seeds.start}-{seeds.stop - 1}.json"
-    config = {
-        "count": options.count,
-        "seed": options.seed,
-        "turns": options.turns,
-        "families": families,
-        "subjects": subjects,
-    }
+    config = {"count": options.count, "seed": options.seed, "families": families, "subjects": subjects}
     commit = commit_of_code()
     tally, done = resumed(file, config, commit)
     if done:
         print(f"{file}: {done} seeds of each family are done")
     begun = written = time.perf_counter()
-    for seed in run_isolated(seeds[done:], families, subjects, tally, options.turns) if families else ():
+    for seed in run_isolated(seeds[done:], families, subjects, tally) if families else ():
         done = seed + 1 - seeds.start
         if time.perf_counter() - written > WRITTEN or done == len(seeds):
             write(file, tally, config, commit, done)
+            table(options.out)
             _show(tally, done, len(seeds), time.perf_counter() - begun)
             written = time.perf_counter()
     for family in [name for name in asked if name in OTHERS and not tally.programs[name]]:

@@ -22,6 +22,8 @@ from torch import Tensor
 from dflearn import Instance, Program
 from dflearn.program.sides import Sides
 
+FAR = 1e5  # beside decisions of size one
+
 
 @dataclass(frozen=True, eq=False)
 class Case:
@@ -82,6 +84,20 @@ class Case:
         """The same with what y adds to it: b + B y, h + H y."""
         moves = {"b": self.B, "h": self.H}.get(name)
         return self.given(name, i) if moves is None else self.given(name, i) + moves @ self.y[i]
+
+    @cached_property
+    def other(self) -> np.ndarray:
+        """Predictions that are not y: those of other instances or, if there is one only, its numbers for other variables."""
+        if self.count != 1:
+            return self.y[::-1]
+        unit = 1.0 if self.factor is None else self.factor[self.block]
+        return np.asarray(np.roll(self.y / unit, 1, axis=1) * unit)
+
+    @property
+    def far(self) -> bool:
+        """Whether parts in units of their own, or sides that no decision ever reaches, lie beside each other."""
+        sides = np.abs(np.concatenate([getattr(self, name).ravel() for name in ("b", "h", "lower", "upper")]))
+        return self.block is not None or bool((sides[np.isfinite(sides)] >= FAR).any())
 
     @property
     def predicts_rows(self) -> bool:
@@ -190,11 +206,6 @@ class Case:
     @cached_property
     def costs(self) -> Tensor:
         return torch.tensor(self.y, dtype=getattr(torch, self.dtype))
-
-    @cached_property
-    def base(self) -> Case:
-        """The same in base units."""
-        return self.changed(column=np.ones(self.n), row=np.ones(len(self.row)), cost=1.0)
 
     def user_c(self, i: int) -> np.ndarray:
         return self.c(i) * self.cost / self.column

@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from fuzz.attacks import fates, ties, wide, zeros
 from fuzz.bases import Rng, boxed, exact_numbers, feasible, filled, integral, numbers, resized
 from fuzz.cases import Case
 from fuzz.convex import predicted_sides, quadratic, recourse
 from fuzz.extremes import blocks, loose, wide_quadratic
 from fuzz.planning import balances, big_m
+
+TWO = 0.1  # the share of programs with two instances, if they differ in costs alone
 
 # -- the families ---------------------------------------------------------------------------------------------------
 
@@ -240,9 +243,9 @@ def rectangular(rng: Rng) -> dict[str, Any]:
 
 
 def batches(rng: Rng) -> dict[str, Any]:
-    """0, 1, 33 or 1000 instances, of which few differ."""
+    """0, 1, 33 or, seldom, 1000 instances, of which few differ."""
     base = ordinary(rng)
-    count = int(rng.choice([0, 1, 33, 1000], p=[0.3, 0.3, 0.39, 0.01]))
+    count = int(rng.choice([0, 1, 33, 1000], p=[0.3, 0.3, 0.399, 0.001]))
     return base | {"y": base["y"][rng.integers(0, len(base["y"]), count)]}
 
 
@@ -313,15 +316,19 @@ FAMILIES: dict[str, Callable[[Rng], dict[str, Any]]] = {
         units_of_costs, units_of_rows, norms, integer, integer_degenerate, integer_dependent, integer_penalties,
         integer_units, infeasible, unbounded, sides, rectangular, batches, dtypes, knapsacks, choices, paths,
         quadratic, predicted_sides, recourse, loose, blocks, balances, big_m, wide_quadratic,
+        ties, wide, zeros, fates,
     )
 }  # fmt: skip
 
 
 def make(family: str, seed: int) -> Case:
-    """The case of a seed: the same on every machine."""
+    """The case of a seed: the same on every machine. Of two instances without sides of their own, often one is left."""
     rng = np.random.default_rng([zlib.crc32(family.encode()), seed])
     parts = FAMILIES[family](rng)
     parts.pop("w0")
     n, rows = len(parts["integer"]), parts["A"].shape[0] + parts["G"].shape[0]
     units = {"column": np.ones(n), "row": np.ones(rows)}
-    return Case(family=family, seed=seed, **(units | parts), starts=int(rng.integers(2**31)))
+    starts = int(rng.integers(2**31))
+    if len(parts["y"]) == 2 and all(parts[name].ndim == 1 for name in ("b", "h", "lower", "upper", "d")):
+        parts["y"] = parts["y"][: 1 + (rng.random() < TWO)]
+    return Case(family=family, seed=seed, **(units | parts), starts=starts)

@@ -76,10 +76,10 @@ def _table(path: Path) -> None:
 # -- making, changing and reading each kind ---------------------------------------------------------------------------
 
 
-def _make_model(path: Path, model: str = "mlp", start: str = "zero") -> None:
+def _make_model(path: Path) -> None:
     data = small_data(ROWS)
     assert data.costs is not None
-    regressor = dfl.DecisionFocusedRegressor(small_program().relax(), model=model, start=start, hidden=(4,), epochs=1)
+    regressor = dfl.DecisionFocusedRegressor(small_program().relax(), model="mlp", start="zero", hidden=(4,), epochs=1)
     regressor.fit(data.features.numpy(), data.costs.numpy()).save(path)
 
 
@@ -147,7 +147,6 @@ def _read_store(path: Path) -> None:
     if path.suffix == ".sqlite":
         with Store(path) as store:
             store.progress()
-            store.failures()
 
 
 def _make_lines(path: Path) -> None:
@@ -179,10 +178,8 @@ def _predictions(path: Path) -> None:
     np.savez(path, costs=np.ones((4, 2)), ids=np.arange(4))
 
 
-_trees = partial(_make_model, model="linear", start="zero")
 KINDS: dict[str, Kind] = {
     "models": Kind("model.dfl", _make_model, _read_model, _change_model),
-    "models of trees": Kind("model.dfl", _trees, _read_model, _change_model),
     "checkpoints": Kind("run.pt", partial(train, epochs=2), partial(train, epochs=3), _change_checkpoint),
     "label caches": Kind("none", _make_cache, _label, _change_cache),
     "data sets": Kind("data.npz", lambda path: small_data(ROWS).save(path), dfl.DecisionDataset.load),

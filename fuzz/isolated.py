@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 
@@ -15,20 +16,18 @@ from fuzz.shrink import as_test, failure, shrink
 from fuzz.subjects import SUBJECTS
 from fuzz.verdicts import Verdict
 
-TOGETHER = 100  # seeds of one process
+TOGETHER = 500  # seeds of one process
 MOST_SECONDS = 600  # without a word from the process, on a busy machine too: it hangs
 
 
-def run_isolated(
-    seeds: Sequence[int], families: Sequence[str], subjects: Sequence[str], tally: Tally, turns: int = 1
-) -> Iterator[int]:
+def run_isolated(seeds: Sequence[int], families: Sequence[str], subjects: Sequence[str], tally: Tally) -> Iterator[int]:
     """As `run.run`, into `tally`; gives each seed that is done.
 
     One process serves `TOGETHER` seeds, so that imports and compiled code are loaded once for many programs, and what a back end
     never frees does not pile up.
     """
     for begin in range(0, len(seeds), TOGETHER):
-        work = work_of(seeds[begin : begin + TOGETHER], families, subjects, turns)
+        work = work_of(seeds[begin : begin + TOGETHER], families, subjects)
         while work:
             done = 0
             for piece, found in zip(work, messages(_run_all, work, MOST_SECONDS), strict=False):
@@ -43,6 +42,8 @@ def run_isolated(
 
 def _run_all(pipe: Connection, work: list[Work]) -> None:
     torch.set_num_threads(1)
+    gc.freeze()  # what is imported stays
+    gc.set_threshold(20_000)
     for found in verdicts_of(work):
         pipe.send(found)
 

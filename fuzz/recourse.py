@@ -28,13 +28,13 @@ def after_recourse(case: Case) -> list[Verdict]:
     if any(truth.status != "optimal" for truth in truths):
         return []
     data = dfl.DecisionDataset(torch.zeros(case.count, 1), case.costs)
-    predicted = torch.tensor(case.y[::-1].copy())
+    predicted = torch.tensor(case.other.copy())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # rows without recourse
         try:
             judged = dfl.evaluate(predicted, case.program, data, progress=False)
         except DflearnError as error:
-            return refusals(case.changed(y=case.y[::-1]), "none", error)
+            return refusals(case.changed(y=case.other), "none", error)
     verdicts = []
     assert judged.decisions is not None
     for i, truth in enumerate(truths):

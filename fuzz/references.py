@@ -11,13 +11,12 @@ import clarabel
 import numpy as np
 import scipy.sparse as sp
 
-from fuzz.cases import Case
+from fuzz.cases import FAR, Case
 from fuzz.exact import ExactAnswer, FeasibleSet, exact_lp, solve_exactly, whole_rows
 
 MOST_POINTS = 20_000  # integer points that are enumerated
 MOST_MIXED = 32  # assignments of integer variables, where the others are solved for
 NEARLY = 1e-5  # relative violation up to which "infeasible" is a matter of tolerances
-LOOSE = 1e5  # rows and bounds this far from decisions of size one never bind, unless a decision runs off to them
 PIVOTS = 12  # rows that change sides before a guess is given up
 UNSURE = 1e-8  # relative duality gap above which a floating-point reference is not used
 
@@ -72,9 +71,9 @@ def _together(case: Case, kind: str, i: int) -> Truth:
 
 
 def _tight(case: Case, kind: str, c: np.ndarray, b: Any, h: Any, lower: Any, upper: Any) -> Truth:
-    """Without the rows and bounds that are far off: what is optimal then, and satisfies them, is optimal with them."""
-    near = h < LOOSE * np.abs(case.G).sum(1)
-    low, high = np.where(lower > -LOOSE, lower, -np.inf), np.where(upper < LOOSE, upper, np.inf)
+    """Without the rows and bounds that are far off (they never bind, unless a decision runs off to them): what is optimal then, and satisfies them, is optimal with them."""
+    near = h < FAR * np.abs(case.G).sum(1)
+    low, high = np.where(lower > -FAR, lower, -np.inf), np.where(upper < FAR, upper, np.inf)
     if near.all() and np.array_equal(low, lower) and np.array_equal(high, upper):
         return _straight(case, kind, c, b, h, lower, upper)
     units = np.ones(len(b) + int(near.sum()))
@@ -83,7 +82,7 @@ def _tight(case: Case, kind: str, c: np.ndarray, b: Any, h: Any, lower: Any, upp
     if truth.status != "optimal" or truth.w is None:
         return truth if truth.status == "infeasible" else Truth("unknown")
     held = (lower <= truth.w).all() and (truth.w <= upper).all() and (case.G @ truth.w <= h)[~near].all()
-    return truth if held and np.abs(truth.w).max(initial=0.0) < LOOSE / 10 else Truth("unknown")
+    return truth if held and np.abs(truth.w).max(initial=0.0) < FAR / 10 else Truth("unknown")
 
 
 def _straight(case: Case, kind: str, *lines: Any) -> Truth:

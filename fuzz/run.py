@@ -16,10 +16,8 @@ from fuzz.subjects import SUBJECTS, Check
 from fuzz.verdicts import BAD, Verdict, refusals
 
 MOST_TEXT = 300  # characters of a failure's detail
-KEPT = 3  # seeds of failures that are kept for each family, subject and verdict
-
-
 Work = tuple[str, int, str]  # family, seed, subject
+KEPT = 3  # seeds of failures that are kept for each family, subject and verdict
 
 
 class Failure(NamedTuple):
@@ -109,14 +107,9 @@ def try_check(check: Callable[[Any], list[Verdict]], argument: Any) -> list[Verd
         ]
 
 
-def in_turn(subjects: Iterable[str], seed: int, turns: int) -> list[str]:
-    """Every `turns`-th subject; which ones, the seed decides, so that a family meets all of them equally often."""
-    return [name for k, name in enumerate(subjects) if (k + seed) % turns == 0]
-
-
-def work_of(seeds: Iterable[int], families: Iterable[str], subjects: Iterable[str], turns: int = 1) -> list[Work]:
-    """Every subject, or those whose turn it is, on the case of every family and seed."""
-    return [(family, seed, name) for seed in seeds for family in families for name in in_turn(subjects, seed, turns)]
+def work_of(seeds: Iterable[int], families: Iterable[str], subjects: Iterable[str]) -> list[Work]:
+    """Every subject on the case of every family and seed."""
+    return [(family, seed, name) for seed in seeds for family in families for name in subjects]
 
 
 def verdicts_of(
@@ -136,10 +129,9 @@ def run(
     families: Iterable[str] = FAMILIES,
     subjects: Mapping[str, Check] = SUBJECTS,
     tally: Tally | None = None,
-    turns: int = 1,
 ) -> Tally:
     """All of the work, in this process."""
-    tally, work = tally or Tally(), work_of(seeds, list(families), subjects, turns)
+    tally, work = tally or Tally(), work_of(seeds, list(families), subjects)
     for piece, found in zip(work, verdicts_of(work, subjects), strict=True):
         tally.add(*piece, *found)
     return tally

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -33,7 +34,7 @@ def shrink(case: Case, subject: Check, verdict: str, tell: Callable[[Case], None
     """A smaller case with the same verdict: greedy, until no step helps; `tell` hears of every step that did."""
     trials = 0
     while True:
-        for smaller in _smaller(case):
+        for smaller in itertools.chain(_fewer(case), _plainer(case)):
             trials += 1
             if trials > MOST_TRIALS:
                 return case
@@ -47,11 +48,6 @@ def shrink(case: Case, subject: Check, verdict: str, tell: Callable[[Case], None
                 break
         else:
             return case
-
-
-def _smaller(case: Case) -> Iterator[Case]:
-    yield from _fewer(case)
-    yield from _plainer(case)
 
 
 def _fewer(case: Case) -> Iterator[Case]:
@@ -116,22 +112,13 @@ def _plainer(case: Case) -> Iterator[Case]:
 
 def as_test(case: Case, name: str, verdict: Verdict) -> str:
     """Source of a pytest test that fails as this case did (for one instance without sides of its own)."""
-    call, kind = SUBJECTS[name].call, SUBJECTS[name].kind
-    program, named = case.program, {}
-    for matrix, side in (("A", "b"), ("G", "h")):
-        if getattr(program, matrix).shape[0]:
-            named |= {matrix: getattr(program, matrix), side: getattr(program, side)}
-    named |= {
-        "lower": program.lower,
-        "upper": program.upper,
-        "S": program.S,
-        "d": program.d if program.d.any() else None,
-    }
-    named |= {"integer": case.integer if case.integer.any() else None, "Q": program.Q and program.Q.matrix}
-    named |= {name: getattr(program, name) for name in ("B", "H") if getattr(case, name) is not None}
-    named["recourse"] = case.recourse
+    call, kind = SUBJECTS[name].way(case).call, SUBJECTS[name].kind
+    program, always = case.program, ("A", "b", "G", "h", "lower", "upper", "S")
+    named = {name: getattr(program, name) for name in (*always, "d", "integer", "B", "H", "recourse")}
+    named["Q"] = program.Q and program.Q.matrix
     dense = {name: part.toarray() if hasattr(part, "toarray") else part for name, part in named.items()}
-    parts = [f"{name}={_text(part)}" for name, part in dense.items() if part is not None]
+    told = {name: part for name, part in dense.items() if part is not None and part.size}
+    parts = [f"{name}={_text(part)}" for name, part in told.items() if name in always or part.any()]
     mu = repr(case.user_mu(kind)) if kind in ("squared", "norm") else "0"
     lines = [
         f"def test_{re.sub('[^a-z]+', '_', name.lower()).strip('_')}_{case.family}_{case.seed}() -> None:",

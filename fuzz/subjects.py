@@ -1,58 +1,65 @@
 """Subjects: what of the library answers to a case. Each gives a verdict per instance, or nothing where it does not apply.
 
+A subject that can answer in several ways (from a start, with presolve) takes one of them for each program, by turns of the seed.
 Solvers, layers and answers that several subjects need are made once per case (`Case.once`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from unittest import mock
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 import dflearn as dfl
-from dflearn.engine.linear_algebra import curved
 from dflearn.errors import DflearnError, ProgramError
 from dflearn.losses import CaVE
 from dflearn.solvers.base import Solver, Status
 from dflearn.solvers.oracles import DagShortestPath, TopK
-from dflearn.solvers.recognition import best_solver
 from dflearn.solvers.structured import RelaxationFirst
+from dflearn.solvers.task import best_solver
 from dflearn.solvers.wrappers import Parallel, Pooled
 from fuzz.cases import Case
 from fuzz.exact import exact_lp
 from fuzz.frontends import front_ends
-from fuzz.pipeline import Regularizer, best, evaluation, highs, losses, smoothed_layer
+from fuzz.pipeline import NORM_OF_FAR, Regularizer, best, evaluation, highs, losses, smoothed_layer
 from fuzz.recourse import after_recourse
 from fuzz.references import truth_of
 from fuzz.verdicts import Kind, Verdict, infeasible, judge, refusals
 
 Check = Callable[[Case], list[Verdict]]
-CVXPY, NORM_OF_BLOCKS = 20, 5
+CVXPY = 20
 NO_ANSWER = (Status.FEASIBLE, Status.NOT_FOUND, Status.FAILED)
 
 
-@dataclass(frozen=True)
+class Way(NamedTuple):
+    """One way to answer. call: how it is written in a test, if it is a solver or a layer."""
+
+    check: Check
+    call: str = ""
+
+
 class Subject:
     """A row of the table of subjects.
 
     Attributes:
-        check: verdicts on a case.
-        call: how it is called in a test, where it is a solver or a layer.
-        kind: what it minimizes there.
-        every: it meets the programs of every so-manieth seed: it is slow, and differs from another subject in little.
+        ways: by turns of the seed, one for each program.
+        kind: what it minimizes.
+        every: it is slow, or no solver and no layer, and meets the programs of every so-manieth seed, from `first` on.
     """
 
-    check: Check
-    call: str = ""
-    kind: Kind = "none"
-    every: int = 1
+    def __init__(self, *ways: Check | Way, kind: Kind = "none", every: int = 1, first: int = 0) -> None:
+        self.ways = [way if isinstance(way, Way) else Way(way) for way in ways]
+        self.kind, self.every, self.first = kind, every, first
+
+    def way(self, case: Case) -> Way:
+        return self.ways[case.seed // self.every % len(self.ways)]
 
     def __call__(self, case: Case) -> list[Verdict]:
-        return self.check(case) if case.seed % self.every == 0 else []
+        return self.way(case).check(case) if case.seed % self.every == self.first else []
 
 
 def solver(
@@ -60,10 +67,9 @@ def solver(
     *,
     relax: bool = False,
     general: bool = False,
-    starts: bool = True,
-    variant: str = "",
+    start: bool = False,
 ) -> Check:
-    """Cold and, where the solver takes one, from any start.
+    """Cold or, if the solver takes one, from any start.
 
     general: solves every program but integer ones with a quadratic objective; others say what they are not made for.
     """
@@ -73,114 +79,99 @@ def solver(
         program = case.relaxed if relax else case.program
         try:
             if make is best_solver:
-                subject, key = best(case), (type(best(case)), "", True)
+                subject, key = best(case), (type(best(case)), True)
                 case.once(("solver", *key), lambda: subject)  # its own row of the table takes it, too
             else:
-                key = (make, variant, program is case.program)
+                key = (make, program is case.program)
                 subject = case.once(("solver", *key), lambda: make(program))
+            begin = random_start(case, subject.start_width, subject.start_dtype) if start else None
+            if begin is not None:
+                return judge(case, kind, subject.solve(case.costs, case.instance, begin), begin)
             answer = case.once(("answer", *key), lambda: subject.solve(case.costs, case.instance))
         except ProgramError as error:
             declared = not general or (case.Q is not None and case.integer.any())
             return [] if declared else refusals(case, kind, error)
         except DflearnError as error:
             return refusals(case, kind, error)
-        verdicts = list(case.once(("verdicts", *key), lambda: judge(case, kind, answer)))
-        for start in random_starts(case, subject.start_width, subject.start_dtype) if starts else ():
-            verdicts += judge(case, kind, subject.solve(case.costs, case.instance, start), start)
-        return verdicts
+        return list(case.once(("verdicts", *key), lambda: judge(case, kind, answer)))
 
     return run
 
 
-def random_starts(case: Case, width: int, dtype: torch.dtype) -> Iterator[Tensor]:
+def random_start(case: Case, width: int, dtype: torch.dtype) -> Tensor | None:
     """Codes of a basis, or multipliers of every size, NaN among them: one kind for each seed, by turns."""
     if not width or not case.count:
-        return
-    rng, turn = np.random.default_rng(case.starts), case.seed % 3
+        return None
+    rng, turn = np.random.default_rng(case.starts), case.starts % 3
     shape = (case.count, width)
     if dtype == torch.int8:
         one = np.full(shape, rng.integers(0, 4))
-        yield torch.tensor((rng.integers(-1, 4, shape), rng.integers(0, 4, shape), one)[turn], dtype=dtype)
-        return
+        return torch.tensor((rng.integers(-1, 4, shape), rng.integers(0, 4, shape), one)[turn], dtype=dtype)
     values = rng.normal(size=shape) * (10.0 ** rng.integers(-8, 9) if turn == 1 else 1.0)
     values[rng.random(shape) < (1.0, 0.0, 0.2)[turn]] = np.nan
-    yield torch.tensor(values, dtype=dtype)
+    return torch.tensor(values, dtype=dtype)
 
 
-def smoothed(regularizer: Regularizer, *, warm: bool) -> Check:
+def by_layer(
+    case: Case,
+    kind: Kind,
+    make: Callable[[], Any],
+    start: Callable[[Any], Tensor | None] = lambda layer: None,
+    declared: tuple[Status, ...] = (),
+) -> list[Verdict]:
+    """Verdicts on what a layer answers, from what `start` gives for it."""
+    try:
+        layer = make()
+    except DflearnError as error:
+        return [Verdict("declared", str(error))]
+    try:
+        begin = start(layer)
+        return judge(case, kind, layer.solve(case.costs, case.instance, begin), begin, declared)
+    except DflearnError as error:
+        return refusals(case, kind, error)
+
+
+def smoothed(regularizer: Regularizer, start: Literal["none", "random", "another's"] = "none") -> Check:
+    """Cold, from a random start, or from that of the cold answer to another instance."""
+
     def run(case: Case) -> list[Verdict]:
-        if regularizer == "norm" and case.block is not None and case.seed % NORM_OF_BLOCKS:
-            return []  # ‖w‖₂ is no sum over blocks: it is that of the one in the largest unit, and takes long
-        try:
-            layer = smoothed_layer(case, regularizer)
-        except DflearnError as error:
-            return [Verdict("declared", str(error))]
+        if regularizer == "norm" and case.far and case.seed % NORM_OF_FAR:
+            return []
 
-        nothing = layer.no_start(case.count)
-        # By turns, the start is random, or that of the cold answer of another instance.
-        own = nothing is not None and not (case.seed % 2 and case.count)
+        def begin(layer: dfl.Smoothed) -> Tensor | None:
+            if start == "random":
+                return random_start(case, layer.start_width, layer.start_dtype)
+            nothing = layer.no_start(case.count) if start == "another's" else None
+            told = None if nothing is None else layer.solve(case.costs, case.instance, nothing).start
+            return None if told is None else told.roll(1, 0)
 
-        def cold() -> dfl.Solution:
-            return layer.solve(case.costs, case.instance, nothing if own else None)
-
-        try:
-            answer = case.once(("cold", regularizer), cold) if own or not warm else None
-            if not warm:
-                return judge(case, regularizer, answer)
-            if nothing is None:
-                return []  # without rows there is nothing to start from
-            start = answer.start.flip(0) if own else next(random_starts(case, layer.start_width, layer.start_dtype))
-            return judge(case, regularizer, layer.solve(case.costs, case.instance, start), start)
-        except DflearnError as error:
-            return refusals(case, regularizer, error)
+        return by_layer(case, regularizer, lambda: smoothed_layer(case, regularizer), begin)
 
     return run
-
-
-def by_pattern(case: Case) -> list[Verdict]:
-    """Small programs are solved by normal equations; here by the pattern of Q, as large and sparse ones are."""
-    if case.Q is None:
-        return []
-    with mock.patch.object(curved, "LEAST", 0.0), mock.patch.object(curved, "GAIN", np.inf):
-        try:
-            layer = dfl.Smoothed(case.program, case.user_mu())
-        except DflearnError as error:
-            return [Verdict("declared", str(error))]
-        try:
-            return judge(case, "squared", layer.solve(case.costs, case.instance))
-        except DflearnError as error:
-            return refusals(case, "squared", error)
 
 
 def by_cvxpy(case: Case) -> list[Verdict]:
     """Through cvxpylayers, which compiles every program anew."""
     if case.Q is not None or case.count > 30:
         return []
-    regularizer: Kind = "norm" if case.seed // CVXPY % 2 else "squared"
-    layer = dfl.layers.CvxpySmoothed(case.program, case.user_mu(regularizer), regularizer=regularizer)
-    try:
-        return judge(case, regularizer, layer.solve(case.costs, case.instance))
-    except DflearnError as error:
-        return refusals(case, regularizer, error)
+    kind: Regularizer = "norm" if case.seed // CVXPY % 2 else "squared"
+    make = partial(dfl.layers.CvxpySmoothed, case.program, case.user_mu(kind), regularizer=kind)
+    return by_layer(case, kind, make)
 
 
 def davis_yin(case: Case) -> list[Verdict]:
     """With a tolerance: cold, or from a start, by turns."""
-    try:
-        layer = dfl.DavisYin(case.program, case.user_mu(), iterations=2000, tolerance=1e-9)
-    except DflearnError as error:
-        return [Verdict("declared", str(error))]
-    start = None
-    if case.seed % 2:
-        start = torch.tensor(np.random.default_rng(case.starts).normal(size=(case.count, layer.start_width))).float()
-    try:
-        return judge(case, "squared", layer.solve(case.costs, case.instance, start), start, NO_ANSWER)
-    except DflearnError as error:
-        return refusals(case, "squared", error)
+
+    def start(layer: dfl.DavisYin) -> Tensor | None:
+        values = np.random.default_rng(case.starts).normal(size=(case.count, layer.start_width))
+        return torch.tensor(values).float() if case.seed % 2 else None
+
+    make = partial(dfl.DavisYin, case.program, case.user_mu(), iterations=2000, tolerance=1e-9)
+    return by_layer(case, "squared", make, start, NO_ANSWER)
 
 
 def log_barrier(case: Case) -> list[Verdict]:
-    """Feasible, and above the optimum by at most μ for each slack."""
+    """Feasible, and above the optimum by at most μ for each slack; without any slack there is no barrier."""
     units = (case.column != 1).any() or (case.row != 1).any() or case.cost != 1
     if units or case.dtype != "float64" or not 0 < case.count < 30:
         return []  # the point inside is looked for in the units of rows
@@ -196,7 +187,7 @@ def log_barrier(case: Case) -> list[Verdict]:
         if truth.status != "optimal" or status is not Status.OPTIMAL:
             wrong = status is Status.OPTIMAL and truth.status == "infeasible"
             wrong |= truth.status == "optimal" and status in (Status.INFEASIBLE, Status.UNBOUNDED)
-            missed = truth.status == "optimal" and not wrong and not _falls_without_end(case, i)
+            missed = truth.status == "optimal" and not wrong and slacks > 0 and not _falls_without_end(case, i)
             text = f"called {status.name}, is {truth.status}"
             verdicts.append(Verdict("silent wrong" if wrong else "missed" if missed else "honest", text, i))
             continue
@@ -221,9 +212,9 @@ def _falls_without_end(case: Case, i: int) -> bool:
 
 
 def parallel(case: Case) -> list[Verdict]:
-    """The same answers as of the solver alone."""
+    """The same answers as of the solver alone, on several instances."""
     if case.count < 2 or (case.Q is not None and case.integer.any()):
-        return []
+        return solver(dfl.HiGHS, general=True)(case)
     alone, one = highs(case)
     with Parallel(alone, workers=2) as many:
         other = many.solve(case.costs, case.instance)
@@ -233,13 +224,13 @@ def parallel(case: Case) -> list[Verdict]:
 
 def pooled(case: Case) -> list[Verdict]:
     """Decisions from the pool are feasible, and never called optimal unless they are."""
-    if case.predicts_rows or (case.Q is not None and case.integer.any()):
-        return []
+    if case.predicts_rows or case.instance is not None or (case.Q is not None and case.integer.any()):
+        return solver(dfl.HiGHS, general=True)(case)
     subject = Pooled(highs(case)[0], ratio=0.5, generator=case.starts % 1000)
     try:
         answers = [subject.solve(case.costs, case.instance) for _ in range(2)]
     except DflearnError as error:
-        return [] if case.instance is not None else refusals(case, "none", error)  # sides of their own are refused
+        return refusals(case, "none", error)
     return [v for answer in answers for v in judge(case, "none", answer, declared=(Status.FEASIBLE,))]
 
 
@@ -247,27 +238,23 @@ def cave(case: Case) -> list[Verdict]:
     """1 − cos(v, projection of v onto the normal cone at w*), against non-negative least squares on what binds."""
     from scipy.optimize import nnls
 
-    if (
-        case.predicts_rows
-        or case.Q is not None
-        or case.dtype != "float64"
-        or not case.count
-        or (case.column != case.column[0]).any()
-    ):
+    linear = not case.predicts_rows and case.Q is None and case.dtype == "float64" and case.count
+    if not linear or (case.column != case.column[0]).any():
         return []  # angles depend on the units of single decisions
     verdicts, truths = [], [truth_of(case, "relaxed", i) for i in range(case.count)]
     if any(truth.status != "optimal" for truth in truths):
         return []
     labels = np.stack([truth.w for truth in truths if truth.w is not None])
     batch = dfl.Batch(torch.zeros(case.count, 1), None, torch.tensor(labels * case.column), case.instance)
-    predicted = torch.tensor(case.y[::-1].copy())
+    predicted = torch.tensor(case.other.copy())
     value = CaVE(case.program)(predicted, batch).numpy()
     for i, w in enumerate(labels):
-        y = case.y[case.count - 1 - i]
+        y = case.other[i]
         v = -((y if case.S is None else case.S @ y) + case.line("d", i))
         slack, low, high = case.line("h", i) - case.G @ w, case.line("lower", i), case.line("upper", i)
         unit = np.eye(case.n)
         normals = np.vstack([case.G[slack <= 1e-9], case.A, -case.A, -unit[w - low <= 1e-9], unit[high - w <= 1e-9]])
+        normals = normals / np.maximum(np.linalg.norm(normals, axis=1, keepdims=True), 1e-300)
         length = float(np.linalg.norm(v))
         if not length or not np.isfinite(value[i]):
             verdicts.append(Verdict("unsure"))
@@ -277,11 +264,7 @@ def cave(case: Case) -> list[Verdict]:
             target = normals.T @ nnls(normals.T, v / length, maxiter=1000)[0]
         # By Moreau: what is left is a feasible direction, at a right angle. scipy's solvers do not always get there.
         left = v / length - target
-        if (
-            not np.isfinite(target).all()
-            or (normals @ left).max(initial=0.0) > 1e-7 * np.abs(normals).max(initial=1.0)
-            or abs(left @ target) > 1e-7
-        ):
+        if not np.isfinite(target).all() or (normals @ left).max(initial=0.0) > 1e-7 or abs(left @ target) > 1e-7:
             verdicts.append(Verdict("unsure"))
             continue
         cosine = float(v @ target / length / np.linalg.norm(target)) if np.linalg.norm(target) > 1e-6 else 0.0
@@ -291,44 +274,61 @@ def cave(case: Case) -> list[Verdict]:
     return verdicts
 
 
+def turns(call: str, *checks: Check) -> list[Way]:
+    return [Way(check, call) for check in checks]
+
+
+def cold_and_warm(make: Callable[[dfl.Program], Solver], call: str, **options: bool) -> list[Way]:
+    return turns(call, solver(make, **options), solver(make, start=True, **options))
+
+
+HIGHS = [
+    *cold_and_warm(dfl.HiGHS, "HiGHS(program).solve(y{start})", general=True),
+    Way(
+        solver(lambda program: dfl.HiGHS(program, presolve=True), general=True),
+        "HiGHS(program, presolve=True).solve(y)",
+    ),
+]
 SUBJECTS: dict[str, Subject] = {
-    "default": Subject(solver(best_solver, general=True, starts=False), "best_solver(program).solve(y)"),
-    "HiGHS": Subject(solver(dfl.HiGHS, general=True), "HiGHS(program).solve(y{start})"),
-    "HiGHS, presolve": Subject(
-        solver(lambda program: dfl.HiGHS(program, presolve=True), general=True, starts=False, variant="presolve"),
-        "HiGHS(program, presolve=True).solve(y{start})",
+    "default": Subject(*turns("best_solver(program).solve(y)", solver(best_solver, general=True))),
+    "HiGHS": Subject(
+        *HIGHS, *turns("Pooled(HiGHS(program), 0.5).solve(y)", pooled),
+        *HIGHS, *turns("Parallel(HiGHS(program), 2).solve(y)", parallel),
     ),
-    "Gurobi": Subject(solver(lambda program: dfl.Gurobi(program), general=True), "Gurobi(program).solve(y{start})"),
-    "SCIP": Subject(solver(lambda program: dfl.SCIP(program)), "SCIP(program).solve(y)"),
+    "Gurobi": Subject(*cold_and_warm(dfl.Gurobi, "Gurobi(program).solve(y{start})", general=True)),
+    "SCIP": Subject(*turns("SCIP(program, time_limit=20).solve(y)", solver(partial(dfl.SCIP, time_limit=20)))),
     "FewRowLP": Subject(
-        solver(dfl.solvers.FewRowLP, relax=True), "FewRowLP(program.relax()).solve(y{start})", "relaxed"
+        *cold_and_warm(dfl.solvers.FewRowLP, "FewRowLP(program.relax()).solve(y{start})", relax=True), kind="relaxed"
     ),
-    "FewRowBinary": Subject(solver(dfl.solvers.FewRowBinary), "FewRowBinary(program).solve(y)"),
-    "SmallLP": Subject(solver(dfl.solvers.SmallLP, relax=True), "SmallLP(program.relax()).solve(y)", "relaxed"),
+    "FewRowBinary": Subject(*turns("FewRowBinary(program).solve(y)", solver(dfl.solvers.FewRowBinary))),
+    "SmallLP": Subject(
+        *cold_and_warm(dfl.solvers.SmallLP, "SmallLP(program.relax()).solve(y{start})", relax=True), kind="relaxed"
+    ),
     "RelaxationFirst": Subject(solver(RelaxationFirst)),
-    "TopK": Subject(solver(TopK.of), "TopK.of(program).solve(y)"),
-    "DagShortestPath": Subject(solver(DagShortestPath.of), "DagShortestPath.of(program).solve(y)"),
-    "Parallel": Subject(parallel, "Parallel(HiGHS(program), 2).solve(y)", every=8),
-    "Pooled": Subject(pooled, "Pooled(HiGHS(program), 0.5).solve(y)"),
-    "Smoothed squared, cold": Subject(smoothed("squared", warm=False), "Smoothed(program, {mu}).solve(y)", "squared"),
-    "Smoothed squared, warm": Subject(
-        smoothed("squared", warm=True), "Smoothed(program, {mu}).solve(y, start=start)", "squared"
+    "TopK": Subject(*turns("TopK(program).solve(y)", solver(TopK))),
+    "DagShortestPath": Subject(*turns("DagShortestPath(program).solve(y)", solver(DagShortestPath))),
+    "Smoothed squared": Subject(
+        *turns(
+            "Smoothed(program, {mu}).solve(y{start})",
+            smoothed("squared"), smoothed("squared", "random"), smoothed("squared"), smoothed("squared", "another's"),
+        ),
+        kind="squared",
     ),
-    "Smoothed norm, cold": Subject(
-        smoothed("norm", warm=False), 'Smoothed(program, {mu}, regularizer="norm").solve(y)', "norm"
+    "Smoothed norm": Subject(
+        *turns(
+            'Smoothed(program, {mu}, regularizer="norm").solve(y{start})',
+            smoothed("norm"), smoothed("norm", "random"), smoothed("norm"), smoothed("norm", "another's"),
+        ),
+        kind="norm",
     ),
-    "Smoothed norm, warm": Subject(
-        smoothed("norm", warm=True), 'Smoothed(program, {mu}, regularizer="norm").solve(y, start=start)', "norm"
-    ),
-    "Smoothed by the pattern of Q": Subject(by_pattern, "Smoothed(program, {mu}).solve(y)", "squared"),
-    "CvxpySmoothed": Subject(by_cvxpy, "CvxpySmoothed(program, {mu}).solve(y)", "squared", CVXPY),
     "DavisYin": Subject(
-        davis_yin, "DavisYin(program, {mu}, iterations=2000, tolerance=1e-9).solve(y{start})", "squared"
+        *turns("DavisYin(program, {mu}, iterations=2000, tolerance=1e-9).solve(y{start})", davis_yin), kind="squared"
     ),
-    "LogBarrier": Subject(log_barrier, every=4),
-    "CaVE": Subject(cave),
-    "losses": Subject(losses),
-    "labels and evaluation": Subject(evaluation),
-    "front ends": Subject(front_ends),
+    "CvxpySmoothed": Subject(*turns("CvxpySmoothed(program, {mu}).solve(y)", by_cvxpy), kind="squared", every=CVXPY),
+    "LogBarrier": Subject(log_barrier, every=6),
+    "losses": Subject(losses, every=4),
+    "CaVE": Subject(cave, every=4, first=1),
+    "labels and evaluation": Subject(evaluation, every=4, first=2),
+    "front ends": Subject(front_ends, every=4, first=3),
     "after recourse": Subject(after_recourse),
-}
+}  # fmt: skip

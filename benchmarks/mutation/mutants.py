@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import random
 import re
 from collections.abc import Iterator
@@ -96,23 +97,14 @@ def _unseen(node: ast.AST) -> Iterator[Any]:
 def eligible(files: list[Path]) -> list[Mutant]:
     """All mutants that no rule leaves out."""
     spans = {str(file): left_out(file.read_text()) for file in files}
-    return [
-        mutant
-        for mutant in all_mutants(files)
-        if not any(begin <= (mutant.line, mutant.column) < end for begin, end in spans[mutant.file])
-    ]
+    out = lambda one: any(begin <= (one.line, one.column) < end for begin, end in spans[one.file])  # noqa: E731
+    return [mutant for mutant in all_mutants(files) if not out(mutant)]
 
 
 def draw(mutants: list[Mutant], count: int, seed: int) -> list[Mutant]:
     """`count` of them in random order; those that do not compile, or compile to the same program, are passed over."""
     shuffled = random.Random(seed).sample(mutants, len(mutants))
-    drawn: list[Mutant] = []
-    for mutant in shuffled:
-        if len(drawn) == count:
-            break
-        if _differs(mutant):
-            drawn.append(mutant)
-    return drawn
+    return list(itertools.islice(filter(_differs, shuffled), count))
 
 
 def _differs(mutant: Mutant) -> bool:

@@ -50,8 +50,7 @@ def coverage() -> Coverage:
 
 def drawn(count: int, seed: int) -> dict[str, Any]:
     """The draw, and how many there were to draw from. Parsing takes a minute or two."""
-    files = sources(FOLDERS)
-    candidates = eligible(files)
+    files, candidates = sources(FOLDERS), eligible(sources(FOLDERS))
     sizes = {"all": sum(1 for _ in all_mutants(files)), "eligible": len(candidates)}
     return {"mutants": draw(candidates, count, seed), "sizes": sizes}
 
@@ -65,8 +64,8 @@ def change_of(mutant: Mutant, code: str) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=400)
-    parser.add_argument("--seed", type=int, default=14)
+    for name, default in (("--count", 400), ("--seed", 14)):
+        parser.add_argument(name, type=int, default=default)
     parser.add_argument("--again", action="store_true", help="try survivors once more")
     parser.add_argument("--most-seconds", type=float, default=15.0, help="of a mutant's tests, as they take unmutated")
     parser.add_argument("--out", type=Path, default=Path("results/mutation"))

@@ -57,8 +57,8 @@ class Coverage:
         if found or any(isinstance(scope, ast.FunctionDef) for scope in scopes):
             return found
         if isinstance(statement, ast.Assign | ast.AnnAssign) and not scopes:
-            names = [node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and _is_target(node)]
-            found = {test for name in names for test in self._tests_of_name(name)}
+            names = (node for node in ast.walk(statement) if isinstance(node, ast.Name))
+            found = {t for name in names if isinstance(name.ctx, ast.Store) for t in self._tests_of_name(name.id)}
         for scope in reversed(scopes):
             found = found or self.tests(mutant.file, scope.lineno, scope.end_lineno or scope.lineno)
         place = Path(mutant.file).relative_to(SOURCES)
@@ -80,10 +80,6 @@ class Coverage:
             chosen.append(test)
         own = f"tests/{Path(mutant.file).relative_to(SOURCES).parts[0]}/"
         return sorted(chosen, key=lambda test: not test.startswith(own))
-
-
-def _is_target(node: ast.Name) -> bool:
-    return isinstance(node.ctx, ast.Store)
 
 
 def _first_line(statement: ast.stmt) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,9 @@ def judged(rows: Iterable[Row], known: dict[str, dict[str, str]]) -> list[Row]:
 
     A time-out is killed where it was judged to loop, and survived otherwise. A line that no test executes is survived.
     """
-    outcomes = {"equivalent": "equivalent", "loops": "killed"}
-    result = []
+    outcomes, result = {"equivalent": "equivalent", "loops": "killed"}, []
     for row in rows:
-        killed = row["verdict"] == "killed"
-        own = {"as": "loops"} if killed else known.get(row["name"], {})
+        own = {"as": "loops"} if row["verdict"] == "killed" else known.get(row["name"], {})
         verdict = outcomes.get(own.get("as", ""), "survived")
         result.append({**row, "outcome": row["verdict"], "verdict": verdict, "reason": own.get("reason", "")})
     return result
@@ -41,10 +40,8 @@ def judged(rows: Iterable[Row], known: dict[str, dict[str, str]]) -> list[Row]:
 
 def table(rows: list[Row], by: Callable[[Row], str], title: str) -> str:
     """A line for each value of `by`, and one for all."""
-    lines = [
-        f"| {title} | mutants | killed | survived | equivalent | score | 95 % | without equivalents | 95 % |",
-        "|---" * 9 + "|",
-    ]
+    head = f"| {title} | mutants | killed | survived | equivalent | score | 95 % | without equivalents | 95 % |"
+    lines = [head, "|---" * 9 + "|"]
     for name in [*sorted({by(row) for row in rows}), "all"]:
         some = Counter(row["verdict"] for row in rows if name in ("all", by(row)))
         shares = ""
@@ -60,27 +57,24 @@ def table(rows: list[Row], by: Callable[[Row], str], title: str) -> str:
 def write(folder: Path, rows: list[Row], head: dict[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     rows = judged(rows, judgements(folder))
-    (folder / "mutants.json").write_text(
-        json.dumps({**head, "mutants_drawn": rows}, indent=1, ensure_ascii=False) + "\n"
-    )
+    whole = json.dumps({**head, "mutants_drawn": rows}, indent=1, ensure_ascii=False)
+    (folder / "mutants.json").write_text(f"{whole}\n")
     (folder / "README.md").write_text(page(rows, head))
     print(table(rows, lambda row: row["file"].split("/")[2], "folder"))
 
 
 def page(rows: list[Row], head: dict[str, Any]) -> str:
+    rows = sorted(rows, key=itemgetter("file", "line", "column", "operator"))
+
     def listed(verdict: str) -> str:
-        lines = [
-            f"- `{row['name']}`: `{row['change'][0]}` → `{row['change'][1]}`{': ' if row['reason'] else ''}{row['reason']}"
-            for row in sorted(rows, key=lambda row: (row["file"], row["line"], row["column"], row["operator"]))
-            if row["verdict"] == verdict
-        ]
+        own = [(row, ": " if row["reason"] else "") for row in rows if row["verdict"] == verdict]
+        lines = [f"- `{r['name']}`: `{r['change'][0]}` → `{r['change'][1]}`{end}{r['reason']}" for r, end in own]
         return "\n".join(lines) or "None."
 
     looping = sum(row["outcome"] == "timeout" and row["verdict"] == "killed" for row in rows)
-    failing = head["failing_without_mutant"]
     control = "All tests that killed a mutant pass without one, in one process."
-    if failing:
-        control = f"**`{failing}` fails without any mutant: verdicts are void.**"
+    if head["failing_without_mutant"]:
+        control = f"**`{head['failing_without_mutant']}` fails without any mutant: verdicts are void.**"
     return f"""# Do the tests notice? Mutation testing
 
 Made by `make mutate`. {len(rows)} mutants were drawn with seed {head["seed"]} from the {head["mutants"]["eligible"]} that rules leave of the

@@ -17,43 +17,28 @@ from scipy import stats
 from dflearn.problems import PROBLEMS
 from dflearn.report.render import render
 from dflearn.studies.methods import method_names
+from dflearn.studies.paper import tables
 from dflearn.studies.paper.methods import SCALED
 from dflearn.studies.paper.published import methods_of, published_rows
-from dflearn.studies.paper.tables import (
-    HEADER,
-    LEGEND,
-    SUMMARY_HEADER,
-    SUMMARY_LEGEND,
-    agreement,
-    agreement_line,
-    cells,
-    judges,
-    rows_of,
-    summary_cells,
-)
+from dflearn.studies.paper.tables import rows_of
 from dflearn.studies.record import Record
 from dflearn.studies.store import read_records
 from dflearn.studies.summary import MethodSummary
 
 FOLDER = Path(__file__).resolve().parents[2] / "results" / "paper"
-UNITS_HEADER = (
-    "problem", "method", "seeds", "published style", "scaled", "difference", "mean of ratios", "scaled", "difference",
-)  # fmt: skip
-
-METRICS = ("published_style", "mean_of_ratios")
+STYLES = {"published_style": "published style", "mean_of_ratios": "mean of ratios"}
+UNITS_HEADER = [
+    "problem",
+    "method",
+    "seeds",
+    *(x for style in STYLES.values() for x in (style, "scaled", "difference")),
+]
+LEAD_HEADER = ["problem", *(x for style in STYLES.values() for x in (style, "nearest", "difference", "ahead of"))]
 BEST = "SCE^smoothed scaled"  # of our methods
-LEAD_HEADER = (
-    "problem", "published style", "nearest", "difference", "ahead of",
-    "mean of ratios", "nearest", "difference", "ahead of",
-)  # fmt: skip
-
-LOSSES = (
-    *(f"{loss}^{layer}" for layer in ("CVX", "DYS") for loss in ("Regret", "SqDE", "SPO+", "SCE")),
-    "SCE^relax", "SCE^ILP", "MSE",
-)  # fmt: skip
-TIMES = (
-    "SPO+^relax cold", "SPO+^relax warm", "SPO+^relax", "SPO+^ILP", "PFY", "SCE^DYS", "SCE^DYS unrolled", "SCE^smoothed",
-)  # fmt: skip
+DIFFERENTIABLE = [f"{loss}^{layer}" for layer in ("CVX", "DYS") for loss in ("Regret", "SqDE", "SPO+", "SCE")]
+LOSSES = (*DIFFERENTIABLE, "SCE^relax", "SCE^ILP", "MSE")
+TIMES = (*(f"SPO+^{way}" for way in ("relax cold", "relax warm", "relax", "ILP")), "PFY")
+TIMES += ("SCE^DYS", "SCE^DYS unrolled", "SCE^smoothed")
 
 
 def summary(records: Sequence[Record]) -> str:
@@ -62,8 +47,8 @@ def summary(records: Sequence[Record]) -> str:
         published = [method for name, method in published_rows() if name == problem]
         rows = rows_of(problem, published, records)
         if rows:
-            lines.append(summary_cells(problem, rows, len(published)))
-    return render(SUMMARY_HEADER, lines, "markdown")
+            lines.append(tables.summary_cells(problem, rows, len(published)))
+    return render(tables.SUMMARY_HEADER, lines, "markdown")
 
 
 def paired(records: Sequence[Record], problem: str, metric: str, *methods: str) -> list[np.ndarray]:
@@ -77,7 +62,7 @@ def units(records: Sequence[Record]) -> str:
     """Every method that has a scaled version beside that version, over the seeds that both have."""
     lines = []
     for problem, method in ((problem, method) for problem in PROBLEMS for method in SCALED):
-        both = [paired(records, problem, metric, method, f"{method} scaled") for metric in METRICS]
+        both = [paired(records, problem, metric, method, f"{method} scaled") for metric in STYLES]
         count = len(both[0][0])
         line = [problem, method, str(count)]
         for plain, other in both if count else ():
@@ -94,18 +79,13 @@ def lead(records: Sequence[Record]) -> str:
     for problem in PROBLEMS:
         published = [method for name, method in published_rows() if name == problem]
         line = [problem]
-        for metric in METRICS:
+        for metric in STYLES:
             differences = {m: np.subtract(*paired(records, problem, metric, BEST, m)) for m in published}
             nearest = max(differences, key=lambda method: differences[method].mean())
             best = paired(records, problem, metric, BEST)[0].mean()
             ahead = sum(each.mean() + student(each) < 0 for each in differences.values())
-            change = differences[nearest]
-            line += [
-                f"{best:.4f}",
-                nearest,
-                f"{change.mean():+.4f} ± {student(change):.4f}",
-                f"{ahead} of {len(published)}",
-            ]
+            change = f"{differences[nearest].mean():+.4f} ± {student(differences[nearest]):.4f}"
+            line += [f"{best:.4f}", nearest, change, f"{ahead} of {len(published)}"]
         lines.append(line)
     return render(LEAD_HEADER, lines, "markdown")
 
@@ -131,8 +111,9 @@ def every_row(records: Sequence[Record]) -> list[str]:
         known = methods_of(problem)
         rows = rows_of(problem, [*known, *(name for name in method_names() if name not in known)], records)
         if rows:
-            table = render(HEADER, [cells(row) for row in rows], "markdown")
-            parts.append(f"### {problem}, judged by {judges(rows)}\n\n{table}\n\n{agreement_line(agreement(rows))}")
+            table = render(tables.HEADER, [tables.cells(row) for row in rows], "markdown")
+            agreement = tables.agreement_line(tables.agreement(rows))
+            parts.append(f"### {problem}, judged by {tables.judges(rows)}\n\n{table}\n\n{agreement}")
     return parts
 
 
@@ -143,7 +124,7 @@ def page() -> str:
         f"{len(records)} runs; written by `python benchmarks/pages/paper_tables.py` from `runs.jsonl.xz`.",
         "## How near",
         summary(records),
-        SUMMARY_LEGEND + " `dfl paper summary --from results/paper/runs.jsonl.xz` prints this.",
+        tables.SUMMARY_LEGEND + " `dfl paper summary --from results/paper/runs.jsonl.xz` prints this.",
         "## In units of the costs",
         "Scaled: the model's output is multiplied by the mean |y| of the training data, and parameters that are costs "
         "with it; all else is the same, seed by seed. ± is the standard error of the mean difference between the seeds.",
@@ -161,7 +142,7 @@ def page() -> str:
         "Gurobi on KP-100, CFL-50 and CFL-100 and by FewRowBinary on the other knapsacks.",
         columns(records, TIMES, lambda own: f"{own.seconds:.3g}"),
         "## Every row",
-        LEGEND + " `dfl paper table sp --from results/paper/runs.jsonl.xz --no-run` and so on print these.",
+        tables.LEGEND + " `dfl paper table sp --from results/paper/runs.jsonl.xz --no-run` and so on print these.",
         *every_row(records),
     ]
     return "\n\n".join(parts) + "\n"

@@ -21,12 +21,8 @@ def sentences(text: str) -> list[str]:
     text = re.sub(r"!?\[([^]]*)\]\([^)]*\)", r"\1", text)
     lines = [line for line in text.splitlines() if not re.match(r"\s*(\||#|:::|    )", line)]
     parts = re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.)\s)", "\n".join(lines))
-    found = [
-        sentence
-        for part in parts
-        for sentence in re.split(r"(?<=[.!?])[*)\"]*\s+(?=[A-Z`*\"“(])", " ".join(part.split()))
-    ]
-    return [sentence for sentence in found if len(words(sentence)) > 1]
+    end = r"(?<=[.!?])[*)\"]*\s+(?=[A-Z`*\"“(])"
+    return [one for part in parts for one in re.split(end, " ".join(part.split())) if len(words(one)) > 1]
 
 
 def words(sentence: str) -> list[str]:
@@ -39,10 +35,8 @@ def report(pages: list[Path]) -> str:
         text = page.read_text()
         found = [len(words(sentence)) for sentence in sentences(text)]
         if found:
-            name = page.resolve().relative_to(ROOT).as_posix()
-            lines.append(
-                f"{name:<48}{text.count(chr(10)):>6}{sum(found):>7}{len(found):>11}{sum(found) / len(found):>12.1f}"
-            )
+            name, count = page.resolve().relative_to(ROOT).as_posix(), text.count("\n")
+            lines.append(f"{name:<48}{count:>6}{sum(found):>7}{len(found):>11}{sum(found) / len(found):>12.1f}")
     return "\n".join(lines)
 
 

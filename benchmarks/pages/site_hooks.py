@@ -79,12 +79,12 @@ def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> st
         anchor = "".join(match["place"].partition("#")[1:])
         if files.get_file_from_path(source_of(target)):
             place = os.path.relpath(source_of(target), Path(source_of(here)).parent)
-        elif config.repo_url and target.exists():
-            place = f"{config.repo_url.rstrip('/')}/blob/main/{target.relative_to(ROOT).as_posix()}"
-        elif target.exists():
+        elif not target.exists():
+            return match[0]
+        elif not config.repo_url:
             return match["text"]
         else:
-            return match[0]
+            place = f"{config.repo_url.rstrip('/')}/blob/main/{target.relative_to(ROOT).as_posix()}"
         return f"[{match['text']}]({place}{anchor})"
 
     return LINK.sub(mend, markdown)
@@ -94,10 +94,11 @@ def on_page_content(content: str, **_: Any) -> str:
     """Formulas as MathML, which every browser draws without a script."""
 
     def formula(match: re.Match[str]) -> str:
-        latex = html.unescape(match["latex"]).replace(
-            r"\arg", r"\operatorname{arg}"
-        )  # which the converter does not know
-        return convert(latex, display="block" if match["open"] == "[" else "inline")
+        # The converter does not know \arg.
+        latex = html.unescape(match["latex"]).replace(r"\arg", r"\operatorname{arg}")
+        if match["open"] == "(":
+            return convert(latex, display="inline")
+        return convert(re.sub(r"\\(min|max)_", r"\\\1\\limits_", latex), display="block")
 
     pattern = r'<(?P<tag>span|div) class="arithmatex">\\(?P<open>[(\[])(?P<latex>.*?)\\[)\]]</(?P=tag)>'
     return re.sub(pattern, formula, content, flags=re.DOTALL)

@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +55,11 @@ def measure() -> dict[str, float]:
     torch.set_num_threads(1)
     ways: dict[str, Callable[[], Any]] = {}
     for name in ("SP-10", "KP-100", "CFL-50", "SP-25"):
-        layer, costs = (
-            Smoothed(problem_named(name, seed=1).program, 1.0),
-            problem_named(name, seed=1).generate(32).costs,
-        )
+        problem = problem_named(name, seed=1)
+        layer, costs = Smoothed(problem.program, 1.0), problem.generate(32).costs
         start = layer.solve(costs, None, layer.no_start(32)).start
         ways |= {f"Smoothed, {name}, batch {count}": step(layer, costs[:count]) for count in (32, 1)}
-        ways[f"Smoothed, {name}, warm"] = lambda layer=layer, y=1.02 * costs, start=start: layer.solve(y, None, start)
+        ways[f"Smoothed, {name}, warm"] = partial(layer.solve, 1.02 * costs, None, start)
     for name in ("SP-5", "SP-15", "KP-100", "KP-500", "CFL-50"):
         for rule in ("unrolled", "jfb"):
             make = lambda _, one, rule=rule: SCE(DavisYin(one, gradient=rule))  # noqa: E731
@@ -74,8 +73,8 @@ def measure() -> dict[str, float]:
     for name in ("KP-100", "KP-400"):
         relaxed = lambda _, one: SPOPlus(Exact(FewRowLP(one)))  # noqa: E731
         ways[f"SPO+, {name}, relaxed"] = epoch(name, relaxed, relax=True, count=800)
-        solver, costs = FewRowBinary(problem_named(name).program), problem_named(name).generate(100).costs
-        ways[f"100 exact knapsacks, {name}"] = lambda solver=solver, costs=costs: solver.solve(costs)
+        problem = problem_named(name)
+        ways[f"100 exact knapsacks, {name}"] = partial(FewRowBinary(problem.program).solve, problem.generate(100).costs)
     ways["SPO+, 5×5 grid as an LP"] = epoch("SP-5", lambda _, one: SPOPlus(Exact(SmallLP(one))), count=800)
     perturbed = lambda _, one: FenchelYoung(Perturbed(SmallLP(one), 1.0, samples=10))  # noqa: E731
     ways["PFY, 5×5 grid as an LP"] = epoch("SP-5", perturbed)
@@ -110,9 +109,8 @@ def main() -> None:
             held |= {row: min(number, held.get(row, number)) for row, number in found.items()}
     rows = [[row, before, times[1][row], before / times[1][row]] for row, before in times[0].items()]
     commits = [f"ms at {of(tree, 'git', 'rev-parse', '--short', 'HEAD')}" for tree in trees]
-    page = (
-        HEAD + tabulate(rows, ["what", *commits, "ratio"], tablefmt="github", floatfmt=("", ".3g", ".3g", ".2f")) + "\n"
-    )
+    shown = tabulate(rows, ["what", *commits, "ratio"], tablefmt="github", floatfmt=("", ".3g", ".3g", ".2f"))
+    page = f"{HEAD}{shown}\n"
     print(page)
     if options.out is not None:
         options.out.write_text(page)

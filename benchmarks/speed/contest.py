@@ -23,6 +23,7 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
 BUDGET, MOST, LEAST = 20.0, 60.0, 3
+Turn = tuple[dict[str, float], dict[str, np.ndarray]]  # what it cost, and what it found
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -68,6 +69,12 @@ class Result:
     found: list[dict[str, np.ndarray]]
     turns: list[float]
 
+    @classmethod
+    def of(cls, taken: list[Turn], clock: str) -> Result:
+        times, memory = [cost[clock] for cost, _ in taken], taken[-1][0]
+        found = [found for _, found in taken]
+        return cls(taken[0][0]["wall"], statistics.median(times[1:]), memory["peak"], memory["imports"], found, times)
+
 
 class Contender:
     """The process of an entry, from `with` to the end of it."""
@@ -86,12 +93,9 @@ class Contender:
         with contextlib.ExitStack() as stack:
             self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dflearn-bench-")))
             self.errors = stack.enter_context(tempfile.TemporaryFile("w+"))
-            pipe = subprocess.PIPE
-            self.process = stack.enter_context(
-                subprocess.Popen(
-                    self.command, stdin=pipe, stdout=pipe, stderr=self.errors, text=True, env=self.variables
-                )
-            )
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self.errors}
+            process = subprocess.Popen(self.command, text=True, env=self.variables, **pipes)
+            self.process = stack.enter_context(process)
             self._read()  # ready: the next one does not start while this one imports
             self.stack = stack.pop_all()
         return self
@@ -101,7 +105,7 @@ class Contender:
             self.process.kill()
         self.stack.close()  # no more turns: the process ends, and is waited for
 
-    def turn(self) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+    def turn(self) -> Turn:
         """Let it work once; what that cost, and what it found."""
         assert self.process.stdin is not None
         file = self.folder / "found.npz"
@@ -137,27 +141,16 @@ def contest(
     with contextlib.ExitStack() as stack:
         file = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dflearn-bench-"))) / "data.npz"
         np.savez(file, **data)
-        racers = {
-            name: stack.enter_context(Contender(name, entry, subject, file, threads)) for name, entry in entries.items()
-        }
-        turns: dict[str, list[tuple[dict[str, float], dict[str, np.ndarray]]]] = {name: [] for name in racers}
+        contenders = {name: Contender(name, entry, subject, file, threads) for name, entry in entries.items()}
+        racers = {name: stack.enter_context(contender) for name, contender in contenders.items()}
+        turns: dict[str, list[Turn]] = {name: [] for name in racers}
         for _ in range(1 + repeats):
             for name, racer in racers.items():
                 spent = sum(cost["cpu"] * cost["calls"] for cost, _ in turns[name])
                 if len(turns[name]) < 2 or spent < BUDGET or (len(turns[name]) <= LEAST and spent < MOST):
                     turns[name].append(racer.turn())
     clock = "wall" if (threads > 1 if wall is None else wall) else "cpu"
-    return {
-        name: Result(
-            first=taken[0][0]["wall"],
-            seconds=statistics.median(cost[clock] for cost, _ in taken[1:]),
-            peak=taken[-1][0]["peak"],
-            imports=taken[-1][0]["imports"],
-            found=[found for _, found in taken],
-            turns=[cost[clock] for cost, _ in taken],
-        )
-        for name, taken in turns.items()
-    }
+    return {name: Result.of(taken, clock) for name, taken in turns.items()}
 
 
 def on_two_threads(subject: str, data: Mapping[str, Any], repeats: int, *arguments: str) -> dict[str, float]:

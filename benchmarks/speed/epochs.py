@@ -27,7 +27,7 @@ from dflearn.evaluation import evaluate
 from dflearn.models import Linear
 from dflearn.problems import PROBLEMS, problem_named
 from dflearn.problems.base import Problem
-from harness import command_line, earlier, geometric_mean, parser, provenance, report
+from harness import Row, Rows, columns, command_line, earlier, geometric_mean, parser, provenance, report
 
 TRAIN, TEST, BATCH, LEARNING_RATE, SEED = 800, 1000, 32, 0.005, 1
 QUICK = ("SP-15", "KP-100", "CFL-50")
@@ -101,7 +101,7 @@ def difference(one: Result, other: Result) -> float:
     return float(np.linalg.norm(a - b) / np.linalg.norm(b))
 
 
-def measure(name: str, repeats: int | None, threads: int, quick: bool) -> dict[str, dict[str, Any]]:
+def measure(name: str, repeats: int | None, threads: int, quick: bool) -> dict[str, Row]:
     """The contest on one problem: per contender its times, memory and regrets, as plain values."""
     problem = problem_named(name, seed=SEED)
     given, test = material(problem)
@@ -137,6 +137,7 @@ class Subject:
         columns: short name → contender; a row needs the first.
         ratios: name of the ratio → (the slower column, the faster one).
         kind: the problems' letters, or empty for all.
+        mean: whether a last row has the geometric means.
     """
 
     columns: dict[str, str]
@@ -144,51 +145,38 @@ class Subject:
     kind: str = ""
     mean: bool = False
 
-    def rows(self, measured: Measured) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = []
+    def rows(self, measured: Measured) -> Rows:
         first = next(iter(self.columns.values()))
-        for name, contenders in measured.items():
-            if first not in contenders or not name.startswith(self.kind):
-                continue
-            held = {column: contenders[who] for column, who in self.columns.items() if who in contenders}
-            row: dict[str, Any] = {"problem": name}
-            row |= {f"{column} s": found["seconds"] for column, found in held.items()}
-            row |= {
-                ratio: held[slow]["seconds"] / held[fast]["seconds"]
-                for ratio, (slow, fast) in self.ratios.items()
-                if slow in held and fast in held
-            }
-            row |= {f"weights differ, {column}": v["difference"] for column, v in held.items() if "difference" in v}
-            epochs = min(len(found["regrets"]) for found in held.values())
-            row["epochs"] = epochs
-            row |= {f"regret, {column}": found["regrets"][epochs - 1] for column, found in held.items()}
-            row |= {f"first epoch s, {column}": found["first"] for column, found in held.items()}
-            row |= {f"MiB, {column}": found["MiB"] for column, found in held.items()}
-            rows.append(row)
-        if self.mean and len(rows) > 1:
-            rows.append(geometric_mean(rows, *self.ratios))
-        return rows
+        there = {name: found for name, found in measured.items() if first in found and name.startswith(self.kind)}
+        rows = [self.row(name, found) for name, found in there.items()]
+        return rows + ([geometric_mean(rows, *self.ratios)] if self.mean and len(rows) > 1 else [])
+
+    def row(self, name: str, contenders: dict[str, dict[str, Any]]) -> Row:
+        held = {column: contenders[who] for column, who in self.columns.items() if who in contenders}
+        seconds = {column: found["seconds"] for column, found in held.items()}
+        pairs = {ratio: pair for ratio, pair in self.ratios.items() if {*pair} <= {*held}}
+        epochs = min(len(found["regrets"]) for found in held.values())
+        row = {"problem": name} | columns(seconds, "s")
+        row |= {ratio: seconds[slow] / seconds[fast] for ratio, (slow, fast) in pairs.items()}
+        row |= {f"weights differ, {column}": v["difference"] for column, v in held.items() if "difference" in v}
+        row |= {"epochs": epochs} | {f"regret, {column}": v["regrets"][epochs - 1] for column, v in held.items()}
+        row |= {f"first epoch s, {column}": found["first"] for column, found in held.items()}
+        return row | {f"MiB, {column}": found["MiB"] for column, found in held.items()}
 
 
 def against_pyepo(loss: str, kind: str) -> Subject:
     """dflearn's and PyEPO's implementation of one loss."""
-    columns = {
-        "cold": loss,
-        "warm": f"{loss}, warm",
-        "Gurobi": f"{loss}, {GUROBI}",
-        "OR-Tools": f"{loss}, {ORTOOLS}",
-        "MPAX": f"{loss}, {MPAX}",
-    }
-    ratios = {
-        "cold ratio": ("Gurobi", "cold"),
-        "warm ratio": ("Gurobi", "warm"),
-        "OR-Tools ratio": ("OR-Tools", "cold"),
-        "MPAX ratio": ("MPAX", "cold"),
-    }
-    return Subject(columns, ratios, kind)
+    peers = {"Gurobi": GUROBI, "OR-Tools": ORTOOLS, "MPAX": MPAX}
+    who = {"cold": loss, "warm": f"{loss}, warm"} | {name: f"{loss}, {peer}" for name, peer in peers.items()}
+    ratios = {f"{start} ratio": ("Gurobi", start) for start in ("cold", "warm")}
+    return Subject(who, ratios | {f"{peer} ratio": (peer, "cold") for peer in ("OR-Tools", "MPAX")}, kind)
 
 
 PUBLISHED = "SCE^DYS as published"
+OURS = {
+    "SCE^DYS": "SCE^DYS", "SCE^DYS jfb": "SCE^DYS jfb", "SCE^smoothed cold": "SCE^smoothed",
+    "SCE^smoothed warm": "SCE^smoothed, warm",
+}  # fmt: skip
 SUBJECTS = {
     "SPO+ on shortest paths": against_pyepo("SPO+", "SP"),
     "SPO+ on relaxed knapsacks": against_pyepo("SPO+", "KP"),
@@ -204,40 +192,26 @@ SUBJECTS = {
         mean=True,
     ),
     "SCE against PyEPO's SPO+": Subject(
-        {
-            "SPO+, Gurobi": f"SPO+, {GUROBI}",
-            "SCE^DYS": "SCE^DYS",
-            "SCE^DYS jfb": "SCE^DYS jfb",
-            "SCE^smoothed cold": "SCE^smoothed",
-            "SCE^smoothed warm": "SCE^smoothed, warm",
-        },
-        {
-            f"{ours} ratio": ("SPO+, Gurobi", ours)
-            for ours in ("SCE^DYS", "SCE^DYS jfb", "SCE^smoothed cold", "SCE^smoothed warm")
-        },
+        {"SPO+, Gurobi": f"SPO+, {GUROBI}", **OURS}, {f"{way} ratio": ("SPO+, Gurobi", way) for way in OURS}
     ),
 }
 
 
 def main() -> None:
-    arguments = parser(__doc__)
-    arguments.set_defaults(repeats=None)
+    arguments = parser(__doc__, repeats=None)
     arguments.add_argument("--problems", nargs="+", choices=PROBLEMS, metavar="NAME", help="default: all twelve")
     options = arguments.parse_args()
     torch.set_num_threads(1)  # of this process, which only judges
     names = options.problems or (QUICK if options.quick else PROBLEMS)
-    kept = earlier(options.json, options.problems)
-    measured: Measured = kept["measured"] if kept else {}
-    commits: dict[str, str] = kept["commits"] if kept else {}
+    kept = earlier(options.json, options.problems) or {"measured": {}, "commits": {}, "command": ""}
+    measured, commits = kept["measured"], kept["commits"]
     for name in names:
         measured[name] = measure(name, options.repeats, options.threads, options.quick)
         commits[name] = provenance()["commit"]
         ordered = {known: measured[known] for known in PROBLEMS if known in measured}
         rows = {title: rows for title, subject in SUBJECTS.items() if (rows := subject.rows(ordered))}
-        heading = f"Seconds per epoch, {options.threads} thread{'s' * (options.threads > 1)}"
-        report(
-            heading, rows, options.json, command_line(kept), quiet=name != names[-1], commits=commits, measured=ordered
-        )
+        heading, more = f"Seconds per epoch, {options.threads} thread{'s' * (options.threads > 1)}", names[-1] != name
+        report(heading, rows, options.json, command_line(kept), more, commits=commits, measured=ordered)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from torch import Tensor
 from dflearn.problems import problem_named
 from dflearn.problems.base import Problem
 from dflearn.solvers import Gurobi, HiGHS, RelaxationFirst, Solver
-from harness import Rows, main
+from harness import Rows, columns, main, ratios
 
 PUBLISHED = ("CFL-50", "CFL-100", "CFL-200", "CFL-250")
 INSTANCES, TURN = 250, 10  # and of a turn
@@ -42,11 +42,10 @@ def costs(problem: Problem, count: int) -> dict[str, Tensor]:
 
 
 def against_general_solvers(options: Any) -> Rows:
-    rows, quick = [], options.quick
-    for name in PUBLISHED[:1] if quick else PUBLISHED:
+    rows, count = [], TURN if options.quick else INSTANCES
+    for name in PUBLISHED[:1] if options.quick else PUBLISHED:
         problem = problem_named(name, seed=1)
         program = problem.program
-        count = TURN if quick else INSTANCES
         ours = RelaxationFirst(program)
         begun = time.process_time()
         assert ours.linear is not None, "all facilities must open"
@@ -55,9 +54,7 @@ def against_general_solvers(options: Any) -> Rows:
         if program.n <= FREE:
             solvers["Gurobi"] = Gurobi(program)
         for kind, y in costs(problem, count).items():
-            spent = dict.fromkeys(solvers, 0.0)
-            worst = dict.fromkeys(solvers, 0.0)
-            other = 0
+            spent, worst, other = dict.fromkeys(solvers, 0.0), dict.fromkeys(solvers, 0.0), 0
             for solver in solvers.values():
                 solver.solve(y[:1])
             for part in y.split(TURN):
@@ -65,24 +62,16 @@ def against_general_solvers(options: Any) -> Rows:
                 for way, solver in solvers.items():
                     begun = time.process_time()
                     answers[way] = solver.solve(part).check()
-                    spent[way] += time.process_time() - begun
+                    spent[way] += 1e3 * (time.process_time() - begun) / count
                 best = answers["ours"].objective
                 for way, answer in answers.items():
                     assert answer.counts() == {"OPTIMAL": len(part)}, (name, way, answer.counts())
                     worst[way] = max(worst[way], float(((answer.objective - best) / best).abs().max()))
                 apart = (answers["ours"].decision - answers["HiGHS"].decision).abs().max(1).values
                 other += int((apart > 1e-6).sum())
-            milliseconds = {way: 1e3 * seconds / count for way, seconds in spent.items()}
-            row: dict[str, Any] = {
-                "problem": name,
-                "costs": kind,
-                "instances": count,
-                "once ms": once,
-            }
-            row |= {f"{way} ms": value for way, value in milliseconds.items()}
-            peers = [way for way in solvers if way != "ours"]
-            row |= {f"{way} ratio": milliseconds[way] / milliseconds["ours"] for way in peers}
-            rows.append(row | {f"from {way}": worst[way] for way in peers} | {"other decisions": other})
+            row = {"problem": name, "costs": kind, "instances": count, "once ms": once} | columns(spent, "ms")
+            row |= ratios(spent, "ours") | {f"from {way}": worst[way] for way in solvers if way != "ours"}
+            rows.append(row | {"other decisions": other})
     return rows
 
 

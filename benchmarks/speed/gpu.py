@@ -40,6 +40,8 @@ from dflearn.losses import SCE
 from dflearn.problems import problem_named
 from dflearn.studies.record import installed
 from dflearn.training import fit
+from gpu_page import documented, figure, page
+from harness import Row, Rows
 
 MOST = {"SP-100": 32}  # instances, where more would take too long
 COMPARED = {"SP-50": 16, "SP-100": 4}
@@ -70,27 +72,28 @@ QUICK = Extent(("SP-25", "KP-500"), (32, 800), (1, 32), ("SP-25", "KP-500"))
 
 def milliseconds(way: Callable[[], Any], device: str = "cuda") -> float:
     """The median time of a call: of twelve by CUDA events on the GPU, of five by the clock on the CPU."""
-    for _ in range(3 if device == "cuda" else 1):
-        way()
-    if device == "cuda":
-        torch.cuda.synchronize()
     times: list[float] = []
-    while len(times) < (12 if device == "cuda" else 5) and (device == "cuda" or sum(times) < 4000):
-        if device == "cuda":
+    if device == "cuda":
+        for _ in range(3):
+            way()
+        torch.cuda.synchronize()
+        for _ in range(12):
             first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             first.record()
             way()
             last.record()
             last.synchronize()
             times.append(first.elapsed_time(last))
-        else:
+    else:
+        way()
+        while len(times) < 5 and sum(times) < 4000:
             begun = time.perf_counter()
             way()
             times.append(1e3 * (time.perf_counter() - begun))
     return statistics.median(times)
 
 
-def told(row: dict[str, Any]) -> dict[str, Any]:
+def told(row: Row) -> Row:
     print(row, flush=True)
     return row
 
@@ -118,7 +121,7 @@ def forward_and_back(layer: Any, y: Tensor, start: Tensor | None = None) -> Call
     return run
 
 
-def layer_rows(extent: Extent) -> list[dict[str, Any]]:
+def layer_rows(extent: Extent) -> Rows:
     rows = []
     for name in extent.problems:
         program, costs = material(name, COMPARED.get(name, 64))
@@ -147,7 +150,7 @@ def layer_rows(extent: Extent) -> list[dict[str, Any]]:
     return rows
 
 
-def layer_rows_of_cores(extent: Extent) -> list[dict[str, Any]]:
+def layer_rows_of_cores(extent: Extent) -> Rows:
     rows = []
     for name, batch in ((problem, size) for problem in extent.problems for size in extent.of(problem)):
         program, y = material(name, batch)
@@ -170,7 +173,7 @@ def relative(found: Tensor, wanted: Tensor) -> float:
     return float((found.detach().cpu() - wanted.detach()).abs().max() / wanted.detach().abs().max())
 
 
-def training_rows(_: Extent, device: str = "cuda") -> list[dict[str, Any]]:
+def training_rows(_: Extent, device: str = "cuda") -> Rows:
     rows, problem = [], problem_named("SP-25", seed=1)
     data = dflearn.label(problem.generate(800), problem, progress=False)
     for warm in (False, True):
@@ -179,14 +182,9 @@ def training_rows(_: Extent, device: str = "cuda") -> list[dict[str, Any]]:
         loss, epochs = SCE(Smoothed(problem.program, MU)), 6 if device == "cuda" else 4
         history = fit(model, loss, data, epochs=epochs, device=device, warm_start=warm, progress=False)
         seconds = [row["seconds"] for row in history.rows]
-        row = {
-            "problem": "SP-25",
-            "device": device,
-            "warm_start": warm,
-            "epoch_ms": 1e3 * statistics.median(seconds[1:]),
-        }
-        row |= {"first_epoch_ms": 1e3 * seconds[0], "loss": history.rows[-1]["loss"], "after": epochs}
-        rows.append(told(row))
+        times = {"epoch_ms": 1e3 * statistics.median(seconds[1:]), "first_epoch_ms": 1e3 * seconds[0]}
+        after = {"loss": history.rows[-1]["loss"], "after": epochs}
+        rows.append(told({"problem": "SP-25", "device": device, "warm_start": warm} | times | after))
     return rows
 
 
@@ -205,7 +203,7 @@ def small() -> None:
         DavisYin(program, MU, iterations=10, tolerance=1e-3).solve(y.cuda())
 
 
-def davis_yin_rows(extent: Extent, device: str = "cuda") -> list[dict[str, Any]]:
+def davis_yin_rows(extent: Extent, device: str = "cuda") -> Rows:
     """A hundred iterations of `DavisYin`, forward and backward (jfb), in float32 and float64."""
     rows = []
     for name in extent.splitting:
@@ -233,14 +231,14 @@ def way_of(layer: Any, y: Tensor) -> str:
     return "products in torch" if blocks is None else f"blocks of {blocks.threads} threads"
 
 
-def crossover_rows(extent: Extent, device: str = "cuda") -> list[dict[str, Any]]:
+def crossover_rows(extent: Extent, device: str = "cuda") -> Rows:
     """Small batches, forward and backward: on the GPU, or on one core and on all."""
     rows, threads = [], torch.get_num_threads()
     columns = {"ms": threads} if device == "cuda" else {"one_core_ms": 1, "all_cores_ms": threads}
     for name in extent.problems[:4]:
         layer = Smoothed(material(name, 1)[0], MU)
         for batch in extent.small:
-            row: dict[str, Any] = {"problem": name, "batch": batch}
+            row: Row = {"problem": name, "batch": batch}
             for label, count in columns.items():
                 torch.set_num_threads(count)
                 row[label] = milliseconds(forward_and_back(layer, material(name, batch)[1].to(device)), device)
@@ -265,7 +263,7 @@ class Pictures(torch.nn.Module):
         return 0.1 + self.body(images).flatten(1)[:, : self.arcs]
 
 
-def image_rows(_: Extent) -> list[dict[str, Any]]:
+def image_rows(_: Extent) -> Rows:
     """A training step (SCE, Adam) of a small convolutional net on images, batch 32, and the share of the layer in it."""
     problem, batch = problem_named("SP-25", seed=1), 32
     data = problem.generate(batch).batch()
@@ -347,8 +345,6 @@ def main() -> None:
     parser.add_argument("--cores", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.page:
-        from gpu_page import documented, figure, page
-
         found = json.loads(options.json.read_text())
         options.page.write_text(page(found))
         if options.document:
@@ -356,13 +352,16 @@ def main() -> None:
         if options.figure:
             figure(found, options.figure)
         return
+    extent = QUICK if options.quick else WHOLE
     if options.small:
         small()
-        return
-    extent = QUICK if options.quick else WHOLE
-    if options.cores:
+    elif options.cores:
         on_cores(extent, options.cores)
-        return
+    else:
+        measure(options, extent)
+
+
+def measure(options: argparse.Namespace, extent: Extent) -> None:
     found: dict[str, Any] = {}
     for part in sorted(options.parts, key=list(PARTS).index):  # the CPU first
         begun = time.perf_counter()

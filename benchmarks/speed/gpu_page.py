@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
+
+from harness import Row, Rows
 
 ASKED = {
     "SP-25": {32: 2.5, 256: 4, 800: 8, 4096: 32},
@@ -12,12 +15,13 @@ ASKED = {
     "SP-50": {32: 15, 256: 30, 800: 80, 4096: 400},
     "SP-100": {32: 150},
 }
-Rows = list[dict[str, Any]]
+PLACE = ("problem", "batch")
 
 
 def page(found: dict[str, Any]) -> str:
     """The results as a document."""
     versions = ", ".join(f"{name} {value}" for name, value in found["versions"].items())
+    failed = found.get("failed", {}) | ({"cores": found["cores"]["failed"]} if found["cores"].get("failed") else {})
     parts = [
         "# `Smoothed` on a GPU",
         f"Measured in one run by `python benchmarks/speed/gpu.py`, which says how: {versions}.",
@@ -27,24 +31,26 @@ def page(found: dict[str, Any]) -> str:
         *_splitting(found),
         *_small(found),
         "[gpu.json](gpu.json) holds all numbers, [tests.log](tests.log) the tests on that machine, with memory and race checks.",
+        *(f"Part {name} was not finished: {why}." for name, why in failed.items()),
     ]
-    failed = dict(found.get("failed", {}))
-    if found["cores"].get("failed"):
-        failed["cores"] = found["cores"]["failed"]
-    parts += [f"Part {name} was not finished: {why}." for name, why in failed.items()]
     return "\n\n".join(parts) + "\n"
 
 
-def table(head: str, rows: list[list[str]]) -> str:
+def table(head: str, rows: Iterable[Sequence[Any]]) -> str:
     """Names of columns, those of numbers after a colon; and lines."""
     names = head.split(" | ")
     rule = "|" + "".join("---:|" if name.startswith(":") else "---|" for name in names)
     lines = ["| " + " | ".join(name.removeprefix(":") for name in names) + " |", rule]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
+    return "\n".join([*lines, *("| " + " | ".join(map(str, row)) + " |" for row in rows)])
 
 
-def by_key(rows: Rows, *names: str) -> dict[Any, dict[str, Any]]:
+def by_key(rows: Rows, *names: str) -> dict[Any, Row]:
     return {tuple(row[name] for name in names): row for row in rows}
+
+
+def on_cores(found: dict[str, Any], part: str, *names: str) -> dict[Any, Row]:
+    """What all cores of the CPU took."""
+    return by_key(found["cores"].get(part, []), *names)
 
 
 def three(number: float | None) -> str:
@@ -56,29 +62,26 @@ def power(number: float) -> str:
 
 
 def _layer(found: dict[str, Any]) -> list[str]:
-    cpu, lines = by_key(found["cores"].get("layer", []), "problem", "batch"), []
-    for row in found["layer"]:
-        name, batch, other = row["problem"], row["batch"], cpu.get((row["problem"], row["batch"]), {}).get("ms")
-        asked = str(ASKED[name].get(batch, "–"))
-        times = [three(row["ms"]), three(row["captured_ms"]), asked, three(row["warm_ms"]), three(other)]
-        ratio = "–" if other is None else f"{other / row['ms']:.1f}"
+    cpu, lines = on_cores(found, "layer", *PLACE), []
+    for place, row in by_key(found["layer"], *PLACE).items():
+        other = cpu.get(place, {}).get("ms")
+        asked, ratio = ASKED[place[0]].get(place[1], "–"), "–" if other is None else f"{other / row['ms']:.1f}"
+        times = [three(row["ms"]), three(row["captured_ms"]), asked, three(row["warm_ms"]), three(other), ratio]
         errors = [power(row["decision_error"]), power(row["gradient_error"]), f"{row['peak_mib']:.0f}"]
-        lines.append([name, str(batch), *times, ratio, *errors])
+        lines.append([*place, *times, *errors])
     where = {row["problem"]: row["where"] for row in found["layer"]}
-    head = (
-        "problem | :batch | :GPU | :captured | :asked | :warm | :CPU | :ratio | :decisions off by | :gradients off by"
-    )
+    head = "problem | :batch | :GPU | :captured | :asked | :warm | :CPU | :ratio | :decisions off by"
     return [
         "Forward and backward of a batch through the layer, float64, ms: on the GPU, called from Python; the same, captured as a CUDA "
         "graph; the target that was set beforehand; from multipliers of costs that differ by 2 % (warm); on all cores of the same machine's CPU "
         f"({found['cores'].get('threads', '?')} threads, in a process of its own); and the ratio of the latter to the first.",
-        table(f"{head} | :peak MiB", lines),
+        table(f"{head} | :gradients off by | :peak MiB", lines),
         "Where: " + "; ".join(f"{name}: {text}" for name, text in where.items()) + ".",
     ]
 
 
 def _peers(found: dict[str, Any]) -> list[str]:
-    layer, lines = by_key(found["layer"], "problem", "batch"), []
+    layer, lines = by_key(found["layer"], *PLACE), []
     for row in sorted(found["peers"], key=lambda row: (row["problem"], row["batch"])):
         ours = layer[row["problem"], row["batch"]]
         told = [row.get("failed", "").replace("|", "/")[:160], three(ours["ms"]), "", "", "", ""]
@@ -86,7 +89,7 @@ def _peers(found: dict[str, Any]) -> list[str]:
             told = [three(row["ms"]), three(ours["ms"]), f"{row['ms'] / ours['ms']:.0f}"]
             told += [power(row[f"{what}_error"]) for what in ("decision", "row", "objective")]
         tolerance = "default" if row["tolerance"] is None else power(row["tolerance"])
-        lines.append([row["problem"], str(row["batch"]), row["peer"], tolerance, *told, power(ours["decision_error"])])
+        lines.append([row["problem"], row["batch"], row["peer"], tolerance, *told, power(ours["decision_error"])])
     head = "problem | :batch | peer | tolerance | :ms | :ours | :ratio | :decisions off by | :rows off by | :objectives off by"
     return [
         "Peers on the same instances, ms without compilation, at a tolerance of 1e-6 and at their default; how far their decisions are from "
@@ -99,21 +102,19 @@ def _peers(found: dict[str, Any]) -> list[str]:
 
 
 def _training(found: dict[str, Any]) -> list[str]:
-    rows = [*found["training"], *found["cores"].get("training", [])]
-    warm = {True: "yes", False: "no"}
     epochs = [
-        [row["device"], warm[row["warm_start"]], f"{row['epoch_ms']:.0f}", f"{row['first_epoch_ms']:.0f}"]
-        for row in rows
+        [row["device"], "yes" if row["warm_start"] else "no", f"{row['epoch_ms']:.0f}", f"{row['first_epoch_ms']:.0f}"]
+        for row in [*found["training"], *found["cores"].get("training", [])]
     ]
-    images = []
-    for row in found["images"]:
-        times = [
-            three(row["step_ms"]),
-            three(row["step_without_layer_ms"]),
+    images = [
+        [
+            row["parameters"],
+            *map(three, (row["step_ms"], row["step_without_layer_ms"])),
             f"{row['share']:.0%}",
             three(row["layer_ms"]),
         ]
-        images.append([str(row["parameters"]), *times])
+        for row in found["images"]
+    ]
     return [
         table("an epoch of SCE, SP-25, 800 instances, batch 32 | warm starts | :ms | :first epoch", epochs),
         "A step of a small convolutional net that predicts SP-25 from images, batch 32 (SCE, Adam, float32), ms:",
@@ -122,11 +123,10 @@ def _training(found: dict[str, Any]) -> list[str]:
 
 
 def _splitting(found: dict[str, Any]) -> list[str]:
-    cpu, lines = by_key(found["cores"].get("davis_yin", []), "problem", "batch", "dtype"), []
-    for row in found["davis_yin"]:
-        place = (row["problem"], row["batch"], row["dtype"])
+    cpu, lines = on_cores(found, "davis_yin", *PLACE, "dtype"), []
+    for place, row in by_key(found["davis_yin"], *PLACE, "dtype").items():
         times = [three(row["ms"]), three(row["captured_ms"]), three(cpu.get(place, {}).get("ms"))]
-        lines.append([*map(str, place), *times, power(row["decision_error"]), row["way"]])
+        lines.append([*place, *times, power(row["decision_error"]), row["way"]])
     return [
         "`DavisYin`, a hundred iterations forward, and back by jfb, ms: called from Python, captured, on all cores of the CPU:",
         table("problem | :batch | dtype | :GPU | :captured | :CPU | :decisions off by | by", lines),
@@ -134,19 +134,16 @@ def _splitting(found: dict[str, Any]) -> list[str]:
 
 
 def _small(found: dict[str, Any]) -> list[str]:
-    cpu = by_key(found["cores"].get("crossover", []), "problem", "batch")
-    own, lines = by_key(found["crossover"], "problem", "batch"), []
-    sizes = list(dict.fromkeys(row["batch"] for row in found["crossover"]))
-    for name in dict.fromkeys(row["problem"] for row in found["crossover"]):
-        cells = [name]
-        for size in sizes:
-            beside = cpu.get((name, size), {})
-            times = (own[name, size]["ms"], beside.get("one_core_ms"), beside.get("all_cores_ms"))
-            cells.append(", ".join("–" if ms is None else f"{ms:.2g}" if ms < 100 else f"{ms:.0f}" for ms in times))
-        lines.append(cells)
+    cpu, own = on_cores(found, "crossover", *PLACE), by_key(found["crossover"], *PLACE)
+
+    def cell(place: tuple[str, int]) -> str:
+        times = (own[place]["ms"], *(cpu.get(place, {}).get(key) for key in ("one_core_ms", "all_cores_ms")))
+        return ", ".join("–" if ms is None else f"{ms:.2g}" if ms < 100 else f"{ms:.0f}" for ms in times)
+
+    names, sizes = (list(dict.fromkeys(axis)) for axis in zip(*own, strict=True))
     return [
         "Small batches, forward and back, ms: the GPU, one core, all cores of that machine ([figure](../../docs/images/gpu-crossover.svg)):",
-        table(" | ".join(["problem", *map(str, sizes)]), lines),
+        table(" | ".join(["problem", *map(str, sizes)]), [[n, *(cell((n, size)) for size in sizes)] for n in names]),
     ]
 
 
@@ -157,18 +154,16 @@ BEGIN, END = "<!-- measured: benchmarks/speed/gpu.py writes this part -->", "<!-
 
 def documented(text: str, found: dict[str, Any]) -> str:
     """A document with its measured part made anew: the times of the layer."""
+    layer, cpu = by_key(found["layer"], *PLACE), on_cores(found, "layer", *PLACE)
+
+    def cell(place: tuple[str, int]) -> str:
+        row, other = layer.get(place), cpu.get(place, {}).get("ms")
+        return "" if row is None else ", ".join(map(three, (row["ms"], row["captured_ms"], other)))
+
+    names, sizes = (list(dict.fromkeys(axis)) for axis in zip(*layer, strict=True))
+    heads = ["GPU, captured, CPU", *(f"{size} instances" if size == sizes[0] else str(size) for size in sizes)]
+    measured = table(" | ".join(heads), [[name, *(cell((name, size)) for size in sizes)] for name in names])
     before, rest = text.split(BEGIN)
-    layer = by_key(found["layer"], "problem", "batch")
-    cpu = by_key(found["cores"].get("layer", []), "problem", "batch")
-    sizes, lines = list(dict.fromkeys(row["batch"] for row in found["layer"])), []
-    for name in dict.fromkeys(row["problem"] for row in found["layer"]):
-        cells = [name]
-        for place in ((name, size) for size in sizes):
-            row, other = layer.get(place), cpu.get(place, {}).get("ms")
-            cells.append("" if row is None else ", ".join(map(three, (row["ms"], row["captured_ms"], other))))
-        lines.append(cells)
-    heads = [f"{size} instances" if k == 0 else str(size) for k, size in enumerate(sizes)]
-    measured = table(" | ".join(["GPU, captured, CPU", *heads]), lines)
     return f"{before}{BEGIN}\n\n{measured}\n\n{END}{rest.split(END)[1]}"
 
 
@@ -179,15 +174,14 @@ def figure(found: dict[str, Any], path: Path) -> None:
 
     matplotlib.rcParams["svg.hashsalt"] = "dflearn"
     names = list(dict.fromkeys(row["problem"] for row in found["crossover"]))
-    on_cores = found["cores"].get("crossover", [])
+    cores = found["cores"].get("crossover", [])
     lines = (
         (found["crossover"], "ms", "GPU", "#0b66c3"),
-        (on_cores, "one_core_ms", "one core", "#7f7f7f"),
-        (on_cores, "all_cores_ms", f"{found['cores'].get('threads')} cores", "#c38a0b"),
+        (cores, "one_core_ms", "one core", "#7f7f7f"),
+        (cores, "all_cores_ms", f"{found['cores'].get('threads')} cores", "#c38a0b"),
     )
     whole = Figure(figsize=(3 * len(names), 3), layout="constrained")
-    for k, name in enumerate(names):
-        axes = whole.add_subplot(1, len(names), k + 1)
+    for name, axes in zip(names, whole.subplots(1, len(names), squeeze=False)[0], strict=True):
         sizes = [row["batch"] for row in found["crossover"] if row["problem"] == name]
         for rows, key, label, color in lines:
             x, y = zip(*((row["batch"], row[key]) for row in rows if row["problem"] == name), strict=True)
@@ -196,7 +190,7 @@ def figure(found: dict[str, Any], path: Path) -> None:
         axes.minorticks_off()
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
-        if k == 0:
+        if name == names[0]:
             axes.set_ylabel("ms, forward and back")
             axes.legend(frameon=False)
     whole.savefig(path, metadata={"Date": None})

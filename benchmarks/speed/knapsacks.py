@@ -17,7 +17,7 @@ import torch
 
 from dflearn.problems import problem_named
 from dflearn.solvers import FewRowBinary, Gurobi, HiGHS, Solver
-from harness import Rows, main
+from harness import Rows, columns, main, ratios
 
 PROBLEMS = ("KP-100", "KP-200", "KP-400", "KP-500", "KP-100x3", "KP-100x4")
 INSTANCES, MANY = 24, 500
@@ -42,11 +42,9 @@ def against_general_solvers(options: Any) -> Rows:
             best = ours.solve(few).check().objective  # compiles, too
             times = {way: milliseconds(solver, few) for way, solver in others.items()}
             assert all(torch.allclose(solver.solve(few[:2]).check().objective, best[:2]) for solver in others.values())
-            own = statistics.median(milliseconds(ours, few) for _ in range(options.repeats))
+            times = {"ours": statistics.median(milliseconds(ours, few) for _ in range(options.repeats))} | times
             each = [milliseconds(ours, one[None]) for one in y]
-            row = {"problem": name, "costs": costs, "ours ms": own}
-            row |= {f"{way} ms": spent for way, spent in times.items()}
-            row |= {f"{way} ratio": spent / own for way, spent in times.items()}
+            row = {"problem": name, "costs": costs} | columns(times, "ms") | ratios(times, "ours")
             row |= {f"mean of {MANY} ms": statistics.mean(each), "median ms": statistics.median(each)}
             rows.append(row | {"slowest ms": max(each)})
     return rows

@@ -15,7 +15,7 @@ import numpy as np
 
 from contest import Entry, contest, on_two_threads
 from dflearn.problems import problem_named
-from harness import Rows, main
+from harness import Row, Rows, columns, main, ratios
 
 COUNT, THREADED = 1000, 64
 PEERS = {"Gurobi": Entry("run_pyepo.py", ("Gurobi",)), "OR-Tools": Entry("run_pyepo.py", ("OR-Tools",), "ortools")}
@@ -34,15 +34,13 @@ def peers(options: Any) -> Rows:
     for name in ("SP-15",) if options.quick else ("SP-15", "SP-25"):
         entries = {"dflearn": Entry("run_dflearn.py"), **others}
         results = contest(entries, "labels", material(name, COUNT), 2 if options.quick else options.repeats)
-        ours = results.pop("dflearn")
-        row: dict[str, Any] = {"problem": name, "instances": COUNT, "dflearn s": ours.seconds}
-        row |= {f"{who} s": result.seconds for who, result in results.items()}
-        row |= {f"{who} ratio": result.seconds / ours.seconds for who, result in results.items()}
-        for who, result in results.items():
-            same = np.abs(result.found[-1]["decisions"] - ours.found[-1]["decisions"]).max(1) < 1e-6
+        times, ours = {who: result.seconds for who, result in results.items()}, results["dflearn"]
+        row: Row = {"problem": name, "instances": COUNT} | columns(times, "s") | ratios(times, "dflearn")
+        for who in others:
+            same = np.abs(results[who].found[-1]["decisions"] - ours.found[-1]["decisions"]).max(1) < 1e-6
             row[f"agree with {who}"] = f"{same.mean():.1%}"
         row |= {"first call s": ours.first, "MiB": ours.peak}
-        rows.append(row | {f"MiB, {who}": result.peak for who, result in results.items()})
+        rows.append(row | {f"MiB, {who}": results[who].peak for who in others})
     return rows
 
 

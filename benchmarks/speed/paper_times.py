@@ -17,10 +17,9 @@ from dflearn.problems import PROBLEMS
 from dflearn.studies.config import Settings, resolve
 from dflearn.studies.paper.published import published_rows
 from dflearn.studies.run import run
-from harness import command_line, earlier, parser, provenance, report
+from harness import Row, Rows, by_case
 
 TRAIN, VALIDATION, TEST = 800, 200, 10
-QUICK = ("SP-5", "KP-100")
 OWN = (
     "SPO+^relax cold",
     "SPO+^relax warm",
@@ -34,43 +33,30 @@ SHORT = (
 )  # fmt: skip
 
 
-def rows_of(problem: str, epochs: int) -> list[dict[str, Any]]:
+def measure(options: Any, problem: str) -> dict[str, Rows]:
     """Every method with a published row, and ours."""
-    settings = Settings(points=TRAIN + VALIDATION + TEST, test=TEST, epochs=1 + epochs)
+    settings = Settings(points=TRAIN + VALIDATION + TEST, test=TEST, epochs=1 + options.repeats)
     published = {method: row.seconds for (name, method), row in published_rows().items() if name == problem}
-    rows = []
+    rows: Rows = []
     with tempfile.TemporaryDirectory() as labels:  # solved once for all methods
         for method in dict.fromkeys([*published, *OWN]):
             record = run(resolve(problem, method, 1, settings=settings), labels)
             row = {"problem": problem, "method": method, "s": record.seconds["epoch"], "solver": record.training_solver}
             rows.append(row | ({"published s": published[method]} if method in published else {}))
             print(*row.values(), sep="\t", flush=True)
-    return rows
+    return {problem: rows}
 
 
-def in_short(subjects: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """A row for each problem, the methods of SHORT in its columns."""
-    rows = []
-    for problem in PROBLEMS:
-        found = {row["method"]: row["s"] for row in subjects.get(problem, [])}
-        if found:
-            rows.append({"problem": problem} | {method: found.get(method, "") for method in SHORT})
-    return rows
-
-
-def main() -> None:
-    arguments = parser(__doc__, repeats=3)
-    arguments.add_argument("--problems", nargs="+", choices=PROBLEMS, metavar="NAME", help="default: all twelve")
-    options = arguments.parse_args()
-    kept = earlier(options.json, options.problems)
-    subjects: dict[str, list[dict[str, Any]]] = dict(kept["subjects"]) if kept else {}
-    commits: dict[str, str] = kept["commits"] if kept else {}
-    for problem in options.problems or (QUICK if options.quick else PROBLEMS):
-        subjects[problem] = rows_of(problem, options.repeats)
-        commits[problem] = provenance()["commit"]
-        ordered = {"in short": in_short(subjects)} | {name: subjects[name] for name in PROBLEMS if name in subjects}
-        report("Seconds of an epoch", ordered, options.json, command_line(kept), quiet=True, commits=commits)
+def in_short(subjects: dict[str, Rows]) -> dict[str, Rows]:
+    """First a row for each problem, the methods of SHORT in its columns, and the authors' iteration by our kernel."""
+    whole = {problem: subjects[problem] for problem in PROBLEMS if problem in subjects}
+    times = {problem: {row["method"]: row["s"] for row in rows} for problem, rows in whole.items()}
+    short: list[Row] = [{"problem": name} | {m: own.get(m, "") for m in SHORT} for name, own in times.items()]
+    both = {name: (own["SCE^DYS"], own["SCE^DYS dense"]) for name, own in times.items()}
+    kernel = [{"problem": name, "sparse s": s, "dense s": d, "ratio": d / s} for name, (s, d) in both.items()]
+    return {"in short": short, "SCE^DYS, sparse and dense": kernel} | whole
 
 
 if __name__ == "__main__":
-    main()
+    cases, quick = [(name,) for name in PROBLEMS], [("SP-5",), ("KP-100",)]
+    by_case("Seconds of an epoch", __doc__, measure, cases, quick, repeats=3, derive=in_short)

@@ -22,13 +22,17 @@ objectives are relative to Σ|c_j w_j| at the reference's answer.
 
 from __future__ import annotations
 
+import argparse
+import itertools
 import json
 import math
-import multiprocessing
+import statistics
+import subprocess
+import sys
 import time
 import warnings
 from collections.abc import Iterator
-from multiprocessing.connection import Connection
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +49,8 @@ from dflearn.layers import Smoothed
 from dflearn.program import Program
 from dflearn.solvers.base import Status
 from dflearn.solvers.highs import HiGHS
-from dflearn.solvers.recognition import best_solver
-from harness import command_line, earlier, parser, provenance, report
+from dflearn.solvers.task import best_solver
+from harness import Row, Rows, command_line, earlier, parser, provenance, report
 
 REPEATS, SHORT = 3, 0.5  # calls after the first, while they take less than so many seconds
 SOLVED = ("Solved", "AlmostSolved")  # by Clarabel
@@ -122,7 +126,7 @@ def by_clarabel(program: Program, c: np.ndarray, mu: float, limit: float) -> tup
     matrix = sp.csc_matrix(sp.vstack([program.A, eye[fixed], program.G, -eye[below], eye[above]]))
     sides = np.concatenate([program.b, program.lower[fixed], program.h, -program.lower[below], program.upper[above]])
     equalities = program.A.shape[0] + int(fixed.sum())
-    cones = [clarabel.ZeroConeT(equalities), clarabel.NonnegativeConeT(matrix.shape[0] - equalities)]
+    cones = [clarabel.ZeroConeT(equalities), clarabel.NonnegativeConeT(len(sides) - equalities)]
     settings = clarabel.DefaultSettings()
     settings.verbose, settings.max_threads, settings.time_limit = False, 1, limit
     quadratic = sp.csc_matrix(mu * sp.eye_array(n))
@@ -139,7 +143,7 @@ def by_scipy(program: Program, c: np.ndarray, limit: float) -> tuple[str, np.nda
     return ENDS[answer.status], answer.x if answer.status == 0 else None
 
 
-def compare(program: Program, costs: np.ndarray, way: Way, limit: float) -> Iterator[dict[str, Any]]:
+def compare(program: Program, costs: np.ndarray, way: Way, limit: float) -> Iterator[Row]:
     """What Clarabel says (and SciPy, of a linear program), then what we say: the layer with a relative μ, or an exact solver."""
     y = torch.as_tensor(costs)[None]
     c, exact = program.objective.vector(y)[0].numpy(), isinstance(way, str)
@@ -173,72 +177,58 @@ def compare(program: Program, costs: np.ndarray, way: Way, limit: float) -> Iter
     }
 
 
-def work(tasks: Connection) -> None:
-    """One process of solves: (path, most variables, way, limit) in, parts of a record out."""
-    torch.set_num_threads(1)
-    held: tuple[Path | None, Any] = None, None
-    while (task := tasks.recv()) is not None:
-        path, most, way, limit = task
-        if held[0] != path:
-            try:
-                held = path, read(path)
-            except (DflearnError, KeyError) as error:
-                held = path, str(error)
-        if isinstance(held[1], str):
-            tasks.send({"unread": held[1]})
-        elif held[1][0].n > most:
-            tasks.send({"unread": f"{held[1][0].n} variables"})
-        else:
-            for part in compare(*held[1], way, limit):
-                tasks.send(part)
+def told(path: Path, options: argparse.Namespace) -> Iterator[Row]:
+    """In a process of its own: the parts of one record."""
+    try:
+        program, costs = read(path)
+    except (DflearnError, KeyError) as error:
+        yield {"unread": str(error)}
+        return
+    if program.n > options.most:
+        yield {"unread": f"{program.n} variables"}
+    else:
+        way = options.one if options.one in EXACT else float(options.one)
+        yield from compare(program, costs, way, options.limit)
 
 
-class Worker:
-    """A process that is ended, and begun anew for the next task, when it takes too long."""
-
-    def __init__(self) -> None:
-        self.process: Any = None
-
-    def record(self, path: Path, most: int, way: Way, limit: float) -> dict[str, Any]:
-        if self.process is None or not self.process.is_alive():
-            self.pipe, theirs = multiprocessing.get_context("spawn").Pipe()
-            self.process = multiprocessing.get_context("spawn").Process(target=work, args=(theirs,), daemon=True)
-            self.process.start()
-            theirs.close()
-        record: dict[str, Any] = {"source": path.parent.name, "file": path.name.split(".")[0], "mu": way}
-        self.pipe.send((path, most, way, limit))
-        try:
-            while not {"status", "unread"} & set(record):
-                # All calls of one part, on a machine that may be busy.
-                if not self.pipe.poll(60 + 4 * limit if "clarabel" not in record else 4 * limit):
-                    record |= {"status": "TIME LIMIT", "seconds": limit}
-                    self.process.kill()
-                    self.process.join()
-                else:
-                    record |= self.pipe.recv()
-        except EOFError:
-            self.process.join()
-            record |= {"status": f"PROCESS ENDED {self.process.exitcode}", "seconds": None}
-        return {
-            key: None if isinstance(part, float) and not math.isfinite(part) else part for key, part in record.items()
-        }
-
-    def end(self) -> None:
-        if self.process is not None and self.process.is_alive():
-            self.pipe.send(None)
-            self.process.join()
+def record_of(path: Path, way: Way, options: argparse.Namespace) -> Row:
+    """What a process prints that solves one program: a part of the record a line, until it ends or is late."""
+    command = [
+        sys.executable,
+        __file__,
+        str(path),
+        "--one",
+        str(way),
+        "--most",
+        str(options.most),
+        "--limit",
+        str(options.limit),
+    ]
+    patience = 60 + 8 * options.limit  # all calls, on a machine that may be busy
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, timeout=patience, check=False)
+        printed, ended = done.stdout, {"status": f"PROCESS ENDED {done.returncode}", "seconds": None}
+    except subprocess.TimeoutExpired as late:
+        printed, ended = late.stdout or b"", {"status": "TIME LIMIT", "seconds": options.limit}
+    record: Row = {"source": path.parent.name, "file": path.name.split(".")[0], "mu": way}
+    for line in printed.splitlines():
+        if line.startswith(b"{"):
+            record |= json.loads(line)
+    record = record if {"status", "unread"} & {*record} else record | ended
+    return {key: None if isinstance(part, float) and not math.isfinite(part) else part for key, part in record.items()}
 
 
-def geometric_mean(records: list[dict[str, Any]]) -> float:
+def beside(records: Rows) -> float | str:
+    """Our time over Clarabel's, the geometric mean."""
     ratios = [record["seconds"] / record["clarabel_seconds"] for record in records]
-    return math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
+    return statistics.geometric_mean(ratios) if ratios else ""
 
 
-def how_many(records: list[dict[str, Any]], key: str, *values: str) -> int:
+def how_many(records: Rows, key: str, *values: str) -> int:
     return sum(record.get(key) in values for record in records)
 
 
-def summary(records: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def summary(records: Rows) -> Iterator[Row]:
     """One row per source and μ, and one for all feasible ones."""
     sources, shares = dict.fromkeys(r["source"] for r in records), sorted({r["mu"] for r in records})
     groups = [(s, mu, [r for r in records if (r["source"], r["mu"]) == (s, mu)]) for s in sources for mu in shares]
@@ -255,14 +245,13 @@ def summary(records: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             "solved beyond these": how_many(group, "status", "OPTIMAL") - len(both),
             "infeasible": how_many(group, "status", "INFEASIBLE"),
             "infeasible by Clarabel": how_many(group, "clarabel", *NO_POINT),
-            "time beside Clarabel's": geometric_mean(both) if both else "",
+            "time beside Clarabel's": beside(both),
         }
 
 
-def exact_summary(records: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def exact_summary(records: Rows) -> Iterator[Row]:
     """One row per source and exact solver, and one per solver for all files."""
-    groups = [(source, way) for way in EXACT for source in [*dict.fromkeys(r["source"] for r in records), "all"]]
-    for source, way in groups:
+    for way, source in itertools.product(EXACT, [*dict.fromkeys(r["source"] for r in records), "all"]):
         group = [r for r in records if r["mu"] == way and source in (r["source"], "all")]
         theirs = [r for r in group if r["clarabel"] in SOLVED]
         yield {
@@ -280,7 +269,7 @@ def exact_summary(records: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         }
 
 
-def wrong(record: dict[str, Any]) -> bool:
+def wrong(record: Row) -> bool:
     """Whether an exact answer contradicts SciPy: another objective, or no solution where there is one, or the reverse."""
     theirs, none = record.get("scipy"), ("INFEASIBLE", "UNBOUNDED")
     if theirs is not None and record["status"] == "OPTIMAL":
@@ -288,28 +277,25 @@ def wrong(record: dict[str, Any]) -> bool:
     return theirs == "OPTIMAL" and record["status"] in none
 
 
-def unsolved(records: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def unsolved(records: Rows) -> Iterator[Row]:
     """What neither has an answer here nor is known to have none."""
+    keys = {"files of": "source", "file": "file", "μ": "mu", "status": "status", "s": "seconds"}
+    keys |= {"Clarabel": "clarabel", "its s": "clarabel_seconds"}
     for record in records:
         if record["status"] not in ("OPTIMAL", "INFEASIBLE") or wrong(record):
-            keys = {"files of": "source", "file": "file", "μ": "mu", "status": "status", "s": "seconds"}
-            keys |= {"Clarabel": "clarabel", "its s": "clarabel_seconds"}
             yield {name: record[key] for name, key in keys.items()}
 
 
-def by_file(records: list[dict[str, Any]], source: str) -> Iterator[dict[str, Any]]:
+def by_file(records: Rows, source: str) -> Rows:
     """One row per file: for each μ milliseconds, or what kept it from an answer, and how often Clarabel's time that is."""
-    rows: dict[str, dict[str, Any]] = {}
+    rows: dict[str, Row] = {}
     for record in (record for record in records if record["source"] == source):
         row = rows.setdefault(record["file"], {"file": record["file"], "n": record["n"], "rows": record["rows"]})
-        answered = record["status"] == "OPTIMAL"
+        answered, theirs = record["status"] == "OPTIMAL", record["clarabel"]
         way = record["mu"] if isinstance(record["mu"], str) else f"{record['mu']:g}"
         row[f"{way}: ms"] = 1000 * record["seconds"] if answered else record["status"]
-        theirs = record["clarabel"]
-        row[f"{way}: beside Clarabel's"] = (
-            record["seconds"] / record["clarabel_seconds"] if answered and theirs in SOLVED else f"({theirs})"
-        )
-    yield from rows.values()
+        row[f"{way}: beside Clarabel's"] = beside([record]) if answered and theirs in SOLVED else f"({theirs})"
+    return [*rows.values()]
 
 
 def main() -> None:
@@ -319,38 +305,37 @@ def main() -> None:
     arguments.add_argument("--mu", type=float, nargs="+", default=[1e-5, 1e-2, 1.0])
     arguments.add_argument("--limit", type=float, default=20.0, help="seconds of one solve, of either")
     arguments.add_argument("--exact", action="store_true", help="the linear programs themselves, by exact solvers")
+    arguments.add_argument("--one", help=argparse.SUPPRESS)
     options = arguments.parse_args()
-    ways: list[Way] = [*EXACT] if options.exact else options.mu
-    kept: dict[Any, dict[str, Any]] = {}
-    held = earlier(options.json, wanted=True)
-    if held and held["commit"] == provenance()["commit"]:
-        kept = {(record["source"], record["file"], record["mu"]): record for record in held["records"]}
-    worker, records, unread = Worker(), [], {}
-    paths = [
-        path for folder in options.folders for path in sorted(folder.iterdir(), key=lambda path: path.stat().st_size)
-    ]
-    for path in paths:
-        for way in ways:
+    if options.one:
+        torch.set_num_threads(1)
+        for part in told(options.folders[0], options):
+            print(json.dumps(part), flush=True)
+        return
+    held, name_of = earlier(options.json, wanted=True), itemgetter("source", "file", "mu")
+    there = held["records"] if held and held["commit"] == provenance()["commit"] else []
+    kept, unread, records = {name_of(record): record for record in there}, {}, []
+    size = lambda path: path.stat().st_size  # noqa: E731
+    for path in (path for folder in options.folders for path in sorted(folder.iterdir(), key=size)):
+        for way in EXACT if options.exact else options.mu:
             name = path.parent.name, path.name.split(".")[0], way
-            fresh = name not in kept
-            record = kept.get(name) or worker.record(path, options.most, way, options.limit)
+            record = kept.get(name) or record_of(path, way, options)
             if "unread" in record:
                 unread[f"{name[0]}/{name[1]}"] = record["unread"]
                 break
             records.append({"clarabel": "not known", "clarabel_seconds": None} | record)
-            if fresh:
+            if name not in kept:
                 print(json.dumps(record), flush=True)
         if options.json:
             write(records, unread, options.json)
-    worker.end()
     write(records, unread, options.json)
 
 
-def write(records: list[dict[str, Any]], unread: dict[str, str], file: Path | None) -> None:
-    sources = dict.fromkeys(record["source"] for record in records)
+def write(records: Rows, unread: dict[str, str], file: Path | None) -> None:
     exact = any(isinstance(record["mu"], str) for record in records)
-    tables = {"solved": list((exact_summary if exact else summary)(records)), "not solved": list(unsolved(records))}
-    tables |= {f"files of {source}": list(by_file(records, source)) for source in sources}
+    tables = {"solved": [*(exact_summary if exact else summary)(records)], "not solved": [*unsolved(records)]}
+    sources = dict.fromkeys(record["source"] for record in records)
+    tables |= {f"files of {source}": by_file(records, source) for source in sources}
     title = "Public LP and MIP files (relaxed), batch 1: " + ("exact solvers" if exact else "Smoothed, beside Clarabel")
     report(title, tables, file, command_line(), quiet=True, records=records, unread=unread)
 

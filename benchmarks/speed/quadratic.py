@@ -13,30 +13,29 @@ by more than 1e-3 has no ratio: the second tables tell by how much.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from contest import Entry, contest
-from harness import command_line, earlier, parser, report
+from harness import Row, Rows, by_case, columns
 
-BATCHES, OURS, FACTOR = (32, 1), "dflearn", "dflearn, factor given"
+OURS, FACTOR = "dflearn", "dflearn, factor given"
 LONG = 10_000  # variables of a batch from which on qpth, whose matrices are dense, takes minutes
 RIGHT = 1e-3  # relative difference of decisions and gradients up to which a peer's answer is the same
-ENTRIES = {
-    OURS: Entry("run_peers.py", (OURS,)),
-    FACTOR: Entry("run_peers.py", (FACTOR,)),
-    "cvxpylayers": Entry("run_peers.py", ("cvxpylayers",)),
-    "qpth": Entry("run_peers.py", ("qpth",), "qpth"),
-    "Moreau": Entry("run_peers.py", ("Moreau",), "moreau"),
-    "Moreau, interior points": Entry("run_peers.py", ("Moreau, interior points",), "moreau"),
+WHERE = {
+    OURS: "",
+    FACTOR: "",
+    "cvxpylayers": "",
+    "qpth": "qpth",
+    "Moreau": "moreau",
+    "Moreau, interior points": "moreau",
 }
-
-TIMES, ANSWERS = "batch of {}", "answers, batch of {}"
-
+ENTRIES = {who: Entry("run_peers.py", (who,), environment) for who, environment in WHERE.items()}
 Data = dict[str, Any]
-Row = dict[str, Any]
 
 
 def portfolio(assets: int, batch: int) -> Data:
@@ -97,11 +96,11 @@ def whole(**parts: Any) -> Data:
 
 
 PROBLEMS: dict[str, Callable[[int], Data]] = {
-    "portfolio-50": lambda batch: portfolio(50, batch),
-    "portfolio-500": lambda batch: portfolio(500, batch),
+    "portfolio-50": partial(portfolio, 50),
+    "portfolio-500": partial(portfolio, 500),
     "scheduling-24": scheduling,
-    "sparse-100": lambda batch: sparse(100, batch),
-    "sparse-500": lambda batch: sparse(500, batch),
+    "sparse-100": partial(sparse, 100),
+    "sparse-500": partial(sparse, 500),
 }
 
 
@@ -118,58 +117,35 @@ def objective(data: Data, w: np.ndarray) -> np.ndarray:
     return value
 
 
-def measure(name: str, batch: int, repeats: int) -> tuple[Row, list[Row]]:
+def measure(options: Any, name: str, batch: int) -> dict[str, Rows]:
     """Times with their ratios, and how far the answers are apart."""
     data = PROBLEMS[name](batch)
     left_out = {FACTOR: not data["given"], "qpth": len(data["d"]) * batch > LONG}
     entries = {who: entry for who, entry in ENTRIES.items() if not left_out.get(who)}
-    results = contest(entries, "layer", data, repeats)
+    results = contest(entries, "layer", data, 2 if options.quick else options.repeats)
     least = {who: min(result.turns[1:]) for who, result in results.items()}
     found = {who: result.found[-1] for who, result in results.items()}
     values = {who: float(objective(data, one["decision"]).sum()) for who, one in found.items()}
-    row: Row = {"problem": name} | {f"{who} ms": 1e3 * seconds for who, seconds in least.items() if who != FACTOR}
-    apart: list[Row] = []
+    row: Row = {"problem": name} | columns({who: seconds for who, seconds in least.items() if who != FACTOR}, "ms", 1e3)
+    apart: Rows = []
     for who, one in found.items():
         far = {
             what: float(np.linalg.norm(one[what] - found[OURS][what]) / np.linalg.norm(found[OURS][what]))
             for what in ("decision", "gradient")
         }
-        more = (values[who] - values[OURS]) / abs(values[OURS])
-        differs = {f"{what} differs": value for what, value in far.items()} | {"objective above ours": more}
-        apart.append(
-            {"problem": name, "who": who, "violation": violation(data, one["decision"])}
-            | (differs if who != OURS else {})
-        )
+        apart.append({"problem": name, "who": who, "violation": violation(data, one["decision"])})
+        if who != OURS:
+            apart[-1] |= {f"{what} differs": value for what, value in far.items()}
+            apart[-1]["objective above ours"] = (values[who] - values[OURS]) / abs(values[OURS])
         if who not in (OURS, FACTOR) and max(far.values()) <= RIGHT:
             row[f"{who} ratio"] = least[who] / least[OURS]
     if FACTOR in least:
-        row |= {
-            f"{FACTOR} ms": 1e3 * least[FACTOR],
-            "cvxpylayers, factor given ratio": least["cvxpylayers"] / least[FACTOR],
-        }
-    return row, apart
-
-
-def main() -> None:
-    arguments = parser(__doc__, repeats=5)
-    arguments.add_argument("--batches", nargs="+", type=int, help="only these; the others keep what the JSON file has")
-    arguments.add_argument("--problems", nargs="+", choices=PROBLEMS, help="the same for problems")
-    options = arguments.parse_args()
-    cases = [(name, batch) for name in options.problems or PROBLEMS for batch in options.batches or BATCHES]
-    if options.quick:
-        cases = [("portfolio-50", 32)]
-    kept = earlier(options.json, options.batches or options.problems)
-    subjects = {TIMES.format(batch): [] for batch in BATCHES} | {ANSWERS.format(batch): [] for batch in BATCHES}
-    subjects |= kept["subjects"] if kept else {}
-    for name, batch in cases:
-        row, apart = measure(name, batch, 2 if options.quick else options.repeats)
-        for subject, rows in ((TIMES.format(batch), [row]), (ANSWERS.format(batch), apart)):
-            whole = [one for one in subjects[subject] if one["problem"] != name] + rows
-            subjects[subject] = sorted(whole, key=lambda one: list(PROBLEMS).index(one["problem"]))
-        title = "The exact quadratic layer against its peers, forward and backward, one thread"
-        there = {subject: rows for subject, rows in subjects.items() if rows}
-        report(title, there, options.json, command_line(kept), quiet=(name, batch) != cases[-1])
+        row[f"{FACTOR} ms"] = 1e3 * least[FACTOR]
+        row["cvxpylayers, factor given ratio"] = least["cvxpylayers"] / least[FACTOR]
+    return {f"batch of {batch}": [row], f"answers, batch of {batch}": apart}
 
 
 if __name__ == "__main__":
-    main()
+    cases, quick = [*itertools.product(PROBLEMS, (32, 1))], [("portfolio-50", 32)]
+    title = "The exact quadratic layer against its peers, forward and backward"
+    by_case(title, __doc__, measure, cases, quick, repeats=5, axes=("problem", "batch"))

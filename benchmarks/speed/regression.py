@@ -18,17 +18,16 @@ from targets import MEAN, RESULTS, place, two_digits
 TOLERANCE = 0.6
 
 
-def ratios(folder: Path) -> dict[tuple[str, str, str, str], float]:
+def ratios(folder: Path) -> dict[tuple[str, ...], float]:
     """(benchmark, subject, row, column) → ratio, of all files in the folder."""
     found = {}
     for path in sorted(folder.glob("*.json")):
         for subject, rows in json.loads(path.read_text())["subjects"].items():
-            for row in rows:
-                for column, value in row.items():
-                    if (column.endswith("ratio") or column.startswith("gain")) and place(row) != MEAN:
-                        # Some tables have several rows per place: what else is text tells them apart.
-                        text = " ".join(str(v) for k, v in row.items() if isinstance(v, str) and k != "problem")
-                        found[path.stem, subject, f"{place(row)} {text}".strip(), column] = float(value)
+            for row in (row for row in rows if place(row) != MEAN):
+                # Some tables have several rows per place: what else is text tells them apart.
+                text = " ".join(str(v) for k, v in row.items() if isinstance(v, str) and k != "problem")
+                for column in (name for name in row if name.endswith("ratio") or name.startswith("gain")):
+                    found[path.stem, subject, f"{place(row)} {text}".strip(), column] = float(row[column])
     return found
 
 
@@ -36,11 +35,13 @@ def regressions(new: Path, committed: Path, tolerance: float) -> tuple[int, list
     """How many ratios both have, and a line for each that regressed."""
     before, now = ratios(committed), ratios(new)
     common = [key for key in now if key in before]
-    lines = []
-    for benchmark, subject, row, column in (key for key in common if now[key] < tolerance * before[key]):
-        is_now, was = (two_digits(found[benchmark, subject, row, column]) for found in (now, before))
-        lines.append(f"{benchmark}, {subject}: {column} on {row} is {is_now}, was {was}")
-    return len(common), lines
+    worse = [
+        (key, two_digits(now[key]), two_digits(before[key])) for key in common if now[key] < tolerance * before[key]
+    ]
+    return len(common), [
+        f"{name}, {subject}: {column} on {row} is {is_now}, was {was}"
+        for (name, subject, row, column), is_now, was in worse
+    ]
 
 
 def main() -> None:

@@ -9,8 +9,10 @@ solved as a linear program like any other; PyEPO's model is its own for Gurobi.
 from __future__ import annotations
 
 import io
+import itertools
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,7 @@ from dflearn.losses import FenchelYoung, SPOPlus
 from dflearn.problems import problem_named
 from dflearn.program import Program
 from dflearn.solvers import HiGHS, SmallLP, Solver
-from harness import Rows, main, medians
+from harness import Rows, columns, main, medians
 
 COUNT, BATCH, SAMPLES = 1000, 32, 10
 
@@ -63,48 +65,20 @@ def programs() -> list[Program]:
 def solvers(options: Any) -> Rows:
     """Microseconds per instance, costs of one sign and of both."""
     rows = []
-    for program in programs()[:: 4 if options.quick else 1]:
-        for costs in ("positive", "any"):
-            rng = np.random.default_rng(1)
-            drawn = (
-                rng.uniform(0.1, 1, (BATCH, program.p)) if costs == "positive" else rng.normal(size=(BATCH, program.p))
-            )
-            y, small, highs = torch.tensor(drawn), SmallLP(program), HiGHS(program)
-            torch.testing.assert_close(small.solve(y).objective, highs.solve(y).objective)
-            ways: dict[str, Callable[[], Any]] = {
-                "SmallLP": lambda small=small, y=y: small.solve(y),
-                "HiGHS": lambda highs=highs, y=y: highs.solve(y),
-            }
-            times = {name: 1e6 * seconds / BATCH for name, seconds in medians(ways, options.repeats).items()}
-            rows.append(
-                {
-                    "program": program.name,
-                    "costs": costs,
-                    "tableau": "×".join(map(str, small._tableau.reference[0].shape)),
-                    **{f"{name} µs": value for name, value in times.items()},
-                    "gain": times["HiGHS"] / times["SmallLP"],
-                }
-            )
+    for program, sign in itertools.product(programs()[:: 4 if options.quick else 1], ("positive", "any")):
+        rng, shape = np.random.default_rng(1), (BATCH, program.p)
+        y = torch.tensor(rng.uniform(0.1, 1, shape) if sign == "positive" else rng.normal(size=shape))
+        small, highs = SmallLP(program), HiGHS(program)
+        torch.testing.assert_close(small.solve(y).objective, highs.solve(y).objective)
+        times = medians({"SmallLP": partial(small.solve, y), "HiGHS": partial(highs.solve, y)}, options.repeats)
+        tableau = "×".join(map(str, small._tableau.reference[0].shape))
+        row = {"program": program.name, "costs": sign, "tableau": tableau} | columns(times, "µs", 1e6 / BATCH)
+        rows.append(row | {"gain": times["HiGHS"] / times["SmallLP"]})
     return rows
 
 
-def epoch(loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], x: torch.Tensor, edges: int) -> Callable[[], Any]:
-    """One epoch of a linear model from the same weights: loss(predicted, rows)."""
-
-    def run() -> None:
-        torch.manual_seed(0)
-        model = torch.nn.Linear(x.shape[1], edges)
-        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-        for rows in torch.randperm(len(x), generator=torch.Generator().manual_seed(0)).split(BATCH):
-            optimizer.zero_grad()
-            loss(model(x[rows]), rows).backward()
-            optimizer.step()
-
-    return run
-
-
 def epochs(options: Any) -> Rows:
-    """Seconds of an epoch."""
+    """Seconds of an epoch of a linear model, from the same weights."""
     import pyepo
     from pyepo.model.grb import shortestPathModel
 
@@ -118,35 +92,31 @@ def epochs(options: Any) -> Rows:
     best = SmallLP(program).solve(c)
     w, z = best.decision, best.objective.float()[:, None]
 
-    def ours(make: Callable[[Solver], Any], solver: Solver) -> Callable[[], Any]:
-        loss = make(solver)
-        return epoch(lambda p, rows: loss(p, Batch(x[rows], c[rows], w[rows])).mean(), x, program.n)
+    def epoch(loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
+        torch.manual_seed(0)
+        model = torch.nn.Linear(x.shape[1], program.n)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+        for rows in torch.randperm(len(x), generator=torch.Generator().manual_seed(0)).split(BATCH):
+            optimizer.zero_grad()
+            loss(model(x[rows]), rows).backward()
+            optimizer.step()
+
+    def ours(loss: Any) -> Callable[[], None]:
+        return partial(epoch, lambda p, rows: loss(p, Batch(x[rows], c[rows], w[rows])).mean())
+
+    def perturbed(solver: Solver) -> FenchelYoung:
+        return FenchelYoung(Perturbed(solver, 1.0, samples=SAMPLES, generator=135))
 
     spo, pfy = pyepo.func.SPOPlus(theirs), pyepo.func.perturbedFenchelYoung(theirs, n_samples=SAMPLES, sigma=1.0)
     rows = []
-    makers: dict[str, Callable[[Solver], Any]] = {
-        "SPO+": lambda solver: SPOPlus(Exact(solver)),
-        f"PFY, {SAMPLES} samples": lambda solver: FenchelYoung(Perturbed(solver, 1.0, samples=SAMPLES, generator=135)),
-    }
-    others = (
-        epoch(lambda p, rows: spo(p, c[rows], w[rows], z[rows]), x, program.n),
-        epoch(lambda p, rows: pfy(p, w[rows]), x, program.n),
-    )
-    for (name, make), other in zip(makers.items(), others, strict=True):
-        ways = {
-            "SmallLP": ours(make, SmallLP(program)),
-            "HiGHS": ours(make, HiGHS(program)),
-            "PyEPO, Gurobi": other,
-        }
-        times = medians(ways, options.repeats)
-        rows.append(
-            {
-                "loss": name,
-                **{f"{way} s": value for way, value in times.items()},
-                "Gurobi / SmallLP": times["PyEPO, Gurobi"] / times["SmallLP"],
-                "Gurobi / HiGHS": times["PyEPO, Gurobi"] / times["HiGHS"],
-            }
-        )
+    for name, make, other in (
+        ("SPO+", lambda solver: SPOPlus(Exact(solver)), lambda p, rows: spo(p, c[rows], w[rows], z[rows])),
+        (f"PFY, {SAMPLES} samples", perturbed, lambda p, rows: pfy(p, w[rows])),
+    ):
+        ways = {kind.__name__: ours(make(kind(program))) for kind in (SmallLP, HiGHS)}
+        times = medians(ways | {"PyEPO, Gurobi": partial(epoch, other)}, options.repeats)
+        gains = {f"Gurobi / {way}": times["PyEPO, Gurobi"] / times[way] for way in ways}
+        rows.append({"loss": name} | columns(times, "s") | gains)
     return rows
 
 

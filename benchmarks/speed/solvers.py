@@ -8,6 +8,7 @@ One thread. Times are per instance.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,28 +17,28 @@ from torch import Tensor
 from dflearn.problems import problem_named
 from dflearn.program import Program
 from dflearn.solvers import DagShortestPath, FewRowLP, Gurobi, HiGHS, Solver
-from harness import Rows, costs_of, main, medians, moved
+from harness import Rows, Ways, columns, costs_of, main, medians, moved
 
 BATCH = 32
 CALLS = 40  # how many times as often a fast solver is timed
 
 
-def per_instance(ways: dict[str, Callable[[], Any]], repeats: int, count: int = BATCH) -> dict[str, float]:
+def per_instance(ways: Ways, repeats: int, count: int = BATCH) -> dict[str, float]:
     """Median microseconds per instance of each way, which solves `count` instances."""
     return {name: 1e6 * seconds / count for name, seconds in medians(ways, repeats).items()}
 
 
-def highs_ways(program: Program, y: Tensor) -> dict[str, Callable[[], Any]]:
+def highs_ways(program: Program, y: Tensor) -> Ways:
     """From cold with and without presolve, from the basis of the same instance before its costs moved, from another's."""
     plain, presolved = HiGHS(program, presolve=False), HiGHS(program, presolve=True)
     basis = plain.solve(y, None, plain.no_start(len(y))).check().start
     assert basis is not None
-    new, other = moved(y), basis.roll(1, 0)
+    new = moved(y)
     return {
-        "cold": lambda: plain.solve(new),
-        "cold, presolve": lambda: presolved.solve(new),
-        "own basis": lambda: plain.solve(new, None, basis),
-        "another's basis": lambda: plain.solve(new, None, other),
+        "cold": partial(plain.solve, new),
+        "cold, presolve": partial(presolved.solve, new),
+        "own basis": partial(plain.solve, new, None, basis),
+        "another's basis": partial(plain.solve, new, None, basis.roll(1, 0)),
     }
 
 
@@ -48,36 +49,29 @@ def starts(options: Any) -> Rows:
         program = problem_named(name, seed=1).relaxation
         times = per_instance(highs_ways(program, costs_of(name, BATCH)), options.repeats)
         best = min(value for way, value in times.items() if way != "own basis")
-        rows.append(
-            {"problem": name, **{f"{way} µs": value for way, value in times.items()}, "gain": best / times["own basis"]}
-        )
+        rows.append({"problem": name} | columns(times, "µs") | {"gain": best / times["own basis"]})
     return rows
 
 
 def oracles(options: Any) -> Rows:
     """Special-purpose solvers, in batches of 32, against the fastest way of HiGHS."""
     rows = []
-    makers: dict[str, Callable[[Program], Solver]] = {"SP": DagShortestPath.of, "KP": FewRowLP}
+    makers: dict[str, Callable[[Program], Solver]] = {"SP": DagShortestPath, "KP": FewRowLP}
     for name in ("SP-5", "SP-15", "SP-25", "KP-100", "KP-400", "KP-500"):
-        problem = problem_named(name, seed=1)
-        program, y = problem.relaxation, costs_of(name, BATCH)
+        program, y = problem_named(name, seed=1).relaxation, costs_of(name, BATCH)
         oracle, new = makers[name[:2]](program), moved(y)
-        single = new.float()
         start = oracle.no_start(BATCH)
-        basis = None if start is None else oracle.solve(y, None, start).start
-        fast: dict[str, Callable[[], Any]] = {
-            "oracle": lambda oracle=oracle, new=new: oracle.solve(new),
-            "oracle, float32": lambda oracle=oracle, new=single: oracle.solve(new),
-        }
-        if basis is not None:
-            fast["oracle, own basis"] = lambda oracle=oracle, new=new, basis=basis: oracle.solve(new, None, basis)
+        fast = {"oracle": partial(oracle.solve, new), "oracle, float32": partial(oracle.solve, new.float())}
+        if start is not None:
+            fast["oracle, own basis"] = partial(oracle.solve, new, None, oracle.solve(y, None, start).start)
         # Many short measurements of what is short: few of them are disturbed.
-        times = per_instance(highs_ways(program, y), options.repeats) | per_instance(fast, CALLS * options.repeats)
+        slow, times = (
+            per_instance(highs_ways(program, y), options.repeats), per_instance(fast, CALLS * options.repeats)
+        )  # fmt: skip
         assert torch.allclose(oracle.solve(new).objective, HiGHS(program).solve(new).objective)
-        best = min((value, way) for way, value in times.items() if not way.startswith("oracle"))
-        row = {"problem": name, "oracle": type(oracle).__name__, "best of HiGHS": best[1], "HiGHS µs": best[0]}
-        row |= {f"{way} µs": value for way, value in times.items() if way.startswith("oracle")}
-        rows.append({**row, "gain": best[0] / times["oracle"]})
+        best = min(slow, key=slow.__getitem__)
+        row = {"problem": name, "oracle": type(oracle).__name__, "best of HiGHS": best, "HiGHS µs": slow[best]}
+        rows.append(row | columns(times, "µs") | {"gain": slow[best] / times["oracle"]})
     return rows
 
 
@@ -87,16 +81,11 @@ def back_ends(options: Any) -> Rows:
     for name, integer in (("SP-15", False), ("KP-400", False), ("CFL-50", False), ("CFL-50", True), ("KP-100", True)):
         problem = problem_named(name, seed=1)
         program, y = problem.program if integer else problem.relaxation, costs_of(name, 8)
-        solvers = {"HiGHS": HiGHS(program), "Gurobi": Gurobi(program)}
-        ways = {way: lambda solver=solver, y=y: solver.solve(y) for way, solver in solvers.items()}
-        times = per_instance(ways, options.repeats, len(y))
-        rows.append(
-            {"problem": name + ("" if integer else ", relaxed"), **{f"{w} ms": t / 1e3 for w, t in times.items()}}
-        )
+        ways = {kind.__name__: partial(kind(program).solve, y) for kind in (HiGHS, Gurobi)}
+        times = columns(per_instance(ways, options.repeats, len(y)), "ms", 1e-3)
+        rows.append({"problem": name + ("" if integer else ", relaxed")} | times)
     return rows
 
 
-SUBJECTS = {"starts": starts, "oracles": oracles, "back ends": back_ends}
-
 if __name__ == "__main__":
-    main("Exact solvers", __doc__, SUBJECTS)
+    main("Exact solvers", __doc__, {"starts": starts, "oracles": oracles, "back ends": back_ends})

@@ -7,6 +7,7 @@ Nothing is measured here. A ratio is the peer's time over ours: larger is better
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness import ROOT, table
+from harness import ROOT, Rows, table
 
 RESULTS = ROOT / "results" / "bench"
 PLACES = ("problem", "batch", "loop", "import")  # the columns that say which row it is
@@ -82,88 +83,67 @@ def two_digits(value: float) -> str:
 
 
 def _targets() -> Iterator[Target]:
+    def at_least(
+        name: str, file: str, subject: str, column: str, must: float, goal: float | None, count: int
+    ) -> Target:
+        return Target(name, file, subject, column, must, goal, count=count)
+
     spo = "PyEPO + Gurobi"
-    yield Target(f"SPO+ against {spo}", "epochs", "SPO+ on shortest paths", "cold ratio", 10, 50, count=2)
-    for loss in ("SPO+", "PFY"):
-        for start in ("cold", "warm"):
-            name = f"{loss} on relaxed knapsacks, {start}, against {spo}"
-            yield Target(name, "epochs", f"{loss} on relaxed knapsacks", f"{start} ratio", 2, 5, count=2)
+    yield at_least(f"SPO+ against {spo}", "epochs", "SPO+ on shortest paths", "cold ratio", 10, 50, 2)
+    for loss, start in itertools.product(("SPO+", "PFY"), ("cold", "warm")):
+        subject = f"{loss} on relaxed knapsacks"
+        yield at_least(f"{subject}, {start}, against {spo}", "epochs", subject, f"{start} ratio", 2, 5, 2)
     for way, peer in (("unrolled", "the published layer"), ("jfb", "dense jfb")):
-        subject = "SCE^DYS against the published layer"
-        yield Target(f"SCE^DYS {way} against {peer}", "epochs", subject, f"{way} ratio", 4, 20, count=12)
-        yield Target("the same, mean of the rows above", "epochs", subject, f"{way} ratio", 10, None, row=MEAN)
+        place = "epochs", "SCE^DYS against the published layer", f"{way} ratio"
+        yield at_least(f"SCE^DYS {way} against {peer}", *place, 4, 20, 12)
+        yield Target("the same, mean of the rows above", *place, 10, None, row=MEAN)
     for problem in ("KP-400", "CFL-200"):
-        name = f"the authors' iteration against their dense one, {problem}"
-        yield Target(name, "as_published", "epochs", "ratio", 10, 40, row=problem)
+        place = "paper_times", "SCE^DYS, sparse and dense", "ratio"
+        yield Target(f"the authors' iteration against their dense one, {problem}", *place, 10, 40, row=problem)
     for start in ("cold", "warm"):
-        name = f"SCE^smoothed {start} against the published layer"
-        yield Target(name, "epochs", "SCE^smoothed against the published layer", f"{start} ratio", 4, 20, count=12)
+        name, subject = f"SCE^smoothed {start} against the published layer", "SCE^smoothed against the published layer"
+        yield at_least(name, "epochs", subject, f"{start} ratio", 4, 20, 12)
     for way in ("SCE^DYS", "SCE^smoothed cold", "SCE^smoothed warm"):
         name = f"{way} against SPO+ of {spo}"
-        yield Target(name, "epochs", "SCE against PyEPO's SPO+", f"{way} ratio", 2, 8, count=4)
-    for peer in ("cvxpylayers", "qpth"):
-        for start, must, goal in (("cold", 25, 100), ("warm", 100, None)):
-            name = f"smoothed layer, {start}, against {peer}"
-            yield Target(name, "layers", "forward and backward", f"{peer} {start} ratio", must, goal, count=9)
+        yield at_least(name, "epochs", "SCE against PyEPO's SPO+", f"{way} ratio", 2, 8, 4)
+    starts = (("cold", 25, 100), ("warm", 100, None))
+    for peer, (start, must, goal) in itertools.product(("cvxpylayers", "qpth"), starts):
+        name, place = f"smoothed layer, {start}, against {peer}", ("layers", "forward and backward")
+        yield at_least(name, *place, f"{peer} {start} ratio", must, goal, 9)
     name = "exact quadratic layer, cold, batch of 32, against cvxpylayers"
-    yield Target(name, "quadratic", "batch of 32", "cvxpylayers ratio", 10, 100, count=5)
-    one = ("milliseconds", "one")
-    yield Target(
-        "smoothed layer, batch of one, cold, against cvxpylayers", *one, "cvxpylayers cold ratio", 40, 100, count=3
-    )
-    name = "the same beyond a layer that solves nothing, ms"
-    yield Target(name, *one, "beyond nothing ms", 0.15, 0.05, at_most=True, count=3)
-    cold, name = "cold ms per instance", "smoothed layer, cold, ms per instance"
-    yield Target(name, "milliseconds", "grids", cold, 2, 1, "SP-25 × 1", True)
-    yield Target(name, "milliseconds", "grids", cold, 0.5, None, "SP-25 × 32", True)
-    yield Target(name, "milliseconds", "grids", cold, 35, 25, "SP-100 × 8", True)
-    for problem in ("SP-25", "SP-50", "SP-100"):
-        name = "smoothed layer, warm against cold"
-        yield Target(name, "milliseconds", "grids", "cold / warm", 1.3, 3, f"{problem} × 8")
-    yield Target("the first call, nothing compiled before, s", "milliseconds", "first", "s", 3, 1, at_most=True)
-    yield Target(
-        "the same from a wheel of `make wheel`, s", "milliseconds", "first", "from a wheel s", 3, 1, at_most=True
-    )
-    yield Target("the same after `dfl compile`, s", "milliseconds", "first", "after dfl compile s", 3, 1, at_most=True)
-    yield Target("1000 labels against PyEPO's data set", "labelling", "peers", "Gurobi ratio", 10, 100, count=2)
+    yield at_least(name, "quadratic", "batch of 32", "cvxpylayers ratio", 10, 100, 5)
+    yield at_least("1000 labels against PyEPO's data set", "labelling", "peers", "Gurobi ratio", 10, 100, 2)
     yield Target("labels on two threads against one", "labelling", "threads", "threads ratio", 1.6, 1.9, "CFL-50")
     for part in ("DavisYin unrolled", "DavisYin jfb", "Smoothed", "labels, relaxed"):
-        name = f"{part}: exponent of memory in the variables"
-        yield Target(name, "growth", "exponents", f"{part} MiB, exponent", 1.9, 1.2, at_most=True, count=3)
+        name, column = f"{part}: exponent of memory in the variables", f"{part} MiB, exponent"
+        yield Target(name, "growth", "exponents", column, 1.9, 1.2, at_most=True, count=3)
     for part in ("DavisYin unrolled", "Smoothed"):
-        name = f"{part}: exponent of time in nnz(A) + nnz(L)"
-        yield Target(name, "growth", "exponents", f"{part} ms, exponent", None, 1.2, at_most=True, count=3)
+        name, column = f"{part}: exponent of time in nnz(A) + nnz(L)", f"{part} ms, exponent"
+        yield Target(name, "growth", "exponents", column, None, 1.2, at_most=True, count=3)
     yield Target("`fit` beyond a loop by hand, ms per step", "training", "fit", "overhead ms", 0.3, None, "fit", True)
-    name = "imports beyond `import torch`, s"
-    yield Target(name, "training", "imports", "beyond torch s", 0.5, 0.3, "torch and what training uses", True)
+    name, row = "imports beyond `import torch`, s", "torch and what training uses"
+    yield Target(name, "training", "imports", "beyond torch s", 0.5, 0.3, row, True)
+    yield Target("the first gradient, nothing compiled before, s", "training", "first", "s", 12, 5, at_most=True)
+    for when in ("after dfl compile", "from a wheel"):
+        yield Target(f"the first gradient {when}, s", "training", "first", f"{when} s", 3, 1, at_most=True)
 
 
 TARGETS = tuple(_targets())
 
 
-def verdicts(folder: Path = RESULTS) -> list[dict[str, Any]]:
+def verdicts(folder: Path = RESULTS) -> Rows:
     """One row per target."""
     rows = []
     for target in TARGETS:
         figures = target.figures(folder)
         worst = target.worst(figures) if figures else ""
-        sign = "≤ " if target.at_most else "≥ "
-        rows.append(
-            {
-                "": target.name,
-                "worst": f"{two_digits(figures[worst])} ({worst})" if worst else "",
-                "must": "" if target.must is None else f"{sign}{target.must:g}",
-                "goal": "" if target.goal is None else f"{sign}{target.goal:g}",
-                "verdict": target.verdict(figures),
-            }
-        )
+        bounds = {"must": target.must, "goal": target.goal}
+        sign = "≤" if target.at_most else "≥"
+        row = {"": target.name, "worst": f"{two_digits(figures[worst])} ({worst})" if worst else ""}
+        row |= {name: "" if bound is None else f"{sign} {bound:g}" for name, bound in bounds.items()}
+        rows.append(row | {"verdict": target.verdict(figures)})
     return rows
 
 
-def main() -> None:
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS
-    print(table(verdicts(folder)))
-
-
 if __name__ == "__main__":
-    main()
+    print(table(verdicts(Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS)))

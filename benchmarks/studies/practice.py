@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import sklearn
 import torch
 from scipy import stats
@@ -38,18 +37,8 @@ from practice_ordinary import as_numbers, ordinary
 
 Record = dict[str, Any]
 WORLDS = (
-    half_hours,
-    schedule,
-    battery,
-    transport,
-    shifts,
-    selection,
-    commitment,
-    purchasing,
-    heating,
-    couriers,
-    bakery,
-    feed,
+    *(half_hours, schedule, battery, transport, shifts, selection),
+    *(commitment, purchasing, heating, couriers, bakery, feed),
 )
 PROBLEMS: dict[str, Callable[[int], Case]] = {make.__name__: make for make in WORLDS}
 SEEDS, LEVEL, RECORDS = (1, 2, 3, 4, 5), 0.95, "runs.ndjson.xz"
@@ -77,9 +66,15 @@ def run(name: str, seed: int) -> Record:
     regrets: dict[str, np.ndarray] = {}
     validation: dict[str, float] = {}
     begun = time.process_time()
+
+    def judged(pipeline: Any, known: np.ndarray, rows: np.ndarray) -> Evaluation:
+        """The pipeline, fitted to the rows that are known, on others."""
+        forecast = pipeline.fit(frame.iloc[known], y[known]).predict(frame.iloc[rows])
+        return dfl.evaluate(torch.as_tensor(forecast), case.program, data.subset(torch.as_tensor(rows)), progress=False)
+
     for method, pipeline in ordinary(case).items():
-        chosen_by = judged(pipeline, frame, y, data, case, parts.train, parts.choose)
-        tested = judged(pipeline, frame, y, data, case, np.sort(np.concatenate(parts[:2])), parts.test)
+        chosen_by = judged(pipeline, parts.train, parts.choose)
+        tested = judged(pipeline, np.sort(np.concatenate(parts[:2])), parts.test)
         np.testing.assert_allclose(tested.optima, kept.optima, rtol=1e-4, atol=1e-4 * np.abs(kept.optima).max())
         regrets[method], validation[method] = tested.regrets, chosen_by.absolute_regret
     seconds["ordinary"] = time.process_time() - begun
@@ -98,20 +93,6 @@ def run(name: str, seed: int) -> Record:
         "regrets": {key: [short(one) for one in values] for key, values in (regrets | own).items()},
         "machine": machine() | {"scikit-learn": sklearn.__version__},
     }
-
-
-def judged(
-    pipeline: Any,
-    frame: pd.DataFrame,
-    y: np.ndarray,
-    data: DecisionDataset,
-    case: Case,
-    known: np.ndarray,
-    rows: np.ndarray,
-) -> Evaluation:
-    """The pipeline, fitted to the rows that are known, on others."""
-    forecast = pipeline.fit(frame.iloc[known], y[known]).predict(frame.iloc[rows])
-    return dfl.evaluate(torch.as_tensor(forecast), case.program, data.subset(torch.as_tensor(rows)), progress=False)
 
 
 def short(value: float) -> float:
@@ -168,12 +149,8 @@ def holm(p: list[float]) -> np.ndarray:
 
 def against(groups: dict[str, list[Record]], rival: Callable[[list[Record]], list[str]], words: str) -> str:
     """A table of the default − a rival by problem, and the counts beyond chance."""
-    lines = [
-        f"## The default − {words}",
-        "",
-        "| problem | rival's regret | difference | 95 % | p | p, Holm | |",
-        "|---" * 7 + "|",
-    ]
+    lines = [f"## The default − {words}", ""]
+    lines += ["| problem | rival's regret | difference | 95 % | p | p, Holm | |", "|---" * 7 + "|"]
     others = [[mean(one, m) for one, m in zip(own, rival(own), strict=True)] for own in groups.values()]
     mine = [[mean(one, f"dflearn {one['chosen']}") for one in own] for own in groups.values()]
     tests = [paired(np.subtract(*pair)) for pair in zip(mine, others, strict=True)]
@@ -192,10 +169,8 @@ def against(groups: dict[str, list[Record]], rival: Callable[[list[Record]], lis
 
 def page(records: list[Record]) -> str:
     groups = {name: own for name in PROBLEMS if (own := [one for one in records if one["problem"] == name])}
-    runs = [
-        "| problem | seed | optimum | kept | its baseline | by validation | train, CPU s | ordinary |",
-        "|---" * 8 + "|",
-    ]
+    head = "| problem | seed | optimum | kept | its baseline | by validation | train, CPU s | ordinary |"
+    runs = [head, "|---" * 8 + "|"]
     for one in (one for own in groups.values() for one in own):
         cells = [
             f"{one['problem']}, {one['money']}",

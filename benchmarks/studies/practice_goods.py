@@ -22,9 +22,7 @@ def transport(seed: int) -> Case:
         b=demand,
         G=np.hstack([np.kron(np.eye(plants), np.ones(regions)), np.zeros((plants, regions))]),
         h=[300.0, 260.0, 220.0],
-        S=np.vstack(
-            [np.hstack([np.repeat(np.eye(plants), regions, 0), np.eye(lanes)]), np.zeros((regions, plants + lanes))]
-        ),
+        S=np.eye(lanes + regions, lanes) @ np.hstack([np.repeat(np.eye(plants), regions, 0), np.eye(lanes)]),
         d=np.append(np.zeros(lanes), np.full(regions, 210.0)),
         cost_names=names,
         constraint_names={f"demand[{j}]": ("b", j) for j in range(regions)},
@@ -39,9 +37,8 @@ def transport(seed: int) -> Case:
     orders = np.round(demand * np.exp(0.2 * persistent(rng, count, 0.5, regions)), 1)
     busy = np.clip(0.78 + 0.09 * persistent(rng, count, 0.8, plants) + 0.05 * (weekday(dates) == 4)[:, None], 0.4, 1.05)
     load = orders.sum(1) / 780
-    make = np.array([62.0, 60, 70]) * (0.7 + 0.3 * power) + np.stack(
-        [0 * load, 60 * bend((load - 0.75) * 20) / 20, 0 * load], 1
-    )
+    crowded = 60 * bend((load - 0.75) * 20) / 20
+    make = np.array([62.0, 60, 70]) * (0.7 + 0.3 * power) + np.stack([0 * load, crowded, 0 * load], 1)
     make *= 1 + 0.025 * heavy(rng, make.shape)
     factor = 1 + 0.3 * (sky == 2)[:, None, None] * mountains + 4 * bend((busy - 0.9) / 0.03)[:, :, None] * 0.03
     freight = 6 + far * (0.05 + 0.085 * (diesel / 1.6 - 0.4)[:, None, None]) * factor
@@ -117,11 +114,8 @@ def selection(seed: int) -> Case:
 
     What a promotion earns follows temperature, pay day, holidays, the store's format and a rival, and scatters by 25 %.
     """
-    fixed, items, kinds = (
-        np.random.RandomState(28),
-        21,
-        ("fresh", "drinks", "soups", "sweets", "household", "beauty", "ice"),
-    )
+    fixed, items = np.random.RandomState(28), 21
+    kinds = ("fresh", "drinks", "soups", "sweets", "household", "beauty", "ice")
     kind, price = np.arange(items) % 7, np.round(fixed.uniform(1.5, 6.5, items), 1)
     size, taste = price * fixed.uniform(1.2, 2.4, items), np.exp(0.25 * fixed.normal(size=(3, items)))
     program = Program(
@@ -192,9 +186,8 @@ def purchasing(seed: int) -> Case:
     level = 34 * np.exp(0.16 * persistent(rng, total, 0.97)[:, 0])
     harbour = np.clip(0.55 + 0.18 * persistent(rng, total, 0.95)[:, 0] + 0.1 * season(dates, 260), 0.03, 1)
     silo = np.clip(0.5 + 0.22 * persistent(rng, total, 0.9)[:, 0], 0, 1)
-    first = (
-        level + np.array([1.5, 0.6, 0, -0.6, -1.2, 0.4, 1.0])[np.arange(total) % 7] + 2.2 * bend((0.3 - harbour) / 0.08)
-    )
+    rhythm = np.array([1.5, 0.6, 0, -0.6, -1.2, 0.4, 1.0])[np.arange(total) % 7]
+    first = level + rhythm + 2.2 * bend((0.3 - harbour) / 0.08)
     when = 7 * week[:, None] + np.arange(n)
     second = 0.97 * first[when] + 3.7 - 5 * (silo[when] > 0.62) + depot[:, None]
     size = (0.5 + 0.12 * np.arange(n)) * (1 + 1.5 * (harbour[when] < 0.3))
@@ -233,12 +226,8 @@ def couriers(seed: int) -> Case:
     traffic[:, 2] *= 1 + match
     pace = (traffic[:, district[0]][:, :, None] + traffic[:, district[1]][:, None]) / 2
     jam = rng.uniform(size=(count, size, size)) < 0.02 + 0.005 * np.minimum(rain, 10)[:, None, None]
-    minutes = (
-        way
-        * pace
-        * rng.lognormal(0, 0.15, jam.shape)
-        * np.where(jam, 1 + np.minimum(rng.pareto(1.6, jam.shape), 20), 1)
-    )
+    minutes = way * pace * rng.lognormal(0, 0.15, jam.shape)
+    minutes = minutes * np.where(jam, 1 + np.minimum(rng.pareto(1.6, jam.shape), 20), 1)
     features = {
         "hour": hour,
         "weekday": text(WEEK, rng.randint(0, 7, count)),
@@ -271,11 +260,8 @@ def bakery(seed: int) -> Case:
     day = np.array([0.9, 0.85, 0.9, 1.0, 1.15, 1.5, 0.7])[weekday(dates)]
     base = np.array([120.0, 180, 45, 18, 90, 140, 60, 12])
     slope = np.tile([0.0, 0.01, -0.02, -0.015], 2)
-    mean = (
-        base
-        * day[:, None]
-        * np.exp(slope * (warm[:, None] - 11) - 0.02 * np.minimum(rain, 12)[:, None] + 0.4 * holiday[:, None])
-    )
+    weather = slope * (warm[:, None] - 11) - 0.02 * np.minimum(rain, 12)[:, None]
+    mean = base * day[:, None] * np.exp(weather + 0.4 * holiday[:, None])
     mean = mean * np.where(np.tile(np.arange(4), 2) == offer[:, None], 1.5, 1.0)
     together = rng.gamma(np.where(holiday, 8, 40), np.where(holiday, 1 / 8, 1 / 40))[:, None]
     demand = rng.poisson(mean * together * rng.gamma(25, 1 / 25, mean.shape)).astype(float)
@@ -322,23 +308,20 @@ def feed(seed: int) -> Case:
     dates, total = np.datetime64("2020-01-06") + 7 * np.arange(count), count + weeks
     market, dollar = persistent(rng, total, 0.95, 4), 1.1 + 0.06 * persistent(rng, total, 0.98)[:, 0]
     dry = persistent(rng, total, 0.85, 4)
-    level = (
-        np.array([210.0, 380, 170, 260]) * np.exp(0.15 * market + 0.2 * bend((dry - 0.8) / 0.2) * 0.2) / dollar[:, None]
-    )
+    dear = np.exp(0.15 * market + 0.2 * bend((dry - 0.8) / 0.2) * 0.2)
+    level = np.array([210.0, 380, 170, 260]) * dear / dollar[:, None]
     share = fixed.uniform(0.75, 1.2, kinds)
     ahead = np.stack([level[t : count + t][:, np.arange(kinds) % 4] * share for t in range(weeks)], 1)
     prices = ahead * (1 + np.array([0.02, 0.04, 0.06])[:, None] * heavy(rng, ahead.shape))
+    month = dates.astype("datetime64[M]").astype(int) % 12
     features = {
         "monday": dates,
         "dollar": dollar[:count],
         **named("market[{}]", level[:count] * (1 + 0.01 * rng.normal(size=(count, 4)))),
         **named("future[{}]", level[2 : count + 2] * (1 + 0.04 * rng.normal(size=(count, 4)))),
         **named("drought[{}]", np.column_stack([gaps(rng, column) for column in dry[:count].T])),
-        "quarter": text(
-            ["spring", "summer", "autumn", "winter"], (dates.astype("datetime64[M]").astype(int) % 12 // 3 + 3) % 4
-        ),
+        "quarter": text(["spring", "summer", "autumn", "winter"], (month // 3 + 3) % 4),
     }
     tonnes = np.round(100 * np.exp(0.15 * rng.normal(size=(count, weeks))), 1)
-    return Case(
-        program, features, named("price[{}]", prices.reshape(count, n)), named("tonnes[{}]", tonnes), True, "€ a plan"
-    )
+    costs = named("price[{}]", prices.reshape(count, n))
+    return Case(program, features, costs, named("tonnes[{}]", tonnes), True, "€ a plan")

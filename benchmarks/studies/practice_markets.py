@@ -114,11 +114,9 @@ def real_days(program: Program, origin: int) -> Case:
         **named("forecast[{}]", price.reshape(len(days), 12, 4).mean(-1)),
     }
     end = len(days) - TESTED * (ORIGINS - origin)
-    known, costs = (
-        {name: part[:end] for name, part in some.items()} for some in (features, named("price[{}]", days.prices))
-    )
-    names = [f"price[{t}]" for t in range(48)]
-    return Case(replace(program, cost_names=names), known, costs, None, True, "€ a day", TESTED / end)
+    known = {name: part[:end] for name, part in features.items()}
+    costs = named("price[{}]", days.prices[:end])
+    return Case(replace(program, cost_names=list(costs)), known, costs, None, True, "€ a day", TESTED / end)
 
 
 def half_hours(seed: int) -> Case:
@@ -128,14 +126,9 @@ def half_hours(seed: int) -> Case:
 
 def schedule(seed: int) -> Case:
     """Nine jobs of a plant on real days, each in its window; those that run together share 140 units of steam."""
-    rows = [
-        (12, 0, 48, 0.40, 60),
-        (8, 0, 30, 0.25, 50),
-        (6, 12, 40, 0.30, 40),
-        (4, 12, 48, 0.15, 40),
-        (10, 10, 48, 0.18, 30),
-    ]
-    rows += [(5, 24, 48, 0.35, 60), (2, 14, 40, 0.22, 50), (3, 0, 20, 0.12, 30), (6, 20, 48, 0.06, 20)]
+    rows = [(12, 0, 48, 0.40, 60), (8, 0, 30, 0.25, 50), (6, 12, 40, 0.30, 40), (4, 12, 48, 0.15, 40)]
+    rows += [(10, 10, 48, 0.18, 30), (5, 24, 48, 0.35, 60), (2, 14, 40, 0.22, 50), (3, 0, 20, 0.12, 30)]
+    rows += [(6, 20, 48, 0.06, 20)]
     jobs = tuple(Job(*row[:4], (row[4],)) for row in rows)
     return real_days(Scheduling(jobs, ((140,),), name="schedule").program, seed)
 
@@ -198,11 +191,8 @@ def commitment(seed: int) -> Case:
     gust = wind[:, None] * np.exp(0.15 * rng.normal(size=(count, 1)) + 0.1 * rng.normal(size=(count, hours)))
     left = load + rng.normal(size=load.shape) - gust - sun[:, None] * np.exp(-(((hour - 12.5) / 3) ** 2))
     scarce = bend((left - 52 + np.array([0, 2.5, 5])[outage][:, None]) / 1.5)
-    price = (
-        2.8 * gas[:, None] * (0.35 + 0.65 / (1 + np.exp(-(left - 30) / 5)))
-        - 9 * bend((14 - left) / 3)
-        + 22 * scarce**1.5
-    )
+    merit = 0.35 + 0.65 / (1 + np.exp(-(left - 30) / 5))
+    price = 2.8 * gas[:, None] * merit - 9 * bend((14 - left) / 3) + 22 * scarce**1.5
     price += (3 + 6 * np.minimum(scarce, 3)) * heavy(rng, price.shape) + 5 * persistent(rng, count, 0.5)
     features = {
         "date": dates,
@@ -253,9 +243,8 @@ def heating(seed: int) -> Case:
     wind, idle = np.exp(0.5 * persistent(rng, count, 0.6)[:, 0]), weekday(dates) >= 5
     need = np.clip(3 + 0.75 * (20 - warm), 3, None)[:, None] * (1 + 0.3 * np.exp(-(((hour - 7) / 3) ** 2)))
     rhythm = 1 + 0.3 * np.exp(-(((hour - 19) / 3) ** 2)) + 0.2 * np.exp(-(((hour - 8) / 3) ** 2)) - 0.25 * (hour < 5)
-    price = 2.1 * gas[:, None] * rhythm * (1 - 0.12 * idle)[:, None] - 9 * (wind[:, None] - 1) * (
-        1 + 0.2 * rng.normal(size=(count, n))
-    )
+    blown = 9 * (wind[:, None] - 1) * (1 + 0.2 * rng.normal(size=(count, n)))
+    price = 2.1 * gas[:, None] * rhythm * (1 - 0.12 * idle)[:, None] - blown
     price += 0.12 * gas[:, None] * heavy(rng, price.shape) + 4 * persistent(rng, count, 0.5)
     features = {
         "date": dates,

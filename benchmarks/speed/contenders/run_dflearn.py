@@ -12,6 +12,7 @@ import gc
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,13 +21,13 @@ from torch import nn
 from turns import Turns, peak_megabytes, reset_peak, threads
 
 from dflearn.data import DecisionDataset
-from dflearn.layers import DavisYin, Exact, Perturbed, Smoothed
+from dflearn.data.labels import label
+from dflearn.layers import CvxpySmoothed, DavisYin, Exact, Perturbed, Smoothed
 from dflearn.layers.base import Layer
 from dflearn.losses import SCE, FenchelYoung, SPOPlus
 from dflearn.losses.base import Loss
 from dflearn.problems import problem_named
 from dflearn.problems.base import Problem
-from dflearn.program import Program
 from dflearn.solvers import HiGHS
 from dflearn.solvers.base import Solution
 from dflearn.studies.paper.as_published import AsPublished, DenseJacobianFree
@@ -74,44 +75,35 @@ def epochs(data: Any, turns: Turns, method: str) -> None:
     )  # fmt: skip
 
 
-class Nothing:
+class Known(torch.autograd.Function):
     """In place of a layer: the decision is known and the gradient zero, which leaves what torch takes around any layer."""
 
-    class Known(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, y: torch.Tensor, decision: np.ndarray) -> torch.Tensor:
-            ctx.zero = np.zeros(y.shape)
-            return torch.from_numpy(decision)
+    @staticmethod
+    def forward(ctx: Any, y: torch.Tensor, decision: np.ndarray) -> torch.Tensor:
+        ctx.zero = np.zeros(y.shape)
+        return torch.from_numpy(decision)
 
-        @staticmethod
-        def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-            return torch.from_numpy(ctx.zero), None
-
-    def __init__(self, program: Program, y: torch.Tensor) -> None:
-        self.known = Smoothed(program).solve(y)
-
-    def solve(self, y: torch.Tensor, instance: Any = None, start: Any = None) -> Solution:
-        return replace(self.known, decision=self.Known.apply(y, self.known.decision.numpy()))
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return torch.from_numpy(ctx.zero), None
 
 
 def layer(data: Any, turns: Turns, way: str) -> None:
     torch.set_num_threads(threads())
     program, mu = problem_named(str(data["problem"]), seed=1).program, float(data["mu"])
     costs, near, weight = (torch.tensor(data[part]) for part in ("costs", "near", "incoming"))
-    start: torch.Tensor | None = None
-    made: Any = DavisYin(program, mu, STEP, gradient=way) if way in ("unrolled", "jfb") else Smoothed(program, mu)  # type: ignore[arg-type]
-    if way == "warm":
-        start = made.solve(costs, None, made.no_start(len(costs))).start
-    if way == "nothing":
-        made = Nothing(program, near)
-    if way == "cvxpylayers":
-        from dflearn.layers import CvxpySmoothed
+    made: Any = CvxpySmoothed(program, mu) if way == "cvxpylayers" else Smoothed(program, mu)
+    start = made.solve(costs, None, made.no_start(len(costs))).start if way == "warm" else None
+    known = made.solve(near) if way == "nothing" else None
 
-        made = CvxpySmoothed(program, mu)
+    def solve(y: torch.Tensor) -> Solution:
+        if known is not None:
+            return replace(known, decision=Known.apply(y, known.decision.numpy()))
+        return made.solve(y, None, start)
 
     def call() -> dict[str, np.ndarray]:
         y = near.clone().requires_grad_()
-        decision = made.solve(y, None, start).decision
+        decision = solve(y).decision
         (decision * weight).sum().backward()
         assert y.grad is not None
         return {"decision": decision.detach().numpy(), "gradient": y.grad.numpy()}
@@ -120,17 +112,10 @@ def layer(data: Any, turns: Turns, way: str) -> None:
 
 
 def labels(data: Any, turns: Turns) -> None:
-    from dflearn.data.labels import label
-
     solver = problem_named(str(data["problem"]), seed=1).solver()
     dataset = DecisionDataset(torch.tensor(data["features"]), torch.tensor(data["costs"]))
-
-    def call() -> dict[str, np.ndarray]:
-        found = label(dataset, solver, progress=False, workers=threads())
-        assert found.decisions is not None
-        return {"decisions": found.decisions.numpy()}
-
-    turns.serve(call)
+    found = partial(label, dataset, solver, progress=False, workers=threads())
+    turns.serve(lambda: {"decisions": found().batch().require("decisions").numpy()})
 
 
 def arithmetic(data: Any, turns: Turns) -> None:
@@ -162,33 +147,23 @@ LAYERS: dict[str, Callable[[Problem], Layer]] = {
 def work(name: str, part: str) -> Callable[[], dict[str, np.ndarray]]:
     """A call of the part on a batch of the problem, and what it says about itself."""
     problem = problem_named(name, seed=1)
-    about: dict[str, Any] = {"variables": problem.program.n, "instances": BATCH}
+    about = {"variables": problem.program.n, "instances": LABELS if part == "labels" else BATCH}
+    dtype = torch.float32 if part.startswith("DavisYin") else torch.float64
+    costs: torch.Tensor = problem.generate(about["instances"], dtype=dtype).batch().require("costs")
     if part in LAYERS:
-        dtype = torch.float64 if part == "Smoothed" else torch.float32
-        costs = problem.generate(BATCH, dtype=dtype).batch().require("costs")
         layer = LAYERS[part](problem)
         factor = layer.rows.factor  # type: ignore[union-attr]
         about["entries"] = factor.matrix.nnz + factor.entries
 
-        def backward() -> dict[str, np.ndarray]:
-            y = costs.clone().requires_grad_()
-            solution = layer.solve(y).check()
-            solution.decision.sum().backward()
-            return {key: np.array(value) for key, value in about.items()}
+        def backward() -> dict[str, Any]:
+            layer.solve(costs.clone().requires_grad_()).check().decision.sum().backward()
+            return about
 
         return backward
-    relaxed = part == "labels, relaxed"
-    about["instances"] = BATCH if relaxed else LABELS
-    y: torch.Tensor = problem.generate(about["instances"], dtype=torch.float64).batch().require("costs")
-    solver = problem.relaxed_solver() if relaxed else problem.solver()
-    if isinstance(solver, HiGHS) and problem.program.is_integer and not relaxed:
+    solver = problem.solver() if part == "labels" else problem.relaxed_solver()
+    if isinstance(solver, HiGHS) and problem.program.is_integer and part == "labels":
         solver = HiGHS(problem.program, time_limit=TIME_LIMIT)
-
-    def solve() -> dict[str, np.ndarray]:
-        solved = float((solver.solve(y).status == 0).float().mean())
-        return {key: np.array(value) for key, value in {**about, "solved": solved}.items()}
-
-    return solve
+    return lambda: {**about, "solved": (solver.solve(costs).status == 0).float().mean().numpy()}
 
 
 def growth(data: Any, turns: Turns, part: str) -> None:
@@ -207,9 +182,8 @@ def main() -> None:
     subject, path, *way = sys.argv[1:]
     with np.load(path) as file:
         data = dict(file)
-    {"epochs": epochs, "layer": layer, "labels": labels, "arithmetic": arithmetic, "growth": growth}[subject](
-        data, Turns(), *way
-    )
+    subjects = {"epochs": epochs, "layer": layer, "labels": labels, "arithmetic": arithmetic, "growth": growth}
+    subjects[subject](data, Turns(), *way)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
-"""Solvers and layers of others for one program, all adapters in one place; each runs in the environment that has it.
+"""Layers of others for one program, all adapters in one place; each runs in the environment that has it.
 
     run_peers.py layer DATA WAY          forward and backward, one of LAYERS
-    run_peers.py forward DATA WAY        one instance after the other through a solver's own interface, one of SOLVERS
 
     min over w of (S y + d)ᵀw + ½ wᵀQ w   s.t.   A w = b + B y,   G w ≤ h,   l ≤ w ≤ u
 
@@ -26,7 +25,6 @@ from turns import Turns, threads
 TOLERANCE = 1e-8
 
 Way = Callable[[Tensor], Tensor]
-Solve = Callable[[np.ndarray], np.ndarray]  # costs → decision
 
 
 def by_dflearn(data: dict[str, Any], by_factor: bool = False) -> Way:
@@ -126,106 +124,6 @@ def by_moreau(data: dict[str, Any], method: str = "auto") -> Way:
     return way
 
 
-def stacked(data: dict[str, Any]) -> tuple[sp.csc_matrix, np.ndarray]:
-    """A, then all that is ≤, finite bounds included, with the right-hand sides."""
-    eye = sp.eye_array(len(data["d"]))
-    whole = sp.csr_array(sp.vstack([data["A"], data["G"], eye, -eye]))
-    sides = np.concatenate([data["b"], data["h"], data["upper"], -data["lower"]])
-    finite = np.isfinite(sides)
-    return sp.csc_matrix(whole[finite]), sides[finite]
-
-
-def solve_clarabel(data: dict[str, Any]) -> Solve:
-    import clarabel
-
-    P, (rows, sides), equalities = sp.csc_matrix(data["Q"]), stacked(data), len(data["b"])
-    settings = clarabel.DefaultSettings()
-    settings.verbose, settings.max_threads = False, 1
-    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = TOLERANCE
-    cones = [clarabel.ZeroConeT(equalities), clarabel.NonnegativeConeT(len(sides) - equalities)]
-    return lambda c: np.array(clarabel.DefaultSolver(P, c, rows, sides, cones, settings).solve().x)
-
-
-def solve_moreau(data: dict[str, Any]) -> Solve:
-    os.environ["RAYON_NUM_THREADS"] = "1"
-    import moreau
-
-    (rows, sides), equalities = stacked(data), len(data["b"])
-    inner = moreau.IPMSettings(tol_gap_abs=TOLERANCE, tol_gap_rel=TOLERANCE, tol_feas=TOLERANCE)
-    settings = moreau.Settings(device="cpu", ipm_settings=inner, solver="ipm")
-    cones = moreau.Cones(num_zero_cones=equalities, num_nonneg_cones=len(sides) - equalities)
-    whole, P = sp.csr_array(rows), sp.csr_array(data["Q"])
-    pattern = (P.indptr, P.indices, whole.indptr, whole.indices)
-    solver = moreau.CompiledSolver(len(data["d"]), len(sides), *pattern, cones=cones, settings=settings)
-    solver.setup(P.data, whole.data)
-    return lambda c: np.array(solver.solve(c[None], sides[None]).x)[0]
-
-
-def solve_piqp(data: dict[str, Any]) -> Solve:
-    import piqp
-
-    n, (P, A, G) = len(data["d"]), (sp.csc_matrix(data[name]) for name in ("Q", "A", "G"))
-    inner = piqp.SparseSolver()
-    inner.settings.eps_abs, inner.settings.eps_rel = TOLERANCE, TOLERANCE
-    none = np.full(len(data["h"]), -np.inf)
-    inner.setup(P, np.zeros(n), A, data["b"], G, none, data["h"], data["lower"], data["upper"])
-
-    def solve(c: np.ndarray) -> np.ndarray:
-        inner.update(c=c)
-        inner.solve()
-        return np.array(inner.result.x)
-
-    return solve
-
-
-def solve_proxqp(data: dict[str, Any]) -> Solve:
-    import proxsuite
-
-    n, h = len(data["d"]), data["h"]
-    box = sp.csc_matrix(sp.vstack([data["G"], sp.eye_array(n)]))
-    low, high = np.concatenate([np.full(len(h), -1e20), data["lower"]]), np.concatenate([h, data["upper"]])
-    proximal = proxsuite.proxqp.sparse.QP(n, len(data["b"]), box.shape[0])
-    proximal.settings.eps_abs, proximal.settings.eps_rel = TOLERANCE, 0.0
-    proximal.settings.initial_guess = proxsuite.proxqp.InitialGuess.NO_INITIAL_GUESS
-    proximal.init(sp.csc_matrix(data["Q"]), np.zeros(n), sp.csc_matrix(data["A"]), data["b"], box, low, high)
-
-    def solve(c: np.ndarray) -> np.ndarray:
-        proximal.update(g=c)
-        proximal.solve()
-        return np.array(proximal.results.x)
-
-    return solve
-
-
-def solve_highs(data: dict[str, Any]) -> Solve:
-    """Q is diagonal."""
-    import highspy
-
-    n, (b, h) = len(data["d"]), (data[name] for name in "bh")
-    model = highspy.HighsLp()
-    both = sp.csc_matrix(np.vstack([data["A"], data["G"]]))
-    model.num_col_, model.num_row_ = n, both.shape[0]
-    model.col_lower_, model.col_upper_, model.col_cost_ = data["lower"], data["upper"], np.zeros(n)
-    model.row_lower_, model.row_upper_ = np.concatenate([b, np.full(len(h), -np.inf)]), np.concatenate([b, h])
-    model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    model.a_matrix_.start_, model.a_matrix_.index_, model.a_matrix_.value_ = both.indptr, both.indices, both.data
-    columns, curve = np.arange(n, dtype=np.int32), np.diag(data["Q"]).copy()
-
-    def solve(c: np.ndarray) -> np.ndarray:
-        highs = highspy.Highs()
-        highs.silent()
-        highs.setOptionValue("time_limit", 2.0)  # its quadratic solver may cycle; what it has then is compared
-        highs.setOptionValue("threads", 1)
-        highs.passModel(model)
-        highs.changeColsCost(n, columns, c)
-        format_ = int(highspy.HessianFormat.kTriangular)
-        highs.passHessian(n, n, format_, np.arange(n + 1, dtype=np.int32), columns, curve)
-        highs.run()
-        return np.array(highs.getSolution().col_value)
-
-    return solve
-
-
 LAYERS: dict[str, Callable[[dict[str, Any]], Way]] = {
     "dflearn": by_dflearn,
     "dflearn, factor given": lambda data: by_dflearn(data, by_factor=True),
@@ -233,13 +131,6 @@ LAYERS: dict[str, Callable[[dict[str, Any]], Way]] = {
     "qpth": by_qpth,
     "Moreau": by_moreau,
     "Moreau, interior points": lambda data: by_moreau(data, "ipm"),
-}
-SOLVERS: dict[str, Callable[[dict[str, Any]], Solve]] = {
-    "Clarabel": solve_clarabel,
-    "PIQP": solve_piqp,
-    "ProxQP": solve_proxqp,
-    "HiGHS": solve_highs,
-    "Moreau": solve_moreau,
 }
 
 
@@ -256,18 +147,13 @@ def layer(data: dict[str, Any], who: str) -> Callable[[], dict[str, np.ndarray]]
     return call
 
 
-def forward(data: dict[str, Any], who: str) -> Callable[[], dict[str, np.ndarray]]:
-    solve, costs = SOLVERS[who](data), data["y"] @ data["S"].T + data["d"]
-    return lambda: {"decision": np.array([solve(c) for c in costs])}
-
-
 def main() -> None:
     torch.set_num_threads(threads())
-    subject, path, who = sys.argv[1:]
+    _, path, who = sys.argv[1:]
     with np.load(path) as file:
         data = dict(file)
     turns = Turns()
-    turns.serve({"layer": layer, "forward": forward}[subject](data, who))
+    turns.serve(layer(data, who))
 
 
 if __name__ == "__main__":

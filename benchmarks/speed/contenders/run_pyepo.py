@@ -66,9 +66,8 @@ def labels(data: Any, turns: Turns, solver: str) -> None:
 
     def call() -> dict[str, np.ndarray]:
         with redirect_stderr(io.StringIO()):  # its progress bar
-            return {
-                "decisions": pyepo.data.dataset.optDataset(optimization, data["features"], data["costs"]).sols.numpy()
-            }
+            found = pyepo.data.dataset.optDataset(optimization, data["features"], data["costs"])
+        return {"decisions": found.sols.numpy()}
 
     turns.serve(call)
 
